@@ -1,8 +1,8 @@
 //! Benchmarks of windlass and its peers: runs suites by name, and reports figures and ratios.
 //!
-//! Each implementation is a small program of its own, which shares the driver (`bench/driver`). This
-//! program builds them, runs their slices interleaved, counts instructions and system calls with the
-//! available tools, and writes the report. See `bench/README.md`.
+//! Each implementation is a small program of its own, which shares the driver (`bench/driver`).
+//! This program builds them, runs their slices interleaved, counts instructions and system calls
+//! with the available tools, and writes the report. See `bench/README.md`.
 
 #![deny(unsafe_code)]
 

@@ -63,7 +63,8 @@ impl Implementation {
         }
     }
 
-    /// Reports an error. After a failure the program is started again, because its state is unknown.
+    /// Reports an error. After a failure the program is started again, because its state is
+    /// unknown.
     fn failed(&mut self, case: &Case, error: MeasureError, report: &mut Report) {
         if !matches!(error, MeasureError::Unsupported(_)) {
             self.child = None;

@@ -269,7 +269,8 @@ mod tests {
         stream
     }
 
-    const REQUEST: &str = "GET /ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    const REQUEST: &str = "GET /ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
+    Connection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
     #[test]

@@ -1,8 +1,7 @@
-//! Which processor a thread runs on.
+//! The processors on which threads run.
 //!
-//! The program's main thread takes the processor that it is told to. Threads beside it go to the
-//! others, so that two threads never share one by accident. A program that is told none leaves all
-//! of them to the scheduler.
+//! The program's main thread runs on the requested processor. Its other threads run on the others,
+//! so two threads never share a processor by accident. Without a request the scheduler decides.
 #![allow(
     unsafe_code,
     reason = "sched_getaffinity, sched_setaffinity, sched_setscheduler and gettid"
@@ -10,23 +9,24 @@
 
 use std::sync::OnceLock;
 
-/// What is known once the main thread has its processor.
+/// The processors, known once the main thread is pinned.
 struct Processors {
     main: usize,
-    /// The allowed ones but that of the main thread.
+    /// The allowed processors other than that of the main thread.
     others: Vec<usize>,
 }
 
 static PROCESSORS: OnceLock<Processors> = OnceLock::new();
 
-/// Pins the main thread and notes what is left for the others; false if that is not allowed.
+/// Pins the main thread, and keeps the other processors for other threads. Returns false if pinning
+/// is not allowed.
 pub(crate) fn pin_main(cpu: usize) -> bool {
-    // Before the set shrinks to one.
+    // Read before the set of allowed processors shrinks to one.
     let others = allowed().into_iter().filter(|&other| other != cpu).collect();
     pin(cpu) && PROCESSORS.set(Processors { main: cpu, others }).is_ok()
 }
 
-/// Whether two threads can be pinned apart, or are not pinned at all.
+/// Returns whether two threads can have a processor each, or are not pinned at all.
 pub(crate) fn has_two_processors() -> bool {
     PROCESSORS.get().is_none_or(|processors| !processors.others.is_empty())
 }
@@ -36,7 +36,7 @@ pub(crate) fn pin_with_main() {
     PROCESSORS.get().inspect(|processors| _ = pin(processors.main));
 }
 
-/// Pins the calling thread to one other processor, always the same.
+/// Pins the calling thread to another processor, always the same.
 pub(crate) fn pin_opposite() {
     PROCESSORS
         .get()
@@ -48,7 +48,7 @@ pub(crate) fn pin_away() {
     PROCESSORS.get().inspect(|processors| _ = pin_to(&processors.others));
 }
 
-/// Number of the calling thread, as the kernel counts.
+/// Returns the kernel's number of the calling thread.
 pub(crate) fn thread_number() -> u32 {
     // SAFETY: gettid(2) takes nothing and cannot fail.
     unsafe { libc::gettid() as u32 }
@@ -65,13 +65,13 @@ fn allowed() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
 }
 
-/// Pins the calling thread to one processor; false if that is not allowed.
+/// Pins the calling thread to one processor. Returns false if that is not allowed.
 pub fn pin(cpu: usize) -> bool {
     pin_to(&[cpu])
 }
 
-/// Pins the calling thread to some processors; false if that is not allowed, as it never is for
-/// none.
+/// Pins the calling thread to some processors. Returns false if that is not allowed, or if there
+/// are none.
 fn pin_to(cpus: &[usize]) -> bool {
     let mut set = empty();
     for &cpu in cpus {
@@ -86,12 +86,12 @@ fn pin_to(cpus: &[usize]) -> bool {
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
 }
 
-/// Priorities, of those from 1 to 99, of a process that comes before all that share its processor.
-/// It is given both in turn to have its clock brought up to date; nobody else has either.
+/// The real-time priorities, from 1 to 99, of measured processes. A process gets the first and then
+/// the second one to have its clock updated. No other process has either.
 pub const PRIORITIES: [i32; 2] = [11, 10];
 
-/// Puts the calling process before all others that share its processor (SCHED_FIFO in sched(7));
-/// false if that is not allowed.
+/// Gives the calling process a real-time priority (SCHED_FIFO in sched(7)), so that it runs before
+/// all others on its processor. Returns false if that is not allowed.
 pub fn raise_priority() -> bool {
     let parameters = libc::sched_param { sched_priority: PRIORITIES[1] };
     // SAFETY: the parameters are readable for the length of the call, and 0 means the calling
@@ -112,7 +112,7 @@ mod tests {
     fn a_thread_can_be_pinned_to_what_it_is_allowed_and_to_nothing_else() {
         let allowed = allowed();
         assert!(!allowed.is_empty());
-        // On a thread of its own: the set is the thread's.
+        // A separate thread, because pinning applies to the thread.
         let pinned =
             std::thread::spawn(move || (pin(allowed[0]), super::allowed() == allowed[..1]));
         assert_eq!(pinned.join().unwrap(), (true, true));

@@ -1,10 +1,10 @@
-//! A global allocator that counts, in every measured program.
+//! The global allocator of every measured program, which counts allocations.
 #![allow(unsafe_code, reason = "a global allocator is an unsafe trait by nature")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Counts what it forwards to the system's allocator, as [`CountMode`] says.
+/// Forwards to the system's allocator, and counts as [`CountMode`] says.
 #[derive(Debug)]
 struct CountingAllocator;
 
@@ -12,13 +12,13 @@ struct CountingAllocator;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum CountMode {
-    /// By a plain load and store rather than by an atomic addition, which is right while one thread
-    /// works: an addition with a lock prefix would weigh on the peers that allocate per event.
+    /// By a plain load and store, for a single thread. An atomic addition would slow the peers that
+    /// allocate per event.
     OneThread,
-    /// By atomic additions: right for any number of threads, and too dear to be timed.
+    /// By atomic additions, for any number of threads. Too slow for timed slices.
     AnyThread,
-    /// Not at all, for the timed slices of many threads: a line that all of them write would be
-    /// what is measured.
+    /// Not at all, for timed slices of several threads, which would contend for the counter's cache
+    /// line.
     Not,
 }
 
@@ -29,31 +29,31 @@ static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What has been allocated so far.
+/// The counts so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocCounts {
-    /// Calls that may have taken new memory: allocations and reallocations.
+    /// Number of allocations and reallocations.
     pub allocations: u64,
-    /// Bytes asked for and not yet given back (without the allocator's own overhead).
+    /// Bytes allocated and not freed, without the allocator's own overhead.
     pub live_bytes: i64,
 }
 
-/// The state of the counters now.
+/// Returns the current counts.
 pub fn counts() -> AllocCounts {
     AllocCounts { allocations: ALLOCATIONS.load(Relaxed), live_bytes: LIVE_BYTES.load(Relaxed) }
 }
 
-/// Where the number of allocations is in memory, for another process to read.
+/// Returns the address of the number of allocations, for another process to read.
 pub(crate) fn address() -> u64 {
     ALLOCATIONS.as_ptr().addr() as u64
 }
 
-/// Counts an allocation that was made otherwise, by C++.
+/// Counts an allocation by C++.
 pub fn count_one() {
     note(0, 1);
 }
 
-/// Counts in another way until the returned value is dropped.
+/// Changes the count mode until the returned value is dropped.
 #[must_use]
 pub(crate) fn counting(mode: CountMode) -> CountModeGuard {
     CountModeGuard(MODE.swap(mode as u8, Relaxed))
@@ -70,7 +70,7 @@ fn note(bytes: i64, allocations: u64) {
     }
 }
 
-/// Restores the way of counting that was before.
+/// Restores the previous count mode.
 #[derive(Debug)]
 pub(crate) struct CountModeGuard(u8);
 
@@ -113,7 +113,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 mod tests {
     #[test]
     fn a_box_is_one_allocation_of_its_size() {
-        // Other tests allocate on their own threads, so this asks only for lower bounds.
+        // Other tests allocate on their own threads, so only a lower bound can be checked.
         let before = super::counts();
         let kept = std::hint::black_box(Box::new([0_u8; 4096]));
         assert!(super::counts().allocations > before.allocations);

@@ -1,19 +1,19 @@
-//! Clocks that threads share or have of their own.
+//! The monotonic clock, and the clock of a thread's processor time.
 #![allow(unsafe_code, reason = "clock_gettime")]
 
 use std::time::{Duration, Instant};
 
-/// Time on the clock that all threads share, in ns.
+/// Returns the monotonic time in nanoseconds, the same for all threads.
 pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// Processor time that the calling thread has used, in ns.
+/// Returns the processor time that the calling thread has used, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Works for a time: the processor is busy.
+/// Keeps the processor busy for a time.
 pub(crate) fn work(span: Duration) {
     let started = Instant::now();
     while started.elapsed() < span {}

@@ -1,4 +1,4 @@
-//! The suite `deflate`: messages as permessage-deflate (RFC 7692) compresses and inflates them.
+//! The suite `deflate`: compression and decompression by permessage-deflate (RFC 7692).
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,52 +9,52 @@ use crate::measured::{Error, Measured};
 use crate::protocol::{Case, Compressor, Outcome};
 use crate::{alloc, payload};
 
-/// What was agreed, and how it is done.
+/// The parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Effort of the compressor, 1 to 9.
+    /// Compression level, 1 to 9.
     pub level: u8,
-    /// Base-two logarithm of the window's size, in both directions.
+    /// Base-two logarithm of the window size in both directions.
     pub window_bits: u8,
-    /// A message may refer to those before it, in both directions.
+    /// A message may refer to earlier ones, in both directions (context takeover).
     pub takeover: bool,
-    /// Whose compressor it is.
+    /// The owner of the compressor.
     pub compressor: Compressor,
 }
 
-/// Both ends' part of permessage-deflate.
+/// Both ends of permessage-deflate.
 pub trait DeflateSubject: Sized + 'static {
-    /// Makes the state of a connection.
+    /// Creates the state of a connection.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::measured::Unsupported) if it has no such setting.
+    /// [`Unsupported`](crate::measured::Unsupported) if it does not have this setting.
     fn new(setting: &Setting) -> Result<Self, Error>;
 
-    /// The compressed message without the four bytes at its end (RFC 7692 section 7.2.1).
+    /// Returns the compressed message without its last four bytes (RFC 7692 section 7.2.1).
     ///
     /// # Errors
     ///
     /// If it cannot be compressed.
     fn compress(&mut self, plain: &[u8]) -> Result<&[u8], Error>;
 
-    /// The message that was compressed, as `compressed[..length]` has it. What is behind may be
-    /// written: [`ROOM`] bytes.
+    /// Returns the decompressed message of `compressed[..length]`. The [`ROOM`] bytes after it may
+    /// be overwritten.
     ///
     /// # Errors
     ///
-    /// If that is not what it is.
+    /// If the input is not a compressed message.
     fn inflate(&mut self, compressed: &mut [u8], length: usize) -> Result<&[u8], Error>;
 }
 
-/// Bytes behind a compressed message that may be written, as in a buffer that was read into.
+/// Number of bytes after a compressed message that may be overwritten, as in a receive buffer.
 pub const ROOM: usize = 16;
 
-/// How many different messages follow each other, over and over: so many that none is still in the
-/// window, 32 KiB, when it comes again.
+/// Number of different messages, which repeat in a cycle. A message has left the window of 32 KiB
+/// when it comes again.
 const MESSAGES: usize = 64;
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<S: DeflateSubject>(
     case: &Case,
     _backend: &str,
@@ -81,7 +81,7 @@ fn plain_messages(bytes: usize) -> Vec<Vec<u8>> {
     (0..MESSAGES as u64).map(|seed| payload::json(seed, bytes)).collect()
 }
 
-/// A round is one message; they follow each other as on a connection.
+/// A round is one message. The messages are those of one connection.
 struct Compress<S> {
     subject: S,
     setting: Setting,
@@ -94,8 +94,8 @@ impl<S: DeflateSubject> Compress<S> {
         Ok(Self { subject: S::new(&setting)?, setting, messages: plain_messages(bytes), next: 0 })
     }
 
-    /// Starts a connection anew and has all messages compressed and inflated by another
-    /// implementation; returns their length.
+    /// Starts a new connection, and decompresses all its messages by another implementation.
+    /// Returns their total length.
     fn check(&self) -> Result<usize, Error> {
         let mut subject = S::new(&self.setting)?;
         let mut witness = Inflate::new(false, self.setting.window_bits);
@@ -121,7 +121,7 @@ impl<S: DeflateSubject> Compress<S> {
     }
 }
 
-/// What a sender leaves out and a receiver appends (RFC 7692 section 7.2.2).
+/// The bytes that a sender removes and a receiver appends (RFC 7692 section 7.2.2).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
 impl<S: DeflateSubject> Measured for Compress<S> {
@@ -148,13 +148,13 @@ fn mib_per_s(rounds: u64, bytes: usize, ns: u64) -> f64 {
     rounds as f64 * bytes as f64 / f64::from(1 << 20) / (ns.max(1) as f64 / 1e9)
 }
 
-/// Inflates what zlib-rs has compressed, which is the same for everyone.
+/// Decompresses the output of zlib-rs, the same for all implementations.
 struct Inflating<S> {
     subject: S,
     messages: Vec<Vec<u8>>,
-    /// Each with [`ROOM`] bytes behind it.
+    /// The messages, each followed by [`ROOM`] bytes.
     compressed: Vec<Vec<u8>>,
-    /// The first message refers to nothing before it, so it may follow the last.
+    /// The first message refers to no earlier one, so it may follow the last.
     next: usize,
 }
 
@@ -173,7 +173,7 @@ impl<S: DeflateSubject> Inflating<S> {
     }
 }
 
-/// Compresses all messages one after the other, as one connection does.
+/// Compresses all messages one after the other, as on one connection.
 fn compressed(messages: &[Vec<u8>], setting: &Setting) -> Result<Vec<Vec<u8>>, Error> {
     let mut deflate = Deflate::new(6, false, setting.window_bits);
     let mut all = Vec::new();
@@ -222,7 +222,7 @@ impl<S: DeflateSubject> Measured for Inflating<S> {
 mod tests {
     use super::*;
 
-    /// Compresses nothing, as deflate can (RFC 1951 section 3.2.4): one stored block.
+    /// Stores without compression (RFC 1951 section 3.2.4), in one block.
     struct Stored(Vec<u8>);
 
     impl DeflateSubject for Stored {

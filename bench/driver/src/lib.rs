@@ -1,13 +1,13 @@
-//! What every measured program shares.
+//! The common part of all measured programs.
 //!
-//! `windlass-bench` starts one small program per implementation and talks to it in lines of JSON
-//! ([`protocol`]). The workload itself is here, once, generic over the implementation: a program
-//! only says how its library registers, deletes and takes one turn ([`dispatch::Subject`],
-//! [`poll0::PollSubject`]), how it keeps timers ([`timers::TimerSubject`]), counts
+//! `windlass-bench` starts one small program per implementation and exchanges lines of JSON with it
+//! ([`protocol`]). The workload is here, generic over the implementation. A program only implements
+//! how its library registers, deletes and takes one turn ([`dispatch::Subject`],
+//! [`poll0::PollSubject`]), keeps timers ([`timers::TimerSubject`]), counts
 //! ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
 //! ([`websocket::EngineSubject`]) and does the parts of that ([`unmask`], [`utf8`], [`deflate`]).
-//! So the work is the same by construction, and every slice ends with a check that exactly the
-//! expected handlers ran.
+//! So all implementations do the same work. Every slice ends with a check that exactly the expected
+//! handlers ran.
 
 #![deny(unsafe_code)]
 

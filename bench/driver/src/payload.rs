@@ -1,16 +1,16 @@
-//! What messages are made of: bytes, text in several scripts, and text that compresses as real
-//! messages do.
+//! The contents of messages: random bytes, text in several scripts, and text that compresses like
+//! that of real messages.
 
 use crate::protocol::{Content, Script};
 use crate::random::Random;
 
-/// A payload of exactly this many bytes; text is valid UTF-8.
+/// Returns a payload of exactly this many bytes. Text is valid UTF-8.
 pub(crate) fn content(content: Content, bytes: usize) -> Vec<u8> {
     let seed = if content == Content::Binary { bytes as u64 } else { 3 };
     variant(content, bytes, seed)
 }
 
-/// A payload as those of [`Content`] are, another one for each seed.
+/// Returns the payload of this content for a seed.
 pub fn variant(content: Content, bytes: usize, seed: u64) -> Vec<u8> {
     match content {
         Content::Binary => {
@@ -24,7 +24,7 @@ pub fn variant(content: Content, bytes: usize, seed: u64) -> Vec<u8> {
     }
 }
 
-/// The characters that a script is drawn from.
+/// Returns the characters of a script.
 fn alphabet(script: Script) -> &'static [&'static str] {
     match script {
         Script::Ascii => {
@@ -40,7 +40,8 @@ fn alphabet(script: Script) -> &'static [&'static str] {
     }
 }
 
-/// Text of exactly this many bytes, filled up with full stops where the next character is too long.
+/// Returns text of exactly this many bytes. Full stops fill the rest if the next character is too
+/// long.
 pub(crate) fn text(script: Script, bytes: usize) -> Vec<u8> {
     drawn(script, bytes, 3)
 }
@@ -60,19 +61,20 @@ fn drawn(script: Script, bytes: usize, seed: u64) -> Vec<u8> {
     text
 }
 
-/// Where `bytes` bytes are cut into `pieces`: at odd places, so that characters are cut, too.
+/// Returns the positions that cut `bytes` bytes into `pieces`. They are odd, so that they also cut
+/// characters.
 pub(crate) fn cuts(bytes: usize, pieces: usize) -> Vec<usize> {
     (1..pieces).map(|piece| (bytes * piece / pieces) | 1).filter(|&cut| cut < bytes).collect()
 }
 
-/// The pieces between the cuts.
+/// Returns the pieces between the cuts.
 pub(crate) fn pieces<'a>(bytes: &'a [u8], cuts: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
     let starts = std::iter::once(0).chain(cuts.iter().copied());
     let ends = cuts.iter().copied().chain(std::iter::once(bytes.len()));
     starts.zip(ends).map(|(start, end)| &bytes[start..end])
 }
 
-/// The text of a message as services send them: records with the same keys and changing values.
+/// Returns text like the messages of services: records with the same keys and changing values.
 pub(crate) fn json(seed: u64, bytes: usize) -> Vec<u8> {
     const KINDS: [&str; 4] = ["created", "moved", "closed", "commented"];
     const NAMES: [&str; 6] = ["Ada", "Grace", "Edsger", "Barbara", "Ken", "Margaret"];
@@ -80,7 +82,8 @@ pub(crate) fn json(seed: u64, bytes: usize) -> Vec<u8> {
     let mut text = String::from("[");
     while text.len() < bytes {
         let record = format!(
-            "{{\"id\":{},\"kind\":\"{}\",\"user\":{{\"name\":\"{}\",\"score\":{}}},\"at\":\"2026-11-{:02}T{:02}:{:02}:00Z\",\"tags\":[\"t{}\",\"t{}\"]}},",
+            "{{\"id\":{},\"kind\":\"{}\",\"user\":{{\"name\":\"{}\",\"score\":{}}},\
+             \"at\":\"2026-11-{:02}T{:02}:{:02}:00Z\",\"tags\":[\"t{}\",\"t{}\"]}},",
             random.next() % 1_000_000,
             KINDS[random.below(KINDS.len())],
             NAMES[random.below(NAMES.len())],

@@ -5,15 +5,15 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// What is waited for.
+/// The readiness to wait for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Readable,
     Writable,
 }
 
-/// Waits until a descriptor is ready or the time is over; says whether it is ready. A signal ends
-/// the wait early.
+/// Waits until a descriptor is ready or the time has passed. Returns whether it is ready. A signal
+/// ends the wait early.
 pub(crate) fn poll(fd: BorrowedFd<'_>, side: Side, timeout: Duration) -> io::Result<bool> {
     let events = match side {
         Side::Readable => libc::POLLIN,

@@ -1,4 +1,4 @@
-//! The suite `poll0`: a turn that asks and finds nothing.
+//! The suite `poll0`: a turn that does not wait and finds no event.
 
 use std::io;
 use std::time::Instant;
@@ -11,12 +11,12 @@ use crate::source::{DrainCount, Hits, Source, SourcePool};
 
 /// A reactor that can take a turn without waiting.
 pub trait PollSubject: Subject {
-    /// A turn as [`Subject::turn`], but for what is ready now: it does not wait.
-    /// `#[inline(always)]` for the same reason.
+    /// Takes a turn like [`Subject::turn`], but without waiting. It is `#[inline(always)]` for the
+    /// same reason.
     ///
     /// # Errors
     ///
-    /// If asking fails.
+    /// If the wait fails.
     fn turn_at_once(&mut self) -> io::Result<()>;
 }
 
@@ -28,18 +28,18 @@ impl PollSubject for Idle {
 }
 
 struct Asking<S> {
-    /// Dropped before the pool, whose descriptors it watches.
+    /// Dropped before the pool, which owns the watched descriptors.
     subject: S,
     sources: Vec<Source>,
     hits: Vec<Hits>,
-    /// How often the checks have fired each source, round and round.
+    /// Number of times that the checks have fired a source. They fire the sources in turn.
     fired: u64,
-    /// It is the workload alone: nothing is found, and nobody looks whether it is.
+    /// Only the workload runs, so there is nothing to check.
     idle: bool,
     _pool: SourcePool,
 }
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<S: PollSubject>(
     case: &Case,
     backend: &str,
@@ -64,12 +64,12 @@ impl<S: PollSubject> Asking<S> {
         for (&source, hits) in sources.iter().zip(&hits) {
             subject.add(source, Trigger::Level, DrainCount(hits.clone()))?;
         }
-        // What registering has left to do.
+        // This turn does the delayed work of registering.
         subject.turn_at_once()?;
         Ok(Self { subject, sources, hits, fired: 0, idle, _pool: pool })
     }
 
-    /// Nothing has come until now; and who asks for nothing in vain also finds something, at once.
+    /// Checks that no event was reported until now, and that the next turn reports one at once.
     fn check(&mut self) -> Result<(), Error> {
         let came = |hits: &[Hits]| hits.iter().map(Hits::count).sum::<u64>();
         if came(&self.hits) != self.fired {
@@ -83,7 +83,7 @@ impl<S: PollSubject> Asking<S> {
         if self.hits[place].count() != before + 1 || came(&self.hits) != self.fired {
             return Err("a source was ready and its handler has not run once".into());
         }
-        // What the handler has left to do: a poll is armed again.
+        // This turn does delayed work after the event, such as arming a poll again.
         Ok(self.subject.turn_at_once()?)
     }
 }
@@ -107,8 +107,7 @@ impl<S: PollSubject> Measured for Asking<S> {
 #[inline(never)]
 fn run<S: PollSubject>(subject: &mut S, rounds: u64) -> io::Result<()> {
     for _ in 0..rounds {
-        // The subject may be somebody else's for all that the compiler knows: nothing is moved out
-        // of the loop.
+        // `black_box` keeps the compiler from moving anything out of the loop.
         std::hint::black_box(&mut *subject).turn_at_once()?;
     }
     Ok(())
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
     use crate::source::Handler;
 
-    /// Runs a handler that nobody has asked for, or none at all.
+    /// Runs a handler without an event, or no handler at all.
     struct Wrong {
         handlers: Vec<(Box<dyn FnMut()>, bool)>,
         runs_unasked: bool,

@@ -16,8 +16,7 @@ use crate::utf8::{self, Utf8Subject};
 use crate::wakeup::{self, CallSubject, LoopSubject, QueueSubject};
 use crate::websocket::{self, EngineSubject};
 
-/// What a program measures: a suite or a part of one (see [`Case::part`]), and how to set up its
-/// cases.
+/// A suite, or a part of one (see [`Case::part`]), and the function that sets up its cases.
 pub struct Suite {
     part: &'static str,
     prepare: Prepare,
@@ -32,47 +31,47 @@ impl std::fmt::Debug for Suite {
 }
 
 impl Suite {
-    /// The suite `dispatch` over a reactor.
+    /// The suite `dispatch`, for a reactor.
     pub fn dispatch<S: Subject>() -> Self {
         Self { part: "dispatch", prepare: dispatch::prepare::<S> }
     }
 
-    /// The suite `poll0` over a reactor.
+    /// The suite `poll0`, for a reactor.
     pub fn poll0<S: PollSubject>() -> Self {
         Self { part: "poll0", prepare: poll0::prepare::<S> }
     }
 
-    /// The suite `timers` over something that keeps timers.
+    /// The suite `timers`, for anything that keeps timers.
     pub fn timers<T: TimerSubject>() -> Self {
         Self { part: "timers", prepare: timers::prepare::<T> }
     }
 
-    /// The suite `flow` over a counter.
+    /// The suite `flow`, for a counter.
     pub fn flow<C: CounterSubject>() -> Self {
         Self { part: "flow", prepare: flow::prepare::<C> }
     }
 
-    /// The part `wake` of the suite `wakeup` over a loop that can be woken.
+    /// The part `wake` of the suite `wakeup`, for a loop that can be woken.
     pub fn wake<L: LoopSubject>() -> Self {
         Self { part: "wakeup/wake", prepare: wakeup::prepare_wake::<L> }
     }
 
-    /// The part `call` of the suite `wakeup` over a loop that runs closures of other threads.
+    /// The part `call` of the suite `wakeup`, for a loop that runs closures of other threads.
     pub fn call<C: CallSubject>() -> Self {
         Self { part: "wakeup/call", prepare: wakeup::prepare_call::<C> }
     }
 
-    /// The part `post` of the suite `wakeup` over a bounded queue.
+    /// The part `post` of the suite `wakeup`, for a bounded queue.
     pub fn post<Q: QueueSubject>() -> Self {
         Self { part: "wakeup/post", prepare: wakeup::prepare_post::<Q> }
     }
 
-    /// The suite `engine` over a server's end of a connection.
+    /// The suite `engine`, for a server's end of a connection.
     pub fn engine<S: EngineSubject>() -> Self {
         Self { part: "engine", prepare: websocket::prepare::<S> }
     }
 
-    /// The suite `engine` over nothing but the copy that stands for recv(2).
+    /// The suite `engine` with only the copy that replaces recv(2).
     pub fn engine_copying() -> Self {
         Self { part: "engine", prepare: websocket::prepare_copying }
     }
@@ -96,14 +95,14 @@ impl Suite {
 /// A measured program.
 #[derive(Debug)]
 pub struct Program {
-    /// Version of the library that is measured.
+    /// Version of the measured library.
     pub version: String,
-    /// What it can be asked for.
+    /// The suites and parts that it supports.
     pub suites: Vec<Suite>,
 }
 
 impl Program {
-    /// Answers requests from standard input until it ends.
+    /// Answers requests from standard input until the end of the input.
     pub fn serve(self) -> ExitCode {
         let mut prepared: Option<Box<dyn Measured>> = None;
         for line in io::stdin().lock().lines() {
@@ -115,8 +114,7 @@ impl Program {
                 Err(error) => Reply::Failed { reason: format!("no request: {error}") },
             };
             let text = serde_json::to_string(&reply).expect("replies are plain data");
-            // Whoever started us has gone if the line cannot be written, and there is nobody to
-            // tell.
+            // The line can only fail if the parent has ended.
             if writeln!(io::stdout(), "{text}").is_err() {
                 return ExitCode::FAILURE;
             }
@@ -161,7 +159,7 @@ fn failed(error: Error) -> Reply {
     if error.is::<Unsupported>() { Reply::Unsupported { reason } } else { Reply::Failed { reason } }
 }
 
-/// Version of the package `name` according to the text of a Cargo.lock, or `unknown`.
+/// Returns the version of the package `name` in the text of a Cargo.lock, or `unknown`.
 pub fn locked_version(lock: &str, name: &str) -> String {
     let package = format!("name = \"{name}\"");
     let mut lines = lock.lines().skip_while(|line| *line != package).skip(1);

@@ -1,8 +1,8 @@
-//! What `windlass-bench` and a measured program say to each other, one JSON object a line.
+//! The protocol between `windlass-bench` and a measured program: lines with one JSON object each.
 //!
-//! `windlass-bench` writes [`Request`]s to the program's standard input and reads one [`Reply`] for
+//! `windlass-bench` writes [`Request`]s to the program's standard input, and reads one [`Reply`] to
 //! each from its standard output. A case is prepared once and then measured in slices, so that the
-//! slices of several programs can be interleaved. At the end of its input a program ends.
+//! slices of several programs can be interleaved. A program ends at the end of its input.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,106 +10,105 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a program.
+/// A request to a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Request {
-    /// Says who you are, after pinning yourself to the processor, if one is named.
+    /// Pins the program to the processor, if there is one, and asks for its version.
     Hello {
-        /// Number of the processor, as sched_setaffinity(2) counts them.
+        /// Number of the processor, as in sched_setaffinity(2).
         cpu: Option<usize>,
-        /// Come before all others that share it, if that is allowed: for the client, whose server
-        /// does so.
+        /// Takes a real-time priority, if that is allowed. For the client, whose server has one.
         #[serde(default)]
         first: bool,
     },
-    /// Sets the case up; whatever was prepared before is torn down.
+    /// Sets up a case, after dropping the previous one.
     Prepare {
-        /// What to set up.
+        /// The case.
         case: Case,
-        /// Kernel interface to use, `epoll` unless the implementation has several.
+        /// The backend: `epoll`, unless the implementation has several.
         backend: String,
-        /// Does everything but the turns: what the workload itself costs.
+        /// Runs the workload without the turns, to measure its own cost.
         idle: bool,
     },
-    /// To the client of the suites that measure servers: connects to one and sets the case up;
-    /// whatever was connected before is closed.
+    /// Only for the client of the suites that measure servers: connects to a server and sets up a
+    /// case, after closing the previous connections.
     Connect {
-        /// What to set up.
+        /// The case.
         case: Case,
         /// The server.
         server: Server,
     },
-    /// Runs some rounds of the prepared case and checks which handlers ran.
+    /// Runs rounds of the prepared case, and checks which handlers ran.
     Slice {
-        /// How many.
+        /// Number of rounds.
         rounds: u64,
     },
 }
 
-/// What a program answers.
+/// A reply of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub enum Reply {
-    /// To [`Request::Hello`].
+    /// The reply to [`Request::Hello`].
     Hello {
-        /// Version of the library that is measured.
+        /// Version of the measured library.
         version: String,
-        /// True if the processor could be pinned as asked.
+        /// The program was pinned as requested.
         pinned: bool,
     },
-    /// To [`Request::Prepare`].
+    /// The reply to [`Request::Prepare`].
     Ready,
-    /// To [`Request::Slice`].
+    /// The reply to [`Request::Slice`].
     Slice(Outcome),
-    /// The implementation has no such thing; not a failure.
+    /// The implementation does not support this, which is no failure.
     Unsupported {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It went wrong: a call failed or the wrong handlers ran.
+    /// A failure: a call failed, or the wrong handlers ran.
     Failed {
-        /// What happened.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What a server program says of itself, once, on its standard output.
+/// The line that a server program prints when it listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// Number of its process: whoever started it may have started strace(1) instead.
+    /// Number of its process. The started process may be strace(1) instead.
     pub process: u32,
-    /// Version of the library that is measured.
+    /// Version of the measured library.
     pub version: String,
-    /// Where its memory has the number of allocations so far, eight bytes.
+    /// Address of the number of allocations in its memory, eight bytes.
     pub allocations_at: u64,
 }
 
-/// What one slice came to.
+/// The result of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Time of all rounds together.
+    /// Time of all rounds in nanoseconds.
     pub ns: u64,
-    /// Things done in that time, to divide by: events, pairs of calls, timers.
+    /// Number of units in that time: events, pairs of calls, timers.
     pub units: u64,
-    /// Turns taken in that time.
+    /// Number of turns in that time.
     pub turns: u64,
-    /// Calls to the allocator in that time.
+    /// Number of allocations in that time.
     pub allocations: u64,
-    /// Figures of another kind, by the name they have in the report.
+    /// Further figures, by their names in the report.
     #[serde(default)]
     pub gauges: BTreeMap<String, f64>,
 }
 
-/// Level- or edge-triggered.
+/// Level- or edge-triggered interest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
     /// The handler reads the eventfd to zero.
     Level,
-    /// The handler never reads: every write is a new edge.
+    /// The handler does not read: every write is a new edge.
     Edge,
 }
 
@@ -122,131 +121,131 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// What a writer does when the counter is full.
+/// The reaction of a writer to a full counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Writer {
-    /// Waits in the write.
+    /// Blocks in the write.
     Blocking,
-    /// Tries again at once.
+    /// Tries again immediately.
     Spin,
-    /// Waits in poll(2) until the counter can be written.
+    /// Waits in poll(2) until the counter is writable.
     Poll,
 }
 
-/// What keeps a loop from sleeping.
+/// The reason why a loop does not sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Awake {
-    /// It is in a handler all the time, so only the first wake is news.
+    /// It stays in a handler, so only the first wake has an effect.
     InHandler,
-    /// It takes one turn after the other, for its handler wakes it again: every turn takes the
-    /// wakes that came.
+    /// It takes turn after turn, because its handler wakes it again. Every turn takes the wakes so
+    /// far.
     Turning,
 }
 
-/// What a message is made of.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
     /// Random bytes, in a binary message.
     Binary,
-    /// Text of one byte a character.
+    /// Text with one byte per character.
     Ascii,
-    /// Text of two bytes a character.
+    /// Text with two bytes per character.
     TwoByte,
-    /// JSON, which compresses as the messages of services do.
+    /// JSON, which compresses like messages of services.
     Json,
 }
 
-/// What text is written in.
+/// The script of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Script {
-    /// One byte a character.
+    /// One byte per character.
     Ascii,
-    /// One byte a character for the most part, two for some.
+    /// Mostly one byte per character, sometimes two.
     Latin,
-    /// Two bytes a character: Cyrillic and Greek, without spaces.
+    /// Two bytes per character: Cyrillic and Greek, without spaces.
     Cyrillic,
-    /// Three bytes a character.
+    /// Three bytes per character.
     Cjk,
-    /// Four bytes a character.
+    /// Four bytes per character.
     Emoji,
-    /// One to four.
+    /// One to four bytes per character.
     Mixed,
 }
 
 impl Script {
-    /// Every one.
+    /// All scripts.
     pub const ALL: [Self; 6] =
         [Self::Ascii, Self::Latin, Self::Cyrillic, Self::Cjk, Self::Emoji, Self::Mixed];
 }
 
-/// Whose compressor it is.
+/// The owner of a compressor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compressor {
-    /// The thread's; only without context takeover.
+    /// The thread. It has no context takeover.
     Shared,
-    /// The connection's.
+    /// The connection.
     Dedicated,
 }
 
-/// One workload with its sizes.
+/// A workload with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "case", rename_all = "snake_case")]
 pub enum Case {
-    /// One of `registered` sources is ready in each turn, a random one.
+    /// One of `registered` sources is ready in each turn, chosen at random.
     OneReady {
         /// Number of sources.
         registered: usize,
-        /// How they are watched.
+        /// The trigger of their interest.
         trigger: Trigger,
     },
     /// All `registered` sources are ready in each turn.
     AllReady {
         /// Number of sources.
         registered: usize,
-        /// How they are watched.
+        /// The trigger of their interest.
         trigger: Trigger,
     },
     /// Each subscriber has four sources and one state; one source is ready in each turn.
     FourFds {
-        /// Number of subscribers, so a quarter of the number of sources.
+        /// Number of subscribers, a quarter of the number of sources.
         subscribers: usize,
-        /// How they are watched.
+        /// The trigger of their interest.
         trigger: Trigger,
     },
-    /// Eight types of handler; `ready` of `registered` sources are ready in each turn, in random
-    /// order.
+    /// There are eight types of handlers. In each turn `ready` of `registered` sources are ready,
+    /// in random order.
     EightTypes {
         /// Number of sources.
         registered: usize,
-        /// How many are ready at once.
+        /// Number of sources that are ready in each turn.
         ready: usize,
     },
-    /// Registers and deletes sources beside `registered` others; the unit is one such pair.
+    /// Registers and deletes sources beside `registered` others. The unit is one such pair.
     RegisterDelete {
-        /// Number of sources that stay.
+        /// Number of other sources.
         registered: usize,
     },
-    /// What registering costs in memory.
+    /// The memory of a registration.
     RegistrationMemory {
-        /// Number of registrations to divide by.
+        /// Number of registrations, by which the memory is divided.
         registered: usize,
     },
-    /// A turn that does not wait and finds nothing.
+    /// A turn that does not wait and finds no event.
     EmptyTurn {
-        /// Number of sources that are watched.
+        /// Number of watched sources.
         registered: usize,
     },
-    /// Starts a timer and cancels it before it fires, with `alive` others waiting.
+    /// Starts a timer and cancels it before it fires, while `alive` others wait.
     InsertCancel {
-        /// Number of timers that wait.
+        /// Number of waiting timers.
         alive: usize,
     },
-    /// Starts `count` timers with random deadlines, none of which comes.
+    /// Starts `count` timers with random deadlines, none of which passes.
     Insert {
         /// Number of timers.
         count: usize,
@@ -261,163 +260,163 @@ pub enum Case {
         /// Its period.
         period_ns: u64,
     },
-    /// Moves a random one of `alive` timers to another deadline.
+    /// Resets a random one of `alive` timers to another deadline.
     Reset {
-        /// Number of timers that wait.
+        /// Number of waiting timers.
         alive: usize,
     },
-    /// A writer that writes as fast as it may against a reader that sleeps a millisecond after each
-    /// read. A round is a millisecond of it.
+    /// A writer writes as fast as possible, and a reader sleeps a millisecond after each read. A
+    /// round is a millisecond.
     Burst {
-        /// What the writer does when the counter is full.
+        /// The writer's reaction to a full counter.
         writer: Writer,
-        /// Maximum of the counter; `None` for one without.
+        /// Maximum of the counter; `None` for a counter without one.
         maximum: Option<u32>,
     },
-    /// Events one by one, 10 000 a second written and 8 000 read: how old an event gets. A round is
-    /// an event.
+    /// The age of events when they are read: 10 000 per second are written, and 8 000 read, one at
+    /// a time. A round is an event.
     Latency {
-        /// Maximum of the counter; `None` for one without.
+        /// Maximum of the counter; `None` for a counter without one.
         maximum: Option<u32>,
     },
-    /// A writer without a pause against a reader that works 125 µs after each read: how many writes
-    /// a read takes. A round is a write.
+    /// The number of writes that one read takes: a writer never pauses, and a reader works for 125
+    /// µs after each read. A round is a write.
     Coalescing {
-        /// Maximum of the counter; `None` for one without.
+        /// Maximum of the counter; `None` for a counter without one.
         maximum: Option<u32>,
     },
-    /// One thread writes and reads in turn; the unit is such a pair.
+    /// One thread writes and reads in turn. The unit is such a pair.
     Uncontended {
-        /// Both sides have a descriptor that could be polled.
+        /// Both sides have a descriptor for poll(2).
         polled: bool,
     },
-    /// Wakes a loop that is awake; the time is that of the call alone.
+    /// Wakes a loop that is awake. Only the call is timed.
     WakeRunning {
-        /// What keeps the loop awake.
+        /// The reason why the loop is awake.
         awake: Awake,
     },
-    /// Wakes a loop that sleeps on another processor; the time is that from the call to the
+    /// Wakes a loop that sleeps on another processor. The time is that from the call to the
     /// handler.
     WakeSleeping,
     /// Two loops on two processors wake each other in turn.
     RoundTrip {
-        /// How long each looks for a wake without sleeping.
+        /// Time for which each loop spins before it sleeps.
         spin_us: u64,
     },
-    /// Has a closure run on a loop on another processor, and waits for its result.
+    /// Runs a closure on a loop on another processor, and waits for its result.
     Call {
-        /// Most calls that may be queued.
+        /// Maximum number of queued calls.
         bound: usize,
-        /// How long the loop looks for a call without sleeping, which it then hardly does.
+        /// Time for which the loop spins before it sleeps. It then hardly sleeps.
         spin_us: u64,
     },
-    /// Sends items to a loop on another processor, waiting where there is no room.
+    /// Sends items to a loop on another processor. A sender waits while the queue is full.
     Post {
-        /// Number of threads that send.
+        /// Number of sending threads.
         senders: usize,
-        /// Most items that may be queued.
+        /// Maximum number of queued items.
         bound: usize,
     },
-    /// A client's messages are in a buffer; the server's answers, the same messages, are ready to
-    /// be sent. A round is a buffer.
+    /// The messages of a client are in a buffer, and the server echoes them into another one. A
+    /// round is a buffer.
     Echo {
-        /// What the messages are made of.
+        /// The content of the messages.
         content: Content,
-        /// Length of a message's payload.
+        /// Length of a message's payload in bytes.
         bytes: usize,
-        /// Messages in a round.
+        /// Number of messages per round.
         messages: usize,
-        /// Frames in a message.
+        /// Number of frames per message.
         fragments: usize,
-        /// Most bytes that one read gives.
+        /// Maximum number of bytes per read.
         read_bytes: usize,
     },
-    /// What a server's end of a connection costs in memory once it has echoed and waits.
+    /// The memory of a server's end of a connection that has echoed a message and waits.
     IdleEngine {
-        /// Number of connections to divide by.
+        /// Number of connections, by which the memory is divided.
         engines: usize,
     },
-    /// Unmasks a payload where it lies, or as near as the implementation does.
+    /// Unmasks a payload in place, or as near to that as the implementation does.
     Unmask {
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
-        /// Where it begins, from a multiple of 64 bytes: as far as the frame's header is long.
+        /// Its offset from a multiple of 64 bytes, which is the length of the frame's header.
         offset: usize,
     },
-    /// Says that text is valid.
+    /// Checks that text is valid UTF-8.
     Validate {
-        /// What it is written in.
+        /// The script of the text.
         script: Script,
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
-        /// In so many pieces, which end within characters.
+        /// Number of pieces, which end within characters.
         pieces: usize,
     },
-    /// Compresses messages that follow each other.
+    /// Compresses consecutive messages.
     Compress {
-        /// Length of a message.
+        /// Length of a message in bytes.
         bytes: usize,
-        /// Effort of the compressor.
+        /// Compression level.
         level: u8,
-        /// Base-two logarithm of the window's size.
+        /// Base-two logarithm of the window size.
         window_bits: u8,
-        /// A message may refer to those before it.
+        /// A message may refer to earlier ones.
         takeover: bool,
-        /// Whose compressor it is.
+        /// The owner of the compressor.
         compressor: Compressor,
     },
-    /// Inflates messages that follow each other.
+    /// Decompresses consecutive messages.
     Inflate {
-        /// Length of a message when it is inflated.
+        /// Length of a decompressed message in bytes.
         bytes: usize,
-        /// Base-two logarithm of the window's size.
+        /// Base-two logarithm of the window size.
         window_bits: u8,
-        /// A message may refer to those before it.
+        /// A message may refer to earlier ones.
         takeover: bool,
     },
-    /// Connections whose messages a server sends back. A round is a message.
+    /// A server echoes the messages of connections. A round is a message.
     Messages {
-        /// What the messages are made of.
+        /// The content of the messages.
         content: Content,
-        /// Length of a message's payload.
+        /// Length of a message's payload in bytes.
         bytes: usize,
-        /// How many connections.
+        /// Number of connections.
         connections: usize,
-        /// Messages of a connection that are under way.
+        /// Messages in flight per connection.
         depth: usize,
-        /// Compressed in both directions, without context takeover.
+        /// Messages are compressed in both directions, without context takeover.
         deflate: bool,
     },
-    /// A connection whose messages a server sends to all receivers. A round is a delivery.
+    /// A server sends the messages of one connection to all receivers. A round is a delivery.
     Publish {
-        /// How many receive.
+        /// Number of receivers.
         receivers: usize,
-        /// Length of a message's payload.
+        /// Length of a message's payload in bytes.
         bytes: usize,
-        /// Messages that are under way.
+        /// Messages in flight.
         outstanding: usize,
     },
-    /// Connections that are opened, upgraded and closed. A round is one of them.
+    /// Connections are opened, upgraded and closed. A round is a connection.
     Upgrade {
-        /// How many are under way.
+        /// Number of connections in flight.
         parallel: usize,
     },
-    /// What a server keeps in memory for a connection that has echoed a message and waits.
+    /// The memory of a server for a connection that has echoed a message and waits.
     IdleConnection {
-        /// Number of connections to divide by.
+        /// Number of connections, by which the memory is divided.
         connections: usize,
     },
 }
 
 impl Case {
-    /// Name of the suite it belongs to.
+    /// Returns the name of its suite.
     pub fn suite(&self) -> &'static str {
         let part = self.part();
         part.split_once('/').map_or(part, |(suite, _)| suite)
     }
 
-    /// The part of the suite that an implementation has or has not: the suite's name, with a word
-    /// after a slash where the suite has several parts.
+    /// Returns the part of the suite that an implementation may support: the suite's name, followed
+    /// by a slash and a word if the suite has several parts.
     pub fn part(&self) -> &'static str {
         match self {
             Self::OneReady { .. }

@@ -1,6 +1,6 @@
-//! A small fixed generator, so that every program sees the same sequence of targets and deadlines.
+//! A generator with a fixed seed, so that every program sees the same targets and deadlines.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): enough to shuffle with, and the same everywhere.
+/// SplitMix64 (Steele, Lea, Flood 2014): good enough for shuffling, and the same everywhere.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`. The bias of the remainder is far below what a benchmark can see.
+    /// Returns a number below `bound`. Its bias is too small to affect a benchmark.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
@@ -26,7 +26,7 @@ impl Random {
         bytes.fill_with(|| self.next() as u8);
     }
 
-    /// Fisher–Yates.
+    /// Shuffles by Fisher and Yates.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));

@@ -1,10 +1,10 @@
-//! What every server program of the suites `echo`, `broadcast`, `handshake` and `memory` shares:
-//! how it is told what to do, and what it says of itself.
+//! The common part of all server programs of the suites `echo`, `broadcast`, `handshake` and
+//! `memory`: the command line and the announcement.
 //!
-//! It is started with `echo` or `broadcast`, then perhaps `--deflate`, `--cpu N` and `--first`. It
-//! listens on a free port of 127.0.0.1, prints one line of JSON, [`Server`], and serves until it is
-//! killed. In broadcasting, a connection to [`PUBLISHER`] publishes what it sends, and all others
-//! receive it.
+//! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--cpu N` and `--first`.
+//! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`Server`], and serves
+//! until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its messages, and
+//! all others receive them.
 #![allow(unsafe_code, reason = "prctl, getrlimit and setrlimit")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,16 +13,16 @@ use crate::measured::Error;
 use crate::protocol::Server;
 use crate::{affinity, alloc};
 
-/// The path of connections that publish. Those on other paths receive.
+/// The path of connections that publish. Connections on other paths receive.
 pub const PUBLISHER: &str = "/pub";
 
-/// Topic, channel or room of those that receive.
+/// Topic, channel or room of the receivers.
 pub const TOPIC: &str = "all";
 
-/// Where a server listens until the kernel says which port it is.
+/// The address for listen(2); the kernel chooses the port.
 pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Longest message that a server must take.
+/// Maximum length of a message that a server must accept.
 pub const MESSAGE_MAX: usize = 16 << 20;
 
 /// What a server does with messages.
@@ -30,30 +30,30 @@ pub const MESSAGE_MAX: usize = 16 << 20;
 pub enum Mode {
     /// Sends them back.
     Echo,
-    /// Sends those of publishers to everyone else.
+    /// Sends those of publishers to all receivers.
     Broadcast,
 }
 
-/// What the command line asks for.
+/// The settings of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What to do with messages.
     pub mode: Mode,
-    /// Agrees to permessage-deflate without context takeover.
+    /// Agree to permessage-deflate without context takeover.
     pub deflate: bool,
-    /// What to run on, by its name, for a server that has a choice.
+    /// The name of the backend, for a server with several.
     pub backend: Option<String>,
     cpu: Option<usize>,
     first: bool,
 }
 
 impl Settings {
-    /// Reads this process's command line, and prepares the process: pins it, puts it before others,
-    /// has it end with whoever started it, and raises its limit of open files.
+    /// Reads the command line of this process and prepares the process: pins it, gives it a
+    /// real-time priority, ends it with its parent, and raises its limit of open files.
     ///
     /// # Errors
     ///
-    /// If the command line cannot be understood, or the process not be pinned.
+    /// If the command line is invalid, or if the process may not be pinned.
     pub fn take() -> Result<Self, Error> {
         let settings = Self::read(std::env::args().skip(1))?;
         end_with_parent();
@@ -91,7 +91,7 @@ impl Settings {
     }
 }
 
-/// Prints what this server says of itself.
+/// Prints the announcement of this server.
 pub fn announce(address: SocketAddr, version: &str) {
     let server = Server {
         address,
@@ -102,15 +102,14 @@ pub fn announce(address: SocketAddr, version: &str) {
     println!("{}", serde_json::to_string(&server).expect("plain data"));
 }
 
-/// Has the kernel kill this process when its parent ends: a run that is interrupted leaves no
+/// Makes the kernel kill this process when its parent ends, so that an interrupted run leaves no
 /// servers behind.
 fn end_with_parent() {
     // SAFETY: this option takes a number (prctl(2)).
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// Raises the soft limit of open files to the hard one. Where that is refused, accepting will fail
-/// and be noticed.
+/// Raises the soft limit of open files to the hard one. If this fails, a failed accept is reported.
 fn raise_open_files() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limit is writable for the length of the call.

@@ -1,4 +1,4 @@
-//! The descriptors that are watched, and the counters that handlers bump.
+//! The watched descriptors, and the counters of handlers.
 #![allow(unsafe_code, reason = "eventfd, its read and write, and lending a descriptor by number")]
 
 use std::cell::Cell;
@@ -6,17 +6,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-/// A watched eventfd, lent by number.
+/// A watched eventfd, by its number.
 ///
-/// The `SourcePool` owns every descriptor and outlives the implementation that watches them, so that an
-/// implementation neither closes nor duplicates one: with 10 000 sources and a limit of 20 000 open
-/// files there is no room for a writing duplicate per source. Firing writes to the same number that
-/// is watched.
+/// The `SourcePool` owns every descriptor and outlives the implementation that watches it, so an
+/// implementation neither closes nor duplicates one. With 10 000 sources and a limit of 20 000 open
+/// files there is no space for a duplicate per source. Firing writes to the watched number itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(RawFd);
 
 impl Source {
-    /// Adds one to the counter, which makes the descriptor readable (and is a new edge every time).
+    /// Adds one to the counter. The descriptor becomes readable, and every call is a new edge.
     #[inline]
     pub(crate) fn fire(self) {
         let one = 1_u64;
@@ -25,7 +24,7 @@ impl Source {
         assert_eq!(written, 8, "eventfd refused a write: {}", io::Error::last_os_error());
     }
 
-    /// Reads the counter back to zero; true if it was above.
+    /// Reads the counter to zero. Returns whether it was above.
     #[inline]
     pub fn drain(self) -> bool {
         let mut count = 0_u64;
@@ -48,12 +47,12 @@ impl AsFd for Source {
     }
 }
 
-/// Owns the eventfds of one case. Whoever holds one drops it after every holder of its sources.
+/// The eventfds of one case. It must be dropped after all holders of its sources.
 #[derive(Debug)]
 pub(crate) struct SourcePool(Vec<OwnedFd>);
 
 impl SourcePool {
-    /// Opens `count` eventfds, non-blocking, at zero.
+    /// Opens `count` non-blocking eventfds with the value zero.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
         (0..count).map(|_| eventfd()).collect::<io::Result<_>>().map(Self)
     }
@@ -73,25 +72,25 @@ fn eventfd() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What one handler reports: how often it ran, and a note of the last run.
+/// The counts of one handler: the number of its runs, and a note of the last run.
 #[derive(Clone, Debug, Default)]
 pub struct Hits(Rc<(Cell<u64>, Cell<u64>)>);
 
 impl Hits {
-    /// One more run.
+    /// Counts a run.
     #[inline]
     pub fn add(&self) {
         self.0.0.set(self.0.0.get() + 1);
     }
 
-    /// One more run, which leaves a note.
+    /// Counts a run and keeps a note.
     #[inline]
     fn add_noting(&self, note: u64) {
         self.add();
         self.0.1.set(note);
     }
 
-    /// How often the handler ran.
+    /// Returns the number of runs.
     pub fn count(&self) -> u64 {
         self.0.0.get()
     }
@@ -101,13 +100,13 @@ impl Hits {
     }
 }
 
-/// The body of a handler. Implementations wrap it in whatever their library calls.
+/// The body of a handler. Implementations wrap it in the callback of their library.
 pub trait Handler: 'static {
-    /// Called once per event of `source`.
+    /// Called once for each event of `source`.
     fn handle(&mut self, source: Source);
 }
 
-/// Edge-triggered: counts, and never reads. The next write is a new edge all the same.
+/// The edge-triggered handler: counts without reading. The next write is a new edge anyway.
 #[derive(Debug)]
 pub struct Count(pub(crate) Hits);
 
@@ -118,7 +117,7 @@ impl Handler for Count {
     }
 }
 
-/// Level-triggered: reads the counter to zero, then counts.
+/// The level-triggered handler: reads the counter to zero and counts.
 #[derive(Debug)]
 pub struct DrainCount(pub(crate) Hits);
 
@@ -130,7 +129,7 @@ impl Handler for DrainCount {
     }
 }
 
-/// One of several handler types: the number keeps the compiler from merging their code.
+/// One of several types of handlers. The number keeps the compiler from merging their code.
 #[derive(Debug)]
 pub struct KindCount<const KIND: u64>(pub(crate) Hits);
 
@@ -141,10 +140,10 @@ impl<const KIND: u64> Handler for KindCount<KIND> {
     }
 }
 
-/// One state behind four descriptors, as a device with its queues has it.
+/// One state for four descriptors, like a device with four queues.
 ///
-/// Handlers need it by `&mut`: an implementation without shared state for several descriptors wraps
-/// it in `Rc<RefCell<_>>`, as its users do.
+/// Handlers need it by `&mut`. An implementation without shared state for several descriptors wraps
+/// it in `Rc<RefCell<_>>`, as its users would.
 #[derive(Debug)]
 pub struct Device {
     total: u64,
@@ -157,7 +156,7 @@ impl Device {
         Self { total: 0, queues, drain }
     }
 
-    /// Called once per event of the descriptor number `queue`.
+    /// Called once for each event of the descriptor number `queue`.
     #[inline]
     pub fn handle(&mut self, queue: usize, source: Source) {
         if self.drain {

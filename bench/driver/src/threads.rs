@@ -1,4 +1,4 @@
-//! Threads that meet: spawned on the other processor, waited for with an end.
+//! Threads on other processors, and waits with a time limit.
 
 use std::fs::File;
 use std::io;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use crate::affinity;
 use crate::measured::{Error, Unsupported};
 
-/// Longest wait for another thread. None takes a hundredth of it, but on a machine that is stopped
-/// for a while.
+/// Maximum time to wait for another thread. A wait is a hundred times shorter unless the machine
+/// stops for a while.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// Refuses where two threads would have to share a processor: one that spins would keep the other
-/// from running.
+/// Returns an error if two threads would share a processor, because a spinning one would keep the
+/// other from running.
 pub(crate) fn check_processors() -> Result<(), Error> {
     if affinity::has_two_processors() {
         Ok(())
@@ -23,8 +23,8 @@ pub(crate) fn check_processors() -> Result<(), Error> {
     }
 }
 
-/// A thread on the other processor, always the same one. Its errors come as text, for they cannot
-/// be sent.
+/// Starts a thread on the other processor, always the same one. It returns its error as text,
+/// because errors cannot be sent.
 pub(crate) fn opposite<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> JoinHandle<Result<T, String>> {
@@ -34,7 +34,7 @@ pub(crate) fn opposite<T: Send + 'static>(
     })
 }
 
-/// What a thread has come to.
+/// Returns the result of a thread.
 pub(crate) fn join<T>(thread: JoinHandle<Result<T, String>>) -> Result<T, Error> {
     match thread.join() {
         Ok(result) => Ok(result?),
@@ -42,7 +42,7 @@ pub(crate) fn join<T>(thread: JoinHandle<Result<T, String>>) -> Result<T, Error>
     }
 }
 
-/// Spins until the condition holds; an error if it never does, which is how a lost wake shows. It
+/// Spins until the condition holds. Returns an error if it never does, which shows a lost wake. It
 /// makes no system call, so that those of the measured code can be counted.
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) -> Result<(), Error> {
     let started = Instant::now();
@@ -62,13 +62,13 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) -> Result<(),
 pub(crate) struct Watched(File);
 
 impl Watched {
-    /// The thread with this number (gettid(2)).
+    /// Opens the state of the thread with this number (gettid(2)).
     pub(crate) fn new(thread: u32) -> io::Result<Self> {
         File::open(format!("/proc/self/task/{thread}/stat")).map(Self)
     }
 
-    /// Spins until the thread sleeps in the kernel. The only system call is pread64(2), which
-    /// nothing measured makes, so that it can be left out when calls are counted.
+    /// Spins until the thread sleeps in the kernel. The only system call is pread64(2), which no
+    /// measured code makes, so it can be excluded from counts.
     pub(crate) fn wait_until_asleep(&self) -> Result<(), Error> {
         wait_until("sleep of the loop", || {
             let mut text = [0; 256];
@@ -78,15 +78,15 @@ impl Watched {
     }
 }
 
-/// Whether the state in `/proc/PID/stat` is `S`; the name before it is in brackets and may hold
-/// anything (proc_pid_stat(5)).
+/// Returns whether the state in `/proc/PID/stat` is `S`. The name before it is in brackets and may
+/// contain any character (proc_pid_stat(5)).
 fn is_asleep(stat: &[u8]) -> bool {
     let end = stat.iter().rposition(|&byte| byte == b')');
     end.and_then(|end| stat.get(end + 2)) == Some(&b'S')
 }
 
-/// On cache lines of its own (two, for processors fetch them in pairs), so that threads that write
-/// beside it do not slow it.
+/// Puts a value on cache lines of its own, so that writes of other threads beside it do not slow
+/// it. It takes two lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);

@@ -1,4 +1,4 @@
-//! The suite `timers`: starting, cancelling, moving and firing, with many timers waiting.
+//! The suite `timers`: starting, cancelling, resetting and firing, while many timers wait.
 
 use std::time::{Duration, Instant};
 
@@ -8,48 +8,49 @@ use crate::protocol::{Case, Outcome};
 use crate::random::Random;
 use crate::source::Hits;
 
-/// Something that keeps timers.
+/// A library's timers.
 pub trait TimerSubject: Sized + 'static {
-    /// What cancels a timer; dropping one must not.
+    /// Identifies a timer. Dropping it must not cancel the timer.
     type Key;
 
-    /// Makes one on the named backend.
+    /// Creates one on the named backend.
     ///
     /// # Errors
     ///
-    /// If it has no such backend, or the kernel refuses.
+    /// If it does not have this backend, or if the kernel returns an error.
     fn new(backend: &str) -> Result<Self, Error>;
 
-    /// Starts a timer that adds one to `fired` at `deadline`.
+    /// Starts a timer that counts in `fired` at `deadline`.
     ///
     /// # Errors
     ///
     /// If it cannot be started.
     fn insert(&mut self, deadline: Instant, fired: Hits) -> Result<Self::Key, Error>;
 
-    /// Starts a timer that adds one to `fired` in every period; [`Unsupported`](crate::measured::Unsupported)
-    /// if the library's own resolution is coarser than the period.
+    /// Starts a timer that counts in `fired` once in every period.
+    /// [`Unsupported`](crate::measured::Unsupported) if the library's resolution is coarser than
+    /// the period.
     ///
     /// # Errors
     ///
     /// If it cannot be started.
     fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error>;
 
-    /// Ends a timer that has not fired.
+    /// Cancels a timer that has not fired.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If there is no such timer.
     fn cancel(&mut self, key: Self::Key) -> Result<(), Error>;
 
-    /// Moves a timer that has not fired.
+    /// Resets a timer that has not fired to another deadline.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If there is no such timer.
     fn reset(&mut self, key: &mut Self::Key, deadline: Instant) -> Result<(), Error>;
 
-    /// Fires what is due, without waiting where nothing is.
+    /// Fires the due timers, without waiting for others.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ pub trait TimerSubject: Sized + 'static {
     fn turn(&mut self) -> Result<(), Error>;
 }
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<T: TimerSubject>(
     case: &Case,
     backend: &str,
@@ -76,7 +77,7 @@ pub(crate) fn prepare<T: TimerSubject>(
     })
 }
 
-/// Deadlines that do not come while anything is measured: between one and two hours away.
+/// Deadlines that do not pass during the measurement: between one and two hours away.
 struct Far {
     random: Random,
     base: Instant,
@@ -94,13 +95,13 @@ impl Far {
 
 #[derive(Clone, Copy)]
 enum Step {
-    /// Starts one and cancels it.
+    /// Starts a timer and cancels it.
     Pair,
-    /// Moves one.
+    /// Resets a timer.
     Reset,
 }
 
-/// Deadlines and targets drawn before a slice is timed, so that the generator is not.
+/// Deadlines and targets, which are drawn before a slice so that this is not timed.
 const DRAWN: usize = 4096;
 
 struct Alive<T: TimerSubject> {
@@ -165,7 +166,7 @@ impl<T: TimerSubject> Measured for Alive<T> {
     }
 }
 
-/// Starts `count` timers in an empty subject; a round is all of them.
+/// Starts `count` timers in an empty subject. All of them are a round.
 struct Insert<T> {
     count: usize,
     backend: String,
@@ -213,7 +214,7 @@ impl<T: TimerSubject> Measured for Insert<T> {
     }
 }
 
-/// Fires `count` timers that are all due when the clock starts; a round is all of them.
+/// Fires `count` timers that are all due when the clock starts. All of them are a round.
 struct Fire<T> {
     count: usize,
     backend: String,
@@ -226,7 +227,7 @@ impl<T: TimerSubject> Fire<T> {
     }
 }
 
-/// Span over which the deadlines of the timers to fire are spread.
+/// The range of the deadlines of the timers to fire.
 const FIRE_SPAN: Duration = Duration::from_millis(50);
 
 impl<T: TimerSubject> Measured for Fire<T> {
@@ -236,8 +237,8 @@ impl<T: TimerSubject> Measured for Fire<T> {
             let mut subject = T::new(&self.backend)?;
             let fired = Hits::default();
             let mut random = Random::new(11);
-            // Far enough away that all are started before the first is due, which libraries that
-            // fire at once what is already late would otherwise answer differently.
+            // Far enough away that all timers are started before the first is due. Some libraries
+            // fire late timers at once, and would do other work.
             let base = Instant::now() + Duration::from_micros(4 * self.count as u64);
             let span = FIRE_SPAN.as_nanos() as u64;
             let mut keys = Vec::with_capacity(self.count);
@@ -245,9 +246,9 @@ impl<T: TimerSubject> Measured for Fire<T> {
                 let deadline = base + Duration::from_nanos(random.next() % span);
                 keys.push(subject.insert(deadline, fired.clone())?);
             }
-            // Two milliseconds more, for those who round deadlines up to one.
+            // Two milliseconds more, for libraries that round deadlines up to a millisecond.
             let all_due = base + FIRE_SPAN + Duration::from_millis(2);
-            // sleep: the deadlines themselves must pass before the measurement begins.
+            // sleep: the deadlines must pass before the measurement begins.
             std::thread::sleep(all_due.saturating_duration_since(Instant::now()));
             if fired.count() != 0 {
                 return Err("a timer fired outside a turn".into());
@@ -277,7 +278,7 @@ impl<T: TimerSubject> Measured for Fire<T> {
     }
 }
 
-/// One periodic timer that is due in every turn; a round is one firing.
+/// One periodic timer that is due in every turn. A round is one firing.
 struct Every<T> {
     subject: T,
     fired: Hits,

@@ -1,4 +1,4 @@
-//! The suite `unmask`: a payload and its key.
+//! The suite `unmask`: unmasks a payload with a key.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -9,29 +9,29 @@ use crate::payload;
 use crate::protocol::{Case, Outcome};
 use crate::random::Random;
 
-/// Something that unmasks.
+/// An implementation of unmasking.
 pub trait UnmaskSubject: Sized + 'static {
-    /// Makes one for payloads of a length.
+    /// Creates one for payloads of a length.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::measured::Unsupported) if it cannot be called on its own.
+    /// [`Unsupported`](crate::measured::Unsupported) if the library has no such function.
     fn new(bytes: usize) -> Result<Self, Error>;
 
-    /// Unmasks `buffer[payload]` and says where its first byte is now. The 64 bytes in front of the
-    /// payload and behind it may be written, too.
+    /// Unmasks `buffer[payload]`, and returns the offset of the result. The 64 bytes before and
+    /// after the payload may be overwritten.
     fn unmask(&mut self, buffer: &mut [u8], payload: Range<usize>, key: [u8; 4]) -> usize;
 
-    /// What it does is to unmask; false for what only shows how fast memory is.
+    /// True if it unmasks; false if it only shows the speed of memory.
     const UNMASKS: bool = true;
 }
 
-/// Room on either side of the payload.
+/// Number of free bytes before and after the payload.
 const ROOM: usize = 64;
 
 const KEY: [u8; 4] = [0x6d, 0xb6, 0xb2, 0x80];
 
-/// Does nothing: what the workload itself costs.
+/// Does nothing, to measure the workload's own cost.
 struct Nothing;
 
 impl UnmaskSubject for Nothing {
@@ -46,7 +46,7 @@ impl UnmaskSubject for Nothing {
     }
 }
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<S: UnmaskSubject>(
     case: &Case,
     _backend: &str,
@@ -83,7 +83,7 @@ impl<S: UnmaskSubject> Unmask<S> {
             .iter_mut()
             .zip(masked)
             .for_each(|(place, byte)| *place = byte);
-        // What is around it is no part of it.
+        // The surroundings of the payload are not measured.
         Random::new(9).fill(&mut self.buffer[..self.payload.start]);
         let start = self.subject.unmask(&mut self.buffer, self.payload.clone(), KEY);
         if S::UNMASKS && self.buffer[start..start + plain.len()] != plain {
@@ -110,7 +110,7 @@ impl<S: UnmaskSubject> Measured for Unmask<S> {
     }
 }
 
-/// The measured loop: unmasking what is unmasked masks it again, and takes as long.
+/// The measured loop. Unmasking an unmasked payload masks it again and takes the same time.
 #[inline(never)]
 fn run<S: UnmaskSubject>(unmask: &mut Unmask<S>, rounds: u64) {
     for _ in 0..rounds {
@@ -124,7 +124,7 @@ fn run<S: UnmaskSubject>(unmask: &mut Unmask<S>, rounds: u64) {
 mod tests {
     use super::*;
 
-    /// Forgets the last byte.
+    /// Leaves the last byte unchanged.
     struct Forgetful;
 
     impl UnmaskSubject for Forgetful {

@@ -1,4 +1,4 @@
-//! The suite `utf8`: is it UTF-8?
+//! The suite `utf8`: validates text as UTF-8.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,13 +7,13 @@ use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome};
 use crate::{alloc, payload};
 
-/// Something that validates.
+/// A validator.
 pub trait Utf8Subject: 'static {
-    /// True if the text is valid. It came in pieces that end at `cuts` and at its end; a validator
-    /// that knows no pieces takes it whole, and is spared the copy that would make it so.
+    /// Returns whether the text is valid. The pieces of the text end at `cuts` and at its end. A
+    /// validator without support for pieces takes the whole text, without the cost of joining it.
     fn is_valid(text: &[u8], cuts: &[usize]) -> bool;
 
-    /// Whether it takes part where text comes in so many pieces.
+    /// Returns whether it supports this number of pieces.
     ///
     /// # Errors
     ///
@@ -23,7 +23,7 @@ pub trait Utf8Subject: 'static {
     }
 }
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<S: Utf8Subject>(
     case: &Case,
     _backend: &str,
@@ -45,13 +45,13 @@ struct Validate {
     text: Vec<u8>,
     cuts: Vec<usize>,
     is_valid: fn(&[u8], &[usize]) -> bool,
-    /// It looks at nothing, so nothing is to be checked.
+    /// It does not read the text, so there is nothing to check.
     idle: bool,
 }
 
 impl Validate {
-    /// The text is valid; it is not with a byte in it, anywhere, that no text has, nor without its
-    /// last byte where that is part of a character.
+    /// Checks that the text is valid, and invalid with a wrong byte anywhere, or without the last
+    /// byte of its last character.
     fn check(&self) -> Result<(), Error> {
         if self.idle {
             return Ok(());

@@ -1,13 +1,13 @@
-//! Compiles uWebSockets and uSockets with the flags of their own makefiles, link-time optimization
-//! between the two included. There are two builds: for this very processor, as the makefiles have
-//! it, and for what callgrind can execute, which knows no AVX-512.
+//! Compiles uWebSockets and uSockets with the flags of their own makefiles, including link-time
+//! optimization between the two. There are two builds: one for the processor of this machine, as in
+//! the makefiles, and one without AVX-512, which callgrind does not support.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Binaries, and what they are compiled for.
+/// The binaries, and the processors for which they are compiled.
 const BUILDS: [(&str, &str); 2] = [
     ("windlass-bench-server-uwebsockets", "native"),
     ("windlass-bench-server-uwebsockets-counted", "x86-64-v3"),
@@ -36,8 +36,7 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
         .opt_level(3)
         .debug(true)
         .force_frame_pointer(false)
-        // For a program, not for a library whose functions another may replace: those would not be
-        // inlined.
+        // For a program. In a library, functions could be replaced and would not be inlined.
         .pic(false)
         .flag("-fPIE")
         .flag(format!("-march={processor}"))
@@ -76,16 +75,15 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
             .try_compile_intermediates()
             .map_err(refused)?,
     );
-    // Optimized as a whole, and then an object as any other: the linker that Rust calls knows
-    // nothing of it.
+    // The link-time optimization happens here. The result is an ordinary object for Rust's linker.
     let whole = out.join("uwebsockets.o");
     let mut link = compiler.to_command();
     link.args(["-r", "-nostdlib", "-flinker-output=nolto-rel", "-o"]).arg(&whole).args(objects);
     if !link.status().is_ok_and(|status| status.success()) {
         return Err("the C++ compiler has no link-time optimization".to_owned());
     }
-    // Both builds have the same names in them, so each goes to its own binary alone. zlib comes
-    // again behind what needs it.
+    // Both builds define the same symbols, so each is linked to its own binary. zlib is linked
+    // again after the code that needs it.
     let zlib =
         PathBuf::from(std::env::var_os("DEP_Z_ROOT").ok_or("zlib is nowhere")?).join("lib/libz.a");
     let libraries = [whole, zlib];
@@ -96,7 +94,7 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Where cargo keeps the crate that has the sources; it is fetched if it is not there yet.
+/// Returns cargo's folder of the crate with the sources, after fetching the crate if necessary.
 fn sources() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").ok_or("cargo does not say where it is")?;
     let output = Command::new(cargo)

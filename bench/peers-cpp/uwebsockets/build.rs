@@ -27,7 +27,7 @@ fn compile() -> Result<(), String> {
         .include(sources.join("uSockets/src"))
         .warnings(false)
         .file("src/glue.cpp");
-    // Where the crate of zlib says its header is.
+    // The folder of the zlib header, from the crate of zlib.
     if let Some(include) = std::env::var_os("DEP_Z_INCLUDE") {
         build.include(include);
     }
@@ -44,7 +44,7 @@ fn compile() -> Result<(), String> {
         .map_err(|error| format!("the C++ compiler refuses: {error}"))
 }
 
-/// Where cargo keeps the crate that has the sources; it is fetched if it is not there yet.
+/// Returns cargo's folder of the crate with the sources, after fetching the crate if necessary.
 fn sources() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").ok_or("cargo does not say where it is")?;
     let output = Command::new(cargo)

@@ -153,8 +153,8 @@ fn is_large_text(case: &Case) -> bool {
     [Content::Ascii, Content::TwoByte].iter().any(|&content| *case == echo(content, 16 * KIB, 1))
 }
 
-/// Returns whether instructions of the case are also counted in the build with fat LTO. These are the
-/// cases in which calls are a large part.
+/// Returns whether instructions of the case are also counted in the build with fat LTO. These are
+/// the cases in which calls are a large part.
 pub(crate) fn is_counted_with_lto(case: &Case) -> bool {
     matches!(case, Case::Echo { .. }) && size(case).1 <= KIB
 }

@@ -122,8 +122,8 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
         }
         // The unit is a millisecond, because the reader sleeps for one at a time.
         Case::Burst { .. } => fixed(if quick { 200 } else { 1_000 }, if quick { 3 } else { 7 }),
-        // The unit is an event. A backlog without a maximum needs as many events as the benchmarks of
-        // the kernel patch have, which takes half a second.
+        // The unit is an event. A backlog without a maximum needs as many events as the benchmarks
+        // of the kernel patch have, which takes half a second.
         Case::Latency { .. } => fixed(if quick { 2_000 } else { 5_000 }, if quick { 2 } else { 7 }),
         Case::Coalescing { .. } => fixed(10_000, if quick { 2 } else { 7 }),
         _ => Shape { length: Length::Ns(slice), slices },
@@ -139,8 +139,8 @@ pub(crate) struct Compared {
     pub(crate) ratio: &'static str,
 }
 
-/// Returns the gauge that is divided by that of the plain eventfd without a maximum, which is in the
-/// same group.
+/// Returns the gauge that is divided by that of the plain eventfd without a maximum, which is in
+/// the same group.
 pub(crate) fn over_unlimited(case: &Case) -> Option<Compared> {
     match case {
         Case::Burst { .. } => Some(Compared {

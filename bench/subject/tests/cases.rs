@@ -1,4 +1,5 @@
-//! Every case, small, through the programs of this workspace: the benchmark itself must not rot.
+//! Runs every case with small parameters in the programs of this workspace, as a test of the
+//! benchmark.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ fn slices(program: &str, case: &Case) -> Vec<Reply> {
         .split_off(1)
 }
 
-/// What a program answers.
+/// Returns the answers of a program.
 fn replies(program: &str, requests: &[Request]) -> Vec<Reply> {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
@@ -39,7 +40,7 @@ const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
 const STD: &str = env!("CARGO_BIN_EXE_bench-std");
 const MEMCPY: &str = env!("CARGO_BIN_EXE_bench-memcpy");
 
-/// The driver compares the counts of all handlers itself, so an outcome says that they were right.
+/// The driver compares the counts of all handlers, so an outcome means that they were right.
 fn passes(program: &str, case: &Case) {
     let replies = slices(program, case);
     assert_eq!(replies.len(), 2, "{case:?}");
@@ -58,7 +59,7 @@ fn an_empty_turn_is_empty_on_every_backend() {
     for backend in ["epoll", "uring", "poll"] {
         let prepare = Request::Prepare { case: case.clone(), backend: backend.into(), idle: false };
         let replies = replies(WINDLASS, &[prepare, Request::Slice { rounds: 7 }]);
-        // There may be no ring here.
+        // Rings may be forbidden here.
         let refused = backend == "uring" && matches!(replies[0], Reply::Failed { .. });
         assert!(refused || matches!(replies[1], Reply::Slice(_)), "{backend}: {replies:?}");
     }
@@ -117,7 +118,7 @@ fn the_raw_loop_has_no_timers_and_says_so() {
     );
 }
 
-/// Those of the suite `flow` with this maximum.
+/// Returns the cases of the suite `flow` with this maximum.
 fn flow_cases(maximum: Option<u32>) -> Vec<Case> {
     let bursts = [Writer::Blocking, Writer::Spin, Writer::Poll]
         .map(|writer| Case::Burst { writer, maximum });
@@ -196,7 +197,7 @@ fn a_remote_wakes_calls_and_posts_as_the_driver_expects() {
     }
 }
 
-/// Messages whole, in fragments, several to a buffer, and cut by reads.
+/// Messages in one frame, in fragments, several in a buffer, and cut by reads.
 fn echo_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for content in [Content::Binary, Content::Ascii, Content::TwoByte] {

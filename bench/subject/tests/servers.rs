@@ -1,5 +1,5 @@
-//! Every case of the suites that measure servers, small, through the client and the servers of this
-//! workspace.
+//! Runs every case of the suites that measure servers with small parameters, with the client and
+//! the servers of this workspace.
 
 #[path = "../../../crates/reactor/tests/common/rings.rs"]
 mod rings;
@@ -55,7 +55,7 @@ impl Drop for Running {
     }
 }
 
-/// A server for a case, and the client that is connected to it.
+/// Starts a server for a case, and a client that connects to it.
 fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
     let mode = if matches!(case, Case::Publish { .. }) { "broadcast" } else { "echo" };
     let deflate: &[&str] =
@@ -67,7 +67,7 @@ fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
     (server, client, connected)
 }
 
-/// The client compares every byte, so an outcome says that they were right.
+/// The client compares every byte, so an outcome means that they were right.
 fn passes(program: &str, case: &Case) -> Outcome {
     let (_server, mut client, connected) = connect(program, case);
     assert!(matches!(connected, Reply::Ready), "{case:?}: {connected:?}");
@@ -233,16 +233,16 @@ fn servers_under_valgrind_end_at_sigterm() {
         std::thread::scope(|scope| {
             scope.spawn(|| sender.send(server.child.wait().is_ok()));
             let in_time = ended.recv_timeout(Duration::from_secs(10));
-            // Without effect on a server that has ended, and the other thread waits for the rest.
+            // This fails if the server has ended, and otherwise lets the other thread end.
             let _ = Command::new("kill").arg("-KILL").arg(&process).stderr(Stdio::null()).status();
             assert_eq!(in_time, Ok(true), "{program} on {backend}");
         });
     }
 }
 
-/// Answers the upgrade, and then every 26 bytes, a frame of 20, by the frame with its last byte
-/// changed.
-fn liar() -> Server {
+/// Accepts the upgrade. Then it answers every 26 bytes, a frame with 20 bytes, by a frame whose
+/// last byte is wrong.
+fn wrong_byte_server() -> Server {
     use std::io::Read;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -253,7 +253,8 @@ fn liar() -> Server {
             let count = socket.read(&mut piece).unwrap();
             request.extend_from_slice(&piece[..count]);
         }
-        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                      Connection: Upgrade\r\n\
                       Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
         socket.write_all(answer.as_bytes()).unwrap();
         let mut frame = [0; 26];
@@ -262,7 +263,7 @@ fn liar() -> Server {
             let mut payload: Vec<u8> =
                 frame[6..].iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
             payload[19] ^= 1;
-            // The client may have gone by now.
+            // The client may have disconnected.
             let _ = socket.write_all(&[&[0x82, 20][..], &payload].concat());
         }
     });
@@ -272,8 +273,10 @@ fn liar() -> Server {
 #[test]
 fn a_wrong_byte_is_noticed() {
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
-    let connected =
-        client.ask(&Request::Connect { case: messages(Content::Binary, 20, 1, 1), server: liar() });
+    let connected = client.ask(&Request::Connect {
+        case: messages(Content::Binary, 20, 1, 1),
+        server: wrong_byte_server(),
+    });
     assert!(matches!(connected, Reply::Ready), "{connected:?}");
     match client.ask(&Request::Slice { rounds: 1 }) {
         Reply::Failed { reason } => assert!(reason.starts_with("wrong bytes"), "{reason}"),

@@ -1,4 +1,4 @@
-//! Registering and deleting beside sources that stay.
+//! Registering and deleting beside other sources.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Outcome, Trigger};
 use crate::source::{Count, Hits, Source, SourcePool};
 
-/// Sources that are registered and deleted again in one round.
+/// Number of sources that are registered and deleted in one round.
 const CHURN: usize = 64;
 
 pub(super) struct RegisterDelete<S: Subject> {
@@ -16,7 +16,7 @@ pub(super) struct RegisterDelete<S: Subject> {
     churn: Vec<Source>,
     hits: Vec<Hits>,
     keys: Vec<S::Key>,
-    /// A source that stays, to see that a turn still reaches it.
+    /// One of the other sources, to check that a turn still reports its events.
     witness: (Source, Hits),
     _pool: SourcePool,
 }
@@ -54,7 +54,8 @@ impl<S: Subject> RegisterDelete<S> {
         Ok(())
     }
 
-    /// Registered, fires; deleted, stays silent while another is called.
+    /// Checks that a registered source fires, and that a deleted one does not while another is
+    /// called.
     fn check(&mut self) -> Result<(), Error> {
         for (&source, hits) in self.churn.iter().zip(&self.hits) {
             self.keys.push(self.subject.add(source, Trigger::Edge, Count(hits.clone()))?);

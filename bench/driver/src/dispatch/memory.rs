@@ -1,4 +1,4 @@
-//! What a registration costs in memory.
+//! The memory of a registration.
 
 use super::subject::Subject;
 use crate::alloc;
@@ -9,7 +9,7 @@ use crate::source::{Count, Hits, Source, SourcePool};
 pub(super) struct Memory<S> {
     registered: usize,
     backend: String,
-    /// Kept until the next slice, so that a reading of the process from outside sees it.
+    /// Kept until the next slice, so that the process's memory can be read from outside.
     subject: Option<(S, SourcePool)>,
 }
 
@@ -33,7 +33,7 @@ impl<S: Subject> Measured for Memory<S> {
         }
         let after = alloc::counts();
         let bytes = (after.live_bytes - before.live_bytes) as f64 / self.registered as f64;
-        // The value is what the user gave: the descriptor and the handler that holds its counter.
+        // The value of the user: the descriptor, and the handler with its counter.
         let value = size_of::<(Source, Count)>() as f64;
         sources.iter().take(crate::measured::EVENTS_PER_TURN).for_each(|source| source.fire());
         subject.turn()?;

@@ -1,4 +1,4 @@
-//! The suite `dispatch`: events through a reactor, registering and deleting, memory per
+//! The suite `dispatch`: events through a reactor, registering and deleting, and the memory of a
 //! registration.
 
 mod churn;
@@ -15,7 +15,7 @@ use rounds::{Plan, Rounds};
 pub(crate) use subject::Idle;
 pub use subject::Subject;
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<S: Subject>(
     case: &Case,
     backend: &str,

@@ -1,4 +1,4 @@
-//! The cases in which sources are fired and a turn is taken.
+//! The cases that fire sources and take a turn.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::protocol::{Case, Outcome, Trigger};
 use crate::random::Random;
 use crate::source::{Count, Device, DrainCount, Hits, KindCount, Source, SourcePool};
 
-/// Which handler stands behind each source.
+/// The handlers of the sources.
 #[derive(Clone, Copy, PartialEq)]
 enum Handlers {
     Plain,
@@ -17,7 +17,7 @@ enum Handlers {
     Devices,
 }
 
-/// A case in which sources are fired and a turn is taken.
+/// A case that fires sources and takes a turn.
 pub(super) struct Plan {
     sources: usize,
     ready: usize,
@@ -44,16 +44,15 @@ impl Plan {
     }
 }
 
-/// Length of the sequence of targets, in rounds, at least: long enough that a branch predictor does
-/// not learn it by heart.
+/// Minimum length of the sequence of targets, in rounds: too long for a branch predictor to learn.
 const SEQUENCE_ROUNDS_MIN: usize = 64;
 
 pub(super) struct Rounds<S> {
     plan: Plan,
-    /// Dropped before the pool, whose descriptors it watches.
+    /// Dropped before the pool, which owns the watched descriptors.
     subject: S,
     hits: Vec<Hits>,
-    /// Numbers of the sources in the order in which they are fired, a multiple of `plan.ready`.
+    /// Indexes of the sources in the order of firing, a multiple of `plan.ready`.
     targets: Vec<usize>,
     sequence: Vec<Source>,
     position: usize,
@@ -97,13 +96,13 @@ impl<S: Subject> Rounds<S> {
         })
     }
 
-    /// Counts what the last `rounds` rounds should have called, and compares.
+    /// Compares the counts of the last `rounds` rounds with the expected ones.
     fn check(&mut self, from: usize, rounds: u64) -> Result<(), Error> {
         if self.idle {
             return Ok(());
         }
         let events = rounds as usize * self.plan.ready;
-        // Whole passes over the sequence are counted by their number, the rest one by one.
+        // Whole passes over the sequence are multiplied, the rest is counted one by one.
         let (passes, rest) = (events / self.targets.len(), events % self.targets.len());
         for (place, &target) in self.targets.iter().enumerate() {
             let offset = (place + self.targets.len() - from) % self.targets.len();
@@ -122,7 +121,7 @@ impl<S: Subject> Rounds<S> {
         }
     }
 
-    /// Behind each source stands a handler of the type that was registered there.
+    /// Checks that each source called a handler of the registered type.
     fn check_kinds(&self) -> Result<(), Error> {
         for (number, hits) in self.hits.iter().enumerate() {
             if hits.count() > 0 && hits.note() != kind_of(number) {
@@ -132,7 +131,7 @@ impl<S: Subject> Rounds<S> {
         Ok(())
     }
 
-    /// The four handlers of a device counted in one state: its last total is their sum.
+    /// Checks that the four handlers of a device shared one state: its last total is their sum.
     fn check_devices(&self) -> Result<(), Error> {
         for (number, queues) in self.hits.chunks_exact(4).enumerate() {
             let sum: u64 = queues.iter().map(Hits::count).sum();
@@ -144,7 +143,7 @@ impl<S: Subject> Rounds<S> {
     }
 }
 
-/// Numbers of the types, which are also what a handler notes.
+/// The numbers of the types, which are the notes of their handlers.
 fn kind_of(number: usize) -> u64 {
     number as u64 % 8
 }
@@ -176,7 +175,7 @@ fn add_one<S: Subject>(
     Ok(())
 }
 
-/// The order in which sources are fired: whole rounds, each of `ready` different ones.
+/// Returns the order of firing: whole rounds of `ready` different sources each.
 fn targets(plan: &Plan) -> Vec<usize> {
     let mut random = Random::new(42);
     let mut all: Vec<usize> = (0..plan.sources).collect();
@@ -215,7 +214,7 @@ impl<S: Subject> Measured for Rounds<S> {
     }
 }
 
-/// The measured loop: fires what a round fires, takes one turn.
+/// The measured loop: fires the sources of a round, and takes one turn.
 #[inline(never)]
 fn run<S: Subject>(
     subject: &mut S,
@@ -260,7 +259,7 @@ mod tests {
         }
     }
 
-    /// A subject that forgets its events must be caught.
+    /// A subject that drops its events must be detected.
     #[test]
     fn a_silent_subject_fails_the_check() {
         let plan = Plan { sources: 4, ready: 2, trigger: Trigger::Edge, handlers: Handlers::Plain };

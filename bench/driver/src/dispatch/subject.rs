@@ -8,17 +8,17 @@ use crate::source::{Device, Handler, Source};
 
 /// A reactor under test.
 pub trait Subject: Sized + 'static {
-    /// What deletes a registration.
+    /// Identifies a registration, to delete it.
     type Key;
 
-    /// Makes one on the named backend.
+    /// Creates one on the named backend.
     ///
     /// # Errors
     ///
-    /// If it has no such backend, or the kernel refuses.
+    /// If it does not have this backend, or if the kernel returns an error.
     fn new(backend: &str) -> Result<Self, Error>;
 
-    /// Watches `source` for reading and has `handler` called for each of its events.
+    /// Watches `source` for reading, and calls `handler` for each of its events.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ pub trait Subject: Sized + 'static {
         handler: H,
     ) -> Result<Self::Key, Error>;
 
-    /// Watches four sources on behalf of one state, in the way that is natural to the library.
+    /// Watches four sources with one state, in the library's usual way.
     ///
     /// # Errors
     ///
@@ -42,17 +42,16 @@ pub trait Subject: Sized + 'static {
         device: Device,
     ) -> Result<(), Error>;
 
-    /// Ends a registration.
+    /// Deletes a registration.
     ///
     /// # Errors
     ///
-    /// If there is none.
+    /// If there is no such registration.
     fn delete(&mut self, key: Self::Key) -> Result<(), Error>;
 
-    /// Waits without a time limit, then has the handlers called of up to
-    /// [`EVENTS_PER_TURN`](crate::measured::EVENTS_PER_TURN) events. Every implementation marks it
-    /// `#[inline(always)]`: it stands for the call in its user's own loop, and is no layer of its
-    /// own.
+    /// Waits without a time limit, and then calls the handlers of up to
+    /// [`EVENTS_PER_TURN`](crate::measured::EVENTS_PER_TURN) events. Implementations mark it
+    /// `#[inline(always)]`, because it replaces the call in the user's own loop.
     ///
     /// # Errors
     ///
@@ -60,7 +59,7 @@ pub trait Subject: Sized + 'static {
     fn turn(&mut self) -> io::Result<()>;
 }
 
-/// Takes no turns: what the workload itself costs.
+/// Takes no turns, to measure the workload's own cost.
 pub(crate) struct Idle;
 
 impl Subject for Idle {

@@ -1,5 +1,5 @@
-//! A writer without a pause, a reader that sleeps a millisecond after each read: what processor
-//! time the writer burns.
+//! A writer without a pause, and a reader that sleeps a millisecond after each read: the processor
+//! time of the writer.
 
 use std::io::ErrorKind;
 use std::marker::PhantomData;
@@ -13,11 +13,11 @@ use crate::poll::{Side, poll};
 use crate::protocol::{Outcome, Writer};
 use crate::{affinity, clock};
 
-/// Longest wait of the reader for something to read.
+/// Maximum wait of the reader for something to read.
 const READER_WAIT: Duration = Duration::from_millis(5);
-/// Longest wait of a polling writer for room.
+/// Maximum wait of a polling writer for the counter to be writable.
 const WRITER_WAIT: Duration = Duration::from_millis(20);
-/// Sleep of the reader after a read.
+/// Time for which the reader sleeps after a read.
 const READER_SLEEP: Duration = Duration::from_millis(1);
 
 pub(super) struct Burst<C> {
@@ -34,7 +34,7 @@ impl<C: CounterSubject> Burst<C> {
     }
 }
 
-/// What both threads see.
+/// The state that both threads use.
 struct Run<'a, C> {
     counter: &'a C,
     start: Barrier,
@@ -68,11 +68,11 @@ impl<C: CounterSubject> Run<'_, C> {
         let mut taken = Taken::default();
         self.start.wait();
         let cpu = clock::thread_cpu_ns();
-        // A writer that waits in its write has filled the counter, so it is not left behind.
+        // A blocked writer has filled the counter, and this read lets it continue and end.
         while !self.is_stopped() || poll(self.counter.reader(), Side::Readable, Duration::ZERO)? {
             if poll(self.counter.reader(), Side::Readable, READER_WAIT)? {
                 taken.add(self.counter.read()?);
-                // sleep: it is the slow reader that the case is about.
+                // sleep: the case is about a slow reader.
                 std::thread::sleep(READER_SLEEP);
             }
         }
@@ -99,14 +99,14 @@ impl<C: CounterSubject> Measured for Burst<C> {
             });
             run.start.wait();
             let started = Instant::now();
-            // sleep: the length of the measurement is what was asked for.
+            // sleep: the measurement has this length.
             std::thread::sleep(Duration::from_millis(rounds));
             run.stop.store(true, Ordering::Release);
             elapsed = started.elapsed();
             let panicked = |_| "a thread panicked";
             Ok((writer.join().map_err(panicked)??, reader.join().map_err(panicked)??))
         })?;
-        // The writer may have written once more after the reader's last look.
+        // The writer may have written once more after the reader's last read.
         if poll(counter.reader(), Side::Readable, Duration::ZERO)? {
             taken.add(counter.read()?);
         }

@@ -1,4 +1,5 @@
-//! How many writes one read takes, where the writer never pauses and the reader works on each read.
+//! The number of writes that one read takes, if the writer never pauses and the reader works on
+//! each read.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Barrier};

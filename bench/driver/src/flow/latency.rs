@@ -1,4 +1,4 @@
-//! How old an event is when it is read, where more are written than can be read.
+//! The age of an event when it is read, if more events are written than can be read.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Barrier};
@@ -10,9 +10,9 @@ use crate::poll::{Side, poll};
 use crate::protocol::Outcome;
 use crate::{clock, threads};
 
-/// Time between two writes: 10 000 a second.
+/// Time between two writes: 10 000 per second.
 const WRITE_PERIOD_NS: u64 = 100_000;
-/// Longest wait of the reader.
+/// Maximum wait of the reader.
 const READER_WAIT: Duration = Duration::from_millis(200);
 
 pub(super) struct Latency<C> {
@@ -34,8 +34,8 @@ impl<C: CounterSubject> Latency<C> {
     }
 }
 
-/// Writes on time, or as soon as a write that had to wait is done; returns when each write was
-/// begun.
+/// Writes on time, or immediately after a blocked write. Returns the times at which the writes
+/// began.
 fn write<C: CounterSubject>(counter: &C, events: u64) -> Result<Vec<u64>, Error> {
     let mut begun = Vec::with_capacity(events as usize);
     let mut next = clock::now_ns();
@@ -49,7 +49,7 @@ fn write<C: CounterSubject>(counter: &C, events: u64) -> Result<Vec<u64>, Error>
 }
 
 impl<C: CounterSubject> Latency<C> {
-    /// Reads one at a time and works on each; returns when each was read.
+    /// Reads one at a time and works on each. Returns the times of the reads.
     fn read(&self, counter: &C, events: u64) -> Result<Vec<u64>, Error> {
         let mut read = Vec::with_capacity(events as usize);
         for _ in 0..events {
@@ -86,8 +86,7 @@ impl<C: CounterSubject> Measured for Latency<C> {
         if poll(counter.reader(), Side::Readable, Duration::ZERO)? {
             return Err("more was read than written".into());
         }
-        // Events have no identity in a counter; the first that was written is the first that is
-        // read.
+        // Events in a counter have no identity. The first one written counts as the first one read.
         let mut ages: Vec<u64> =
             read.iter().zip(&begun).map(|(read, begun)| read.saturating_sub(*begun)).collect();
         ages.sort_unstable();

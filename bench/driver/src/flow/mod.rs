@@ -1,5 +1,5 @@
-//! The suite `flow`: a counter with a maximum between a fast writer and a slow reader, and what it
-//! costs while neither waits.
+//! The suite `flow`: a counter with a maximum between a fast writer and a slow reader, and its cost
+//! while neither waits.
 //!
 //! The first three cases are the benchmarks of the kernel patch that proposes a maximum for
 //! eventfd(2), with its parameters.
@@ -21,7 +21,7 @@ use uncontended::Uncontended;
 
 pub use subject::{CounterSubject, Setup};
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<C: CounterSubject>(
     case: &Case,
     _backend: &str,

@@ -7,60 +7,62 @@ use std::time::Duration;
 use crate::measured::Error;
 use crate::protocol::Writer;
 
-/// What the reader works on each read in the cases `latency` and `coalescing`: 8 000 a second.
+/// Time for which the reader works on each read in the cases `latency` and `coalescing`: 8 000
+/// reads per second.
 pub(super) const READER_WORK: Duration = Duration::from_micros(125);
 
-/// How a counter is to be made.
+/// The properties of a counter to create.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// A write that would reach it waits or is refused; `None`: no such thing, or as near as can be
-    /// had.
+    /// The maximum, at which a write waits or fails. `None`: no maximum, or the highest one
+    /// possible.
     pub maximum: Option<u32>,
-    /// A read takes one, not all.
+    /// A read takes one instead of all.
     pub semaphore: bool,
-    /// A write or read that would wait is refused with `WouldBlock`.
+    /// A write or read that would wait fails with `WouldBlock`.
     pub nonblocking: bool,
-    /// [`CounterSubject::reader`] will be asked for.
+    /// [`CounterSubject::reader`] will be used.
     pub polls_reader: bool,
-    /// [`CounterSubject::writer`] will be asked for.
+    /// [`CounterSubject::writer`] will be used.
     pub polls_writer: bool,
 }
 
-/// A counter under test, shared by reference between two threads. Every implementation marks the
-/// methods that are measured `#[inline]`: they stand for its user's own call.
+/// A counter under test, which two threads share by reference. Implementations mark the measured
+/// methods `#[inline]`, because they replace the user's own calls.
 pub trait CounterSubject: Send + Sync + Sized + 'static {
-    /// Makes one.
+    /// Creates a counter.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::measured::Unsupported) if it cannot have this maximum; or what the kernel says.
+    /// [`Unsupported`](crate::measured::Unsupported) if it cannot have this maximum; otherwise the
+    /// kernel's error.
     fn new(setup: &Setup) -> Result<Self, Error>;
 
     /// Adds one.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if it is full and does not wait.
+    /// `WouldBlock` if it is full and does not block.
     fn write(&self) -> io::Result<()>;
 
-    /// Takes all of it, or one.
+    /// Takes all of it, or one if it is a semaphore.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if it is empty and does not wait.
+    /// `WouldBlock` if it is empty and does not block.
     fn read(&self) -> io::Result<u64>;
 
-    /// The count now, if it can be had without taking it.
+    /// Returns the current count, if it can be read without taking it.
     fn count(&self) -> Option<u64>;
 
-    /// Readable while something can be read.
+    /// The descriptor that is readable while something can be read.
     fn reader(&self) -> BorrowedFd<'_>;
 
-    /// Writable while one can be written.
+    /// The descriptor that is writable while one can be written.
     fn writer(&self) -> BorrowedFd<'_>;
 }
 
-/// Refuses a count that writes alone must not reach.
+/// Returns an error for a count at the maximum, which a write must not reach.
 pub(super) fn check_below(count: u64, maximum: Option<u32>) -> Result<(), Error> {
     match maximum {
         Some(maximum) if count >= u64::from(maximum) => {
@@ -70,7 +72,7 @@ pub(super) fn check_below(count: u64, maximum: Option<u32>) -> Result<(), Error>
     }
 }
 
-/// What a writer counts.
+/// The counts of a writer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Written {
     pub(super) writes: u64,
@@ -78,12 +80,12 @@ pub(super) struct Written {
     pub(super) cpu_ns: u64,
 }
 
-/// What a reader counts.
+/// The counts of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Taken {
     pub(super) reads: u64,
     pub(super) items: u64,
-    /// Largest number that one read took.
+    /// Maximum number that one read took.
     pub(super) batch_max: u64,
     pub(super) cpu_ns: u64,
 }
@@ -95,7 +97,7 @@ impl Taken {
         self.batch_max = self.batch_max.max(items);
     }
 
-    /// Compares with what was written, and the largest batch with the maximum.
+    /// Compares the items with the writes, and the largest batch with the maximum.
     pub(super) fn check(&self, writes: u64, maximum: Option<u32>) -> Result<(), Error> {
         if self.items != writes {
             return Err(format!("{} were read of {writes} written", self.items).into());
@@ -104,7 +106,7 @@ impl Taken {
     }
 }
 
-/// How a writer of this mode has its counter made.
+/// Returns the properties of the counter for a writer of this mode.
 pub(super) fn setup_for(writer: Writer, maximum: Option<u32>) -> Setup {
     let nonblocking = writer != Writer::Blocking;
     Setup {

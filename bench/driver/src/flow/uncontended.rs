@@ -1,4 +1,4 @@
-//! What a write and the read that takes it cost while nobody waits.
+//! The cost of a write and of the read that takes it, while neither waits.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::alloc;
 use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
 
-/// The maximum here, for those that have one; it is never reached.
+/// The maximum, for counters that have one. It is never reached.
 const MAXIMUM: u32 = 1000;
 
 pub(super) struct Uncontended<C>(C);
@@ -17,12 +17,13 @@ impl<C: CounterSubject> Uncontended<C> {
         let setup = |maximum| Setup {
             maximum,
             semaphore: false,
-            // What would wait here is a defect, and should be an error rather than a hang.
+            // A wait here would be a defect. A non-blocking counter returns an error instead of
+            // hanging.
             nonblocking: true,
             polls_reader: polled,
             polls_writer: polled,
         };
-        // Not every counter has a maximum, and none is reached.
+        // Not every counter has a maximum, and none is reached here.
         C::new(&setup(Some(MAXIMUM))).or_else(|_| C::new(&setup(None))).map(Self)
     }
 }

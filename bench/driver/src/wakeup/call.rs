@@ -1,4 +1,4 @@
-//! Closures that a loop runs for another thread, which waits for the result.
+//! Closures that a loop runs for another thread, which waits for the results.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -10,26 +10,27 @@ use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
 use crate::threads;
 
-/// Calls whose allocations are counted when the case is set up.
+/// Number of calls whose allocations are counted when the case is set up.
 const COUNTED_CALLS: u64 = 1000;
 
-/// A loop that runs closures for other threads. It is made and runs on one thread.
+/// A loop that runs closures for other threads. It is created and runs on one thread.
 pub trait CallSubject: Sized + 'static {
-    /// What calls.
+    /// The handle of a calling thread.
     type Caller: Caller;
 
-    /// Makes one on the named backend, with room for `bound` calls that wait. When nothing is to be
-    /// done it looks for a call for as long as `spin` before it sleeps.
+    /// Creates one on the named backend, with space for `bound` queued calls. It spins for up to
+    /// `spin` before it sleeps.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::measured::Unsupported) if it cannot spin; or what the kernel says.
+    /// [`Unsupported`](crate::measured::Unsupported) if it cannot spin; otherwise the kernel's
+    /// error.
     fn new(backend: &str, bound: usize, spin: Duration) -> Result<Self, Error>;
 
-    /// One more handle that calls.
+    /// Returns another handle.
     fn caller(&self) -> Self::Caller;
 
-    /// Runs what is called until it is stopped.
+    /// Runs the called closures until it is stopped.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ pub trait CallSubject: Sized + 'static {
 
 /// Calls a [`CallSubject`] from any thread.
 pub trait Caller: Send + 'static {
-    /// Has a closure run on the loop that returns [`answer`]`(argument)`, and waits for its result.
+    /// Runs a closure on the loop that returns [`answer`]`(argument)`, and waits for its result.
     ///
     /// # Errors
     ///
@@ -51,12 +52,11 @@ pub trait Caller: Send + 'static {
 }
 
 thread_local! {
-    /// Whether this is the loop's thread.
+    /// True on the loop's thread.
     static IS_LOOP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the closure of a call returns: the argument and one, provided that it runs on the loop's
-/// thread.
+/// The result of a call's closure: the argument plus one, if it runs on the loop's thread.
 pub fn answer(argument: u64) -> u64 {
     if IS_LOOP.get() { argument + 1 } else { u64::MAX }
 }
@@ -71,7 +71,7 @@ pub(super) struct Call<C> {
 
 impl<C: CallSubject> Call<C> {
     pub(super) fn new(bound: usize, spin: Duration, backend: &str) -> Result<Self, Error> {
-        // A refusal should come as such, and not as the text of a thread's error.
+        // An error occurs here with its type, and not as the text of a thread's error.
         drop(C::new(backend, bound, spin)?);
         let mut case = Self {
             bound,
@@ -86,7 +86,7 @@ impl<C: CallSubject> Call<C> {
         Ok(case)
     }
 
-    /// Time and allocations of some calls.
+    /// Measures the time and the allocations of some calls.
     fn run(&self, calls: u64) -> Result<(u64, u64), Error> {
         let (send, receive) = channel();
         let thread = threads::opposite({
@@ -102,7 +102,7 @@ impl<C: CallSubject> Call<C> {
             threads::join(thread)?;
             return Err("the loop ended before it began".into());
         };
-        // Once to warm up.
+        // The first call is a warm-up.
         check(caller.call(0)?, 0)?;
         let before = alloc::counts();
         let started = Instant::now();

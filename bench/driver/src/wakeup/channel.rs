@@ -1,9 +1,8 @@
-//! Bounded channels of threads: what the standard library's, crossbeam's and flume's have in
-//! common.
+//! The common part of the bounded channels of the standard library, crossbeam and flume.
 
-/// Makes `Queue`, the [`QueueSubject`](super::QueueSubject) of a bounded channel whose receiver is
-/// a thread that waits for nothing else. The channels have no trait in common, so this is a macro:
-/// the types of the two ends, and the function that makes them.
+/// Defines `Queue`, the [`QueueSubject`](super::QueueSubject) of a bounded channel whose receiver
+/// is a thread without other work. This is a macro, because the channels have no common trait. Its
+/// arguments are the types of the two ends, and the function that creates them.
 #[macro_export]
 macro_rules! channel_queue {
     ($sender:ident, $receiver:ident, $bounded:path) => {

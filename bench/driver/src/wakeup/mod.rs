@@ -1,4 +1,4 @@
-//! The suite `wakeup`: other threads wake a loop, have it run closures, and send it items.
+//! The suite `wakeup`: other threads wake a loop, run closures on it, and send items to it.
 
 mod call;
 mod channel;
@@ -18,7 +18,7 @@ pub use call::{CallSubject, Caller, answer};
 pub use post::{Item, QueueSender, QueueSubject, Sink};
 pub use subject::{LoopSubject, Waker};
 
-/// Sets up a case in which loops are woken.
+/// Sets up a case that wakes loops.
 pub(crate) fn prepare_wake<L: LoopSubject>(
     case: &Case,
     backend: &str,
@@ -29,7 +29,7 @@ pub(crate) fn prepare_wake<L: LoopSubject>(
         Case::RoundTrip { spin_us } => Duration::from_micros(spin_us),
         _ => Duration::ZERO,
     };
-    // A refusal should come now and not from a thread in the middle of a slice.
+    // An error should occur now, and not on a thread during a slice.
     drop(L::new(backend, spin)?);
     Ok(match *case {
         Case::WakeRunning { awake } => Box::new(running::WakeRunning::<L>::new(awake, backend)),
@@ -39,7 +39,7 @@ pub(crate) fn prepare_wake<L: LoopSubject>(
     })
 }
 
-/// Sets up a case in which a loop runs closures for others.
+/// Sets up a case that runs closures on a loop.
 pub(crate) fn prepare_call<C: CallSubject>(
     case: &Case,
     backend: &str,
@@ -54,7 +54,7 @@ pub(crate) fn prepare_call<C: CallSubject>(
     }
 }
 
-/// Sets up a case in which items are sent.
+/// Sets up a case that sends items.
 pub(crate) fn prepare_post<Q: QueueSubject>(
     case: &Case,
     backend: &str,

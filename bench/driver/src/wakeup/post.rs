@@ -1,4 +1,4 @@
-//! Items that several threads send to one loop through a queue with a bound.
+//! Items that several threads send to one loop through a bounded queue.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -11,36 +11,36 @@ use crate::protocol::Outcome;
 use crate::threads::{self, Padded, wait_until};
 use crate::{affinity, clock};
 
-/// Most threads that send.
+/// Maximum number of sending threads.
 const SENDERS_MAX: usize = 8;
-/// The queue's length is looked at once for so many items: what the senders count is on lines that
-/// they write.
+/// Number of items between two checks of the queue's length, which reads cache lines that the
+/// senders write.
 const LOOK_EVERY: u64 = 61;
 
-/// What is sent.
+/// An item.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     sender: u32,
     number: u32,
 }
 
-/// A bounded queue of which this is the receiver's end. It is made and runs on one thread.
+/// The receiver's end of a bounded queue. It is created and runs on one thread.
 pub trait QueueSubject: Sized + 'static {
-    /// The other end.
+    /// The sender's end.
     type Sender: QueueSender;
 
-    /// Makes one on the named backend with room for `bound` items.
+    /// Creates a queue on the named backend, with space for `bound` items.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// The kernel's error.
     fn new(backend: &str, bound: usize) -> Result<Self, Error>;
 
-    /// One more sender's end.
+    /// Returns another sender's end.
     fn sender(&self) -> Self::Sender;
 
-    /// Gives every item to [`Sink::take`], on this thread, until [`Sink::is_done`]; waits where
-    /// there is none.
+    /// Passes every item to [`Sink::take`] on this thread, until [`Sink::is_done`]. Waits while
+    /// there is no item.
     ///
     /// # Errors
     ///
@@ -50,30 +50,30 @@ pub trait QueueSubject: Sized + 'static {
 
 /// The sender's end of a [`QueueSubject`].
 pub trait QueueSender: Send + 'static {
-    /// Sends one, waiting where there is no room. The sink is the one of [`QueueSubject::run`], for
-    /// those that send closures.
+    /// Sends an item, after waiting for space. The sink is that of [`QueueSubject::run`], for
+    /// implementations that send closures.
     ///
     /// # Errors
     ///
-    /// If the receiver has gone.
+    /// If the receiver is gone.
     fn send(&mut self, item: Item, sink: &'static Sink) -> Result<(), Error>;
 }
 
-/// Where all items go, which checks them. The thread of the loop alone takes.
+/// The destination of all items, which checks them. Only the loop's thread takes items.
 #[derive(Debug)]
 pub struct Sink {
-    /// The number that is to come next, by sender.
+    /// The number of the next item, by sender.
     next: [AtomicU64; SENDERS_MAX],
-    /// How many a sender's calls have sent.
+    /// The number of items that each sender has sent.
     sent: [Padded<AtomicU64>; SENDERS_MAX],
     taken: AtomicU64,
     expected: AtomicU64,
-    /// Items that did not come in their sender's order.
+    /// Number of items out of their sender's order.
     wrong: AtomicU64,
     queued_max: AtomicU64,
-    /// The first item is kept in hand until so many are queued.
+    /// The receiver waits with the first item until this number of items is queued.
     fill: AtomicU64,
-    /// Bytes on the heap at that time.
+    /// Live heap bytes at that time.
     full_bytes: AtomicI64,
     starved: AtomicBool,
 }
@@ -119,17 +119,16 @@ impl Sink {
         self.taken.store(taken + 1, Ordering::Relaxed);
     }
 
-    /// True once all that will be sent has been taken.
+    /// Returns whether all items have been taken.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.taken.load(Ordering::Relaxed) == self.expected.load(Ordering::Relaxed)
     }
 
-    /// How many are queued; the one that is being taken is not.
+    /// Returns the number of queued items, without the one that is being taken.
     fn queued(&self, taken: u64) -> u64 {
         let sent: u64 = self.sent.iter().map(|sent| sent.0.load(Ordering::Acquire)).sum();
-        // A sender counts an item when its call has returned, which may be after the item was
-        // taken.
+        // A sender counts an item after its call, and the item may have been taken before.
         sent.saturating_sub(taken + 1)
     }
 
@@ -180,17 +179,17 @@ impl<Q: QueueSubject> Post<Q> {
             Self { senders, bound, backend, allocations_per_item: 0.0, full_bytes: 0.0, subject };
         let _counting = counting(CountMode::AnyThread);
         let before = alloc::counts();
-        // The queue is filled once, then passed through ten times.
+        // The queue is filled once, and then passed ten times.
         let (items, _) = case.run(10 * bound as u64, bound as u64)?;
-        // Both may be off by what came or went while nothing was counted, and by the same.
+        // Both counts may miss a few allocations, the same number in both.
         case.full_bytes = (SINK.full_bytes.load(Ordering::Relaxed) - before.live_bytes) as f64;
         case.allocations_per_item =
             (alloc::counts().allocations - before.allocations) as f64 / items as f64;
         Ok(case)
     }
 
-    /// Sends as many items or a few more, so that each sender has the same number. Returns how
-    /// many, and the time in ns from the first call to the last item taken.
+    /// Sends at least this number of items, the same number for each sender. Returns the number of
+    /// items, and the time from the first call to the last taken item in nanoseconds.
     fn run(&self, items: u64, fill: u64) -> Result<(u64, u64), Error> {
         let items = items.next_multiple_of(self.senders as u64);
         let mut subject = Q::new(&self.backend, self.bound)?;

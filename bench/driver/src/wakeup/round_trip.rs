@@ -9,7 +9,7 @@ use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
 use crate::threads;
 
-/// Round trips before the clock starts.
+/// Number of round trips before the clock starts.
 const WARM_ROUNDS: u64 = 16;
 
 pub(super) struct RoundTrip<L> {
@@ -76,7 +76,7 @@ impl<L: LoopSubject> Measured for RoundTrip<L> {
             goes_on
         })?;
         let ns = started.elapsed().as_nanos() as u64;
-        // It has answered as often as it was asked, or it would wait for ever.
+        // The other loop has answered every wake, because otherwise this wait would not have ended.
         threads::join(thread)?;
         Ok(Outcome { ns, units: rounds, turns: calls, ..Outcome::default() })
     }

@@ -1,4 +1,4 @@
-//! What it costs to wake a loop that is awake.
+//! The cost of waking a loop that is awake.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::measured::{Error, Measured};
 use crate::protocol::{Awake, Outcome};
 use crate::threads::{self, Padded, wait_until};
 
-/// Turns that a turning loop takes before it is measured.
+/// Number of turns that a loop takes before the measurement.
 const WARM_TURNS: u64 = 100;
 
 pub(super) struct WakeRunning<L> {
@@ -26,12 +26,12 @@ impl<L: LoopSubject> WakeRunning<L> {
     }
 }
 
-/// What both threads see.
+/// The state that both threads use.
 #[derive(Debug, Default)]
 struct Shared {
-    /// How often the handler was called.
+    /// Number of calls of the handler.
     calls: Padded<AtomicU64>,
-    /// The handler may go on.
+    /// The handler may return.
     release: Padded<AtomicBool>,
     /// The next call of the handler ends the loop.
     stop: AtomicBool,
@@ -90,7 +90,7 @@ impl<L: LoopSubject> Measured for WakeRunning<L> {
         let ns = started.elapsed().as_nanos() as u64;
         let turns = shared.calls() - calls;
         shared.release.0.store(true, Ordering::Release);
-        // The wakes that came while it was in the handler, or the next turn.
+        // The wakes arrived during the handler or during the next turn.
         let seen = shared.calls();
         let seen = if self.awake == Awake::Turning { seen + 1 } else { 2 };
         wait_until("call of the handler after the wakes", || shared.calls() >= seen)?;

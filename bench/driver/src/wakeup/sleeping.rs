@@ -1,4 +1,4 @@
-//! How long it takes to wake a loop that sleeps, and what that costs who wakes it.
+//! The time to wake a loop that sleeps, and the cost for the thread that wakes it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ impl<L: LoopSubject> WakeSleeping<L> {
     }
 }
 
-/// What both threads see.
+/// The state that both threads use.
 #[derive(Debug, Default)]
 struct Shared {
-    /// When the handler was called, by the clock that both read; zero until then.
+    /// Time of the handler's call, on the clock of both threads; zero before it.
     called_ns: Padded<AtomicU64>,
     calls: AtomicU64,
     stop: AtomicBool,
@@ -60,7 +60,7 @@ impl<L: LoopSubject> Measured for WakeSleeping<L> {
         };
         let watched = Watched::new(number)?;
         let (mut ns, mut waker_ns) = (0, 0);
-        // The first one warms up.
+        // The first wake is a warm-up.
         for round in 0..=rounds {
             watched.wait_until_asleep()?;
             shared.called_ns.0.store(0, Ordering::Relaxed);

@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use crate::measured::Error;
 
-/// A loop that other threads wake. It is made and runs on one thread.
+/// A loop that other threads wake. It is created and runs on one thread.
 pub trait LoopSubject: Sized + 'static {
-    /// What wakes it.
+    /// The handle that wakes it.
     type Waker: Waker;
 
-    /// Makes one on the named backend. When nothing is to be done it looks for a wake for as long
-    /// as `spin` before it sleeps.
+    /// Creates one on the named backend. It spins for up to `spin` before it sleeps.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::measured::Unsupported) if it cannot spin; or what the kernel says.
+    /// [`Unsupported`](crate::measured::Unsupported) if it cannot spin; otherwise the kernel's
+    /// error.
     fn new(backend: &str, spin: Duration) -> Result<Self, Error>;
 
-    /// One more handle that wakes it.
+    /// Returns another handle that wakes it.
     fn waker(&self) -> Self::Waker;
 
-    /// Sleeps until a wake comes, calls `handler`, and goes on until that says false. Wakes that
-    /// come while the handler runs have it called again, once or more.
+    /// Sleeps until a wake, calls `handler`, and repeats this until the handler returns false.
+    /// After wakes during the handler it is called again, at least once.
     ///
     /// # Errors
     ///
@@ -31,6 +31,6 @@ pub trait LoopSubject: Sized + 'static {
 
 /// Wakes a [`LoopSubject`] from any thread.
 pub trait Waker: Send + 'static {
-    /// Wakes it. Every implementation marks this `#[inline]`.
+    /// Wakes it. Implementations mark this `#[inline]`.
     fn wake(&self);
 }

@@ -1,4 +1,4 @@
-//! Messages that come back.
+//! Messages that are echoed.
 
 use std::time::Instant;
 
@@ -15,9 +15,9 @@ pub(super) struct Echo<S: EngineSubject> {
     subject: S,
     wire: Wire,
     messages: Vec<Message>,
-    /// What the subject has sent in the round that was checked; all rounds are alike.
+    /// The number of bytes that the subject sent in the checked round. All rounds are alike.
     bytes_per_round: u64,
-    /// False for what copies the frames and understands none.
+    /// False for a subject that copies frames without parsing them.
     echoes: bool,
 }
 
@@ -41,7 +41,7 @@ impl<S: EngineSubject> Echo<S> {
         Ok(echo)
     }
 
-    /// Takes one round whose answers are kept, and compares them with what was sent.
+    /// Runs one round with recorded answers, and compares them with the messages.
     fn check(&mut self) -> Result<(), Error> {
         self.wire.take_sent();
         self.wire.record();

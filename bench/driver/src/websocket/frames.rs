@@ -1,11 +1,11 @@
-//! Frames as a client writes them and as it reads the server's, byte by byte: the plainest code
-//! there is, for it checks the others.
+//! The frames of a client, and a parser for those of a server. The code is as simple as possible,
+//! because it checks the others.
 
 use crate::measured::Error;
 use crate::payload::{cuts, pieces};
 use crate::random::Random;
 
-/// A whole message.
+/// A complete message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) is_text: bool,
@@ -40,11 +40,11 @@ pub(crate) fn encode(message: &Message, fragments: usize, random: &mut Random, o
     }
 }
 
-/// All messages in what a server has sent.
+/// Returns all messages that a server has sent.
 ///
 /// # Errors
 ///
-/// If it is not a sequence of whole unmasked messages.
+/// If the bytes are not a sequence of complete unmasked messages.
 pub(crate) fn decode(mut bytes: &[u8]) -> Result<Vec<Message>, Error> {
     let mut messages = Vec::new();
     let mut open: Option<Message> = None;

@@ -1,4 +1,4 @@
-//! What a connection costs in memory while nothing comes.
+//! The memory of a connection that waits.
 
 use std::marker::PhantomData;
 
@@ -38,7 +38,7 @@ impl<S: EngineSubject> Measured for IdleEngines<S> {
             wire.rewind();
             subject.round(&mut thread)?;
             subjects.push(subject);
-            // The first one also fills what all of them share.
+            // The first connection also fills the shared buffers.
             if number > 0 {
                 bytes += alloc::counts().live_bytes - before;
             }
@@ -48,7 +48,7 @@ impl<S: EngineSubject> Measured for IdleEngines<S> {
             ("heap_bytes_per_idle_engine".to_owned(), bytes as f64 / self.engines as f64),
         ];
         drop(subjects);
-        // The same workload must come out right, too.
+        // The messages are checked in this workload, too.
         let case = Case::Echo {
             content: Content::TwoByte,
             bytes: 1_024,

@@ -14,7 +14,7 @@ use crate::protocol::Case;
 use echo::Echo;
 use idle::IdleEngines;
 
-/// Sets a case of this suite up.
+/// Sets up a case of this suite.
 pub(crate) fn prepare<S: EngineSubject>(
     case: &Case,
     _backend: &str,
@@ -28,7 +28,7 @@ pub(crate) fn prepare<S: EngineSubject>(
     })
 }
 
-/// The same for a program that only copies.
+/// Sets up a case for a program that only copies.
 pub(crate) fn prepare_copying(
     case: &Case,
     _backend: &str,

@@ -3,40 +3,39 @@
 use super::wire::Wire;
 use crate::measured::Error;
 
-/// A server's end of a connection that answers every message with the same one.
+/// A server's end of a connection that echoes every message.
 pub trait EngineSubject: Sized + 'static {
-    /// What all connections of a thread share: buffers that are read into, and the like.
+    /// The state that all connections of a thread share, such as receive buffers.
     type Thread: Default;
 
-    /// Size of what is kept for a connection, buffers aside: `size_of` the type that its user
-    /// holds.
+    /// Returns the size of a connection without its buffers: `size_of` the user's type.
     fn engine_bytes() -> usize;
 
-    /// Makes the server's end of a connection after its handshake.
+    /// Creates the server's end of a connection after its handshake.
     ///
     /// # Errors
     ///
-    /// If there is no such thing.
+    /// If the library does not support this.
     fn new(wire: Wire, thread: &mut Self::Thread) -> Result<Self, Error>;
 
-    /// Reads and answers until nothing is there. What was read by one call is answered before the
-    /// next, by as few sends as the library manages.
+    /// Reads and answers until nothing can be read. The input of one call is answered before the
+    /// next, with as few sends as the library needs.
     ///
     /// # Errors
     ///
-    /// If the client is found to have broken the protocol.
+    /// If the client violates the protocol.
     fn round(&mut self, thread: &mut Self::Thread) -> Result<(), Error>;
 }
 
-/// Copies what comes in and sends it back as it is: what the workload itself costs.
+/// Copies the input and sends it back unchanged, to measure the workload's own cost.
 #[derive(Debug)]
 pub struct Copying(Wire);
 
-/// A buffer as the implementations have theirs.
+/// A receive buffer like those of the implementations.
 #[derive(Debug)]
 pub struct ReadBuffer(Vec<u8>);
 
-/// Largest read of all cases.
+/// Maximum length of a read in all cases.
 pub const READ_MAX: usize = 128 * 1024;
 
 impl Default for ReadBuffer {

@@ -1,21 +1,20 @@
-//! The other end of the connection, in memory: gives what a client has sent, takes what the server
-//! answers.
+//! The other end of the connection, in memory: provides the bytes of a client, and takes the
+//! answers of the server.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::rc::Rc;
 
-/// A connection without a kernel. `recv` copies, as recv(2) does, the same bytes in every round;
-/// `send` looks at where the bytes are and how many, for what send(2) does with them is its own
-/// affair.
+/// A connection without a kernel. `recv` copies, as recv(2) does, the same bytes in every round.
+/// `send` only uses the address and the length, because the work of send(2) belongs to the kernel.
 #[derive(Clone, Debug)]
 pub struct Wire(Rc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// What the client sends in a round.
+    /// The bytes that the client sends in a round.
     input: Vec<u8>,
-    /// Most bytes that one read gives.
+    /// Maximum number of bytes per read.
     read_max: usize,
     position: Cell<usize>,
     sent_bytes: Cell<u64>,
@@ -24,7 +23,7 @@ struct State {
     recorded: RefCell<Vec<u8>>,
 }
 
-/// What was sent since it was last asked for.
+/// The number of bytes sent since the last query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) bytes: u64,
@@ -45,14 +44,14 @@ impl Wire {
         }))
     }
 
-    /// Copies the next bytes into `buffer` and says how many: no more than a read of the case
-    /// gives. Zero: nothing is there until the next round.
+    /// Copies the next bytes into `buffer`, at most the length of a read in this case. Returns
+    /// their number; zero if there are none until the next round.
     #[inline]
     pub fn recv(&self, buffer: &mut [u8]) -> usize {
         self.recv_with(buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes))
     }
 
-    /// The same for a buffer with room for `room` bytes that `copy` fills.
+    /// The same, for a buffer with space for `room` bytes that `copy` fills.
     #[inline]
     pub fn recv_with(&self, room: usize, copy: impl FnOnce(&[u8])) -> usize {
         let rest = &self.0.input[self.0.position.get()..];
@@ -62,14 +61,14 @@ impl Wire {
         length
     }
 
-    /// Takes bytes in one call, as send(2) does on a socket with room.
+    /// Takes bytes in one call, like send(2) on a writable socket.
     #[inline]
     pub fn send(&self, bytes: &[u8]) {
         self.note(bytes);
         self.0.sends.set(self.0.sends.get() + 1);
     }
 
-    /// Takes several pieces in one call, as sendmsg(2) does, and says how many bytes they were.
+    /// Takes several pieces in one call, like sendmsg(2), and returns their total length.
     #[inline]
     pub fn send_vectored<'a>(&self, pieces: impl Iterator<Item = &'a [u8]>) -> usize {
         let mut length = 0;
@@ -83,7 +82,7 @@ impl Wire {
 
     #[inline]
     fn note(&self, bytes: &[u8]) {
-        // Whatever was to be written there has been written by now.
+        // All writes to this memory have happened before.
         black_box(bytes.as_ptr());
         self.0.sent_bytes.set(self.0.sent_bytes.get() + bytes.len() as u64);
         if self.0.is_recording.get() {
@@ -91,23 +90,23 @@ impl Wire {
         }
     }
 
-    /// The bytes of a round are there again.
+    /// Begins a round: all of its bytes can be read again.
     #[inline]
     pub(crate) fn rewind(&self) {
         self.0.position.set(0);
     }
 
-    /// True if all bytes of the round have been read.
+    /// Returns whether all bytes of the round have been read.
     pub(crate) fn is_read(&self) -> bool {
         self.0.position.get() == self.0.input.len()
     }
 
-    /// What was sent since the last call of this.
+    /// Returns the number of bytes sent since the last call.
     pub(crate) fn take_sent(&self) -> Sent {
         Sent { bytes: self.0.sent_bytes.take(), sends: self.0.sends.take() }
     }
 
-    /// Keeps what is sent from now on, until [`recorded`](Self::recorded) is called.
+    /// Records the sent bytes until [`recorded`](Self::recorded) is called.
     pub(crate) fn record(&self) {
         self.0.is_recording.set(true);
     }

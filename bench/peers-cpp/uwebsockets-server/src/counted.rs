@@ -1,5 +1,5 @@
-//! The same server for instruction counts: compiled for what callgrind can execute, which knows no
-//! AVX-512.
+//! The same server for instruction counts, compiled without AVX-512, which callgrind does not
+//! support.
 
 mod server;
 

@@ -1,5 +1,5 @@
-//! A server of uWebSockets, as its examples have it (`server.cpp`), for the suites of
-//! `windlass-bench` that measure servers.
+//! A server of uWebSockets, like its examples (`server.cpp`), for the suites of `windlass-bench`
+//! that measure servers.
 
 mod server;
 

@@ -1,4 +1,4 @@
-//! The Rust side: reads the command line, counts, and says where the server listens.
+//! The Rust side: reads the command line, counts, and prints the address.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;

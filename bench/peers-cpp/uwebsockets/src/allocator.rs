@@ -1,8 +1,8 @@
-//! `operator new` and `delete` of the C++ side, over the allocator that counts.
+//! `operator new` and `delete` of the C++ side, with the allocator that counts.
 
 use std::alloc::{Layout, alloc, dealloc};
 
-/// In front of each block, its length: C++ need not say it when it gives the block back.
+/// The length of each block is stored before it, because C++ may free a block without its length.
 const HEADER: usize = 16;
 
 fn layout(bytes: usize) -> Option<Layout> {

@@ -53,7 +53,7 @@ unsafe extern "C" fn windlass_bench_send2(
 /// The loop's receive buffer and cork buffer.
 pub(crate) struct Loop {
     handle: Rc<Handle>,
-    /// Padding, what a read gives, padding.
+    /// Padding, the bytes of a read, padding.
     buffer: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ impl Default for Loop {
     }
 }
 
-/// The parser writes that far in front of what was read and behind it.
+/// Number of bytes before and after the received ones to which the parser may write.
 fn padding() -> usize {
     windlass_bench_padding_bytes().next_multiple_of(32)
 }
@@ -82,7 +82,7 @@ impl Drop for Handle {
     }
 }
 
-/// A connection; the wire is boxed, for C++ holds its address.
+/// A connection. The wire is boxed, because C++ keeps its address.
 pub(crate) struct Connection {
     handle: *mut c_void,
     wire: Box<Wire>,
@@ -92,8 +92,8 @@ pub(crate) struct Connection {
 impl EngineSubject for Connection {
     type Thread = Loop;
 
-    /// What `WebSocketData` has, less the streams of zlib and the subscriber, and two addresses
-    /// that its sockets have for it.
+    /// The size of `WebSocketData` without the streams of zlib and the subscriber, and of two
+    /// addresses that its sockets keep for it.
     fn engine_bytes() -> usize {
         windlass_bench_connection_bytes()
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-// Only linked.
+// Only for the linker.
 use libz_sys as _;
 use windlass_bench_driver::deflate::{DeflateSubject, ROOM, Setting};
 use windlass_bench_driver::{Error, Unsupported};
@@ -31,8 +31,7 @@ unsafe extern "C" {
 
 pub(crate) struct Deflate(*mut c_void);
 
-/// `CompressOptions` of a compressor: the bits of its window, and how much memory zlib may use for
-/// it.
+/// The `CompressOptions` of a compressor: the bits of its window, and the memory for zlib.
 fn compressor(window_bits: u8) -> Result<u16, Error> {
     match window_bits {
         9 => Ok(9 << 4 | 2),

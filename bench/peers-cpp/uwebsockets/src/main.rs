@@ -1,5 +1,5 @@
-//! The parser of uWebSockets under the workload of `windlass-bench`, with glue (`glue.cpp`) that
-//! does around it what its sockets do.
+//! The parser of uWebSockets for the workloads of `windlass-bench`, with glue (`glue.cpp`) that
+//! replaces its sockets.
 
 use std::process::ExitCode;
 

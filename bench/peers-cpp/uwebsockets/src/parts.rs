@@ -1,4 +1,4 @@
-//! The parts of the parser that can be called on their own.
+//! The parts of the parser that can be called alone.
 
 use std::ffi::c_char;
 use std::ops::Range;
@@ -12,7 +12,7 @@ unsafe extern "C" {
     fn windlass_bench_is_valid_utf8(text: *const u8, length: usize) -> bool;
 }
 
-/// Unmasks as whole frames are unmasked: down over the header.
+/// Unmasks as for whole frames: down over the header.
 pub(crate) struct Unmask;
 
 impl UnmaskSubject for Unmask {

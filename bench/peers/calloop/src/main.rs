@@ -1,4 +1,4 @@
-//! calloop under the workload of `windlass-bench`: events and timers.
+//! calloop for the workloads of `windlass-bench`: events and timers.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -22,11 +22,11 @@ fn main() -> ExitCode {
     Program { version, suites }.serve()
 }
 
-/// Most timers at once: starting and cancelling take time that grows with their number here, 20 µs
-/// each at a hundred thousand, so that a million would keep a run waiting for minutes.
+/// Maximum number of timers. Starting and cancelling take time that grows with their number, 20 µs
+/// each at a hundred thousand. A million timers would take minutes.
 const TIMERS_MAX: usize = 10_000;
 
-/// calloop chooses its own number of events per turn; it is the 1024 that the others are given.
+/// calloop has a fixed number of events per turn, 1024, which is that of the others.
 struct Calloop {
     events: EventLoop<'static, ()>,
     timers: usize,

@@ -1,4 +1,4 @@
-//! The bounded channel of crossbeam-channel under the workload of `windlass-bench`.
+//! The bounded channel of crossbeam-channel, for the workloads of `windlass-bench`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! event-manager under the workload of `windlass-bench`.
+//! event-manager for the workloads of `windlass-bench`.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     Program { version, suites: vec![Suite::dispatch::<Manager>()] }.serve()
 }
 
-/// Subscribers of many types, as its users have them.
+/// Subscribers of several types, as its users have them.
 struct Manager(EventManager<Box<dyn MutEventSubscriber>>);
 
 fn events(source: &Source, data: u32, trigger: Trigger) -> Events {
@@ -44,8 +44,8 @@ impl<H: Handler> MutEventSubscriber for OneSource<H> {
     }
 }
 
-/// One subscriber with four descriptors, which is what event-manager is made for. The number of the
-/// queue travels in the event's data, so that no look-up by descriptor is needed.
+/// One subscriber with four descriptors, as intended by event-manager. The event's data contains
+/// the number of the queue, so no look-up by descriptor is needed.
 struct FourSources {
     sources: [Source; 4],
     trigger: Trigger,

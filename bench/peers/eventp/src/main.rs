@@ -1,4 +1,4 @@
-//! eventp under the workload of `windlass-bench`.
+//! eventp for the workloads of `windlass-bench`.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
@@ -28,7 +28,7 @@ fn interest(trigger: Trigger) -> Interest {
 }
 
 impl Subject for Eventp {
-    /// eventp names a registration by its descriptor.
+    /// eventp identifies a registration by its descriptor.
     type Key = RawFd;
 
     fn new(_backend: &str) -> Result<Self, Error> {

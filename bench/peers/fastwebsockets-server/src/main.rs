@@ -1,4 +1,4 @@
-//! A server of fastwebsockets, as its example of an echo server is, for the suites of
+//! A server of fastwebsockets, like its example of an echo server, for the suites of
 //! `windlass-bench` that measure servers.
 
 #![deny(unsafe_code)]
@@ -16,7 +16,7 @@ use tokio::sync::broadcast::{self, Sender};
 use windlass_bench_driver::server::{ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, announce};
 use windlass_bench_driver::{Error, locked_version};
 
-/// Messages that a receiver may lag behind: more than any case has under way.
+/// Maximum number of messages by which a receiver may lag: more than any case has in flight.
 const LAG_MAX: usize = 1024;
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ async fn serve(mode: Mode) -> Result<(), Error> {
         tokio::spawn(async move {
             let io = hyper_util::rt::TokioIo::new(stream);
             let service = service_fn(|request| server_upgrade(request, mode, all.clone()));
-            // A client that goes away before it is upgraded is not our business.
+            // A client that disconnects before its upgrade is ignored.
             let _ = http1::Builder::new().serve_connection(io, service).with_upgrades().await;
         });
     }
@@ -59,7 +59,7 @@ async fn server_upgrade(
     tokio::spawn(tokio::task::unconstrained(async move {
         let Ok(mut socket) = future.await else { return };
         socket.set_max_message_size(MESSAGE_MAX);
-        // Each ends with an error when its client goes away.
+        // It ends with an error when its client disconnects.
         let _ = match mode {
             Mode::Echo => echo(FragmentCollector::new(socket)).await,
             Mode::Broadcast if is_publisher => publish(FragmentCollector::new(socket), &all).await,
@@ -90,7 +90,7 @@ async fn publish(
         let frame = socket.read_frame().await?;
         match frame.opcode {
             OpCode::Close => return Ok(()),
-            // Nobody may be there to receive.
+            // This fails if there are no receivers.
             OpCode::Text | OpCode::Binary => _ = all.send(Bytes::copy_from_slice(&frame.payload)),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! fastwebsockets under the workload of `windlass-bench`.
+//! fastwebsockets for the workloads of `windlass-bench`.
 
 #![deny(unsafe_code)]
 
@@ -21,8 +21,7 @@ fn main() -> ExitCode {
         .serve()
 }
 
-/// The wire as a stream that is never full and, when it has been read, has nothing until it is
-/// looked at again.
+/// The wire as a stream that is always writable, and pending when all its bytes have been read.
 struct Stream(Wire);
 
 impl AsyncRead for Stream {
@@ -71,7 +70,7 @@ impl AsyncWrite for Stream {
 
 type Task = Pin<Box<dyn Future<Output = Result<(), WebSocketError>>>>;
 
-/// The task that its documentation shows, polled by hand: once a round.
+/// The task of its documentation, polled once per round.
 struct Connection(Task);
 
 impl EngineSubject for Connection {

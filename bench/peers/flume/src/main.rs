@@ -1,4 +1,4 @@
-//! The bounded channel of flume under the workload of `windlass-bench`.
+//! The bounded channel of flume, for the workloads of `windlass-bench`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! mio with an `FxHashMap` from token to handler under the workload of `windlass-bench`.
+//! mio with an `FxHashMap` from token to handler, for the workloads of `windlass-bench`.
 
 mod subject;
 mod wake;

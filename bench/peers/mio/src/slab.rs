@@ -1,4 +1,4 @@
-//! mio with a slab from token to handler under the workload of `windlass-bench`.
+//! mio with a slab from token to handler, for the workloads of `windlass-bench`.
 
 mod subject;
 

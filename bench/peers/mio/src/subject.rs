@@ -1,4 +1,4 @@
-//! mio and a table of handlers that its user brings.
+//! mio with a table of handlers.
 
 use std::cell::RefCell;
 use std::os::fd::AsRawFd;
@@ -13,10 +13,10 @@ use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error};
 
-/// What users of mio keep per token.
+/// The value that users of mio keep per token.
 pub(crate) type Callback = Box<dyn FnMut()>;
 
-/// From token to handler; mio leaves this to its user.
+/// The table from token to handler, which mio leaves to its user.
 pub(crate) trait Table: Default + 'static {
     fn insert(&mut self, handler: Callback) -> Token;
     fn get(&mut self, token: Token) -> Option<&mut Callback>;
@@ -38,7 +38,8 @@ impl<T: Table> MioWith<T> {
     }
 }
 
-/// mio is always edge-triggered: with [`Trigger::Level`] it differs only in that the handler reads.
+/// mio is always edge-triggered. With [`Trigger::Level`] only the handler differs, because it
+/// reads.
 impl<T: Table> Subject for MioWith<T> {
     type Key = (Token, Source);
 

@@ -1,4 +1,4 @@
-//! mio's `Waker` under the workload of `windlass-bench`.
+//! mio's `Waker` for the workloads of `windlass-bench`.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// True if the waker's event came.
+    /// True if the waker's event arrived.
     fn poll(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         match self.poll.poll(&mut self.events, timeout) {
             Ok(()) => Ok(self.events.iter().any(|event| event.token() == WAKE)),
@@ -27,8 +27,7 @@ impl Loop {
         }
     }
 
-    /// Asks again and again without sleeping, as its user would write it: mio itself has no such
-    /// thing.
+    /// Spins instead of sleeping, as its user would write it, because mio has no such option.
     fn spins(&mut self) -> Result<bool, Error> {
         let started = Instant::now();
         while started.elapsed() < self.spin {

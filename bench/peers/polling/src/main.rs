@@ -1,4 +1,4 @@
-//! polling with a slab of handlers under the workload of `windlass-bench`.
+//! polling with a slab of handlers, for the workloads of `windlass-bench`.
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;

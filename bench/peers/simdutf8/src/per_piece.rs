@@ -1,5 +1,5 @@
-//! simdutf8 under the workload of `windlass-bench`, called once for each piece: as a stream's user
-//! would if pieces ended with a character. Where they do not, the cut is moved.
+//! simdutf8 for the workloads of `windlass-bench`, called once for each piece. Pieces that end
+//! within a character are extended, which a user of a stream could not do.
 
 #![deny(unsafe_code)]
 
@@ -37,7 +37,7 @@ impl Utf8Subject for PerPiece {
     }
 }
 
-/// Where the character begins to which the byte at `place` belongs.
+/// Returns the start of the character that contains the byte at `place`.
 fn start_of_character(text: &[u8], mut place: usize) -> usize {
     while place > 0 && text[place] & 0xc0 == 0x80 {
         place -= 1;

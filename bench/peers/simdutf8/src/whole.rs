@@ -1,5 +1,5 @@
-//! simdutf8 under the workload of `windlass-bench`: its `basic` flavour, which says no more than
-//! yes or no.
+//! simdutf8 for the workloads of `windlass-bench`: its `basic` flavour, which only tells whether
+//! text is valid.
 
 #![deny(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! A server of tokio-websockets for the suites of `windlass-bench` that measure servers.
 //!
-//! What can be read at once is answered by one flush.
+//! All messages that are readable at once are answered by one flush.
 
 #![deny(unsafe_code)]
 
@@ -13,7 +13,7 @@ use tokio_websockets::{Config, Limits, Message, ServerBuilder, WebSocketStream};
 use windlass_bench_driver::server::{ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, announce};
 use windlass_bench_driver::{Error, locked_version};
 
-/// Messages that a receiver may lag behind: more than any case has under way.
+/// Maximum number of messages by which a receiver may lag: more than any case has in flight.
 const LAG_MAX: usize = 1024;
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ async fn serve(mode: Mode) -> Result<(), Error> {
         stream.set_nodelay(true)?;
         let all = all.clone();
         tokio::spawn(tokio::task::unconstrained(async move {
-            // Each ends with an error when its client goes away.
+            // It ends with an error when its client disconnects.
             let _ = connection(stream, mode, all).await;
         }));
     }
@@ -88,7 +88,7 @@ async fn publish(
     while let Some(message) = socket.next().await {
         let message = message?;
         if message.is_text() || message.is_binary() {
-            // Nobody may be there to receive.
+            // This fails if there are no receivers.
             let _ = all.send(message);
         }
     }

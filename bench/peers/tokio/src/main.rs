@@ -1,4 +1,4 @@
-//! tokio on a current-thread runtime under the workload of `windlass-bench`.
+//! tokio on a current-thread runtime, for the workloads of `windlass-bench`.
 
 mod timers;
 mod wakeup;

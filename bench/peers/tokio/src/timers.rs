@@ -1,8 +1,8 @@
 //! tokio's timers.
 //!
-//! A timer of tokio starts when it is first polled and is cancelled by being dropped, so `insert`
-//! boxes a `Sleep` and polls it once, with a waker that counts. No task is spawned: this is the
-//! least that a timer costs there.
+//! A timer of tokio starts when it is first polled, and is cancelled by being dropped. So `insert`
+//! boxes a `Sleep` and polls it once, with a waker that counts. No task is spawned, so this is the
+//! minimum cost of a timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,8 +17,8 @@ use windlass_bench_driver::source::Hits;
 use windlass_bench_driver::timers::TimerSubject;
 use windlass_bench_driver::{Error, Unsupported};
 
-/// Wakers must be `Send`, counters of the driver are not: firings are counted here and handed on in
-/// `turn`.
+/// Wakers must be `Send`, but the driver's counters are not. So firings are counted here, and
+/// `turn` adds them to the driver's counters.
 #[derive(Default)]
 struct Fired(AtomicU64);
 

@@ -1,5 +1,5 @@
-//! tokio's `Notify` and channels: one task on a current-thread runtime, and other threads that are
-//! no part of it.
+//! tokio's `Notify` and channels: one task on a current-thread runtime, and other threads outside
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use windlass_bench_driver::wakeup::{
 use windlass_bench_driver::{Error, Unsupported};
 
 fn runtime() -> Result<Runtime, Error> {
-    // As its users have it: with the driver of descriptors, so that the thread parks in
-    // epoll_wait(2), not in a futex.
+    // With the I/O driver, as its users have it, so that the thread parks in epoll_wait(2) and not
+    // in a futex.
     Ok(Builder::new_current_thread().enable_io().build()?)
 }
 
@@ -104,8 +104,8 @@ impl QueueSender for ItemSender {
 
 type Closure = Box<dyn FnOnce() + Send>;
 
-/// A task that runs boxed closures; each sends its result through a oneshot channel. `None` ends
-/// it.
+/// A task that runs boxed closures. Each sends its result through a oneshot channel. `None` ends
+/// the task.
 pub(crate) struct Calls {
     runtime: Runtime,
     sender: Sender<Option<Closure>>,
@@ -142,7 +142,7 @@ impl Caller for CallerEnd {
     fn call(&mut self, argument: u64) -> Result<u64, Error> {
         let (reply, replied) = oneshot::channel();
         let closure = move || {
-            // Whoever has called waits, so it is there.
+            // The receiver exists, because the caller waits.
             let _ = reply.send(answer(argument));
         };
         self.0.blocking_send(Some(Box::new(closure)))?;
@@ -150,7 +150,7 @@ impl Caller for CallerEnd {
     }
 
     fn stop(self) {
-        // It fails when the loop has ended, which is what is wanted.
+        // This fails only if the loop has already ended.
         let _ = self.0.blocking_send(None);
     }
 }

@@ -1,6 +1,6 @@
 //! A server of tokio-tungstenite for the suites of `windlass-bench` that measure servers.
 //!
-//! As its example forwards, what can be read at once is answered by one flush.
+//! All messages that are readable at once are answered by one flush, as its example forwards them.
 
 #![deny(unsafe_code)]
 
@@ -16,10 +16,10 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
 use windlass_bench_driver::server::{ANY_PORT, Mode, PUBLISHER, Settings, announce};
 use windlass_bench_driver::{Error, locked_version};
 
-/// Messages that a receiver may lag behind: more than any case has under way.
+/// Maximum number of messages by which a receiver may lag: more than any case has in flight.
 const LAG_MAX: usize = 1024;
 
-/// Its default, 128 KiB, is set to zero before each read.
+/// The default buffer of 128 KiB is zeroed before each read.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ async fn serve(mode: Mode) -> Result<(), Error> {
         stream.set_nodelay(true)?;
         let all = all.clone();
         tokio::spawn(tokio::task::unconstrained(async move {
-            // Each ends with an error when its client goes away.
+            // It ends with an error when its client disconnects.
             let _ = connection(stream, mode, all).await;
         }));
     }
@@ -98,7 +98,7 @@ async fn publish(
     while let Some(message) = socket.next().await {
         let message = message?;
         if message.is_text() || message.is_binary() {
-            // Nobody may be there to receive.
+            // This fails if there are no receivers.
             let _ = all.send(message);
         }
     }

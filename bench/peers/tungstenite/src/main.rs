@@ -1,4 +1,4 @@
-//! tungstenite under the workload of `windlass-bench`.
+//! tungstenite for the workloads of `windlass-bench`.
 
 #![deny(unsafe_code)]
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     Program { version, suites: vec![Suite::engine::<Connection>()] }.serve()
 }
 
-/// The wire as a stream that would block when it has been read.
+/// The wire as a stream that would block when all its bytes have been read.
 struct Stream(Wire);
 
 impl Read for Stream {
@@ -38,8 +38,8 @@ impl Write for Stream {
     }
 }
 
-/// Its read buffer is set to zero before each read, so a large one is dear for small messages: 8
-/// KiB is its fair setting.
+/// tungstenite zeroes its read buffer before each read, so a large one is slow for small messages.
+/// 8 KiB is a fair size.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 struct Connection(WebSocket<Stream>);
@@ -56,7 +56,7 @@ impl EngineSubject for Connection {
         Ok(Self(WebSocket::from_raw_socket(Stream(wire), Role::Server, Some(config))))
     }
 
-    /// Answers are gathered in its write buffer and go out together.
+    /// Answers are collected in its write buffer and sent together.
     fn round(&mut self, (): &mut ()) -> Result<(), Error> {
         loop {
             match self.0.read() {

@@ -1,5 +1,4 @@
-//! What a careful hand makes of eventfd(2) alone: a counter, and a loop of epoll(7) that is woken
-//! by it.
+//! A hand-written program with eventfd(2) alone: a counter, and an epoll loop that it wakes.
 
 #![deny(unsafe_code)]
 
@@ -59,8 +58,8 @@ impl CounterSubject for Counter {
     }
 }
 
-/// An epoll set with one eventfd in it, watched edge-triggered and never read: the least that a
-/// wake can take.
+/// An epoll set with one eventfd, which is watched edge-triggered and never read. A wake cannot do
+/// less work.
 struct Loop {
     epoll: OwnedFd,
     eventfd: Arc<OwnedFd>,
@@ -77,7 +76,7 @@ impl Loop {
         }
     }
 
-    /// Asks again and again without sleeping.
+    /// Spins instead of sleeping.
     fn spins(&self) -> io::Result<bool> {
         let started = Instant::now();
         while started.elapsed() < self.spin {

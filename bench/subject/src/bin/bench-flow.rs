@@ -1,4 +1,4 @@
-//! `windlass-flow` without the reactor: the latch under a loop of epoll(7), and the mailbox.
+//! `windlass-flow` without the reactor: the latch in an epoll loop, and the mailbox.
 
 #![deny(unsafe_code)]
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
 }
 
-/// The loop of `bench-eventfd`, with a latch in the place of the eventfd.
+/// The loop of `bench-eventfd`, with a latch instead of the eventfd.
 struct Loop {
     epoll: OwnedFd,
     latch: Arc<Latch>,
@@ -26,7 +26,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// Looks again and again without sleeping.
+    /// Spins instead of sleeping.
     fn spins(&self) {
         let started = Instant::now();
         while !self.latch.is_woken() && started.elapsed() < self.spin {
@@ -82,7 +82,7 @@ impl Waker for LatchWaker {
     }
 }
 
-/// The mailbox, whose receiver waits for nothing else.
+/// The mailbox, whose receiver has no other work.
 struct Queue {
     sender: Sender<Item>,
     mailbox: Mailbox<Item>,

@@ -1,4 +1,4 @@
-//! What memory can do: the copy that stands for recv(2), and memcpy(3) where others unmask.
+//! The speed of memory: the copy that replaces recv(2), and memcpy(3) instead of unmasking.
 
 #![deny(unsafe_code)]
 
@@ -10,11 +10,11 @@ use windlass_bench_driver::{Error, Program, Suite};
 
 fn main() -> ExitCode {
     let suites = vec![Suite::engine_copying(), Suite::unmask::<Copied>()];
-    // That of the C library is nobody's business here.
+    // The version of the C library does not matter here.
     Program { version: "libc".to_owned(), suites }.serve()
 }
 
-/// The payload, copied elsewhere.
+/// Copies the payload to another buffer.
 struct Copied(Vec<u8>);
 
 impl UnmaskSubject for Copied {

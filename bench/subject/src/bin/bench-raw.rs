@@ -1,11 +1,10 @@
-//! The raw epoll loop: what a careful hand writes, and what all instruction counts are read
-//! against.
+//! The hand-written epoll loop, the reference of all instruction counts.
 //!
-//! `epoll_event.data` is the address of a node whose first field is a function; a ready event is a
-//! load, a load and a call. There is no registry, no guard and no way to delete safely from inside
-//! a handler. The wait is epoll_pwait2(2) through rustix, as in windlass; where the kernel (or
-//! valgrind) has none it is epoll_wait(2) through libc, chosen before the loop starts, so that the
-//! loop itself has no branch for it.
+//! `epoll_event.data` is the address of a node whose first field is a function. A ready event costs
+//! two loads and a call. There is no registry and no guard, and a handler cannot delete a
+//! registration safely. The wait is epoll_pwait2(2) through rustix, as in windlass. If the kernel
+//! or valgrind does not support it, the wait is epoll_wait(2) through libc. This is chosen before
+//! the loop starts, so the loop has no branch for it.
 
 #![deny(unsafe_code)]
 #![allow(
@@ -42,7 +41,7 @@ fn has_epoll_pwait2() -> bool {
     epoll::wait(&epoll, &mut events, Some(&zero)).is_ok()
 }
 
-/// What `epoll_event.data` points to.
+/// The object to which `epoll_event.data` points.
 #[repr(C)]
 struct Head {
     call: unsafe fn(*mut Head),
@@ -64,7 +63,7 @@ struct QueueNode {
     device: *mut Device,
 }
 
-/// An allocation that goes when it is dropped, whatever its type was.
+/// An allocation of any type that is freed when it is dropped.
 struct Allocation {
     address: *mut (),
     free: unsafe fn(*mut ()),
@@ -77,7 +76,7 @@ impl Drop for Allocation {
     }
 }
 
-/// Moves a value to the heap; the address stays good until the allocation is dropped.
+/// Moves a value to the heap. Its address is valid until the allocation is dropped.
 fn own<T>(value: T) -> (*mut T, Allocation) {
     unsafe fn free<T>(address: *mut ()) {
         // SAFETY: only called by `Allocation::drop`, once, with the address that `own` got from the
@@ -106,10 +105,10 @@ unsafe fn call_queue(head: *mut Head) {
 }
 
 struct Raw<const PWAIT2: bool> {
-    /// First, so that it is closed before the nodes it points to are freed.
+    /// The first field, so that it is closed before the nodes are freed to which it points.
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
-    /// What the nodes and devices live in; a registration's key is its place here.
+    /// The nodes and devices. The key of a registration is its index here.
     allocations: Vec<Option<Allocation>>,
     free: Vec<usize>,
 }
@@ -133,7 +132,7 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
         Ok(())
     }
 
-    /// Waits without a time limit, or not at all.
+    /// Waits without a time limit, or does not wait.
     #[inline(always)]
     fn wait(&mut self, waits: bool) -> std::io::Result<()> {
         const ZERO: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

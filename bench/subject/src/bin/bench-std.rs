@@ -1,5 +1,4 @@
-//! The standard library's bounded channel and its check of UTF-8: what a program uses that depends
-//! on nothing.
+//! The bounded channel and the UTF-8 validation of the standard library.
 
 #![deny(unsafe_code)]
 
@@ -13,7 +12,7 @@ use windlass_bench_driver::{Error, Program, Suite, Unsupported, channel_queue};
 
 fn main() -> ExitCode {
     let suites = vec![Suite::call::<Calls>(), Suite::post::<Queue>(), Suite::utf8::<FromUtf8>()];
-    // rustup's name of the toolchain that built this, where it was rustup that called.
+    // The name of the toolchain that built this, if rustup called cargo.
     Program { version: option_env!("RUSTUP_TOOLCHAIN").unwrap_or("unknown").to_owned(), suites }
         .serve()
 }
@@ -22,7 +21,7 @@ channel_queue!(SyncSender, Receiver, sync_channel);
 
 type Closure = Box<dyn FnOnce() + Send>;
 
-/// A channel of boxed closures; each sends its result through a channel of its own. `None` ends the
+/// A channel of boxed closures. Each sends its result through a channel of its own. `None` ends the
 /// loop.
 struct Calls {
     sender: SyncSender<Option<Closure>>,
@@ -58,7 +57,7 @@ impl Caller for CallerEnd {
     fn call(&mut self, argument: u64) -> Result<u64, Error> {
         let (reply, replied) = sync_channel(1);
         let closure = move || {
-            // Whoever has called waits, so it is there.
+            // The receiver exists, because the caller waits.
             let _ = reply.send(answer(argument));
         };
         self.0.send(Some(Box::new(closure)))?;
@@ -66,7 +65,7 @@ impl Caller for CallerEnd {
     }
 
     fn stop(self) {
-        // It fails when the loop has ended, which is what is wanted.
+        // This fails only if the loop has already ended.
         let _ = self.0.send(None);
     }
 }

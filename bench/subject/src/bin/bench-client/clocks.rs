@@ -1,4 +1,4 @@
-//! Time, and the processor's time of this process and of the server's.
+//! The time, and the processor time of this process and of the server.
 #![allow(unsafe_code, reason = "another process's clock, which rustix does not have")]
 
 use std::io;
@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use windlass_bench_driver::PRIORITIES;
 use windlass_bench_driver::protocol::Outcome;
 
-/// The processor time of another process.
+/// The clock of another process's processor time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerClock {
     process: libc::pid_t,
@@ -29,10 +29,11 @@ impl ServerClock {
         }
     }
 
-    /// Has the kernel bring the clock up to date: of a process that runs it is as old as the last
-    /// tick (`read_sum_exec_runtime` in the kernel's `kernel/sched/cputime.c`), some milliseconds.
-    /// A change of policy or priority takes the process out of the queue and puts it back, for
-    /// which its time is taken; to a process that has a processor to itself they are all the same.
+    /// Makes the kernel update the clock. The clock of a running process is as old as the last tick
+    /// (`read_sum_exec_runtime` in the kernel's `kernel/sched/cputime.c`), some milliseconds. A
+    /// change of policy or priority takes the process out of the queue and puts it back, which
+    /// updates the clock. The process has the processor for itself, so its priority does not
+    /// matter.
     fn refresh(self) {
         // SAFETY: it takes a number.
         let policy = unsafe { libc::sched_getscheduler(self.process) };
@@ -58,7 +59,7 @@ impl ServerClock {
     }
 }
 
-/// What the clocks say at one moment.
+/// The values of the clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     wall: Instant,
@@ -74,8 +75,8 @@ impl Moment {
     }
 }
 
-/// The measured part of a slice: it begins when so many rounds have warmed everything up, and ends
-/// before the last are waited for.
+/// The measured part of a slice. It begins after the warm-up rounds, and ends before the wait for
+/// the rounds in flight.
 #[derive(Debug)]
 pub(crate) struct Window {
     clock: ServerClock,
@@ -91,7 +92,7 @@ impl Window {
         Self { clock, warm, rounds, done: 0, begin: None, end: None }
     }
 
-    /// Counts rounds that are done; true as long as new ones are to be begun.
+    /// Counts finished rounds. Returns true as long as new rounds should begin.
     pub(crate) fn count(&mut self, rounds: u64) -> bool {
         self.done += rounds;
         match self.begin {
@@ -106,7 +107,7 @@ impl Window {
         self.end.is_none()
     }
 
-    /// What it came to. `allocations` is not known here.
+    /// Returns the result. `allocations` is unknown here.
     pub(crate) fn outcome(&self) -> Outcome {
         let (Some((begin, first)), Some((end, last))) = (self.begin, self.end) else {
             return Outcome::default();

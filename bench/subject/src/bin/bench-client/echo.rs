@@ -1,4 +1,4 @@
-//! Messages that a server sends back. Each connection has `depth` of them under way.
+//! Messages that a server echoes. Each connection has `depth` of them in flight.
 
 use std::net::TcpStream;
 
@@ -9,8 +9,8 @@ use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec, split};
 use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
 
-/// Messages of each connection, in runs of its depth, that warm a slice. After an idle gap TCP
-/// acknowledges at once for some sixteen segments.
+/// Warm-up of a slice: number of messages of each connection, divided by its depth. After an idle
+/// gap TCP acknowledges some sixteen segments at once.
 const WARM_RUNS: u64 = 24;
 
 /// All connections of a case.
@@ -21,7 +21,7 @@ pub(crate) struct Echo {
     clock: ServerClock,
 }
 
-/// What the connections share.
+/// The state that the connections share.
 #[derive(Debug)]
 struct Shared {
     requests: FrameCycle,
@@ -33,11 +33,11 @@ struct Shared {
 #[derive(Debug)]
 struct Connection {
     socket: TcpStream,
-    /// The request that is sent next.
+    /// The next request to send.
     next: usize,
-    /// The part of the requests that the kernel would not take yet.
+    /// The part of the requests that the kernel has not taken yet.
     unsent: std::ops::Range<usize>,
-    /// Requests to be sent after that.
+    /// Number of requests to send after that.
     owed: usize,
     position: CyclePosition,
 }
@@ -81,8 +81,7 @@ impl Echo {
         Ok(Self { poll, connections: open, shared, clock: ServerClock::of(server.process)? })
     }
 
-    /// Exchanges messages until so many have been measured, and waits for those that are still
-    /// under way.
+    /// Exchanges messages until enough have been measured, and then waits for those in flight.
     fn run(&mut self, window: &mut Window) -> Result<(), Error> {
         let Self { poll, connections, shared, .. } = self;
         for connection in connections.iter_mut() {
@@ -120,7 +119,7 @@ impl Measured for Echo {
 }
 
 impl Connection {
-    /// What has come is compared; returns how many messages it ends.
+    /// Compares the received bytes. Returns the number of messages that they complete.
     fn receive(&mut self, shared: &mut Shared) -> Result<u64, Error> {
         let mut answered = 0;
         loop {
@@ -137,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Sends the next requests, after those that wait.
+    /// Sends the next requests, after the waiting ones.
     fn send(&mut self, count: usize, shared: &Shared) -> Result<(), Error> {
         if !self.unsent.is_empty() {
             self.owed += count;
@@ -156,9 +155,8 @@ impl Connection {
     }
 }
 
-/// Has each message answered once, looks whether the answer is the message, and takes it for what
-/// must come from now on: without context takeover the same message is compressed in the same way
-/// each time.
+/// Receives one echo of each message, checks it, and expects these bytes from then on. Without
+/// context takeover the same message is always compressed to the same bytes.
 fn learn(
     socket: &TcpStream,
     spec: MessageSpec,
@@ -176,7 +174,7 @@ fn learn(
     Ok(replies)
 }
 
-/// Sends a request and waits for the whole frame that answers it.
+/// Sends a request, and waits for the complete frame that answers it.
 pub(crate) fn ask(socket: &TcpStream, request: &[u8]) -> Result<Vec<u8>, Error> {
     use std::io::{Read, Write};
     socket.set_nonblocking(false)?;

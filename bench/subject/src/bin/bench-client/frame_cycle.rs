@@ -1,12 +1,12 @@
-//! What is sent and what must come back, made beforehand: some different messages that follow each
-//! other round and round.
+//! The bytes to send and the bytes to expect, prepared in advance: some different messages,
+//! repeated in a cycle.
 
 use windlass_bench_driver::Error;
 use windlass_bench_driver::payload;
 use windlass_bench_driver::protocol::Content;
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush};
 
-/// What the messages of a case are.
+/// The properties of a case's messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageSpec {
     pub(crate) content: Content,
@@ -14,15 +14,15 @@ pub(crate) struct MessageSpec {
     pub(crate) deflate: bool,
 }
 
-/// Bytes of the messages of a cycle, so that they stay in the nearest caches, as a server's only
-/// buffer does.
+/// Total length of the messages of a cycle in bytes. They fit into the first-level caches, like the
+/// single buffer of a server.
 const CYCLE_BYTES: usize = 32 * 1024;
 
-/// Different messages of a cycle: enough to notice one that is lost or out of order.
+/// Number of different messages in a cycle: enough to detect a lost or misplaced one.
 const VARIANTS: std::ops::RangeInclusive<usize> = 3..=8;
 
 impl MessageSpec {
-    /// The messages, unmasked and plain.
+    /// Returns the messages, unmasked and uncompressed.
     pub(crate) fn payloads(self) -> Vec<Vec<u8>> {
         let variants = (CYCLE_BYTES / self.bytes.max(1)).clamp(*VARIANTS.start(), *VARIANTS.end());
         (1..=variants as u64).map(|seed| payload::variant(self.content, self.bytes, seed)).collect()
@@ -32,7 +32,7 @@ impl MessageSpec {
         if self.content == Content::Binary { 2 } else { 1 }
     }
 
-    /// What a client sends for a payload.
+    /// Returns a client's frame for a payload.
     pub(crate) fn request(self, payload: &[u8], key: [u8; 4]) -> Result<Vec<u8>, Error> {
         let compressed;
         let (bits, payload) = if self.deflate {
@@ -47,14 +47,14 @@ impl MessageSpec {
         Ok(frame)
     }
 
-    /// What a server sends for a payload, if it does not compress.
+    /// Returns a server's frame for a payload, if it does not compress.
     pub(crate) fn reply(self, payload: &[u8]) -> Vec<u8> {
         let mut frame = head(0x80 | self.opcode(), payload.len(), 0);
         frame.extend_from_slice(payload);
         frame
     }
 
-    /// Says whether a server's frame is the message.
+    /// Returns whether a server's frame contains the message.
     pub(crate) fn is_reply(self, frame: &[u8], payload: &[u8]) -> Result<bool, Error> {
         if frame == self.reply(payload) {
             return Ok(true);
@@ -66,7 +66,7 @@ impl MessageSpec {
     }
 }
 
-/// The first bytes of a frame, without a key.
+/// Returns the first bytes of a frame, without the masking key.
 fn head(first: u8, length: usize, mask: u8) -> Vec<u8> {
     let mut head = vec![first];
     match length {
@@ -83,7 +83,8 @@ fn head(first: u8, length: usize, mask: u8) -> Vec<u8> {
     head
 }
 
-/// Where the payload of a server's frame begins, and its length, once that much has come.
+/// Returns the offset and the length of the payload of a server's frame, once its header is
+/// complete.
 pub(crate) fn split(frame: &[u8]) -> Option<(usize, usize)> {
     Some(match *frame.get(1)? {
         126 => (4, usize::from(u16::from_be_bytes(frame.get(2..4)?.try_into().ok()?))),
@@ -92,7 +93,7 @@ pub(crate) fn split(frame: &[u8]) -> Option<(usize, usize)> {
     })
 }
 
-/// As RFC 7692 section 7.2.1 has it.
+/// Compresses as in RFC 7692 section 7.2.1.
 fn deflated(plain: &[u8]) -> Result<Vec<u8>, Error> {
     let mut compressed = vec![0; plain.len() + 64];
     let mut deflate = Deflate::new(6, false, 15);
@@ -105,7 +106,7 @@ fn deflated(plain: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(compressed)
 }
 
-/// As RFC 7692 section 7.2.2 has it.
+/// Decompresses as in RFC 7692 section 7.2.2.
 fn inflated(compressed: &[u8], length: usize) -> Result<Vec<u8>, Error> {
     let mut input = compressed.to_vec();
     input.extend_from_slice(&[0, 0, 0xff, 0xff]);
@@ -118,18 +119,18 @@ fn inflated(compressed: &[u8], length: usize) -> Result<Vec<u8>, Error> {
     Ok(plain)
 }
 
-/// Frames that follow each other round and round, with some of the first again at the end, so that
-/// several lie in one piece.
+/// Frames that repeat in a cycle. Some of the first are stored again at the end, so that several
+/// consecutive ones are contiguous.
 #[derive(Debug)]
 pub(crate) struct FrameCycle {
     bytes: Vec<u8>,
-    /// Where each frame begins, and where the last ends.
+    /// The offset of each frame, and the end of the last.
     starts: Vec<usize>,
     frames: usize,
 }
 
 impl FrameCycle {
-    /// Of these frames, any `run` of which shall lie in one piece.
+    /// Creates a cycle of these frames, of which any `run` consecutive ones are contiguous.
     pub(crate) fn new(frames: &[Vec<u8>], run: usize) -> Self {
         let (mut bytes, mut starts) = (Vec::new(), vec![0]);
         for frame in frames.iter().cycle().take(frames.len() + run) {
@@ -139,7 +140,7 @@ impl FrameCycle {
         Self { bytes, starts, frames: frames.len() }
     }
 
-    /// `count` frames from frame `first`, at most a run.
+    /// Returns the range of `count` frames from frame `first`, at most a run.
     pub(crate) fn run(&self, first: usize, count: usize) -> std::ops::Range<usize> {
         self.starts[first]..self.starts[first + count]
     }
@@ -148,25 +149,25 @@ impl FrameCycle {
         &self.bytes[range]
     }
 
-    /// The frame that comes `count` after frame `first`.
+    /// Returns the frame that follows `count` frames after frame `first`.
     pub(crate) fn after(&self, first: usize, count: usize) -> usize {
         let next = first + count;
         if next < self.frames { next } else { next % self.frames }
     }
 }
 
-/// How far a stream of bytes has come round a cycle.
+/// The position of a byte stream in a cycle.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CyclePosition {
-    /// The frame that comes next or is under way.
+    /// The next frame, or the incomplete one.
     pub(crate) frame: usize,
-    /// Bytes of it that have come.
+    /// Number of its bytes received so far.
     offset: usize,
 }
 
 impl CyclePosition {
-    /// Compares what came with what must come, and says how many frames it ends; `None` if a byte
-    /// is wrong.
+    /// Compares received bytes with the expected ones. Returns the number of frames that they
+    /// complete; `None` if a byte is wrong.
     pub(crate) fn advance(&mut self, cycle: &FrameCycle, mut received: &[u8]) -> Option<u64> {
         let mut ended = 0;
         loop {
@@ -198,7 +199,7 @@ mod tests {
         let [payload, other] = [1, 2].map(|seed| payload::variant(Content::Json, 128, seed));
         let request = spec.request(&payload, [0; 4]).unwrap();
         assert_eq!(request[0], 0xc1);
-        // With a mask of zeros it is what a server would send, but for the mask.
+        // With a key of zeros this is a server's frame, except for the mask bit.
         let mut reply = vec![0xc1, request[1] & 0x7f];
         reply.extend_from_slice(&request[6..]);
         assert!(spec.is_reply(&reply, &payload).unwrap());

@@ -1,4 +1,4 @@
-//! Connections that wait: what a server has resident for each.
+//! Connections that wait, to measure the server's memory.
 
 use std::net::{SocketAddr, TcpStream};
 
@@ -9,8 +9,8 @@ use crate::echo::ask;
 use crate::frame_cycle::MessageSpec;
 use crate::socket;
 
-/// Connections that are there before: what a server sets up with its first ones is no part of what
-/// another one costs.
+/// Number of connections before the measurement, so that their common set-up in the server is not
+/// counted.
 const BEFORE: usize = 20;
 
 const SPEC: MessageSpec = MessageSpec { content: Content::Binary, bytes: 64, deflate: false };
@@ -20,7 +20,7 @@ pub(crate) struct Idle {
     address: SocketAddr,
     process: u32,
     connections: usize,
-    /// All that were made; they stay.
+    /// All connections, which stay open.
     open: Vec<TcpStream>,
 }
 
@@ -50,8 +50,8 @@ impl Idle {
         Ok(())
     }
 
-    /// What the server has resident: by the spec of count that is exact, which walks its page
-    /// tables.
+    /// Reads the server's resident memory. This count is exact, because the kernel walks the page
+    /// tables for it.
     fn resident(&self) -> Result<Resident, Error> {
         let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process))?;
         let bytes = |field: &'static str| -> Result<u64, Error> {
@@ -66,8 +66,8 @@ impl Idle {
     }
 }
 
-/// Bytes in memory: all of them, and without those of files, which are the program's own text and
-/// differ by what of it the kernel has mapped ahead.
+/// Resident bytes: all of them, and those without the pages of files. The latter are the program's
+/// text, and their number depends on how many pages the kernel has mapped ahead.
 struct Resident {
     all: u64,
     anonymous: u64,

@@ -1,10 +1,9 @@
-//! The client of the suites `echo`, `broadcast`, `handshake` and `memory`: one program for all
-//! servers.
+//! The client of the suites `echo`, `broadcast`, `handshake` and `memory`, for all servers.
 //!
-//! It is spoken to in lines of JSON, as every measured program is, and told which server to connect
-//! to. It must be cheap, or it would be what is measured: what it sends is made beforehand, and
-//! what it receives is compared with what was made beforehand, for a server's frames without a mask
-//! can be written in one way only. Every byte is compared.
+//! It reads requests as lines of JSON, like every measured program, and connects to the server that
+//! they name. It must be cheap, because its cost limits the measurement. So it prepares its
+//! messages and the expected bytes in advance; a server's unmasked frames have only one form. It
+//! compares every byte.
 
 #![deny(unsafe_code)]
 
@@ -25,7 +24,7 @@ use windlass_bench_driver::{Error, Measured, pin};
 
 fn main() -> ExitCode {
     let limit = getrlimit(Resource::Nofile);
-    // Where that is refused, connecting fails and says so.
+    // If this fails, a failed connect is reported.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let mut connected: Option<Box<dyn Measured>> = None;
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {

@@ -1,5 +1,5 @@
-//! Messages of one connection that a server sends to all others. So many are under way until all
-//! receivers have them.
+//! Messages of one connection that a server sends to all others. A message is in flight until all
+//! receivers have it.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec};
 use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
 
-/// Messages, in runs of those that are under way, that warm a slice.
+/// Warm-up of a slice: number of messages, divided by the number in flight.
 const WARM_RUNS: u64 = 24;
 
 /// All connections of a case.
@@ -33,16 +33,16 @@ pub(crate) struct Publish {
 struct Receiver {
     socket: TcpStream,
     position: CyclePosition,
-    /// Messages that it has.
+    /// Number of messages that it has received.
     received: u64,
 }
 
-/// The messages that not everyone has.
+/// The messages that some receivers have not received.
 #[derive(Debug, Default)]
 struct Flight {
-    /// Number of the first of them.
+    /// Number of the first one.
     first: u64,
-    /// How many receivers lack each.
+    /// Number of receivers that lack each message.
     lacking: VecDeque<u32>,
 }
 
@@ -51,8 +51,8 @@ impl Flight {
         self.lacking.extend(std::iter::repeat_n(receivers as u32, count));
     }
 
-    /// A receiver has got those of these numbers; returns how many nobody lacks any more. `None` if
-    /// one was never sent.
+    /// Notes that a receiver has received these messages. Returns the number of messages that all
+    /// receivers have now; `None` for a message that was never sent.
     fn got(&mut self, numbers: std::ops::Range<u64>) -> Option<usize> {
         for number in numbers {
             *self.lacking.get_mut((number - self.first) as usize)? -= 1;
@@ -101,8 +101,8 @@ impl Publish {
             buffer: vec![0; RECEIVE_BYTES],
             clock: ServerClock::of(server.process)?,
         };
-        // sleep: whoever is upgraded need not have subscribed yet, and no server says when he has.
-        // What comes too early is noticed: it does not reach everyone.
+        // sleep: an upgraded connection may not be subscribed yet, and no server tells when it is.
+        // A message that is too early does not reach all receivers, and fails the run.
         std::thread::sleep(std::time::Duration::from_millis(100));
         publish.run(&mut Window::new(publish.clock, 0, 0))?;
         Ok(publish)
@@ -114,8 +114,7 @@ impl Publish {
             for index in 0..self.poll.wait()? {
                 let number = self.poll.ready(index);
                 let receiver = &mut self.receivers[number];
-                // All that may be under way fits into the buffer, so one read takes all that there
-                // is.
+                // The messages in flight fit into the buffer, so one read takes all bytes.
                 let Taken::Bytes(count) = socket::receive(&receiver.socket, &mut self.buffer)?
                 else {
                     continue;
@@ -134,8 +133,8 @@ impl Publish {
         Ok(())
     }
 
-    /// Sends the next messages. There is room for those that may be under way: the server has read
-    /// all before them.
+    /// Sends the next messages. The socket has space for them, because the server has read all
+    /// earlier ones.
     fn publish(&mut self, count: usize) -> Result<(), Error> {
         self.flight.begin(count, self.receivers.len());
         let run = self.requests.run(self.next, count);

@@ -11,20 +11,21 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use windlass_bench_driver::Error;
 
-/// The key of RFC 6455 section 1.3, and its answer.
+/// The key of RFC 6455 section 1.3, and the accept value for it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// Longest time without a word of the server.
+/// Maximum time without a byte from the server.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Room for what is received at once.
+/// Size of the receive buffer.
 pub(crate) const RECEIVE_BYTES: usize = 128 * 1024;
 
 /// The request for an upgrade.
 pub(crate) fn request(address: SocketAddr, path: &str, deflate: bool) -> Vec<u8> {
     let extension = if deflate {
-        "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n"
+        "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
+         client_no_context_takeover\r\n"
     } else {
         ""
     };
@@ -35,11 +36,11 @@ pub(crate) fn request(address: SocketAddr, path: &str, deflate: bool) -> Vec<u8>
     .into_bytes()
 }
 
-/// Whether these bytes are the whole answer to an upgrade; `None` if more must come.
+/// Returns whether these bytes are the complete response to an upgrade; `None` if it is incomplete.
 ///
 /// # Errors
 ///
-/// If it is a refusal.
+/// If the server rejects the upgrade.
 pub(crate) fn is_upgraded(answer: &[u8], deflate: bool) -> Result<Option<()>, Error> {
     if !answer.ends_with(b"\r\n\r\n") {
         return Ok(None);
@@ -63,7 +64,7 @@ pub(crate) fn is_upgraded(answer: &[u8], deflate: bool) -> Result<Option<()>, Er
     }
 }
 
-/// An upgraded connection that does not block.
+/// Opens an upgraded, non-blocking connection.
 pub(crate) fn open(address: SocketAddr, path: &str, deflate: bool) -> Result<TcpStream, Error> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_nodelay(true)?;
@@ -81,15 +82,15 @@ pub(crate) fn open(address: SocketAddr, path: &str, deflate: bool) -> Result<Tcp
     Ok(socket)
 }
 
-/// What a call that does not block came to.
+/// The result of a non-blocking call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Bytes(usize),
-    /// Not now.
+    /// It would block.
     Later,
 }
 
-/// One read.
+/// Reads once.
 pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Taken, Error> {
     match recv(socket, buffer, RecvFlags::empty()) {
         Ok((0, _)) => Err("the server has closed a connection".into()),
@@ -99,7 +100,7 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Taken, Err
     }
 }
 
-/// One write.
+/// Writes once.
 pub(crate) fn transmit(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Error> {
     match send(socket, bytes, SendFlags::NOSIGNAL) {
         Ok(count) => Ok(count),
@@ -108,16 +109,16 @@ pub(crate) fn transmit(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Error> 
     }
 }
 
-/// When a socket can be written to.
+/// The interest in writability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writes {
-    /// Whenever it is: little is under way.
+    /// None: few bytes are in flight, so the socket is always writable.
     Always,
-    /// It may have to be waited for.
+    /// A write may have to wait.
     WhereThereIsRoom,
 }
 
-/// The descriptors that are waited for.
+/// The watched descriptors.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
@@ -131,9 +132,9 @@ impl Poll {
         })
     }
 
-    /// Watches a socket's edges: what is told of once is not looked at again in the next wait,
-    /// which is what a client can do to be cheap. It must be read from until less has come than
-    /// there was room for.
+    /// Watches a socket edge-triggered, which makes the client cheap, because a reported event is
+    /// not checked again by the next wait. The socket must be read until a read returns less than
+    /// the buffer's size.
     pub(crate) fn add(
         &self,
         socket: impl AsFd,
@@ -148,7 +149,7 @@ impl Poll {
         Ok(epoll::add(&self.epoll, socket, epoll::EventData::new_u64(number as u64), flags)?)
     }
 
-    /// Waits, and says how much is ready.
+    /// Waits, and returns the number of ready sockets.
     pub(crate) fn wait(&mut self) -> Result<usize, Error> {
         self.events.clear();
         let timeout = Timespec::try_from(SILENCE_MAX)?;
@@ -162,8 +163,7 @@ impl Poll {
         }
     }
 
-    /// The number of one that is ready: something has come, or there is room again for what the
-    /// kernel would not take.
+    /// Returns the number of a ready socket, which is readable or writable again.
     pub(crate) fn ready(&self, index: usize) -> usize {
         self.events[index].data.u64() as usize
     }

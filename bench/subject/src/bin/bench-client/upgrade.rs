@@ -12,19 +12,19 @@ use windlass_bench_driver::{Error, Measured};
 use crate::clocks::{ServerClock, Window};
 use crate::socket::{self, Poll, Taken, Writes, is_upgraded};
 
-/// Connections that warm a slice, or as many as are measured if those are fewer: a slice whose
-/// instructions are counted in steps is short.
+/// Number of connections of the warm-up, or that of the measurement if it is less: a slice that is
+/// counted in steps is short.
 const WARM: u64 = 200;
 
 pub(crate) struct Upgrade {
     poll: Poll,
     address: SocketAddr,
     request: Vec<u8>,
-    /// Those that are under way, each with what has come of its answer.
+    /// The connections in flight, each with the received part of its response.
     slots: Vec<Option<(TcpStream, Vec<u8>)>>,
-    /// How many connections were begun.
+    /// Number of connections begun.
     begun: u32,
-    /// An answer that has been looked at: another one of the same bytes is as good.
+    /// A checked response. Another one with the same bytes is not parsed again.
     known: Vec<u8>,
     clock: ServerClock,
 }
@@ -45,8 +45,7 @@ impl Upgrade {
         })
     }
 
-    /// Begins a connection. To this very host it is there at once, before the server has accepted
-    /// it.
+    /// Begins a connection. On loopback it is established at once, before the server accepts it.
     fn begin(&mut self, number: usize) -> Result<(), Error> {
         let flags = SocketFlags::CLOEXEC;
         let socket =
@@ -68,7 +67,7 @@ impl Upgrade {
         Ok(())
     }
 
-    /// Reads of an answer; true once it is whole.
+    /// Reads the response. Returns true when it is complete.
     fn receive(&mut self, number: usize) -> Result<bool, Error> {
         let Some((socket, answer)) = &mut self.slots[number] else {
             return Err("nobody was asked".into());
@@ -88,15 +87,15 @@ impl Upgrade {
     }
 }
 
-/// Where a connection comes from: a different address of this host each time. Who closes first
-/// keeps the port for a minute, and with one address the search for another one would soon be all
-/// that the client does.
+/// Returns the local address, a different one of this host each time. The side that closes first
+/// keeps the port for a minute. With one address the client would soon spend its time with the
+/// search for a free port.
 fn source(number: u32) -> Ipv4Addr {
     let [_, _, high, low] = (1 + number % 50_000).to_be_bytes();
     Ipv4Addr::new(127, 1, high, low)
 }
 
-/// Has the port chosen in connect(2), which knows both ends, rather than in bind(2) (ip(7),
+/// Makes connect(2) choose the port, which knows both addresses, instead of bind(2) (ip(7),
 /// IP_BIND_ADDRESS_NO_PORT).
 fn leave_port_to_connect(socket: &OwnedFd) -> std::io::Result<()> {
     let on: libc::c_int = 1;
@@ -122,7 +121,7 @@ impl Measured for Upgrade {
                 if !self.receive(number)? {
                     continue;
                 }
-                // Closing takes it out of the poll.
+                // Closing the socket removes it from the poll.
                 self.slots[number] = None;
                 if window.count(1) { self.begin(number)? } else { under_way -= 1 }
             }

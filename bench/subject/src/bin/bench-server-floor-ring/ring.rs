@@ -210,8 +210,8 @@ impl Ring {
     pub(crate) fn bytes(&mut self, buffer: u16, len: usize) -> &mut [u8] {
         assert!(buffer < BUFFERS && len <= BUFFER_BYTES, "the kernel names registered buffers");
         let start = self.buffers.wrapping_add(usize::from(buffer) * BUFFER_BYTES);
-        // SAFETY: the kernel does not write to the buffer until `return_buffers` returns it, and the
-        // borrow of `self` excludes a second reference.
+        // SAFETY: the kernel does not write to the buffer until `return_buffers` returns it, and
+        // the borrow of `self` excludes a second reference.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
     }
 

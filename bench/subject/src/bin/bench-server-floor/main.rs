@@ -1,6 +1,6 @@
 //! The minimum that a server must do: it waits, reads, unmasks and writes back. It has no
-//! validation, no limits, no timers and no Close frames, and it trusts its client. Everything that a
-//! real server costs above this is that server's own.
+//! validation, no limits, no timers and no Close frames, and it trusts its client. Everything that
+//! a real server costs above this is that server's own.
 //!
 //! Frames of one read are answered in one write, a single frame from the receive buffer. A
 //! publication is encoded once per read and written to each receiver in one call.

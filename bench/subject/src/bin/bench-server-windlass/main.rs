@@ -1,5 +1,5 @@
-//! The servers of windlass for the suites of `windlass-bench` that measure servers: written as its
-//! users write theirs.
+//! The servers of windlass for the suites that measure servers, written as its users would write
+//! them.
 
 #![deny(unsafe_code)]
 
@@ -16,7 +16,7 @@ use windlass_server::http::{Accept, Reject, UpgradeRequest};
 use windlass_server::{Connection, Handler, Message, Options, Service};
 use windlass_ws::deflate::DeflateConfig;
 
-/// As long as uWebSockets waits: a client that is only measured says nothing meanwhile.
+/// The ping interval of uWebSockets. During a measurement no client is silent for so long.
 const PING_INTERVAL: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -63,16 +63,16 @@ impl Handler for Echo {
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
-        // It fails when the connection is closing: then nobody waits for the answer.
+        // This fails if the connection is closing, and then no client waits for the answer.
         let _ = connection.reply_in_place(message);
     }
 }
 
-/// Sends the messages of publishers to all others.
+/// Sends the messages of publishers to all receivers.
 struct Broadcast;
 
 impl Handler for Broadcast {
-    /// Whether it publishes.
+    /// True if the connection publishes.
     type Data = bool;
 
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<bool>, Reject> {

@@ -1,4 +1,4 @@
-//! `EventCounter` in the place of an eventfd.
+//! `EventCounter` instead of an eventfd.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, Write
 
 pub(crate) struct Counter {
     counter: EventCounter,
-    /// Asked for only where they are polled: a side that nobody has asked for costs nothing.
+    /// Created only for sides that are polled, because others then cost nothing.
     reader: Option<CounterReader>,
     writer: Option<CounterWriter>,
 }
@@ -29,7 +29,7 @@ impl CounterSubject for Counter {
     #[inline]
     fn write(&self) -> io::Result<()> {
         self.counter.write(1).map_err(|error| match error {
-            // The kind alone: an error with a source has a box, which a system call's has not.
+            // The kind alone: an error with a source allocates a box, unlike that of a system call.
             WriteError::WouldBlock => io::ErrorKind::WouldBlock.into(),
             error => error.into(),
         })

@@ -1,5 +1,5 @@
-//! windlass under the workload of `windlass-bench`: events and timers, what other threads have to
-//! do with it, and the WebSocket protocol.
+//! Windlass for the workloads of `windlass-bench`: events and timers, other threads, and the
+//! WebSocket protocol.
 
 #![deny(unsafe_code)]
 
@@ -76,7 +76,7 @@ impl Subject for Windlass {
         key.map_err(|refused| std::io::Error::from(refused).into())
     }
 
-    /// A group: one state, four descriptors.
+    /// A group: one state for four descriptors.
     fn add_device(
         &mut self,
         sources: [Source; 4],

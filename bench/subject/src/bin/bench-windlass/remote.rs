@@ -1,4 +1,4 @@
-//! Other threads and the reactor: waking it, having it run closures, sending it items.
+//! Other threads and the reactor: wakes, closures and items.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use windlass_bench_driver::wakeup::{
 
 use crate::backend;
 
-/// The reactor, which nobody gives anything else to do.
+/// A reactor without other work.
 pub(crate) struct Woken {
     reactor: Reactor,
     remote: Remote,
@@ -32,7 +32,7 @@ impl LoopSubject for Woken {
 
     fn run(&mut self, handler: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         loop {
-            // It returns for a wake, for there is nothing else.
+            // It returns only after a wake.
             self.reactor.run_once(None)?;
             if !handler() {
                 return Ok(());
@@ -50,7 +50,7 @@ impl Waker for RemoteEnd {
     }
 }
 
-/// A reactor with room for so many calls and posts.
+/// Creates a reactor with space for this number of calls and posts.
 fn with_room(backend: &str, bound: usize, spin: Duration) -> Result<(Reactor, Remote), Error> {
     let mut reactor = Reactor::builder()
         .backend(backend::parse(backend)?)

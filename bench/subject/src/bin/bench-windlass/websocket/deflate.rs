@@ -1,18 +1,18 @@
-//! permessage-deflate on its own.
+//! permessage-deflate alone.
 
 use windlass_bench_driver::Error;
 use windlass_bench_driver::deflate::{DeflateSubject, Setting};
 use windlass_bench_driver::protocol;
 use windlass_ws::deflate::{Agreement, Codec, CodecPool, Compressor, DeflateConfig};
 
-/// A server's end and the state that its thread's connections share.
+/// A server's end, and the state that the connections of its thread share.
 pub(crate) struct Deflate {
     codec: Codec,
     shared: CodecPool,
     out: Vec<u8>,
 }
 
-/// Longest message that may come out.
+/// Maximum length of a decompressed message.
 const MESSAGE_MAX: usize = 16 << 20;
 
 impl DeflateSubject for Deflate {

@@ -11,7 +11,7 @@ use windlass_ws::{Config, Engine, EngineEvent, Scratch};
 
 pub(crate) use parts::{Unmask, Validator};
 
-/// What a reactor has for all of its connections.
+/// The state of a reactor for all of its connections.
 pub(crate) struct Thread {
     config: Arc<Config>,
     scratch: Scratch,

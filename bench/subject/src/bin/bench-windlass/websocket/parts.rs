@@ -1,4 +1,4 @@
-//! Masking and validation on their own.
+//! Masking and validation alone.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ impl UnmaskSubject for Unmask {
     }
 }
 
-/// Takes the pieces as they come.
+/// Validates the pieces as they arrive.
 pub(crate) struct Validator;
 
 impl Utf8Subject for Validator {
