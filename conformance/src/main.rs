@@ -1,5 +1,5 @@
-//! Runs other people's test suites against Windlass. `cargo run -p conformance -- autobahn --help`
-//! says more.
+//! Runs third-party test suites and clients against Windlass. See
+//! `cargo run -p conformance -- autobahn --help`.
 
 #![deny(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Runs other people's test suites against Windlass.
+/// Run third-party test suites and clients against Windlass.
 #[derive(Debug, Parser)]
 #[command(name = "conformance", version)]
 struct Cli {
@@ -23,16 +23,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Suite {
-    /// The Autobahn TestSuite for WebSocket: 517 cases against the server, or with --client against
-    /// the client
+    /// Run the Autobahn TestSuite for WebSocket: 517 cases against the server, or with --client
+    /// against the client
     Autobahn(autobahn::AutobahnArgs),
-    /// Other people's WebSocket clients against the server: Python websockets, npm ws, Go
+    /// Run third-party WebSocket clients against the server: Python websockets, npm ws, Go
     /// gorilla/websocket
     Clients(clients::ClientsArgs),
 }
 
-/// 0 when every case passed or the suite cannot be had here, 1 otherwise, 2 for arguments that make
-/// no sense.
+/// Returns 0 if every case passed or the suite cannot be installed here, 1 after a failure, and 2
+/// for invalid arguments.
 fn main() -> ExitCode {
     let outcome = match Cli::parse().suite {
         Suite::Autobahn(args) => autobahn::run(&args),

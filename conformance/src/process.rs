@@ -1,4 +1,4 @@
-//! Programs that are started, listened to and stopped, by their ids and whatever happens.
+//! Child programs: started, read and stopped by their ids, and killed in any case.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a program may take to stop when it is asked to.
+/// Maximum time for a program to stop after SIGTERM.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// A running program. It is killed when this is dropped.
@@ -23,14 +23,14 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Process {
     name: String,
     child: Child,
-    /// What it prints on both outputs, which is also in its log. Disconnected when it has closed
+    /// The lines of both its outputs, which are also in its log. Disconnected when it has closed
     /// them.
     lines: Receiver<String>,
 }
 
 impl Process {
-    /// Starts `command`, whose output goes to the file `log`. The thread that calls this must not
-    /// end before the program.
+    /// Starts `command` with its output in the file `log`. The calling thread must not end before
+    /// the program.
     pub(crate) fn start(command: Command, log: &Path) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let mut command = bound_to_us(command);
@@ -38,12 +38,12 @@ impl Process {
         let (output, writer) = std::io::pipe()?;
         command.stdin(Stdio::null()).stderr(writer.try_clone()?).stdout(writer);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        // The reader sees the end of the output only when no writing end is left here.
+        // The reader sees the end of the output only if no writing end is open here.
         drop(command);
         Ok(Self { name, child, lines: lines_of(output, log) })
     }
 
-    /// Waits for a line in which `find` finds something.
+    /// Waits for a line for which `find` returns a value.
     pub(crate) fn wait_for<T>(
         &self,
         patience: Duration,
@@ -64,13 +64,13 @@ impl Process {
         }
     }
 
-    /// Waits until the program ends by itself. It is stopped when it prints nothing for as long as
+    /// Waits until the program ends by itself. Stops it if it prints nothing for the time
     /// `silence`.
     pub(crate) fn wait_end(self, silence: Duration) -> Result<ExitStatus> {
         Ok(self.lines_to_end(silence)?.1)
     }
 
-    /// The same, with the lines that it still prints.
+    /// The same, and returns the remaining lines.
     pub(crate) fn lines_to_end(mut self, silence: Duration) -> Result<(Vec<String>, ExitStatus)> {
         let mut lines = Vec::new();
         loop {
@@ -85,13 +85,13 @@ impl Process {
         }
     }
 
-    /// Asks the program to stop, by SIGTERM, and waits for it.
+    /// Sends SIGTERM to the program and waits for its end.
     pub(crate) fn stop(self) -> Result<ExitStatus> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         self.wait_end(WAIT_MAX)
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(crate) fn is_running(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
@@ -99,16 +99,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only if it has been waited for; then std keeps them from reaching another
-        // process.
+        // Both calls fail only if the program was already waited for. Then std does not send the
+        // signal.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The same command, which the kernel kills when the thread that started it ends, so that not even
-/// SIGKILL to this program leaves others behind (PR_SET_PDEATHSIG in prctl(2), by way of
-/// setpriv(1)). Where that is missing, the command as it is.
+/// Returns a command that the kernel kills when the starting thread ends, so that even SIGKILL to
+/// this program leaves no children (PR_SET_PDEATHSIG in prctl(2), set by setpriv(1)). Without
+/// setpriv it returns the command unchanged.
 fn bound_to_us(command: Command) -> Command {
     static CAN_BIND: LazyLock<bool> = LazyLock::new(|| {
         let asked = Command::new("setpriv")
@@ -134,7 +134,7 @@ fn bound_to_us(command: Command) -> Command {
     bound
 }
 
-/// Reads lines in a thread of its own, so that waiting for one has a limit, and copies them to
+/// Reads lines in a separate thread, so that a wait for one has a time limit, and copies them to
 /// `log`.
 fn lines_of(output: PipeReader, mut log: File) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
@@ -142,8 +142,8 @@ fn lines_of(output: PipeReader, mut log: File) -> Receiver<String> {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
         while matches!(output.read_until(b'\n', &mut line), Ok(read) if read > 0) {
-            // The log is for people: a full disk must not stop the program that is listened to. Nor
-            // must a lack of listeners.
+            // The log is only informative. A full disk or a dropped receiver must not stop the
+            // program.
             let _ = log.write_all(&line);
             let _ = sender.send(String::from_utf8_lossy(&line).trim_end().to_owned());
             line.clear();
@@ -156,7 +156,7 @@ fn lines_of(output: PipeReader, mut log: File) -> Receiver<String> {
 mod tests {
     use super::*;
 
-    /// More than any of these programs needs.
+    /// Longer than any of these programs needs.
     const LONG: Duration = Duration::from_secs(60);
 
     fn shell(script: &str) -> Process {

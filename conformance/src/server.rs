@@ -1,4 +1,4 @@
-//! `windlass serve`, while it is tested.
+//! `windlass serve` as the server under test.
 
 use std::{
     net::SocketAddr,
@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::process::Process;
 
-/// How long the server may take to listen; it is built before.
+/// Maximum time until the server listens, after it was built.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The server under test.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// None where somebody else has started it.
+    /// `None` if it was started by someone else.
     process: Option<Process>,
 }
 
@@ -36,7 +36,8 @@ impl Server {
         let built =
             cargo(&["build"]).stdin(Stdio::null()).status().context("cannot start cargo")?;
         ensure!(built.success(), "the server could not be built");
-        // On Unix `cargo run` becomes the program it runs: the child's id is the server's.
+        // On Unix `cargo run` executes the program in its place, so the child's id is that of the
+        // server.
         let mut command = cargo(&["run"]);
         command.args(["--", "serve", "--listen", "127.0.0.1:0"]).args(options);
         let process = Process::start(command, log)?;
@@ -46,12 +47,12 @@ impl Server {
         Ok(Self { address, process: Some(process) })
     }
 
-    /// A server that listens already.
+    /// Uses a running server.
     pub(crate) fn at(address: SocketAddr) -> Self {
         Self { address, process: None }
     }
 
-    /// Stops it, and checks that it was there all the time and leaves cleanly.
+    /// Stops the server. Returns an error if it has ended before, or if its exit status is not 0.
     pub(crate) fn stop(self) -> Result<()> {
         if let Some(mut process) = self.process {
             ensure!(process.is_running()?, "the server did not survive the clients");

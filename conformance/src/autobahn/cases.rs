@@ -2,23 +2,22 @@
 
 use std::{fmt, str::FromStr};
 
-/// The name of a case: `2.1`, `12.5.18`. They are ordered by number, not as text.
+/// The name of a case, such as `2.1` or `12.5.18`. Names are ordered by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CaseId(Vec<u16>);
 
 impl CaseId {
-    /// The first number: what kind of case it is.
+    /// The first number, the group of the case.
     pub(super) fn group(&self) -> u16 {
         self.0[0]
     }
 
-    /// Whether the suite itself expects nothing of it: what the standard leaves open is reported as
-    /// INFORMATIONAL.
+    /// Returns whether the suite accepts any behaviour. It reports such cases as INFORMATIONAL.
     pub(super) fn is_informational(&self) -> bool {
         INFORMATIONAL.contains(&self.0.as_slice())
     }
 
-    /// A rough measure of how long it takes, to share the work out. It is the volume that counts.
+    /// Returns an estimate of the duration, from the volume of data, to distribute the cases.
     pub(super) fn weight(&self) -> u64 {
         match *self.0.as_slice() {
             [12 | 13, _, number] => {
@@ -52,13 +51,13 @@ impl FromStr for CaseId {
     }
 }
 
-/// Message size of the cases 12.*.N and 13.*.N, each of which sends a thousand of them.
+/// Message size of the cases 12.*.N and 13.*.N, each of which sends a thousand messages.
 const COMPRESSED_SIZES_KIB: [u64; 18] =
     [0, 0, 0, 1, 4, 8, 16, 32, 64, 128, 8, 16, 32, 64, 128, 128, 128, 128];
 
 const INFORMATIONAL: [&[u16]; 3] = [&[7, 1, 6], &[7, 13, 1], &[7, 13, 2]];
 
-/// Groups and how many cases each has in release 25.10.1.
+/// The groups, with the number of cases of each in release 25.10.1.
 const GROUPS: &[(&[u16], u16)] = &[
     // Echoes of each length; pings and pongs; reserved bits and opcodes.
     (&[1, 1], 8),
@@ -93,14 +92,14 @@ const GROUPS: &[(&[u16], u16)] = &[
     (&[6, 21], 8),
     (&[6, 22], 34),
     (&[6, 23], 7),
-    // Closing.
+    // The close handshake.
     (&[7, 1], 6),
     (&[7, 3], 6),
     (&[7, 5], 1),
     (&[7, 7], 13),
     (&[7, 9], 9),
     (&[7, 13], 2),
-    // Volume, in large messages, small fragments and small writes.
+    // Volume: large messages, small fragments and small writes.
     (&[9, 1], 6),
     (&[9, 2], 6),
     (&[9, 3], 9),
@@ -126,9 +125,9 @@ const GROUPS: &[(&[u16], u16)] = &[
     (&[13, 7], 18),
 ];
 
-/// What `--quick` takes of the groups that take long: each subgroup of 9 once, its largest messages
-/// and its most fragments, each kind of data in 12 and each set of parameters in 13, in one frame
-/// and in fragments.
+/// The cases of the long groups for `--quick`: of group 9 one of each subgroup, the largest
+/// messages and the most fragments; of group 12 each kind of data, and of group 13 each set of
+/// parameters, both in one frame and in fragments.
 const SAMPLE: &[&[u16]] = &[
     &[9, 1, 3],
     &[9, 1, 6],
@@ -164,7 +163,7 @@ const SAMPLE: &[&[u16]] = &[
     &[13, 7, 11],
 ];
 
-/// Every case.
+/// Returns all cases.
 pub(super) fn all() -> Vec<CaseId> {
     let cases_of = |(group, count): &(&[u16], u16)| {
         let group = group.to_vec();
@@ -173,7 +172,7 @@ pub(super) fn all() -> Vec<CaseId> {
     GROUPS.iter().flat_map(cases_of).collect()
 }
 
-/// The cases of a short run.
+/// Returns the cases of a short run.
 pub(super) fn quick() -> Vec<CaseId> {
     let is_short =
         |case: &CaseId| !matches!(case.group(), 9 | 12 | 13) || SAMPLE.contains(&case.0.as_slice());

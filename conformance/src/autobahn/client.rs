@@ -1,5 +1,5 @@
-//! Tests the client: the suite plays the server, and a program made of the engine and a blocking
-//! socket echoes what it is sent.
+//! Tests the client: the suite is the server, and a program with the engine and a blocking socket
+//! echoes its messages.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -20,16 +20,16 @@ use super::suite::{AGENT, Job, MESSAGE_MAX, SILENCE_MAX};
 use super::verdict::Outcomes;
 use crate::process::Process;
 
-/// How long the suite may take to listen.
+/// Maximum time until the suite listens.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How often it is tried to connect until then.
+/// Time between two attempts to connect until then.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 
-/// How many ports are tried: another program may take one between our look and the suite's.
+/// Maximum number of ports to try. Another program may take a port before the suite does.
 const PORTS_MAX: usize = 5;
 
-/// Runs a part's cases: the suite's server is started, asked for each case, and stopped.
+/// Runs the cases of a part: starts the suite's server, requests each case, and stops the server.
 pub(super) fn play(job: &Job<'_>) -> Result<Outcomes> {
     let (mut process, address) = start(job)?;
     let run = || -> Result<()> {
@@ -53,7 +53,7 @@ pub(super) fn play(job: &Job<'_>) -> Result<Outcomes> {
     outcome.and_then(|()| job.read_index())
 }
 
-/// Starts the suite's server. It wants to be told a port, and a free one may be taken by another
+/// Starts the suite's server. It needs a port number, and another program may take a free port
 /// before it listens.
 fn start(job: &Job<'_>) -> Result<(Process, SocketAddr)> {
     for _ in 0..PORTS_MAX {
@@ -69,7 +69,7 @@ fn start(job: &Job<'_>) -> Result<(Process, SocketAddr)> {
     )
 }
 
-/// Waits until somebody listens there; false if the process ended first.
+/// Waits until the process listens. Returns false if it ended first.
 fn listens(process: &mut Process, address: SocketAddr) -> Result<bool> {
     let start = Instant::now();
     while start.elapsed() < WAIT_MAX {
@@ -81,13 +81,13 @@ fn listens(process: &mut Process, address: SocketAddr) -> Result<bool> {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error).context("cannot connect to the suite"),
         }
-        // sleep: nothing announces that another program listens.
+        // sleep: no event tells that another program listens.
         thread::sleep(RETRY_AFTER);
     }
     bail!("the suite's server does not listen after {WAIT_MAX:?}")
 }
 
-/// The text that the suite sends on `path` before it closes.
+/// Returns the text that the suite sends on `path` before it closes.
 fn ask(address: SocketAddr, path: &str) -> Result<Option<String>> {
     let mut answer = None;
     session(address, path, |event| {
@@ -98,10 +98,10 @@ fn ask(address: SocketAddr, path: &str) -> Result<Option<String>> {
     Ok(answer)
 }
 
-/// Sends every message on `path` back, until the suite closes.
+/// Echoes every message on `path`, until the suite closes.
 fn echo(address: SocketAddr, path: &str) -> Result<()> {
     session(address, path, |event| {
-        // A reply is refused after the Close frame, and then nobody waits for it.
+        // A reply fails after the Close frame, and then the suite does not wait for it.
         let _ = match event {
             EngineEvent::Text(text) => text.reply(),
             EngineEvent::Binary(bytes) => bytes.reply(),
@@ -110,8 +110,8 @@ fn echo(address: SocketAddr, path: &str) -> Result<()> {
     })
 }
 
-/// What compresses a client's messages. As the suite's server asks for every parameter in turn, the
-/// client must be able to follow.
+/// The compression of the client. The suite's server asks for every parameter in turn, so the
+/// client supports all of them.
 fn wishes() -> DeflateConfig {
     let mut wishes = DeflateConfig::DEFAULT;
     wishes.compressor = Compressor::Dedicated;
@@ -119,7 +119,7 @@ fn wishes() -> DeflateConfig {
     wishes
 }
 
-/// A connection from its handshake to its end; `on_event` gets what comes.
+/// Runs a connection from its handshake to its end, and calls `on_event` for each event.
 fn session(
     address: SocketAddr,
     path: &str,
@@ -141,7 +141,7 @@ fn session(
         let outcome = pass.finish();
         for piece in scratch.output(&outcome, received) {
             match socket.write_all(piece) {
-                // The suite sometimes leaves before it has read what was under way.
+                // The suite sometimes disconnects before it has read all frames.
                 Err(error) if is_gone(&error) => return Ok(()),
                 written => written.context("cannot write")?,
             }
@@ -158,7 +158,7 @@ fn session(
     }
 }
 
-/// The engine after the handshake, and where in the buffer the first frames are.
+/// Returns the engine after the handshake, and the offset of the first frames in the buffer.
 fn shake_hands(
     socket: &mut TcpStream,
     address: SocketAddr,
@@ -188,7 +188,7 @@ fn shake_hands(
     }
 }
 
-/// Waits for the server to close first, as RFC 6455 section 7.1.1 wants it.
+/// Waits for the server to close TCP first (RFC 6455 section 7.1.1).
 fn finish(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<()> {
     loop {
         match socket.read(buffer) {
@@ -204,7 +204,7 @@ fn is_gone(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
-/// Masking keys and the handshake's key.
+/// Fills masking keys and the key of the handshake.
 fn entropy(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the kernel gives random bytes");
 }
@@ -214,8 +214,8 @@ mod tests {
     use super::*;
     use windlass_ws::handshake::AcceptOptions;
 
-    /// A server for one connection, which sends a message and a Close frame and returns what it
-    /// received.
+    /// Starts a server for one connection. It sends a message and a Close frame, and returns the
+    /// received bytes.
     fn serve(listener: &TcpListener) -> Vec<String> {
         let (mut socket, _) = listener.accept().expect("the client connects");
         let mut buffer = vec![0; 4096];
@@ -226,7 +226,7 @@ mod tests {
         let mut answer = Vec::new();
         let upgrade = request.upgrade().expect("it is an upgrade");
         upgrade.accept(&AcceptOptions::DEFAULT, &mut answer).expect("nothing is chosen");
-        // The first frames come with the response.
+        // The first frames are sent with the response.
         answer.extend_from_slice(b"\x81\x05hello\x88\x02\x03\xe8");
         socket.write_all(&answer).expect("the client reads");
         let (mut engine, mut scratch) = (Engine::new(&Arc::new(Config::server())), Scratch::new());

@@ -1,5 +1,5 @@
-//! The Autobahn TestSuite: installs it, runs its cases in several processes and compares what it
-//! says with the committed table.
+//! The Autobahn TestSuite: installs it, runs its cases in several processes, and compares the
+//! outcomes with the committed table.
 
 mod cases;
 mod client;
@@ -24,21 +24,21 @@ use self::suite::{Installed, Job};
 use self::verdict::Outcomes;
 use crate::server::Server;
 
-/// Parts of the work per process that runs at once: what takes longer than its weight says delays
-/// the end by a part at most.
+/// Number of parts per concurrent process. A part that takes longer than expected delays the end by
+/// at most its own duration.
 const PARTS_PER_SHARD: usize = 4;
 
-/// The suite's messages are up to 16 MiB long, and come back.
+/// The suite's messages have up to 16 MiB, and are echoed.
 const SERVER_OPTIONS: [&str; 4] = ["--message-max", "16777216", "--buffer", "33554432"];
 
-/// What `conformance autobahn` takes.
+/// The options of `conformance autobahn`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AutobahnArgs {
-    /// Only what takes seconds, and a fixed sample of the rest
+    /// Run only the cases that take seconds, and a fixed sample of the others
     #[arg(long)]
     quick: bool,
 
-    /// Only these cases
+    /// Case to run; may be repeated [default: all]
     #[arg(long, value_name = "CASE", conflicts_with = "quick")]
     case: Vec<CaseId>,
 
@@ -46,25 +46,25 @@ pub(crate) struct AutobahnArgs {
     #[arg(long, conflicts_with = "server")]
     client: bool,
 
-    /// What the server runs on; `windlass serve` says which there are
+    /// Backend of the server: a value of `windlass serve --backend`
     #[arg(long, value_name = "NAME", default_value = "auto", conflicts_with = "server")]
     backend: String,
 
-    /// How many processes of the suite run at once [default: two per processor]
+    /// Number of concurrent processes of the suite [default: two per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
 
-    /// Test this server, which listens already, instead of `windlass serve`
+    /// Address of a running server to test, instead of starting `windlass serve`
     #[arg(long, value_name = "ADDR")]
     server: Option<SocketAddr>,
 
-    /// Write what comes out into the committed table
+    /// Write the outcomes into the committed table
     #[arg(long)]
     update: bool,
 }
 
-/// Runs the suite; true when everything passed and is as in the table, or when the suite cannot be
-/// had.
+/// Runs the suite. Returns true if every case passed and matches the table, or if the suite cannot
+/// be installed.
 pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         (some, _) => some.to_vec(),
     };
     let role = if args.client { "client" } else { "server" };
-    // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the cases.
+    // The format is that of `cargo test`, because `cargo xtask ci` counts the cases by these lines.
     println!(
         "     Running {role} (conformance/autobahn-{})",
         if args.quick { "quick" } else { "whole" }
@@ -110,7 +110,7 @@ fn default_shards() -> usize {
     2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs the cases against the server; what went wrong beside them is the second part.
+/// Runs the cases against the server. Returns the outcomes, and the errors other than failed cases.
 fn test_server(
     args: &AutobahnArgs,
     root: &Path,
@@ -134,8 +134,7 @@ fn test_server(
     Ok((outcomes, faults))
 }
 
-/// Does the work in parts, several at once. What a part could not do does not keep the others from
-/// being done.
+/// Runs the parts, several at a time. The error of one part does not stop the others.
 fn in_shards(
     wstest: &Path,
     cases: &[CaseId],
@@ -150,7 +149,7 @@ fn in_shards(
     thread::scope(|scope| {
         for _ in 0..shards {
             scope.spawn(|| {
-                // Neither lock is held while anything can panic.
+                // No code panics while a lock is held.
                 while let Some((index, cases)) =
                     queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
                 {
@@ -169,7 +168,7 @@ fn in_shards(
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Prints what is wrong and the count; true if nothing is.
+/// Prints the failures and the count. Returns true if there are no failures.
 fn report(cases: &[CaseId], outcomes: &Outcomes, table: &Outcomes, faults: &[String]) -> bool {
     let mut failed = 0;
     for case in cases {

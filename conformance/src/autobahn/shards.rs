@@ -1,4 +1,4 @@
-//! Shares the cases out to several processes of the suite.
+//! Distributes the cases over several processes of the suite.
 
 use super::cases::CaseId;
 

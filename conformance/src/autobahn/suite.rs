@@ -1,4 +1,4 @@
-//! The suite itself: its installation, and one process of it at work.
+//! The suite: its installation, and one of its processes.
 
 use std::{
     fs,
@@ -15,29 +15,29 @@ use super::cases::CaseId;
 use super::verdict::{self, Outcomes};
 use crate::process::Process;
 
-/// The name under which the suite reports us.
+/// The name of our agent in the suite's reports.
 pub(super) const AGENT: &str = "windlass";
 
 /// The longest message of the suite, in bytes: cases 9.1.6 and 9.2.6.
 pub(super) const MESSAGE_MAX: usize = 16 << 20;
 
-/// The status with which `install` says that this machine cannot have the suite.
+/// The exit status of `install` if the suite cannot be installed on this machine.
 const CANNOT: i32 = 3;
 
-/// How long a process of the suite may be silent. It announces each case, and gives the longest 480
-/// seconds.
+/// Maximum time without output of a process of the suite. It announces each case, and limits the
+/// longest one to 480 seconds.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(500);
 
-/// What `install` came to.
+/// The result of `install`.
 #[derive(Debug)]
 pub(super) enum Installed {
-    /// The program to run.
+    /// The path of the program.
     There(PathBuf),
-    /// Why this machine cannot have it.
+    /// The reason why it cannot be installed on this machine.
     Cannot(String),
 }
 
-/// Installs the suite, or finds that it is there.
+/// Installs the suite, unless it is already installed.
 pub(super) fn install(root: &Path) -> Result<Installed> {
     let script = root.join("conformance/autobahn/install");
     let output = Command::new(&script)
@@ -57,7 +57,7 @@ pub(super) fn install(root: &Path) -> Result<Installed> {
     Ok(Installed::There(path.trim_end().into()))
 }
 
-/// One process of the suite: its cases and the folder for what it writes.
+/// One process of the suite: its cases and its output folder.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) wstest: &'a Path,
@@ -66,15 +66,15 @@ pub(super) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Starts the process in `mode`. Its output folder is its own and empty, for an index of an
-    /// earlier run would be taken for this one's.
+    /// Starts the process in `mode`. Its output folder is empty, because the index of an earlier
+    /// run must not be taken for that of this run.
     fn start(&self, mode: &str, mut spec: Value) -> Result<Process> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         }
         fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         spec["outdir"] = json!(self.folder);
-        // Whole names: patterns match by prefix, so that `12.*.1` would take 12.1.10 as well.
+        // Complete names, because patterns match by prefix: `12.*.1` also matches 12.1.10.
         spec["cases"] = self.cases.iter().map(ToString::to_string).collect();
         let path = self.folder.join("spec.json");
         fs::write(&path, spec.to_string()).with_context(|| path.display().to_string())?;
@@ -86,21 +86,21 @@ impl Job<'_> {
         Process::start(command, &self.folder.join("log"))
     }
 
-    /// Plays the client against the server at `server`, to the end.
+    /// Runs as the client against the server at `server`, to its end.
     pub(super) fn play_client(&self, server: SocketAddr) -> Result<Outcomes> {
         let servers = json!([{"agent": AGENT, "url": format!("ws://{server}/")}]);
         let process = self.start("fuzzingclient", json!({"servers": servers}))?;
-        // Its status says nothing: it is 0 whatever happened.
+        // Its exit status is always 0.
         process.wait_end(SILENCE_MAX)?;
         self.read_index()
     }
 
-    /// Plays the server on this address, which must be free.
+    /// Runs as the server on this address, which must be free.
     pub(super) fn play_server(&self, address: SocketAddr) -> Result<Process> {
         self.start("fuzzingserver", json!({"url": format!("ws://{address}")}))
     }
 
-    /// What the suite has written of its cases.
+    /// Reads the suite's results.
     pub(super) fn read_index(&self) -> Result<Outcomes> {
         let path = self.folder.join("index.json");
         let text = fs::read_to_string(&path).with_context(|| {

@@ -1,4 +1,4 @@
-//! The committed table of outcomes, and how a run differs from it.
+//! The committed table of outcomes, and the differences of a run from it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const HEADER: &str = "\
 # case | behaviour | closing | code of our Close frame
 ";
 
-/// Reads a table; none is an empty one.
+/// Reads a table. A missing file is an empty table.
 pub(super) fn read(path: &Path) -> Result<Outcomes> {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(&text).with_context(|| path.display().to_string()),
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Result<Outcomes> {
     }
 }
 
-/// Writes the outcomes of `run` into the table; those of cases that did not run stay.
+/// Writes the outcomes of `run` into the table. Cases that did not run keep their outcomes.
 pub(super) fn update(path: &Path, run: &Outcomes) -> Result<()> {
     let mut table = read(path)?;
     table.extend(run.iter().map(|(case, outcome)| (case.clone(), outcome.clone())));
@@ -48,7 +48,7 @@ fn print(table: &Outcomes) -> String {
     text
 }
 
-/// What is wrong with the run of `case`, if anything is.
+/// Returns the fault of the run of `case`, if it has one.
 pub(super) fn fault(case: &CaseId, run: &Outcomes, table: &Outcomes) -> Option<String> {
     let Some(outcome) = run.get(case) else {
         return Some(format!("{case}: has not run"));

@@ -1,4 +1,4 @@
-//! What the suite says of a case, and whether that is good enough.
+//! The suite's result of a case, and whether it counts as passed.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -7,31 +7,31 @@ use serde::Deserialize;
 
 use super::cases::CaseId;
 
-/// What became of each case.
+/// The outcomes by case.
 pub(super) type Outcomes = BTreeMap<CaseId, Outcome>;
 
-/// What the suite reports of one case; its words are kept as they are.
+/// The suite's report of one case, in its own words.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Outcome {
     behavior: String,
     #[serde(rename = "behaviorClose")]
     behavior_close: String,
-    /// The code in our Close frame, if there was one.
+    /// The code in our Close frame, if we sent one.
     #[serde(rename = "remoteCloseCode")]
     close_code: Option<u16>,
 }
 
 impl Outcome {
-    /// Whether the case is passed. OK alone is good enough: NON-STRICT is allowed by the standard
-    /// and still worse than what others do, UNIMPLEMENTED means that an extension was not agreed.
-    /// Only where the suite itself expects nothing it says INFORMATIONAL.
+    /// Returns whether the case passed. Only OK counts: NON-STRICT is allowed by the standard, but
+    /// other implementations do better, and UNIMPLEMENTED means that an extension was not
+    /// negotiated. INFORMATIONAL counts for cases in which the suite accepts any behaviour.
     pub(super) fn is_passed(&self, case: &CaseId) -> bool {
         let good = if case.is_informational() { "INFORMATIONAL" } else { "OK" };
         self.behavior == good && self.behavior_close == good
     }
 }
 
-/// As in the committed tables: `OK | OK | 1000`.
+/// The format of the committed tables: `OK | OK | 1000`.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} | {} | ", self.behavior, self.behavior_close)?;
@@ -62,7 +62,7 @@ impl FromStr for Outcome {
     }
 }
 
-/// Reads the suite's `index.json`, which lists the cases under the name of the one that was tested.
+/// Reads the suite's `index.json`, which lists the cases by the name of the tested agent.
 pub(super) fn read_index(text: &str, agent: &str) -> Result<Outcomes> {
     let mut agents: BTreeMap<String, BTreeMap<String, Outcome>> = serde_json::from_str(text)
         .context("the suite's index has another shape than that of release 25.10.1")?;

@@ -1,5 +1,4 @@
-//! Installs the libraries, in the versions that the lock files name, into a folder of the user's
-//! cache.
+//! Installs the libraries into a folder of the user's cache, in the versions of the lock files.
 
 use std::{
     ffi::OsString,
@@ -11,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// How to run a client.
+/// The command of a client.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     program: PathBuf,
@@ -30,14 +29,14 @@ impl Program {
     }
 }
 
-/// A program, or why this machine cannot have it.
+/// A program, or the reason why it cannot be installed on this machine.
 pub(super) type Installed = Result<Program, String>;
 
-/// The library of this name.
+/// Installs the client with this name.
 ///
 /// # Errors
 ///
-/// When something is wrong with what was got, such as another hash than in the lock file.
+/// If a download is wrong, for example if its hash differs from that in the lock file.
 pub(super) fn install(name: &str, root: &Path, output: &Path) -> Result<Installed> {
     let source = root.join("conformance/clients").join(name);
     match name {
@@ -88,12 +87,12 @@ fn node(source: &Path) -> Result<Installed> {
     }))
 }
 
-/// The sources are in Go's own module cache; the program is built beside the logs.
+/// The sources are in Go's own module cache. The program is built in the folder of the logs.
 fn go(source: &Path, output: &Path) -> Result<Installed> {
     let go = |arguments: &[&str]| {
         let mut command = Command::new("go");
         command.args(arguments).current_dir(source);
-        // Another toolchain is not downloaded, and the lock file not written.
+        // Go must not download another toolchain, and must not write the lock file.
         command.envs([
             ("GOTOOLCHAIN", "local"),
             ("GOFLAGS", "-mod=readonly"),
@@ -128,8 +127,8 @@ fn cache(name: &str) -> Result<PathBuf> {
         .join(name))
 }
 
-/// The folder with what `command` installs there by the lock files, which it finds in it. What is
-/// there already, from the same lock files, is kept.
+/// Returns the folder into which `command` installs by the lock files, which it finds there. An
+/// installation from the same lock files is kept.
 fn once(
     folder: &Path,
     source: &Path,
@@ -143,7 +142,7 @@ fn once(
     if locks.iter().all(is_same) {
         return Ok(Ok(folder.to_owned()));
     }
-    // What is half there must not be taken for it next time.
+    // An incomplete installation must not be used by the next run.
     let new = folder.with_extension("new");
     for old in [folder, &new] {
         match fs::remove_dir_all(old) {
@@ -164,8 +163,8 @@ fn once(
     Ok(Ok(folder.to_owned()))
 }
 
-/// What an installer says of a file that is not what the lock file promises. That is a fault;
-/// whatever else keeps it from installing is the machine's or the network's doing.
+/// Messages of installers about a file that does not match the lock file, which is a fault. Other
+/// errors are caused by the machine or the network.
 const WRONG_FILE: [&str; 5] = [
     "DO NOT MATCH THE HASHES",
     "EINTEGRITY",
@@ -174,7 +173,7 @@ const WRONG_FILE: [&str; 5] = [
     "can only install packages when",
 ];
 
-/// Runs an installer; the inner error says why it could not be done here.
+/// Runs an installer. The inner error is the reason why it cannot install here.
 fn fetch(command: &mut Command) -> Result<Result<(), String>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = match command.stdin(Stdio::null()).output() {
@@ -194,7 +193,7 @@ fn fetch(command: &mut Command) -> Result<Result<(), String>> {
         !WRONG_FILE.iter().any(|mark| said.contains(mark)),
         "{name} got something else than the lock file names"
     );
-    // npm ends with where it has written more.
+    // The last lines of npm name its log file.
     let is_reason = |line: &&str| !line.is_empty() && !line.contains("A complete log of this run");
     let reason = said.lines().map(str::trim).rfind(is_reason).unwrap_or("it gives no reason");
     Ok(Err(format!("{name}: {reason}")))
@@ -215,7 +214,8 @@ mod tests {
         assert_eq!(fetch(&mut shell("true")).expect("no fault"), Ok(()));
         let missing = fetch(&mut Command::new("windlass-has-no-such-program")).expect("no fault");
         assert_eq!(missing, Err("there is no windlass-has-no-such-program".to_owned()));
-        let said = "echo no network >&2; echo >&2; echo npm error A complete log of this run can be found in: x >&2; exit 1";
+        let said = "echo no network >&2; echo >&2; \
+                    echo npm error A complete log of this run can be found in: x >&2; exit 1";
         let unreachable = fetch(&mut shell(said)).expect("no fault");
         assert_eq!(unreachable, Err("sh: no network".to_owned()));
         fetch(&mut shell("echo npm error code EINTEGRITY; exit 1"))

@@ -1,8 +1,8 @@
-//! Other people's clients against `windlass serve`: each alone, all of them in one room, and all of
+//! Third-party clients against `windlass serve`: each alone, all of them in one room, and all of
 //! them when the server stops.
 //!
-//! The clients are the programs in `conformance/clients`; what they test stands in
-//! `conformance/README.md`.
+//! The clients are the programs in `conformance/clients`. `conformance/README.md` describes their
+//! tests.
 
 mod install;
 mod verdict;
@@ -20,10 +20,10 @@ use self::verdict::Verdict;
 use crate::process::Process;
 use crate::server::Server;
 
-/// The clients, by language: folders of `conformance/clients`.
+/// The clients by language, which are folders of `conformance/clients`.
 const CLIENTS: [&str; 3] = ["python", "node", "go"];
 
-/// What each client tests by itself.
+/// The tests of each client alone.
 const ALONE: [&str; 13] = [
     "handshake_without_compression",
     "handshake_with_compression",
@@ -41,41 +41,41 @@ const ALONE: [&str; 13] = [
 ];
 const RELAY: &str = "a_room_hears_everybody_in_order";
 const GOODBYE: &str = "a_stop_says_goodbye";
-/// The room once more, on a server whose connections are spread over workers.
+/// The test of the room, on a server with several workers.
 const WORKERS_RELAY: &str = "two_workers::a_room_hears_everybody_in_order";
 
-/// The longest message is what the clients know, and one of zeros is refused for its length;
-/// nothing of what waits for a slow one is dropped.
+/// The clients know the maximum message length, and one test expects that a longer message of zeros
+/// is rejected for its length. The output buffer is large enough that no message is dropped.
 const SERVER_OPTIONS: [&str; 6] =
     ["--message-max", "2097152", "--buffer", "16777216", "--inflate-ratio-max", "0"];
 
-/// How long a client may say nothing. Each gives a test a minute.
+/// Maximum time without output of a client. Each client limits a test to a minute.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// What `conformance clients` takes.
+/// The options of `conformance clients`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientsArgs {
-    /// What the server runs on; `windlass serve` says which there are
+    /// Backend of the server: a value of `windlass serve --backend`
     #[arg(long, value_name = "NAME", default_value = "auto", conflicts_with = "server")]
     backend: String,
 
-    /// Test this server, which listens already, instead of `windlass serve`; it is not stopped
+    /// Address of a running server to test, instead of starting `windlass serve`; it is not stopped
     #[arg(long, value_name = "ADDR")]
     server: Option<SocketAddr>,
 }
 
-/// A client that is there.
+/// An installed client.
 struct Client {
     name: &'static str,
     program: Program,
 }
 
-/// What was found out, test by test.
+/// The verdicts by test.
 #[derive(Default)]
 struct Results(Vec<(String, Verdict)>);
 
 impl Results {
-    /// Adds what a client has said of these tests.
+    /// Adds a client's verdicts of these tests.
     fn take(&mut self, client: &str, said: Result<Vec<String>>, expected: &[&str]) {
         let verdicts = match said {
             Ok(lines) => verdict::read(&lines, expected),
@@ -101,14 +101,14 @@ impl Results {
     }
 }
 
-/// Runs the clients; true when no test failed.
+/// Runs the clients. Returns true if no test failed.
 pub(crate) fn run(args: &ClientsArgs) -> Result<bool> {
     let root =
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate is in the workspace")?;
     let output = crate::output::folder(root, "clients");
     let folder = output.join(&args.backend);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    // The shape of these lines is that of `cargo test`, by which `cargo xtask ci` counts the tests.
+    // The format is that of `cargo test`, because `cargo xtask ci` counts the tests by these lines.
     println!("     Running clients (conformance/conformance-clients)");
     let start = Instant::now();
     let mut results = Results::default();
@@ -145,7 +145,7 @@ pub(crate) fn run(args: &ClientsArgs) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// Tests a server with these clients; what is wrong with the server itself is the answer.
+/// Tests a server with these clients. Returns the fault of the server itself, if it has one.
 fn test(
     args: &ClientsArgs,
     root: &Path,
@@ -178,7 +178,7 @@ fn test(
     Ok(fault.or(stopped))
 }
 
-/// Where the server is, and where logs go.
+/// The address of the server, and the folder for logs.
 struct TestRun {
     url: String,
     folder: PathBuf,
@@ -191,15 +191,15 @@ impl TestRun {
     }
 }
 
-/// What a client says to its end, which must be a clean one.
+/// Returns the lines of a client until its end, whose exit status must be 0.
 fn lines(process: Process) -> Result<Vec<String>> {
     let (lines, status) = process.lines_to_end(SILENCE_MAX)?;
     ensure!(status.success(), "the client left with {status}");
     Ok(lines)
 }
 
-/// All clients in one room: each hears what the others say. The name of the test is given this
-/// beginning.
+/// Connects all clients to one room, in which each receives the messages of the others. `prefix` is
+/// the beginning of the test's name.
 fn relay(run: &TestRun, clients: &[Client], prefix: &str, results: &mut Results) {
     if let [only] = clients {
         return results.ignore(only.name, &[&format!("{prefix}{RELAY}")], "there is nobody else");
@@ -216,7 +216,7 @@ fn relay(run: &TestRun, clients: &[Client], prefix: &str, results: &mut Results)
     }
 }
 
-/// The lines about tests with another beginning of their names.
+/// Returns the lines with `prefix` at the beginning of the tests' names.
 fn prefixed(lines: Vec<String>, prefix: &str) -> Vec<String> {
     let rename = |line: String| match line.strip_prefix("test ") {
         Some(rest) => format!("test {prefix}{rest}"),
@@ -225,7 +225,7 @@ fn prefixed(lines: Vec<String>, prefix: &str) -> Vec<String> {
     lines.into_iter().map(rename).collect()
 }
 
-/// All clients are there when the server is asked to stop.
+/// Stops the server while all clients are connected.
 fn stop_with_clients(
     run: &TestRun,
     clients: &[Client],

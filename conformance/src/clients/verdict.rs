@@ -1,8 +1,8 @@
-//! What became of each test.
+//! The results of the tests.
 
 use std::fmt;
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Passed,
@@ -10,7 +10,7 @@ pub(super) enum Verdict {
     Ignored(String),
 }
 
-/// The tail of a line as `cargo test` prints it, by which `cargo xtask ci` counts.
+/// The end of a line in the format of `cargo test`, by which `cargo xtask ci` counts.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -21,8 +21,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Reads the lines that a client has printed. Every expected test has a verdict, one that the
-/// client does not mention has failed, and so has one that nobody expects.
+/// Reads the lines that a client has printed, and returns a verdict for every expected test. A test
+/// that the client does not print has failed, and so has one that is not expected.
 pub(super) fn read(lines: &[String], expected: &[&str]) -> Vec<(String, Verdict)> {
     let said: Vec<(&str, Verdict)> = lines.iter().filter_map(|line| verdict_in(line)).collect();
     let mut verdicts = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn read(lines: &[String], expected: &[&str]) -> Vec<(String, Verdict)
     verdicts
 }
 
-/// `test NAME ... ok` or `test NAME ... FAILED: why`.
+/// Parses `test NAME ... ok` or `test NAME ... FAILED: why`.
 fn verdict_in(line: &str) -> Option<(&str, Verdict)> {
     let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let verdict = match rest.strip_prefix("FAILED: ") {
