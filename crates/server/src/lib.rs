@@ -49,51 +49,20 @@
 
 #![deny(unsafe_code)]
 
-mod adopt;
-mod available_memory;
-mod backlog;
-mod closed;
-mod codec;
-mod conn_handler;
-mod conn_table;
+mod api;
 mod connection;
-mod deliver;
-mod drain;
-mod error;
-mod handler;
-mod handshake;
 pub mod http;
-mod hub;
-mod id;
 mod mailbox;
-mod memory_budget;
-mod message;
-mod options;
-mod other_workers;
-mod prepared;
-mod publish_batch;
-mod rejected;
-mod sender;
-mod server;
+mod pubsub;
 mod service;
-mod service_state;
-mod stats;
-mod timeouts;
-mod topics;
+mod workers;
 
-pub use adopt::Upgraded;
-pub use closed::{CloseReason, Closed};
-pub use connection::Connection;
-pub use error::{ControlError, SendError};
-pub use handler::Handler;
-pub use hub::Hub;
-pub use id::ConnectionId;
-pub use message::{Message, OutMessage};
-pub use options::{Options, OptionsError, SlowConsumerPolicy};
-pub use prepared::Prepared;
-pub use rejected::Rejected;
-pub use sender::{Sender, SenderError};
-pub use server::{Drainer, RunningServer, Server, StatsHandle};
+pub use api::{
+    CloseReason, Closed, Connection, ConnectionId, ControlError, Handler, Hub, Message, Options,
+    OptionsError, OutMessage, Prepared, Rejected, SendError, SlowConsumerPolicy, Stats,
+};
+pub use connection::Upgraded;
+pub use mailbox::{Sender, SenderError};
 pub use service::Service;
-pub use stats::Stats;
 pub use windlass_ws::CloseCode;
+pub use workers::{Drainer, RunningServer, Server, StatsHandle};

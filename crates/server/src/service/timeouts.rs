@@ -17,11 +17,8 @@ use rustix::time::{
 };
 use windlass::{Reactor, Turn, interest, stream::ListenerKey};
 
-use crate::{
-    Options,
-    conn_table::{ConnEntry, ConnFlags},
-    service_state::ServiceState,
-};
+use super::{conn_table::ConnEntry, conn_table::ConnFlags, state::ServiceState};
+use crate::api::Options;
 
 /// The longest time between two scans.
 const TICK_MAX: Duration = Duration::from_secs(1);
@@ -135,7 +132,7 @@ impl TimeoutTicks {
 /// The kernel measures the time, by a descriptor. A timer of the reactor would make every turn read
 /// the clock. With a custom clock the scan uses a reactor timer, because it must follow that
 /// clock.
-pub(crate) fn start(state: &Rc<ServiceState>, reactor: &mut Reactor) -> io::Result<()> {
+pub(crate) fn start_timeouts(state: &Rc<ServiceState>, reactor: &mut Reactor) -> io::Result<()> {
     let tick_len = tick_len(&state.options);
     let timeouts = TimeoutTicks::new(&state.options, tick_len);
     let progress = ScanProgress { began: None, before: 0, now: 0, next: 0, is_under_way: false };

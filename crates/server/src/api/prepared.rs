@@ -3,7 +3,8 @@
 use core::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::{OutMessage, publish_batch::FrameCompressor};
+use super::message::OutMessage;
+use crate::pubsub::FrameCompressor;
 
 /// A message that is encoded once, for sending to many connections or many times. `Clone`, `Send`
 /// and `Sync`; a clone is the same message.

@@ -13,16 +13,13 @@ use windlass_ws::{
 };
 
 use crate::{
-    CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message,
-    closed::CloseInfo,
-    conn_table::{ConnFlags, NO_CONN},
-    connection::{
-        ConnState, HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED, HALTS,
-        HAS_DEFLATE,
+    api::{
+        CloseInfo, CloseReason, Closed, ConnState, Connection, ConnectionId, HALT_CLOSING,
+        HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED, HALTS, HAS_DEFLATE, Handler, Hub,
+        Message,
     },
     http::{ConnectionPermit, ListenerKind},
-    service::ServiceInner,
-    service_state::{PassGuard, PendingOutput, ServiceState},
+    service::{ConnFlags, NO_CONN, PassGuard, PendingOutput, ServiceInner, ServiceState},
 };
 
 /// The handler of a connection's stream.

@@ -9,17 +9,17 @@ use windlass_ws::{
     handshake::{HeadReader, Rejection, Request, Upgrade},
 };
 
+use super::{
+    handler::ConnHandler, handler::ConnPhase, handler::FirstCallback, handler::Open,
+    handler::PassInput,
+};
 use crate::{
-    Handler, Options,
-    conn_handler::{ConnHandler, ConnPhase, FirstCallback, Open, PassInput},
-    conn_table::ConnFlags,
-    connection::ConnState,
+    api::{ConnState, Handler, Options},
     http::{
         Accept, ConnectionPermit, LazyPeer, ListenerKind, Next, Opened, Reject, Served,
         UpgradeRequest, reject, without_body,
     },
-    service::ServiceInner,
-    service_state::ServiceState,
+    service::{ConnFlags, ServiceInner, ServiceState},
 };
 
 /// Memory of sent responses that is kept for the next ones, in bytes. Large pages are rare.

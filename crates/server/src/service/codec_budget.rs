@@ -29,14 +29,11 @@ use windlass::{
 };
 use windlass_ws::{Pass, Scratch, deflate::CodecBytes};
 
+use super::{conn_table::ConnFlags, service::ServiceInner, state::ServiceState};
 use crate::{
-    Handler, Options,
-    conn_handler::{FirstCallback, Open, PassInput, after_output},
-    conn_table::ConnFlags,
-    connection::{ConnState, HALT_CODEC, HALT_QUEUED, HALTS, HAS_DEFLATE},
-    publish_batch::FrameCompressor,
-    service::ServiceInner,
-    service_state::ServiceState,
+    api::{ConnState, HALT_CODEC, HALT_QUEUED, HALTS, HAS_DEFLATE, Handler, Options},
+    connection::{FirstCallback, Open, PassInput, after_output},
+    pubsub::FrameCompressor,
 };
 
 /// Number of connections of the queue that are notified in a turn. That is enough to use the budget,

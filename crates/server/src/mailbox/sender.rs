@@ -10,7 +10,8 @@ use std::{
 use windlass_flow::{PushReason, Sender as MailboxSender};
 use windlass_ws::CloseCode;
 
-use crate::{ConnectionId, OutMessage, Prepared, mailbox::WorkerCommand};
+use super::command::WorkerCommand;
+use crate::api::{ConnectionId, OutMessage, Prepared};
 
 /// Reaches the connections of a [`Service`](crate::Service), or of all services of a
 /// [`Server`](crate::Server), from any thread. `Clone`, `Send` and `Sync`.
@@ -304,7 +305,7 @@ impl fmt::Debug for Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, mailbox::WorkerMailbox};
+    use crate::{Options, mailbox::command::WorkerMailbox};
     use windlass_flow::Bounds;
 
     /// A worker waits neither for its own queue nor for the queue of another worker, which may be

@@ -9,11 +9,8 @@ use std::sync::Arc;
 
 use windlass_flow::Sender;
 
-use crate::{
-    OutMessage,
-    mailbox::{ForwardedBatch, WorkerCommand},
-    service_state::ServiceState,
-};
+use super::{command::ForwardedBatch, command::WorkerCommand};
+use crate::{api::OutMessage, service::ServiceState};
 
 /// A batch that has reached this many bytes is sent before more is added.
 const BATCH_BYTES_MAX: usize = 64 << 10;

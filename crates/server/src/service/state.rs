@@ -21,23 +21,16 @@ use windlass::{
 use windlass_flow::Sender;
 use windlass_ws::{Close, CloseCode, Config, Scratch};
 
+use super::{
+    codec_budget::CodecBudget, codec_budget::CodecQueue, conn_table::ConnFlags,
+    conn_table::ConnTable, conn_table::NO_CONN, drain::DrainCallback, memory_budget::MemoryBudget,
+};
 use crate::{
-    CloseReason, Options,
-    backlog::Backlogs,
-    closed::{CloseInfo, CloseInfos},
-    codec::{CodecBudget, CodecQueue},
-    conn_handler::LARGE_LEN,
-    conn_table::{ConnFlags, ConnTable, NO_CONN},
-    connection::ConnState,
-    deliver::FrameCache,
-    drain::DrainCallback,
+    api::{CloseInfo, CloseInfos, CloseReason, ConnState, Counters, Options},
+    connection::LARGE_LEN,
     http::ConnectionPermit,
-    mailbox::{WorkerCommand, WorkerHandle},
-    memory_budget::MemoryBudget,
-    other_workers::OtherWorkers,
-    publish_batch::{FrameCompressor, PublishBatch},
-    stats::Counters,
-    topics::Topics,
+    mailbox::{OtherWorkers, WorkerCommand, WorkerHandle},
+    pubsub::{Backlogs, FrameCache, FrameCompressor, PublishBatch, Topics},
 };
 
 /// Output that a call of a connection must take care of first.

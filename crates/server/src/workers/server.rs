@@ -21,11 +21,10 @@ use windlass::{
 };
 
 use crate::{
-    Handler, Options, Sender, Service, Stats,
+    api::{Handler, Options, Stats},
     http::ConnectionLimiter,
-    mailbox::{WorkerHandle, WorkerMailbox},
-    sender::WorkerQueue,
-    service::{self, WorkerLinks},
+    mailbox::{Sender, WorkerHandle, WorkerMailbox, WorkerQueue},
+    service::{Service, WorkerLinks, memory_pool},
 };
 
 /// Subscribers of a worker's reactor other than its connections: listeners, the mailbox, and the
@@ -261,7 +260,7 @@ fn worker_setups(
         .map(|(mailbox, thread)| WorkerQueue::new(mailbox.sender.clone(), thread));
     let sender = Sender::new(queues.collect());
     let handles: Vec<_> = mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.handle)).collect();
-    let memory_pool = service::memory_pool(options, count);
+    let memory_pool = memory_pool(options, count);
     memory_pool.set_workers(handles.clone());
     let senders: Vec<_> = mailboxes.iter().map(|mailbox| mailbox.sender.clone()).collect();
     let limiter =

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use windlass::Errno;
 use windlass_ws::{CloseCode, Violation};
 
-use crate::ConnectionId;
+use super::id::ConnectionId;
 
 /// Why a connection was closed. The first reason wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

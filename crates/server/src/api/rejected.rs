@@ -2,7 +2,8 @@
 
 use windlass::stream::{Address, Stream};
 
-use crate::{Handler, service::ServiceInner};
+use super::handler::Handler;
+use crate::service::ServiceInner;
 
 /// A connection that was rejected before it opened: the argument of [`on_rejected`](Handler::on_rejected).
 #[derive(Clone, Copy, Debug)]

@@ -6,13 +6,12 @@ use std::{io, rc::Rc};
 use windlass::{Turn, stream::Address};
 use windlass_ws::{CloseCode, Outbox};
 
-use crate::{
-    CloseReason, ConnectionId, ControlError, Hub, Message, OutMessage, Prepared, SendError,
-    SlowConsumerPolicy,
-    conn_table::ConnFlags,
-    options::PASS_OUTPUT_MAX,
-    service_state::{PendingOutput, ServiceState},
+use super::{
+    closed::CloseReason, error::ControlError, error::SendError, hub::Hub, id::ConnectionId,
+    message::Message, message::OutMessage, options::PASS_OUTPUT_MAX, options::SlowConsumerPolicy,
+    prepared::Prepared,
 };
+use crate::service::{ConnFlags, NO_CONN, PendingOutput, ServiceState};
 
 /// State of an open connection that the connection handler keeps beside its engine and the user's data.
 pub(crate) struct ConnState {
@@ -302,8 +301,7 @@ impl Connection<'_> {
     /// subscribed.
     pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.share_pass_output();
-        let receivers =
-            self.state.publish(&mut self.turn, crate::conn_table::NO_CONN, topic, message.into());
+        let receivers = self.state.publish(&mut self.turn, NO_CONN, topic, message.into());
         self.check_codec_budget();
         receivers
     }

@@ -15,8 +15,8 @@ use windlass_flow::{Latch, Mailbox, Sender, weighed_mailbox};
 use windlass_ws::CloseCode;
 
 use crate::{
-    ConnectionId, Options, OutMessage, Prepared, Stats, conn_table::NO_CONN,
-    service_state::ServiceState,
+    api::{ConnectionId, Options, OutMessage, Prepared, Stats},
+    service::{NO_CONN, ServiceState},
 };
 
 /// An item in the mailbox.
@@ -125,7 +125,7 @@ impl WorkerMailbox {
 }
 
 /// Registers the mailbox with the loop.
-pub(crate) fn register(
+pub(crate) fn register_mailbox(
     state: &Rc<ServiceState>,
     mailbox: Mailbox<WorkerCommand>,
     reactor: &mut Reactor,

@@ -5,10 +5,7 @@ use std::{rc::Rc, time::Duration};
 
 use windlass::Turn;
 
-use crate::{
-    conn_table::{ConnFlags, ConnTable},
-    service_state::ServiceState,
-};
+use super::{conn_table::ConnFlags, conn_table::ConnTable, state::ServiceState};
 
 /// A closure that runs when the last connection is gone.
 pub(crate) type DrainCallback = Box<dyn FnOnce(Turn<'_>)>;

@@ -11,12 +11,10 @@ use windlass::{
     stream::{Shared, Stream},
 };
 
+use super::{backlog::Backlogs, publish_batch::PublishBatch};
 use crate::{
-    ConnectionId, OutMessage, Prepared, SendError, SlowConsumerPolicy,
-    backlog::Backlogs,
-    conn_table::{ConnEntry, ConnFlags, ConnTable, NO_CONN},
-    publish_batch::PublishBatch,
-    service_state::{PendingOutput, ServiceState, Tables},
+    api::{ConnectionId, OutMessage, Prepared, SendError, SlowConsumerPolicy},
+    service::{ConnEntry, ConnFlags, ConnTable, NO_CONN, PendingOutput, ServiceState, Tables},
 };
 
 /// State for a delivery off the fast path.

@@ -5,11 +5,11 @@ use std::{borrow::Cow, os::fd::OwnedFd};
 use windlass::{AddError, AddReason, Key, Reactor, Registrar};
 use windlass_ws::deflate::Agreement;
 
+use super::{handler::ConnHandler, handler::ConnPhase, handler::Open};
 use crate::{
-    ConnectionId, Handler, Service,
-    conn_handler::{ConnHandler, ConnPhase, Open},
-    connection::ConnState,
+    api::{ConnState, ConnectionId, Handler},
     http::ListenerKind,
+    service::Service,
 };
 
 /// A connection whose handshake was done by another server, such as an HTTP server. It states the

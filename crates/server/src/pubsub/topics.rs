@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::conn_table::ConnTable;
+use crate::service::ConnTable;
 
 /// End of a list of subscriptions.
 pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;

@@ -24,12 +24,8 @@ use std::{
 
 use windlass::Turn;
 
-use crate::{
-    CloseReason,
-    conn_table::ConnFlags,
-    mailbox::WorkerHandle,
-    service_state::{ServiceState, Tables},
-};
+use super::{conn_table::ConnFlags, state::ServiceState, state::Tables};
+use crate::{api::CloseReason, mailbox::WorkerHandle};
 
 /// Maximum number of bytes that a worker borrows at once.
 const CHUNK_MAX: usize = 1 << 20;

@@ -17,15 +17,15 @@ use windlass::{
     stream::{Listener, ListenerKey, Peer},
 };
 
+use super::{
+    available_memory::quarter_of_available, memory_budget::MemoryBudget, memory_budget::MemoryPool,
+    state::ServiceState, timeouts::start_timeouts,
+};
 use crate::{
-    Handler, Hub, Options, Rejected, Sender, Stats, available_memory,
-    conn_handler::ConnHandler,
+    api::{Handler, Hub, Options, Rejected, Stats},
+    connection::ConnHandler,
     http::{ConnectionLimiter, ListenerKind},
-    mailbox::{self, WorkerCommand, WorkerMailbox},
-    memory_budget::{MemoryBudget, MemoryPool},
-    sender::WorkerQueue,
-    service_state::ServiceState,
-    timeouts,
+    mailbox::{Sender, WorkerCommand, WorkerMailbox, WorkerQueue, register_mailbox},
 };
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
@@ -54,10 +54,7 @@ pub(crate) struct WorkerLinks {
 
 /// Creates the memory budget for the connections of this number of workers.
 pub(crate) fn memory_pool(options: &Options, workers: usize) -> Arc<MemoryPool> {
-    MemoryPool::new(
-        options.memory_max.unwrap_or_else(available_memory::quarter_of_available),
-        workers,
-    )
+    MemoryPool::new(options.memory_max.unwrap_or_else(quarter_of_available), workers)
 }
 
 impl<H: Handler> Clone for Service<H> {
@@ -103,8 +100,8 @@ impl<H: Handler> Service<H> {
             mailbox.handle,
             memory,
         ));
-        timeouts::start(&state, reactor)?;
-        mailbox::register(&state, mailbox.receiver, reactor)?;
+        start_timeouts(&state, reactor)?;
+        register_mailbox(&state, mailbox.receiver, reactor)?;
         Ok(Self(Rc::new(ServiceInner { handler, state, limiter, sender })))
     }
 

@@ -5,7 +5,7 @@
 
 use windlass_ws::deflate::{Codec, CodecBytes, CodecPool, DeflateConfig};
 
-use crate::{OutMessage, conn_table::NO_CONN};
+use crate::{api::OutMessage, service::NO_CONN};
 
 /// A batch that has reached this many bytes is delivered before more is added. So it stays in the CPU
 /// cache, and receivers' buffers are checked often enough.

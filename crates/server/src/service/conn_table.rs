@@ -3,9 +3,8 @@
 use windlass::Key;
 
 use crate::{
-    ConnectionId,
-    id::{GENERATION_MAX, INDEX_MAX},
-    topics::NO_SUBSCRIPTION,
+    api::{ConnectionId, GENERATION_MAX, INDEX_MAX},
+    pubsub::NO_SUBSCRIPTION,
 };
 
 /// The index of no connection.
@@ -45,7 +44,7 @@ impl ConnFlags {
     /// The connection has been notified of a drain.
     pub(crate) const DRAIN_NOTIFIED: Self = Self(1 << 9);
 
-    /// Close the connection; code and reason are in [`Tables`](crate::service_state::Tables).
+    /// Close the connection; code and reason are in [`Tables`](super::state::Tables).
     pub(crate) const WANTS_CLOSE: Self = Self(1 << 16);
     /// Call `on_drain`.
     pub(crate) const WANTS_DRAIN: Self = Self(1 << 17);

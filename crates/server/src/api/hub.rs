@@ -6,11 +6,13 @@ use std::rc::Rc;
 use windlass::Turn;
 use windlass_ws::CloseCode;
 
+use super::{
+    error::ControlError, error::SendError, id::ConnectionId, message::OutMessage,
+    prepared::Prepared, stats::Stats,
+};
 use crate::{
-    ConnectionId, ControlError, OutMessage, Prepared, SendError, Stats,
-    conn_table::{ConnFlags, NO_CONN},
-    deliver::waiting_bytes,
-    service_state::ServiceState,
+    pubsub::waiting_bytes,
+    service::{ConnFlags, NO_CONN, ServiceState},
 };
 
 /// The service without a connection of one's own: sends to connections by ID, and to topics.
@@ -142,7 +144,7 @@ impl fmt::Debug for Hub<'_> {
 }
 
 /// Operations that a hub and a connection share.
-impl crate::service_state::ServiceState {
+impl ServiceState {
     pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
         self.tables.borrow().conns.find(id)
     }

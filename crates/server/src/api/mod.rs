@@ -1,0 +1,33 @@
+//! What an application uses and implements: the handler trait, connections, messages, options,
+//! errors.
+
+mod closed;
+mod connection;
+mod error;
+mod handler;
+mod hub;
+mod id;
+mod message;
+mod options;
+mod prepared;
+mod rejected;
+mod stats;
+
+pub(crate) use closed::{CloseInfo, CloseInfos};
+pub use closed::{CloseReason, Closed};
+pub use connection::Connection;
+pub(crate) use connection::{
+    ConnState, HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED, HALT_QUEUED,
+    HALTS, HAS_DEFLATE,
+};
+pub use error::{ControlError, SendError};
+pub use handler::Handler;
+pub use hub::Hub;
+pub use id::ConnectionId;
+pub(crate) use id::{GENERATION_MAX, INDEX_MAX};
+pub use message::{Message, OutMessage};
+pub use options::{Options, OptionsError, SlowConsumerPolicy};
+pub use prepared::Prepared;
+pub use rejected::Rejected;
+pub(crate) use stats::Counters;
+pub use stats::Stats;

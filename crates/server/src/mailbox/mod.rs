@@ -1,0 +1,10 @@
+//! How other threads and other workers reach a service: commands in a bounded mailbox.
+
+mod command;
+mod other_workers;
+mod sender;
+
+pub(crate) use command::{WorkerCommand, WorkerHandle, WorkerMailbox, register_mailbox};
+pub(crate) use other_workers::OtherWorkers;
+pub(crate) use sender::WorkerQueue;
+pub use sender::{Sender, SenderError};

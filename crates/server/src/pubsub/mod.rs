@@ -1,0 +1,11 @@
+//! Topics, and the way of publications and messages to their receivers.
+
+mod backlog;
+mod deliver;
+mod publish_batch;
+mod topics;
+
+pub(crate) use backlog::Backlogs;
+pub(crate) use deliver::{FrameCache, waiting_bytes};
+pub(crate) use publish_batch::{FrameCompressor, PublishBatch};
+pub(crate) use topics::{NO_SUBSCRIPTION, Topics};

@@ -1,0 +1,5 @@
+//! Several services, one on each worker thread.
+
+mod server;
+
+pub use server::{Drainer, RunningServer, Server, StatsHandle};
