@@ -7,13 +7,13 @@ use windlass::Turn;
 use windlass_ws::CloseCode;
 
 use super::{
-    error::ControlError, error::SendError, id::ConnectionId, message::OutMessage,
-    prepared::Prepared, stats::Stats,
+    error::{ControlError, SendError},
+    id::{ConnectionId, NO_CONN},
+    message::OutMessage,
+    prepared::Prepared,
+    stats::Stats,
 };
-use crate::{
-    pubsub::waiting_bytes,
-    service::{ConnFlags, NO_CONN, ServiceState},
-};
+use crate::service::ServiceState;
 
 /// The service without a connection of one's own: sends to connections by ID, and to topics.
 ///
@@ -142,109 +142,3 @@ impl fmt::Debug for Hub<'_> {
         f.debug_struct("Hub").field("connections", &self.connections()).finish_non_exhaustive()
     }
 }
-
-/// Operations that a hub and a connection share.
-impl ServiceState {
-    pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
-        self.tables.borrow().conns.find(id)
-    }
-
-    pub(crate) fn subscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {
-        let tables = &mut *self.tables.borrow_mut();
-        if tables.batch_topic.is_some() && tables.batch_topic == tables.topics.find(topic) {
-            // The connection receives only what is published from here on.
-            tables.flush(self, turn);
-        }
-        tables.topics.subscribe(&mut tables.conns, index, topic)
-    }
-
-    pub(crate) fn unsubscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {
-        let tables = &mut *self.tables.borrow_mut();
-        let Some(topic) = tables.topics.find(topic) else { return false };
-        if tables.batch_topic == Some(topic) {
-            // The connection receives everything published up to this point.
-            tables.flush(self, turn);
-        }
-        tables.topics.unsubscribe(&mut tables.conns, index, topic)
-    }
-
-    pub(crate) fn close(
-        &self,
-        turn: &mut Turn<'_>,
-        id: ConnectionId,
-        code: CloseCode,
-        reason: &str,
-    ) -> Result<(), ControlError> {
-        let tables = &mut *self.tables.borrow_mut();
-        let index = tables.conns.find(id).ok_or(ControlError::Closed)?;
-        if !code.is_sendable() {
-            return Err(ControlError::BadCloseCode);
-        }
-        if reason.len() > REASON_MAX {
-            return Err(ControlError::TooLong);
-        }
-        tables.flush_for(self, index, turn);
-        tables.pending_closes.insert(index, (code, reason.into()));
-        let entry = tables.conns.entry(index);
-        entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_CLOSE);
-        if let Ok(mut stream) = turn.stream(entry.stream) {
-            stream.notify();
-        }
-        Ok(())
-    }
-
-    pub(crate) fn pause(&self, turn: &mut Turn<'_>, index: u32) -> bool {
-        let tables = &mut *self.tables.borrow_mut();
-        let entry = tables.conns.entry(index);
-        if entry.flags.any(ConnFlags::PAUSED) {
-            return false;
-        }
-        entry.flags.clear(ConnFlags::WANTS_RESUME);
-        entry.flags.add(ConnFlags::PAUSED | ConnFlags::WANTS_PAUSE);
-        if let Ok(mut stream) = turn.stream(entry.stream) {
-            // Input that arrives before the next turn is not read until the connection handler has been called.
-            stream.pause();
-            stream.notify();
-        }
-        true
-    }
-
-    pub(crate) fn resume(&self, turn: &mut Turn<'_>, index: u32) -> bool {
-        let tables = &mut *self.tables.borrow_mut();
-        let entry = tables.conns.entry(index);
-        if !entry.flags.any(ConnFlags::PAUSED) {
-            return false;
-        }
-        entry.flags.clear(ConnFlags::PAUSED | ConnFlags::WANTS_PAUSE);
-        entry.flags.add(ConnFlags::WANTS_RESUME);
-        // The idle time starts again.
-        entry.last_rx = self.tick.get();
-        if let Ok(mut stream) = turn.stream(entry.stream) {
-            stream.notify();
-        }
-        true
-    }
-
-    pub(crate) fn buffered(&self, turn: &mut Turn<'_>, index: u32) -> usize {
-        let tables = &mut *self.tables.borrow_mut();
-        let waiting =
-            turn.stream(tables.conns.entry(index).stream).map_or(0, |stream| stream.buffered());
-        waiting + tables.backlogs.bytes(index)
-    }
-
-    /// Number of bytes that a connection's socket has not accepted.
-    pub(crate) fn still_waiting(&self, turn: &mut Turn<'_>, index: u32) -> usize {
-        let stream = self.tables.borrow_mut().conns.entry(index).stream;
-        turn.stream(stream).map_or(0, |mut stream| waiting_bytes(&mut stream, usize::MAX, 0))
-    }
-
-    pub(crate) fn snapshot(&self) -> Stats {
-        let tables = self.tables.borrow();
-        self.stats.connections.set(tables.conns.len() as u64);
-        self.stats.topics.set(tables.topics.len() as u64);
-        self.stats.snapshot()
-    }
-}
-
-/// Maximum length of a Close frame's reason in bytes (RFC 6455 sections 5.5, 5.5.1).
-const REASON_MAX: usize = 123;

@@ -8,6 +8,9 @@ const GENERATION_BITS: u32 = 30;
 /// The highest index of a slot. It bounds the number of simultaneous connections of a service.
 pub(crate) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
 
+/// The index of no connection.
+pub(crate) const NO_CONN: u32 = u32::MAX;
+
 /// The highest generation; generations start at 0. A slot that has used all of them is retired.
 pub(crate) const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 

@@ -13,18 +13,13 @@ mod prepared;
 mod rejected;
 mod stats;
 
-pub(crate) use closed::{CloseInfo, CloseInfos};
 pub use closed::{CloseReason, Closed};
 pub use connection::Connection;
-pub(crate) use connection::{
-    ConnState, HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED, HALT_QUEUED,
-    HALTS, HAS_DEFLATE,
-};
 pub use error::{ControlError, SendError};
 pub use handler::Handler;
 pub use hub::Hub;
 pub use id::ConnectionId;
-pub(crate) use id::{GENERATION_MAX, INDEX_MAX};
+pub(crate) use id::{GENERATION_MAX, INDEX_MAX, NO_CONN};
 pub use message::{Message, OutMessage};
 pub use options::{Options, OptionsError, SlowConsumerPolicy};
 pub use prepared::Prepared;

@@ -4,7 +4,6 @@ use core::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::message::OutMessage;
-use crate::pubsub::FrameCompressor;
 
 /// A message that is encoded once, for sending to many connections or many times. `Clone`, `Send`
 /// and `Sync`; a clone is the same message.
@@ -73,10 +72,15 @@ impl Prepared {
         &self.0.plain
     }
 
-    pub(crate) fn compressed(&self, compressor: &mut FrameCompressor) -> &Arc<[u8]> {
+    /// Returns the compressed frame. `compress` appends it to a buffer, or returns false if it is
+    /// no shorter than the plain frame.
+    pub(crate) fn compressed(
+        &self,
+        compress: impl FnOnce(&OutMessage<'_>, &mut Vec<u8>) -> bool,
+    ) -> &Arc<[u8]> {
         self.0.compressed.get_or_init(|| {
             let mut frame = Vec::new();
-            if compressor.compress(&self.to_out(), &mut frame) {
+            if compress(&self.to_out(), &mut frame) {
                 frame.into()
             } else {
                 Arc::clone(&self.0.plain)

@@ -5,11 +5,14 @@ use std::{borrow::Cow, os::fd::OwnedFd};
 use windlass::{AddError, AddReason, Key, Reactor, Registrar};
 use windlass_ws::deflate::Agreement;
 
-use super::{handler::ConnHandler, handler::ConnPhase, handler::Open};
+use super::{
+    handler::{ConnHandler, ConnPhase},
+    open::Open,
+};
 use crate::{
-    api::{ConnState, ConnectionId, Handler},
+    api::{ConnectionId, Handler},
     http::ListenerKind,
-    service::Service,
+    service::{ConnState, Service},
 };
 
 /// A connection whose handshake was done by another server, such as an HTTP server. It states the

@@ -1,8 +1,12 @@
 //! One connection: the handler of its stream, from the first request to the last callback.
 
+mod accept;
 mod adopt;
+mod codec;
+mod events;
 mod handler;
 mod handshake;
+mod open;
+mod rejection;
 
 pub use adopt::Upgraded;
-pub(crate) use handler::{ConnHandler, FirstCallback, LARGE_LEN, Open, PassInput, after_output};

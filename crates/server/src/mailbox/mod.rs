@@ -1,10 +1,12 @@
 //! How other threads and other workers reach a service: commands in a bounded mailbox.
 
 mod command;
+mod handle;
 mod other_workers;
 mod sender;
 
-pub(crate) use command::{WorkerCommand, WorkerHandle, WorkerMailbox, register_mailbox};
+pub(crate) use command::WorkerCommand;
+pub(crate) use handle::{WorkerHandle, WorkerMailbox};
 pub(crate) use other_workers::OtherWorkers;
 pub(crate) use sender::WorkerQueue;
 pub use sender::{Sender, SenderError};

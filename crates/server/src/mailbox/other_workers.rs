@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use windlass_flow::Sender;
 
-use super::{command::ForwardedBatch, command::WorkerCommand};
-use crate::{api::OutMessage, service::ServiceState};
+use super::command::{ForwardedBatch, WorkerCommand};
+use crate::api::{Counters, Options, OutMessage};
 
 /// A batch that has reached this many bytes is sent before more is added.
 const BATCH_BYTES_MAX: usize = 64 << 10;
@@ -33,13 +33,19 @@ impl OtherWorkers {
     }
 
     /// Adds a publication to the batch.
-    pub(crate) fn publish(&mut self, state: &ServiceState, topic: &str, message: &OutMessage<'_>) {
+    pub(crate) fn publish(
+        &mut self,
+        topic: &str,
+        message: &OutMessage<'_>,
+        options: &Options,
+        stats: &Counters,
+    ) {
         let payload = message.as_bytes();
         let fits = |batch: &ForwardedBatch| {
             *batch.topic == *topic && batch.weight + payload.len() <= BATCH_BYTES_MAX
         };
         if !self.batch.as_ref().is_some_and(fits) {
-            self.forward(state);
+            self.forward(options, stats);
         }
         let empty = || ForwardedBatch {
             topic: topic.into(),
@@ -54,14 +60,14 @@ impl OtherWorkers {
     }
 
     /// Sends the batch to the other workers.
-    pub(crate) fn forward(&mut self, state: &ServiceState) {
+    pub(crate) fn forward(&mut self, options: &Options, stats: &Counters) {
         let Some(mut batch) = self.batch.take() else { return };
-        batch.weight = batch.weight.min(state.options.sender_bounds.bytes_max);
+        batch.weight = batch.weight.min(options.sender_bounds.bytes_max);
         let messages = batch.messages.len() as u64;
         let batch = Arc::new(batch);
         for other in &self.others {
             if other.try_push(WorkerCommand::ForwardedBatch(Arc::clone(&batch))).is_err() {
-                state.stats.lost_between_workers.add(messages);
+                stats.lost_between_workers.add(messages);
             }
         }
     }

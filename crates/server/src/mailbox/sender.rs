@@ -305,7 +305,7 @@ impl fmt::Debug for Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, mailbox::command::WorkerMailbox};
+    use crate::{Options, mailbox::WorkerMailbox};
     use windlass_flow::Bounds;
 
     /// A worker waits neither for its own queue nor for the queue of another worker, which may be

@@ -13,8 +13,8 @@ use windlass::{
 
 use super::{backlog::Backlogs, publish_batch::PublishBatch};
 use crate::{
-    api::{ConnectionId, OutMessage, Prepared, SendError, SlowConsumerPolicy},
-    service::{ConnEntry, ConnFlags, ConnTable, NO_CONN, PendingOutput, ServiceState, Tables},
+    api::{ConnectionId, NO_CONN, OutMessage, Prepared, SendError, SlowConsumerPolicy},
+    service::{ConnEntry, ConnFlags, ConnTable, PendingOutput, ServiceState, Tables},
 };
 
 /// State for a delivery off the fast path.
@@ -42,7 +42,7 @@ impl ServiceState {
         let mut tables = self.tables.borrow_mut();
         self.stats.published.add(1);
         if !tables.other_workers.is_empty() {
-            tables.other_workers.publish(self, name, &message);
+            tables.other_workers.publish(name, &message, &self.options, &self.stats);
             tables.flush_later(self, turn);
         }
         tables.publish(self, turn, from, name, message)
@@ -95,6 +95,22 @@ impl ServiceState {
         self.check_memory_if_grown(turn);
         sent
     }
+
+    /// Delivers pending publications, here and to the other workers.
+    pub(crate) fn flush(&self, turn: &mut Turn<'_>) {
+        let mut tables = self.tables.borrow_mut();
+        tables.flush(self, turn);
+        tables.other_workers.forward(&self.options, &self.stats);
+        drop(tables);
+        self.check_memory_if_grown(turn);
+    }
+
+    /// Delivers pending publications if this connection is to get some of them, because its next
+    /// output must not overtake them.
+    pub(crate) fn flush_for(&self, index: u32, turn: &mut Turn<'_>) {
+        let mut tables = self.tables.borrow_mut();
+        tables.flush_for(self, index, turn);
+    }
 }
 
 /// Bytes that io_uring may have in flight without counting as waiting.
@@ -115,7 +131,8 @@ impl Tables {
         let takes_compressed = self.conns.entry(index).flags.any(ConnFlags::COMPRESSED);
         match &mut self.compressor {
             Some(compressor) if takes_compressed => {
-                let frame = prepared.compressed(compressor);
+                let frame =
+                    prepared.compressed(|message, frame| compressor.compress(message, frame));
                 state.note_compressed(turn, compressor);
                 frame
             }
@@ -168,7 +185,7 @@ impl Tables {
             // The limit of deferred closures is reached.
             state.flush_deferred.set(false);
             self.flush(state, turn);
-            self.other_workers.forward(state);
+            self.other_workers.forward(&state.options, &state.stats);
         }
     }
 
@@ -242,6 +259,25 @@ impl Tables {
         let is_in_pass = state.in_pass.get() == index;
         Delivery { state, backlogs, reentrant_output, frame_cache }
             .deliver_frame(turn, entry, index, frame, is_in_pass)
+    }
+
+    pub(crate) fn discard_batch(&mut self, state: &ServiceState) {
+        for from in self.batch.publisher_conns() {
+            if let Some(entry) = self.conns.get_mut(from) {
+                entry.flags.clear(ConnFlags::PUBLISHED);
+            }
+        }
+        self.batch.clear();
+        self.frame_cache.iter_mut().for_each(Vec::clear);
+        self.batch_topic = None;
+        state.clear_pending(PendingOutput::BATCH);
+    }
+
+    pub(crate) fn flush_for(&mut self, state: &ServiceState, index: u32, turn: &mut Turn<'_>) {
+        let first = self.conns.entry(index).subscriptions;
+        if self.batch_topic.is_some_and(|topic| self.topics.is_subscribed(first, topic)) {
+            self.flush(state, turn);
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Topics, and the way of publications and messages to their receivers.
 
 mod backlog;
+mod compressor;
 mod deliver;
 mod publish_batch;
 mod topics;
 
 pub(crate) use backlog::Backlogs;
+pub(crate) use compressor::FrameCompressor;
 pub(crate) use deliver::{FrameCache, waiting_bytes};
-pub(crate) use publish_batch::{FrameCompressor, PublishBatch};
+pub(crate) use publish_batch::PublishBatch;
 pub(crate) use topics::{NO_SUBSCRIPTION, Topics};

@@ -8,8 +8,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::service::ConnTable;
-
 /// End of a list of subscriptions.
 pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
 
@@ -105,7 +103,8 @@ impl Topics {
         None
     }
 
-    /// Returns whether a connection, whose subscriptions begin with `first`, is subscribed to a topic.
+    /// Returns whether a connection, whose subscriptions begin with `first`, is subscribed to a
+    /// topic.
     pub(crate) fn is_subscribed(&self, first: u32, topic: u32) -> bool {
         self.search(first, topic).is_some()
     }
@@ -121,14 +120,13 @@ impl Topics {
     }
 
     /// Adds a connection to a topic. Returns false if it is already subscribed.
-    pub(crate) fn subscribe(&mut self, conns: &mut ConnTable, index: u32, name: &str) -> bool {
-        let first = conns.entry(index).subscriptions;
+    pub(crate) fn subscribe(&mut self, first: &mut u32, index: u32, name: &str) -> bool {
         let topic = self.topic_of(name);
-        if self.is_subscribed(first, topic) {
+        if self.is_subscribed(*first, topic) {
             return false;
         }
         let Some(entry) = self.topics[topic as usize].as_mut() else { return false };
-        let made = Subscription { topic, position: entry.subscribers.len() as u32, next: first };
+        let made = Subscription { topic, position: entry.subscribers.len() as u32, next: *first };
         let subscription = match self.subscriptions.get_mut(self.vacant as usize) {
             Some(position) => {
                 let at = self.vacant;
@@ -142,26 +140,25 @@ impl Topics {
             }
         };
         entry.subscribers.push(TopicSubscriber { index, subscription });
-        conns.entry(index).subscriptions = subscription;
+        *first = subscription;
         true
     }
 
     /// Removes a connection from a topic. Returns false if it is not subscribed.
-    pub(crate) fn unsubscribe(&mut self, conns: &mut ConnTable, index: u32, topic: u32) -> bool {
-        let first = conns.entry(index).subscriptions;
-        let Some((at, before)) = self.search(first, topic) else { return false };
+    pub(crate) fn unsubscribe(&mut self, first: &mut u32, topic: u32) -> bool {
+        let Some((at, before)) = self.search(*first, topic) else { return false };
         let next = self.subscriptions[at as usize].next;
         match self.subscriptions.get_mut(before as usize) {
             Some(before) => before.next = next,
-            None => conns.entry(index).subscriptions = next,
+            None => *first = next,
         }
         self.remove(at);
         true
     }
 
     /// Removes a connection from all topics.
-    pub(crate) fn unsubscribe_all(&mut self, conns: &mut ConnTable, index: u32) {
-        let mut at = core::mem::replace(&mut conns.entry(index).subscriptions, NO_SUBSCRIPTION);
+    pub(crate) fn unsubscribe_all(&mut self, first: &mut u32) {
+        let mut at = core::mem::replace(first, NO_SUBSCRIPTION);
         while let Some(subscription) = self.subscriptions.get(at as usize) {
             let next = subscription.next;
             self.remove(at);

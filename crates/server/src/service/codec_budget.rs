@@ -7,49 +7,46 @@
 //!    has begun is finished, because suspending it would pin the shared decompressor. So a turn
 //!    exceeds a budget by one message at most.
 //! 3. A connection that finds a budget spent holds its input, is not read from, and joins the
-//!    [`CodecQueue`]. The same happens to a connection whose publications were compressed in this turn's
-//!    budget and spent it.
+//!    [`CodecQueue`]. The same happens to a connection whose publications were compressed in this
+//!    turn's budget and spent it.
 //! 4. The queue is served in order, at the beginning of every second turn. The turns between
 //!    process events that arrived meanwhile. In the same turn those events would wait for the queue
 //!    once more. While any connection waits, new ones join at the end.
 //! 5. The first connection in the queue processes one message in each of its turns, even if timers
 //!    or other threads have already spent the budget. So every connection makes progress.
 //! 6. An eighth of each budget is reserved for short messages of connections with little recent
-//!    codec use ([`LIGHT_LEN`], [`HEAVY_BYTES`]). They do not wait for the others, so a chat continues
-//!    while files are sent. When this part is spent, they join the queue as well.
+//!    codec use ([`LIGHT_LEN`], [`HEAVY_BYTES`]). They do not wait for the others, so a chat
+//!    continues while files are sent. When this part is spent, they join the queue as well.
 //! 7. A connection that cannot continue for another reason, because it is paused or has too much
 //!    output, leaves the queue. It joins again when it can continue.
 
 use core::cell::Cell;
 use std::{collections::BTreeMap, rc::Rc};
 
-use windlass::{
-    Turn,
-    stream::{Input, Stream},
-};
-use windlass_ws::{Pass, Scratch, deflate::CodecBytes};
+use windlass::Turn;
+use windlass_ws::{Pass, deflate::CodecBytes};
 
-use super::{conn_table::ConnFlags, service::ServiceInner, state::ServiceState};
-use crate::{
-    api::{ConnState, HALT_CODEC, HALT_QUEUED, HALTS, HAS_DEFLATE, Handler, Options},
-    connection::{FirstCallback, Open, PassInput, after_output},
-    pubsub::FrameCompressor,
+use super::{
+    conn_state::{ConnState, HALT_CODEC},
+    conn_table::ConnFlags,
+    state::ServiceState,
 };
+use crate::{api::Options, pubsub::FrameCompressor};
 
-/// Number of connections of the queue that are notified in a turn. That is enough to use the budget,
-/// unless their messages are short, and then the turn is short too.
+/// Number of connections of the queue that are notified in a turn. That is enough to use the
+/// budget, unless their messages are short, and then the turn is short too.
 const NOTIFIED_PER_TURN: usize = 64;
 
 /// Input of at most this many bytes counts as short messages. DEFLATE expands it by at most 1032
 /// times, which fits into the part reserved for short messages.
-const LIGHT_LEN: usize = 120;
+pub(crate) const LIGHT_LEN: usize = 120;
 
 /// Bytes compressed and decompressed in a pass above which the connection's short messages wait
 /// like others, for [`HEAVY_TICKS`].
-const HEAVY_BYTES: u64 = 64 << 10;
+pub(crate) const HEAVY_BYTES: u64 = 64 << 10;
 
 /// Number of ticks of the timeout scan for which heavy use counts: about a second.
-const HEAVY_TICKS: u8 = 3;
+pub(crate) const HEAVY_TICKS: u8 = 3;
 
 /// The codec budget of a turn, and its use in the present turn.
 pub(crate) struct CodecBudget {
@@ -63,7 +60,7 @@ pub(crate) struct CodecBudget {
     light_inflated: Cell<u64>,
     light_deflated: Cell<u64>,
     /// The current pass uses the part for short messages.
-    is_light: Cell<bool>,
+    pub(crate) is_light: Cell<bool>,
     /// Counts of the scratch and the compressor when they were last read.
     scratch_seen: Cell<CodecBytes>,
     compressor_seen: Cell<CodecBytes>,
@@ -106,7 +103,7 @@ impl CodecBudget {
     }
 
     /// The other half is reserved for the last message.
-    fn is_light_spent(&self) -> bool {
+    pub(crate) fn is_light_spent(&self) -> bool {
         self.light_inflated.get() >= self.inflate_max / 16
             || self.light_deflated.get() >= self.deflate_max / 16
     }
@@ -252,7 +249,8 @@ impl ServiceState {
         self.notify_queue_later(turn);
     }
 
-    /// Takes a waiting connection out of the queue if it may continue. If not, it is notified again.
+    /// Takes a waiting connection out of the queue if it may continue. If not, it is notified
+    /// again.
     pub(crate) fn take_codec_turn(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) -> bool {
         self.begin_codec_turn(turn);
         let (budget, is_spent) = (&self.codec, self.codec.is_spent());
@@ -309,84 +307,6 @@ impl ServiceState {
                 stream.notify();
             }
         }
-    }
-}
-
-impl<D: 'static> Open<D> {
-    /// Handles received bytes of a connection with compression, or of one in an unusual state.
-    #[inline(never)]
-    pub(crate) fn on_data_slow<H: Handler<Data = D>>(
-        &mut self,
-        service: &ServiceInner<H>,
-        stream: &mut Stream<'_>,
-        input: Input<'_>,
-    ) {
-        let state = &service.state;
-        if self.conn.halt & HALTS == 0 && !state.codec_is_available(&stream.turn()) {
-            if !self.is_light(state, input.len()) || state.codec.is_light_spent() {
-                self.wait_for_codec(state, stream, &input);
-                return after_output(state, stream);
-            }
-            state.codec.is_light.set(true);
-        }
-        self.run_passes(service, stream, PassInput::Input(input), FirstCallback::Nothing);
-        state.codec.is_light.set(false);
-    }
-
-    /// Returns whether these bytes need not wait for the compression work of others (rule 6).
-    fn is_light(&self, state: &ServiceState, len: usize) -> bool {
-        let since = self.conn.since_heavy(state.tick.get());
-        len <= LIGHT_LEN && since >= HEAVY_TICKS && self.engine.buffered() == 0
-    }
-
-    /// Counts the codec work of a pass of a connection with compression; `before` is the count at
-    /// its beginning.
-    pub(crate) fn note_codec(&mut self, state: &ServiceState, scratch: &Scratch, before: u64) {
-        state.note_codec(scratch.codec_bytes());
-        if state.codec_total().saturating_sub(before) > HEAVY_BYTES {
-            self.conn.note_heavy(state.tick.get());
-        }
-    }
-
-    /// Holds received bytes until this connection may use the codecs.
-    pub(crate) fn wait_for_codec(
-        &mut self,
-        state: &Rc<ServiceState>,
-        stream: &mut Stream<'_>,
-        rest: &[u8],
-    ) {
-        self.hold(state, stream, rest);
-        self.conn.halt |= HALT_QUEUED;
-        state.wait_for_codec(&mut stream.turn(), self.conn.index);
-    }
-
-    /// Leaves the codec queue, because the connection cannot continue for another reason, or ends.
-    pub(crate) fn leave_codec_queue(&mut self, state: &Rc<ServiceState>, stream: &mut Stream<'_>) {
-        if self.conn.halt & HALT_QUEUED != 0 {
-            self.conn.halt &= !HALT_QUEUED;
-            state.leave_codec_queue(&mut stream.turn(), self.conn.index);
-        }
-    }
-
-    /// Returns whether the codec budget allows this connection to process its held input. If not,
-    /// the connection waits for the codecs.
-    pub(crate) fn may_use_codec(
-        &mut self,
-        state: &Rc<ServiceState>,
-        stream: &mut Stream<'_>,
-    ) -> bool {
-        if self.conn.halt & HALT_QUEUED != 0 {
-            let may = state.take_codec_turn(&mut stream.turn(), self.conn.index);
-            if may {
-                self.conn.halt &= !HALT_QUEUED;
-            }
-            return may;
-        }
-        let may = self.conn.halt & HAS_DEFLATE == 0 || state.codec_is_available(&stream.turn());
-        if !may {
-            self.wait_for_codec(state, stream, &[]);
-        }
-        may
     }
 }
 

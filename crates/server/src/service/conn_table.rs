@@ -3,12 +3,9 @@
 use windlass::Key;
 
 use crate::{
-    api::{ConnectionId, GENERATION_MAX, INDEX_MAX},
+    api::{ConnectionId, GENERATION_MAX, INDEX_MAX, NO_CONN},
     pubsub::NO_SUBSCRIPTION,
 };
-
-/// The index of no connection.
-pub(crate) const NO_CONN: u32 = u32::MAX;
 
 /// The state of a connection as other code sees it, and that code's requests to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

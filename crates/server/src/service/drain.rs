@@ -5,7 +5,10 @@ use std::{rc::Rc, time::Duration};
 
 use windlass::Turn;
 
-use super::{conn_table::ConnFlags, conn_table::ConnTable, state::ServiceState};
+use super::{
+    conn_table::{ConnFlags, ConnTable},
+    state::ServiceState,
+};
 
 /// A closure that runs when the last connection is gone.
 pub(crate) type DrainCallback = Box<dyn FnOnce(Turn<'_>)>;

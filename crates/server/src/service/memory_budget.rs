@@ -2,11 +2,11 @@
 //!
 //! 1. A worker counts its own bytes, in plain cells. They are the memory that its reactor's streams
 //!    hold for waiting bytes ([`Turn::stream_memory`]), and the memory that this crate holds beside
-//!    them ([`MemoryBudget::outside_streams`]): held input, partly received messages and frames, messages in the
-//!    backlog. Shared bytes count once per worker.
-//! 2. All workers borrow from one [`MemoryPool`], in chunks. A worker that needs no further chunk touches
-//!    no shared state. It runs this code only when data of its own has begun to wait, and on each
-//!    timer event of the timeouts.
+//!    them ([`MemoryBudget::outside_streams`]): held input, partly received messages and frames,
+//!    messages in the backlog. Shared bytes count once per worker.
+//! 2. All workers borrow from one [`MemoryPool`], in chunks. A worker that needs no further chunk
+//!    touches no shared state. It runs this code only when data of its own has begun to wait, and
+//!    on each timer event of the timeouts.
 //! 3. Above four fifths of the budget, the connections that hold the most are not read from. Above
 //!    all of it, the largest are evicted until a tenth is free. Requests get status 503 until a
 //!    timer event finds the pool below its limit.
@@ -24,7 +24,10 @@ use std::{
 
 use windlass::Turn;
 
-use super::{conn_table::ConnFlags, state::ServiceState, state::Tables};
+use super::{
+    conn_table::ConnFlags,
+    state::{ServiceState, Tables},
+};
 use crate::{api::CloseReason, mailbox::WorkerHandle};
 
 /// Maximum number of bytes that a worker borrows at once.
@@ -155,7 +158,16 @@ struct MemoryHolder {
 }
 
 impl ServiceState {
-    /// Checks memory after more data has begun to wait. Must be called while the tables are not borrowed.
+    /// Checks the memory in use if more data has begun to wait.
+    #[inline]
+    pub(crate) fn check_memory_if_grown(&self, turn: &mut Turn<'_>) {
+        if self.memory.has_grown.get() {
+            self.check_memory(turn);
+        }
+    }
+
+    /// Checks memory after more data has begun to wait. Must be called while the tables are not
+    /// borrowed.
     #[cold]
     #[inline(never)]
     pub(crate) fn check_memory(&self, turn: &mut Turn<'_>) {

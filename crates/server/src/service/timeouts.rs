@@ -15,9 +15,12 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use windlass::{Reactor, Turn, interest, stream::ListenerKey};
+use windlass::{Reactor, Turn, interest};
 
-use super::{conn_table::ConnEntry, conn_table::ConnFlags, state::ServiceState};
+use super::{
+    conn_table::{ConnEntry, ConnFlags},
+    state::ServiceState,
+};
 use crate::api::Options;
 
 /// The longest time between two scans.
@@ -26,8 +29,8 @@ const TICK_MAX: Duration = Duration::from_secs(1);
 /// The shortest time between two scans.
 const TICK_MIN: Duration = Duration::from_millis(10);
 
-/// Timer events are one tick apart, and one may be late by another tick. A longer gap means that the
-/// loop was blocked, by a slow handler or with its whole process.
+/// Timer events are one tick apart, and one may be late by another tick. A longer gap means that
+/// the loop was blocked, by a slow handler or with its whole process.
 const TICKS_LATE_MAX: u32 = 2;
 
 /// Number of connections scanned in one turn, so that other work gets its share. Tests use fewer.
@@ -162,28 +165,6 @@ pub(crate) fn start_timeouts(state: &Rc<ServiceState>, reactor: &mut Reactor) ->
     };
     interest().read().with_fd(timer).with_handler(on_timer).register_into(reactor)?;
     Ok(())
-}
-
-impl ServiceState {
-    /// Notes how often the listeners paused accepting, and how often they reached their connection
-    /// limit.
-    pub(crate) fn note_listeners(&self, turn: &mut Turn<'_>) {
-        let mut listeners = self.listeners.take();
-        let (mut rests, mut limits) = (0, 0);
-        listeners.retain(|key: &ListenerKey| {
-            let found = turn.listener(*key).map(|listening| {
-                rests += listening.rests();
-                limits += listening.limits_reached();
-            });
-            // The application may have deleted it.
-            found.is_ok()
-        });
-        self.listeners.set(listeners);
-        // A deleted listener loses its count, so it is noted here.
-        let stats = &self.stats;
-        stats.accepting_paused.set(rests.max(stats.accepting_paused.get()));
-        stats.connection_limits_reached.set(limits.max(stats.connection_limits_reached.get()));
-    }
 }
 
 impl TimeoutScan {

@@ -1,5 +1,9 @@
 //! Several services, one on each worker thread.
 
+mod listeners;
+mod running;
 mod server;
+mod setup;
 
-pub use server::{Drainer, RunningServer, Server, StatsHandle};
+pub use running::{Drainer, RunningServer, StatsHandle};
+pub use server::Server;

@@ -99,8 +99,8 @@ pub struct ConnectionLimiter {
 }
 
 impl ConnectionLimiter {
-    /// Creates a counter with `connections_max` permits, of which one address may take `per_address_max`;
-    /// `None` means no limit.
+    /// Creates a counter with `connections_max` permits, of which one address may take
+    /// `per_address_max`; `None` means no limit.
     #[must_use]
     pub fn new(connections_max: Option<usize>, per_address_max: Option<usize>) -> Arc<Self> {
         let hasher = Hasher::new();

@@ -1,0 +1,63 @@
+//! Connections that a listener accepts.
+
+use std::io;
+
+use windlass::{
+    Reactor, Registrar,
+    stream::{Listener, ListenerKey, Peer},
+};
+
+use super::handler::ConnHandler;
+use crate::{
+    api::{Handler, Rejected},
+    http::ListenerKind,
+    service::Service,
+};
+
+impl<H: Handler> Service<H> {
+    /// Accepts connections from a listener. Create the listener with
+    /// [`Options::listener`](crate::Options::listener), so that the stream buffers match the other
+    /// settings.
+    ///
+    /// # Errors
+    /// If the reactor has no room for the listener, or a [drain](Self::drain) has begun.
+    pub fn listen(
+        &self,
+        listener: Listener,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> io::Result<ListenerKey> {
+        if self.is_draining() {
+            return Err(io::Error::other("the service is draining"));
+        }
+        let service = self.clone();
+        // An address of any family other than these two is not a loopback address.
+        let listener_kind = listener
+            .local_addr()
+            .map_or(ListenerKind::Network, |address| ListenerKind::of(&address));
+        let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind);
+        let key = listener.register(accept, target).map_err(io::Error::from)?;
+        let mut listeners = self.0.state.listeners.take();
+        listeners.push(key);
+        self.0.state.listeners.set(listeners);
+        Ok(key)
+    }
+
+    fn accept(&self, peer: &Peer<'_>, listener_kind: ListenerKind) -> Option<ConnHandler<H>> {
+        let Some(limiter) = &self.0.limiter else {
+            return Some(ConnHandler::new(&self.0, None, listener_kind));
+        };
+        match limiter.try_acquire(peer.address()) {
+            Ok(permit) => Some(ConnHandler::new(&self.0, Some(permit), listener_kind)),
+            Err(reason) => {
+                self.0.state.stats.rejected.add(1);
+                let reason = reason.to_string();
+                self.0.handler.on_rejected(&Rejected {
+                    peer: peer.address(),
+                    status: None,
+                    reason: &reason,
+                });
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The events of a pass, delivered to the application's handler.
+
+use windlass::stream::Stream;
+use windlass_ws::{EngineEvent, Outcome, Pass, ReceivedMessage};
+
+use crate::{
+    api::{CloseReason, Connection, Handler, Message},
+    service::{
+        ConnState, HALT_CLOSING, HALTS, HAS_DEFLATE, LARGE_LEN, PendingOutput, ServiceInner,
+        ServiceState,
+    },
+};
+
+impl<H: Handler> ServiceInner<H> {
+    /// Delivers the events of a pass, and ends it.
+    #[inline(never)]
+    pub(super) fn deliver_events(
+        &self,
+        stream: &mut Stream<'_>,
+        mut pass: Pass<'_>,
+        conn: &mut ConnState,
+        data: &mut H::Data,
+    ) -> Outcome {
+        let state = &self.state;
+        // Each kind of event has its own code path: a common value would go through memory.
+        loop {
+            if conn.halt != 0 && !may_continue(&mut pass, state, conn) {
+                break;
+            }
+            match pass.next() {
+                None => break,
+                Some(EngineEvent::Binary(bytes)) => {
+                    let (received, outbox) = bytes.detach();
+                    let connection = Connection { outbox, turn: stream.turn(), state, conn };
+                    self.message::<false>(connection, data, received);
+                }
+                Some(EngineEvent::Text(text)) => {
+                    let (received, outbox) = text.detach();
+                    let connection = Connection { outbox, turn: stream.turn(), state, conn };
+                    self.text(connection, data, received);
+                }
+                Some(other) => {
+                    let Some(ping_or_pong) = PingOrPong::of(other, state, conn) else { continue };
+                    let connection =
+                        Connection { outbox: pass.outbox(), turn: stream.turn(), state, conn };
+                    self.ping_or_pong(connection, data, &ping_or_pong);
+                }
+            }
+        }
+        pass.finish()
+    }
+
+    #[inline(always)]
+    pub(super) fn message<const IS_FAST_PATH: bool>(
+        &self,
+        mut connection: Connection<'_>,
+        data: &mut H::Data,
+        received: ReceivedMessage<'_>,
+    ) {
+        let state = &self.state;
+        let len = received.as_bytes().len();
+        state.stats.messages_received.add(1);
+        state.stats.bytes_received.add(len as u64);
+        self.handler.on_message(&mut connection, data, Message(received));
+        // Off the fast path the message may have been decompressed.
+        if len > if IS_FAST_PATH { LARGE_LEN } else { state.bounds.large_len } {
+            // Counted after the callback: otherwise the message's own reply would find the room
+            // taken.
+            connection.conn.add_pass_output(len, state.bounds.pass_output_max);
+        }
+        if state.has_pending(PendingOutput::REENTRANT) {
+            connection.take_reentrant_output();
+        }
+    }
+
+    #[inline(never)]
+    fn text(&self, connection: Connection<'_>, data: &mut H::Data, received: ReceivedMessage<'_>) {
+        self.message::<false>(connection, data, received);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ping_or_pong(
+        &self,
+        mut connection: Connection<'_>,
+        data: &mut H::Data,
+        ping_or_pong: &PingOrPong,
+    ) {
+        match ping_or_pong {
+            PingOrPong::Ping(bytes, len) => {
+                self.handler.on_ping(&mut connection, data, &bytes[..*len])
+            }
+            PingOrPong::Pong(bytes, len) => {
+                self.handler.on_pong(&mut connection, data, &bytes[..*len])
+            }
+        }
+        connection.take_reentrant_output();
+    }
+}
+
+/// Returns whether an unusual pass may deliver its next message.
+#[inline(never)]
+fn may_continue(pass: &mut Pass<'_>, state: &ServiceState, conn: &mut ConnState) -> bool {
+    if conn.halt & HALTS == 0 {
+        // Connections with compression have no other flag set here.
+        return state.has_budget(pass, conn);
+    }
+    discard_until_close(pass, state, conn);
+    false
+}
+
+/// Continues without delivering messages, for a connection that is closing: only the peer's Close
+/// frame still matters. Does nothing if the pass must end for another reason.
+#[cold]
+#[inline(never)]
+fn discard_until_close(pass: &mut Pass<'_>, state: &ServiceState, conn: &mut ConnState) {
+    while conn.halt & HALTS & !HALT_CLOSING == 0 {
+        if conn.halt & HAS_DEFLATE != 0 && !state.has_budget(pass, conn) {
+            break;
+        }
+        let Some(event) = pass.next() else { break };
+        // This notes how the connection ends. The other events are discarded.
+        let _ = PingOrPong::of(event, state, conn);
+    }
+}
+
+/// Events other than messages.
+enum PingOrPong {
+    Ping([u8; 125], usize),
+    Pong([u8; 125], usize),
+}
+
+impl PingOrPong {
+    #[cold]
+    #[inline(never)]
+    fn of(event: EngineEvent<'_>, state: &ServiceState, conn: &mut ConnState) -> Option<Self> {
+        let copy = |payload: &[u8]| {
+            let mut bytes = [0; 125];
+            bytes[..payload.len()].copy_from_slice(payload);
+            (bytes, payload.len())
+        };
+        match event {
+            EngineEvent::Ping(payload) => {
+                let (bytes, len) = copy(payload);
+                Some(Self::Ping(bytes, len))
+            }
+            EngineEvent::Pong(payload) => {
+                let (bytes, len) = copy(payload);
+                Some(Self::Pong(bytes, len))
+            }
+            EngineEvent::Close(close) => {
+                conn.halt |= HALT_CLOSING;
+                state.begin_closing(conn.index, CloseReason::Peer);
+                state.note_close(conn.index, &close);
+                None
+            }
+            EngineEvent::Violation(violation) => {
+                conn.halt |= HALT_CLOSING;
+                state.begin_closing(conn.index, CloseReason::Violation(violation));
+                None
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Reports of rejected requests to the application.
+
+use windlass::stream::{Address, Stream};
+
+use crate::{
+    api::{Handler, Rejected},
+    service::ServiceInner,
+};
+
+impl<H: Handler> ServiceInner<H> {
+    /// Reports a response that rejects a request, with the status and the reason that the peer
+    /// reads.
+    #[cold]
+    pub(crate) fn report_rejection(&self, stream: &Stream<'_>, answer: &[u8]) {
+        let Some((status, reason)) = parse_response(answer) else { return };
+        let peer = stream.peer_addr().unwrap_or(Address::Unix(None));
+        self.handler.on_rejected(&Rejected { peer: &peer, status: Some(status), reason });
+    }
+}
+
+/// Returns status and text of a response that rejects a request.
+fn parse_response(answer: &[u8]) -> Option<(u16, &str)> {
+    let answer = core::str::from_utf8(answer).ok()?;
+    let (head, text) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok().filter(|status| *status >= 300)?;
+    let reason = text.split(char::is_control).next().unwrap_or_default();
+    Some((status, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::parse_response;
+    use crate::http::Reject;
+
+    #[test]
+    fn an_answer_says_why() {
+        let mut answer = Vec::new();
+        windlass_ws::handshake::Rejection::BadHost.write(&mut answer);
+        let (status, reason) = parse_response(&answer).unwrap();
+        assert!(status == 400 && reason.contains("Host"), "{status} {reason}");
+        let answer_of = |rejection: Reject| {
+            let mut answer = Vec::new();
+            rejection.write(UNIX_EPOCH, &mut answer).unwrap();
+            answer
+        };
+        assert_eq!(
+            parse_response(&answer_of(Reject::status(401).text("who are you?"))),
+            Some((401, "who are you?"))
+        );
+        // A log entry must stay on one line.
+        assert_eq!(
+            parse_response(&answer_of(Reject::status(401).text("two\nlines"))),
+            Some((401, "two"))
+        );
+        assert_eq!(parse_response(b"HTTP/1.1 200 OK\r\n\r\n"), None);
+        assert_eq!(parse_response(b""), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! Execution of the commands in a worker's mailbox.
+
+use std::{io, rc::Rc};
+
+use windlass::{Reactor, Turn, interest};
+use windlass_flow::Mailbox;
+
+use super::state::ServiceState;
+use crate::{api::NO_CONN, mailbox::WorkerCommand};
+
+/// Registers the mailbox with the loop.
+pub(crate) fn register_mailbox(
+    state: &Rc<ServiceState>,
+    mailbox: Mailbox<WorkerCommand>,
+    reactor: &mut Reactor,
+) -> io::Result<()> {
+    let state = Rc::clone(state);
+    mailbox.latch().rearm();
+    let edge = interest().read().edge_triggered();
+    let has_edges = reactor.supports(edge);
+    let wanted = if has_edges { edge } else { interest().read() };
+    wanted
+        .with_fd(mailbox)
+        .with_handler(move |mailbox: &mut Mailbox<WorkerCommand>, mut turn: Turn<'_>| {
+            if !has_edges {
+                mailbox.latch().clear();
+            }
+            mailbox.latch().awake();
+            if let Some(deadline) = state.worker.take_drain_request() {
+                state.drain(&mut turn, deadline);
+            }
+            state.relieve_others(&mut turn);
+            for command in mailbox.drain(state.options.sender_messages_per_turn) {
+                state.execute(&mut turn, command);
+            }
+            mailbox.latch().rearm();
+        })
+        .register_into(reactor)?;
+    Ok(())
+}
+
+impl ServiceState {
+    /// Executes a command of another thread. A failure is not reported, because the connection may
+    /// have gone in the meantime.
+    fn execute(self: &Rc<Self>, turn: &mut Turn<'_>, command: WorkerCommand) {
+        match command {
+            WorkerCommand::Send { id, message } => _ = self.send_prepared(turn, id, &message),
+            WorkerCommand::Close { id, code, reason } => _ = self.close(turn, id, code, &reason),
+            WorkerCommand::Publish { topic, message } => {
+                // Every worker receives the publication, and only one counts it.
+                let is_counted = self.tables.borrow().conns.is_first_worker();
+                self.stats.published.add(u64::from(is_counted));
+                self.tables.borrow_mut().publish(self, turn, NO_CONN, &topic, message.to_out());
+            }
+            WorkerCommand::ForwardedBatch(batch) => {
+                let tables = &mut *self.tables.borrow_mut();
+                for message in batch.iter() {
+                    tables.publish(self, turn, NO_CONN, &batch.topic, message);
+                }
+            }
+        }
+    }
+}

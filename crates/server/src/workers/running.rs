@@ -1,0 +1,131 @@
+//! A running server, and handles to it for other threads.
+
+use core::fmt;
+use std::{io, sync::Arc, time::Duration};
+
+use windlass::{
+    Backend,
+    stream::{Address, RunningWorkers},
+};
+
+use crate::{
+    api::Stats,
+    mailbox::{Sender, WorkerHandle},
+};
+
+/// A running server. Dropping it ends all connections and waits for the workers.
+#[must_use = "dropping it stops the server"]
+pub struct RunningServer {
+    pub(super) workers: RunningWorkers,
+    pub(super) addresses: Vec<Address>,
+    pub(super) sender: Sender,
+    pub(super) handles: Arc<[Arc<WorkerHandle>]>,
+    pub(super) backend: Backend,
+}
+
+impl RunningServer {
+    /// Returns the backend of the workers' reactors, never [`Backend::Auto`].
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Returns the addresses where the server listens, in the order of the configuration calls.
+    #[must_use]
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Returns a sender, which reaches all connections from other threads.
+    #[must_use]
+    pub fn sender(&self) -> Sender {
+        self.sender.clone()
+    }
+
+    /// Shuts the server down gracefully: see [`Service::drain`](crate::Service::drain). The workers
+    /// end when the last connection is gone, or when `deadline` has passed. This call does not
+    /// wait; [`join`](Self::join) does. [`drainer`](Self::drainer) provides the same call for other
+    /// threads.
+    pub fn drain(&self, deadline: Duration) {
+        self.drainer().drain(deadline);
+    }
+
+    /// Returns a handle that drains the server from any thread, for instance from a signal's
+    /// thread.
+    #[must_use]
+    pub fn drainer(&self) -> Drainer {
+        Drainer(Arc::clone(&self.handles))
+    }
+
+    /// Ends the server immediately: connections are closed as by close(2). Does not wait.
+    pub fn stop(&self) {
+        self.workers.stop();
+    }
+
+    /// Returns a handle for each worker that [stops](Self::stop) it from any thread.
+    #[must_use]
+    pub fn stops(&self) -> &[windlass::Stop] {
+        self.workers.stops()
+    }
+
+    /// Returns the sum of all workers' counts, as of their last timeout scan, at max a second ago.
+    /// After the workers have ended, the counts are exact; see
+    /// [`stats_handle`](Self::stats_handle).
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats_handle().stats()
+    }
+
+    /// Returns a handle to the counts that outlives the server.
+    #[must_use]
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle(Arc::clone(&self.handles))
+    }
+
+    /// Waits until all workers have ended, after [`drain`](Self::drain) or [`stop`](Self::stop), or
+    /// because one has failed.
+    ///
+    /// # Errors
+    /// The first error of a worker's loop.
+    ///
+    /// # Panics
+    /// With the panic of the hook set by [`on_panic`](super::Server::on_panic).
+    pub fn join(self) -> io::Result<()> {
+        self.workers.join()
+    }
+}
+
+impl fmt::Debug for RunningServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningServer").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// Drains a server from any thread. `Clone`, `Send` and `Sync`.
+#[derive(Clone, Debug)]
+pub struct Drainer(Arc<[Arc<WorkerHandle>]>);
+
+impl Drainer {
+    /// See [`RunningServer::drain`].
+    pub fn drain(&self, deadline: Duration) {
+        for worker in self.0.iter() {
+            worker.request_drain(deadline);
+        }
+    }
+}
+
+/// The counts of a server, on any thread. `Clone`, `Send` and `Sync`.
+#[derive(Clone, Debug)]
+pub struct StatsHandle(Arc<[Arc<WorkerHandle>]>);
+
+impl StatsHandle {
+    /// See [`RunningServer::stats`].
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for worker in self.0.iter() {
+            stats.add(&worker.stats());
+        }
+        stats
+    }
+}

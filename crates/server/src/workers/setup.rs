@@ -1,0 +1,97 @@
+//! What each worker of a server is started with.
+
+use std::{
+    io,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use windlass::{Backend, Reactor, Turn, stream::Listener};
+
+use crate::{
+    api::{Handler, Options},
+    http::ConnectionLimiter,
+    mailbox::{Sender, WorkerHandle, WorkerMailbox, WorkerQueue},
+    service::{Service, WorkerLinks, memory_pool},
+};
+
+/// Subscribers of a worker's reactor other than its connections: listeners, the mailbox, and the
+/// reactor's own.
+const OTHER_SUBSCRIBERS: usize = 1024;
+
+/// Everything that a worker receives when it starts.
+pub(super) struct WorkerSetup {
+    links: WorkerLinks,
+    thread: Arc<OnceLock<thread::ThreadId>>,
+    listeners: Vec<Listener>,
+}
+
+impl WorkerSetup {
+    pub(super) fn build_reactor<H: Handler>(
+        self,
+        options: &Options,
+        backend: Backend,
+        handler: H,
+        workers_left: &Arc<AtomicUsize>,
+    ) -> io::Result<Reactor> {
+        // This runs on the worker's own thread, and the cell is set once.
+        let _ = self.thread.set(thread::current().id());
+        let max = options.connections_max.saturating_add(OTHER_SUBSCRIBERS);
+        let mut reactor = Reactor::builder().backend(backend).subscribers_max(max).build()?;
+        let service = Service::with_links(handler, options, self.links, &mut reactor)?;
+        for listener in self.listeners {
+            service.listen(listener, &mut reactor)?;
+        }
+        let workers_left = Arc::clone(workers_left);
+        let drained = move |mut turn: Turn<'_>| {
+            // A worker that ends stops the others, which may not be ready yet.
+            if workers_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                turn.stop();
+            }
+        };
+        service.0.state.drain_callbacks.set(vec![Box::new(drained)]);
+        Ok(reactor)
+    }
+}
+
+pub(super) type WorkerSetups = (Vec<Arc<WorkerHandle>>, Vec<Option<WorkerSetup>>, Sender);
+
+pub(super) fn worker_setups(
+    options: &Options,
+    sets: Vec<Vec<Listener>>,
+    count: usize,
+) -> io::Result<WorkerSetups> {
+    let mailboxes =
+        (0..count).map(|_| WorkerMailbox::new(options)).collect::<io::Result<Vec<_>>>()?;
+    let threads: Vec<_> = (0..count).map(|_| Arc::new(OnceLock::new())).collect();
+    let queues = mailboxes
+        .iter()
+        .zip(&threads)
+        .map(|(mailbox, thread)| WorkerQueue::new(mailbox.sender.clone(), thread));
+    let sender = Sender::new(queues.collect());
+    let handles: Vec<_> = mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.handle)).collect();
+    let memory_pool = memory_pool(options, count);
+    memory_pool.set_workers(handles.clone());
+    let senders: Vec<_> = mailboxes.iter().map(|mailbox| mailbox.sender.clone()).collect();
+    let limiter =
+        options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
+    let mut setups = Vec::new();
+    for (index, ((mailbox, thread), listeners)) in
+        mailboxes.into_iter().zip(threads).zip(sets).enumerate()
+    {
+        let others = senders
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != index)
+            .map(|(_, sender)| sender.clone());
+        let worker = u16::try_from(index).map_err(io::Error::other)?;
+        let (others, sender, limiter, memory_pool) =
+            (others.collect(), sender.clone(), limiter.clone(), Arc::clone(&memory_pool));
+        let links = WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool };
+        setups.push(Some(WorkerSetup { links, thread, listeners }));
+    }
+    Ok((handles, setups, sender))
+}
