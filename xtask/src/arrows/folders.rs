@@ -252,8 +252,8 @@ fn check_arrows(folder: &str, order: &Order, arrows: &[Arrow], found: &mut Vec<S
     let count = order.exceptions.len();
     if count > EXCEPTIONS_MAX {
         found.push(format!(
-            "{PATH}: {folder} has {count} exceptions from the order of folders; {EXCEPTIONS_MAX} are \
-             allowed"
+            "{PATH}: {folder} has {count} exceptions from the order of folders; \
+             {EXCEPTIONS_MAX} are allowed"
         ));
     }
 }

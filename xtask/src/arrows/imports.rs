@@ -316,9 +316,11 @@ mod tests {
 
     #[test]
     fn tests_are_left_out_and_nothing_after_them() {
-        let text = "#[cfg(test)]\nuse crate::a::B;\n#[cfg(test)]\n#[path = \"t.rs\"]\nmod tests;\n\
-                    #[cfg(all(test, unix))]\nmod more { use crate::c::D; }\nstruct S { #[cfg(test)] \
-                    x: crate::X, y: crate::Y }\n#[cfg(test)]\nfn f<A, B>(x: crate::a::E) -> u8 { crate::g() }\n\
+        let text = "#[cfg(test)]\nuse crate::a::B;\n\
+                    #[cfg(test)]\n#[path = \"t.rs\"]\nmod tests;\n\
+                    #[cfg(all(test, unix))]\nmod more { use crate::c::D; }\n\
+                    struct S { #[cfg(test)] x: crate::X, y: crate::Y }\n\
+                    #[cfg(test)]\nfn f<A, B>(x: crate::a::E) -> u8 { crate::g() }\n\
                     use crate::h::I;";
         assert_eq!(paths(text, "m"), ["Y", "h::I"]);
         assert_eq!(read(text, &[]).test_modules, ["tests"]);

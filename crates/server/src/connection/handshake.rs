@@ -5,21 +5,20 @@ use std::{borrow::Cow, rc::Rc, time::SystemTime};
 use windlass::stream::{Address, Input, Stream};
 use windlass_ws::{
     Engine,
-    deflate::Agreement,
     handshake::{HeadReader, Rejection, Request, Upgrade},
 };
 
 use super::{
-    handler::ConnHandler, handler::ConnPhase, handler::FirstCallback, handler::Open,
-    handler::PassInput,
+    handler::{ConnHandler, ConnPhase},
+    open::{FirstCallback, Open, PassInput},
 };
 use crate::{
-    api::{ConnState, Handler, Options},
+    api::{Handler, Options},
     http::{
-        Accept, ConnectionPermit, LazyPeer, ListenerKind, Next, Opened, Reject, Served,
-        UpgradeRequest, reject, without_body,
+        Accept, LazyPeer, ListenerKind, Next, Opened, Reject, Served, UpgradeRequest, reject,
+        without_body,
     },
-    service::{ConnFlags, ServiceInner, ServiceState},
+    service::{ConnFlags, ConnState, ServiceInner, ServiceState},
 };
 
 /// Memory of sent responses that is kept for the next ones, in bytes. Large pages are rare.
@@ -42,6 +41,16 @@ enum RequestOutcome<D> {
     },
 }
 
+/// How far the requests in some received bytes were handled.
+struct RequestProgress<D> {
+    /// The outcome of the request that opens or ends the connection.
+    outcome: Option<RequestOutcome<D>>,
+    /// Number of bytes used.
+    used: usize,
+    /// The reader of an incomplete request.
+    pending: Option<Box<HeadReader>>,
+}
+
 impl<H: Handler> ConnHandler<H> {
     /// Handles bytes of requests. Bytes after an upgrade belong to the first frames: a client need
     /// not wait for the response.
@@ -57,50 +66,15 @@ impl<H: Handler> ConnHandler<H> {
         let service = Rc::clone(&self.service);
         let state = &*service.state;
         let mut response = state.response.take();
-        let (mut at, mut pending) = (0, reader.take());
-        let reader_was_there = pending.is_some();
-        let outcome = loop {
-            let bytes = &input[at..];
-            let found = match &mut pending {
-                _ if bytes.is_empty() => break None,
-                Some(reader) => reader.request(bytes),
-                None => Request::parse(bytes, &state.options.head_limits),
-            };
-            let (outcome, used) = match found {
-                Ok(Some((request, used))) => {
-                    let from = response.len();
-                    let outcome =
-                        service.respond(&request, listener_kind, *requests, stream, &mut response);
-                    if matches!(outcome, RequestOutcome::End)
-                        && request.header_bytes("Upgrade").is_some()
-                    {
-                        service.report_rejection(stream, &response[from..]);
-                    }
-                    (outcome, used)
-                }
-                Ok(None) => break None,
-                Err(rejection) => {
-                    let from = response.len();
-                    reject(rejection, SystemTime::now(), &mut response);
-                    service.report_rejection(stream, &response[from..]);
-                    (RequestOutcome::End, bytes.len())
-                }
-            };
-            at += used;
-            // The reader is finished. While a reader exists, a request counts as begun.
-            pending = None;
-            match outcome {
-                RequestOutcome::Answered => *requests += 1,
-                other => break Some(other),
-            }
-        };
-        if outcome.is_none() && pending.is_none() && at < input.len() {
-            // The head is incomplete.
-            let mut begun = Box::new(HeadReader::new(state.options.head_limits));
-            // The same bytes were parsed without an error just now.
-            let _ = begun.request(&input[at..]);
-            pending = Some(begun);
-        }
+        let reader_was_there = reader.is_some();
+        let RequestProgress { outcome, used, pending } = service.respond_to_all(
+            &input,
+            reader.take(),
+            requests,
+            listener_kind,
+            stream,
+            &mut response,
+        );
         let partial_bytes = pending.as_ref().map_or(0, |reader| reader.buffered());
         if partial_bytes > 0 || reader_was_there {
             state.note_partial(index, partial_bytes);
@@ -133,12 +107,8 @@ impl<H: Handler> ConnHandler<H> {
                 }
                 self.phase = ConnPhase::Open(Open { engine, conn, data });
                 let ConnPhase::Open(open) = &mut self.phase else { return };
-                return open.run_passes(
-                    &service,
-                    stream,
-                    PassInput::Bytes(&mut input[at..]),
-                    FirstCallback::Open,
-                );
+                let rest = PassInput::Bytes(&mut input[used..]);
+                return open.run_passes(&service, stream, rest, FirstCallback::Open);
             }
         }
         if partial_bytes > 0 || stream.buffered() > 0 {
@@ -151,7 +121,8 @@ impl<H: Handler> ConnHandler<H> {
         let ConnPhase::Handshake { reader, requests, .. } = &self.phase else { return };
         let state = &self.service.state;
         if wants.any(ConnFlags::WANTS_TIMEOUT) {
-            // A client that got a response and asks for nothing more is merely closed, not rejected.
+            // A client that got a response and asks for nothing more is merely closed, not
+            // rejected.
             if reader.is_some() || *requests == 0 {
                 state.stats.handshake_timeouts.add(1);
             }
@@ -178,37 +149,66 @@ impl ServiceState {
         }
         stream.close();
     }
-
-    /// Notes that a connection is open.
-    pub(crate) fn open(&self, index: u32, is_compressed: bool) {
-        self.stats.opened.add(1);
-        let mut tables = self.tables.borrow_mut();
-        let entry = tables.conns.entry(index);
-        entry.flags =
-            if is_compressed { ConnFlags::OPEN | ConnFlags::COMPRESSED } else { ConnFlags::OPEN };
-        entry.last_rx = self.tick.get();
-        entry.opened = self.tick.get();
-    }
-
-    /// Stores the subprotocol of a connection, shared with the previous connection's if they are
-    /// equal.
-    pub(crate) fn set_protocol(&self, index: u32, protocol: Option<&str>) {
-        let Some(protocol) = protocol else { return };
-        let last = self.last_protocol.take().filter(|last| **last == *protocol);
-        let shared = last.unwrap_or_else(|| protocol.into());
-        self.last_protocol.set(Some(Rc::clone(&shared)));
-        self.tables.borrow_mut().protocols.insert(index, shared);
-    }
-
-    /// Keeps the permit of a connection until it ends.
-    pub(crate) fn set_permit(&self, index: u32, permit: Option<ConnectionPermit>) {
-        if let Some(permit) = permit {
-            self.tables.borrow_mut().permits.insert(index, permit);
-        }
-    }
 }
 
 impl<H: Handler> ServiceInner<H> {
+    /// Responds to the requests in these bytes, up to one that opens or ends the connection.
+    /// Returns the outcome of that one, the number of bytes used, and the reader of an incomplete
+    /// request.
+    fn respond_to_all(
+        &self,
+        input: &[u8],
+        mut pending: Option<Box<HeadReader>>,
+        requests: &mut u32,
+        listener_kind: ListenerKind,
+        stream: &mut Stream<'_>,
+        response: &mut Vec<u8>,
+    ) -> RequestProgress<H::Data> {
+        let head_limits = &self.state.options.head_limits;
+        let mut at = 0;
+        let outcome = loop {
+            let bytes = &input[at..];
+            let found = match &mut pending {
+                _ if bytes.is_empty() => break None,
+                Some(reader) => reader.request(bytes),
+                None => Request::parse(bytes, head_limits),
+            };
+            let from = response.len();
+            let (outcome, used) = match found {
+                Ok(Some((request, used))) => {
+                    let outcome =
+                        self.respond(&request, listener_kind, *requests, stream, response);
+                    let is_end = matches!(outcome, RequestOutcome::End);
+                    if is_end && request.header_bytes("Upgrade").is_some() {
+                        self.report_rejection(stream, &response[from..]);
+                    }
+                    (outcome, used)
+                }
+                Ok(None) => break None,
+                Err(rejection) => {
+                    reject(rejection, SystemTime::now(), response);
+                    self.report_rejection(stream, &response[from..]);
+                    (RequestOutcome::End, bytes.len())
+                }
+            };
+            at += used;
+            // The reader is finished. While a reader exists, a request counts as begun.
+            pending = None;
+            match outcome {
+                RequestOutcome::Answered => *requests += 1,
+                other => break Some(other),
+            }
+        };
+        if outcome.is_none() && pending.is_none() && at < input.len() {
+            // The head is incomplete.
+            let mut begun = Box::new(HeadReader::new(*head_limits));
+            // The same bytes were parsed without an error just now.
+            let _ = begun.request(&input[at..]);
+            pending = Some(begun);
+        }
+        RequestProgress { outcome, used: at, pending }
+    }
+
     fn respond(
         &self,
         request: &Request<'_>,
@@ -287,24 +287,5 @@ impl<H: Handler> ServiceInner<H> {
         let engine = state.engine(agreement.as_ref());
         let is_compressed = state.takes_compressed(agreement.as_ref());
         Ok(RequestOutcome::Open { engine, is_compressed, data, protocol })
-    }
-}
-
-impl ServiceState {
-    pub(crate) fn engine(&self, agreement: Option<&Agreement>) -> Engine {
-        match (agreement, &self.options.deflate) {
-            (Some(agreement), Some(config)) => {
-                Engine::with_deflate(&self.config, agreement, config)
-            }
-            _ => Engine::new(&self.config),
-        }
-    }
-
-    /// Returns whether a connection with this agreement accepts frames that were compressed for
-    /// many.
-    pub(crate) fn takes_compressed(&self, agreement: Option<&Agreement>) -> bool {
-        agreement
-            .zip(self.options.deflate.as_ref())
-            .is_some_and(|(agreement, config)| agreement.can_read_broadcast(config))
     }
 }

@@ -3,12 +3,11 @@
 //! They are consecutive frames, encoded once: a receiver gets all of them in one write. Receivers
 //! that accept compressed frames have a second row, which is built when the first of them is met.
 
-use windlass_ws::deflate::{Codec, CodecBytes, CodecPool, DeflateConfig};
+use super::compressor::FrameCompressor;
+use crate::api::{NO_CONN, OutMessage};
 
-use crate::{api::OutMessage, service::NO_CONN};
-
-/// A batch that has reached this many bytes is delivered before more is added. So it stays in the CPU
-/// cache, and receivers' buffers are checked often enough.
+/// A batch that has reached this many bytes is delivered before more is added. So it stays in the
+/// CPU cache, and receivers' buffers are checked often enough.
 const BATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Memory of a delivered batch that is kept for the next one, in bytes.
@@ -127,31 +126,10 @@ impl PublishBatch {
     }
 }
 
-/// Compresses messages for many receivers.
-pub(crate) struct FrameCompressor {
-    codec: Codec,
-    shared: CodecPool,
-}
-
-impl FrameCompressor {
-    pub(crate) fn new(config: &DeflateConfig) -> Self {
-        Self { codec: Codec::for_broadcast(config), shared: CodecPool::new() }
-    }
-
-    /// Appends a compressed frame. Returns false, and appends nothing, if compression does not make
-    /// it shorter.
-    pub(crate) fn compress(&mut self, message: &OutMessage<'_>, out: &mut Vec<u8>) -> bool {
-        message.encode_compressed(&mut self.codec, &mut self.shared, out)
-    }
-
-    /// Number of bytes that it has compressed.
-    pub(crate) fn bytes(&self) -> CodecBytes {
-        self.shared.bytes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use windlass_ws::deflate::DeflateConfig;
+
     use super::*;
 
     fn frames(batch: &PublishBatch, compressed: bool, but: u32) -> Vec<Vec<u8>> {
