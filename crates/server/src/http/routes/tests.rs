@@ -325,7 +325,7 @@ fn a_pattern_or_path_that_is_none_is_a_mistake() {
     let header = message(|| Routes::new().page("/a", Page::html("").header("X", "\n")));
     assert_eq!(
         header,
-        "the page at /a cannot be sent: the value of a header has a control character"
+        "the page at /a cannot be sent: a header value contains a control character"
     );
 }
 
