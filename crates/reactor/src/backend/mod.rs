@@ -45,7 +45,7 @@ pub(crate) const COMPLETION: u32 = 1 << 27;
 /// The active backend. It has a tag of its own: a tag stored in a field of a variant would cost
 /// three more instructions per turn.
 #[repr(u8)]
-pub(crate) enum Driver {
+pub(crate) enum ActiveBackend {
     Epoll(Epoll),
     /// Epoll without epoll_pwait2(2). It is a variant of its own, so that a turn selects the
     /// backend and the system call with one branch.
@@ -54,7 +54,7 @@ pub(crate) enum Driver {
     Poll(Poll),
 }
 
-impl Driver {
+impl ActiveBackend {
     /// Creates the requested backend. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may
     /// become the ring.
     pub(crate) fn new(backend: Backend, ring: RingSettings) -> Result<Self, BuildError> {
@@ -95,7 +95,7 @@ impl Driver {
         }
     }
 
-    pub(crate) fn backend(&self) -> Backend {
+    pub(crate) fn kind(&self) -> Backend {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) => Backend::Epoll,
             Self::Uring(_) => Backend::Uring,
@@ -204,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Whether the driver holds events of cells that the next wait reports (rule 2).
+    /// Whether the backend holds events of cells that the next wait reports (rule 2).
     pub(crate) fn holds_events(&self) -> bool {
         match self {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => false,

@@ -10,7 +10,7 @@
 //! 2. A cell is `waiting` until its value has been dropped or taken. Then it is `dead`, or
 //!    `quarantined` if the epoll set may still have its address. The cell changes state before its
 //!    destructor runs, because the destructor may panic (rule 3).
-//! 3. `dead` cells are freed when two conditions hold. The batch is empty and the driver holds no
+//! 3. `dead` cells are freed when two conditions hold. The batch is empty and the backend holds no
 //!    events, so every fetched event has been dispatched. The cell has no requests in flight, so
 //!    every request with its address has posted its final completion (rule 2). Quarantined cells
 //!    become dead when the epoll set has been replaced (rule 7).
@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use crate::{
     Subscriber,
     api::{ops::ReactorOps, timer::TimerCall},
-    backend::{Driver, batch::Batch},
+    backend::{ActiveBackend, batch::Batch},
     cell::CellPtr,
 };
 
@@ -149,26 +149,26 @@ impl<R: ReactorOps> ReclaimQueue<R> {
         }
     }
 
-    /// Frees the block of the cell that died last, unless the batch, the driver or the kernel may
+    /// Frees the block of the cell that died last, unless the batch, the backend or the kernel may
     /// name it (protocol 4). For a cell that was [new](crate::Reactor::is_new) when it was deleted.
-    pub(crate) fn free_early(&mut self, batch: &Batch, driver: &Driver) {
+    pub(crate) fn free_early(&mut self, batch: &Batch, backend: &ActiveBackend) {
         let Some(&cell) = self.dead.last() else { return };
-        if cell.has_inflight() || driver.holds_events() || batch.names(cell.expose()) {
+        if cell.has_inflight() || backend.holds_events() || batch.names(cell.expose()) {
             return;
         }
         self.dead.pop();
         // SAFETY: the value is gone (protocol 2) and the registry has no copy of the pointer
-        // (protocol 1). No undelivered event in the batch or the driver names the cell (checked
+        // (protocol 1). No undelivered event in the batch or the backend names the cell (checked
         // above), and dispatched events are not read again. The kernel does not have the address:
         // the cell was deleted from the epoll set and is no stale entry, or the ring has no request
         // with its address (checked above).
         unsafe { cell.free() };
     }
 
-    /// Frees the blocks of dead cells, unless the batch, the driver or the kernel may still name
+    /// Frees the blocks of dead cells, unless the batch, the backend or the kernel may still name
     /// them (rule 2).
-    pub(crate) fn free(&mut self, batch: &Batch, driver: &Driver) {
-        if !batch.is_empty() || driver.holds_events() {
+    pub(crate) fn free(&mut self, batch: &Batch, backend: &ActiveBackend) {
+        if !batch.is_empty() || backend.holds_events() {
             return;
         }
         self.dead.retain(|cell| {

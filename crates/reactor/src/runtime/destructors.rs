@@ -21,7 +21,7 @@ impl Reactor {
         self.pending_work |= pending_work::RECLAIM;
         while self.reclaim.waiting() > mark && !std::thread::panicking() {
             if self.reclaim.drop_last() {
-                self.reclaim.free_early(&self.batch, &self.driver);
+                self.reclaim.free_early(&self.batch, &self.backend);
             }
         }
         self.free_if_idle();
@@ -36,7 +36,7 @@ impl Reactor {
 
     fn free_if_idle(&mut self) {
         if self.phase == Phase::Idle {
-            self.reclaim.free(&self.batch, &self.driver);
+            self.reclaim.free(&self.batch, &self.backend);
             self.recompute_pending();
         }
     }
@@ -70,7 +70,7 @@ impl Reactor {
     ) -> T {
         let value = take(&mut self.reclaim);
         if early {
-            self.reclaim.free_early(&self.batch, &self.driver);
+            self.reclaim.free_early(&self.batch, &self.backend);
         }
         self.pending_work |= pending_work::RECLAIM;
         self.free_if_idle();

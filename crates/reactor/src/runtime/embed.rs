@@ -197,7 +197,7 @@ impl Embedded {
     /// Returns the reactor and closes the descriptor.
     #[must_use]
     pub fn into_reactor(mut self) -> Reactor {
-        self.reactor.driver.leave_host();
+        self.reactor.backend.leave_host();
         self.reactor
     }
 
@@ -212,11 +212,11 @@ impl Embedded {
     fn try_settle(&mut self) -> Result<(), Errno> {
         // A child of fork(2) shares the descriptors with the parent. Changing the timerfd here
         // would make the parent's host miss its timer.
-        self.reactor.driver.check_owner()?;
+        self.reactor.backend.check_owner()?;
         self.reactor.flush();
         // The descriptor first: it reports only events that arrive after it is added.
         let watched = self.watch_inner();
-        let settled = self.reactor.driver.settle();
+        let settled = self.reactor.backend.settle();
         // The latch must sleep before the host sleeps; calls queued earlier count as work. This
         // comes before the timer, because reading a custom clock may panic.
         let is_woken = self.reactor.pending_work & pending_work::REMOTE != 0
@@ -243,7 +243,7 @@ impl Embedded {
     /// (rule 7), the old set was closed and thereby left the outer set. If the owner replaced the
     /// reactor by another one, the old set must be removed here.
     fn watch_inner(&mut self) -> Result<(), Errno> {
-        let (inner, serial) = match self.reactor.driver.watchable() {
+        let (inner, serial) = match self.reactor.backend.watchable() {
             Ok(watchable) => watchable,
             Err(errno) => {
                 // The previous inner set must no longer be watched.
@@ -265,7 +265,7 @@ impl Embedded {
         epoll::add(&self.outer, inner, EventData::new_u64(0), EventFlags::IN)?;
         self.watched = Some(now);
         for cell in self.reactor.registry.iter() {
-            self.reactor.driver.tell_host_of(cell.fd())?;
+            self.reactor.backend.tell_host_of(cell.fd())?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::{
         timer::Schedule,
         turn,
     },
-    backend::{Driver, batch::Batch},
+    backend::{ActiveBackend, batch::Batch},
     cell::{CellPtr, Flags},
     registry::{reclaim::ReclaimQueue, table::Registry},
     remote::{Inbox, stop::fall_asleep},
@@ -47,7 +47,7 @@ pub struct Reactor {
     pub(crate) pending_work: u32,
     pub(crate) phase: Phase,
     pub(crate) counters: Counters,
-    pub(crate) driver: Driver,
+    pub(crate) backend: ActiveBackend,
     pub(crate) registry: Registry<Self>,
     pub(crate) groups: Arena<GroupRecord>,
     pub(crate) timers: Timers<Self>,
@@ -134,14 +134,14 @@ impl Reactor {
 
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
         let Builder { backend, limits, clock, busy_poll, watchdog, ring } = builder;
-        let driver = Driver::new(backend, ring)?;
+        let backend = ActiveBackend::new(backend, ring)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
             pending_work: if watchdog { pending_work::WATCHDOG } else { 0 }
                 | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL },
             phase: Phase::Idle,
             counters: Counters::default(),
-            driver,
+            backend,
             registry: Registry::new(),
             groups: Arena::new(),
             timers: Timers::new(),
@@ -184,7 +184,7 @@ impl Reactor {
         impl Drop for Submit<'_> {
             fn drop(&mut self) {
                 self.0.keeps_queue = false;
-                self.0.driver.submit_now();
+                self.0.backend.submit_now();
             }
         }
         self.keeps_queue = true;
@@ -437,7 +437,7 @@ impl Reactor {
             handler_max: counters.handler_max,
             lag_max: counters.lag_max,
             backend: self.backend(),
-            buffer_bytes: self.driver.pool_bytes(),
+            buffer_bytes: self.backend.pool_bytes(),
         }
     }
 
@@ -445,20 +445,20 @@ impl Reactor {
     /// [`Backend`].
     #[must_use]
     pub fn supports(&self, interest: Interest) -> bool {
-        self.driver.supports(interest)
+        self.backend.supports(interest)
     }
 
     /// The active backend; never [`Backend::Auto`].
     #[must_use]
     pub fn backend(&self) -> Backend {
-        self.driver.backend()
+        self.backend.kind()
     }
 
     /// The requested ring features that are available. For tests and benchmarks.
     #[doc(hidden)]
     #[must_use]
     pub fn ring_features(&self) -> Option<RingFeatures> {
-        self.driver.ring_features()
+        self.backend.ring_features()
     }
 
     pub(crate) fn note_wake(&mut self) {
@@ -484,7 +484,7 @@ impl fmt::Debug for Reactor {
 impl Drop for Reactor {
     fn drop(&mut self) {
         let mut panics = Panics::default();
-        let is_owner = self.driver.check_owner().is_ok();
+        let is_owner = self.backend.check_owner().is_ok();
         // Callers waiting for an answer are released before destructors run.
         if let Some(inbox) = self.inbox.take() {
             if is_owner {
@@ -496,10 +496,10 @@ impl Drop for Reactor {
             }
         }
         // Rule 14: sent data is submitted before descriptors are closed.
-        self.driver.submit_now();
+        self.backend.submit_now();
         // Cells with requests that do not complete in time are leaked (rule 2).
-        self.driver.end(self.registry.iter());
-        self.driver.close();
+        self.backend.end(self.registry.iter());
+        self.backend.close();
         // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
         // its value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
@@ -529,7 +529,7 @@ impl Drop for Reactor {
         self.batch.clear();
         self.reclaim.release_quarantine();
         if is_owner {
-            self.reclaim.free(&self.batch, &self.driver);
+            self.reclaim.free(&self.batch, &self.backend);
         } else {
             self.reclaim.free_in_child();
         }

@@ -49,7 +49,7 @@ impl Reactor {
         cell.set_fd(fd);
         cell.set_interest(interest);
         cell.set_armed_bits(mask);
-        self.driver.add(cell, mask)?;
+        self.backend.add(cell, mask)?;
         cell.set_key(key);
         // Rule 7: a cell added under a tainted number becomes a stale entry when it is deleted,
         // even if the kernel reports success.
@@ -66,7 +66,7 @@ impl Reactor {
         interest: Interest,
     ) -> Result<Key, AddReason> {
         self.may_admit(fd, interest)?;
-        self.driver.check(fd)?;
+        self.backend.check(fd)?;
         Ok(self.watch(cell, fd, interest)?)
     }
 
@@ -85,7 +85,7 @@ impl Reactor {
         if !interest.is_valid() {
             return Err(AddReason::InvalidInterest);
         }
-        if !self.driver.supports(interest) {
+        if !self.backend.supports(interest) {
             return Err(AddReason::Unsupported);
         }
         if self.registry.is_taken(fd) {
@@ -102,7 +102,7 @@ impl Reactor {
         if !interest.is_valid() {
             return Err(ModifyError::InvalidInterest);
         }
-        if !self.driver.supports(interest) {
+        if !self.backend.supports(interest) {
             return Err(ModifyError::Unsupported);
         }
         // The mask of a paused registration is edge-triggered, but pausing again must not re-arm
@@ -133,20 +133,20 @@ impl Reactor {
         let (fd, address) = (cell.fd(), cell.expose());
         let exclusive = (cell.armed_mask() | mask) & EXCLUSIVE != 0;
         if !cell.has_flag(Flags::ABSENT) && !exclusive {
-            self.driver.modify(cell, mask)?;
+            self.backend.modify(cell, mask)?;
         } else {
             // The kernel does not modify exclusive entries (epoll_ctl(2)).
             if !cell.has_flag(Flags::ABSENT) {
                 self.delete_from_set(cell);
                 cell.set_flag(Flags::ABSENT, true);
             }
-            if let Err(errno) = self.driver.add(cell, mask) {
+            if let Err(errno) = self.backend.add(cell, mask) {
                 self.add_again(cell);
                 return Err(errno);
             }
             // The deletion made the host forget the descriptor, so it is added there again. If that
             // fails, the ring itself reports most events.
-            let _ = self.driver.tell_host_of(fd);
+            let _ = self.backend.tell_host_of(fd);
         }
         cell.set_armed_mask(mask);
         for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
@@ -165,7 +165,7 @@ impl Reactor {
         if cell.has_flag(Flags::FIRED) {
             return;
         }
-        if self.driver.add(cell, cell.armed_mask()).is_ok() {
+        if self.backend.add(cell, cell.armed_mask()).is_ok() {
             cell.set_flag(Flags::ABSENT, false);
         } else {
             self.owe_error(cell);
@@ -175,13 +175,13 @@ impl Reactor {
     /// Deletes a cell's entry from the epoll set. True if an entry with its address may remain.
     fn delete_from_set(&mut self, cell: Cell) -> bool {
         // Under a tainted number, a successful DEL may have deleted the entry of another file.
-        let is_stale = self.driver.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
+        let is_stale = self.backend.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
         if is_stale {
             self.registry.taint(cell.fd());
             cell.set_flag(Flags::TAINTED, true);
             // Reserve a descriptor for the rebuild while one is available. A stale entry that
             // cannot be removed would keep the loop awake.
-            self.driver.reserve();
+            self.backend.reserve();
         }
         is_stale
     }
@@ -189,7 +189,7 @@ impl Reactor {
     /// Stops watching a cell. True if it is a stale entry now.
     pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
         let is_stale = if cell.has_flag(Flags::ABSENT) {
-            self.driver.let_go(cell);
+            self.backend.let_go(cell);
             cell.has_flag(Flags::TAINTED)
         } else {
             self.delete_from_set(cell)
@@ -279,7 +279,7 @@ impl Reactor {
     /// except one-shot events, which would be lost.
     pub(crate) fn rebuild(&mut self) {
         debug_assert!(self.batch.is_empty(), "rule 7: no rebuild while events of the old set wait");
-        if self.driver.replace().is_err() {
+        if self.backend.replace().is_err() {
             return;
         }
         self.pending_work &= !pending_work::REBUILD;
@@ -297,14 +297,14 @@ impl Reactor {
                 continue;
             }
             // Adding an entry reports the current readiness, so no edge is lost.
-            if self.driver.add(cell, cell.armed_mask()).is_ok() {
+            if self.backend.add(cell, cell.armed_mask()).is_ok() {
                 cell.set_flag(Flags::ABSENT, false);
             } else {
                 self.owe_error(cell);
             }
         }
         self.reclaim.release_quarantine();
-        self.reclaim.free(&self.batch, &self.driver);
+        self.reclaim.free(&self.batch, &self.backend);
     }
 
     /// Adds the reactor's own wake descriptor to the epoll set if it is missing. If the kernel
@@ -314,7 +314,7 @@ impl Reactor {
         let is_missing =
             |cell: &Cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT);
         for cell in self.registry.iter().filter(is_missing) {
-            match self.driver.add(cell, cell.armed_mask()) {
+            match self.backend.add(cell, cell.armed_mask()) {
                 Ok(()) => cell.set_flag(Flags::ABSENT, false),
                 Err(_) => self.pending_work |= pending_work::DEAF,
             }

@@ -145,7 +145,7 @@ impl Drop for TurnGuard<'_> {
         reactor.time.end_turn();
         if reactor.pending_work & pending_work::QUEUED != 0 || std::thread::panicking() {
             // The next wait may be far off, and peers wait for the sent data.
-            reactor.driver.submit_now();
+            reactor.backend.submit_now();
         }
         reactor.recompute_pending();
     }
@@ -196,7 +196,7 @@ impl Reactor {
     fn short_turn<const AT_ONCE: bool, const REMOTE: bool>(&mut self) -> io::Result<usize> {
         let at_once = AT_ONCE || (REMOTE && !self.stop.latch().sleep());
         let timeout = if at_once { Some(&ZERO) } else { None };
-        let count = match self.driver.wait(self.batch.whole_room(), timeout) {
+        let count = match self.backend.wait(self.batch.whole_room(), timeout) {
             Ok(count) => count,
             Err(Errno::INTR) => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
             Err(errno) => return Err(errno.into()),
@@ -234,7 +234,7 @@ impl Reactor {
     #[cold]
     #[inline(never)]
     fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        self.driver.check_owner()?;
+        self.backend.check_owner()?;
         self.deferred.append(&mut self.deferred_later);
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
         let mut guard = TurnGuard { reactor: self, counted: false };
@@ -305,7 +305,7 @@ impl Reactor {
 
     /// Fills the empty batch: first with pending error events, then from the kernel.
     fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.reclaim.free(&self.batch, &self.driver);
+        self.reclaim.free(&self.batch, &self.backend);
         self.batch.clear();
         self.push_faults();
         self.push_notifications();
@@ -427,7 +427,7 @@ impl Reactor {
             // Error events have filled the batch. The kernel's events wait for the next turn.
             return Ok(0);
         }
-        let count = self.driver.wait(room, time.as_ref())?;
+        let count = self.backend.wait(room, time.as_ref())?;
         // SAFETY: the wait has written this many events to the front of the room.
         unsafe { self.batch.filled(count) };
         Ok(count)
@@ -551,7 +551,7 @@ impl TurnGuard<'_> {
             reactor.tend_streams();
         }
         let count = count - reactor.woken;
-        reactor.reclaim.free(&reactor.batch, &reactor.driver);
+        reactor.reclaim.free(&reactor.batch, &reactor.backend);
         count
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct Begin {
 
 impl Reactor {
     pub(super) fn streams_mut(&mut self) -> &mut Streams {
-        let driver = &self.driver;
-        self.streams.get_or_insert_with(|| Box::new(Streams::new(driver.fork_guard())))
+        let backend = &self.backend;
+        self.streams.get_or_insert_with(|| Box::new(Streams::new(backend.fork_guard())))
     }
 
     /// See [`Streams::is_in_child`].

@@ -48,7 +48,7 @@ fn event(address: u64, ready: u32) -> RawEvent {
 }
 
 impl Uring {
-    /// See [`Driver::wait`](crate::backend::Driver::wait).
+    /// See [`ActiveBackend::wait`](crate::backend::ActiveBackend::wait).
     #[inline]
     pub(crate) fn wait(
         &mut self,

@@ -38,7 +38,7 @@ impl Core {
 impl Reactor {
     /// Whether new streams work by completion.
     pub(in crate::stream) fn streams_complete(&mut self) -> bool {
-        self.driver.ring().is_some_and(Uring::completes)
+        self.backend.ring().is_some_and(Uring::completes)
     }
 
     fn stream_cell(&mut self, index: u32) -> Option<CellPtr<Self>> {
@@ -73,12 +73,12 @@ impl Reactor {
         let core = self.stream_core(index);
         // A failed send may belong to this stream, and its bytes would go first.
         let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
-        is_free && is_in_turn && self.driver.ring().is_some_and(|ring| ring.failed().is_empty())
+        is_free && is_in_turn && self.backend.ring().is_some_and(|ring| ring.failed().is_empty())
     }
 
     #[inline]
     fn queue(&mut self, queue: impl FnOnce(&mut Uring) -> bool) -> bool {
-        let is_queued = self.driver.ring().is_some_and(queue);
+        let is_queued = self.backend.ring().is_some_and(queue);
         if is_queued && !self.keeps_queue {
             self.pending_work |= pending_work::QUEUED;
         }
@@ -89,7 +89,7 @@ impl Reactor {
     /// output again, so that they go out first.
     pub(in crate::stream) fn before_output(&mut self, index: u32) {
         self.note_failed_sends();
-        let (Some(ring), Some(streams)) = (self.driver.ring(), self.streams.as_deref_mut()) else {
+        let (Some(ring), Some(streams)) = (self.backend.ring(), self.streams.as_deref_mut()) else {
             return;
         };
         ring.take_send_back(index, |bytes, shared| {
@@ -126,7 +126,7 @@ impl Reactor {
     /// writable.
     #[inline]
     pub(in crate::stream) fn note_failed_sends(&mut self) {
-        if self.driver.ring().is_some_and(|ring| !ring.failed().is_empty()) {
+        if self.backend.ring().is_some_and(|ring| !ring.failed().is_empty()) {
             self.put_failed_back();
         }
     }
@@ -134,7 +134,7 @@ impl Reactor {
     #[cold]
     fn put_failed_back(&mut self) {
         let failed =
-            self.driver.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
+            self.backend.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
         for Failed { index, result, rest } in failed {
             let sent = match result {
                 0.. => Ok(result),
@@ -185,7 +185,7 @@ impl Reactor {
     #[cold]
     pub(in crate::stream) fn send_before_the_end(&mut self, index: u32) {
         if self.streams_are_a_childs()
-            || !self.driver.ring().is_some_and(|ring| ring.has_send(index))
+            || !self.backend.ring().is_some_and(|ring| ring.has_send(index))
         {
             return;
         }
@@ -204,7 +204,7 @@ impl Reactor {
     #[cold]
     pub(in crate::stream) fn leave_ring(&mut self, index: u32) {
         self.send_before_the_end(index);
-        if let Some(ring) = self.driver.ring() {
+        if let Some(ring) = self.backend.ring() {
             // The send is no longer queued, unless the kernel could not be made to take it.
             ring.forget_send(index);
         }
@@ -216,7 +216,7 @@ impl Reactor {
         let Some(cell) = self.stream_cell(index) else {
             return self.stream_core(index).fail(Errno::IO);
         };
-        let Some(ring) = self.driver.ring() else { return };
+        let Some(ring) = self.backend.ring() else { return };
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let core = streams.core(index);
         // Kept input is delivered first. A closed stream keeps none.
@@ -245,7 +245,7 @@ impl Reactor {
         let done = if polls == Flags::default() {
             cell.set_flag(CellFlags::DIRTY, false);
             cell.set_flag(CellFlags::ABSENT, true);
-            if let Some(ring) = self.driver.ring() {
+            if let Some(ring) = self.backend.ring() {
                 ring.unpoll(cell);
             }
             Ok(())
@@ -278,13 +278,13 @@ impl Frame<'_> {
             let now = self.reactor.now_ns();
             self.core().heard_ns = now;
         }
-        self.reactor.driver.ring()?.take_done(ready)?.lent
+        self.reactor.backend.ring()?.take_done(ready)?.lent
     }
 
     /// Handles an event of the ring for a stream.
     pub(in crate::stream) fn complete(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
         let Some(Done { result, has_more, lent }) =
-            self.reactor.driver.ring().and_then(|ring| ring.take_done(ready))
+            self.reactor.backend.ring().and_then(|ring| ring.take_done(ready))
         else {
             return self.reactor.note_failed_sends();
         };
@@ -375,7 +375,7 @@ impl Frame<'_> {
         }
         let index = self.index;
         let Some(cell) = self.reactor.stream_cell(index) else { return };
-        if let Some(ring) = self.reactor.driver.ring() {
+        if let Some(ring) = self.reactor.backend.ring() {
             ring.receive_later(cell);
             self.core().flags |= Flags::WATCHES_IN;
         }
@@ -400,7 +400,7 @@ impl Frame<'_> {
         let Some(cell) = self.reactor.stream_cell(index) else { return false };
         let is_in_batch = self.reactor.batch.names(cell.expose());
         is_in_batch
-            || self.reactor.driver.ring().is_some_and(|ring| ring.has_news(cell))
+            || self.reactor.backend.ring().is_some_and(|ring| ring.has_news(cell))
             || rustix::io::ioctl_fionread(&self.core().socket).is_ok_and(|bytes| bytes > 0)
     }
 }
