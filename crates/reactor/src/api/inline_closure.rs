@@ -22,7 +22,7 @@ use core::{
 use crate::{Reactor, Turn, api::ops::ReactorOps};
 
 /// Room for a closure with a few words, for example a shared pointer, a key and two numbers.
-type Data = [MaybeUninit<*const ()>; 4];
+type ClosureData = [MaybeUninit<*const ()>; 4];
 
 /// A value that is called once: a closure, or a wrapper that isolates its destructor.
 pub(crate) trait Once<R: ReactorOps>: 'static {
@@ -36,25 +36,25 @@ impl<R: ReactorOps, O: Once<R>> Once<R> for Box<O> {
 }
 
 /// The operations on a value of erased type.
-struct VTable<R: ReactorOps> {
+struct ClosureVTable<R: ReactorOps> {
     /// Moves the value out of its place and calls it. The value must be alive, and is gone
     /// afterwards.
-    run: unsafe fn(*mut Data, Turn<'_, R>),
+    run: unsafe fn(*mut ClosureData, Turn<'_, R>),
     /// Drops the value in its place. The value must be alive, and is gone afterwards.
-    drop: unsafe fn(*mut Data),
+    drop: unsafe fn(*mut ClosureData),
     type_id: fn() -> TypeId,
 }
 
 /// A value of any type that is called once, or dropped.
 pub(crate) struct InlineClosure<R: ReactorOps> {
-    data: Data,
-    vtable: &'static VTable<R>,
+    data: ClosureData,
+    vtable: &'static ClosureVTable<R>,
     /// The value may be neither `Send` nor `Sync` nor `Unpin`.
     value: PhantomData<*mut R>,
 }
 
 const fn fits<F>() -> bool {
-    size_of::<F>() <= size_of::<Data>() && align_of::<F>() <= align_of::<Data>()
+    size_of::<F>() <= size_of::<ClosureData>() && align_of::<F>() <= align_of::<ClosureData>()
 }
 
 impl<R: ReactorOps + 'static> InlineClosure<R> {
@@ -70,12 +70,13 @@ impl<R: ReactorOps + 'static> InlineClosure<R> {
     fn store<F: Once<R>>(value: F) -> Self {
         const { assert!(fits::<Box<F>>()) };
         assert!(fits::<F>(), "what does not fit is boxed");
-        let mut data: Data = [MaybeUninit::uninit(); 4];
+        let mut data: ClosureData = [MaybeUninit::uninit(); 4];
         // SAFETY: the place is large enough and aligned for the value (asserted above), and it is
         // empty.
         unsafe { data.as_mut_ptr().cast::<F>().write(value) };
-        let vtable =
-            const { &VTable { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> } };
+        let vtable = const {
+            &ClosureVTable { run: run::<R, F>, drop: drop::<F>, type_id: TypeId::of::<F> }
+        };
         Self { data, vtable, value: PhantomData }
     }
 
@@ -107,7 +108,7 @@ impl<R: ReactorOps> Drop for InlineClosure<R> {
 
 /// # Safety
 /// The place holds an `F`, which is not used again.
-unsafe fn run<R: ReactorOps, F: Once<R>>(data: *mut Data, turn: Turn<'_, R>) {
+unsafe fn run<R: ReactorOps, F: Once<R>>(data: *mut ClosureData, turn: Turn<'_, R>) {
     // SAFETY: the caller's promise.
     let value = unsafe { data.cast::<F>().read() };
     value.once(turn);
@@ -115,7 +116,7 @@ unsafe fn run<R: ReactorOps, F: Once<R>>(data: *mut Data, turn: Turn<'_, R>) {
 
 /// # Safety
 /// The place holds an `F`, which is not used again.
-unsafe fn drop<F>(data: *mut Data) {
+unsafe fn drop<F>(data: *mut ClosureData) {
     // SAFETY: the caller's promise.
     unsafe { data.cast::<F>().drop_in_place() };
 }
@@ -127,9 +128,9 @@ pub(crate) struct Posted(InlineClosure<Reactor>);
 unsafe impl Send for Posted {}
 
 /// A closure without a wrapper.
-struct Plain<F>(F);
+struct PlainClosure<F>(F);
 
-impl<F: FnOnce(Turn<'_>) + 'static> Once<Reactor> for Plain<F> {
+impl<F: FnOnce(Turn<'_>) + 'static> Once<Reactor> for PlainClosure<F> {
     fn once(self, turn: Turn<'_>) {
         (self.0)(turn);
     }
@@ -137,7 +138,7 @@ impl<F: FnOnce(Turn<'_>) + 'static> Once<Reactor> for Plain<F> {
 
 impl Posted {
     pub(crate) fn new<F: FnOnce(Turn<'_>) + Send + 'static>(closure: F) -> Self {
-        Self(InlineClosure::new(Plain(closure)))
+        Self(InlineClosure::new(PlainClosure(closure)))
     }
 
     /// Returns the value passed to [`new`](Self::new).
@@ -145,7 +146,7 @@ impl Posted {
     /// # Panics
     /// If it has another type.
     pub(crate) fn into_inner<F: FnOnce(Turn<'_>) + Send + 'static>(self) -> F {
-        self.0.into_inner::<Plain<F>>().expect("what comes back is what was posted").0
+        self.0.into_inner::<PlainClosure<F>>().expect("what comes back is what was posted").0
     }
 
     pub(crate) fn run(self, turn: Turn<'_>) {

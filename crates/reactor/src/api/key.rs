@@ -12,7 +12,7 @@ pub struct Key(u64);
 
 /// The kind of object a key names, stored in the upper two bits of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum KeyKind {
     Descriptor = 0,
     Timer = 1,
     Group = 2,
@@ -28,12 +28,12 @@ impl Key {
     /// The key of a cell that is not registered.
     pub(crate) const UNREGISTERED: Self = Self(u64::MAX);
 
-    pub(crate) const fn new(kind: Kind, (index, generation): (u32, u32)) -> Self {
+    pub(crate) const fn new(kind: KeyKind, (index, generation): (u32, u32)) -> Self {
         Self((generation as u64) << 32 | (kind as u64) << 30 | index as u64)
     }
 
     /// The index and the generation, if the key is of this kind.
-    pub(crate) fn parts(self, kind: Kind) -> Option<(u32, u32)> {
+    pub(crate) fn parts(self, kind: KeyKind) -> Option<(u32, u32)> {
         let [low, generation] =
             [self.0 & 0xffff_ffff, self.0 >> 32].map(|half| u32::try_from(half).unwrap_or(0));
         (low >> 30 == kind as u32).then_some((low & INDEX_BITS, generation))
@@ -61,10 +61,10 @@ impl fmt::Debug for Key {
             return f.write_str("Key(none)");
         }
         for (kind, name) in [
-            (Kind::Descriptor, "descriptor"),
-            (Kind::Timer, "timer"),
-            (Kind::Group, "group"),
-            (Kind::Stream, "stream"),
+            (KeyKind::Descriptor, "descriptor"),
+            (KeyKind::Timer, "timer"),
+            (KeyKind::Group, "group"),
+            (KeyKind::Stream, "stream"),
         ] {
             if let Some((index, generation)) = self.parts(kind) {
                 return write!(f, "Key({name} {index} #{generation})");
@@ -80,18 +80,18 @@ mod tests {
 
     #[test]
     fn a_key_names_one_kind() {
-        let key = Key::new(Kind::Timer, (5, 9));
-        assert_eq!(key.parts(Kind::Timer), Some((5, 9)));
-        assert_eq!(key.parts(Kind::Descriptor), None);
+        let key = Key::new(KeyKind::Timer, (5, 9));
+        assert_eq!(key.parts(KeyKind::Timer), Some((5, 9)));
+        assert_eq!(key.parts(KeyKind::Descriptor), None);
         assert_eq!(Key::from_bits(key.to_bits()), key);
-        let last = Key::new(Kind::Group, (MAX_INDEX, u32::MAX));
-        assert_eq!(last.parts(Kind::Group), Some((MAX_INDEX, u32::MAX)));
+        let last = Key::new(KeyKind::Group, (MAX_INDEX, u32::MAX));
+        assert_eq!(last.parts(KeyKind::Group), Some((MAX_INDEX, u32::MAX)));
     }
 
     #[test]
     fn a_key_says_what_it_names() {
         let key = |kind| Key::new(kind, (3, 7));
-        let said = [Kind::Descriptor, Kind::Timer, Kind::Group, Kind::Stream]
+        let said = [KeyKind::Descriptor, KeyKind::Timer, KeyKind::Group, KeyKind::Stream]
             .map(|kind| format!("{:?}", key(kind)));
         assert_eq!(
             said,

@@ -43,9 +43,9 @@ pub(crate) trait TimerCall<R: ReactorOps>: Any {
 }
 
 /// A handler together with the type of its parameter list.
-struct Plain<H, Args>(UnwindSafeDrop<H>, PhantomData<fn(Args)>);
+struct TimerHandler<H, Args>(UnwindSafeDrop<H>, PhantomData<fn(Args)>);
 
-impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for Plain<H, Args> {
+impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for TimerHandler<H, Args> {
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
         self.0.call(tick, turn);
     }
@@ -63,7 +63,7 @@ pub struct Timer<R: ReactorOps> {
 
 impl<R: ReactorOps> Timer<R> {
     pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
-        Self { schedule, call: Box::new(Plain(UnwindSafeDrop::new(handler), PhantomData)) }
+        Self { schedule, call: Box::new(TimerHandler(UnwindSafeDrop::new(handler), PhantomData)) }
     }
 
     /// When the timer fires.
@@ -89,7 +89,7 @@ pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'stati
     e: TimerError<Timer<R>>,
 ) -> TimerError<H> {
     let TimerError { reason, handler } = e;
-    let Ok(plain) = handler.call.into_any().downcast::<Plain<H, Args>>() else {
+    let Ok(plain) = handler.call.into_any().downcast::<TimerHandler<H, Args>>() else {
         panic!(
             "start_timer gave back another timer than it was given: a mock's expectation is wrong"
         );

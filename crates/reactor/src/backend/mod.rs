@@ -235,7 +235,7 @@ impl ActiveBackend {
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
-    ) -> Outcome {
+    ) -> WaitResult {
         // Needs no stack frame: the code that does is in a function of its own.
         let has_nothing =
             if let Self::Uring(uring) = self { uring.has_nothing_for(timeout) } else { false };
@@ -247,7 +247,7 @@ impl ActiveBackend {
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
-    ) -> Outcome {
+    ) -> WaitResult {
         match self {
             Self::Epoll(epoll) => epoll.wait(room, timeout).into(),
             Self::Uring(uring) => uring.wait(room, timeout).into(),
@@ -334,9 +334,9 @@ impl ActiveBackend {
 /// The result of a wait that is not inlined, in a register. A `Result` would be returned through
 /// memory, and so would that of the inlined wait.
 #[derive(Clone, Copy)]
-struct Outcome(isize);
+struct WaitResult(isize);
 
-impl From<Result<usize, Errno>> for Outcome {
+impl From<Result<usize, Errno>> for WaitResult {
     #[inline]
     fn from(result: Result<usize, Errno>) -> Self {
         Self(match result {
@@ -347,9 +347,9 @@ impl From<Result<usize, Errno>> for Outcome {
     }
 }
 
-impl From<Outcome> for Result<usize, Errno> {
+impl From<WaitResult> for Result<usize, Errno> {
     #[inline]
-    fn from(Outcome(outcome): Outcome) -> Self {
+    fn from(WaitResult(outcome): WaitResult) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "it was an error's number")]
         usize::try_from(outcome).map_err(|_| Errno::from_raw_os_error(-outcome as i32))
     }
@@ -376,7 +376,7 @@ mod tests {
         for result in
             [Ok(0), Ok(1), Ok(1 << 40), Err(Errno::INTR), Err(Errno::TIME), Err(Errno::STALE)]
         {
-            assert_eq!(Result::from(Outcome::from(result)), result);
+            assert_eq!(Result::from(WaitResult::from(result)), result);
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::cell::inflight::COUNTS;
 
-/// Flags of a registration. They share a word with the kernel's mask, which uses other bits.
+/// CellFlags of a registration. They share a word with the kernel's mask, which uses other bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flags(pub(super) u32);
+pub(crate) struct CellFlags(pub(super) u32);
 
-impl Flags {
+impl CellFlags {
     /// A merged `modify` waits for the flush.
     pub(crate) const DIRTY: Self = Self(1 << 16);
     /// A one-shot registration has fired and is disabled in the kernel.

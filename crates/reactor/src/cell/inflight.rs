@@ -1,7 +1,7 @@
 //! Requests in flight of a cell on a ring. They carry the cell's address and have not posted their
 //! final completion (rule 2).
 //!
-//! The counts are in the header's `armed` word, in bits that epoll's masks and [`Flags`] leave
+//! The counts are in the header's `armed` word, in bits that epoll's masks and [`CellFlags`] leave
 //! free. They are zero on the other backends.
 
 use crate::{
@@ -9,17 +9,17 @@ use crate::{
         interest::{IN, OUT},
         ops::ReactorOps,
     },
-    cell::{CellPtr, Flags},
+    cell::{CellFlags, CellPtr},
 };
 
 /// Polls in flight, up to [`POLLS_MAX`].
-const POLLS: Count = Count { shift: 5, bits: 2 };
+const POLLS: BitCount = BitCount { shift: 5, bits: 2 };
 /// Other requests in flight: receives.
-const REQUESTS: Count = Count { shift: 8, bits: 1 };
+const REQUESTS: BitCount = BitCount { shift: 8, bits: 1 };
 /// The age, in generations, of the oldest poll that may be in flight, up to [`AGE_MAX`].
-const AGE: Count = Count { shift: 11, bits: 2 };
+const AGE: BitCount = BitCount { shift: 11, bits: 2 };
 /// The poll generation, which each poll carries. A completion of another generation is ignored.
-const GENERATION: Count = Count { shift: 24, bits: 2 };
+const GENERATION: BitCount = BitCount { shift: 24, bits: 2 };
 
 /// All bits of the counts.
 pub(crate) const COUNTS: u32 = POLLS.mask() | REQUESTS.mask() | AGE.mask() | GENERATION.mask();
@@ -37,12 +37,12 @@ pub(crate) const REQUESTS_MAX: u32 = REQUESTS.mask() >> REQUESTS.shift;
 
 /// A number in some bits of a word.
 #[derive(Clone, Copy)]
-struct Count {
+struct BitCount {
     shift: u32,
     bits: u32,
 }
 
-impl Count {
+impl BitCount {
     const fn mask(self) -> u32 {
         ((1 << self.bits) - 1) << self.shift
     }
@@ -63,7 +63,7 @@ impl<R: ReactorOps> CellPtr<R> {
     #[inline]
     pub(crate) fn has_inflight(self) -> bool {
         let word = self.armed_bits();
-        word & (POLLS.mask() | REQUESTS.mask()) != 0 || self.has_flag(Flags::TO_ARM)
+        word & (POLLS.mask() | REQUESTS.mask()) != 0 || self.has_flag(CellFlags::TO_ARM)
     }
 
     /// Whether a request in flight or queued has the cell's address.
@@ -81,7 +81,7 @@ impl<R: ReactorOps> CellPtr<R> {
     /// flight, or the count is at its maximum. The current poll must not be in flight.
     #[inline]
     pub(crate) fn is_too_old(self) -> bool {
-        let cancelled = self.polls() - u32::from(self.has_flag(Flags::OUT_IN_FLIGHT));
+        let cancelled = self.polls() - u32::from(self.has_flag(CellFlags::OUT_IN_FLIGHT));
         cancelled > 0 && (AGE.get(self.armed_bits()) >= AGE_MAX || self.polls() >= POLLS_MAX)
     }
 
@@ -90,19 +90,20 @@ impl<R: ReactorOps> CellPtr<R> {
     #[inline]
     pub(crate) fn poll_begins(self, mask: u32) {
         debug_assert!(self.polls() < POLLS_MAX, "the generations do not tell so many polls apart");
-        let word = self.armed_bits() & !(Flags::AWAITS_IN.bits() | Flags::AWAITS_OUT.bits());
-        let reads = if mask & IN != 0 { Flags::AWAITS_IN.bits() } else { 0 };
-        let writes = if mask & OUT != 0 { Flags::AWAITS_OUT.bits() } else { 0 };
-        self.set_armed_bits(POLLS.add(word, 1) | Flags::IN_FLIGHT.bits() | reads | writes);
+        let word =
+            self.armed_bits() & !(CellFlags::AWAITS_IN.bits() | CellFlags::AWAITS_OUT.bits());
+        let reads = if mask & IN != 0 { CellFlags::AWAITS_IN.bits() } else { 0 };
+        let writes = if mask & OUT != 0 { CellFlags::AWAITS_OUT.bits() } else { 0 };
+        self.set_armed_bits(POLLS.add(word, 1) | CellFlags::IN_FLIGHT.bits() | reads | writes);
     }
 
     /// Records that a second poll, for writing only, is queued.
     pub(crate) fn out_poll_begins(self) {
         debug_assert!(
-            self.polls() < POLLS_MAX && !self.has_flag(Flags::OUT_IN_FLIGHT),
+            self.polls() < POLLS_MAX && !self.has_flag(CellFlags::OUT_IN_FLIGHT),
             "there is one of it"
         );
-        self.set_armed_bits(POLLS.add(self.armed_bits(), 1) | Flags::OUT_IN_FLIGHT.bits());
+        self.set_armed_bits(POLLS.add(self.armed_bits(), 1) | CellFlags::OUT_IN_FLIGHT.bits());
     }
 
     /// Records a poll's final completion.
@@ -142,8 +143,8 @@ impl<R: ReactorOps> CellPtr<R> {
         // If only the current poll is in flight, it is the oldest.
         let age = if self.polls() <= 1 { 1 } else { (AGE.get(word) + 1).min(AGE_MAX) };
         self.set_armed_bits(word & !AGE.mask() | age << AGE.shift);
-        self.set_flag(Flags::IN_FLIGHT, false);
-        self.set_flag(Flags::QUIET, false);
+        self.set_flag(CellFlags::IN_FLIGHT, false);
+        self.set_flag(CellFlags::QUIET, false);
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
             Interest::from_bits(0x2001).one_shot().edge_triggered().exclusive().wakeup().bits();
         cell.set_armed_mask(mask);
         assert!(!cell.has_inflight());
-        cell.set_flag(Flags::TO_ARM, true);
+        cell.set_flag(CellFlags::TO_ARM, true);
         assert!(cell.has_inflight() && !cell.has_requests());
         cell.poll_begins(IN);
         cell.next_generation();
@@ -189,9 +190,9 @@ mod tests {
             (2, REQUESTS_MAX, 1, 0)
         );
         assert!(
-            cell.has_flag(Flags::IN_FLIGHT)
-                && cell.has_flag(Flags::TO_ARM)
-                && !cell.has_flag(Flags::DIRTY)
+            cell.has_flag(CellFlags::IN_FLIGHT)
+                && cell.has_flag(CellFlags::TO_ARM)
+                && !cell.has_flag(CellFlags::DIRTY)
         );
         (0..2).for_each(|_| cell.poll_ends());
         (0..REQUESTS_MAX).for_each(|_| cell.request_ends());
@@ -201,7 +202,7 @@ mod tests {
             (0, 0, 0),
             "four generations come round"
         );
-        cell.set_flag(Flags::TO_ARM, false);
+        cell.set_flag(CellFlags::TO_ARM, false);
         assert!(!cell.has_inflight());
     }
 }

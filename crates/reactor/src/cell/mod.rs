@@ -40,7 +40,7 @@ use core::{
 };
 use std::alloc;
 
-pub(crate) use flags::Flags;
+pub(crate) use flags::CellFlags;
 pub use subscription::Subscription;
 
 use crate::{
@@ -55,14 +55,14 @@ use crate::{
 /// - The header belongs to a block whose value is alive and not borrowed, unless the function does
 ///   not access the value (see [`noop_dispatch`]).
 /// - The reactor is the one that the block is registered with, and it is not borrowed elsewhere.
-pub(crate) type DispatchFn<R> = unsafe fn(*mut Header<R>, u32, *mut R);
+pub(crate) type DispatchFn<R> = unsafe fn(*mut CellHeader<R>, u32, *mut R);
 
 /// The reactor's data about a registration, stored next to the value.
 #[repr(C)]
-pub(crate) struct Header<R: 'static> {
+pub(crate) struct CellHeader<R: 'static> {
     /// First, so that the address in the event is the address of this function pointer.
     dispatch: DispatchFn<R>,
-    vtable: &'static VTable<R>,
+    vtable: &'static CellVTable<R>,
     /// The descriptor's number at registration (rule 6).
     fd: i32,
     /// The interest that the user requested. It is in the header and not in the value, so that a
@@ -71,34 +71,34 @@ pub(crate) struct Header<R: 'static> {
     key: Key,
     /// The index of the value's group, or [`NO_GROUP`].
     group: u32,
-    /// The kernel's current mask, and the [`Flags`] in the bits that epoll_ctl(2) leaves free.
+    /// The kernel's current mask, and the [`CellFlags`] in the bits that epoll_ctl(2) leaves free.
     armed: u32,
 }
 
-/// `Header::group` of a value without a group.
+/// `CellHeader::group` of a value without a group.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
 
 /// The functions that depend on the value's type.
-pub(crate) struct VTable<R: 'static> {
+pub(crate) struct CellVTable<R: 'static> {
     layout: Layout,
     dispatch: DispatchFn<R>,
     dispatch_one_shot: DispatchFn<R>,
-    value: unsafe fn(NonNull<Header<R>>) -> *mut dyn Subscriber<R>,
-    unbox: unsafe fn(NonNull<Header<R>>) -> Box<dyn Subscriber<R>>,
+    value: unsafe fn(NonNull<CellHeader<R>>) -> *mut dyn Subscriber<R>,
+    unbox: unsafe fn(NonNull<CellHeader<R>>) -> Box<dyn Subscriber<R>>,
 }
 
 /// The memory layout of a block.
 #[repr(C)]
 struct Block<T, R: 'static> {
-    header: Header<R>,
+    header: CellHeader<R>,
     value: ManuallyDrop<T>,
 }
 
 /// Provides the vtable of one type as a constant.
-struct VTableOf<T, R>(PhantomData<(T, R)>);
+struct CellVTableOf<T, R>(PhantomData<(T, R)>);
 
-impl<T: Subscriber<R>, R: ReactorOps> VTableOf<T, R> {
-    const VTABLE: &'static VTable<R> = &VTable {
+impl<T: Subscriber<R>, R: ReactorOps> CellVTableOf<T, R> {
+    const VTABLE: &'static CellVTable<R> = &CellVTable {
         layout: Layout::new::<Block<T, R>>(),
         dispatch: dispatch::<T, R>,
         dispatch_one_shot: dispatch_one_shot::<T, R>,
@@ -112,7 +112,7 @@ impl<T: Subscriber<R>, R: ReactorOps> VTableOf<T, R> {
 /// # Safety
 /// As [`DispatchFn`] says, and the block's value is a `T`.
 unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(
-    header: *mut Header<R>,
+    header: *mut CellHeader<R>,
     ready: u32,
     reactor: *mut R,
 ) {
@@ -134,28 +134,28 @@ unsafe fn dispatch<T: Subscriber<R>, R: ReactorOps>(
 /// # Safety
 /// As [`dispatch`].
 unsafe fn dispatch_one_shot<T: Subscriber<R>, R: ReactorOps>(
-    header: *mut Header<R>,
+    header: *mut CellHeader<R>,
     ready: u32,
     reactor: *mut R,
 ) {
     // SAFETY: the header is allocated, so not null (the caller's promise).
     let cell = CellPtr(unsafe { NonNull::new_unchecked(header) });
-    cell.set_flag(Flags::FIRED, !cell.has_flag(Flags::REARMED));
-    cell.set_flag(Flags::REARMED, false);
+    cell.set_flag(CellFlags::FIRED, !cell.has_flag(CellFlags::REARMED));
+    cell.set_flag(CellFlags::REARMED, false);
     // SAFETY: the caller's promise covers this call.
     unsafe { dispatch::<T, R>(header, ready, reactor) }
 }
 
 /// The function of a dead cell, which does nothing. A deleted subscriber does not fire again
 /// (rule 9), and the loop needs no branch for that.
-fn noop_dispatch<R>(_: *mut Header<R>, _: u32, _: *mut R) {}
+fn noop_dispatch<R>(_: *mut CellHeader<R>, _: u32, _: *mut R) {}
 
 /// The function of a quarantined cell (rule 7). The kernel still returns its address, so the epoll
 /// set must be rebuilt.
 ///
 /// # Safety
 /// The reactor is live and not borrowed elsewhere.
-unsafe fn stale_dispatch<R: ReactorOps>(_: *mut Header<R>, _: u32, reactor: *mut R) {
+unsafe fn stale_dispatch<R: ReactorOps>(_: *mut CellHeader<R>, _: u32, reactor: *mut R) {
     // SAFETY: the caller's promise.
     let reactor = unsafe { &mut *reactor };
     reactor.stale_entry_fired(Token(()));
@@ -164,7 +164,7 @@ unsafe fn stale_dispatch<R: ReactorOps>(_: *mut Header<R>, _: u32, reactor: *mut
 /// # Safety
 /// The block's value is a live `T`.
 unsafe fn value<T: Subscriber<R>, R: ReactorOps>(
-    header: NonNull<Header<R>>,
+    header: NonNull<CellHeader<R>>,
 ) -> *mut dyn Subscriber<R> {
     let block = header.as_ptr().cast::<Block<T, R>>();
     // SAFETY: the block is allocated as a `Block<T, R>` (the caller's promise), so the field lies
@@ -177,7 +177,7 @@ unsafe fn value<T: Subscriber<R>, R: ReactorOps>(
 /// # Safety
 /// The block's value is a live `T`, not borrowed, and not used as one afterwards.
 unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(
-    header: NonNull<Header<R>>,
+    header: NonNull<CellHeader<R>>,
 ) -> Box<dyn Subscriber<R>> {
     // SAFETY: the value is a live `T`, and the caller gives it up.
     let value: T = unsafe { CellPtr(header).take_as() };
@@ -194,7 +194,7 @@ unsafe fn unbox<T: Subscriber<R>, R: ReactorOps>(
 
 /// The address of a cell. The registration tables and the kernel hold copies of it; see the
 /// module's protocol.
-pub(crate) struct CellPtr<R: 'static = Reactor>(NonNull<Header<R>>);
+pub(crate) struct CellPtr<R: 'static = Reactor>(NonNull<CellHeader<R>>);
 
 impl<R> Clone for CellPtr<R> {
     fn clone(&self) -> Self {
@@ -241,7 +241,7 @@ impl<R: ReactorOps> CellPtr<R> {
         unsafe { (*self.0.as_ptr()).dispatch = to }
     }
 
-    fn vtable(self) -> &'static VTable<R> {
+    fn vtable(self) -> &'static CellVTable<R> {
         // SAFETY: the header is allocated (protocol 1).
         unsafe { (*self.0.as_ptr()).vtable }
     }
@@ -263,18 +263,18 @@ impl<R: ReactorOps> CellPtr<R> {
 
     /// The mask that the kernel has for this cell.
     pub(crate) fn armed_mask(self) -> u32 {
-        self.armed_bits() & !Flags::ALL
+        self.armed_bits() & !CellFlags::ALL
     }
 
     pub(crate) fn set_armed_mask(self, mask: u32) {
-        self.set_armed_bits(self.armed_bits() & Flags::ALL | mask);
+        self.set_armed_bits(self.armed_bits() & CellFlags::ALL | mask);
     }
 
-    pub(crate) fn has_flag(self, flag: Flags) -> bool {
+    pub(crate) fn has_flag(self, flag: CellFlags) -> bool {
         self.armed_bits() & flag.0 != 0
     }
 
-    pub(crate) fn set_flag(self, flag: Flags, on: bool) {
+    pub(crate) fn set_flag(self, flag: CellFlags, on: bool) {
         let bits = self.armed_bits() & !flag.0;
         self.set_armed_bits(if on { bits | flag.0 } else { bits });
     }
@@ -398,14 +398,14 @@ impl<R: ReactorOps> CellPtr<R> {
 const _: () = {
     // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4
     // of the descriptor table. The last two reserve an eighth of room to grow.
-    assert!(mem::size_of::<Header<Reactor>>() == 40);
-    assert!(mem::offset_of!(Header<Reactor>, dispatch) == 0);
+    assert!(mem::size_of::<CellHeader<Reactor>>() == 40);
+    assert!(mem::offset_of!(CellHeader<Reactor>, dispatch) == 0);
     assert!(mem::offset_of!(Block<u64, Reactor>, header) == 0);
     // A ring's completions carry the address with a tag in its low three bits.
-    assert!(mem::align_of::<Header<Reactor>>() >= 8);
+    assert!(mem::align_of::<CellHeader<Reactor>>() >= 8);
     // The flags share a word with the kernel's mask.
     assert!(
-        Flags::ALL
+        CellFlags::ALL
             & Interest::from_bits(0)
                 .read()
                 .write()
@@ -417,7 +417,8 @@ const _: () = {
             == 0
     );
     assert!(
-        Flags::ALL & Interest::from_bits(0).edge_triggered().one_shot().exclusive().wakeup().bits()
+        CellFlags::ALL
+            & Interest::from_bits(0).edge_triggered().one_shot().exclusive().wakeup().bits()
             == 0
     );
 };

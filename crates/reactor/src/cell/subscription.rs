@@ -5,7 +5,7 @@
 use core::{any::TypeId, fmt, mem::ManuallyDrop, ptr::NonNull};
 use std::alloc;
 
-use super::{Block, CellPtr, Header, NO_GROUP, VTableOf};
+use super::{Block, CellHeader, CellPtr, CellVTableOf, NO_GROUP};
 use crate::{
     Interest, Key,
     api::ops::{ReactorOps, Subscriber},
@@ -24,8 +24,8 @@ impl<R: ReactorOps> Subscription<R> {
     /// Moves a subscriber into its own block.
     #[must_use]
     pub fn new<T: Subscriber<R>>(subscriber: T) -> Self {
-        let vtable = VTableOf::<T, R>::VTABLE;
-        let header = Header {
+        let vtable = CellVTableOf::<T, R>::VTABLE;
+        let header = CellHeader {
             dispatch: vtable.dispatch,
             vtable,
             fd: -1,

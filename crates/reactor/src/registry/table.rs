@@ -2,10 +2,10 @@
 
 use crate::{
     api::{
-        key::{Key, Kind, MAX_INDEX},
+        key::{Key, KeyKind, MAX_INDEX},
         ops::ReactorOps,
     },
-    cell::{CellPtr, Flags},
+    cell::{CellFlags, CellPtr},
     util::arena::{Arena, reserve_one},
 };
 
@@ -69,13 +69,13 @@ impl<R: ReactorOps> Registry<R> {
             number.0 &= !Number::TAINTED;
         }
         for (_, _, cell) in self.cells.iter() {
-            cell.set_flag(Flags::TAINTED, false);
+            cell.set_flag(CellFlags::TAINTED, false);
         }
     }
 
     /// The key that [`insert`](Self::insert) will assign to the next cell.
     pub(crate) fn next_key(&mut self) -> Key {
-        Key::new(Kind::Descriptor, self.cells.next(MAX_INDEX))
+        Key::new(KeyKind::Descriptor, self.cells.next(MAX_INDEX))
     }
 
     /// Adds a cell whose key, number and flags are set. `mark` is the current turn's mark.
@@ -87,27 +87,27 @@ impl<R: ReactorOps> Registry<R> {
     /// The mark that was passed when the cell was added.
     pub(crate) fn mark(&self, cell: CellPtr<R>) -> u32 {
         let (index, generation) =
-            cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
+            cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key");
         self.cells.note(index, generation).expect("a registered cell has a place")
     }
 
     /// The cell that a user's key names.
     pub(crate) fn get(&self, key: Key) -> Option<CellPtr<R>> {
-        self.find(key).filter(|cell| !cell.has_flag(Flags::HIDDEN))
+        self.find(key).filter(|cell| !cell.has_flag(CellFlags::HIDDEN))
     }
 
     /// The cell that a key of the user or of the reactor's streams names.
     pub(crate) fn find(&self, key: Key) -> Option<CellPtr<R>> {
-        let (index, generation) = key.parts(Kind::Descriptor)?;
+        let (index, generation) = key.parts(KeyKind::Descriptor)?;
         let cell = *self.cells.get(index, generation)?;
-        (!cell.has_flag(Flags::INTERNAL)).then_some(cell)
+        (!cell.has_flag(CellFlags::INTERNAL)).then_some(cell)
     }
 
     /// Removes a cell. Its key is stale afterwards. The number stays taken if the cell is
     /// `leaving`.
     pub(crate) fn remove(&mut self, cell: CellPtr<R>, leaving: bool) {
         let (index, generation) =
-            cell.key().parts(Kind::Descriptor).expect("a registered cell has a key");
+            cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key");
         let struck = self.cells.remove(index, generation);
         debug_assert_eq!(struck, Some(cell), "the books and the cell disagree");
         if !leaving {

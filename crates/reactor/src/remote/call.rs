@@ -39,20 +39,20 @@ pub(super) trait Job: Send + 'static {
     fn run(self, turn: Turn<'_>) -> Self::Output;
 }
 
-type Outcome<J> = Result<<J as Job>::Output, Box<dyn Any + Send>>;
+type CallOutcome<J> = Result<<J as Job>::Output, Box<dyn Any + Send>>;
 
-enum State<J: Job> {
+enum CallState<J: Job> {
     Queued(J),
     Running,
-    Answered(Outcome<J>),
+    Answered(CallOutcome<J>),
     /// The queue was closed before the loop took the job.
     Closed(J),
     /// The caller has taken the job or the answer, or has abandoned the call.
     Withdrawn,
 }
 
-struct Inner<J: Job> {
-    state: State<J>,
+struct CallInner<J: Job> {
+    state: CallState<J>,
     /// The waker of the task that waits for the answer.
     waker: Option<Waker>,
     /// A thread sleeps until the answer comes.
@@ -61,7 +61,7 @@ struct Inner<J: Job> {
 
 /// One call, shared by the queue and the caller.
 pub(super) struct Call<J: Job> {
-    inner: Mutex<Inner<J>>,
+    inner: Mutex<CallInner<J>>,
     /// Wakes a thread that waits for the answer.
     answered: Condvar,
     /// Set when the call is answered or closed, for a caller that spins.
@@ -70,7 +70,7 @@ pub(super) struct Call<J: Job> {
 
 impl<J: Job> Call<J> {
     pub(super) fn new(job: J) -> Arc<Self> {
-        let inner = Inner { state: State::Queued(job), waker: None, is_awaited: false };
+        let inner = CallInner { state: CallState::Queued(job), waker: None, is_awaited: false };
         Arc::new(Self {
             inner: Mutex::new(inner),
             answered: Condvar::new(),
@@ -78,17 +78,17 @@ impl<J: Job> Call<J> {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<J>> {
+    fn lock(&self) -> MutexGuard<'_, CallInner<J>> {
         // No code under the lock panics (protocol 3), so the data of a poisoned lock is consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the answer out of an ended call, or the job out of a closed one.
-    fn take_answer(inner: &mut Inner<J>) -> Option<Result<J::Output, CallError<J>>> {
-        match mem::replace(&mut inner.state, State::Withdrawn) {
-            State::Answered(Ok(output)) => Some(Ok(output)),
-            State::Answered(Err(load)) => Some(Err(CallError::Panicked(load))),
-            State::Closed(job) => Some(Err(CallError::Closed(job))),
+    fn take_answer(inner: &mut CallInner<J>) -> Option<Result<J::Output, CallError<J>>> {
+        match mem::replace(&mut inner.state, CallState::Withdrawn) {
+            CallState::Answered(Ok(output)) => Some(Ok(output)),
+            CallState::Answered(Err(load)) => Some(Err(CallError::Panicked(load))),
+            CallState::Closed(job) => Some(Err(CallError::Closed(job))),
             unfinished => {
                 inner.state = unfinished;
                 None
@@ -135,10 +135,10 @@ impl<J: Job> Call<J> {
     }
 
     /// The caller leaves before the answer has come, and takes the job back if it has not started.
-    fn take_job(inner: &mut Inner<J>) -> Option<J> {
-        match mem::replace(&mut inner.state, State::Withdrawn) {
-            State::Queued(job) | State::Closed(job) => Some(job),
-            State::Running | State::Withdrawn | State::Answered(_) => None,
+    fn take_job(inner: &mut CallInner<J>) -> Option<J> {
+        match mem::replace(&mut inner.state, CallState::Withdrawn) {
+            CallState::Queued(job) | CallState::Closed(job) => Some(job),
+            CallState::Running | CallState::Withdrawn | CallState::Answered(_) => None,
         }
     }
 
@@ -149,7 +149,7 @@ impl<J: Job> Call<J> {
         }
         let mut spare = Some(context.waker().clone());
         let mut inner = self.lock();
-        let is_pending = matches!(inner.state, State::Queued(_) | State::Running);
+        let is_pending = matches!(inner.state, CallState::Queued(_) | CallState::Running);
         if is_pending {
             mem::swap(&mut inner.waker, &mut spare);
         }
@@ -172,7 +172,8 @@ impl<J: Job> Call<J> {
     /// The caller abandons the call. A job that has not started never runs.
     pub(super) fn abandon(&self) {
         let mut inner = self.lock();
-        let (state, waker) = (mem::replace(&mut inner.state, State::Withdrawn), inner.waker.take());
+        let (state, waker) =
+            (mem::replace(&mut inner.state, CallState::Withdrawn), inner.waker.take());
         drop(inner);
         // Dropped one by one, because each may panic.
         let mut panics = Panics::default();
@@ -183,10 +184,10 @@ impl<J: Job> Call<J> {
 
     /// Stores the answer and wakes the caller. If the caller has left, the answer is dropped here
     /// (protocol 2).
-    fn answer(&self, outcome: Outcome<J>) {
+    fn answer(&self, outcome: CallOutcome<J>) {
         let mut inner = self.lock();
-        if let State::Running = inner.state {
-            inner.state = State::Answered(outcome);
+        if let CallState::Running = inner.state {
+            inner.state = CallState::Answered(outcome);
             self.wake_caller(inner);
         } else {
             drop(inner);
@@ -194,7 +195,7 @@ impl<J: Job> Call<J> {
         }
     }
 
-    fn wake_caller(&self, mut inner: MutexGuard<'_, Inner<J>>) {
+    fn wake_caller(&self, mut inner: MutexGuard<'_, CallInner<J>>) {
         let waker = inner.waker.take();
         let is_awaited = inner.is_awaited;
         drop(inner);
@@ -222,8 +223,8 @@ trait AnyCall: Send + Sync {
 impl<J: Job> AnyCall for Call<J> {
     fn run(&self, turn: Turn<'_>) {
         let mut inner = self.lock();
-        let job = match mem::replace(&mut inner.state, State::Running) {
-            State::Queued(job) => job,
+        let job = match mem::replace(&mut inner.state, CallState::Running) {
+            CallState::Queued(job) => job,
             other => {
                 inner.state = other;
                 return;
@@ -236,9 +237,9 @@ impl<J: Job> AnyCall for Call<J> {
 
     fn close(&self) {
         let mut inner = self.lock();
-        match mem::replace(&mut inner.state, State::Withdrawn) {
-            State::Queued(job) => {
-                inner.state = State::Closed(job);
+        match mem::replace(&mut inner.state, CallState::Withdrawn) {
+            CallState::Queued(job) => {
+                inner.state = CallState::Closed(job);
                 self.wake_caller(inner);
             }
             other => inner.state = other,
@@ -248,9 +249,9 @@ impl<J: Job> AnyCall for Call<J> {
 
 /// A call's place in the queue. Dropping it before it has run answers the caller with
 /// [`CallError::Closed`].
-pub(crate) struct Place(Arc<dyn AnyCall>);
+pub(crate) struct QueuedCall(Arc<dyn AnyCall>);
 
-impl Place {
+impl QueuedCall {
     pub(super) fn new<J: Job>(call: &Arc<Call<J>>) -> Self {
         Self(Arc::clone(call) as Arc<dyn AnyCall>)
     }
@@ -260,7 +261,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuedCall {
     fn drop(&mut self) {
         self.0.close();
     }

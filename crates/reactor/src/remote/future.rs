@@ -12,8 +12,8 @@ use std::sync::Arc;
 use windlass_flow::{Push, panics::Panics};
 
 use super::{
-    CallError, Closure, Message, Remote,
-    call::{Call, Job, Place},
+    CallError, Closure, Remote, RemoteItem,
+    call::{Call, Job, QueuedCall},
     call_error,
 };
 use crate::Turn;
@@ -31,7 +31,7 @@ where
 enum Stage<J: Job> {
     New(Remote, J),
     /// Waits for room in the queue.
-    Queuing(Push<Message>, Arc<Call<J>>),
+    Queuing(Push<RemoteItem>, Arc<Call<J>>),
     /// Waits for the answer.
     Queued(Arc<Call<J>>),
     Ended,
@@ -71,7 +71,7 @@ where
                 unreachable!("it was looked at")
             };
             let call = Call::new(job);
-            let push = remote.0.queue.push_async(Message::Call(Place::new(&call)));
+            let push = remote.0.queue.push_async(RemoteItem::Call(QueuedCall::new(&call)));
             *stage = Stage::Queuing(push, call);
         }
         if let Stage::Queuing(push, call) = stage {

@@ -23,7 +23,7 @@ use windlass_flow::{
 
 use crate::{AddError, Key, Stop, Subscriber, Turn, api::inline_closure::Posted};
 pub(crate) use call::harmless;
-use call::{Call, Job, Place};
+use call::{Call, Job, QueuedCall};
 
 /// A handle to a reactor for other threads. `Clone`, `Send` and `Sync`; all clones share one queue.
 ///
@@ -62,7 +62,7 @@ use call::{Call, Job, Place};
 pub struct Remote(Arc<Endpoint>);
 
 struct Endpoint {
-    queue: Sender<Message>,
+    queue: Sender<RemoteItem>,
     stop: Stop,
     /// The latch of `stop`, stored here to save an indirection.
     latch: Arc<Latch>,
@@ -73,9 +73,9 @@ struct Endpoint {
 }
 
 /// An entry of the queue.
-pub(crate) enum Message {
+pub(crate) enum RemoteItem {
     Post(Posted),
-    Call(Place),
+    Call(QueuedCall),
 }
 
 /// A closure with a result.
@@ -164,7 +164,7 @@ impl Remote {
         closure: F,
     ) -> Result<(), PostError<F>> {
         let queue = &self.0.queue;
-        let refused = match queue.try_push(Message::Post(Posted::new(closure))) {
+        let refused = match queue.try_push(RemoteItem::Post(Posted::new(closure))) {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
@@ -187,7 +187,7 @@ impl Remote {
         &self,
         closure: F,
     ) -> Result<(), PostError<F>> {
-        self.0.queue.try_push(Message::Post(Posted::new(closure))).map_err(post_error)
+        self.0.queue.try_push(RemoteItem::Post(Posted::new(closure))).map_err(post_error)
     }
 
     /// Registers a hand-written subscriber from another thread, and waits for its key. See
@@ -263,7 +263,7 @@ impl Remote {
         // A loop that does not poll busily may be about to sleep, or may need this thread's
         // processor.
         let spins = self.0.polls_busily && !self.0.latch.is_asleep();
-        let message = Message::Call(Place::new(&call));
+        let message = RemoteItem::Call(QueuedCall::new(&call));
         let pushed = match timeout {
             None => self.0.queue.push(message),
             Some(timeout) => self.0.queue.push_timeout(message, timeout),
@@ -281,7 +281,7 @@ impl Remote {
 }
 
 /// The error of a call that the queue has rejected. The call still contains the job.
-fn call_error<J: Job>(call: &Call<J>, refused: &PushError<Message>) -> CallError<J> {
+fn call_error<J: Job>(call: &Call<J>, refused: &PushError<RemoteItem>) -> CallError<J> {
     let job = call.take_back().expect("what the queue has refused was not run");
     match refused.reason {
         PushReason::TimedOut => CallError::TimedOut(Some(job)),
@@ -290,10 +290,12 @@ fn call_error<J: Job>(call: &Call<J>, refused: &PushError<Message>) -> CallError
 }
 
 /// The error of a post that the queue has rejected, with its closure.
-fn post_error<F: FnOnce(Turn<'_>) + Send + 'static>(refused: PushError<Message>) -> PostError<F> {
+fn post_error<F: FnOnce(Turn<'_>) + Send + 'static>(
+    refused: PushError<RemoteItem>,
+) -> PostError<F> {
     let reason =
         if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
-    let Message::Post(post) = refused.item else { unreachable!("a post was refused") };
+    let RemoteItem::Post(post) = refused.item else { unreachable!("a post was refused") };
     PostError { reason, closure: post.into_inner() }
 }
 
@@ -304,12 +306,12 @@ impl fmt::Debug for Remote {
 }
 
 /// The reactor's end of the queue.
-pub(crate) struct Inbox {
-    pub(crate) queue: Mailbox<Message>,
+pub(crate) struct RemoteInbox {
+    pub(crate) queue: Mailbox<RemoteItem>,
     pub(crate) remote: Remote,
 }
 
-impl Inbox {
+impl RemoteInbox {
     pub(crate) fn new(remote_max: usize, stop: Stop, busy_poll: Duration) -> Self {
         let latch = Arc::clone(stop.latch());
         let (sender, queue) = mailbox(Bounds::items(remote_max), Arc::clone(&latch));
@@ -326,8 +328,8 @@ impl Inbox {
         let mut posts = Vec::new();
         for message in self.queue.drain(usize::MAX) {
             match message {
-                Message::Call(place) => drop(place),
-                Message::Post(post) => posts.push(post),
+                RemoteItem::Call(place) => drop(place),
+                RemoteItem::Post(post) => posts.push(post),
             }
         }
         for post in posts {

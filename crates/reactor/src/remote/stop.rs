@@ -18,9 +18,9 @@ use crate::{Errno, Event, Interest, Subscriber, Turn, interest};
 /// A stop requested before `run` is not lost: that `run` returns at once. Each `run` consumes the
 /// requests made before it returns. After the reactor is dropped, a stop does nothing.
 #[derive(Clone)]
-pub struct Stop(Arc<Shared>);
+pub struct Stop(Arc<StopState>);
 
-struct Shared {
+struct StopState {
     asked: AtomicBool,
     latch: Arc<Latch>,
 }
@@ -32,7 +32,7 @@ impl Stop {
     pub(crate) fn new() -> Result<Self, Errno> {
         let latch = Arc::new(Latch::new()?);
         fall_asleep(&latch);
-        Ok(Self(Arc::new(Shared { asked: AtomicBool::new(false), latch })))
+        Ok(Self(Arc::new(StopState { asked: AtomicBool::new(false), latch })))
     }
 
     /// Requests a stop and wakes the loop if it sleeps. Does not wait for the loop to end.

@@ -8,7 +8,7 @@ use crate::{
     registry::reclaim::ReclaimQueue,
     runtime::{
         pending_work,
-        reactor::{Phase, SelfDeleted},
+        reactor::{SelfDeleted, TurnPhase},
     },
 };
 
@@ -35,7 +35,7 @@ impl Reactor {
     }
 
     fn free_if_idle(&mut self) {
-        if self.phase == Phase::Idle {
+        if self.phase == TurnPhase::Idle {
             self.reclaim.free(&self.batch, &self.backend);
             self.recompute_pending();
         }
@@ -86,7 +86,7 @@ impl Reactor {
         cell: CellPtr<Self>,
         look: impl FnOnce(&dyn Subscriber<Self>) -> T,
     ) -> T {
-        assert_eq!(self.phase, Phase::Idle, "only the owner looks at subscribers");
+        assert_eq!(self.phase, TurnPhase::Idle, "only the owner looks at subscribers");
         // SAFETY: a registered cell's value is alive, and no handler runs outside a turn.
         unsafe { cell.with_value(look) }
     }

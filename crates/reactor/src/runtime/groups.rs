@@ -7,7 +7,7 @@ use crate::{
     TimerError, TimerReason,
     api::{
         group::{ErasedGroup, GroupKey, Member},
-        key::{Kind, MAX_INDEX},
+        key::{KeyKind, MAX_INDEX},
         timer::{Schedule, Timer},
     },
     cell::NO_GROUP,
@@ -21,18 +21,18 @@ pub(crate) struct GroupRecord {
 }
 
 /// A registered member, and the data needed to withdraw it if a later one is rejected.
-enum Joined {
+enum JoinedMember {
     Descriptor(Key),
     Timer(Key, Schedule),
 }
 
 /// Why a member was rejected.
-enum Refused {
+enum MemberReason {
     Descriptor(AddReason),
     Timer(TimerReason),
 }
 
-impl Refused {
+impl MemberReason {
     fn at(self, place: usize) -> GroupReason {
         match self {
             Self::Descriptor(reason) => GroupReason::Descriptor(place, reason),
@@ -51,7 +51,7 @@ impl Member<Reactor> {
     }
 }
 
-impl Joined {
+impl JoinedMember {
     fn key(&self) -> Key {
         match self {
             Self::Descriptor(key) | Self::Timer(key, _) => *key,
@@ -71,7 +71,7 @@ impl Reactor {
     }
 
     pub(crate) fn group_state_of(&self, group: Key) -> Option<GroupState> {
-        let (index, generation) = group.parts(Kind::Group)?;
+        let (index, generation) = group.parts(KeyKind::Group)?;
         self.groups.get(index, generation).map(|record| record.state.share())
     }
 
@@ -105,7 +105,7 @@ impl Reactor {
                 }
             }
         }
-        let keys: Vec<Key> = joined.iter().map(Joined::key).collect();
+        let keys: Vec<Key> = joined.iter().map(JoinedMember::key).collect();
         if joins.is_some() {
             let record = self
                 .groups
@@ -115,7 +115,7 @@ impl Reactor {
         } else {
             self.groups.insert(GroupRecord { state, members: keys.clone() });
         }
-        Ok((Key::new(Kind::Group, (index, generation)), keys))
+        Ok((Key::new(KeyKind::Group, (index, generation)), keys))
     }
 
     /// The slot that the group has or will get.
@@ -129,7 +129,7 @@ impl Reactor {
             }
             None => Ok(self.groups.next(MAX_INDEX)),
             Some(key) => {
-                let (index, generation) = key.parts(Kind::Group).ok_or(GroupReason::NotFound)?;
+                let (index, generation) = key.parts(KeyKind::Group).ok_or(GroupReason::NotFound)?;
                 let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
                 // The key may be made up. If two reactors shared a state, a handler of one could
                 // run inside a handler of the other.
@@ -148,17 +148,17 @@ impl Reactor {
         asked: Option<(i32, Interest)>,
         now: u64,
         group: u32,
-    ) -> Result<Joined, (Refused, Member<Self>)> {
+    ) -> Result<JoinedMember, (MemberReason, Member<Self>)> {
         match member {
             Member::Descriptor(subscription) => {
                 let (fd, interest) = asked.expect("a descriptor was asked");
                 match self.admit(subscription.cell(), fd, interest) {
                     Ok(key) => {
                         subscription.into_cell().set_group(group);
-                        Ok(Joined::Descriptor(key))
+                        Ok(JoinedMember::Descriptor(key))
                     }
                     Err(reason) => {
-                        Err((Refused::Descriptor(reason), Member::Descriptor(subscription)))
+                        Err((MemberReason::Descriptor(reason), Member::Descriptor(subscription)))
                     }
                 }
             }
@@ -167,10 +167,10 @@ impl Reactor {
                 match self.place_timer(now, timer) {
                     Ok(key) => {
                         self.timers.set_group(key, group);
-                        Ok(Joined::Timer(key, schedule))
+                        Ok(JoinedMember::Timer(key, schedule))
                     }
                     Err(TimerError { reason, handler }) => {
-                        Err((Refused::Timer(reason), Member::Timer(handler)))
+                        Err((MemberReason::Timer(reason), Member::Timer(handler)))
                     }
                 }
             }
@@ -178,9 +178,9 @@ impl Reactor {
     }
 
     /// Withdraws a member that was registered earlier in the same call.
-    fn withdraw(&mut self, joined: &Joined) -> Member<Self> {
+    fn withdraw(&mut self, joined: &JoinedMember) -> Member<Self> {
         match joined {
-            Joined::Descriptor(key) => {
+            JoinedMember::Descriptor(key) => {
                 let cell = self.registry.get(*key).expect("registered in this call");
                 let is_stale = self.unwatch(cell);
                 let early = !is_stale && self.is_new(cell);
@@ -189,7 +189,7 @@ impl Reactor {
                 let value = self.take_with(early, |reclaim| reclaim.take_boxed(cell, is_stale));
                 Member::Descriptor(Subscription::from_boxed(value))
             }
-            Joined::Timer(key, schedule) => {
+            JoinedMember::Timer(key, schedule) => {
                 let ended = self.timers.remove(*key).expect("started in this call");
                 let call = ended.call.expect("a timer started in this call does not run");
                 Member::Timer(Timer { schedule: *schedule, call })
@@ -213,7 +213,7 @@ impl Reactor {
     }
 
     pub(crate) fn deregister_group(&mut self, group: Key) -> Result<(), NotFound> {
-        let (index, generation) = group.parts(Kind::Group).ok_or(NotFound)?;
+        let (index, generation) = group.parts(KeyKind::Group).ok_or(NotFound)?;
         let GroupRecord { state, members } =
             self.groups.remove(index, generation).ok_or(NotFound)?;
         let mark = self.reclaim.waiting();

@@ -65,8 +65,8 @@ impl Reactor {
     /// observable because a turn cannot access hooks.
     pub(crate) fn run_hooks(&mut self, moment: Moment) {
         /// Puts the hooks back, even if one panics.
-        struct Restore<'r>(&'r mut Reactor, Vec<Hook>);
-        impl Drop for Restore<'_> {
+        struct RestoreHooks<'r>(&'r mut Reactor, Vec<Hook>);
+        impl Drop for RestoreHooks<'_> {
             fn drop(&mut self) {
                 self.0.hooks.list = core::mem::take(&mut self.1);
             }
@@ -76,8 +76,8 @@ impl Reactor {
             return;
         }
         let list = core::mem::take(&mut self.hooks.list);
-        let mut restore = Restore(self, list);
-        let Restore(reactor, list) = &mut restore;
+        let mut restore = RestoreHooks(self, list);
+        let RestoreHooks(reactor, list) = &mut restore;
         for hook in list.iter_mut().filter(|hook| hook.moment == moment) {
             (hook.call)(Turn::new(reactor));
         }

@@ -11,14 +11,14 @@ use crate::{
         timer::{Deferred, Schedule, Timer},
     },
     cell::NO_GROUP,
-    runtime::{pending_work, reactor::Phase},
+    runtime::{pending_work, reactor::TurnPhase},
     time::clock::nanoseconds,
 };
 
 impl Reactor {
     /// The turn's time; outside a turn, the current time.
     pub(crate) fn now_ns(&mut self) -> u64 {
-        if self.phase == Phase::Idle {
+        if self.phase == TurnPhase::Idle {
             return self.time.read_ns();
         }
         // The end of the turn must discard the reading.
@@ -29,7 +29,7 @@ impl Reactor {
     /// The deadline of a timer, in the reactor's count. In a turn, it lies after that turn's time
     /// (rule 9).
     fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
-        let in_turn = self.phase != Phase::Idle;
+        let in_turn = self.phase != TurnPhase::Idle;
         let deadline = match schedule {
             Schedule::After(delay) | Schedule::Every(delay) => {
                 now.saturating_add(nanoseconds(delay))

@@ -17,9 +17,9 @@ use crate::{
         turn,
     },
     backend::{ActiveBackend, batch::Batch},
-    cell::{CellPtr, Flags},
+    cell::{CellFlags, CellPtr},
     registry::{reclaim::ReclaimQueue, table::Registry},
-    remote::{Inbox, stop::fall_asleep},
+    remote::{RemoteInbox, stop::fall_asleep},
     runtime::{
         builder::Limits,
         counters::Counters,
@@ -27,7 +27,7 @@ use crate::{
         hook::{HookCall, Hooks, Moment},
         pending_work,
     },
-    stream::Streams,
+    stream::StreamTable,
     time::{
         clock::Time,
         timers::{DeferredQueue, Timers},
@@ -45,7 +45,7 @@ pub struct Reactor {
     pub(crate) batch: Batch,
     /// The [`pending_work`] bits: work beside events. Zero on the shortest path.
     pub(crate) pending_work: u32,
-    pub(crate) phase: Phase,
+    pub(crate) phase: TurnPhase,
     pub(crate) counters: Counters,
     pub(crate) backend: ActiveBackend,
     pub(crate) registry: Registry<Self>,
@@ -59,7 +59,7 @@ pub struct Reactor {
     /// `timers_per_turn` was reached while timers were still due. They fire first in the next turn.
     pub(crate) timers_left: bool,
     /// Closures queued by other threads; `None` before the first [`Remote`](crate::Remote).
-    pub(crate) inbox: Option<Inbox>,
+    pub(crate) inbox: Option<RemoteInbox>,
     /// The last turn left calls in the inbox. They run first in the next turn.
     pub(crate) calls_left: bool,
     pub(crate) reclaim: ReclaimQueue<Self>,
@@ -71,7 +71,7 @@ pub struct Reactor {
     /// Registrations whose error event is pending.
     pub(crate) faults: Vec<Key>,
     /// `None` before the first stream or listener.
-    pub(crate) streams: Option<Box<Streams>>,
+    pub(crate) streams: Option<Box<StreamTable>>,
     pub(crate) hooks: Hooks,
     pub(crate) time: Time,
     pub(crate) stop: Stop,
@@ -87,7 +87,7 @@ pub struct Reactor {
 
 /// The kind of callback that the dispatcher is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum TurnPhase {
     /// Nothing: the owner has control.
     Idle,
     /// The handlers of the batch. The running one is the last that the batch returned.
@@ -139,7 +139,7 @@ impl Reactor {
             batch: Batch::new(limits.events_per_turn),
             pending_work: if watchdog { pending_work::WATCHDOG } else { 0 }
                 | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL },
-            phase: Phase::Idle,
+            phase: TurnPhase::Idle,
             counters: Counters::default(),
             backend,
             registry: Registry::new(),
@@ -503,7 +503,7 @@ impl Drop for Reactor {
         // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
         // its value is dropped (rule 3).
         while let Some(cell) = self.registry.pop() {
-            cell.set_flag(Flags::ABSENT, true);
+            cell.set_flag(CellFlags::ABSENT, true);
             self.reclaim.retire(cell, false, false);
         }
         while let Some(call) = self.timers.pop() {

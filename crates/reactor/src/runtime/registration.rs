@@ -15,10 +15,10 @@ use crate::{
         interest::{ET, EXCLUSIVE, ONESHOT},
         ops::Token,
     },
-    cell::{CellPtr, Flags, NO_GROUP},
+    cell::{CellFlags, CellPtr, NO_GROUP},
     runtime::{
         pending_work,
-        reactor::{Phase, SelfDeleted},
+        reactor::{SelfDeleted, TurnPhase},
     },
     util::unwind_safe_drop::Panics,
 };
@@ -37,7 +37,7 @@ impl Reactor {
         let (fd, interest) = (subscription.fd(), subscription.interest());
         let cell = subscription.cell();
         self.watch(cell, fd, interest)?;
-        cell.set_flag(Flags::INTERNAL, true);
+        cell.set_flag(CellFlags::INTERNAL, true);
         subscription.into_cell();
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Reactor {
         cell.set_key(key);
         // Rule 7: a cell added under a tainted number becomes a stale entry when it is deleted,
         // even if the kernel reports success.
-        cell.set_flag(Flags::TAINTED, self.registry.is_tainted(fd));
+        cell.set_flag(CellFlags::TAINTED, self.registry.is_tainted(fd));
         self.registry.insert(cell, self.turn_mark());
         Ok(key)
     }
@@ -108,16 +108,17 @@ impl Reactor {
         // The mask of a paused registration is edge-triggered, but pausing again must not re-arm
         // it. Otherwise a handler that pauses itself at every hang-up would be called for ever.
         let is_paused =
-            cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(Flags::ABSENT);
+            cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(CellFlags::ABSENT);
         if is_paused && interest == crate::interest() && cell.interest() == interest {
             return Ok(());
         }
         let was_mergeable = cell.armed_mask() & (ET | ONESHOT | EXCLUSIVE) == 0;
-        let in_turn = self.phase != Phase::Idle;
-        if in_turn && was_mergeable && interest.is_mergeable() && !cell.has_flag(Flags::ABSENT) {
+        let in_turn = self.phase != TurnPhase::Idle;
+        if in_turn && was_mergeable && interest.is_mergeable() && !cell.has_flag(CellFlags::ABSENT)
+        {
             cell.set_interest(interest);
-            if !cell.has_flag(Flags::DIRTY) {
-                cell.set_flag(Flags::DIRTY, true);
+            if !cell.has_flag(CellFlags::DIRTY) {
+                cell.set_flag(CellFlags::DIRTY, true);
                 self.dirty.push(cell.key());
                 self.pending_work |= pending_work::DIRTY;
             }
@@ -132,13 +133,13 @@ impl Reactor {
     fn rearm_in_kernel(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         let (fd, address) = (cell.fd(), cell.expose());
         let exclusive = (cell.armed_mask() | mask) & EXCLUSIVE != 0;
-        if !cell.has_flag(Flags::ABSENT) && !exclusive {
+        if !cell.has_flag(CellFlags::ABSENT) && !exclusive {
             self.backend.modify(cell, mask)?;
         } else {
             // The kernel does not modify exclusive entries (epoll_ctl(2)).
-            if !cell.has_flag(Flags::ABSENT) {
+            if !cell.has_flag(CellFlags::ABSENT) {
                 self.delete_from_set(cell);
-                cell.set_flag(Flags::ABSENT, true);
+                cell.set_flag(CellFlags::ABSENT, true);
             }
             if let Err(errno) = self.backend.add(cell, mask) {
                 self.add_again(cell);
@@ -149,24 +150,24 @@ impl Reactor {
             let _ = self.backend.tell_host_of(fd);
         }
         cell.set_armed_mask(mask);
-        for flag in [Flags::ABSENT, Flags::FIRED, Flags::DIRTY] {
+        for flag in [CellFlags::ABSENT, CellFlags::FIRED, CellFlags::DIRTY] {
             cell.set_flag(flag, false);
         }
-        cell.set_flag(Flags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
+        cell.set_flag(CellFlags::REARMED, mask & ONESHOT != 0 && self.batch.names(address));
         // Rule 7 requires a cell modified under a tainted number to be tainted. This holds: it was
         // added under that number, or has tainted it just now.
-        debug_assert!(cell.has_flag(Flags::TAINTED) || !self.registry.is_tainted(fd));
+        debug_assert!(cell.has_flag(CellFlags::TAINTED) || !self.registry.is_tainted(fd));
         Ok(())
     }
 
     /// Adds a cell with its old mask, after it was deleted for a change that the kernel rejected.
     fn add_again(&mut self, cell: Cell) {
         // Adding a fired one-shot would arm it.
-        if cell.has_flag(Flags::FIRED) {
+        if cell.has_flag(CellFlags::FIRED) {
             return;
         }
         if self.backend.add(cell, cell.armed_mask()).is_ok() {
-            cell.set_flag(Flags::ABSENT, false);
+            cell.set_flag(CellFlags::ABSENT, false);
         } else {
             self.owe_error(cell);
         }
@@ -175,10 +176,10 @@ impl Reactor {
     /// Deletes a cell's entry from the epoll set. True if an entry with its address may remain.
     fn delete_from_set(&mut self, cell: Cell) -> bool {
         // Under a tainted number, a successful DEL may have deleted the entry of another file.
-        let is_stale = self.backend.delete(cell).is_err() || cell.has_flag(Flags::TAINTED);
+        let is_stale = self.backend.delete(cell).is_err() || cell.has_flag(CellFlags::TAINTED);
         if is_stale {
             self.registry.taint(cell.fd());
-            cell.set_flag(Flags::TAINTED, true);
+            cell.set_flag(CellFlags::TAINTED, true);
             // Reserve a descriptor for the rebuild while one is available. A stale entry that
             // cannot be removed would keep the loop awake.
             self.backend.reserve();
@@ -188,9 +189,9 @@ impl Reactor {
 
     /// Stops watching a cell. True if it is a stale entry now.
     pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
-        let is_stale = if cell.has_flag(Flags::ABSENT) {
+        let is_stale = if cell.has_flag(CellFlags::ABSENT) {
             self.backend.let_go(cell);
-            cell.has_flag(Flags::TAINTED)
+            cell.has_flag(CellFlags::TAINTED)
         } else {
             self.delete_from_set(cell)
         };
@@ -213,14 +214,14 @@ impl Reactor {
     /// [`ReclaimQueue::free_early`](crate::registry::reclaim::ReclaimQueue::free_early) checks the
     /// batch itself. False for streams on a ring, because other lists also store their addresses.
     pub(crate) fn is_new(&self, cell: Cell) -> bool {
-        let is_streams = cell.has_flag(Flags::HIDDEN) && self.backend() == Backend::Uring;
+        let is_streams = cell.has_flag(CellFlags::HIDDEN) && self.backend() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams
     }
 
     /// Removes a cell from the epoll set and the registry. Its value goes to the reclaim queue, or
     /// waits for its handler to return. Runs no user code.
     pub(crate) fn deregister(&mut self, cell: Cell) {
-        cell.set_flag(Flags::DIRTY, false);
+        cell.set_flag(CellFlags::DIRTY, false);
         // Rule 14: the destructor may close descriptors that merged changes still name.
         self.flush();
         let is_stale = self.unwatch(cell);
@@ -239,7 +240,7 @@ impl Reactor {
     }
 
     fn is_running(&self, cell: Cell) -> bool {
-        self.phase == Phase::Events && self.batch.running() == Some(cell.expose())
+        self.phase == TurnPhase::Events && self.batch.running() == Some(cell.expose())
     }
 
     /// Passes the merged changes to the kernel. A rejected change becomes an error event.
@@ -251,10 +252,10 @@ impl Reactor {
                 continue;
             };
             let mask = cell.interest().kernel_mask();
-            if !cell.has_flag(Flags::DIRTY) {
+            if !cell.has_flag(CellFlags::DIRTY) {
                 continue;
             }
-            cell.set_flag(Flags::DIRTY, false);
+            cell.set_flag(CellFlags::DIRTY, false);
             if mask != cell.armed_mask() && self.rearm_in_kernel(cell, mask).is_err() {
                 self.owe_error(cell);
             }
@@ -265,8 +266,8 @@ impl Reactor {
 
     /// Queues one error event for the subscriber, for the next turn.
     fn owe_error(&mut self, cell: Cell) {
-        if !cell.has_flag(Flags::FAULTY) {
-            cell.set_flag(Flags::FAULTY, true);
+        if !cell.has_flag(CellFlags::FAULTY) {
+            cell.set_flag(CellFlags::FAULTY, true);
             self.faults.push(cell.key());
             self.pending_work |= pending_work::FAULTS;
         }
@@ -285,20 +286,20 @@ impl Reactor {
         self.pending_work &= !pending_work::REBUILD;
         self.counters.rebuilds += 1;
         self.registry.cleanse();
-        let is_own = |cell: &Cell| cell.has_flag(Flags::INTERNAL);
+        let is_own = |cell: &Cell| cell.has_flag(CellFlags::INTERNAL);
         let (own, cells): (Vec<Cell>, Vec<Cell>) = self.registry.iter().partition(is_own);
-        own.iter().for_each(|cell| cell.set_flag(Flags::ABSENT, true));
+        own.iter().for_each(|cell| cell.set_flag(CellFlags::ABSENT, true));
         self.listen_again();
         for cell in cells {
             // A fired one-shot is disabled in the kernel, and adding it would arm it.
-            let absent = cell.has_flag(Flags::FIRED) || cell.has_flag(Flags::ABSENT);
-            cell.set_flag(Flags::ABSENT, true);
+            let absent = cell.has_flag(CellFlags::FIRED) || cell.has_flag(CellFlags::ABSENT);
+            cell.set_flag(CellFlags::ABSENT, true);
             if absent {
                 continue;
             }
             // Adding an entry reports the current readiness, so no edge is lost.
             if self.backend.add(cell, cell.armed_mask()).is_ok() {
-                cell.set_flag(Flags::ABSENT, false);
+                cell.set_flag(CellFlags::ABSENT, false);
             } else {
                 self.owe_error(cell);
             }
@@ -312,10 +313,10 @@ impl Reactor {
     pub(crate) fn listen_again(&mut self) {
         self.pending_work &= !pending_work::DEAF;
         let is_missing =
-            |cell: &Cell| cell.has_flag(Flags::INTERNAL) && cell.has_flag(Flags::ABSENT);
+            |cell: &Cell| cell.has_flag(CellFlags::INTERNAL) && cell.has_flag(CellFlags::ABSENT);
         for cell in self.registry.iter().filter(is_missing) {
             match self.backend.add(cell, cell.armed_mask()) {
-                Ok(()) => cell.set_flag(Flags::ABSENT, false),
+                Ok(()) => cell.set_flag(CellFlags::ABSENT, false),
                 Err(_) => self.pending_work |= pending_work::DEAF,
             }
         }

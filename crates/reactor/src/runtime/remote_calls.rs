@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use crate::{
     Key, Reactor, Registration, Remote, RemoteAddError, Turn,
     api::{handler_fn::HandlerFn, registration::FdSubscriber},
-    remote::{Inbox, Message, harmless},
+    remote::{RemoteInbox, RemoteItem, harmless},
     runtime::pending_work,
 };
 
@@ -20,7 +20,7 @@ impl Reactor {
             // The latch was always marked as asleep before, so an earlier stop has written to the
             // descriptor.
             self.stop.latch().awake();
-            Inbox::new(self.limits.remote_max, self.stop.clone(), self.busy_poll)
+            RemoteInbox::new(self.limits.remote_max, self.stop.clone(), self.busy_poll)
         });
         inbox.remote.clone()
     }
@@ -31,8 +31,8 @@ impl Reactor {
     /// effect on the closures.
     pub(crate) fn run_calls(&mut self, count: usize) -> usize {
         /// Puts the inbox back, also if a post panics.
-        struct Restore<'r>(&'r mut Reactor, Option<Inbox>);
-        impl Drop for Restore<'_> {
+        struct RestoreInbox<'r>(&'r mut Reactor, Option<RemoteInbox>);
+        impl Drop for RestoreInbox<'_> {
             fn drop(&mut self) {
                 self.0.inbox = self.1.take();
             }
@@ -42,16 +42,16 @@ impl Reactor {
         // Keeps this value if a post panics (rule 8).
         self.calls_left = true;
         let inbox = self.inbox.take();
-        let mut restore = Restore(self, inbox);
-        let Restore(reactor, Some(inbox)) = &mut restore else { return 0 };
+        let mut restore = RestoreInbox(self, inbox);
+        let RestoreInbox(reactor, Some(inbox)) = &mut restore else { return 0 };
         let mut ran = 0;
         let mut drain = inbox.queue.drain(count);
         for message in &mut drain {
             ran += 1;
             reactor.counters.calls += 1;
             reactor.timed(|reactor| match message {
-                Message::Post(post) => post.run(Turn::new(reactor)),
-                Message::Call(place) => place.run(Turn::new(reactor)),
+                RemoteItem::Post(post) => post.run(Turn::new(reactor)),
+                RemoteItem::Call(place) => place.run(Turn::new(reactor)),
             });
         }
         // Dropping it wakes the tasks that wait for room, which runs user code.

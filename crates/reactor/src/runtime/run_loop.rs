@@ -48,8 +48,8 @@ use rustix::{io::Errno, time::Timespec};
 use crate::{
     Reactor, Tick, Turn,
     api::{interest::ERR, timer::TimerCall},
-    cell::{CellPtr, Flags, NO_GROUP},
-    runtime::{hook::Moment, pending_work, reactor::Phase},
+    cell::{CellFlags, CellPtr, NO_GROUP},
+    runtime::{hook::Moment, pending_work, reactor::TurnPhase},
     time::{clock::timespec, timers::Due},
 };
 
@@ -135,7 +135,7 @@ impl Drop for TurnGuard<'_> {
         reactor.calls_left |= reactor.pending_work & pending_work::CALLS != 0;
         // A cell that deleted itself and panicked: its value's destructor runs in the next turn.
         reactor.retire_self_deleted();
-        reactor.phase = Phase::Idle;
+        reactor.phase = TurnPhase::Idle;
         reactor.woken = 0;
         reactor.is_deferring = false;
         // Left-over events are counted when they are dispatched.
@@ -208,7 +208,7 @@ impl Reactor {
         }
         self.counters.turns += 1;
         self.counters.events += count as u64;
-        self.phase = Phase::Events;
+        self.phase = TurnPhase::Events;
         let guard = TurnGuard { reactor: self, counted: true };
         // SAFETY: the guard is not used during the call. No handler runs, because this is not
         // called from one (rule 4).
@@ -217,7 +217,7 @@ impl Reactor {
         if guard.reactor.pending_work != usual {
             return Ok(guard.finish_short(count));
         }
-        guard.reactor.phase = Phase::Idle;
+        guard.reactor.phase = TurnPhase::Idle;
         mem::forget(guard);
         Ok(count)
     }
@@ -266,7 +266,7 @@ impl Reactor {
             // next turn (rule 8).
             reactor.timers_left = reactor.timers.may_be_due(now);
         }
-        reactor.phase = Phase::Calls;
+        reactor.phase = TurnPhase::Calls;
         reactor.run_deferred(left);
         let called =
             if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
@@ -274,7 +274,7 @@ impl Reactor {
             reactor.fire_timers();
         }
         reactor.run_events();
-        reactor.phase = Phase::Calls;
+        reactor.phase = TurnPhase::Calls;
         if has_timers && !timers_first {
             reactor.fire_timers();
         }
@@ -292,7 +292,7 @@ impl Reactor {
         } else if self.pending_work & pending_work::DEAF != 0 {
             self.listen_again();
         }
-        self.phase = Phase::Calls;
+        self.phase = TurnPhase::Calls;
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
@@ -336,7 +336,7 @@ impl Reactor {
                 self.pending_work |= pending_work::FAULTS;
                 return;
             }
-            cell.set_flag(Flags::FAULTY, false);
+            cell.set_flag(CellFlags::FAULTY, false);
         }
     }
 
@@ -436,7 +436,7 @@ impl Reactor {
     /// Runs the handlers of the batch.
     #[inline]
     fn run_events(&mut self) {
-        self.phase = Phase::Events;
+        self.phase = TurnPhase::Events;
         loop {
             let watch = self.watch;
             let this: *mut Self = self;
@@ -540,7 +540,7 @@ impl TurnGuard<'_> {
     /// `called` are the deferred closures and calls that this turn has run already.
     fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
         let reactor = &mut *self.reactor;
-        reactor.phase = Phase::Calls;
+        reactor.phase = TurnPhase::Calls;
         if reactor.pending_work & pending_work::CALLS != 0 {
             reactor.run_calls(reactor.limits.calls_per_turn - called);
         }

@@ -10,44 +10,44 @@ use rustix::net::sockopt;
 
 use super::{
     CloseReason, Stream, StreamHandler, StreamOptions,
-    io::{ledger::Undelivered, readiness::StreamCell},
-    state::{Core, Flags, NO_LISTENER, Streams, no_core},
+    io::{memory::Undelivered, readiness::StreamCell},
+    state::{NO_LISTENER, StreamCore, StreamFlags, StreamTable, no_core},
 };
 use crate::{
     AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn,
-    api::key::{Kind, MAX_INDEX},
-    cell::Flags as CellFlags,
+    api::key::{KeyKind, MAX_INDEX},
+    cell::CellFlags,
     interest,
     runtime::pending_work,
 };
 
 /// The parts of a new stream.
-pub(super) struct Begin {
+pub(super) struct NewStream {
     pub(super) socket: OwnedFd,
     pub(super) options: StreamOptions,
     pub(super) prefix: Vec<u8>,
-    /// [`Flags::CONNECTING`] or none.
-    pub(super) flags: Flags,
+    /// [`StreamFlags::CONNECTING`] or none.
+    pub(super) flags: StreamFlags,
     /// The error of a connection attempt that failed at once.
     pub(super) refused: Option<Errno>,
     pub(super) listener: Option<u32>,
 }
 
 impl Reactor {
-    pub(super) fn streams_mut(&mut self) -> &mut Streams {
+    pub(super) fn streams_mut(&mut self) -> &mut StreamTable {
         let backend = &self.backend;
-        self.streams.get_or_insert_with(|| Box::new(Streams::new(backend.fork_guard())))
+        self.streams.get_or_insert_with(|| Box::new(StreamTable::new(backend.fork_guard())))
     }
 
-    /// See [`Streams::is_in_child`].
+    /// See [`StreamTable::is_in_child`].
     #[inline]
     pub(super) fn streams_are_a_childs(&self) -> bool {
-        self.streams.as_deref().is_some_and(Streams::is_in_child)
+        self.streams.as_deref().is_some_and(StreamTable::is_in_child)
     }
 
     /// The stream at an index that is known to be occupied.
     #[inline]
-    pub(super) fn stream_core(&mut self, index: u32) -> &mut Core {
+    pub(super) fn stream_core(&mut self, index: u32) -> &mut StreamCore {
         match self.streams.as_deref_mut() {
             Some(streams) => streams.core(index),
             None => no_core(),
@@ -60,7 +60,7 @@ impl Reactor {
     /// # Errors
     /// [`NotFound`] if the stream was closed.
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
-        let (index, generation) = key.parts(Kind::Stream).ok_or(NotFound)?;
+        let (index, generation) = key.parts(KeyKind::Stream).ok_or(NotFound)?;
         let streams = self.streams.as_deref().ok_or(NotFound)?;
         streams.cores.get(index, generation).ok_or(NotFound)?;
         Ok(Stream { reactor: self, index })
@@ -71,25 +71,27 @@ impl Reactor {
     /// however many streams hold them.
     #[must_use]
     pub fn stream_memory(&self) -> usize {
-        self.streams.as_deref().map_or(0, |streams| streams.ledger.bytes())
+        self.streams.as_deref().map_or(0, |streams| streams.memory.bytes())
     }
 
     /// Registers a stream. `on_open` is called in the next turn.
     pub(super) fn begin_stream<H: StreamHandler>(
         &mut self,
-        begin: Begin,
+        begin: NewStream,
         handler: H,
     ) -> Result<Key, AddError<(OwnedFd, Vec<u8>, H)>> {
         let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
-        let is_connecting = begin.flags.any(Flags::CONNECTING);
+        let is_connecting = begin.flags.any(StreamFlags::CONNECTING);
         let is_by_ring = self.streams_complete();
         let (interest, watches) = match (begin.refused, is_connecting) {
-            (None, false) if is_by_ring => (interest(), Flags::RING),
-            (Some(_), _) => (interest(), Flags::default()),
-            (None, true) if is_by_ring => (interest().write(), Flags::WATCHES_OUT | Flags::RING),
-            (None, true) => (interest().write(), Flags::WATCHES_OUT),
-            (None, false) => (interest().read(), Flags::WATCHES_IN),
+            (None, false) if is_by_ring => (interest(), StreamFlags::RING),
+            (Some(_), _) => (interest(), StreamFlags::default()),
+            (None, true) if is_by_ring => {
+                (interest().write(), StreamFlags::WATCHES_OUT | StreamFlags::RING)
+            }
+            (None, true) => (interest().write(), StreamFlags::WATCHES_OUT),
+            (None, false) => (interest().read(), StreamFlags::WATCHES_IN),
         };
         let (cell, fd) = (subscription.cell(), begin.socket.as_raw_fd());
         // The descriptor that the user passed may not be a socket.
@@ -106,7 +108,7 @@ impl Reactor {
                 if is_by_ring && !is_connecting {
                     self.sync_stream(index);
                 }
-                Ok(Key::new(Kind::Stream, (index, generation)))
+                Ok(Key::new(KeyKind::Stream, (index, generation)))
             }
             Err(reason) => {
                 let Ok(cell) = subscription.into_inner::<StreamCell<H>>() else {
@@ -117,10 +119,10 @@ impl Reactor {
         }
     }
 
-    fn enter_stream(&mut self, begin: Begin, watches: Flags, cell: Key, index: u32) {
-        let Begin { socket, options, prefix, flags, refused, listener } = begin;
+    fn enter_stream(&mut self, begin: NewStream, watches: StreamFlags, cell: Key, index: u32) {
+        let NewStream { socket, options, prefix, flags, refused, listener } = begin;
         let streams = self.streams_mut();
-        let mut core = Core {
+        let mut core = StreamCore {
             socket,
             flags: flags | watches,
             cell,
@@ -131,16 +133,16 @@ impl Reactor {
             listener: listener.unwrap_or(NO_LISTENER),
             reason: None,
         };
-        core.flags.set(Flags::IDLE, options.idle_timeout.is_some());
-        if flags.any(Flags::CONNECTING) {
-            core.flags |= Flags::STAMP | Flags::ARM;
+        core.flags.set(StreamFlags::IDLE, options.idle_timeout.is_some());
+        if flags.any(StreamFlags::CONNECTING) {
+            core.flags |= StreamFlags::STAMP | StreamFlags::ARM;
         }
         if let Some(errno) = refused {
             core.kill(CloseReason::Connect(errno));
         }
         if !prefix.is_empty() {
-            core.flags |= Flags::PREFIX;
-            let prefix = Undelivered::new(prefix, &streams.ledger);
+            core.flags |= StreamFlags::PREFIX;
+            let prefix = Undelivered::new(prefix, &streams.memory);
             streams.prefixes.insert(index, VecDeque::from([prefix]));
         }
         streams.cores.insert(core);
@@ -152,7 +154,7 @@ impl Reactor {
     ///
     /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
     pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
-        if self.stream_core(index).flags.any(Flags::RING) {
+        if self.stream_core(index).flags.any(StreamFlags::RING) {
             self.leave_ring(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -161,13 +163,13 @@ impl Reactor {
             .cores
             .remove(index, generation)
             .expect("a stream's cell and its core live together");
-        let Core { socket, flags, cell, output, listener, reason, .. } = core;
+        let StreamCore { socket, flags, cell, output, listener, reason, .. } = core;
         streams.prefixes.remove(&index);
         streams.deadlines.remove(index);
         if let Some(output) = output {
             streams.keep_output(output);
         }
-        if flags.any(Flags::RESET) && !streams.is_in_child() {
+        if flags.any(StreamFlags::RESET) && !streams.is_in_child() {
             // A socket that cannot send a RST is closed without one.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
@@ -184,8 +186,8 @@ impl Reactor {
     pub(super) fn notify_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if !core.flags.any(Flags::NOTIFIED) {
-            core.flags |= Flags::NOTIFIED;
+        if !core.flags.any(StreamFlags::NOTIFIED) {
+            core.flags |= StreamFlags::NOTIFIED;
             let cell = core.cell;
             streams.notifications.push(cell);
             self.pending_work |= pending_work::FAULTS;
@@ -197,11 +199,11 @@ impl Reactor {
     pub(super) fn touch_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if core.flags.any(Flags::RUNNING | Flags::TOUCHED) {
+        if core.flags.any(StreamFlags::RUNNING | StreamFlags::TOUCHED) {
             return;
         }
-        core.flags |= Flags::TOUCHED;
-        let key = Key::new(Kind::Stream, (index, streams.cores.generation(index)));
+        core.flags |= StreamFlags::TOUCHED;
+        let key = Key::new(KeyKind::Stream, (index, streams.cores.generation(index)));
         streams.touched.push(key);
         self.pending_work |= pending_work::STREAMS;
     }
@@ -216,7 +218,7 @@ impl Reactor {
         for key in touched.drain(..) {
             let Ok(Stream { index, .. }) = self.stream(key) else { continue };
             // The driver may have handled it meanwhile; doing so again has no effect.
-            self.stream_core(index).flags.clear(Flags::TOUCHED);
+            self.stream_core(index).flags.clear(StreamFlags::TOUCHED);
             self.flush_stream(index);
             self.sync_stream(index);
             if self.stream_core(index).needs_driver() {
@@ -259,23 +261,26 @@ impl Reactor {
             return;
         }
         let core = self.stream_core(index);
-        if core.flags.any(Flags::DEAD) {
+        if core.flags.any(StreamFlags::DEAD) {
             return;
         }
-        if core.flags.any(Flags::RING) {
+        if core.flags.any(StreamFlags::RING) {
             return self.sync_by_ring(index);
         }
-        let mut watches = Flags::default();
-        watches.set(Flags::WATCHES_IN, core.wants_input());
-        watches.set(Flags::WATCHES_OUT, core.flags.any(Flags::BLOCKED | Flags::CONNECTING));
-        if core.flags.only(Flags::WATCHES) == watches {
+        let mut watches = StreamFlags::default();
+        watches.set(StreamFlags::WATCHES_IN, core.wants_input());
+        watches.set(
+            StreamFlags::WATCHES_OUT,
+            core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING),
+        );
+        if core.flags.only(StreamFlags::WATCHES) == watches {
             return;
         }
         let mut wanted = Interest::default();
-        if watches.any(Flags::WATCHES_IN) {
+        if watches.any(StreamFlags::WATCHES_IN) {
             wanted = wanted.read();
         }
-        if watches.any(Flags::WATCHES_OUT) {
+        if watches.any(StreamFlags::WATCHES_OUT) {
             wanted = wanted.write();
         }
         let key = core.cell;
@@ -286,7 +291,7 @@ impl Reactor {
         let core = self.stream_core(index);
         match done {
             Ok(()) => {
-                core.flags.clear(Flags::WATCHES);
+                core.flags.clear(StreamFlags::WATCHES);
                 core.flags |= watches;
             }
             Err(ModifyError::Os(errno)) => core.fail(errno),

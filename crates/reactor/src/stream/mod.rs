@@ -68,5 +68,5 @@ pub use listen::{
     listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration},
     workers::{RunningWorkers, WORKERS_MAX, Worker, Workers},
 };
-pub(crate) use state::Streams;
+pub(crate) use state::StreamTable;
 pub use timeouts::GRANULE;

@@ -13,10 +13,10 @@ use crate::{
     backend::fork::ForkGuard,
     stream::{
         io::{
-            ledger::{Ledger, Undelivered},
+            memory::{BufferMemory, Undelivered},
             output::Output,
         },
-        listen::accept::ListenerBook,
+        listen::accept::ListenerState,
     },
     time::wheel::Wheel,
     util::arena::Arena,
@@ -29,14 +29,14 @@ pub(super) const SCRATCH_LEN: usize = 64 << 10;
 /// [`CHUNK`](super::io::output::CHUNK) bytes.
 const SPARES_MAX: usize = 64;
 
-/// `Core::listener` of a stream that was not accepted by a listener.
+/// `StreamCore::listener` of a stream that was not accepted by a listener.
 pub(super) const NO_LISTENER: u32 = u32::MAX;
 
 /// The state of a stream, and the work that is due for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Flags(u32);
+pub(crate) struct StreamFlags(u32);
 
-impl Flags {
+impl StreamFlags {
     /// connect(2) is in progress.
     pub(super) const CONNECTING: Self = Self(1);
     /// `on_open` has been called.
@@ -132,7 +132,7 @@ impl Flags {
     /// Whether it is an open stream with nothing to do except to receive.
     #[inline]
     pub(super) const fn is_plain(self) -> bool {
-        const PLAIN: u32 = Flags::OPENED.0 | Flags::WATCHES_IN.0;
+        const PLAIN: u32 = StreamFlags::OPENED.0 | StreamFlags::WATCHES_IN.0;
         self.without(Self(Self::RUNNING.0 | Self::TOUCHED.0 | Self::IDLE.0)).0 == PLAIN
     }
 
@@ -151,7 +151,7 @@ impl Flags {
     }
 }
 
-impl BitOr for Flags {
+impl BitOr for StreamFlags {
     type Output = Self;
     #[inline]
     fn bitor(self, other: Self) -> Self {
@@ -159,7 +159,7 @@ impl BitOr for Flags {
     }
 }
 
-impl BitOrAssign for Flags {
+impl BitOrAssign for StreamFlags {
     #[inline]
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;
@@ -168,9 +168,9 @@ impl BitOrAssign for Flags {
 
 /// One stream. Its handler is in the cell that is registered with the kernel. Everything else is
 /// here, so that it can be used while the handler runs.
-pub(crate) struct Core {
+pub(crate) struct StreamCore {
     pub(super) socket: OwnedFd,
-    pub(super) flags: Flags,
+    pub(super) flags: StreamFlags,
     /// The registration of the cell.
     pub(super) cell: Key,
     /// The buffered output, never an empty one. Most streams have none most of the time.
@@ -189,9 +189,10 @@ pub(crate) struct Core {
 
 // The memory of a connection beside its cell: this, and 8 bytes of its place in the table. (Under
 // Miri rustix uses another backend, whose error number is wider.)
-const _: () = assert!(cfg!(miri) || (size_of::<Core>() == 56 && size_of::<Option<Core>>() == 56));
+const _: () =
+    assert!(cfg!(miri) || (size_of::<StreamCore>() == 56 && size_of::<Option<StreamCore>>() == 56));
 
-impl Core {
+impl StreamCore {
     /// The number of buffered bytes.
     #[inline]
     pub(super) fn buffered(&self) -> usize {
@@ -201,13 +202,13 @@ impl Core {
     /// Marks it for closing. The first reason is kept.
     pub(super) fn kill(&mut self, reason: CloseReason) {
         self.reason.get_or_insert(reason);
-        self.flags |= Flags::DEAD;
+        self.flags |= StreamFlags::DEAD;
     }
 
     /// The kernel reports a failure. It is ignored once the FIN of a closed stream is sent.
     pub(super) fn fail(&mut self, errno: Errno) {
-        let is_over = self.flags.any(Flags::DEAD)
-            || (self.flags.any(Flags::CLOSING) && self.flags.any(Flags::FINISHED));
+        let is_over = self.flags.any(StreamFlags::DEAD)
+            || (self.flags.any(StreamFlags::CLOSING) && self.flags.any(StreamFlags::FINISHED));
         if !is_over {
             self.reason = Some(CloseReason::Error(errno));
         }
@@ -218,19 +219,21 @@ impl Core {
     #[inline]
     pub(super) fn wants_input(&self) -> bool {
         let flags = self.flags;
-        if flags.any(Flags::ENDED | Flags::CONNECTING | Flags::DEAD) {
+        if flags.any(StreamFlags::ENDED | StreamFlags::CONNECTING | StreamFlags::DEAD) {
             return false;
         }
-        flags.any(Flags::CLOSING) || !flags.any(Flags::PAUSED)
+        flags.any(StreamFlags::CLOSING) || !flags.any(StreamFlags::PAUSED)
     }
 
     /// Updates `FULL` from the buffered output.
     pub(super) fn note_marks(&mut self) {
         let waiting = self.buffered();
-        if self.flags.any(Flags::BLOCKED | Flags::CONNECTING) && waiting > self.options.high_mark {
-            self.flags |= Flags::FULL;
+        if self.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING)
+            && waiting > self.options.high_mark
+        {
+            self.flags |= StreamFlags::FULL;
         } else if waiting <= self.options.low_mark {
-            self.flags.clear(Flags::FULL);
+            self.flags.clear(StreamFlags::FULL);
         }
     }
 
@@ -238,26 +241,28 @@ impl Core {
     #[inline]
     pub(super) fn owes_mark(&self) -> bool {
         let flags = self.flags;
-        flags.any(Flags::OPENED)
-            && !flags.any(Flags::CLOSING | Flags::DEAD)
-            && flags.any(Flags::FULL) != flags.any(Flags::TOLD_FULL)
+        flags.any(StreamFlags::OPENED)
+            && !flags.any(StreamFlags::CLOSING | StreamFlags::DEAD)
+            && flags.any(StreamFlags::FULL) != flags.any(StreamFlags::TOLD_FULL)
     }
 
     /// Whether the writing half must be closed now.
     #[inline]
     pub(super) fn can_finish(&self) -> bool {
         let flags = self.flags;
-        flags.any(Flags::FINISHING | Flags::CLOSING)
-            && !flags.any(Flags::FINISHED | Flags::CONNECTING)
+        flags.any(StreamFlags::FINISHING | StreamFlags::CLOSING)
+            && !flags.any(StreamFlags::FINISHED | StreamFlags::CONNECTING)
             && self.output.is_none()
     }
 
     /// Whether there is work that only the driver does, without an event from the kernel.
     pub(super) fn needs_driver(&self) -> bool {
         let flags = self.flags;
-        flags.any(Flags::DEAD | Flags::TIMES | Flags::DUE)
-            || (flags.any(Flags::CALLED) && flags.any(Flags::OPENED) && !flags.any(Flags::CLOSING))
-            || (flags.any(Flags::PREFIX) && !flags.any(Flags::PAUSED))
+        flags.any(StreamFlags::DEAD | StreamFlags::TIMES | StreamFlags::DUE)
+            || (flags.any(StreamFlags::CALLED)
+                && flags.any(StreamFlags::OPENED)
+                && !flags.any(StreamFlags::CLOSING))
+            || (flags.any(StreamFlags::PREFIX) && !flags.any(StreamFlags::PAUSED))
             || self.owes_mark()
             || self.can_finish()
     }
@@ -277,9 +282,9 @@ fn new_scratch() -> Box<[u8]> {
 }
 
 /// All streams of a reactor and their shared data.
-pub(crate) struct Streams {
-    pub(super) cores: Arena<Core>,
-    pub(super) listeners: Vec<Option<ListenerBook>>,
+pub(crate) struct StreamTable {
+    pub(super) cores: Arena<StreamCore>,
+    pub(super) listeners: Vec<Option<ListenerState>>,
     /// The receive buffer, while no handler uses it.
     pub(super) scratch: Option<Box<[u8]>>,
     /// Emptied outputs for reuse. They stay in their boxes.
@@ -296,7 +301,7 @@ pub(crate) struct Streams {
     /// while the stream was paused; an empty row is the peer's end of stream.
     pub(super) prefixes: BTreeMap<u32, VecDeque<Undelivered>>,
     /// Counts the memory of undelivered bytes and of outputs.
-    pub(super) ledger: Rc<Ledger>,
+    pub(super) memory: Rc<BufferMemory>,
     /// The settings of the last registration: the next stream usually has the same.
     options: Rc<StreamOptions>,
     /// Streams ordered by a time at which one of their deadlines may have passed.
@@ -307,7 +312,7 @@ pub(crate) struct Streams {
     fork: Option<ForkGuard>,
 }
 
-impl Streams {
+impl StreamTable {
     pub(super) fn new(fork: Option<ForkGuard>) -> Self {
         Self {
             cores: Arena::new(),
@@ -317,7 +322,7 @@ impl Streams {
             touched: Vec::new(),
             notifications: Vec::new(),
             prefixes: BTreeMap::new(),
-            ledger: Rc::default(),
+            memory: Rc::default(),
             options: Rc::new(StreamOptions::new()),
             deadlines: Wheel::new(),
             timer: None,
@@ -334,7 +339,7 @@ impl Streams {
 
     /// The stream at an index that is known to be occupied.
     #[inline]
-    pub(super) fn core(&mut self, index: u32) -> &mut Core {
+    pub(super) fn core(&mut self, index: u32) -> &mut StreamCore {
         match self.cores.at_mut(index) {
             Some(core) => core,
             None => no_core(),
@@ -358,7 +363,7 @@ impl Streams {
     pub(super) fn output(&mut self, index: u32) -> &mut Output {
         let core = self.cores.at_mut(index).expect("a stream's cell and its core live together");
         core.output.get_or_insert_with(|| {
-            self.spares.pop().unwrap_or_else(|| Box::new(Output::new(&self.ledger)))
+            self.spares.pop().unwrap_or_else(|| Box::new(Output::new(&self.memory)))
         })
     }
 

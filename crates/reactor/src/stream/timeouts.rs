@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{
     CloseReason,
-    state::{Core, Flags},
+    state::{StreamCore, StreamFlags},
 };
 use crate::{
     Reactor, Tick, Turn, api::timer::TimerCall, cell::NO_GROUP, runtime::pending_work,
@@ -31,9 +31,9 @@ fn rounded_up(ns: u64) -> u64 {
 }
 
 /// The handler of the timer.
-struct Look;
+struct DeadlineTimer;
 
-impl TimerCall<Reactor> for Look {
+impl TimerCall<Reactor> for DeadlineTimer {
     fn fire(&mut self, _: Tick, mut turn: Turn<'_>) {
         turn.ops().look_at_deadlines();
     }
@@ -60,29 +60,30 @@ impl Wait {
     }
 }
 
-impl Core {
+impl StreamCore {
     /// The wait with the earliest deadline.
     fn next_wait(&self) -> Option<Wait> {
         let after = |since: u64, timeout: Duration| since.saturating_add(nanoseconds(timeout));
-        if self.flags.any(Flags::DEAD) {
+        if self.flags.any(StreamFlags::DEAD) {
             return None;
         }
-        if self.flags.any(Flags::CONNECTING) {
+        if self.flags.any(StreamFlags::CONNECTING) {
             return self
                 .options
                 .connect_timeout
                 .map(|timeout| Wait::Connect(after(self.since_ns, timeout)));
         }
-        if self.flags.any(Flags::CLOSING) {
+        if self.flags.any(StreamFlags::CLOSING) {
             return Some(Wait::Linger(after(self.since_ns, self.options.linger)));
         }
-        let hears = self.flags.any(Flags::OPENED) && !self.flags.any(Flags::PAUSED | Flags::ENDED);
+        let hears = self.flags.any(StreamFlags::OPENED)
+            && !self.flags.any(StreamFlags::PAUSED | StreamFlags::ENDED);
         let idle = self
             .options
             .idle_timeout
             .filter(|_| hears)
             .map(|timeout| Wait::Idle(after(self.heard_ns, timeout)));
-        let blocked = self.flags.any(Flags::BLOCKED);
+        let blocked = self.flags.any(StreamFlags::BLOCKED);
         let stall = self.options.write_stall_timeout.filter(|_| blocked);
         let stall = stall.map(|timeout| Wait::Stall(after(self.since_ns, timeout)));
         [idle, stall].into_iter().flatten().min_by_key(|wait| wait.deadline_ns())
@@ -96,11 +97,11 @@ impl Core {
                 // The peer does not read the remaining output.
                 self.reason = Some(CloseReason::WriteStall);
                 self.kill(CloseReason::WriteStall);
-                self.flags |= Flags::RESET;
+                self.flags |= StreamFlags::RESET;
             }
             Wait::Linger(_) => self.kill(CloseReason::Closed),
-            Wait::Idle(_) => self.flags |= Flags::IDLE_DUE,
-            Wait::Stall(_) => self.flags |= Flags::STALL_DUE,
+            Wait::Idle(_) => self.flags |= StreamFlags::IDLE_DUE,
+            Wait::Stall(_) => self.flags |= StreamFlags::STALL_DUE,
         }
     }
 }
@@ -112,13 +113,13 @@ impl Reactor {
         let now = self.now_ns();
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if core.flags.take(Flags::STAMP) {
+        if core.flags.take(StreamFlags::STAMP) {
             core.since_ns = now;
         }
-        if core.flags.take(Flags::HEARD) {
+        if core.flags.take(StreamFlags::HEARD) {
             core.heard_ns = now;
         }
-        if !core.flags.take(Flags::ARM) {
+        if !core.flags.take(StreamFlags::ARM) {
             return;
         }
         let wait = core.next_wait();
@@ -140,7 +141,7 @@ impl Reactor {
             }
             // There is no timer yet, or it has fired for the last time.
             _ => {
-                let key = self.timers.start(Box::new(Look), deadline_ns, 0, NO_GROUP);
+                let key = self.timers.start(Box::new(DeadlineTimer), deadline_ns, 0, NO_GROUP);
                 streams.timer = Some((key, deadline_ns));
             }
         }

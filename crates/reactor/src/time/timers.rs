@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::{
     Key,
     api::{
-        key::{Kind, MAX_INDEX},
+        key::{KeyKind, MAX_INDEX},
         ops::ReactorOps,
         timer::{Deferred, TimerCall},
     },
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A timer with a key.
-struct Entry<R: ReactorOps> {
+struct TimerEntry<R: ReactorOps> {
     /// `None` while the handler runs, because the dispatcher owns it then.
     call: Option<Box<dyn TimerCall<R>>>,
     /// Zero for a timer that fires once.
@@ -40,7 +40,7 @@ pub(crate) struct Ended<R: ReactorOps> {
 
 /// The timers of a reactor. Times are nanoseconds since the reactor's epoch.
 pub(crate) struct Timers<R: ReactorOps> {
-    entries: Arena<Entry<R>>,
+    entries: Arena<TimerEntry<R>>,
     wheel: Wheel,
 }
 
@@ -67,19 +67,19 @@ impl<R: ReactorOps> Timers<R> {
         group: u32,
     ) -> Key {
         let (index, generation) = self.entries.next(MAX_INDEX);
-        self.entries.insert(Entry { call: Some(call), period_ns, group });
+        self.entries.insert(TimerEntry { call: Some(call), period_ns, group });
         self.wheel.insert(index, deadline_ns);
-        Key::new(Kind::Timer, (index, generation))
+        Key::new(KeyKind::Timer, (index, generation))
     }
 
     pub(crate) fn contains(&self, key: Key) -> bool {
-        key.parts(Kind::Timer)
+        key.parts(KeyKind::Timer)
             .is_some_and(|(index, generation)| self.entries.get(index, generation).is_some())
     }
 
     /// Moves the next firing. False if the key does not name a timer.
     pub(crate) fn reset(&mut self, key: Key, deadline_ns: u64) -> bool {
-        let Some((index, generation)) = key.parts(Kind::Timer) else {
+        let Some((index, generation)) = key.parts(KeyKind::Timer) else {
             return false;
         };
         if self.entries.get(index, generation).is_none() {
@@ -92,8 +92,8 @@ impl<R: ReactorOps> Timers<R> {
 
     /// Removes a timer. Its key is stale afterwards.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
-        let (index, generation) = key.parts(Kind::Timer)?;
-        let Entry { call, group, .. } = self.entries.remove(index, generation)?;
+        let (index, generation) = key.parts(KeyKind::Timer)?;
+        let TimerEntry { call, group, .. } = self.entries.remove(index, generation)?;
         self.wheel.remove(index);
         Some(Ended { call, group })
     }
@@ -130,13 +130,13 @@ impl<R: ReactorOps> Timers<R> {
             self.wheel.insert(index, deadline_ns.saturating_add(beats));
         }
         let missed = missed.unwrap_or(0);
-        Some(Due { key: Key::new(Kind::Timer, (index, generation)), call, deadline_ns, missed })
+        Some(Due { key: Key::new(KeyKind::Timer, (index, generation)), call, deadline_ns, missed })
     }
 
     /// Returns the handler to a fired timer that is scheduled again. Otherwise removes the timer:
     /// its key is stale, and the result is for the caller to drop.
     pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
-        let (index, generation) = key.parts(Kind::Timer)?;
+        let (index, generation) = key.parts(KeyKind::Timer)?;
         let Some(entry) = self.entries.get_mut(index, generation) else {
             // The timer cancelled itself. Its group was updated at that time.
             return Some(Ended { call: Some(call), group: NO_GROUP });
@@ -157,7 +157,7 @@ impl<R: ReactorOps> Timers<R> {
 
     /// Sets the group that the timer belongs to.
     pub(crate) fn set_group(&mut self, key: Key, group: u32) {
-        if let Some((index, generation)) = key.parts(Kind::Timer) {
+        if let Some((index, generation)) = key.parts(KeyKind::Timer) {
             if let Some(entry) = self.entries.get_mut(index, generation) {
                 entry.group = group;
             }

@@ -46,7 +46,7 @@ fn grow<T>(vec: &mut Vec<T>) {
 /// so no name is ever reused, in this arena or another. A slot without generations left is retired.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
-    places: Vec<Place<T>>,
+    slots: Vec<ArenaSlot<T>>,
     free: u32,
     len: usize,
     generations: &'static Generations,
@@ -57,7 +57,7 @@ pub(crate) struct Arena<T> {
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct ArenaSlot<T> {
     generation: u32,
     /// The next free slot while this slot is free, otherwise the note of its value.
     link: u32,
@@ -70,7 +70,7 @@ impl<T> Arena<T> {
     }
 
     const fn of(generations: &'static Generations) -> Self {
-        Self { places: Vec::new(), free: NONE, len: 0, generations, fresh: 0, fresh_block: NONE }
+        Self { slots: Vec::new(), free: NONE, len: 0, generations, fresh: 0, fresh_block: NONE }
     }
 
     /// The number of values.
@@ -83,20 +83,20 @@ impl<T> Arena<T> {
     /// # Panics
     /// After `max_index` slots. The callers' own limits are far below.
     pub(crate) fn next(&mut self, max_index: u32) -> (u32, u32) {
-        match self.places.get(self.free as usize) {
-            Some(place) => (self.free, place.generation),
+        match self.slots.get(self.free as usize) {
+            Some(slot) => (self.free, slot.generation),
             None => {
-                let index = self.fresh_place();
-                assert!(index <= max_index, "an arena has used up its places");
+                let index = self.fresh_slot();
+                assert!(index <= max_index, "an arena has used up its slots");
                 (index, self.fresh)
             }
         }
     }
 
     /// The index of a new slot. Its generation is then in `fresh`.
-    fn fresh_place(&mut self) -> u32 {
+    fn fresh_slot(&mut self) -> u32 {
         loop {
-            let index = u32::try_from(self.places.len()).unwrap_or(NONE);
+            let index = u32::try_from(self.slots.len()).unwrap_or(NONE);
             let block = index / BLOCK;
             if block == self.fresh_block {
                 return index;
@@ -105,7 +105,7 @@ impl<T> Arena<T> {
             match self.generations.draw(index) {
                 Some(generation) => self.fresh = generation,
                 // No generations are left for these indices, so the block stays empty.
-                None => self.places.extend((0..BLOCK).map(|_| Place {
+                None => self.slots.extend((0..BLOCK).map(|_| ArenaSlot {
                     generation: 0,
                     link: NONE,
                     value: None,
@@ -122,56 +122,56 @@ impl<T> Arena<T> {
     /// The same, with a number that [`note`](Self::note) returns while the value exists.
     pub(crate) fn insert_noted(&mut self, value: T, note: u32) {
         self.len += 1;
-        if let Some(place) = self.places.get_mut(self.free as usize) {
-            self.free = place.link;
-            place.link = note;
-            place.value = Some(value);
+        if let Some(slot) = self.slots.get_mut(self.free as usize) {
+            self.free = slot.link;
+            slot.link = note;
+            slot.value = Some(value);
         } else {
-            reserve_one(&mut self.places);
-            self.places.push(Place { generation: self.fresh, link: note, value: Some(value) });
+            reserve_one(&mut self.slots);
+            self.slots.push(ArenaSlot { generation: self.fresh, link: note, value: Some(value) });
         }
     }
 
     /// The number stored with a value.
     pub(crate) fn note(&self, index: u32, generation: u32) -> Option<u32> {
-        self.get(index, generation).map(|_| self.places[index as usize].link)
+        self.get(index, generation).map(|_| self.slots[index as usize].link)
     }
 
     pub(crate) fn get(&self, index: u32, generation: u32) -> Option<&T> {
-        let place = self.places.get(index as usize)?;
-        if place.generation == generation { place.value.as_ref() } else { None }
+        let slot = self.slots.get(index as usize)?;
+        if slot.generation == generation { slot.value.as_ref() } else { None }
     }
 
     pub(crate) fn get_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
-        let place = self.places.get_mut(index as usize)?;
-        if place.generation == generation { place.value.as_mut() } else { None }
+        let slot = self.slots.get_mut(index as usize)?;
+        if slot.generation == generation { slot.value.as_mut() } else { None }
     }
 
     /// The value at an index that is known to be occupied.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.places.get_mut(index as usize)?.value.as_mut()
+        self.slots.get_mut(index as usize)?.value.as_mut()
     }
 
     /// The generation of an index that is known to be occupied.
     pub(crate) fn generation(&self, index: u32) -> u32 {
-        self.places[index as usize].generation
+        self.slots[index as usize].generation
     }
 
     pub(crate) fn remove(&mut self, index: u32, generation: u32) -> Option<T> {
-        let place = self.places.get_mut(index as usize)?;
-        if place.generation != generation {
+        let slot = self.slots.get_mut(index as usize)?;
+        if slot.generation != generation {
             return None;
         }
-        let value = place.value.take()?;
+        let value = slot.value.take()?;
         self.len -= 1;
-        place.generation = place.generation.wrapping_add(1);
-        if Generations::begins_range(place.generation) {
+        slot.generation = slot.generation.wrapping_add(1);
+        if Generations::begins_range(slot.generation) {
             match self.generations.draw(index) {
-                Some(generation) => place.generation = generation,
+                Some(generation) => slot.generation = generation,
                 None => return Some(value),
             }
         }
-        place.link = self.free;
+        slot.link = self.free;
         self.free = index;
         Some(value)
     }
@@ -179,17 +179,17 @@ impl<T> Arena<T> {
     /// Index, generation and value of each occupied slot, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32, &T)> {
         (0u32..)
-            .zip(&self.places)
-            .filter_map(|(i, place)| Some((i, place.generation, place.value.as_ref()?)))
+            .zip(&self.slots)
+            .filter_map(|(i, slot)| Some((i, slot.generation, slot.value.as_ref()?)))
     }
 
     /// Removes the last value of the array, if any, when everything is taken apart.
     pub(crate) fn pop(&mut self) -> Option<(u32, u32, T)> {
-        while let Some(place) = self.places.pop() {
-            if let Some(value) = place.value {
+        while let Some(slot) = self.slots.pop() {
+            if let Some(value) = slot.value {
                 self.len -= 1;
-                let index = u32::try_from(self.places.len()).unwrap_or(NONE);
-                return Some((index, place.generation, value));
+                let index = u32::try_from(self.slots.len()).unwrap_or(NONE);
+                return Some((index, slot.generation, value));
             }
         }
         self.free = NONE;
@@ -234,7 +234,7 @@ mod tests {
             (None, None, 1)
         );
         let c = put(&mut arena, 3);
-        assert_eq!(c, (a.0, a.1 + 1), "the place is used again under the next generation");
+        assert_eq!(c, (a.0, a.1 + 1), "the slot is used again under the next generation");
         assert_eq!((arena.get(a.0, a.1), arena.get(c.0, c.1)), (None, Some(&3)));
     }
 
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(
             (count, name),
             (256, (1, first.1)),
-            "the next place of the block has the range, too"
+            "the next slot of the block has the range, too"
         );
         let stale =
             (0..=256).filter(|step| arena.get(first.0, first.1.wrapping_add(*step)).is_some());

@@ -70,7 +70,7 @@ use wait_batch::WaitBatch;
 use crate::{
     api::interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
     backend::{COMPLETION, fork::ForkGuard, next_serial},
-    cell::{CellPtr, Flags},
+    cell::{CellFlags as Flags, CellPtr},
 };
 
 type Cell = CellPtr;

@@ -22,7 +22,7 @@ use super::{CONDITIONS, Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring, tag}
 use crate::{
     api::interest::{ERR, ET, EXCLUSIVE, HUP, IN, ONESHOT, OUT, PRI},
     backend::pollable,
-    cell::Flags,
+    cell::CellFlags as Flags,
 };
 
 /// An interest with one of these flags cannot be changed without a cancellation.

@@ -34,7 +34,7 @@ use super::{
     sends::{COPIED_MAX, Failed, LENT_MAX, SHARED_MAX, Source},
     tag,
 };
-use crate::{backend::shared_bytes::Shared, cell::Flags};
+use crate::{backend::shared_bytes::Shared, cell::CellFlags as Flags};
 
 /// The only group of buffers, that of the pool.
 const GROUP: u16 = 0;

@@ -18,7 +18,7 @@ use super::{CONDITIONS, Cell, Completion, Uring, tag};
 use crate::{
     api::interest::{ERR, HUP, PRI},
     backend::batch::RawEvent,
-    cell::Flags,
+    cell::CellFlags as Flags,
 };
 
 /// The number of completions that the kernel delivers in one call (`IO_LOCAL_TW_DEFAULT_MAX`,

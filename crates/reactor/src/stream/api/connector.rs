@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{StreamHandler, StreamOptions, lifecycle::Begin, state::Flags},
+    stream::{StreamHandler, StreamOptions, lifecycle::NewStream, state::StreamFlags},
 };
 
 /// An outgoing connection to a TCP or Unix address.
@@ -100,14 +100,15 @@ impl Connector {
             Err(errno) => return Err(AddError::new(errno.into(), handler)),
         };
         let options = StreamOptions { connect_timeout: self.timeout, ..self.options };
-        let begin = Begin { socket, options, prefix: Vec::new(), flags, refused, listener: None };
+        let begin =
+            NewStream { socket, options, prefix: Vec::new(), flags, refused, listener: None };
         target
             .with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler))
             .map_err(|e| e.map(|(_, _, handler)| handler))
     }
 
     /// Creates a socket, starts to connect it, and returns its state.
-    fn begin(&self) -> Result<(OwnedFd, Flags, Option<Errno>), Errno> {
+    fn begin(&self) -> Result<(OwnedFd, StreamFlags, Option<Errno>), Errno> {
         let family = match &self.to {
             To::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
             To::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
@@ -127,9 +128,9 @@ impl Connector {
             (To::Unix(_), None) => Err(Errno::INVAL),
         };
         Ok(match begun {
-            Ok(()) => (socket, Flags::default(), None),
-            Err(Errno::INPROGRESS | Errno::INTR) => (socket, Flags::CONNECTING, None),
-            Err(errno) => (socket, Flags::default(), Some(errno)),
+            Ok(()) => (socket, StreamFlags::default(), None),
+            Err(Errno::INPROGRESS | Errno::INTR) => (socket, StreamFlags::CONNECTING, None),
+            Err(errno) => (socket, StreamFlags::default(), Some(errno)),
         })
     }
 }

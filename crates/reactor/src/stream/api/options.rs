@@ -8,7 +8,7 @@ use rustix::net::sockopt;
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{StreamHandler, lifecycle::Begin, state::Flags},
+    stream::{StreamHandler, lifecycle::NewStream, state::StreamFlags},
 };
 
 /// Settings of a stream. `Copy`; each method documents its default.
@@ -232,11 +232,11 @@ impl<H: StreamHandler> StreamRegistration<H> {
         let Self { with: StreamWithFd { options, socket, prefix }, handler } = self;
         // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
-        let begin = Begin {
+        let begin = NewStream {
             socket,
             options: *options,
             prefix,
-            flags: Flags::default(),
+            flags: StreamFlags::default(),
             refused: None,
             listener: None,
         };

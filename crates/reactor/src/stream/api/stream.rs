@@ -10,10 +10,10 @@ use std::{
 
 use crate::{
     Key, Reactor, Turn,
-    api::key::Kind,
+    api::key::KeyKind,
     stream::{
         Address, CloseReason, Input, SendError, Shared, StreamOptions,
-        state::{Core, Flags},
+        state::{StreamCore, StreamFlags},
     },
 };
 
@@ -44,12 +44,12 @@ impl fmt::Debug for Stream<'_> {
 }
 
 impl Stream<'_> {
-    fn core(&mut self) -> &mut Core {
+    fn core(&mut self) -> &mut StreamCore {
         self.reactor.stream_core(self.index)
     }
 
     /// The core, by shared reference, and its generation.
-    fn seen(&self) -> (&Core, u32) {
+    fn seen(&self) -> (&StreamCore, u32) {
         let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
         let generation = streams.cores.generation(self.index);
         let core = streams
@@ -63,7 +63,7 @@ impl Stream<'_> {
     /// [`on_close`](crate::stream::StreamHandler::on_close) is called.
     #[must_use]
     pub fn key(&self) -> Key {
-        Key::new(Kind::Stream, (self.index, self.seen().1))
+        Key::new(KeyKind::Stream, (self.index, self.seen().1))
     }
 
     /// The current turn, for example to use another stream.
@@ -133,7 +133,7 @@ impl Stream<'_> {
     /// the next turn, which starts without waiting. If the stream is not open yet, the call follows
     /// when it is. A closed stream is not notified.
     pub fn notify(&mut self) {
-        self.core().flags |= Flags::CALLED;
+        self.core().flags |= StreamFlags::CALLED;
         self.touch();
     }
 
@@ -206,7 +206,7 @@ impl Stream<'_> {
     /// True if the output has exceeded the high watermark and has not fallen to the low one since.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.seen().0.flags.any(Flags::FULL)
+        self.seen().0.flags.any(StreamFlags::FULL)
     }
 
     /// Treats the output as above the high watermark, so that
@@ -215,9 +215,10 @@ impl Stream<'_> {
     /// watermark, or the socket may still accept it.
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
-        let may_wait = core.flags.any(Flags::BLOCKED) && core.buffered() > core.options.low_mark;
+        let may_wait =
+            core.flags.any(StreamFlags::BLOCKED) && core.buffered() > core.options.low_mark;
         if may_wait {
-            core.flags |= Flags::FULL;
+            core.flags |= StreamFlags::FULL;
             self.touch();
         }
         may_wait
@@ -226,7 +227,7 @@ impl Stream<'_> {
     /// Closes the writing half once the output is written; receiving continues. The stream ends
     /// when the peer closes its writing half too, or by [`close`](Self::close).
     pub fn finish(&mut self) {
-        self.core().flags |= Flags::FINISHING;
+        self.core().flags |= StreamFlags::FINISHING;
         self.touch();
     }
 
@@ -239,14 +240,14 @@ impl Stream<'_> {
     /// callback.
     pub fn close(&mut self) {
         let core = self.core();
-        if core.flags.any(Flags::CLOSING | Flags::DEAD) {
+        if core.flags.any(StreamFlags::CLOSING | StreamFlags::DEAD) {
             return;
         }
         core.reason.get_or_insert(CloseReason::Closed);
-        core.flags |= Flags::CLOSING | Flags::STAMP | Flags::ARM;
-        if core.flags.any(Flags::CONNECTING) {
+        core.flags |= StreamFlags::CLOSING | StreamFlags::STAMP | StreamFlags::ARM;
+        if core.flags.any(StreamFlags::CONNECTING) {
             // There is no connection to close gracefully.
-            core.flags |= Flags::DEAD;
+            core.flags |= StreamFlags::DEAD;
         }
         self.touch();
     }
@@ -255,7 +256,7 @@ impl Stream<'_> {
     /// the peer has announced that it sends nothing more. If it still sends something, the kernel
     /// sends a RST, which may overtake the output.
     pub fn close_after_output(&mut self) {
-        self.core().flags |= Flags::HASTY;
+        self.core().flags |= StreamFlags::HASTY;
         self.close();
     }
 
@@ -264,11 +265,11 @@ impl Stream<'_> {
     /// in the next turn if that is the handler of another stream.
     pub fn abort(&mut self) {
         let core = self.core();
-        if core.flags.any(Flags::CLOSING) && !core.flags.any(Flags::DEAD) {
+        if core.flags.any(StreamFlags::CLOSING) && !core.flags.any(StreamFlags::DEAD) {
             core.reason = Some(CloseReason::Aborted);
         }
         core.kill(CloseReason::Aborted);
-        core.flags |= Flags::RESET;
+        core.flags |= StreamFlags::RESET;
         self.touch();
     }
 
@@ -285,10 +286,10 @@ impl Stream<'_> {
     /// when reading continues.
     pub fn pause(&mut self) {
         let core = self.core();
-        core.flags |= Flags::PAUSED;
-        if core.flags.take(Flags::IDLE_DUE) {
+        core.flags |= StreamFlags::PAUSED;
+        if core.flags.take(StreamFlags::IDLE_DUE) {
             // The wheel has already removed its deadline.
-            core.flags |= Flags::ARM;
+            core.flags |= StreamFlags::ARM;
         }
         self.touch();
     }
@@ -296,9 +297,9 @@ impl Stream<'_> {
     /// Reads again after [`pause`](Self::pause).
     pub fn resume(&mut self) {
         let core = self.core();
-        if core.flags.take(Flags::PAUSED) {
-            if core.flags.any(Flags::IDLE) {
-                core.flags |= Flags::HEARD | Flags::ARM;
+        if core.flags.take(StreamFlags::PAUSED) {
+            if core.flags.any(StreamFlags::IDLE) {
+                core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
             }
             self.touch();
         }
@@ -307,7 +308,7 @@ impl Stream<'_> {
     /// True while reading is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.seen().0.flags.any(Flags::PAUSED)
+        self.seen().0.flags.any(StreamFlags::PAUSED)
     }
 
     /// The stream's settings.
@@ -325,9 +326,9 @@ impl Stream<'_> {
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
         self.set_options(|options| options.idle_timeout(timeout));
         let core = self.core();
-        core.flags.set(Flags::IDLE, timeout.is_some());
-        core.flags.clear(Flags::IDLE_DUE);
-        core.flags |= Flags::HEARD | Flags::ARM;
+        core.flags.set(StreamFlags::IDLE, timeout.is_some());
+        core.flags.clear(StreamFlags::IDLE_DUE);
+        core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
     }
 
     /// See [`StreamOptions::write_stall_timeout`]. The timeout starts again.
@@ -335,15 +336,19 @@ impl Stream<'_> {
         self.set_options(|options| options.write_stall_timeout(timeout));
         let core = self.core();
         // A closed stream waits for the end of its linger time, which must not start again.
-        let stamp = if core.flags.any(Flags::CLOSING) { Flags::default() } else { Flags::STAMP };
-        core.flags.clear(Flags::STALL_DUE);
-        core.flags |= stamp | Flags::ARM;
+        let stamp = if core.flags.any(StreamFlags::CLOSING) {
+            StreamFlags::default()
+        } else {
+            StreamFlags::STAMP
+        };
+        core.flags.clear(StreamFlags::STALL_DUE);
+        core.flags |= stamp | StreamFlags::ARM;
     }
 
     /// See [`StreamOptions::linger`].
     pub fn set_linger(&mut self, longest: Duration) {
         self.set_options(|options| options.linger(longest));
-        self.core().flags |= Flags::ARM;
+        self.core().flags |= StreamFlags::ARM;
     }
 
     fn set_options(&mut self, change: impl FnOnce(StreamOptions) -> StreamOptions) {

@@ -1,9 +1,9 @@
 //! Streams on a ring: data has already been received when the event comes, and output is submitted
 //! with the next wait.
 //!
-//! A stream [by completion](Flags::RING) is not polled while it receives. Input that completes
-//! while the stream is paused is kept in the same way as an adoption's prefix. It is delivered
-//! piece by piece when the stream is resumed; then the receive is armed again.
+//! A stream [by completion](StreamFlags::RING) is not polled while it receives. Input that
+//! completes while the stream is paused is kept in the same way as an adoption's prefix. It is
+//! delivered piece by piece when the stream is resumed; then the receive is armed again.
 //!
 //! A reply, a short output and shared bytes are queued with the ring if the stream has nothing
 //! buffered. Such a stream has one send in the ring and no output.
@@ -17,17 +17,17 @@ use crate::{
     Errno, ModifyError, Reactor,
     api::interest::{ERR, HUP},
     backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Uring},
-    cell::{CellPtr, Flags as CellFlags},
+    cell::{CellFlags, CellPtr},
     interest,
-    runtime::{pending_work, reactor::Phase},
+    runtime::{pending_work, reactor::TurnPhase},
     stream::{
         Input, Shared, StreamHandler,
-        io::{ledger::Undelivered, readiness::Frame},
-        state::{Core, Flags, SCRATCH_LEN},
+        io::{memory::Undelivered, readiness::DriverFrame},
+        state::{SCRATCH_LEN, StreamCore, StreamFlags},
     },
 };
 
-impl Core {
+impl StreamCore {
     /// Like `is_plain`, for a stream on a ring: there is nothing to do except to receive.
     #[inline]
     pub(in crate::stream) fn rests_on_ring(&self) -> bool {
@@ -69,7 +69,7 @@ impl Reactor {
     /// them.
     #[inline]
     fn may_queue(&mut self, index: u32, len: usize) -> bool {
-        let is_in_turn = self.phase != Phase::Idle;
+        let is_in_turn = self.phase != TurnPhase::Idle;
         let core = self.stream_core(index);
         // A failed send may belong to this stream, and its bytes would go first.
         let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
@@ -158,9 +158,9 @@ impl Reactor {
     /// last one of the stream, is written at once.
     pub(in crate::stream) fn write_by_ring(&mut self, index: u32) {
         self.before_output(index);
-        let is_in_turn = self.phase != Phase::Idle;
+        let is_in_turn = self.phase != TurnPhase::Idle;
         let core = self.stream_core(index);
-        let is_last = core.flags.any(Flags::NO_OUTPUT | Flags::BLOCKED);
+        let is_last = core.flags.any(StreamFlags::NO_OUTPUT | StreamFlags::BLOCKED);
         let Some(output) = core.output.take() else { return };
         let is_queued = match output.single() {
             Some(single) if is_in_turn && !is_last => {
@@ -191,7 +191,7 @@ impl Reactor {
         }
         self.before_output(index);
         let core = self.stream_core(index);
-        if core.output.is_none() || core.flags.any(Flags::BLOCKED) {
+        if core.output.is_none() || core.flags.any(StreamFlags::BLOCKED) {
             return;
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -221,35 +221,38 @@ impl Reactor {
         let core = streams.core(index);
         // Kept input is delivered first. A closed stream keeps none.
         let wants_input = core.wants_input()
-            && (core.flags.any(Flags::CLOSING) || !core.flags.any(Flags::PREFIX));
-        if wants_input && !core.flags.any(Flags::WATCHES_IN | Flags::ENDING) {
+            && (core.flags.any(StreamFlags::CLOSING) || !core.flags.any(StreamFlags::PREFIX));
+        if wants_input && !core.flags.any(StreamFlags::WATCHES_IN | StreamFlags::ENDING) {
             ring.receive(cell);
             ring.enroll_sender(index, cell);
-            core.flags |= Flags::WATCHES_IN;
-        } else if !wants_input && core.flags.take(Flags::WATCHES_IN) {
+            core.flags |= StreamFlags::WATCHES_IN;
+        } else if !wants_input && core.flags.take(StreamFlags::WATCHES_IN) {
             let is_over = ring.end_receive(cell);
-            core.flags.set(Flags::ENDING, !is_over);
+            core.flags.set(StreamFlags::ENDING, !is_over);
         }
-        let mut polls = Flags::default();
-        polls.set(Flags::WATCHES_OUT, core.flags.any(Flags::BLOCKED | Flags::CONNECTING));
+        let mut polls = StreamFlags::default();
         polls.set(
-            Flags::WATCHES_ENDS,
-            !polls.any(Flags::WATCHES_OUT) && !core.flags.any(Flags::WATCHES_IN),
+            StreamFlags::WATCHES_OUT,
+            core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING),
         );
-        if core.flags.only(Flags::POLLS) != polls {
+        polls.set(
+            StreamFlags::WATCHES_ENDS,
+            !polls.any(StreamFlags::WATCHES_OUT) && !core.flags.any(StreamFlags::WATCHES_IN),
+        );
+        if core.flags.only(StreamFlags::POLLS) != polls {
             self.poll_stream(index, cell, polls);
         }
     }
 
-    fn poll_stream(&mut self, index: u32, cell: CellPtr<Self>, polls: Flags) {
-        let done = if polls == Flags::default() {
+    fn poll_stream(&mut self, index: u32, cell: CellPtr<Self>, polls: StreamFlags) {
+        let done = if polls == StreamFlags::default() {
             cell.set_flag(CellFlags::DIRTY, false);
             cell.set_flag(CellFlags::ABSENT, true);
             if let Some(ring) = self.backend.ring() {
                 ring.unpoll(cell);
             }
             Ok(())
-        } else if polls.any(Flags::WATCHES_OUT) {
+        } else if polls.any(StreamFlags::WATCHES_OUT) {
             self.change(cell, interest().write())
         } else {
             self.change(cell, interest())
@@ -257,7 +260,7 @@ impl Reactor {
         let core = self.stream_core(index);
         match done {
             Ok(()) => {
-                core.flags.clear(Flags::POLLS);
+                core.flags.clear(StreamFlags::POLLS);
                 core.flags |= polls;
             }
             Err(ModifyError::Os(errno)) => core.fail(errno),
@@ -266,7 +269,7 @@ impl Reactor {
     }
 }
 
-impl Frame<'_> {
+impl DriverFrame<'_> {
     /// Returns the received bytes, if there is nothing else in the event and nothing else to do for
     /// the stream.
     #[inline]
@@ -274,7 +277,7 @@ impl Frame<'_> {
         if ready & BROUGHT != BROUGHT || !self.core().flags.is_plain_on_ring() {
             return None;
         }
-        if self.core().flags.any(Flags::IDLE) {
+        if self.core().flags.any(StreamFlags::IDLE) {
             let now = self.reactor.now_ns();
             self.core().heard_ns = now;
         }
@@ -290,7 +293,7 @@ impl Frame<'_> {
         };
         let core = self.core();
         if !has_more {
-            core.flags.clear(Flags::WATCHES_IN | Flags::ENDING);
+            core.flags.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
         }
         // This event may precede the one that opens the stream.
         self.open(handler, ready);
@@ -306,7 +309,7 @@ impl Frame<'_> {
                     // next call of the driver.
                     if pieces.len() > 0
                         && !self.core().rests_on_ring()
-                        && !self.has(Flags::CLOSING | Flags::DEAD)
+                        && !self.has(StreamFlags::CLOSING | StreamFlags::DEAD)
                     {
                         self.keep(pieces);
                         break;
@@ -324,13 +327,13 @@ impl Frame<'_> {
     }
 
     fn note_heard(&mut self) {
-        if self.core().flags.any(Flags::IDLE) {
+        if self.core().flags.any(StreamFlags::IDLE) {
             let now = self.reactor.now_ns();
             let core = self.core();
             core.heard_ns = now;
-            if core.flags.take(Flags::IDLE_DUE) {
+            if core.flags.take(StreamFlags::IDLE_DUE) {
                 // The wheel has already removed its deadline.
-                core.flags |= Flags::ARM;
+                core.flags |= StreamFlags::ARM;
             }
         }
     }
@@ -338,16 +341,16 @@ impl Frame<'_> {
     /// Passes received bytes to the handler, or the peer's end of stream if there are none. They
     /// are kept while reading is paused.
     fn take_input(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
-        if self.has(Flags::CLOSING | Flags::DEAD) {
+        if self.has(StreamFlags::CLOSING | StreamFlags::DEAD) {
             if bytes.is_empty() {
                 self.end_of_input(handler);
             }
-        } else if self.has(Flags::PAUSED | Flags::PREFIX) {
+        } else if self.has(StreamFlags::PAUSED | StreamFlags::PREFIX) {
             let index = self.index;
             let streams = self.reactor.streams_mut();
-            let piece = Undelivered::new(bytes.to_vec(), &streams.ledger);
+            let piece = Undelivered::new(bytes.to_vec(), &streams.memory);
             streams.prefixes.entry(index).or_default().push_back(piece);
-            self.core().flags.clear(Flags::PREFIX);
+            self.core().flags.clear(StreamFlags::PREFIX);
             self.deliver_prefix(handler);
         } else if bytes.is_empty() {
             self.end_of_input(handler);
@@ -362,35 +365,35 @@ impl Frame<'_> {
         let index = self.index;
         let streams = self.reactor.streams_mut();
         let kept = streams.prefixes.entry(index).or_default();
-        kept.extend(pieces.map(|piece| Undelivered::new(piece.to_vec(), &streams.ledger)));
-        self.core().flags |= Flags::PREFIX;
+        kept.extend(pieces.map(|piece| Undelivered::new(piece.to_vec(), &streams.memory)));
+        self.core().flags |= StreamFlags::PREFIX;
     }
 
     /// The receive has found no buffer. It is armed again when buffers are free.
     #[cold]
     fn starve(&mut self) {
         let core = self.core();
-        if core.flags.any(Flags::DEAD | Flags::PREFIX) || !core.wants_input() {
+        if core.flags.any(StreamFlags::DEAD | StreamFlags::PREFIX) || !core.wants_input() {
             return;
         }
         let index = self.index;
         let Some(cell) = self.reactor.stream_cell(index) else { return };
         if let Some(ring) = self.reactor.backend.ring() {
             ring.receive_later(cell);
-            self.core().flags |= Flags::WATCHES_IN;
+            self.core().flags |= StreamFlags::WATCHES_IN;
         }
     }
 
     /// Handles the conditions of a poll other than writable.
     pub(in crate::stream) fn look_at_poll(&mut self, ready: u32) {
         // If a receive is active, it reports the error.
-        if ready & (ERR | HUP) != 0 && !self.has(Flags::WATCHES_IN | Flags::DEAD) {
+        if ready & (ERR | HUP) != 0 && !self.has(StreamFlags::WATCHES_IN | StreamFlags::DEAD) {
             self.note_error();
         }
-        if self.has(Flags::IDLE_DUE) && self.core().wants_input() && self.has_news() {
+        if self.has(StreamFlags::IDLE_DUE) && self.core().wants_input() && self.has_news() {
             let core = self.core();
-            core.flags.clear(Flags::IDLE_DUE);
-            core.flags |= Flags::HEARD | Flags::ARM;
+            core.flags.clear(StreamFlags::IDLE_DUE);
+            core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
         }
     }
 

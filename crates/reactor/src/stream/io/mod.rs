@@ -1,7 +1,7 @@
 //! How bytes move: events of the kernel, completions of a ring, and buffered output.
 
 pub(super) mod completion;
-pub(super) mod ledger;
+pub(super) mod memory;
 pub(super) mod output;
 pub(super) mod readiness;
 pub(super) mod write;

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io::IoSlice, rc::Rc, sync::Arc};
 
-use crate::stream::{Shared, io::ledger::Ledger};
+use crate::stream::{Shared, io::memory::BufferMemory};
 
 /// The maximum size of an own piece. An emptied output keeps at most this much memory.
 pub(in crate::stream) const CHUNK: usize = 16 << 10;
@@ -13,13 +13,13 @@ const COPIED_MAX: usize = 256;
 /// The maximum number of places for pieces that an emptied output keeps.
 const PLACES_MAX: usize = 64;
 
-enum Piece {
+enum OutputPiece {
     Own(Vec<u8>),
     /// The shared bytes, and the offset at which they start.
     Shared(Arc<[u8]>, usize),
 }
 
-impl Piece {
+impl OutputPiece {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
@@ -31,29 +31,29 @@ impl Piece {
 /// Buffered bytes in the order of sending.
 #[derive(Default)]
 pub(crate) struct Output {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<OutputPiece>,
     /// The number of bytes of the first piece that are sent.
     sent: usize,
     len: usize,
     /// The memory of a sent piece, to be reused.
     spare: Vec<u8>,
-    /// The memory of own pieces and the spare one, as counted in the ledger.
+    /// The memory of own pieces and the spare one, as counted in `memory`.
     own: usize,
-    ledger: Rc<Ledger>,
+    memory: Rc<BufferMemory>,
 }
 
 impl Output {
-    pub(in crate::stream) fn new(ledger: &Rc<Ledger>) -> Self {
+    pub(in crate::stream) fn new(memory: &Rc<BufferMemory>) -> Self {
         let mut output = Self::default();
-        output.ledger = Rc::clone(ledger);
+        output.memory = Rc::clone(memory);
         output
     }
 
     /// The memory that it holds, with its share of shared bytes.
     pub(in crate::stream) fn memory(&self) -> usize {
         let shared = self.pieces.iter().map(|piece| match piece {
-            Piece::Own(_) => 0,
-            Piece::Shared(bytes, _) => self.ledger.share(bytes),
+            OutputPiece::Own(_) => 0,
+            OutputPiece::Shared(bytes, _) => self.memory.share(bytes),
         });
         self.own + shared.sum::<usize>()
     }
@@ -62,13 +62,13 @@ impl Output {
     fn begin(&mut self) {
         if self.pieces.is_empty() && self.own == 0 {
             self.own = self.spare.capacity();
-            self.ledger.add(self.own);
+            self.memory.add(self.own);
         }
     }
 
     fn note_growth(&mut self, bytes: usize) {
         self.own += bytes;
-        self.ledger.add(bytes);
+        self.memory.add(bytes);
     }
 
     /// The number of buffered bytes.
@@ -82,7 +82,7 @@ impl Output {
         }
         self.begin();
         self.len += bytes.len();
-        if let Some(Piece::Own(last)) = self.pieces.back_mut() {
+        if let Some(OutputPiece::Own(last)) = self.pieces.back_mut() {
             if last.len() + bytes.len() <= CHUNK {
                 let before = last.capacity();
                 last.extend_from_slice(bytes);
@@ -94,7 +94,7 @@ impl Output {
         let before = piece.capacity();
         piece.extend_from_slice(bytes);
         self.note_growth(piece.capacity() - before);
-        self.pieces.push_back(Piece::Own(piece));
+        self.pieces.push_back(OutputPiece::Own(piece));
     }
 
     /// Buffers shared bytes, starting at offset `from`.
@@ -105,8 +105,8 @@ impl Output {
         }
         self.begin();
         self.len += rest.len();
-        self.ledger.hold(shared.kept());
-        self.pieces.push_back(Piece::Shared(Arc::clone(shared.kept()), from));
+        self.memory.hold(shared.kept());
+        self.pieces.push_back(OutputPiece::Shared(Arc::clone(shared.kept()), from));
     }
 
     /// Writes the first pieces to `slices`, and returns the number of slices used.
@@ -150,17 +150,17 @@ impl Output {
 
     fn drop_first(&mut self) {
         match self.pieces.pop_front() {
-            Some(Piece::Own(mut bytes))
+            Some(OutputPiece::Own(mut bytes))
                 if self.spare.capacity() == 0 && bytes.capacity() <= CHUNK =>
             {
                 bytes.clear();
                 self.spare = bytes;
             }
-            Some(Piece::Own(bytes)) => {
+            Some(OutputPiece::Own(bytes)) => {
                 self.own -= bytes.capacity();
-                self.ledger.subtract(bytes.capacity());
+                self.memory.subtract(bytes.capacity());
             }
-            Some(Piece::Shared(bytes, _)) => self.ledger.release(&bytes),
+            Some(OutputPiece::Shared(bytes, _)) => self.memory.release(&bytes),
             None => {}
         }
     }
@@ -168,12 +168,12 @@ impl Output {
     /// Frees memory that an emptied output should not keep.
     pub(in crate::stream) fn trim(&mut self) {
         for piece in self.pieces.drain(..) {
-            if let Piece::Shared(bytes, _) = piece {
-                self.ledger.release(&bytes);
+            if let OutputPiece::Shared(bytes, _) = piece {
+                self.memory.release(&bytes);
             }
         }
         // The memory that an emptied output keeps is bounded and does not count.
-        self.ledger.subtract(core::mem::take(&mut self.own));
+        self.memory.subtract(core::mem::take(&mut self.own));
         if self.pieces.capacity() > PLACES_MAX {
             self.pieces = VecDeque::new();
         }
@@ -231,33 +231,33 @@ mod tests {
 
     #[test]
     fn memory_counts_by_capacity_while_it_is_held() {
-        let ledger = Rc::new(Ledger::default());
-        let mut output = Output::new(&ledger);
+        let memory = Rc::new(BufferMemory::default());
+        let mut output = Output::new(&memory);
         output.push(&[1; 100]);
         output.push(&[2; 3 * CHUNK]);
-        assert!(ledger.bytes() >= 100 + 3 * CHUNK);
-        assert_eq!(output.memory(), ledger.bytes());
+        assert!(memory.bytes() >= 100 + 3 * CHUNK);
+        assert_eq!(output.memory(), memory.bytes());
         // Most of the large piece is sent, but all of its memory is still held.
         output.advance(3 * CHUNK);
-        assert!(ledger.bytes() >= 3 * CHUNK);
+        assert!(memory.bytes() >= 3 * CHUNK);
         output.advance(output.len());
         output.trim();
-        assert_eq!(ledger.bytes(), 0, "what is kept to be used again is not counted");
+        assert_eq!(memory.bytes(), 0, "what is kept to be used again is not counted");
         output.push(&[1; 10]);
-        assert!(ledger.bytes() >= 100, "{}: it has the old memory", ledger.bytes());
+        assert!(memory.bytes() >= 100, "{}: it has the old memory", memory.bytes());
         let shared: Arc<[u8]> = vec![3; 5000].into();
-        let mut other = Output::new(&ledger);
-        let before = ledger.bytes();
+        let mut other = Output::new(&memory);
+        let before = memory.bytes();
         output.push_shared(&Shared::of(&shared), 0);
         other.push_shared(&Shared::of(&shared), 4000);
         assert!(
-            (before + 5000..before + 6000).contains(&ledger.bytes()),
+            (before + 5000..before + 6000).contains(&memory.bytes()),
             "{}: shared bytes count once",
-            ledger.bytes()
+            memory.bytes()
         );
-        assert_eq!(output.memory() + other.memory(), ledger.bytes());
+        assert_eq!(output.memory() + other.memory(), memory.bytes());
         drop((output, other));
-        assert_eq!(ledger.bytes(), 0);
+        assert_eq!(memory.bytes(), 0);
     }
 
     proptest! {

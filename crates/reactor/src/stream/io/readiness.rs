@@ -1,10 +1,9 @@
 //! The driver of a stream: it handles one event and calls the stream's handler.
 //!
-//! The handler is in the cell, everything else in the [`Core`]. So a callback can use the reactor,
-//! and through it its own stream, while the handler is borrowed. The callbacks of a stream are
-//! called only here (rule 13). A stream is closed only here, in a frame of its own driver, or when
-//! the reactor is dropped.
-//! its own driver, or with the reactor.
+//! The handler is in the cell, everything else in the [`StreamCore`]. So a callback can use the
+//! reactor, and through it its own stream, while the handler is borrowed. The callbacks of a stream
+//! are called only here (rule 13). A stream is closed only here, in a frame of its own driver, or
+//! when the reactor is dropped. its own driver, or with the reactor.
 
 use std::os::fd::BorrowedFd;
 
@@ -18,11 +17,11 @@ use crate::{
     Errno, Event, Interest, Reactor, Subscriber, Turn,
     api::interest::{ERR, HUP, IN, OUT},
     backend::COMPLETION,
-    cell::Flags as CellFlags,
+    cell::CellFlags,
     interest,
     stream::{
         CloseReason, Input, Stream, StreamHandler, Timeout,
-        state::{Core, Flags, no_core},
+        state::{StreamCore, StreamFlags, no_core},
     },
 };
 
@@ -46,10 +45,10 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
     #[inline(always)]
     fn handle(&mut self, event: Event, mut turn: Turn<'_>) {
         let ready = event.ready().bits();
-        let (mut frame, is_plain) = Frame::enter(turn.ops(), self.index, ready);
+        let (mut frame, is_plain) = DriverFrame::enter(turn.ops(), self.index, ready);
         if is_plain {
             match frame.receive() {
-                Received::Data(count) => frame.data(&mut self.handler, count),
+                ReceiveResult::Data(count) => frame.data(&mut self.handler, count),
                 other => frame.note(other, &mut self.handler),
             }
         } else {
@@ -60,7 +59,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
 }
 
 /// The result of one receive.
-enum Received {
+enum ReceiveResult {
     Data(usize),
     End,
     Nothing,
@@ -69,7 +68,7 @@ enum Received {
 
 /// One call of a stream's driver. If the handler panics, dropping the frame resets the connection
 /// and closes the stream.
-pub(in crate::stream) struct Frame<'r> {
+pub(in crate::stream) struct DriverFrame<'r> {
     pub(in crate::stream) reactor: &'r mut Reactor,
     pub(in crate::stream) index: u32,
     /// The receive buffer, after a receive.
@@ -78,51 +77,51 @@ pub(in crate::stream) struct Frame<'r> {
     is_open: bool,
 }
 
-impl<'r> Frame<'r> {
+impl<'r> DriverFrame<'r> {
     /// Starts a call. Returns true if there is nothing to do except to receive.
     #[inline(always)]
     fn enter(reactor: &'r mut Reactor, index: u32, ready: u32) -> (Self, bool) {
         let core = reactor.stream_core(index);
-        core.flags |= Flags::RUNNING;
-        core.flags.clear(Flags::NOTIFIED);
+        core.flags |= StreamFlags::RUNNING;
+        core.flags.clear(StreamFlags::NOTIFIED);
         let is_plain = ready == IN && core.flags.is_plain();
         (Self { reactor, index, scratch: None, is_open: true }, is_plain)
     }
 
     #[inline]
-    pub(in crate::stream) fn core(&mut self) -> &mut Core {
+    pub(in crate::stream) fn core(&mut self) -> &mut StreamCore {
         self.reactor.stream_core(self.index)
     }
 
-    pub(in crate::stream) fn has(&mut self, flags: Flags) -> bool {
+    pub(in crate::stream) fn has(&mut self, flags: StreamFlags) -> bool {
         self.core().flags.any(flags)
     }
 
     /// Receives once; the next receive waits for the next event. Inlined, because most events need
     /// only this.
     #[inline(always)]
-    fn receive(&mut self) -> Received {
+    fn receive(&mut self) -> ReceiveResult {
         let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
         let scratch = self.scratch.get_or_insert_with(|| streams.take_scratch());
         let core = streams.core(self.index);
         // `DONTWAIT`, because the socket may have been left in blocking mode.
         match rustix::net::recv(&core.socket, &mut scratch[..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => Received::End,
+            Ok((0, _)) => ReceiveResult::End,
             Ok((count, _)) => {
-                if core.flags.any(Flags::IDLE) {
+                if core.flags.any(StreamFlags::IDLE) {
                     let now = self.reactor.now_ns();
                     self.core().heard_ns = now;
                 }
-                Received::Data(count)
+                ReceiveResult::Data(count)
             }
-            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
-            Err(errno) => Received::Failed(errno),
+            Err(Errno::AGAIN | Errno::INTR) => ReceiveResult::Nothing,
+            Err(errno) => ReceiveResult::Failed(errno),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn receive_apart(&mut self) -> Received {
+    fn receive_apart(&mut self) -> ReceiveResult {
         self.receive()
     }
 
@@ -140,24 +139,24 @@ impl<'r> Frame<'r> {
     }
 
     #[cold]
-    fn note(&mut self, received: Received, handler: &mut dyn StreamHandler) {
+    fn note(&mut self, received: ReceiveResult, handler: &mut dyn StreamHandler) {
         match received {
             // A closed stream discards its input.
-            Received::Data(_) if self.has(Flags::CLOSING) => {}
-            Received::Data(count) => self.data(handler, count),
-            Received::End => self.end_of_input(handler),
-            Received::Nothing => {}
-            Received::Failed(errno) => self.core().fail(errno),
+            ReceiveResult::Data(_) if self.has(StreamFlags::CLOSING) => {}
+            ReceiveResult::Data(count) => self.data(handler, count),
+            ReceiveResult::End => self.end_of_input(handler),
+            ReceiveResult::Nothing => {}
+            ReceiveResult::Failed(errno) => self.core().fail(errno),
         }
     }
 
     /// The peer has closed its writing half.
     pub(in crate::stream) fn end_of_input(&mut self, handler: &mut dyn StreamHandler) {
-        if self.has(Flags::ENDED | Flags::DEAD) {
+        if self.has(StreamFlags::ENDED | StreamFlags::DEAD) {
             return;
         }
-        self.core().flags |= Flags::ENDED;
-        if !self.has(Flags::CLOSING) {
+        self.core().flags |= StreamFlags::ENDED;
+        if !self.has(StreamFlags::CLOSING) {
             self.call(|stream| handler.on_end(stream));
         }
     }
@@ -174,7 +173,7 @@ impl<'r> Frame<'r> {
         }
         let core = self.core();
         if core.rests_on_ring() {
-            core.flags.clear(Flags::RUNNING);
+            core.flags.clear(StreamFlags::RUNNING);
             self.end();
             // See `leave`.
             core::mem::forget(self);
@@ -194,23 +193,25 @@ impl<'r> Frame<'r> {
             return;
         }
         self.write_blocked(ready);
-        if self.core().flags.take(Flags::PREFIX) {
+        if self.core().flags.take(StreamFlags::PREFIX) {
             self.deliver_prefix(handler);
         }
-        if self.core().flags.take(Flags::CALLED) && !self.has(Flags::CLOSING | Flags::DEAD) {
+        if self.core().flags.take(StreamFlags::CALLED)
+            && !self.has(StreamFlags::CLOSING | StreamFlags::DEAD)
+        {
             self.call(|stream| handler.on_notify(stream));
         }
-        if self.has(Flags::RING) {
+        if self.has(StreamFlags::RING) {
             self.look_at_poll(ready);
             return self.tell_timeouts(handler);
         }
-        let asks = ready & (IN | ERR | HUP) != 0 || self.has(Flags::IDLE_DUE);
+        let asks = ready & (IN | ERR | HUP) != 0 || self.has(StreamFlags::IDLE_DUE);
         if asks && self.core().wants_input() {
             let received = self.receive_apart();
-            let is_nothing = matches!(received, Received::Nothing);
-            if !is_nothing && self.core().flags.take(Flags::IDLE_DUE) {
+            let is_nothing = matches!(received, ReceiveResult::Nothing);
+            if !is_nothing && self.core().flags.take(StreamFlags::IDLE_DUE) {
                 // The wheel has already removed its deadline.
-                self.core().flags |= Flags::ARM;
+                self.core().flags |= StreamFlags::ARM;
             }
             self.note(received, handler);
             if is_nothing && ready & (ERR | HUP) != 0 {
@@ -224,35 +225,35 @@ impl<'r> Frame<'r> {
 
     /// Writes the blocked output, if the socket may accept it by now.
     fn write_blocked(&mut self, ready: u32) {
-        if !self.has(Flags::BLOCKED) || self.has(Flags::DEAD) {
+        if !self.has(StreamFlags::BLOCKED) || self.has(StreamFlags::DEAD) {
             return;
         }
         // After a hang-up the write fails, which reports the error even while reading is paused. A
         // stall is reported only if the socket is still full. The event that it is writable may be
         // queued behind this one, after a handler that took long.
-        let may_write =
-            ready & (OUT | HUP) != 0 || (self.has(Flags::STALL_DUE) && is_writable(self.core()));
+        let may_write = ready & (OUT | HUP) != 0
+            || (self.has(StreamFlags::STALL_DUE) && is_writable(self.core()));
         if !may_write {
             return;
         }
         let before = self.core().buffered();
         self.reactor.write_stream(self.index);
         let core = self.core();
-        if core.buffered() < before && core.flags.take(Flags::STALL_DUE) {
+        if core.buffered() < before && core.flags.take(StreamFlags::STALL_DUE) {
             // The wheel has already removed its deadline.
-            core.flags |= Flags::ARM;
+            core.flags |= StreamFlags::ARM;
         }
     }
 
     /// Brings a new stream to the open state. False if it is not open yet or has failed.
     pub(in crate::stream) fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
-        if self.has(Flags::OPENED) {
+        if self.has(StreamFlags::OPENED) {
             return true;
         }
-        if self.has(Flags::DEAD) {
+        if self.has(StreamFlags::DEAD) {
             return false;
         }
-        if self.has(Flags::CONNECTING) {
+        if self.has(StreamFlags::CONNECTING) {
             if ready & (OUT | ERR | HUP) == 0 {
                 return false;
             }
@@ -260,15 +261,15 @@ impl<'r> Frame<'r> {
                 self.core().kill(CloseReason::Connect(errno));
                 return false;
             }
-            self.core().flags.clear(Flags::CONNECTING);
+            self.core().flags.clear(StreamFlags::CONNECTING);
         }
-        if self.has(Flags::CLOSING) {
+        if self.has(StreamFlags::CLOSING) {
             return true;
         }
         let core = self.core();
-        core.flags |= Flags::OPENED;
-        if core.flags.any(Flags::IDLE) {
-            core.flags |= Flags::HEARD | Flags::ARM;
+        core.flags |= StreamFlags::OPENED;
+        if core.flags.any(StreamFlags::IDLE) {
+            core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
         }
         self.call(|stream| handler.on_open(stream));
         true
@@ -281,12 +282,12 @@ impl<'r> Frame<'r> {
     /// written or buffered, and the handler is told about a watermark before the next piece.
     pub(in crate::stream) fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
-        if self.has(Flags::CLOSING | Flags::DEAD) {
+        if self.has(StreamFlags::CLOSING | StreamFlags::DEAD) {
             self.reactor.streams_mut().prefixes.remove(&index);
             return;
         }
-        if self.has(Flags::PAUSED) {
-            self.core().flags |= Flags::PREFIX;
+        if self.has(StreamFlags::PAUSED) {
+            self.core().flags |= StreamFlags::PREFIX;
             return;
         }
         let prefixes = &mut self.reactor.streams_mut().prefixes;
@@ -295,7 +296,7 @@ impl<'r> Frame<'r> {
         if kept.is_empty() {
             prefixes.remove(&index);
         } else {
-            self.core().flags |= Flags::PREFIX;
+            self.core().flags |= StreamFlags::PREFIX;
         }
         match piece {
             None => {}
@@ -313,7 +314,7 @@ impl<'r> Frame<'r> {
         }
         let cell = self.core().cell;
         // A stream by completion has no registration while it is not polled.
-        let is_absent = self.has(Flags::RING) && !self.has(Flags::POLLS);
+        let is_absent = self.has(StreamFlags::RING) && !self.has(StreamFlags::POLLS);
         let is_lost = !is_absent
             && self.reactor.registry.find(cell).is_none_or(|cell| {
                 let is_told = cell.has_flag(CellFlags::DIRTY)
@@ -328,23 +329,28 @@ impl<'r> Frame<'r> {
     }
 
     fn tell_timeouts(&mut self, handler: &mut dyn StreamHandler) {
-        if !self.has(Flags::DUE) {
+        if !self.has(StreamFlags::DUE) {
             return;
         }
         for (due, timeout, reason, anew) in [
-            (Flags::IDLE_DUE, Timeout::Idle, CloseReason::IdleTimeout, Flags::HEARD),
-            (Flags::STALL_DUE, Timeout::WriteStall, CloseReason::WriteStall, Flags::STAMP),
+            (StreamFlags::IDLE_DUE, Timeout::Idle, CloseReason::IdleTimeout, StreamFlags::HEARD),
+            (
+                StreamFlags::STALL_DUE,
+                Timeout::WriteStall,
+                CloseReason::WriteStall,
+                StreamFlags::STAMP,
+            ),
         ] {
-            if !self.core().flags.take(due) || self.has(Flags::CLOSING | Flags::DEAD) {
+            if !self.core().flags.take(due) || self.has(StreamFlags::CLOSING | StreamFlags::DEAD) {
                 continue;
             }
             // This is the reason reported, however the handler ends the stream.
             self.core().reason = Some(reason);
             self.call(|stream| handler.on_timeout(stream, timeout));
             let core = self.core();
-            if !core.flags.any(Flags::CLOSING | Flags::DEAD) {
+            if !core.flags.any(StreamFlags::CLOSING | StreamFlags::DEAD) {
                 core.reason = None;
-                core.flags |= anew | Flags::ARM;
+                core.flags |= anew | StreamFlags::ARM;
             }
         }
     }
@@ -360,7 +366,7 @@ impl<'r> Frame<'r> {
             is_plain = core.flags.is_plain() && core.output.is_none();
         }
         if is_plain {
-            core.flags.clear(Flags::RUNNING);
+            core.flags.clear(StreamFlags::RUNNING);
             self.end();
             // Nothing is left to drop, so `forget` saves the check.
             core::mem::forget(self);
@@ -374,11 +380,11 @@ impl<'r> Frame<'r> {
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
         if self.reactor.streams_are_a_childs() {
             // The process was forked in a callback. The stream belongs to the parent.
-            self.core().flags.clear(Flags::RUNNING);
+            self.core().flags.clear(StreamFlags::RUNNING);
             return self.end();
         }
         let index = self.index;
-        let is_on_ring = self.has(Flags::RING);
+        let is_on_ring = self.has(StreamFlags::RING);
         self.reactor.flush_stream(index);
         // If the handler sends in both callbacks, its further callbacks follow in the next turn
         // (rule 10).
@@ -386,25 +392,25 @@ impl<'r> Frame<'r> {
             if !self.core().owes_mark() {
                 break;
             }
-            let is_full = self.has(Flags::FULL);
-            self.core().flags.set(Flags::TOLD_FULL, is_full);
+            let is_full = self.has(StreamFlags::FULL);
+            self.core().flags.set(StreamFlags::TOLD_FULL, is_full);
             self.call(
                 |stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) },
             );
             self.reactor.flush_stream(index);
         }
-        if is_on_ring && self.has(Flags::NO_OUTPUT) {
+        if is_on_ring && self.has(StreamFlags::NO_OUTPUT) {
             self.reactor.send_before_the_end(index);
         }
         self.core().advance_end();
-        if self.core().flags.any(Flags::TIMES) && !self.has(Flags::DEAD) {
+        if self.core().flags.any(StreamFlags::TIMES) && !self.has(StreamFlags::DEAD) {
             self.reactor.arm_stream(index);
         }
         self.reactor.sync_stream(index);
-        if self.has(Flags::DEAD) {
+        if self.has(StreamFlags::DEAD) {
             return self.close(handler);
         }
-        self.core().flags.clear(Flags::RUNNING);
+        self.core().flags.clear(StreamFlags::RUNNING);
         if self.core().needs_driver() {
             self.reactor.notify_stream(index);
         }
@@ -434,19 +440,19 @@ impl<'r> Frame<'r> {
     }
 }
 
-impl Frame<'_> {
+impl DriverFrame<'_> {
     /// A callback has panicked. The handler is in an unknown state and is dropped with the cell
     /// (rule 8).
     #[cold]
     #[inline(never)]
     fn break_off(&mut self) {
-        self.core().flags |= Flags::RESET;
+        self.core().flags |= StreamFlags::RESET;
         drop(self.reactor.deregister_stream(self.index));
         self.end();
     }
 }
 
-impl Drop for Frame<'_> {
+impl Drop for DriverFrame<'_> {
     /// Inlined, so that a call that ended normally runs no drop code.
     #[inline(always)]
     fn drop(&mut self) {
@@ -456,20 +462,21 @@ impl Drop for Frame<'_> {
     }
 }
 
-impl Core {
+impl StreamCore {
     /// Closes the writing half when the output is written, and records when the stream has ended.
     fn advance_end(&mut self) {
-        if self.can_finish() && !self.flags.any(Flags::DEAD) {
+        if self.can_finish() && !self.flags.any(StreamFlags::DEAD) {
             // `ENOTCONN`: the peer has reset the connection. If the stream still reads, the next
             // receive reports it.
             let is_gone = rustix::net::shutdown(&self.socket, Shutdown::Write).is_err();
-            self.flags |= Flags::FINISHED;
-            let is_hasty = is_gone || self.options.linger.is_zero() || self.flags.any(Flags::HASTY);
-            if self.flags.any(Flags::CLOSING) && is_hasty {
+            self.flags |= StreamFlags::FINISHED;
+            let is_hasty =
+                is_gone || self.options.linger.is_zero() || self.flags.any(StreamFlags::HASTY);
+            if self.flags.any(StreamFlags::CLOSING) && is_hasty {
                 self.kill(CloseReason::Closed);
             }
         }
-        if self.flags.any(Flags::FINISHED) && self.flags.any(Flags::ENDED) {
+        if self.flags.any(StreamFlags::FINISHED) && self.flags.any(StreamFlags::ENDED) {
             self.kill(CloseReason::Closed);
         }
     }
@@ -477,12 +484,12 @@ impl Core {
 
 /// Whether the kernel would report the socket as writable. A trial write instead could still add
 /// bytes to an almost full buffer, and would count as progress.
-fn is_writable(core: &Core) -> bool {
+fn is_writable(core: &StreamCore) -> bool {
     let mut asked = [PollFd::new(&core.socket, PollFlags::OUT)];
     poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
 }
 
 /// Returns and clears the socket's pending error.
-fn socket_error(core: &Core) -> Result<(), Errno> {
+fn socket_error(core: &StreamCore) -> Result<(), Errno> {
     sockopt::socket_error(&core.socket).unwrap_or(Ok(()))
 }

@@ -9,7 +9,7 @@ use crate::{
     stream::{
         SendError, Shared,
         io::output::Output,
-        state::{Core, Flags, Streams},
+        state::{StreamCore, StreamFlags, StreamTable},
     },
 };
 
@@ -30,7 +30,7 @@ impl Reactor {
     pub(in crate::stream) fn flush_stream(&mut self, index: u32) {
         let core = self.stream_core(index);
         if core.output.is_some()
-            && !core.flags.any(Flags::BLOCKED | Flags::CONNECTING | Flags::DEAD)
+            && !core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING | StreamFlags::DEAD)
         {
             self.write_stream(index);
         }
@@ -43,7 +43,7 @@ impl Reactor {
         if self.streams_are_a_childs() {
             return;
         }
-        if self.stream_core(index).flags.any(Flags::RING) {
+        if self.stream_core(index).flags.any(StreamFlags::RING) {
             return self.write_by_ring(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -61,7 +61,7 @@ impl Reactor {
             return Err(SendError::Closed);
         }
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        if self.stream_core(index).flags.any(Flags::RING) {
+        if self.stream_core(index).flags.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -84,7 +84,7 @@ impl Reactor {
         if self.streams_are_a_childs() {
             return Err(SendError::Closed);
         }
-        if self.stream_core(index).flags.any(Flags::RING) {
+        if self.stream_core(index).flags.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -157,13 +157,13 @@ impl Reactor {
         index: u32,
         shared: &Shared<'_>,
     ) -> Result<usize, SendError> {
-        if self.stream_core(index).flags.any(Flags::RING) {
+        if self.stream_core(index).flags.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let bytes = shared.bytes();
         streams.admit_output(index, bytes.len())?;
-        let is_held = streams.core(index).flags.any(Flags::BLOCKED | Flags::CONNECTING);
+        let is_held = streams.core(index).flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING);
         let taken = if is_held { Ok(0) } else { streams.transmit(index, &[IoSlice::new(bytes)]) };
         self.stream_wrote_shared(index, shared, taken)
     }
@@ -217,7 +217,7 @@ impl Reactor {
 
     #[cold]
     fn stream_reply_behind(&mut self, index: u32, bytes: &[u8]) -> Result<usize, SendError> {
-        if self.stream_core(index).flags.any(Flags::RING) {
+        if self.stream_core(index).flags.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -235,7 +235,7 @@ impl Reactor {
     }
 }
 
-impl Streams {
+impl StreamTable {
     /// Checks whether `len` more bytes may be sent.
     #[inline]
     pub(in crate::stream) fn admit_output(
@@ -244,7 +244,7 @@ impl Streams {
         len: usize,
     ) -> Result<(), SendError> {
         let core = self.core(index);
-        if core.flags.any(Flags::NO_OUTPUT) {
+        if core.flags.any(StreamFlags::NO_OUTPUT) {
             return Err(SendError::Closed);
         }
         if core.buffered().saturating_add(len) <= core.options.output_max {
@@ -256,7 +256,7 @@ impl Streams {
     /// Part of the buffered output may only be gathered, so writing it may make room.
     #[cold]
     fn make_room(&mut self, index: u32, len: usize) -> Result<(), SendError> {
-        if !self.core(index).flags.any(Flags::BLOCKED | Flags::CONNECTING) {
+        if !self.core(index).flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING) {
             if let Err(errno) = self.transmit(index, &[]) {
                 self.core(index).fail(errno);
                 return Err(SendError::Closed);
@@ -278,7 +278,7 @@ impl Streams {
         pieces: &[IoSlice<'_>],
     ) -> Result<(), SendError> {
         let core = self.core(index);
-        let taken = if core.flags.any(Flags::BLOCKED | Flags::CONNECTING) {
+        let taken = if core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING) {
             Ok(0)
         } else {
             self.transmit(index, pieces)
@@ -343,7 +343,7 @@ impl Streams {
     }
 }
 
-impl Core {
+impl StreamCore {
     fn drain(&mut self, output: &mut Output, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
         if let (Some(single), true) = (output.single(), pieces.is_empty()) {
             let sent = self.offer(&[IoSlice::new(single)])?;
@@ -359,7 +359,7 @@ impl Core {
             let sent = self.offer(&slices[..count + more])?;
             let own = sent.min(output.len());
             output.advance(own);
-            if is_whole || self.flags.any(Flags::BLOCKED) {
+            if is_whole || self.flags.any(StreamFlags::BLOCKED) {
                 return Ok(sent - own);
             }
         }
@@ -394,7 +394,7 @@ impl Core {
     fn note_sent(&mut self, sent: Result<usize, Errno>, offered: usize) -> Result<usize, Errno> {
         match sent {
             Ok(sent) if sent == offered => {
-                self.flags.clear(Flags::BLOCKED);
+                self.flags.clear(StreamFlags::BLOCKED);
                 Ok(sent)
             }
             Ok(sent) => {
@@ -414,10 +414,10 @@ impl Core {
     /// reads a little from time to time could keep the stream open without end.
     pub(in crate::stream) fn block(&mut self, anew: bool) {
         let is_timed =
-            self.options.write_stall_timeout.is_some() && !self.flags.any(Flags::CLOSING);
-        if is_timed && (anew || !self.flags.any(Flags::BLOCKED)) {
-            self.flags |= Flags::STAMP | Flags::ARM;
+            self.options.write_stall_timeout.is_some() && !self.flags.any(StreamFlags::CLOSING);
+        if is_timed && (anew || !self.flags.any(StreamFlags::BLOCKED)) {
+            self.flags |= StreamFlags::STAMP | StreamFlags::ARM;
         }
-        self.flags |= Flags::BLOCKED;
+        self.flags |= StreamFlags::BLOCKED;
     }
 }

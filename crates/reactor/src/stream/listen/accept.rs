@@ -16,12 +16,12 @@ use crate::{
     AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
     Turn,
     api::timer::{Schedule, Timer},
-    cell::{Flags as CellFlags, NO_GROUP},
+    cell::{CellFlags, NO_GROUP},
     interest,
     runtime::pending_work,
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit,
-        lifecycle::Begin, listen::limit::Room, state::Flags,
+        lifecycle::NewStream, listen::limit::StreamPermit, state::StreamFlags,
     },
     time::clock::nanoseconds,
 };
@@ -30,7 +30,7 @@ use crate::{
 const ERRORS_IN_A_ROW: usize = 16;
 
 /// The reactor's state of a listener.
-pub(crate) struct ListenerBook {
+pub(crate) struct ListenerState {
     /// `None` once the listener is deleted; the entry stays until the last of its streams is
     /// closed.
     socket: Option<OwnedFd>,
@@ -57,13 +57,13 @@ pub(crate) struct ListenerBook {
     limited: u64,
 }
 
-impl ListenerBook {
+impl ListenerState {
     fn wants_connections(&self) -> bool {
         !self.is_paused && !self.is_resting && self.open < self.options.connections_max
     }
 }
 
-impl Drop for ListenerBook {
+impl Drop for ListenerState {
     fn drop(&mut self) {
         // Streams may still be open when the reactor is dropped.
         if let Some(limit) = &self.limit {
@@ -82,7 +82,7 @@ struct AcceptCell<H, F> {
 impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber for AcceptCell<H, F> {
     fn fd(&self) -> BorrowedFd<'_> {
         unreachable!(
-            "a listener is registered by its book's socket, and no key of the user's names its cell"
+            "a listener is registered by its state's socket, and no key of the user's names its cell"
         )
     }
 
@@ -93,8 +93,8 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
     fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
         let reactor = turn.ops();
         reactor.keep_nonblocking(self.slot);
-        for _ in 0..reactor.listener_book(self.slot).options.accepts_per_event {
-            let Ok(room) = reactor.room_at(self.slot) else { break };
+        for _ in 0..reactor.listener_state(self.slot).options.accepts_per_event {
+            let Ok(room) = reactor.permit_for(self.slot) else { break };
             let Some((socket, address)) = reactor.accept_one(self.slot) else { break };
             let handler = (self.accept)(&Peer { socket: socket.as_fd(), address });
             reactor.note_accepted(self.slot, handler.is_some());
@@ -123,11 +123,11 @@ impl fmt::Debug for Listening<'_> {
 }
 
 impl Listening<'_> {
-    fn book(&self) -> &ListenerBook {
+    fn state(&self) -> &ListenerState {
         let streams = self.reactor.streams.as_deref().expect("a listener is in the table");
         streams.listeners[self.slot as usize]
             .as_ref()
-            .expect("a listener that was found has a book")
+            .expect("a listener that was found has a state")
     }
 
     /// The address of the listener.
@@ -135,32 +135,32 @@ impl Listening<'_> {
     /// # Errors
     /// The errors of getsockname(2).
     pub fn local_addr(&self) -> io::Result<Address> {
-        Address::local_of(self.book().socket.as_ref().ok_or(Errno::BADF)?)
+        Address::local_of(self.state().socket.as_ref().ok_or(Errno::BADF)?)
     }
 
     /// The number of its accepted streams that are open.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.book().open
+        self.state().open
     }
 
     /// The number of connections that were accepted and got a handler.
     #[must_use]
     pub fn accepted(&self) -> u64 {
-        self.book().accepted
+        self.state().accepted
     }
 
     /// The number of connections that the closure has rejected.
     #[must_use]
     pub fn refused(&self) -> u64 {
-        self.book().refused
+        self.state().refused
     }
 
     /// True while accepting is suspended for lack of a descriptor or memory, or because the [shared
     /// limit](Listener::limited) is reached.
     #[must_use]
     pub fn is_resting(&self) -> bool {
-        self.book().is_resting
+        self.state().is_resting
     }
 
     /// How often the number of open streams has reached
@@ -168,32 +168,32 @@ impl Listening<'_> {
     /// limit](Listener::limited), so that further connections had to wait.
     #[must_use]
     pub fn limits_reached(&self) -> u64 {
-        self.book().limited
+        self.state().limited
     }
 
     /// How often accepting was suspended for lack of a descriptor, of memory, or of a place for a
     /// subscriber.
     #[must_use]
     pub fn rests(&self) -> u64 {
-        self.book().rests
+        self.state().rests
     }
 
     /// The kernel's error at the last suspension. `None` if there was none, or if the reactor had
     /// reached its limit of subscribers.
     #[must_use]
     pub fn rest_reason(&self) -> Option<Errno> {
-        self.book().rest_reason
+        self.state().rest_reason
     }
 
     /// Stops accepting until [`resume`](Self::resume). Connections wait in the kernel's backlog.
     pub fn pause(&mut self) {
-        self.reactor.listener_book(self.slot).is_paused = true;
+        self.reactor.listener_state(self.slot).is_paused = true;
         self.reactor.sync_listener(self.slot);
     }
 
     /// Accepts again.
     pub fn resume(&mut self) {
-        self.reactor.listener_book(self.slot).is_paused = false;
+        self.reactor.listener_state(self.slot).is_paused = false;
         self.reactor.sync_listener(self.slot);
     }
 
@@ -221,21 +221,21 @@ impl Reactor {
     /// [`NotFound`] if it was deleted.
     pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
         let streams = self.streams.as_deref().ok_or(NotFound)?;
-        let is_it = |book: &ListenerBook| book.cell == key.0 && book.socket.is_some();
+        let is_it = |state: &ListenerState| state.cell == key.0 && state.socket.is_some();
         let slot = streams
             .listeners
             .iter()
-            .position(|book| book.as_ref().is_some_and(is_it))
+            .position(|state| state.as_ref().is_some_and(is_it))
             .ok_or(NotFound)?;
         Ok(Listening { reactor: self, slot: u32::try_from(slot).map_err(|_| NotFound)? })
     }
 
     /// The entry of a slot that is known to be occupied.
-    fn listener_book(&mut self, slot: u32) -> &mut ListenerBook {
+    fn listener_state(&mut self, slot: u32) -> &mut ListenerState {
         let streams = self.streams.as_deref_mut().expect("a listener is in the table");
         streams.listeners[slot as usize]
             .as_mut()
-            .expect("a listener's cell and its book live together")
+            .expect("a listener's cell and its state live together")
     }
 
     pub(in crate::stream) fn begin_listening<H, F>(
@@ -261,7 +261,7 @@ impl Reactor {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
                 let Listener { socket, options, limit } = listener;
-                self.streams_mut().listeners[slot as usize] = Some(ListenerBook {
+                self.streams_mut().listeners[slot as usize] = Some(ListenerState {
                     socket: Some(socket),
                     cell,
                     options,
@@ -291,20 +291,20 @@ impl Reactor {
 
     /// Reserves a place in the shared limit, if there is one. If none is free, the listener tries
     /// again later, because other listeners release places without telling it.
-    fn room_at(&mut self, slot: u32) -> Result<Option<Room>, NoRoom> {
-        let book = self.listener_book(slot);
-        let Some(limit) = &book.limit else { return Ok(None) };
-        if !book.wants_connections() {
-            return Err(NoRoom);
+    fn permit_for(&mut self, slot: u32) -> Result<Option<StreamPermit>, NoPermit> {
+        let state = self.listener_state(slot);
+        let Some(limit) = &state.limit else { return Ok(None) };
+        if !state.wants_connections() {
+            return Err(NoPermit);
         }
         let Some(room) = limit.take() else {
             // It tries repeatedly, but this counts as reaching the limit once.
-            book.limited += u64::from(!book.is_limited);
-            book.is_limited = true;
+            state.limited += u64::from(!state.is_limited);
+            state.is_limited = true;
             self.leave_connections_alone(slot);
-            return Err(NoRoom);
+            return Err(NoPermit);
         };
-        book.is_limited = false;
+        state.is_limited = false;
         Ok(Some(room))
     }
 
@@ -314,7 +314,7 @@ impl Reactor {
     /// If it is cleared after this call, an `accept4` that finds no connection blocks for the
     /// socket's receive timeout (`ACCEPT_TIMEOUT` in `listener.rs`), one kernel tick.
     fn keep_nonblocking(&mut self, slot: u32) {
-        let Some(socket) = &self.listener_book(slot).socket else { return };
+        let Some(socket) = &self.listener_state(slot).socket else { return };
         // Neither call fails on an open descriptor. Other flags keep their values.
         if let Ok(flags) = fcntl_getfl(socket) {
             if !flags.contains(OFlags::NONBLOCK) {
@@ -326,8 +326,8 @@ impl Reactor {
     /// Accepts the next connection, if there is one and a place for it.
     fn accept_one(&mut self, slot: u32) -> Option<(OwnedFd, Address)> {
         let is_full = self.subscribers() >= self.limits.subscribers_max;
-        let book = self.listener_book(slot);
-        if !book.wants_connections() {
+        let state = self.listener_state(slot);
+        if !state.wants_connections() {
             return None;
         }
         if is_full {
@@ -335,7 +335,7 @@ impl Reactor {
             return None;
         }
         for _ in 0..ERRORS_IN_A_ROW {
-            let socket = self.listener_book(slot).socket.as_ref()?;
+            let socket = self.listener_state(slot).socket.as_ref()?;
             match rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
             {
                 Ok((socket, address)) => {
@@ -353,30 +353,30 @@ impl Reactor {
     }
 
     fn note_accepted(&mut self, slot: u32, is_kept: bool) {
-        let book = self.listener_book(slot);
+        let state = self.listener_state(slot);
         if is_kept {
-            book.accepted += 1;
+            state.accepted += 1;
         } else {
-            book.refused += 1;
+            state.refused += 1;
         }
     }
 
     /// Makes a stream of a connection. False if the reactor cannot register it.
     fn begin_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
-        let options = self.listener_book(slot).options.stream;
-        let begin = Begin {
+        let options = self.listener_state(slot).options.stream;
+        let begin = NewStream {
             socket,
             options,
             prefix: Vec::new(),
-            flags: Flags::default(),
+            flags: StreamFlags::default(),
             refused: None,
             listener: Some(slot),
         };
         match self.begin_stream(begin, handler) {
             Ok(_) => {
-                let book = self.listener_book(slot);
-                book.open += 1;
-                book.limited += u64::from(book.open == book.options.connections_max);
+                let state = self.listener_state(slot);
+                state.open += 1;
+                state.limited += u64::from(state.open == state.options.connections_max);
                 true
             }
             Err(refused) => {
@@ -395,19 +395,19 @@ impl Reactor {
     /// Suspends accepting for lack of a resource.
     fn rest_listener(&mut self, slot: u32, reason: Option<Errno>) {
         self.leave_connections_alone(slot);
-        let book = self.listener_book(slot);
-        book.rests += 1;
-        book.rest_reason = reason;
+        let state = self.listener_state(slot);
+        state.rests += 1;
+        state.rest_reason = reason;
     }
 
     /// Suspends accepting for a while. An immediate retry would keep the loop busy.
     fn leave_connections_alone(&mut self, slot: u32) {
         // The clock may be user code, so it is read before any state changes (rule 3).
         let now = self.now_ns();
-        let book = self.listener_book(slot);
-        book.is_resting = true;
+        let state = self.listener_state(slot);
+        state.is_resting = true;
         let (cell, timer, retry) =
-            (book.cell, book.timer, book.options.retry.max(Duration::from_millis(1)));
+            (state.cell, state.timer, state.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
         self.pending_work |= pending_work::TIMERS;
         // The last suspension may have ended early, when a stream of the listener was closed.
@@ -417,41 +417,41 @@ impl Reactor {
         let wake = Timer::<Self>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
             if let Ok(listening) = turn.listener(ListenerKey(cell)) {
                 let Listening { reactor, slot } = listening;
-                reactor.listener_book(slot).is_resting = false;
+                reactor.listener_state(slot).is_resting = false;
                 reactor.sync_listener(slot);
             }
         });
         let key = self.timers.start(wake.call, deadline_ns, 0, NO_GROUP);
-        self.listener_book(slot).timer = Some(key);
+        self.listener_state(slot).timer = Some(key);
     }
 
     /// Updates the listener's interest in connections.
     fn sync_listener(&mut self, slot: u32) {
-        let book = self.listener_book(slot);
-        let wants = book.wants_connections();
-        if book.is_watched == wants || book.socket.is_none() {
+        let state = self.listener_state(slot);
+        let wants = state.wants_connections();
+        if state.is_watched == wants || state.socket.is_none() {
             return;
         }
-        let key = book.cell;
+        let key = state.cell;
         let Some(cell) = self.registry.find(key) else { return };
         let wanted = if wants { interest().read() } else { interest() };
         // A failed change is tried again at the next one. The kernel rejects none for a descriptor
         // that we own.
         if self.change(cell, wanted).is_ok() {
-            self.listener_book(slot).is_watched = wants;
+            self.listener_state(slot).is_watched = wants;
         }
     }
 
     /// Called when a stream of the listener was closed.
     pub(in crate::stream) fn leave_listener(&mut self, slot: u32) {
-        let book = self.listener_book(slot);
-        book.open -= 1;
-        if let Some(limit) = &book.limit {
+        let state = self.listener_state(slot);
+        state.open -= 1;
+        if let Some(limit) = &state.limit {
             limit.give_back(1);
         }
         // The closed stream has released its resources.
-        book.is_resting = false;
-        if book.socket.is_none() && book.open == 0 {
+        state.is_resting = false;
+        if state.socket.is_none() && state.open == 0 {
             self.streams_mut().listeners[slot as usize] = None;
         } else {
             self.sync_listener(slot);
@@ -459,9 +459,9 @@ impl Reactor {
     }
 
     fn delete_listener(&mut self, slot: u32) {
-        let book = self.listener_book(slot);
-        let (key, socket, timer) = (book.cell, book.socket.take(), book.timer.take());
-        if book.open == 0 {
+        let state = self.listener_state(slot);
+        let (key, socket, timer) = (state.cell, state.socket.take(), state.timer.take());
+        if state.open == 0 {
             self.streams_mut().listeners[slot as usize] = None;
         }
         if let Some(timer) = timer {
@@ -478,7 +478,7 @@ impl Reactor {
 }
 
 /// The shared limit is reached.
-struct NoRoom;
+struct NoPermit;
 
 /// True if the error of accept4(2) concerns this connection only, and not the listener.
 fn is_the_peers(errno: Errno) -> bool {

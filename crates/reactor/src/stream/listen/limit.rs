@@ -9,10 +9,10 @@ use std::sync::{
 /// see [`Listener::limited`](crate::stream::Listener::limited). `Clone`, `Send` and `Sync`; a clone
 /// refers to the same limit.
 #[derive(Clone, Debug)]
-pub struct StreamLimit(Arc<Count>);
+pub struct StreamLimit(Arc<OpenCount>);
 
 #[derive(Debug)]
-struct Count {
+struct OpenCount {
     most: usize,
     /// A plain counter that orders no other memory accesses, so `Relaxed` is enough.
     open: AtomicUsize,
@@ -22,7 +22,7 @@ impl StreamLimit {
     /// Allows at most `most` open streams.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Count { most, open: AtomicUsize::new(0) }))
+        Self(Arc::new(OpenCount { most, open: AtomicUsize::new(0) }))
     }
 
     /// The number of streams that are open now.
@@ -32,10 +32,10 @@ impl StreamLimit {
     }
 
     /// Reserves a place for one stream, if one is free.
-    pub(in crate::stream) fn take(&self) -> Option<Room> {
+    pub(in crate::stream) fn take(&self) -> Option<StreamPermit> {
         let more = |open: usize| (open < self.0.most).then(|| open + 1);
         self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Room { limit: self.clone(), is_filled: false })
+        Some(StreamPermit { limit: self.clone(), is_filled: false })
     }
 
     /// Releases the places of `count` closed streams.
@@ -45,19 +45,19 @@ impl StreamLimit {
 }
 
 /// A place reserved for one stream. Dropping it releases the place.
-pub(in crate::stream) struct Room {
+pub(in crate::stream) struct StreamPermit {
     limit: StreamLimit,
     is_filled: bool,
 }
 
-impl Room {
+impl StreamPermit {
     /// The stream is open. The caller counts it, and calls `give_back` when it is closed.
     pub(in crate::stream) fn fill(mut self) {
         self.is_filled = true;
     }
 }
 
-impl Drop for Room {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         if !self.is_filled {
             self.limit.give_back(1);
@@ -87,7 +87,7 @@ mod tests {
         let limit = StreamLimit::new(100);
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..50).filter_map(|_| limit.take()).for_each(Room::fill));
+                scope.spawn(|| (0..50).filter_map(|_| limit.take()).for_each(StreamPermit::fill));
             }
         });
         assert_eq!(limit.open(), 100);

@@ -19,14 +19,14 @@ const PIECE: usize = 48;
 
 /// The total of one reactor.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct BufferMemory {
     bytes: Cell<usize>,
     /// The number of pieces that hold the shared bytes, by address. The address stays valid as long
     /// as one piece holds them.
     shared: RefCell<BTreeMap<usize, usize>>,
 }
 
-impl Ledger {
+impl BufferMemory {
     pub(in crate::stream) fn bytes(&self) -> usize {
         self.bytes.get()
     }
@@ -74,20 +74,20 @@ fn address(bytes: &Arc<[u8]>) -> usize {
 /// Received bytes that are not delivered yet.
 pub(crate) struct Undelivered {
     pub(in crate::stream) bytes: Vec<u8>,
-    ledger: Rc<Ledger>,
+    memory: Rc<BufferMemory>,
 }
 
 impl Undelivered {
-    pub(in crate::stream) fn new(bytes: Vec<u8>, ledger: &Rc<Ledger>) -> Self {
-        ledger.add(bytes.capacity());
-        Self { bytes, ledger: Rc::clone(ledger) }
+    pub(in crate::stream) fn new(bytes: Vec<u8>, memory: &Rc<BufferMemory>) -> Self {
+        memory.add(bytes.capacity());
+        Self { bytes, memory: Rc::clone(memory) }
     }
 }
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
         // The handler may change the bytes, but not their capacity.
-        self.ledger.subtract(self.bytes.capacity());
+        self.memory.subtract(self.bytes.capacity());
     }
 }
 
@@ -97,28 +97,28 @@ mod tests {
 
     #[test]
     fn shared_bytes_count_once_until_the_last_piece_is_gone() {
-        let ledger = Ledger::default();
+        let memory = BufferMemory::default();
         let bytes: Arc<[u8]> = vec![0; 1000].into();
         // The user's own clone is not counted, and must not keep the bytes counted.
         let _clone = Arc::clone(&bytes);
         for _ in 0..4 {
-            ledger.hold(&bytes);
+            memory.hold(&bytes);
         }
-        assert_eq!((ledger.bytes(), ledger.share(&bytes)), (1000 + 4 * PIECE, 250 + PIECE));
+        assert_eq!((memory.bytes(), memory.share(&bytes)), (1000 + 4 * PIECE, 250 + PIECE));
         for _ in 0..3 {
-            ledger.release(&bytes);
+            memory.release(&bytes);
         }
-        assert_eq!((ledger.bytes(), ledger.share(&bytes)), (1000 + PIECE, 1000 + PIECE));
-        ledger.release(&bytes);
-        assert_eq!((ledger.bytes(), ledger.shared.borrow().len()), (0, 0));
+        assert_eq!((memory.bytes(), memory.share(&bytes)), (1000 + PIECE, 1000 + PIECE));
+        memory.release(&bytes);
+        assert_eq!((memory.bytes(), memory.shared.borrow().len()), (0, 0));
     }
 
     #[test]
     fn undelivered_bytes_count_as_long_as_they_are_there() {
-        let ledger = Rc::new(Ledger::default());
-        let undelivered = Undelivered::new(Vec::with_capacity(500), &ledger);
-        assert_eq!(ledger.bytes(), 500);
+        let memory = Rc::new(BufferMemory::default());
+        let undelivered = Undelivered::new(Vec::with_capacity(500), &memory);
+        assert_eq!(memory.bytes(), 500);
         drop(undelivered);
-        assert_eq!(ledger.bytes(), 0);
+        assert_eq!(memory.bytes(), 0);
     }
 }
