@@ -278,11 +278,13 @@ pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(
     reactor: &mut R,
     subscriber: S,
 ) -> Result<Key, AddError<S>> {
-    reactor.add_cell(Subscription::new(subscriber)).map_err(|e| e.map(came_back))
+    reactor.add_cell(Subscription::new(subscriber)).map_err(|e| e.map(rejected_subscriber))
 }
 
 /// The subscriber inside a subscription that `add_cell` rejected.
-pub(crate) fn came_back<R: ReactorOps, S: Subscriber<R>>(subscription: Subscription<R>) -> S {
+pub(crate) fn rejected_subscriber<R: ReactorOps, S: Subscriber<R>>(
+    subscription: Subscription<R>,
+) -> S {
     subscription.into_inner().unwrap_or_else(|_| {
         panic!(
             "add_cell gave back another subscriber than it was given: a mock's expectation is wrong"

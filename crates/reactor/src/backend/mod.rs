@@ -226,12 +226,12 @@ impl ActiveBackend {
         if let Self::Epoll(epoll) = self {
             epoll.wait(room, timeout)
         } else {
-            self.wait_apart(room, timeout).into()
+            self.wait_slow(room, timeout).into()
         }
     }
 
     #[inline(never)]
-    fn wait_apart(
+    fn wait_slow(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,

@@ -64,7 +64,7 @@ impl<R: ReactorOps> Registry<R> {
     }
 
     /// Clears all taint, because the epoll set has been rebuilt.
-    pub(crate) fn cleanse(&mut self) {
+    pub(crate) fn clear_taint(&mut self) {
         for number in &mut self.numbers {
             number.0 &= !Number::TAINTED;
         }

@@ -282,7 +282,7 @@ impl Embedded {
         // clock, which may stand still, it gets one millisecond; otherwise the host would spin.
         let least = if is_custom { 1_000_000 } else { 1 };
         let span =
-            next.map(|next| next.saturating_sub(self.reactor.time.read_calm_ns()).max(least));
+            next.map(|next| next.saturating_sub(self.reactor.time.read_or_last_ns()).max(least));
         let it_value = timespec(Duration::from_nanos(span.unwrap_or(0)));
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;

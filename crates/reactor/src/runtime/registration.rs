@@ -169,7 +169,7 @@ impl Reactor {
         if self.backend.add(cell, cell.armed_mask()).is_ok() {
             cell.set_flag(CellFlags::ABSENT, false);
         } else {
-            self.owe_error(cell);
+            self.queue_error(cell);
         }
     }
 
@@ -257,7 +257,7 @@ impl Reactor {
             }
             cell.set_flag(CellFlags::DIRTY, false);
             if mask != cell.armed_mask() && self.rearm_in_kernel(cell, mask).is_err() {
-                self.owe_error(cell);
+                self.queue_error(cell);
             }
         }
         // Nothing was added meanwhile. The list keeps its memory (rule 12).
@@ -265,7 +265,7 @@ impl Reactor {
     }
 
     /// Queues one error event for the subscriber, for the next turn.
-    fn owe_error(&mut self, cell: Cell) {
+    fn queue_error(&mut self, cell: Cell) {
         if !cell.has_flag(CellFlags::FAULTY) {
             cell.set_flag(CellFlags::FAULTY, true);
             self.faults.push(cell.key());
@@ -285,7 +285,7 @@ impl Reactor {
         }
         self.pending_work &= !pending_work::REBUILD;
         self.counters.rebuilds += 1;
-        self.registry.cleanse();
+        self.registry.clear_taint();
         let is_own = |cell: &Cell| cell.has_flag(CellFlags::INTERNAL);
         let (own, cells): (Vec<Cell>, Vec<Cell>) = self.registry.iter().partition(is_own);
         own.iter().for_each(|cell| cell.set_flag(CellFlags::ABSENT, true));
@@ -301,7 +301,7 @@ impl Reactor {
             if self.backend.add(cell, cell.armed_mask()).is_ok() {
                 cell.set_flag(CellFlags::ABSENT, false);
             } else {
-                self.owe_error(cell);
+                self.queue_error(cell);
             }
         }
         self.reclaim.release_quarantine();

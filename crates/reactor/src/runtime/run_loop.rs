@@ -172,20 +172,20 @@ impl Reactor {
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
-            None if self.pending_work == 0 => self.short_turn::<false, false>(),
-            Some(Duration::ZERO) if self.pending_work == 0 => self.short_turn::<true, false>(),
-            timeout => self.longer_turn(timeout),
+            None if self.pending_work == 0 => self.fast_turn::<false, false>(),
+            Some(Duration::ZERO) if self.pending_work == 0 => self.fast_turn::<true, false>(),
+            timeout => self.slow_turn(timeout),
         }
     }
 
     /// A turn in which other work may be due: only remote calls, or anything.
     #[cold]
     #[inline(never)]
-    fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    fn slow_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         match timeout {
-            None if self.pending_work == pending_work::REMOTE => self.short_turn::<false, true>(),
+            None if self.pending_work == pending_work::REMOTE => self.fast_turn::<false, true>(),
             Some(Duration::ZERO) if self.pending_work == pending_work::REMOTE => {
-                self.short_turn::<true, true>()
+                self.fast_turn::<true, true>()
             }
             timeout => self.turn(timeout),
         }
@@ -193,7 +193,7 @@ impl Reactor {
 
     /// A turn in which only events can be due, and remote calls if there is a remote.
     #[inline(always)]
-    fn short_turn<const AT_ONCE: bool, const REMOTE: bool>(&mut self) -> io::Result<usize> {
+    fn fast_turn<const AT_ONCE: bool, const REMOTE: bool>(&mut self) -> io::Result<usize> {
         let at_once = AT_ONCE || (REMOTE && !self.stop.latch().sleep());
         let timeout = if at_once { Some(&ZERO) } else { None };
         let count = match self.backend.wait(self.batch.whole_room(), timeout) {
@@ -215,7 +215,7 @@ impl Reactor {
         unsafe { dispatch_events(guard.reactor) };
         let usual = if REMOTE { pending_work::REMOTE } else { 0 };
         if guard.reactor.pending_work != usual {
-            return Ok(guard.finish_short(count));
+            return Ok(guard.finish_fast(count));
         }
         guard.reactor.phase = TurnPhase::Idle;
         mem::forget(guard);
@@ -297,7 +297,7 @@ impl Reactor {
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
         if self.pending_work & pending_work::STREAMS != 0 {
-            self.tend_streams();
+            self.service_streams();
         }
         self.flush();
         !was_asked && self.stop.is_asked()
@@ -528,7 +528,7 @@ impl TurnGuard<'_> {
     /// The steps after events that have left other work.
     #[cold]
     #[inline(never)]
-    fn finish_short(self, count: usize) -> usize {
+    fn finish_fast(self, count: usize) -> usize {
         if self.reactor.pending_work & pending_work::SELF_DELETED != 0 {
             self.reactor.drop_self_deleted();
             self.reactor.run_events();
@@ -548,7 +548,7 @@ impl TurnGuard<'_> {
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);
         if reactor.pending_work & pending_work::STREAMS != 0 {
-            reactor.tend_streams();
+            reactor.service_streams();
         }
         let count = count - reactor.woken;
         reactor.reclaim.free(&reactor.batch, &reactor.backend);

@@ -41,7 +41,7 @@ impl Reactor {
 
     /// See [`StreamTable::is_in_child`].
     #[inline]
-    pub(super) fn streams_are_a_childs(&self) -> bool {
+    pub(super) fn streams_in_child(&self) -> bool {
         self.streams.as_deref().is_some_and(StreamTable::is_in_child)
     }
 
@@ -75,7 +75,7 @@ impl Reactor {
     }
 
     /// Registers a stream. `on_open` is called in the next turn.
-    pub(super) fn begin_stream<H: StreamHandler>(
+    pub(super) fn add_stream<H: StreamHandler>(
         &mut self,
         begin: NewStream,
         handler: H,
@@ -104,7 +104,7 @@ impl Reactor {
         match admitted {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
-                self.enter_stream(begin, watches, cell, index);
+                self.insert_stream(begin, watches, cell, index);
                 if is_by_ring && !is_connecting {
                     self.sync_stream(index);
                 }
@@ -119,7 +119,7 @@ impl Reactor {
         }
     }
 
-    fn enter_stream(&mut self, begin: NewStream, watches: StreamFlags, cell: Key, index: u32) {
+    fn insert_stream(&mut self, begin: NewStream, watches: StreamFlags, cell: Key, index: u32) {
         let NewStream { socket, options, prefix, flags, refused, listener } = begin;
         let streams = self.streams_mut();
         let mut core = StreamCore {
@@ -128,14 +128,14 @@ impl Reactor {
             cell,
             output: None,
             options: streams.share(&options),
-            heard_ns: 0,
+            last_rx_ns: 0,
             since_ns: 0,
             listener: listener.unwrap_or(NO_LISTENER),
             reason: None,
         };
         core.flags.set(StreamFlags::IDLE, options.idle_timeout.is_some());
         if flags.any(StreamFlags::CONNECTING) {
-            core.flags |= StreamFlags::STAMP | StreamFlags::ARM;
+            core.flags |= StreamFlags::STAMP_WAIT | StreamFlags::ARM;
         }
         if let Some(errno) = refused {
             core.kill(CloseReason::Connect(errno));
@@ -186,8 +186,8 @@ impl Reactor {
     pub(super) fn notify_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if !core.flags.any(StreamFlags::NOTIFIED) {
-            core.flags |= StreamFlags::NOTIFIED;
+        if !core.flags.any(StreamFlags::DRIVER_QUEUED) {
+            core.flags |= StreamFlags::DRIVER_QUEUED;
             let cell = core.cell;
             streams.notifications.push(cell);
             self.pending_work |= pending_work::FAULTS;
@@ -211,7 +211,7 @@ impl Reactor {
     /// Handles the streams that were changed outside their drivers, with one write for each.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tend_streams(&mut self) {
+    pub(crate) fn service_streams(&mut self) {
         self.pending_work &= !pending_work::STREAMS;
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let mut touched = core::mem::take(&mut streams.touched);
@@ -257,7 +257,7 @@ impl Reactor {
 
     /// Updates the stream's interest in the kernel. An error ends the stream.
     pub(super) fn sync_stream(&mut self, index: u32) {
-        if self.streams_are_a_childs() {
+        if self.streams_in_child() {
             return;
         }
         let core = self.stream_core(index);

@@ -61,11 +61,11 @@ impl StreamFlags {
     /// The output has exceeded the high watermark and has not fallen to the low one since.
     pub(super) const FULL: Self = Self(1 << 10);
     /// The handler's last call was `on_full`; `on_drained` has not followed yet.
-    pub(super) const TOLD_FULL: Self = Self(1 << 11);
+    pub(super) const REPORTED_FULL: Self = Self(1 << 11);
     /// A frame of its driver is on the stack. It handles all pending work when it ends.
     pub(super) const RUNNING: Self = Self(1 << 12);
     /// Its driver is called in the next turn.
-    pub(super) const NOTIFIED: Self = Self(1 << 13);
+    pub(super) const DRIVER_QUEUED: Self = Self(1 << 13);
     /// It was changed outside its driver and must be handled at the end of the turn.
     pub(super) const TOUCHED: Self = Self(1 << 14);
     /// Bytes of an adoption wait for delivery.
@@ -75,18 +75,18 @@ impl StreamFlags {
     /// It may have a deadline that the wheel does not contain.
     pub(super) const ARM: Self = Self(1 << 17);
     /// `since_ns` must be set.
-    pub(super) const STAMP: Self = Self(1 << 18);
-    /// `heard_ns` must be set.
-    pub(super) const HEARD: Self = Self(1 << 19);
+    pub(super) const STAMP_WAIT: Self = Self(1 << 18);
+    /// `last_rx_ns` must be set.
+    pub(super) const STAMP_RX: Self = Self(1 << 19);
     pub(super) const IDLE_DUE: Self = Self(1 << 20);
     pub(super) const STALL_DUE: Self = Self(1 << 21);
     /// Its interest in the kernel.
     pub(super) const WATCHES_IN: Self = Self(1 << 22);
     pub(super) const WATCHES_OUT: Self = Self(1 << 23);
     /// `notify` was called; `on_notify` must follow.
-    pub(super) const CALLED: Self = Self(1 << 24);
+    pub(super) const NOTIFY_DUE: Self = Self(1 << 24);
     /// Closing does not wait for the peer's FIN.
-    pub(super) const HASTY: Self = Self(1 << 25);
+    pub(super) const NO_LINGER: Self = Self(1 << 25);
 
     /// It works by completion: see `io/completion.rs`.
     pub(super) const RING: Self = Self(1 << 26);
@@ -98,7 +98,7 @@ impl StreamFlags {
     /// Further output is rejected.
     pub(super) const NO_OUTPUT: Self = Self(Self::FINISHING.0 | Self::CLOSING.0 | Self::DEAD.0);
     /// The flags that need the time.
-    pub(super) const TIMES: Self = Self(Self::ARM.0 | Self::STAMP.0 | Self::HEARD.0);
+    pub(super) const TIMES: Self = Self(Self::ARM.0 | Self::STAMP_WAIT.0 | Self::STAMP_RX.0);
     pub(super) const DUE: Self = Self(Self::IDLE_DUE.0 | Self::STALL_DUE.0);
     pub(super) const POLLS: Self = Self(Self::WATCHES_OUT.0 | Self::WATCHES_ENDS.0);
     pub(super) const WATCHES: Self = Self(Self::WATCHES_IN.0 | Self::WATCHES_OUT.0);
@@ -178,7 +178,7 @@ pub(crate) struct StreamCore {
     /// Shared by streams with equal options.
     pub(super) options: Rc<StreamOptions>,
     /// The time of the last receive, if there is an idle timeout.
-    pub(super) heard_ns: u64,
+    pub(super) last_rx_ns: u64,
     /// The start of the current wait: for the connection, for the socket to accept output, or after
     /// closing, for the end.
     pub(super) since_ns: u64,
@@ -226,24 +226,24 @@ impl StreamCore {
     }
 
     /// Updates `FULL` from the buffered output.
-    pub(super) fn note_marks(&mut self) {
+    pub(super) fn update_full(&mut self) {
         let waiting = self.buffered();
         if self.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING)
-            && waiting > self.options.high_mark
+            && waiting > self.options.high_watermark
         {
             self.flags |= StreamFlags::FULL;
-        } else if waiting <= self.options.low_mark {
+        } else if waiting <= self.options.low_watermark {
             self.flags.clear(StreamFlags::FULL);
         }
     }
 
     /// Whether a watermark callback is due.
     #[inline]
-    pub(super) fn owes_mark(&self) -> bool {
+    pub(super) fn owes_watermark(&self) -> bool {
         let flags = self.flags;
         flags.any(StreamFlags::OPENED)
             && !flags.any(StreamFlags::CLOSING | StreamFlags::DEAD)
-            && flags.any(StreamFlags::FULL) != flags.any(StreamFlags::TOLD_FULL)
+            && flags.any(StreamFlags::FULL) != flags.any(StreamFlags::REPORTED_FULL)
     }
 
     /// Whether the writing half must be closed now.
@@ -259,11 +259,11 @@ impl StreamCore {
     pub(super) fn needs_driver(&self) -> bool {
         let flags = self.flags;
         flags.any(StreamFlags::DEAD | StreamFlags::TIMES | StreamFlags::DUE)
-            || (flags.any(StreamFlags::CALLED)
+            || (flags.any(StreamFlags::NOTIFY_DUE)
                 && flags.any(StreamFlags::OPENED)
                 && !flags.any(StreamFlags::CLOSING))
             || (flags.any(StreamFlags::PREFIX) && !flags.any(StreamFlags::PAUSED))
-            || self.owes_mark()
+            || self.owes_watermark()
             || self.can_finish()
     }
 }

@@ -35,7 +35,7 @@ struct DeadlineTimer;
 
 impl TimerCall<Reactor> for DeadlineTimer {
     fn fire(&mut self, _: Tick, mut turn: Turn<'_>) {
-        turn.ops().look_at_deadlines();
+        turn.ops().check_deadlines();
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
@@ -82,7 +82,7 @@ impl StreamCore {
             .options
             .idle_timeout
             .filter(|_| hears)
-            .map(|timeout| Wait::Idle(after(self.heard_ns, timeout)));
+            .map(|timeout| Wait::Idle(after(self.last_rx_ns, timeout)));
         let blocked = self.flags.any(StreamFlags::BLOCKED);
         let stall = self.options.write_stall_timeout.filter(|_| blocked);
         let stall = stall.map(|timeout| Wait::Stall(after(self.since_ns, timeout)));
@@ -90,7 +90,7 @@ impl StreamCore {
     }
 
     /// A wait has expired.
-    fn run_out(&mut self, wait: Wait) {
+    fn expire(&mut self, wait: Wait) {
         match wait {
             Wait::Connect(_) => self.kill(CloseReason::ConnectTimeout),
             Wait::Linger(_) if self.output.is_some() => {
@@ -113,11 +113,11 @@ impl Reactor {
         let now = self.now_ns();
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if core.flags.take(StreamFlags::STAMP) {
+        if core.flags.take(StreamFlags::STAMP_WAIT) {
             core.since_ns = now;
         }
-        if core.flags.take(StreamFlags::HEARD) {
-            core.heard_ns = now;
+        if core.flags.take(StreamFlags::STAMP_RX) {
+            core.last_rx_ns = now;
         }
         if !core.flags.take(StreamFlags::ARM) {
             return;
@@ -148,7 +148,7 @@ impl Reactor {
         self.pending_work |= pending_work::TIMERS;
     }
 
-    fn look_at_deadlines(&mut self) {
+    fn check_deadlines(&mut self) {
         let now = self.now_ns();
         loop {
             let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -156,7 +156,7 @@ impl Reactor {
             let core = streams.core(index);
             match core.next_wait() {
                 Some(wait) if wait.deadline_ns() <= now => {
-                    core.run_out(wait);
+                    core.expire(wait);
                     self.notify_stream(index);
                 }
                 Some(wait) => streams.deadlines.insert(index, wait.deadline_ns()),

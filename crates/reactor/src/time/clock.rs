@@ -51,7 +51,7 @@ impl Time {
 
     /// Reads the clock, except for a custom clock during a panic. In that case it returns the last
     /// reading.
-    pub(crate) fn read_calm_ns(&mut self) -> u64 {
+    pub(crate) fn read_or_last_ns(&mut self) -> u64 {
         if self.is_custom() && std::thread::panicking() { self.latest_ns } else { self.read_ns() }
     }
 

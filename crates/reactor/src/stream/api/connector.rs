@@ -103,7 +103,7 @@ impl Connector {
         let begin =
             NewStream { socket, options, prefix: Vec::new(), flags, refused, listener: None };
         target
-            .with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler))
+            .with_ops(Token(()), |reactor| reactor.add_stream(begin, handler))
             .map_err(|e| e.map(|(_, _, handler)| handler))
     }
 

@@ -15,8 +15,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct StreamOptions {
-    pub(in crate::stream) high_mark: usize,
-    pub(in crate::stream) low_mark: usize,
+    pub(in crate::stream) high_watermark: usize,
+    pub(in crate::stream) low_watermark: usize,
     pub(in crate::stream) output_max: usize,
     pub(in crate::stream) idle_timeout: Option<Duration>,
     pub(in crate::stream) write_stall_timeout: Option<Duration>,
@@ -37,8 +37,8 @@ impl StreamOptions {
     /// The defaults.
     pub const fn new() -> Self {
         Self {
-            high_mark: 256 << 10,
-            low_mark: 64 << 10,
+            high_watermark: 256 << 10,
+            low_watermark: 64 << 10,
             output_max: 16 << 20,
             idle_timeout: None,
             write_stall_timeout: None,
@@ -54,8 +54,8 @@ impl StreamOptions {
     /// less, [`on_drained`](StreamHandler::on_drained) is called. A `low` above `high` counts as
     /// `high`. Default: 64 KiB and 256 KiB.
     pub const fn watermarks(mut self, low: usize, high: usize) -> Self {
-        self.low_mark = if low < high { low } else { high };
-        self.high_mark = high;
+        self.low_watermark = if low < high { low } else { high };
+        self.high_watermark = high;
         self
     }
 
@@ -240,7 +240,7 @@ impl<H: StreamHandler> StreamRegistration<H> {
             refused: None,
             listener: None,
         };
-        target.with_ops(Token(()), |reactor| reactor.begin_stream(begin, handler)).map_err(|e| {
+        target.with_ops(Token(()), |reactor| reactor.add_stream(begin, handler)).map_err(|e| {
             e.map(|(socket, prefix, handler)| Self {
                 with: StreamWithFd { options, socket, prefix },
                 handler,

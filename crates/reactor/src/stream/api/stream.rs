@@ -133,7 +133,7 @@ impl Stream<'_> {
     /// the next turn, which starts without waiting. If the stream is not open yet, the call follows
     /// when it is. A closed stream is not notified.
     pub fn notify(&mut self) {
-        self.core().flags |= StreamFlags::CALLED;
+        self.core().flags |= StreamFlags::NOTIFY_DUE;
         self.touch();
     }
 
@@ -216,7 +216,7 @@ impl Stream<'_> {
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
         let may_wait =
-            core.flags.any(StreamFlags::BLOCKED) && core.buffered() > core.options.low_mark;
+            core.flags.any(StreamFlags::BLOCKED) && core.buffered() > core.options.low_watermark;
         if may_wait {
             core.flags |= StreamFlags::FULL;
             self.touch();
@@ -244,7 +244,7 @@ impl Stream<'_> {
             return;
         }
         core.reason.get_or_insert(CloseReason::Closed);
-        core.flags |= StreamFlags::CLOSING | StreamFlags::STAMP | StreamFlags::ARM;
+        core.flags |= StreamFlags::CLOSING | StreamFlags::STAMP_WAIT | StreamFlags::ARM;
         if core.flags.any(StreamFlags::CONNECTING) {
             // There is no connection to close gracefully.
             core.flags |= StreamFlags::DEAD;
@@ -256,7 +256,7 @@ impl Stream<'_> {
     /// the peer has announced that it sends nothing more. If it still sends something, the kernel
     /// sends a RST, which may overtake the output.
     pub fn close_after_output(&mut self) {
-        self.core().flags |= StreamFlags::HASTY;
+        self.core().flags |= StreamFlags::NO_LINGER;
         self.close();
     }
 
@@ -299,7 +299,7 @@ impl Stream<'_> {
         let core = self.core();
         if core.flags.take(StreamFlags::PAUSED) {
             if core.flags.any(StreamFlags::IDLE) {
-                core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
+                core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
             }
             self.touch();
         }
@@ -328,7 +328,7 @@ impl Stream<'_> {
         let core = self.core();
         core.flags.set(StreamFlags::IDLE, timeout.is_some());
         core.flags.clear(StreamFlags::IDLE_DUE);
-        core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
+        core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
     }
 
     /// See [`StreamOptions::write_stall_timeout`]. The timeout starts again.
@@ -339,7 +339,7 @@ impl Stream<'_> {
         let stamp = if core.flags.any(StreamFlags::CLOSING) {
             StreamFlags::default()
         } else {
-            StreamFlags::STAMP
+            StreamFlags::STAMP_WAIT
         };
         core.flags.clear(StreamFlags::STALL_DUE);
         core.flags |= stamp | StreamFlags::ARM;
@@ -357,7 +357,7 @@ impl Stream<'_> {
         let shared = streams.share(&options);
         let core = streams.core(self.index);
         core.options = shared;
-        core.note_marks();
+        core.update_full();
         self.touch();
     }
 

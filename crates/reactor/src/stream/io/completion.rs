@@ -145,7 +145,7 @@ impl Reactor {
                     self.put_back(index, rest);
                     let core = self.stream_core(index);
                     core.block(result > 0);
-                    core.note_marks();
+                    core.update_full();
                 }
                 Err(errno) => self.stream_core(index).fail(errno),
             }
@@ -184,8 +184,7 @@ impl Reactor {
     /// is closed.
     #[cold]
     pub(in crate::stream) fn send_before_the_end(&mut self, index: u32) {
-        if self.streams_are_a_childs()
-            || !self.backend.ring().is_some_and(|ring| ring.has_send(index))
+        if self.streams_in_child() || !self.backend.ring().is_some_and(|ring| ring.has_send(index))
         {
             return;
         }
@@ -279,7 +278,7 @@ impl DriverFrame<'_> {
         }
         if self.core().flags.any(StreamFlags::IDLE) {
             let now = self.reactor.now_ns();
-            self.core().heard_ns = now;
+            self.core().last_rx_ns = now;
         }
         self.reactor.backend.ring()?.take_done(ready)?.lent
     }
@@ -300,7 +299,7 @@ impl DriverFrame<'_> {
         match result {
             1.. => {
                 let Some(mut lent) = lent else { return };
-                self.note_heard();
+                self.note_rx();
                 // A buffer may be larger than the limit documented for handlers.
                 let mut pieces = lent.bytes().chunks_mut(SCRATCH_LEN);
                 while let Some(piece) = pieces.next() {
@@ -318,7 +317,7 @@ impl DriverFrame<'_> {
             }
             0 => self.take_input(handler, &mut []),
             _ => match Errno::from_raw_os_error(-result) {
-                NO_BUFFER => self.starve(),
+                NO_BUFFER => self.await_buffer(),
                 // The receive was cancelled, or must be armed again.
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
                 errno => self.core().fail(errno),
@@ -326,11 +325,11 @@ impl DriverFrame<'_> {
         }
     }
 
-    fn note_heard(&mut self) {
+    fn note_rx(&mut self) {
         if self.core().flags.any(StreamFlags::IDLE) {
             let now = self.reactor.now_ns();
             let core = self.core();
-            core.heard_ns = now;
+            core.last_rx_ns = now;
             if core.flags.take(StreamFlags::IDLE_DUE) {
                 // The wheel has already removed its deadline.
                 core.flags |= StreamFlags::ARM;
@@ -371,7 +370,7 @@ impl DriverFrame<'_> {
 
     /// The receive has found no buffer. It is armed again when buffers are free.
     #[cold]
-    fn starve(&mut self) {
+    fn await_buffer(&mut self) {
         let core = self.core();
         if core.flags.any(StreamFlags::DEAD | StreamFlags::PREFIX) || !core.wants_input() {
             return;
@@ -393,7 +392,7 @@ impl DriverFrame<'_> {
         if self.has(StreamFlags::IDLE_DUE) && self.core().wants_input() && self.has_news() {
             let core = self.core();
             core.flags.clear(StreamFlags::IDLE_DUE);
-            core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
+            core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
         }
     }
 

@@ -52,7 +52,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
                 other => frame.note(other, &mut self.handler),
             }
         } else {
-            return frame.go_apart(&mut self.handler, ready);
+            return frame.handle_slow(&mut self.handler, ready);
         }
         frame.leave(&mut self.handler);
     }
@@ -83,7 +83,7 @@ impl<'r> DriverFrame<'r> {
     fn enter(reactor: &'r mut Reactor, index: u32, ready: u32) -> (Self, bool) {
         let core = reactor.stream_core(index);
         core.flags |= StreamFlags::RUNNING;
-        core.flags.clear(StreamFlags::NOTIFIED);
+        core.flags.clear(StreamFlags::DRIVER_QUEUED);
         let is_plain = ready == IN && core.flags.is_plain();
         (Self { reactor, index, scratch: None, is_open: true }, is_plain)
     }
@@ -110,7 +110,7 @@ impl<'r> DriverFrame<'r> {
             Ok((count, _)) => {
                 if core.flags.any(StreamFlags::IDLE) {
                     let now = self.reactor.now_ns();
-                    self.core().heard_ns = now;
+                    self.core().last_rx_ns = now;
                 }
                 ReceiveResult::Data(count)
             }
@@ -121,7 +121,7 @@ impl<'r> DriverFrame<'r> {
 
     #[cold]
     #[inline(never)]
-    fn receive_apart(&mut self) -> ReceiveResult {
+    fn receive_cold(&mut self) -> ReceiveResult {
         self.receive()
     }
 
@@ -164,7 +164,7 @@ impl<'r> DriverFrame<'r> {
     /// Handles an event that needs no receive. Kept out of line, so that the receive path stays
     /// short.
     #[inline(never)]
-    fn go_apart<H: StreamHandler>(mut self, handler: &mut H, ready: u32) {
+    fn handle_slow<H: StreamHandler>(mut self, handler: &mut H, ready: u32) {
         if let Some(mut lent) = self.take_brought(ready) {
             let mut stream = Stream { reactor: self.reactor, index: self.index };
             handler.on_data(&mut stream, Input::new(lent.bytes()));
@@ -196,7 +196,7 @@ impl<'r> DriverFrame<'r> {
         if self.core().flags.take(StreamFlags::PREFIX) {
             self.deliver_prefix(handler);
         }
-        if self.core().flags.take(StreamFlags::CALLED)
+        if self.core().flags.take(StreamFlags::NOTIFY_DUE)
             && !self.has(StreamFlags::CLOSING | StreamFlags::DEAD)
         {
             self.call(|stream| handler.on_notify(stream));
@@ -207,7 +207,7 @@ impl<'r> DriverFrame<'r> {
         }
         let asks = ready & (IN | ERR | HUP) != 0 || self.has(StreamFlags::IDLE_DUE);
         if asks && self.core().wants_input() {
-            let received = self.receive_apart();
+            let received = self.receive_cold();
             let is_nothing = matches!(received, ReceiveResult::Nothing);
             if !is_nothing && self.core().flags.take(StreamFlags::IDLE_DUE) {
                 // The wheel has already removed its deadline.
@@ -269,7 +269,7 @@ impl<'r> DriverFrame<'r> {
         let core = self.core();
         core.flags |= StreamFlags::OPENED;
         if core.flags.any(StreamFlags::IDLE) {
-            core.flags |= StreamFlags::HEARD | StreamFlags::ARM;
+            core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
         }
         self.call(|stream| handler.on_open(stream));
         true
@@ -333,12 +333,12 @@ impl<'r> DriverFrame<'r> {
             return;
         }
         for (due, timeout, reason, anew) in [
-            (StreamFlags::IDLE_DUE, Timeout::Idle, CloseReason::IdleTimeout, StreamFlags::HEARD),
+            (StreamFlags::IDLE_DUE, Timeout::Idle, CloseReason::IdleTimeout, StreamFlags::STAMP_RX),
             (
                 StreamFlags::STALL_DUE,
                 Timeout::WriteStall,
                 CloseReason::WriteStall,
-                StreamFlags::STAMP,
+                StreamFlags::STAMP_WAIT,
             ),
         ] {
             if !self.core().flags.take(due) || self.has(StreamFlags::CLOSING | StreamFlags::DEAD) {
@@ -378,7 +378,7 @@ impl<'r> DriverFrame<'r> {
     #[cold]
     #[inline(never)]
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
-        if self.reactor.streams_are_a_childs() {
+        if self.reactor.streams_in_child() {
             // The process was forked in a callback. The stream belongs to the parent.
             self.core().flags.clear(StreamFlags::RUNNING);
             return self.end();
@@ -389,11 +389,11 @@ impl<'r> DriverFrame<'r> {
         // If the handler sends in both callbacks, its further callbacks follow in the next turn
         // (rule 10).
         for _ in 0..2 {
-            if !self.core().owes_mark() {
+            if !self.core().owes_watermark() {
                 break;
             }
             let is_full = self.has(StreamFlags::FULL);
-            self.core().flags.set(StreamFlags::TOLD_FULL, is_full);
+            self.core().flags.set(StreamFlags::REPORTED_FULL, is_full);
             self.call(
                 |stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) },
             );
@@ -445,7 +445,7 @@ impl DriverFrame<'_> {
     /// (rule 8).
     #[cold]
     #[inline(never)]
-    fn break_off(&mut self) {
+    fn reset_after_panic(&mut self) {
         self.core().flags |= StreamFlags::RESET;
         drop(self.reactor.deregister_stream(self.index));
         self.end();
@@ -457,7 +457,7 @@ impl Drop for DriverFrame<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.is_open {
-            self.break_off();
+            self.reset_after_panic();
         }
     }
 }
@@ -470,9 +470,9 @@ impl StreamCore {
             // receive reports it.
             let is_gone = rustix::net::shutdown(&self.socket, Shutdown::Write).is_err();
             self.flags |= StreamFlags::FINISHED;
-            let is_hasty =
-                is_gone || self.options.linger.is_zero() || self.flags.any(StreamFlags::HASTY);
-            if self.flags.any(StreamFlags::CLOSING) && is_hasty {
+            let skips_linger =
+                is_gone || self.options.linger.is_zero() || self.flags.any(StreamFlags::NO_LINGER);
+            if self.flags.any(StreamFlags::CLOSING) && skips_linger {
                 self.kill(CloseReason::Closed);
             }
         }

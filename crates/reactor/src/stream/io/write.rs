@@ -34,13 +34,13 @@ impl Reactor {
         {
             self.write_stream(index);
         }
-        self.stream_core(index).note_marks();
+        self.stream_core(index).update_full();
     }
 
     /// Writes the buffered output; an error ends the stream. In a child of fork(2) the output stays
     /// buffered: the parent writes it.
     pub(in crate::stream) fn write_stream(&mut self, index: u32) {
-        if self.streams_are_a_childs() {
+        if self.streams_in_child() {
             return;
         }
         if self.stream_core(index).flags.any(StreamFlags::RING) {
@@ -57,7 +57,7 @@ impl Reactor {
         index: u32,
         pieces: &[IoSlice<'_>],
     ) -> Result<(), SendError> {
-        if self.streams_are_a_childs() {
+        if self.streams_in_child() {
             return Err(SendError::Closed);
         }
         let len = pieces.iter().map(|piece| piece.len()).sum();
@@ -81,7 +81,7 @@ impl Reactor {
         index: u32,
         shared: &Shared<'_>,
     ) -> Result<(), SendError> {
-        if self.streams_are_a_childs() {
+        if self.streams_in_child() {
             return Err(SendError::Closed);
         }
         if self.stream_core(index).flags.any(StreamFlags::RING) {
@@ -102,7 +102,7 @@ impl Reactor {
         index: u32,
         shared: &Shared<'_>,
     ) -> Result<usize, SendError> {
-        if self.streams_are_a_childs() {
+        if self.streams_in_child() {
             return Err(SendError::Closed);
         }
         let core = self.stream_core(index);
@@ -175,7 +175,7 @@ impl Reactor {
         index: u32,
         bytes: &[u8],
     ) -> Result<usize, SendError> {
-        if self.streams_are_a_childs() {
+        if self.streams_in_child() {
             return Err(SendError::Closed);
         }
         let core = self.stream_core(index);
@@ -230,7 +230,7 @@ impl Reactor {
     /// Output was added. The driver or the end of the turn writes the rest and handles the effects.
     #[inline]
     pub(in crate::stream) fn after_output(&mut self, index: u32) {
-        self.stream_core(index).note_marks();
+        self.stream_core(index).update_full();
         self.touch_stream(index);
     }
 }
@@ -416,7 +416,7 @@ impl StreamCore {
         let is_timed =
             self.options.write_stall_timeout.is_some() && !self.flags.any(StreamFlags::CLOSING);
         if is_timed && (anew || !self.flags.any(StreamFlags::BLOCKED)) {
-            self.flags |= StreamFlags::STAMP | StreamFlags::ARM;
+            self.flags |= StreamFlags::STAMP_WAIT | StreamFlags::ARM;
         }
         self.flags |= StreamFlags::BLOCKED;
     }

@@ -99,7 +99,7 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
             let handler = (self.accept)(&Peer { socket: socket.as_fd(), address });
             reactor.note_accepted(self.slot, handler.is_some());
             let Some(handler) = handler else { continue };
-            if !reactor.begin_accepted(self.slot, socket, handler) {
+            if !reactor.add_accepted(self.slot, socket, handler) {
                 break;
             }
             if let Some(room) = room {
@@ -238,7 +238,7 @@ impl Reactor {
             .expect("a listener's cell and its state live together")
     }
 
-    pub(in crate::stream) fn begin_listening<H, F>(
+    pub(in crate::stream) fn add_listener<H, F>(
         &mut self,
         listener: Listener,
         accept: F,
@@ -301,7 +301,7 @@ impl Reactor {
             // It tries repeatedly, but this counts as reaching the limit once.
             state.limited += u64::from(!state.is_limited);
             state.is_limited = true;
-            self.leave_connections_alone(slot);
+            self.suspend_accepting(slot);
             return Err(NoPermit);
         };
         state.is_limited = false;
@@ -362,7 +362,7 @@ impl Reactor {
     }
 
     /// Makes a stream of a connection. False if the reactor cannot register it.
-    fn begin_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
+    fn add_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
         let options = self.listener_state(slot).options.stream;
         let begin = NewStream {
             socket,
@@ -372,7 +372,7 @@ impl Reactor {
             refused: None,
             listener: Some(slot),
         };
-        match self.begin_stream(begin, handler) {
+        match self.add_stream(begin, handler) {
             Ok(_) => {
                 let state = self.listener_state(slot);
                 state.open += 1;
@@ -394,14 +394,14 @@ impl Reactor {
 
     /// Suspends accepting for lack of a resource.
     fn rest_listener(&mut self, slot: u32, reason: Option<Errno>) {
-        self.leave_connections_alone(slot);
+        self.suspend_accepting(slot);
         let state = self.listener_state(slot);
         state.rests += 1;
         state.rest_reason = reason;
     }
 
     /// Suspends accepting for a while. An immediate retry would keep the loop busy.
-    fn leave_connections_alone(&mut self, slot: u32) {
+    fn suspend_accepting(&mut self, slot: u32) {
         // The clock may be user code, so it is read before any state changes (rule 3).
         let now = self.now_ns();
         let state = self.listener_state(slot);

@@ -265,7 +265,7 @@ impl<F> ListenerRegistration<F> {
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
     {
         target
-            .with_ops(Token(()), |reactor| reactor.begin_listening(self.listener, self.accept))
+            .with_ops(Token(()), |reactor| reactor.add_listener(self.listener, self.accept))
             .map_err(|e| e.map(|(listener, accept)| Self { listener, accept }))
     }
 
