@@ -172,7 +172,7 @@ fn the_host_is_woken_for_whatever_a_stream_has_to_do() {
     let mut got = [0; 5];
     peer.read_exact(&mut got).unwrap();
     for firings in 1..3 {
-        // This loop has no bound: the timer descriptor wakes the host.
+        // This loop needs no limit, because the timer descriptor wakes the host.
         while told.get() < firings {
             poll(&mut [PollFd::new(&guest, PollFlags::IN)], None).unwrap();
             guest.run_once(Duration::ZERO).unwrap();

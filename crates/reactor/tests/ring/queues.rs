@@ -319,7 +319,7 @@ fn full() -> (UnixStream, UnixStream) {
 }
 
 pub(crate) fn a_hang_up_that_nobody_asked_for_does_not_spin() {
-    // The kernel adds this condition to every poll.
+    // The kernel adds the hang-up to every poll.
     for manner in [
         interest().write(),
         interest().write().one_shot(),
