@@ -1,42 +1,79 @@
-//! A Linux event reactor. Dispatching a ready descriptor costs one pointer load and one indirect
-//! call.
+//! A Linux event reactor: one thread waits for descriptors, timers and signals, and calls a handler
+//! for each event.
 //!
-//! ```no_run
+//! ```
+//! # fn main() -> std::io::Result<()> {
 //! use std::net::TcpListener;
 //! use windlass::{Reactor, Turn, interest};
 //!
-//! fn main() -> std::io::Result<()> {
-//!     let listener = TcpListener::bind("127.0.0.1:0")?;
-//!     listener.set_nonblocking(true)?;
-//!     let mut reactor = Reactor::new()?;
-//!     interest()
-//!         .read()
-//!         .with_fd(listener)
-//!         .with_handler(|listener: &mut TcpListener, mut turn: Turn<'_, _>| {
-//!             if let Ok((_stream, peer)) = listener.accept() {
-//!                 println!("{peer} connected");
-//!                 turn.stop();
-//!             }
-//!         })
-//!         .register_into(&mut reactor)?;
-//!     reactor.run()
-//! }
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! listener.set_nonblocking(true)?;
+//! # let address = listener.local_addr()?;
+//! # let client = std::thread::spawn(move || std::net::TcpStream::connect(address));
+//! let mut reactor = Reactor::new()?;
+//! interest()
+//!     .read()
+//!     .with_fd(listener)
+//!     .with_handler(|listener: &mut TcpListener, mut turn: Turn<'_, _>| {
+//!         if let Ok((_stream, peer)) = listener.accept() {
+//!             println!("{peer} connected");
+//!             turn.stop();
+//!         }
+//!     })
+//!     .register_into(&mut reactor)?;
+//! reactor.run()
+//! # }
 //! ```
 //!
-//! - [`interest()`] begins a registration. [`Reactor::add`] takes a hand-written [`Subscriber`].
-//! - [`Turn`] is the handle that a handler receives. With it, the handler registers, modifies and
-//!   deletes (itself too), starts timers, defers closures, and stops the loop.
-//! - [`Group`] is one state shared by several descriptors, timers and signals.
-//! - [`Reactor::after_with`], [`every_with`](Reactor::every_with) and similar methods start timers.
-//! - [`stream`]: TCP and Unix byte streams, with listeners and connectors.
-//! - [`Remote`] runs closures on the loop's thread from any other thread, through a bounded queue.
-//!   [`Stop`] stops the loop from any thread.
-//! - [`SignalSet`] receives signals. [`Reactor::embed`] runs the reactor inside another event loop.
-//! - Errors return the rejected value, and `?` converts them into an [`io::Error`](std::io::Error).
-//!   For `anyhow`, use `.map_err(io::Error::from)?`; [`AddError`] explains why.
-//! - Feature `mock`: `MockReactor` and `turn!`, to test handlers without a reactor.
+//! # The parts
 //!
-//! For the path of one event, and the safety argument, see [`technical`].
+//! ```text
+//!            your handlers, one at a time, on the loop's thread
+//!               |                                ^
+//!               | Turn: register, modify,        | Event, Tick, bytes
+//!               | delete, timers, defer, stop    |
+//!               v                                |
+//!    +------------------------ Reactor -------------------------+
+//!    |  registrations   timers   groups   signals   streams     |     other threads
+//!    |  (Key)           (Key)    (state)  (mask)    listeners   |<--- Remote: call, post
+//!    +-----------------------------+----------------------------+<--- Stop: stop
+//!                                  | Backend
+//!                                  v
+//!                      epoll, io_uring or poll
+//! ```
+//!
+//! A *turn* is one wait and the dispatch of all events that it returned. [`Reactor::run`] runs turns
+//! until a stop. [`Reactor::run_once`] runs one. A reactor and its handlers stay on one thread.
+//!
+//! # Where to find what
+//!
+//! | to | use |
+//! |---|---|
+//! | build a reactor, choose limits and the backend | [`Reactor::builder`], [`Builder`], [`Backend`] |
+//! | wait for a descriptor | [`interest()`], [`Interest`], [`Registration`]; by hand: [`Subscriber`] |
+//! | see what happened | [`Event`], [`Ready`], [`Tick`] |
+//! | act in a handler | [`Turn`]; for code that a mock can test: [`ReactorOps`] |
+//! | start timers | [`Reactor::after_with`], [`every_with`](Reactor::every_with), [`at`](Reactor::at) |
+//! | share one state between several descriptors and timers | [`Group`], [`GroupKey`] |
+//! | handle signals | [`SignalSet`], [`Signal`] |
+//! | use byte streams over TCP and Unix sockets | the module [`stream`] |
+//! | call the loop from another thread | [`Remote`]; to end it: [`Stop`] |
+//! | run the loop inside another one | [`Reactor::embed`], [`Embedded`] |
+//! | run code around each wait | [`Reactor::before_wait`], [`after_turn`](Reactor::after_turn) |
+//! | measure | [`Stats`] |
+//! | test handlers without a kernel | feature `mock`: `MockReactor`, `turn!` |
+//! | read how it works | [`technical`] |
+//!
+//! # Rules for all of it
+//!
+//! - *Times.* Durations have nanosecond resolution. Timers use the monotonic clock, or a [`Clock`].
+//! - *Keys.* A [`Key`] is never reused. A stale one gives [`NotFound`].
+//! - *Errors.* Each operation has its own error type, which returns the rejected value. `?` converts
+//!   it into an [`io::Error`](std::io::Error). For `anyhow`, use `.map_err(io::Error::from)?`;
+//!   [`AddError`] explains why.
+//! - *Panics.* A panic of a handler propagates out of [`Reactor::run_once`]. The reactor stays
+//!   usable, and the next turn continues with the other events.
+//! - *Bounds.* Every queue has a maximum, which [`Builder`] sets.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

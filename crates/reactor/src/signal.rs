@@ -151,9 +151,12 @@ impl SignalSet {
     /// Blocks the signals for this thread and makes them readable. Duplicates are ignored.
     ///
     /// # Errors
-    /// `InvalidInput` for signals that cannot be caught: `SIGKILL`, `SIGSTOP`, and the two reserved
-    /// by the C library (32 and 33). Otherwise the errors of signalfd(2), for example `EMFILE`. On
-    /// error the mask is unchanged.
+    /// On error the mask is unchanged.
+    ///
+    /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and the two that
+    ///   the C library reserves (32 and 33).
+    /// - The errors of signalfd(2): `EMFILE`, `ENFILE` or `ENOMEM`, if the process or the system has
+    ///   no descriptor or memory left.
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let Received(signals) = signals.into_iter().collect();
         let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];

@@ -6,7 +6,8 @@ use core::fmt;
 ///
 /// The kernel reuses a descriptor number as soon as it is closed. A key is never reused, in any
 /// reactor of the process. A key that is stale, from another reactor or of another kind gives
-/// `NotFound`.
+/// `NotFound`. `Copy`, `Send` and `Sync`: other threads may keep it for a call of a
+/// [`Remote`](crate::Remote).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u64);
 

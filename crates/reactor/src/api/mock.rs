@@ -15,6 +15,21 @@ mockall::mock! {
     /// Subscribers, timers and closures arrive type-erased. [`Subscription::into_inner`] returns
     /// the typed value. `into_boxed().handle(event, turn!(mock))`, [`Timer::fire`] and
     /// [`Deferred::run`] run it. Use `returning_st` for expectations whose closures hold an `Rc`.
+    ///
+    /// ```
+    /// use windlass::{Event, Key, MockReactor, Ready, ReactorOps, Turn, interest, turn};
+    ///
+    /// fn on_ready(event: Event, mut turn: Turn<'_, impl ReactorOps>) {
+    ///     if event.has_hangup() {
+    ///         turn.delete(event.key()).expect("it is registered");
+    ///     }
+    /// }
+    ///
+    /// let event = Event::new(Key::from_bits(7), interest().read(), Ready::empty().hangup());
+    /// let mut mock = MockReactor::new();
+    /// mock.expect_delete().times(1).withf(|key| key.to_bits() == 7).returning(|_| Ok(()));
+    /// on_ready(event, turn!(mock));
+    /// ```
     pub Reactor {}
 
     impl ReactorOps for Reactor {

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::Turn;
 
-/// The future of [`Remote::call_async`]. Its output is the closure's result.
+/// The future of [`Remote::call_async`]. Its output is the closure's result. It may be polled on
+/// any thread.
 #[must_use = "nothing is called before the future is polled"]
 pub struct CallFuture<T, F>
 where

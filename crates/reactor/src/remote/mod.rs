@@ -142,6 +142,9 @@ impl Remote {
     ///
     /// The closure is queued when the future is first polled. Dropping the future withdraws a
     /// closure that has not started. If it has started, its result is dropped on the loop's thread.
+    ///
+    /// The future's error is [`Closed`](CallError::Closed) if the reactor was dropped before the
+    /// closure ran, and [`Panicked`](CallError::Panicked) if the closure has panicked.
     pub fn call_async<T, F>(&self, closure: F) -> CallFuture<T, F>
     where
         T: Send + 'static,
@@ -195,16 +198,29 @@ impl Remote {
     ///
     /// A subscriber made of a descriptor and a handler can register itself:
     ///
-    /// ```no_run
+    /// ```
     /// # use std::net::TcpListener;
-    /// # use windlass::{Key, Remote, Turn, interest};
-    /// # fn listen(remote: &Remote, listener: TcpListener) -> std::io::Result<Key> {
-    /// let key = interest()
-    ///     .read()
-    ///     .with_fd(listener)
-    ///     .with_handler(|listener: &mut TcpListener, _: Turn<'_>| drop(listener.accept()))
-    ///     .register_remotely(remote)?;
-    /// # Ok(key)
+    /// # use windlass::{Key, Reactor, Remote, Turn, interest};
+    /// fn listen(remote: &Remote, listener: TcpListener) -> std::io::Result<Key> {
+    ///     let key = interest()
+    ///         .read()
+    ///         .with_fd(listener)
+    ///         .with_handler(|listener: &mut TcpListener, _: Turn<'_>| drop(listener.accept()))
+    ///         .register_remotely(remote)?;
+    ///     Ok(key)
+    /// }
+    /// # fn main() -> std::io::Result<()> {
+    /// # let mut reactor = Reactor::new()?;
+    /// # let remote = reactor.remote();
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let thread = std::thread::spawn(move || {
+    /// #     let key = listen(&remote, listener);
+    /// #     remote.stop();
+    /// #     key.is_ok()
+    /// # });
+    /// # reactor.run()?;
+    /// # assert!(thread.join().unwrap());
+    /// # Ok(())
     /// # }
     /// ```
     ///

@@ -50,18 +50,25 @@ use crate::{
 /// uses two of them. The deepest nesting is therefore one embedded reactor inside another inside a
 /// host.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
-/// use windlass::{Embedded, Reactor, Turn, interest};
+/// use windlass::{Embedded, Reactor, interest};
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let mut host = Reactor::new()?;
-/// let guest = Reactor::new()?.embed()?;
+/// let mut guest = Reactor::new()?;
+/// # let stop = host.stop_handle();
+/// guest.after(Duration::from_millis(1), move || {
+///     println!("one millisecond has passed");
+///     # stop.stop();
+/// })?;
+/// let guest = guest.embed()?;
 /// interest()
 ///     .read()
 ///     .with_fd(guest)
 ///     .with_handler(|guest: &mut Embedded| drop(guest.run_once(Duration::ZERO)))
 ///     .register_into(&mut host)?;
+/// host.run()?;
 /// # Ok(())
 /// # }
 /// ```

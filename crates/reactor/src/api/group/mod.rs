@@ -175,22 +175,24 @@ impl<S> fmt::Debug for Registered<S> {
 /// that member. Deleting the group drops all members. The state is dropped with the last member. It
 /// stays alive while a member's handler runs, whatever the handler deletes.
 ///
-/// ```no_run
-/// use std::{net::TcpStream, time::Duration};
-/// use windlass::{Group, Reactor, Turn, interest};
+/// ```
+/// use std::{io::{Read, Write}, os::unix::net::UnixStream, time::Duration};
+/// use windlass::{Group, Reactor, interest};
 ///
-/// struct Connection { bytes: u64 }
+/// struct Connection { bytes: usize }
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let mut reactor = Reactor::new()?;
-/// let stream = TcpStream::connect("127.0.0.1:9001")?;
+/// let (ours, mut theirs) = UnixStream::pair()?;
 /// let registered = Group::new(Connection { bytes: 0 })
-///     .fd(interest().read(), stream, |c: &mut Connection, stream: &mut TcpStream| {
-///         let mut buffer = [0; 512];
-///         c.bytes += std::io::Read::read(stream, &mut buffer).unwrap_or(0) as u64;
+///     .fd(interest().read(), ours, |c: &mut Connection, stream: &mut UnixStream| {
+///         c.bytes += stream.read(&mut [0; 512]).unwrap_or(0);
 ///     })
-///     .every(Duration::from_secs(1), |c: &mut Connection| println!("{} bytes so far", c.bytes))
+///     .every(Duration::from_secs(60), |c: &mut Connection| println!("{} bytes so far", c.bytes))
 ///     .register_into(&mut reactor)?;
+/// theirs.write_all(b"hello")?;
+/// reactor.run_once(None)?;
+/// assert_eq!(reactor.group_mut(registered.group).map(|c| c.bytes), Some(5));
 /// reactor.delete_group(registered.group)?;
 /// # Ok(())
 /// # }

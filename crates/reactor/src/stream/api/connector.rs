@@ -17,8 +17,9 @@ use crate::{
 
 /// An outgoing connection to a TCP or Unix address.
 ///
-/// ```no_run
-/// use windlass::{Reactor, stream::{Connector, Input, Stream, StreamHandler}};
+/// ```
+/// use windlass::{Key, Reactor, Turn};
+/// use windlass::stream::{CloseReason, Connector, Input, Stream, StreamHandler};
 ///
 /// struct Print;
 /// impl StreamHandler for Print {
@@ -28,12 +29,25 @@ use crate::{
 ///     fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
 ///         print!("{}", String::from_utf8_lossy(&input));
 ///     }
+///     fn on_close(&mut self, _: Key, reason: CloseReason, mut turn: Turn<'_>) {
+///         println!("{reason}");
+///         turn.stop();
+///     }
 /// }
 ///
 /// # fn main() -> std::io::Result<()> {
+/// # let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// # let address = server.local_addr()?;
+/// # let server = std::thread::spawn(move || {
+/// #     let (mut client, _) = server.accept().unwrap();
+/// #     std::io::Read::read_exact(&mut client, &mut [0; 18]).unwrap();
+/// #     std::io::Write::write_all(&mut client, b"HTTP/1.0 204 No Content").unwrap();
+/// # });
 /// let mut reactor = Reactor::new()?;
-/// Connector::tcp("127.0.0.1:8080".parse().expect("an address")).connect(Print, &mut reactor)?;
-/// reactor.run()
+/// Connector::tcp(address).connect(Print, &mut reactor)?;
+/// reactor.run()?;
+/// # server.join().unwrap();
+/// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]

@@ -162,7 +162,7 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 }
 
 /// A listening socket that is not registered yet. Until it is, connections wait in the kernel's
-/// backlog.
+/// backlog. It may be made on one thread and registered on another.
 #[derive(Debug)]
 #[must_use]
 pub struct Listener {
