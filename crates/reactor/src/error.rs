@@ -7,10 +7,41 @@ pub use rustix::io::Errno;
 
 /// The key names nothing. It is stale, made up, from another reactor, or of another kind (timer,
 /// descriptor, group).
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{NotFound, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let timer = reactor.after(Duration::from_secs(1), || {})?;
+/// assert_eq!(reactor.delete(timer), Err(NotFound), "a timer is cancelled, not deleted");
+/// assert_eq!(reactor.cancel(timer), Ok(()));
+/// assert_eq!(reactor.cancel(timer), Err(NotFound), "the key is stale");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFound;
 
 /// Why a subscriber was not registered.
+///
+/// ```
+/// use std::{os::unix::net::UnixStream, rc::Rc};
+/// use windlass::{AddReason, Reactor, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let mut reactor = Reactor::new()?;
+/// let (stream, _peer) = UnixStream::pair()?;
+/// let stream = Rc::new(stream);
+/// let first = interest().read().with_fd(Rc::clone(&stream)).with_handler(|| {});
+/// first.register_into(&mut reactor)?;
+/// let second = interest().write().with_fd(stream).with_handler(|| {});
+/// let error = second.register_into(&mut reactor).unwrap_err();
+/// assert_eq!(error.reason, AddReason::AlreadyExists);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddReason {
@@ -114,6 +145,22 @@ impl<S> AddError<S> {
 }
 
 /// Why an interest was not changed. The old interest stays in force.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Key, ModifyError, Reactor, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (stream, _peer) = UnixStream::pair()?;
+/// # let mut reactor = Reactor::new()?;
+/// let key = interest().read().with_fd(stream).with_handler(|| {}).register_into(&mut reactor)?;
+/// let invalid = interest().read().exclusive().one_shot();
+/// assert_eq!(reactor.modify(key, invalid), Err(ModifyError::InvalidInterest));
+/// reactor.delete(key)?;
+/// assert_eq!(reactor.modify(key, interest()), Err(ModifyError::NotFound));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModifyError {
@@ -131,6 +178,21 @@ pub enum ModifyError {
 }
 
 /// Why a subscriber was not taken out. It stays registered.
+///
+/// ```
+/// use std::{net::TcpStream, os::unix::net::UnixStream};
+/// use windlass::{Reactor, TakeError, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (stream, _peer) = UnixStream::pair()?;
+/// # let mut reactor = Reactor::new()?;
+/// let key = interest().read().with_fd(stream).with_handler(|| {}).register_into(&mut reactor)?;
+/// assert_eq!(reactor.take_fd::<TcpStream>(key).unwrap_err(), TakeError::WrongType);
+/// let _stream: UnixStream = reactor.take_fd(key)?;
+/// assert_eq!(reactor.take_fd::<UnixStream>(key).unwrap_err(), TakeError::NotFound);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TakeError {
@@ -143,6 +205,19 @@ pub enum TakeError {
 }
 
 /// Why a timer was not started.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Reactor, TimerReason};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::builder().timers_max(1).build()?;
+/// reactor.after(Duration::from_secs(1), || {})?;
+/// let error = reactor.after(Duration::from_secs(2), || {}).unwrap_err();
+/// assert_eq!(error.reason, TimerReason::LimitReached);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimerReason {
@@ -153,6 +228,19 @@ pub enum TimerReason {
 }
 
 /// A timer that was not started, and the reason.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Reactor, TimerReason};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let error = reactor.every(Duration::ZERO, || println!("tick")).unwrap_err();
+/// assert_eq!(error.reason, TimerReason::ZeroPeriod);
+/// reactor.every(Duration::from_secs(1), error.handler)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct TimerError<H> {
     /// The reason.
     pub reason: TimerReason,
@@ -161,16 +249,49 @@ pub struct TimerError<H> {
 }
 
 /// A closure that was not deferred because `deferred_max` closures are queued.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::Reactor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::builder().deferred_max(1).build()?;
+/// reactor.defer(|_| println!("first"))?;
+/// let error = reactor.defer(|_| println!("second")).unwrap_err();
+/// reactor.run_once(Duration::ZERO)?; // runs the first closure
+/// reactor.defer(error.closure)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct DeferError<F> {
     /// The closure, unchanged.
     pub closure: F,
 }
 
 /// The limit [`HOOKS_MAX`](crate::HOOKS_MAX) is reached.
+///
+/// ```
+/// use windlass::{HOOKS_MAX, HookError, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// for _ in 0..HOOKS_MAX {
+///     reactor.after_turn(|_| {})?;
+/// }
+/// assert_eq!(reactor.after_turn(|_| {}), Err(HookError));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookError;
 
 /// No [`Backend`](crate::Backend) has this name.
+///
+/// ```
+/// use windlass::{Backend, UnknownBackend};
+///
+/// assert_eq!("kqueue".parse::<Backend>(), Err(UnknownBackend));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownBackend;
 

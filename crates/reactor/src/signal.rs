@@ -25,6 +25,14 @@ const READ_MAX: usize = 1024;
 const DISCARD_MAX: usize = 1 << 18;
 
 /// A signal number (signal(7)).
+///
+/// ```
+/// use windlass::Signal;
+///
+/// assert_eq!(Signal::from_raw(15), Some(Signal::TERM));
+/// assert_eq!(Signal::TERM.as_raw(), 15);
+/// assert_eq!(Signal::from_raw(65), None);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Signal(u8);
 
@@ -84,6 +92,14 @@ impl Signal {
 }
 
 /// The set of signals that [`SignalSet::read`] returned.
+///
+/// ```
+/// use windlass::{Received, Signal};
+///
+/// let received: Received = [Signal::TERM, Signal::INT].into_iter().collect();
+/// assert!(received.contains(Signal::INT) && !received.contains(Signal::HUP));
+/// assert_eq!(received.iter().collect::<Vec<_>>(), [Signal::INT, Signal::TERM]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received(u64);
 
@@ -141,6 +157,29 @@ thread_local! {
 /// meanwhile, it stays blocked.
 ///
 /// `!Send`, because the mask belongs to the thread.
+///
+/// ```
+/// use windlass::{Reactor, Signal, SignalSet, Turn, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let signals = SignalSet::new([Signal::INT, Signal::TERM])?;
+/// interest()
+///     .read()
+///     .with_fd(signals)
+///     .with_handler(|signals: &mut SignalSet, mut turn: Turn<'_>| match signals.read() {
+///         Ok(received) if received.is_empty() => {}
+///         outcome => {
+///             println!("stopped by {outcome:?}");
+///             turn.stop();
+///         }
+///     })
+///     .register_into(&mut reactor)?;
+/// # // SAFETY: raise(3) has no preconditions, and the signal is blocked.
+/// # assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+/// reactor.run()
+/// # }
+/// ```
 pub struct SignalSet {
     fd: OwnedFd,
     signals: u64,

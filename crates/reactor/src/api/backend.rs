@@ -23,6 +23,18 @@ use crate::UnknownBackend;
 ///
 /// [`Display`](fmt::Display) writes and [`FromStr`] reads a backend's name: `auto`, `epoll`,
 /// `uring`, `poll`.
+///
+/// ```
+/// use windlass::{Backend, Reactor};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let backend: Backend = "poll".parse()?;
+/// let reactor = Reactor::builder().backend(backend).build()?;
+/// assert_eq!(reactor.backend(), Backend::Poll);
+/// assert_eq!(Reactor::new()?.backend(), Backend::Epoll, "the default");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Backend {

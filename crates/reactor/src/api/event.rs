@@ -7,6 +7,18 @@ use crate::{Interest, Key, Ready};
 /// The conditions are those that the kernel reported when the batch was fetched. An earlier handler
 /// of the same batch may have consumed them. A handler must treat them as a hint and expect
 /// `WouldBlock`.
+///
+/// ```
+/// use windlass::{Event, Key, Ready, interest};
+///
+/// fn is_over(event: Event) -> bool {
+///     event.has_hangup() || event.has_error()
+/// }
+///
+/// let key = Key::from_bits(1);
+/// assert!(is_over(Event::new(key, interest().read(), Ready::empty().read().hangup())));
+/// assert!(!is_over(Event::new(key, interest().read(), Ready::empty().read())));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     key: Key,

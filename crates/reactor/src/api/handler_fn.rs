@@ -21,6 +21,26 @@ pub(crate) mod arg {
 }
 
 /// A function or closure that handles the events of a descriptor of type `Fd`.
+///
+/// ```
+/// use std::{io, os::unix::net::UnixStream};
+/// use windlass::{Event, HandlerFn, Key, Reactor, Turn, interest};
+///
+/// fn watch<H, Args: 'static>(reactor: &mut Reactor, fd: UnixStream, handler: H) -> io::Result<Key>
+/// where
+///     H: HandlerFn<UnixStream, Reactor, Args>,
+/// {
+///     Ok(interest().read().with_fd(fd).with_handler(handler).register_into(reactor)?)
+/// }
+///
+/// # fn main() -> io::Result<()> {
+/// # let mut reactor = Reactor::new()?;
+/// let (one, other) = UnixStream::pair()?;
+/// watch(&mut reactor, one, |_: &mut UnixStream, mut turn: Turn<'_>| turn.stop())?;
+/// watch(&mut reactor, other, |event: Event| println!("{event:?}"))?;
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler for a descriptor of type `{Fd}`",
     label = "not a handler",
@@ -34,6 +54,25 @@ pub trait HandlerFn<Fd, R: ReactorOps, Args>: 'static {
 
 /// A function or closure that handles the events of a group's member. It takes the state, then any
 /// ordered subset of the other parameters.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Group, MemberFn, Reactor, interest};
+///
+/// fn count_events<H, Args: 'static>(stream: UnixStream, handler: H) -> Group<u32>
+/// where
+///     H: MemberFn<u32, UnixStream, Reactor, Args>,
+/// {
+///     Group::new(0).fd(interest().read(), stream, handler)
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let mut reactor = Reactor::new()?;
+/// let (stream, _peer) = UnixStream::pair()?;
+/// count_events(stream, |events: &mut u32| *events += 1).register_into(&mut reactor)?;
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler for a member with a descriptor of type `{Fd}` in a group of state `{S}`",
     label = "not a member's handler",
@@ -46,6 +85,25 @@ pub trait MemberFn<S, Fd, R: ReactorOps, Args>: 'static {
 }
 
 /// A function or closure that a timer calls.
+///
+/// ```
+/// use std::{io, time::Duration};
+/// use windlass::{Key, Reactor, Tick, TimerFn, Turn};
+///
+/// fn each_second<Args: 'static>(
+///     reactor: &mut Reactor,
+///     handler: impl TimerFn<Reactor, Args>,
+/// ) -> io::Result<Key> {
+///     Ok(reactor.every(Duration::from_secs(1), handler)?)
+/// }
+///
+/// # fn main() -> io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// each_second(&mut reactor, || println!("tick"))?;
+/// each_second(&mut reactor, |tick: Tick, mut turn: Turn<'_>| _ = turn.cancel(tick.key))?;
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a timer's handler",
     label = "not a timer's handler",
@@ -59,6 +117,21 @@ pub trait TimerFn<R: ReactorOps, Args>: 'static {
 
 /// A function or closure that a group's timer calls. It takes the state, then any ordered subset of
 /// the other parameters.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Group, MemberTimerFn, Reactor};
+///
+/// fn each_second<Args: 'static>(handler: impl MemberTimerFn<u32, Reactor, Args>) -> Group<u32> {
+///     Group::new(0).every(Duration::from_secs(1), handler)
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// each_second(|seconds: &mut u32| *seconds += 1).register_into(&mut reactor)?;
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a timer's handler in a group of state `{S}`",
     label = "not a member's timer handler",

@@ -96,6 +96,14 @@ macro_rules! conditions {
 pub struct Interest(u32);
 
 /// The empty [`Interest`], to start from.
+///
+/// ```
+/// use windlass::interest;
+///
+/// assert!(interest().is_empty());
+/// let both = interest().read().write().edge_triggered();
+/// assert!(both.has_read() && both.has_write());
+/// ```
 #[must_use]
 pub const fn interest() -> Interest {
     Interest(0)
@@ -167,6 +175,14 @@ impl Interest {
 }
 
 /// The conditions reported by an event.
+///
+/// ```
+/// use windlass::Ready;
+///
+/// let ready = Ready::empty().read().read_hangup();
+/// assert!(ready.has_read() && ready.has_read_hangup() && !ready.has_write());
+/// assert_eq!(ready.without_read_hangup(), Ready::empty().read());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ready(u32);
 

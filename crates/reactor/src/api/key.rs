@@ -8,6 +8,20 @@ use core::fmt;
 /// reactor of the process. A key that is stale, from another reactor or of another kind gives
 /// `NotFound`. `Copy`, `Send` and `Sync`: other threads may keep it for a call of a
 /// [`Remote`](crate::Remote).
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Key, NotFound, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let key = reactor.after(Duration::from_secs(1), || {})?;
+/// let number: u64 = key.to_bits();
+/// reactor.cancel(Key::from_bits(number))?;
+/// assert_eq!(reactor.cancel(key), Err(NotFound));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u64);
 

@@ -53,6 +53,18 @@ mockall::mock! {
 impl Sealed for MockReactor {}
 
 /// The function behind [`turn!`](macro@crate::turn): makes a turn on a mock.
+///
+/// ```
+/// use windlass::{MockReactor, Turn, mock_turn};
+///
+/// fn on_ready(mut turn: Turn<'_, impl windlass::ReactorOps>) {
+///     turn.stop();
+/// }
+///
+/// let mut mock = MockReactor::new();
+/// mock.expect_stop().times(1).return_const(());
+/// on_ready(mock_turn(&mut mock));
+/// ```
 pub fn mock_turn(mock: &mut MockReactor) -> Turn<'_, MockReactor> {
     Turn::new(mock)
 }

@@ -25,6 +25,37 @@ pub struct Token(pub(crate) ());
 /// Most subscribers are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`.
 /// Implement the trait by hand if a type should be its own subscriber. Registration moves the value
 /// into a heap cell. It stays there until it is deleted or taken back.
+///
+/// ```
+/// use std::os::{fd::{AsFd, BorrowedFd}, unix::net::UnixStream};
+/// use windlass::{Event, Interest, Reactor, Subscriber, Turn, interest};
+///
+/// struct Watcher {
+///     stream: UnixStream,
+/// }
+///
+/// impl Subscriber for Watcher {
+///     fn fd(&self) -> BorrowedFd<'_> {
+///         self.stream.as_fd()
+///     }
+///     fn interest(&self) -> Interest {
+///         interest().write()
+///     }
+///     fn handle(&mut self, event: Event, mut turn: Turn<'_>) {
+///         assert!(event.has_write());
+///         turn.stop();
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (stream, _peer) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let key = reactor.add(Watcher { stream })?;
+/// reactor.run()?;
+/// let watcher: Watcher = reactor.take(key)?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Subscriber<R: ReactorOps = Reactor>: Any {
     /// The descriptor to wait for. Called once, at registration; later values are ignored (rule 6).
     fn fd(&self) -> BorrowedFd<'_>;
@@ -82,6 +113,18 @@ pub(crate) mod sealed {
 ///
 /// Write handlers for any `R: ReactorOps` (`turn: Turn<'_, impl ReactorOps>`), so that unit tests
 /// can run them with a mock. Handlers call the typed methods of [`Turn`] instead of these.
+///
+/// ```
+/// use windlass::{MockReactor, ReactorOps, Turn, turn};
+///
+/// fn on_ready(mut turn: Turn<'_, impl ReactorOps>) {
+///     turn.stop();
+/// }
+///
+/// let mut mock = MockReactor::new();
+/// mock.expect_stop().times(1).return_const(());
+/// on_ready(turn!(mock));
+/// ```
 pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// Registers an erased subscriber; see [`Turn::add`].
     ///

@@ -18,12 +18,42 @@ use crate::{
 };
 
 /// An [`Interest`] with a descriptor, without a handler yet.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Reactor, WithFd, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (stream, _peer) = UnixStream::pair()?;
+/// # let mut reactor = Reactor::new()?;
+/// let with_fd: WithFd<UnixStream> = interest().read().with_fd(stream);
+/// with_fd.with_handler(|_: &mut UnixStream| println!("readable")).register_into(&mut reactor)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct WithFd<Fd> {
     interest: Interest,
     fd: Fd,
 }
 
 /// An [`Interest`] with a handler, without a descriptor yet.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Reactor, interest};
+///
+/// fn on_ready(_: &mut UnixStream) {
+///     println!("readable");
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (one, other) = UnixStream::pair()?;
+/// # let mut reactor = Reactor::new()?;
+/// let with_handler = interest().read().with_handler(on_ready);
+/// with_handler.with_fd(one).register_into(&mut reactor)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct WithHandler<F> {
     interest: Interest,
     handler: F,
@@ -32,6 +62,23 @@ pub struct WithHandler<F> {
 /// A descriptor, its handler and its interest, ready to be registered.
 ///
 /// If registering fails, the error returns the registration. The caller can retry or take it apart.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{AddReason, Reactor, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (one, other) = UnixStream::pair()?;
+/// let mut reactor = Reactor::builder().subscribers_max(1).build()?;
+/// interest().read().with_fd(one).with_handler(|| {}).register_into(&mut reactor)?;
+///
+/// let second = interest().read().with_fd(other).with_handler(|| {});
+/// let error = second.register_into(&mut reactor).unwrap_err();
+/// assert_eq!(error.reason, AddReason::LimitReached);
+/// let (_interest, _stream, _handler) = error.subscriber.into_parts();
+/// # Ok(())
+/// # }
+/// ```
 pub struct Registration<Fd, F> {
     interest: Interest,
     fd: UnwindSafeDrop<Fd>,
@@ -167,6 +214,24 @@ where
 }
 
 /// A target for registrations: a reactor, a turn, an embedded reactor or a mock.
+///
+/// ```
+/// use std::{io, net::TcpListener};
+/// use windlass::{Key, Reactor, Registrar, interest};
+///
+/// /// Works with a reactor, a turn, an embedded reactor and a mock.
+/// fn listen(listener: TcpListener, target: &mut impl Registrar) -> io::Result<Key> {
+///     let on_ready = |listener: &mut TcpListener| drop(listener.accept());
+///     Ok(interest().read().with_fd(listener).with_handler(on_ready).register_into(target)?)
+/// }
+///
+/// # fn main() -> io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let key = listen(TcpListener::bind("127.0.0.1:0")?, &mut reactor)?;
+/// reactor.delete(key)?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Registrar: Sealed {
     /// The underlying reactor type. Handlers receive a turn of it.
     type Ops: ReactorOps;

@@ -5,6 +5,22 @@ use std::time::Duration;
 use crate::Backend;
 
 /// A copy of a reactor's counters since it was built. It does not change after it was taken.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::Reactor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// reactor.after(Duration::ZERO, || {})?;
+/// assert_eq!(reactor.stats().timers, 1);
+/// while reactor.stats().timers_fired == 0 {
+///     reactor.run_once(None)?;
+/// }
+/// assert_eq!(reactor.stats().timers, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -14,6 +14,21 @@ use crate::{
 };
 
 /// One firing of a timer.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Reactor, Tick, Turn};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// reactor.every(Duration::from_millis(1), |tick: Tick, mut turn: Turn<'_>| {
+///     println!("{} ticks were missed", tick.missed);
+///     turn.cancel(tick.key).expect("it runs");
+///     turn.stop();
+/// })?;
+/// reactor.run()
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
     /// The timer's key. Pass it to `cancel` or `reset`.
@@ -26,6 +41,18 @@ pub struct Tick {
 }
 
 /// When a timer fires.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Key, MockReactor, Schedule, turn};
+///
+/// let mut mock = MockReactor::new();
+/// mock.expect_start_timer().times(1).returning_st(|timer| {
+///     assert_eq!(timer.schedule(), Schedule::After(Duration::from_secs(5)));
+///     Ok(Key::from_bits(1))
+/// });
+/// assert!(turn!(mock).after(Duration::from_secs(5), || {}).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Once, this long after the turn's clock.
@@ -56,6 +83,21 @@ impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for TimerHa
 }
 
 /// A type-erased timer, passed into a reactor or returned by it.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use windlass::{Key, MockReactor, Tick, Turn, turn};
+///
+/// let mut mock = MockReactor::new();
+/// mock.expect_start_timer().times(1).returning_st(|mut timer| {
+///     let key = Key::from_bits(1);
+///     let mut later = MockReactor::new();
+///     later.expect_stop().times(1).return_const(());
+///     timer.fire(Tick { key, deadline: Instant::now(), missed: 0 }, turn!(later));
+///     Ok(key)
+/// });
+/// assert!(turn!(mock).after_with(Duration::from_secs(5), |mut turn| turn.stop()).is_ok());
+/// ```
 pub struct Timer<R: ReactorOps> {
     pub(crate) schedule: Schedule,
     pub(crate) call: Box<dyn TimerCall<R>>,
@@ -105,6 +147,19 @@ impl<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static> Once<R> for UnwindSafeDrop
 
 /// A type-erased closure to run at the end of a turn. A closure that captures at most four words
 /// needs no heap allocation.
+///
+/// ```
+/// use windlass::{MockReactor, turn};
+///
+/// let mut mock = MockReactor::new();
+/// mock.expect_defer_boxed().times(1).returning_st(|closure| {
+///     let mut later = MockReactor::new();
+///     later.expect_stop().times(1).return_const(());
+///     closure.run(turn!(later));
+///     Ok(())
+/// });
+/// assert!(turn!(mock).defer(|mut turn| turn.stop()).is_ok());
+/// ```
 pub struct Deferred<R: ReactorOps>(InlineClosure<R>);
 
 impl<R: ReactorOps> Deferred<R> {

@@ -22,6 +22,30 @@ use crate::{
 ///
 /// `!Send`, `!Sync`, not `Clone`. Write `Turn<'_>` in a function for real reactors only. Write
 /// `Turn<'_, impl ReactorOps>` in a function that a mock can test, and `Turn<'_, _>` in a closure.
+///
+/// ```
+/// use std::{io::{Read, Write}, os::unix::net::UnixStream, time::Duration};
+/// use windlass::{Event, Reactor, Turn, interest};
+///
+/// fn on_ready(stream: &mut UnixStream, event: Event, mut turn: Turn<'_>) {
+///     let mut buffer = [0; 64];
+///     if stream.read(&mut buffer).is_ok() {
+///         turn.delete(event.key()).expect("it is registered");
+///         turn.defer(|mut turn| turn.stop()).expect("the queue has room");
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (mut here, there) = UnixStream::pair()?;
+/// there.set_nonblocking(true)?;
+/// let mut reactor = Reactor::new()?;
+/// interest().read().with_fd(there).with_handler(on_ready).register_into(&mut reactor)?;
+/// here.write_all(b"hello")?;
+/// reactor.run()?;
+/// assert_eq!(reactor.stats().subscribers, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Turn<'a, R: ReactorOps = Reactor> {
     reactor: &'a mut R,
     not_send: PhantomData<*mut ()>,

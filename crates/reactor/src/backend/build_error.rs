@@ -6,6 +6,15 @@ use std::io;
 use crate::{Errno, RingError, error::plain_error};
 
 /// The builder setting that a [`BuildError`] refers to.
+///
+/// ```
+/// use windlass::{BuildError, Capacity, Reactor};
+///
+/// if let Err(BuildError::ZeroCapacity(setting)) = Reactor::builder().remote_max(0).build() {
+///     assert_eq!(setting, Capacity::RemoteMax);
+///     println!("{setting} must be at least 1");
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capacity {
@@ -40,6 +49,13 @@ impl fmt::Display for Capacity {
 }
 
 /// Why a reactor could not be built.
+///
+/// ```
+/// use windlass::{BuildError, Capacity, Reactor};
+///
+/// let error = Reactor::builder().events_per_turn(0).build().unwrap_err();
+/// assert_eq!(error, BuildError::ZeroCapacity(Capacity::EventsPerTurn));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {

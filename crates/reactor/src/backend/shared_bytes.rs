@@ -13,6 +13,33 @@ use super::Copied;
 /// [`write_shared`](crate::stream::Stream::write_shared). Streams that cannot send them at once all
 /// keep a reference to one copy, which is made when first needed. Very short bytes are copied per
 /// stream instead.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Reactor, stream::{Shared, StreamOptions}};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (one, other) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let mut keys = Vec::new();
+/// for socket in [one, other] {
+///     let registration = StreamOptions::new().with_fd(socket).with_handler(Echo);
+///     keys.push(registration.register_into(&mut reactor)?);
+/// }
+/// let news = Shared::new(b"to all");
+/// for key in keys {
+///     let _ = reactor.stream(key)?.send_shared(&news);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Shared<'b> {
     bytes: &'b [u8],
     kept: OnceCell<Arc<[u8]>>,

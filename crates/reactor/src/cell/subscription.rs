@@ -16,6 +16,21 @@ use crate::{
 /// form used for dispatch.
 ///
 /// Dropping it drops the subscriber.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Reactor, Subscription, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (stream, _peer) = UnixStream::pair()?;
+/// # let mut reactor = Reactor::new()?;
+/// let registration = interest().read().with_fd(stream).with_handler(|_: &mut UnixStream| {});
+/// let subscription: Subscription<Reactor> = registration.into_subscription();
+/// assert_eq!(subscription.interest(), interest().read());
+/// reactor.add(subscription.into_boxed())?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Subscription<R: ReactorOps> {
     cell: CellPtr<R>,
 }

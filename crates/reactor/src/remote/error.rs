@@ -7,6 +7,21 @@ use std::{any::Any, io};
 use crate::AddError;
 
 /// Why a call has no answer.
+///
+/// ```
+/// use windlass::{CallError, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let remote = reactor.remote();
+/// let Err(CallError::WouldDeadlock(closure)) = remote.call(|turn| turn.stats().turns) else {
+///     panic!("this is the loop's own thread")
+/// };
+/// drop(reactor);
+/// assert!(matches!(remote.call(closure), Err(CallError::Closed(_))));
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 pub enum CallError<F> {
     /// The caller is on the loop's own thread and would wait for itself. Contains the closure.
@@ -65,6 +80,19 @@ const WOULD_DEADLOCK: &str = "the reactor's own thread would wait for itself";
 const CLOSED: &str = "the reactor is gone";
 
 /// Why a closure was not posted.
+///
+/// ```
+/// use windlass::{PostReason, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let remote = reactor.remote();
+/// drop(reactor);
+/// let error = remote.try_post(|_| println!("never runs")).unwrap_err();
+/// assert_eq!(error.reason, PostReason::Closed);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostReason {
@@ -77,6 +105,22 @@ pub enum PostReason {
 }
 
 /// A closure that was not posted, and the reason.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{PostReason, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::builder().remote_max(1).build()?;
+/// let remote = reactor.remote();
+/// remote.try_post(|_| println!("first"))?;
+/// let error = remote.try_post(|_| println!("second")).unwrap_err();
+/// assert_eq!(error.reason, PostReason::Full);
+/// reactor.run_once(Duration::ZERO)?; // runs the first closure
+/// remote.try_post(error.closure)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct PostError<F> {
     /// The reason.
     pub reason: PostReason,
@@ -108,6 +152,26 @@ impl<F> PostError<F> {
 }
 
 /// Why a subscriber was not registered from another thread.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Reactor, RemoteAddError, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (stream, _peer) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let remote = reactor.remote();
+/// drop(reactor);
+/// let registration = interest().read().with_fd(stream).with_handler(|| {});
+/// match registration.register_remotely(&remote) {
+///     Err(RemoteAddError::Closed(registration)) => {
+///         let (_interest, _stream, _handler) = registration.into_parts();
+///     }
+///     outcome => panic!("{outcome:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 pub enum RemoteAddError<S> {
     /// The reactor or the kernel has rejected the subscriber. Contains it.

@@ -20,6 +20,24 @@ use crate::Turn;
 
 /// The future of [`Remote::call_async`]. Its output is the closure's result. It may be polled on
 /// any thread.
+///
+/// ```
+/// use std::{future::Future, pin::Pin, task::{Context, Poll, Waker}, time::Duration};
+/// use windlass::Reactor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let mut future = reactor.remote().call_async(|turn| turn.stats().subscribers);
+/// # fn is_send<T: Send>(_: &T) {}
+/// # is_send(&future);
+/// // An executor polls it, and again when it is woken.
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(Pin::new(&mut future).poll(&mut context).is_pending());
+/// reactor.run_once(Duration::ZERO)?;
+/// assert!(matches!(Pin::new(&mut future).poll(&mut context), Poll::Ready(Ok(0))));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is called before the future is polled"]
 pub struct CallFuture<T, F>
 where

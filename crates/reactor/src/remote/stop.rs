@@ -17,6 +17,20 @@ use crate::{Errno, Event, Interest, Subscriber, Turn, interest};
 ///
 /// A stop requested before `run` is not lost: that `run` returns at once. Each `run` consumes the
 /// requests made before it returns. After the reactor is dropped, a stop does nothing.
+///
+/// ```
+/// use std::thread;
+/// use windlass::Reactor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let stop = reactor.stop_handle();
+/// let thread = thread::spawn(move || stop.stop());
+/// reactor.run()?;
+/// thread.join().unwrap();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Stop(Arc<StopState>);
 

@@ -28,6 +28,21 @@ pub(crate) struct Limits {
 }
 
 /// Settings of a [`Reactor`]. Each method states its default.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Backend, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let reactor = Reactor::builder()
+///     .backend(Backend::Epoll)
+///     .events_per_turn(256)
+///     .busy_poll(Duration::from_micros(50))
+///     .build()?;
+/// assert_eq!(reactor.backend(), Backend::Epoll);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub struct Builder {
     pub(crate) backend: Backend,

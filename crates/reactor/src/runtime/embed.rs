@@ -88,6 +88,18 @@ pub struct Embedded {
 }
 
 /// A reactor that could not be embedded, and the reason.
+///
+/// ```
+/// use windlass::{Backend, Errno, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let reactor = Reactor::builder().backend(Backend::Poll).build()?;
+/// let error = reactor.embed().unwrap_err();
+/// assert_eq!(error.errno, Errno::OPNOTSUPP);
+/// let _reactor: Reactor = *error.reactor;
+/// # Ok(())
+/// # }
+/// ```
 pub struct EmbedError {
     /// The kernel's error, for example `EMFILE` if the process has no descriptor left. `EOPNOTSUPP`
     /// if the [`Backend`] has no descriptor that another loop could wait for.

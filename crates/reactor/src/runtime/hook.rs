@@ -8,6 +8,19 @@ use crate::{HookError, NotFound, Reactor, Turn};
 pub const HOOKS_MAX: usize = 64;
 
 /// The key of a hook. Pass it to [`Reactor::remove_hook`].
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::Reactor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let hook = reactor.before_wait(|_| println!("the loop is about to wait"))?;
+/// reactor.run_once(Duration::ZERO)?;
+/// reactor.remove_hook(hook)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HookKey(u64);
 

@@ -40,6 +40,20 @@ use crate::{
 /// The reactor is one concrete type. It is not `Send`, and may be moved in memory between turns. It
 /// owns its subscribers: dropping the reactor drops them all, catches each panic, and resumes the
 /// first one (rule 8).
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::Reactor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// reactor.after_with(Duration::from_millis(1), |mut turn| {
+///     println!("one millisecond has passed");
+///     turn.stop();
+/// })?;
+/// reactor.run()
+/// # }
+/// ```
 pub struct Reactor {
     /// First, because the loop reads it for every event.
     pub(crate) batch: Batch,

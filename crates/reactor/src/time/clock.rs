@@ -10,6 +10,26 @@ use crate::util::unwind_safe_drop::UnwindSafeDrop;
 ///
 /// The clock must not go back. If it does, the previous reading is used instead. Waits use the
 /// kernel's time: with a clock that stands still, timers do not fire, but `run_once` still returns.
+///
+/// ```
+/// use std::{cell::Cell, rc::Rc, time::{Duration, Instant}};
+/// use windlass::Reactor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let start = Instant::now();
+/// let passed = Rc::new(Cell::new(Duration::ZERO));
+/// let clock = { let passed = Rc::clone(&passed); move || start + passed.get() };
+/// let mut reactor = Reactor::builder().clock(clock).build()?;
+///
+/// let fired = Rc::new(Cell::new(false));
+/// let handler = { let fired = Rc::clone(&fired); move || fired.set(true) };
+/// reactor.after(Duration::from_secs(3600), handler)?;
+/// passed.set(Duration::from_secs(3600));
+/// reactor.run_once(Duration::ZERO)?;
+/// assert!(fired.get(), "an hour has passed by this clock");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Clock: 'static {
     /// Returns the current time.
     fn now(&self) -> Instant;

@@ -26,6 +26,21 @@ use state::{DescriptorMember, SharedState, TimerMember};
 
 /// The key of a group whose state is an `S`. `Copy`. It becomes stale when the group's last member
 /// is deleted.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Group, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let group = Group::new(7).every(Duration::from_secs(1), |count: &mut u32| *count += 1);
+/// let key = group.register_into(&mut reactor)?.group;
+/// assert_eq!(reactor.group_mut(key), Some(&mut 7));
+/// reactor.delete_group(key)?;
+/// assert_eq!(reactor.group_mut(key), None, "the key is stale");
+/// # Ok(())
+/// # }
+/// ```
 pub struct GroupKey<S> {
     key: Key,
     state: PhantomData<fn() -> S>,
@@ -72,6 +87,19 @@ pub(crate) enum Member<R: ReactorOps> {
 }
 
 /// A group with type-erased members, passed into a reactor or returned by it.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Group, Key, MockReactor, turn};
+///
+/// let mut mock = MockReactor::new();
+/// mock.expect_add_group().times(1).returning_st(|group| {
+///     assert_eq!(group.len(), 1);
+///     Ok((Key::from_bits(1), vec![Key::from_bits(2)]))
+/// });
+/// let group = Group::new(0).after(Duration::ZERO, |count: &mut u32| *count += 1);
+/// assert!(group.register_into(&mut turn!(mock)).is_ok());
+/// ```
 pub struct ErasedGroup<R: ReactorOps> {
     pub(crate) state: GroupState,
     pub(crate) members: Vec<Member<R>>,
@@ -100,6 +128,17 @@ impl<R: ReactorOps> fmt::Debug for ErasedGroup<R> {
 }
 
 /// Why a group was not registered.
+///
+/// ```
+/// use windlass::{Group, GroupReason, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let error = Group::new("no members").register_into(&mut reactor).unwrap_err();
+/// assert_eq!(error.reason, GroupReason::Empty);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupReason {
@@ -142,6 +181,22 @@ impl From<GroupReason> for std::io::Error {
 }
 
 /// A group that was not registered, and the reason. None of its members is registered.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Group, GroupReason, Reactor, TimerReason};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let group = Group::new(0)
+///     .after(Duration::from_secs(1), |count: &mut u32| *count += 1)
+///     .every(Duration::ZERO, |count: &mut u32| *count += 1);
+/// let error = group.register_into(&mut reactor).unwrap_err();
+/// assert_eq!(error.reason, GroupReason::Timer(1, TimerReason::ZeroPeriod));
+/// assert_eq!(reactor.stats().timers, 0, "the first member is not registered either");
+/// # Ok(())
+/// # }
+/// ```
 pub struct GroupError<G> {
     /// The reason.
     pub reason: GroupReason,
@@ -151,6 +206,24 @@ pub struct GroupError<G> {
 carrying_error!(GroupError<G>, |e| e.reason);
 
 /// The keys of a registered group.
+///
+/// ```
+/// use std::{os::unix::net::UnixStream, time::Duration};
+/// use windlass::{Group, Reactor, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (stream, _peer) = UnixStream::pair()?;
+/// # let mut reactor = Reactor::new()?;
+/// let registered = Group::new(0)
+///     .fd(interest().read(), stream, |bytes: &mut usize| *bytes += 1)
+///     .after(Duration::from_secs(10), |bytes: &mut usize| println!("{bytes} bytes"))
+///     .register_into(&mut reactor)?;
+/// let (stream, timer) = (registered.members[0], registered.members[1]);
+/// reactor.modify(stream, interest().read().edge_triggered())?;
+/// reactor.cancel(timer)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Registered<S> {
     /// The group's key.
     pub group: GroupKey<S>,

@@ -56,6 +56,15 @@ impl<S> SharedState<S> {
 }
 
 /// The type-erased state of a group, as the reactor stores it.
+///
+/// ```
+/// use windlass::{GroupKey, GroupState, Key, MockReactor, turn};
+///
+/// let mut mock = MockReactor::new();
+/// mock.expect_group_state().times(1).returning_st(|_| Some(GroupState::new(7_u32)));
+/// let key = GroupKey::<u32>::from_key(Key::from_bits(1));
+/// assert!(turn!(mock).group(key).is_ok());
+/// ```
 pub struct GroupState(pub(super) Rc<dyn Any>);
 
 impl GroupState {

@@ -76,6 +76,13 @@ impl RingFeatures {
 }
 
 /// A required feature: without it the reactor cannot use a ring.
+///
+/// ```
+/// use windlass::{RingError, RingFeature};
+///
+/// let error = RingError::Missing(RingFeature::MultishotPoll);
+/// println!("{error}");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingFeature {
@@ -98,6 +105,25 @@ impl fmt::Display for RingFeature {
 }
 
 /// Why a ring cannot be created.
+///
+/// ```
+/// use windlass::{Backend, BuildError, Reactor, RingError};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let reactor = match Reactor::builder().backend(Backend::Uring).build() {
+///     Err(BuildError::Ring(error)) => {
+///         if let RingError::Missing(feature) = error {
+///             println!("this kernel lacks {feature}");
+///         }
+///         println!("{error}; using epoll instead");
+///         Reactor::new()?
+///     }
+///     outcome => outcome?,
+/// };
+/// # drop(reactor);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {

@@ -15,6 +15,20 @@ use std::{
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
 /// The address of one end of a stream, or of a listener.
+///
+/// ```
+/// use windlass::stream::{Address, Listener};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let listener = Listener::tcp("127.0.0.1:0".parse().unwrap())?;
+/// match listener.local_addr()? {
+///     Address::Ip(address) => println!("port {}", address.port()),
+///     Address::Unix(path) => println!("{path:?}"),
+///     other => println!("{other}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
@@ -79,6 +93,26 @@ impl fmt::Display for Address {
 }
 
 /// A connection that was just accepted and is not a stream yet.
+///
+/// ```
+/// use windlass::{Reactor, stream::{Listener, Peer}};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let listener = Listener::tcp("127.0.0.1:0".parse().unwrap())?;
+/// // Rejects connections that do not come from this machine.
+/// let is_local = |peer: &Peer<'_>| peer.ip().is_some_and(|ip| ip.is_loopback());
+/// listener.with_handler(move |peer| is_local(peer).then_some(Echo)).register_into(&mut reactor)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Peer<'a> {
     pub(in crate::stream) socket: BorrowedFd<'a>,

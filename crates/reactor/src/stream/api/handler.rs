@@ -21,6 +21,32 @@ use crate::{Errno, Key, Turn, error::plain_error, stream::Stream};
 /// A handler that panics is not called again, not even for `on_close`: its connection is reset and
 /// the handler is dropped. Dropping a reactor also drops its handlers without a call; their
 /// connections are closed with close(2).
+///
+/// ```
+/// use std::{io::Write, os::unix::net::UnixStream};
+/// use windlass::{Key, Reactor, Turn};
+/// use windlass::stream::{CloseReason, Input, Stream, StreamHandler, StreamOptions};
+///
+/// struct Count(usize);
+/// impl StreamHandler for Count {
+///     fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
+///         self.0 += input.len();
+///     }
+///     fn on_close(&mut self, _: Key, _: CloseReason, mut turn: Turn<'_>) {
+///         assert_eq!(self.0, 5);
+///         turn.stop();
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, mut theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// StreamOptions::new().with_fd(ours).with_handler(Count(0)).register_into(&mut reactor)?;
+/// theirs.write_all(b"hello")?;
+/// drop(theirs);
+/// reactor.run()
+/// # }
+/// ```
 pub trait StreamHandler: 'static {
     /// At least one byte was received. The bytes are valid, and may be changed, during the call;
     /// copy the ones needed for longer. A call delivers at most 64 KiB, except a
@@ -74,6 +100,21 @@ pub trait StreamHandler: 'static {
 }
 
 /// The timeout that has expired.
+///
+/// ```
+/// use windlass::stream::{Input, Stream, StreamHandler, Timeout};
+///
+/// struct Handler;
+/// impl StreamHandler for Handler {
+///     fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+///     fn on_timeout(&mut self, stream: &mut Stream<'_>, timeout: Timeout) {
+///         match timeout {
+///             Timeout::Idle => stream.close(),
+///             _ => stream.abort(),
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Timeout {
@@ -85,6 +126,31 @@ pub enum Timeout {
 }
 
 /// Why a stream was closed.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Key, Reactor, Turn};
+/// use windlass::stream::{CloseReason, Input, Stream, StreamHandler, StreamOptions};
+///
+/// struct Abort;
+/// impl StreamHandler for Abort {
+///     fn on_data(&mut self, stream: &mut Stream<'_>, _: Input<'_>) {
+///         stream.abort();
+///     }
+///     fn on_close(&mut self, _: Key, reason: CloseReason, mut turn: Turn<'_>) {
+///         assert_eq!(reason, CloseReason::Aborted);
+///         turn.stop();
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, mut theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// StreamOptions::new().with_fd(ours).with_handler(Abort).register_into(&mut reactor)?;
+/// std::io::Write::write_all(&mut theirs, b"unwanted")?;
+/// reactor.run()
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -124,6 +190,30 @@ impl fmt::Display for CloseReason {
 }
 
 /// Why bytes were not accepted for sending. None of the call's bytes is sent.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Reactor, stream::{SendError, StreamOptions}};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, _theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let options = StreamOptions::new().output_max(4);
+/// let key = options.with_fd(ours).with_handler(Echo).register_into(&mut reactor)?;
+/// let mut stream = reactor.stream(key)?;
+/// assert_eq!(stream.send(b"hello"), Err(SendError::Full));
+/// stream.close();
+/// assert_eq!(stream.send(b"late"), Err(SendError::Closed));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SendError {
@@ -149,6 +239,32 @@ plain_error!(
 
 /// The received bytes, in the reactor's own buffer. They can be changed in place, and sent back by
 /// [`Stream::reply`] without a copy.
+///
+/// ```
+/// use std::{io::{Read, Write}, os::unix::net::UnixStream};
+/// use windlass::{Reactor, stream::{Input, Stream, StreamHandler, StreamOptions}};
+///
+/// struct Upper;
+/// impl StreamHandler for Upper {
+///     fn on_data(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
+///         input.make_ascii_uppercase();
+///         let _ = stream.reply(input, ..);
+///         stream.turn().stop();
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, mut theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// StreamOptions::new().with_fd(ours).with_handler(Upper).register_into(&mut reactor)?;
+/// theirs.write_all(b"hello")?;
+/// reactor.run()?;
+/// let mut answer = [0; 5];
+/// theirs.read_exact(&mut answer)?;
+/// assert_eq!(&answer, b"HELLO");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Input<'a> {
     pub(in crate::stream) bytes: &'a mut [u8],
     /// A backend may lend memory that belongs to the loop's thread.

@@ -12,6 +12,31 @@ use crate::{
 };
 
 /// Settings of a stream. `Copy`; each method documents its default.
+///
+/// ```
+/// use std::{os::unix::net::UnixStream, time::Duration};
+/// use windlass::{Reactor, stream::StreamOptions};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// const OPTIONS: StreamOptions = StreamOptions::new()
+///     .watermarks(16 << 10, 64 << 10)
+///     .output_max(1 << 20)
+///     .idle_timeout(Some(Duration::from_secs(60)));
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, _theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let key = OPTIONS.with_fd(ours).with_handler(Echo).register_into(&mut reactor)?;
+/// assert_eq!(reactor.stream(key)?.options(), OPTIONS);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct StreamOptions {
@@ -185,6 +210,27 @@ impl StreamOptions {
 }
 
 /// [`StreamOptions`] with a socket, still without a handler.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{Reactor, stream::{Input, Stream, StreamHandler, StreamOptions}};
+///
+/// struct Print;
+/// impl StreamHandler for Print {
+///     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+///         assert_eq!(&input[..], b"read before");
+///         stream.turn().stop();
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, _theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let with_fd = StreamOptions::new().with_fd(ours).with_prefix(*b"read before");
+/// with_fd.with_handler(Print).register_into(&mut reactor)?;
+/// reactor.run()
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is registered before `register_into`"]
 pub struct StreamWithFd {
@@ -212,6 +258,30 @@ impl StreamWithFd {
 /// A socket with its settings and its handler, ready to be registered.
 ///
 /// If the registration fails, the error returns it, so that it can be tried again or taken apart.
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{AddReason, Reactor, stream::StreamOptions};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (one, other) = UnixStream::pair()?;
+/// let mut reactor = Reactor::builder().subscribers_max(1).build()?;
+/// StreamOptions::new().with_fd(one).with_handler(Echo).register_into(&mut reactor)?;
+///
+/// let second = StreamOptions::new().with_fd(other).with_handler(Echo);
+/// let error = second.register_into(&mut reactor).unwrap_err();
+/// assert_eq!(error.reason, AddReason::LimitReached);
+/// let (_options, _socket, _prefix, _handler) = error.subscriber.into_parts();
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is registered before `register_into`"]
 pub struct StreamRegistration<H> {
     with: StreamWithFd,

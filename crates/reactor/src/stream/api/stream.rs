@@ -32,6 +32,33 @@ use crate::{
 /// stream in a turn needs no system call of its own if it is short. It is submitted with the turn's
 /// end or the next wait. It does not count as [`buffered`](Self::buffered). If the socket does not
 /// accept it, that shows after the wait.
+///
+/// ```
+/// use std::{io::Read, os::unix::net::UnixStream, time::Duration};
+/// use windlass::{Reactor, stream::StreamOptions};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (ours, mut theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let key = StreamOptions::new().with_fd(ours).with_handler(Echo).register_into(&mut reactor)?;
+///
+/// let mut stream = reactor.stream(key)?;
+/// stream.send(b"hello ").expect("the stream is open");
+/// stream.send(b"world").expect("the stream is open");
+/// reactor.run_once(Duration::ZERO)?; // both are written in one system call
+/// let mut received = [0; 11];
+/// theirs.read_exact(&mut received)?;
+/// assert_eq!(&received, b"hello world");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Stream<'a> {
     pub(in crate::stream) reactor: &'a mut Reactor,
     pub(in crate::stream) index: u32,

@@ -111,6 +111,30 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
 }
 
 /// A registered listener, returned by [`Turn::listener`] and [`Reactor::listener`].
+///
+/// ```
+/// use windlass::{Reactor, stream::Listener};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let listener = Listener::tcp("127.0.0.1:0".parse().unwrap())?;
+/// let key = listener.with_handler(|_| Some(Echo)).register_into(&mut reactor)?;
+///
+/// let mut listening = reactor.listener(key)?;
+/// assert_eq!(listening.connections(), 0);
+/// listening.pause();
+/// listening.delete();
+/// assert!(reactor.listener(key).is_err());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Listening<'a> {
     reactor: &'a mut Reactor,
     slot: u32,

@@ -27,6 +27,23 @@ const FIRST: RawFd = 3;
 const INHERITED_MAX: usize = 1024;
 
 /// A socket passed to this process by the service manager.
+///
+/// ```
+/// use std::io;
+/// use windlass::stream::{Inherited, ListenOptions, Listener};
+///
+/// fn listeners(sockets: Vec<Inherited>) -> io::Result<Vec<(String, Listener)>> {
+///     sockets
+///         .into_iter()
+///         .map(|inherited| Ok((inherited.name, ListenOptions::new().from_fd(inherited.socket)?)))
+///         .collect()
+/// }
+/// # fn main() -> io::Result<()> {
+/// # let socket = std::net::TcpListener::bind("127.0.0.1:0")?.into();
+/// # assert_eq!(listeners(vec![Inherited { socket, name: "http".into() }])?[0].0, "http");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Inherited {
     /// The listening socket. It is non-blocking and close-on-exec.
@@ -36,6 +53,13 @@ pub struct Inherited {
 }
 
 /// Why inherited sockets could not be taken over. None of them was taken.
+///
+/// ```
+/// use windlass::stream::InheritedError;
+///
+/// let error = InheritedError::NotOpen(5);
+/// assert_eq!(error.to_string(), "descriptor 5 of LISTEN_FDS is not open");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum InheritedError {

@@ -8,6 +8,28 @@ use std::sync::{
 /// The maximum number of open streams of all the listeners that share it, on any number of threads:
 /// see [`Listener::limited`](crate::stream::Listener::limited). `Clone`, `Send` and `Sync`; a clone
 /// refers to the same limit.
+///
+/// ```
+/// use windlass::{Reactor, stream::{Listener, StreamLimit}};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let limit = StreamLimit::new(1000);
+/// for _ in 0..2 {
+///     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap())?.limited(&limit);
+///     listener.with_handler(|_| Some(Echo)).register_into(&mut reactor)?;
+/// }
+/// assert_eq!(limit.open(), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct StreamLimit(Arc<OpenCount>);
 

@@ -18,6 +18,20 @@ use crate::{
 };
 
 /// Settings of a [`Listener`]. `Copy`; each method documents its default.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::stream::{ListenOptions, StreamOptions};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let listener = ListenOptions::new()
+///     .connections_max(1000)
+///     .stream(StreamOptions::new().idle_timeout(Some(Duration::from_secs(60))))
+///     .tcp("127.0.0.1:0".parse().unwrap())?;
+/// println!("listening at {}", listener.local_addr()?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct ListenOptions {
@@ -163,6 +177,25 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 
 /// A listening socket that is not registered yet. Until it is, connections wait in the kernel's
 /// backlog. It may be made on one thread and registered on another.
+///
+/// ```
+/// use windlass::{Reactor, stream::Listener};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let listener = Listener::tcp("127.0.0.1:0".parse().unwrap())?;
+/// println!("listening at {}", listener.local_addr()?);
+/// listener.with_handler(|_peer| Some(Echo)).register_into(&mut reactor)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Listener {
@@ -242,6 +275,29 @@ impl Listener {
 /// A listener with the closure that makes its handlers, ready to be registered.
 ///
 /// If the registration fails, the error returns it, so that it can be tried again or taken apart.
+///
+/// ```
+/// use windlass::{AddReason, Reactor, stream::Listener};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let address = "127.0.0.1:0".parse().unwrap();
+/// let mut reactor = Reactor::builder().subscribers_max(1).build()?;
+/// Listener::tcp(address)?.with_handler(|_| Some(Echo)).register_into(&mut reactor)?;
+///
+/// let second = Listener::tcp(address)?.with_handler(|_| Some(Echo));
+/// let error = second.register_into(&mut reactor).unwrap_err();
+/// assert_eq!(error.reason, AddReason::LimitReached);
+/// let (_listener, _accept) = error.subscriber.into_parts();
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is registered before `register_into`"]
 pub struct ListenerRegistration<F> {
     listener: Listener,
@@ -290,6 +346,25 @@ impl AsFd for Listener {
 }
 
 /// The key of a registered [`Listener`]. `Copy`, and stale once the listener is deleted.
+///
+/// ```
+/// use windlass::{Reactor, stream::{Listener, ListenerKey}};
+/// # use windlass::stream::{Input, Stream, StreamHandler};
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let listener = Listener::tcp("127.0.0.1:0".parse().unwrap())?;
+/// let key: ListenerKey = listener.with_handler(|_| Some(Echo)).register_into(&mut reactor)?;
+/// assert_eq!(reactor.listener(key)?.accepted(), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerKey(pub(in crate::stream) Key);
 

@@ -73,6 +73,19 @@ impl fmt::Debug for Workers {
 }
 
 /// Identifies the worker in a call of `set_up`.
+///
+/// ```
+/// use windlass::{Reactor, stream::Workers};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let running = Workers::new(2).named("echo").start(|worker| {
+///     println!("worker {} of {}", worker.index, worker.count);
+///     Ok(Reactor::new()?)
+/// })?;
+/// running.stop();
+/// running.join()
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Worker {
@@ -242,6 +255,17 @@ fn pin_to(cpu: usize) -> io::Result<()> {
 
 /// Running workers. Dropping this stops them and waits until they have ended; their errors and
 /// panics are lost.
+///
+/// ```
+/// use windlass::{Reactor, stream::{RunningWorkers, Workers}};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let running: RunningWorkers = Workers::new(2).start(|_| Ok(Reactor::new()?))?;
+/// assert_eq!(running.stops().len(), 2);
+/// running.stop();
+/// running.join()
+/// # }
+/// ```
 #[must_use = "dropping it stops the workers"]
 pub struct RunningWorkers {
     stops: Vec<Stop>,
