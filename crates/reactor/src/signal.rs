@@ -33,6 +33,7 @@ const DISCARD_MAX: usize = 1 << 18;
 /// assert_eq!(Signal::TERM.as_raw(), 15);
 /// assert_eq!(Signal::from_raw(65), None);
 /// ```
+#[doc(alias("SIGTERM", "SIGINT"))]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Signal(u8);
 
@@ -180,6 +181,7 @@ thread_local! {
 /// reactor.run()
 /// # }
 /// ```
+#[doc(alias = "signalfd")]
 pub struct SignalSet {
     fd: OwnedFd,
     signals: u64,
@@ -196,6 +198,7 @@ impl SignalSet {
     ///   the C library reserves (32 and 33).
     /// - The errors of signalfd(2): `EMFILE`, `ENFILE` or `ENOMEM`, if the process or the system has
     ///   no descriptor or memory left.
+    #[doc(alias("signalfd", "pthread_sigmask", "sigprocmask"))]
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let Received(signals) = signals.into_iter().collect();
         let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
@@ -224,6 +227,7 @@ impl SignalSet {
     ///
     /// # Errors
     /// The errors of read(2) on a signalfd.
+    #[doc(alias("signalfd_siginfo", "sigwaitinfo"))]
     pub fn read(&mut self) -> io::Result<Received> {
         let mut received = 0;
         let mut infos = [0u8; INFO_SIZE * 16];

@@ -35,6 +35,7 @@ use crate::UnknownBackend;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias("epoll", "io_uring", "poll"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Backend {
@@ -43,12 +44,15 @@ pub enum Backend {
     #[default]
     Auto,
     /// epoll(7).
+    #[doc(alias("epoll_create1", "epoll_wait"))]
     Epoll,
     /// io_uring(7), from Linux 5.13 on; faster from 6.1 on.
+    #[doc(alias("io_uring_setup", "io_uring_enter"))]
     Uring,
     /// ppoll(2), for sandboxes that forbid the others, and for comparison. It accepts at most
     /// `RLIMIT_NOFILE` descriptors. If a process lowers the limit below the number of registered
     /// descriptors, [`Reactor::run_once`](crate::Reactor::run_once) returns `EINVAL`.
+    #[doc(alias = "ppoll")]
     Poll,
 }
 

@@ -19,6 +19,7 @@ use crate::{Interest, Key, Ready};
 /// assert!(is_over(Event::new(key, interest().read(), Ready::empty().read().hangup())));
 /// assert!(!is_over(Event::new(key, interest().read(), Ready::empty().read())));
 /// ```
+#[doc(alias = "epoll_event")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     key: Key,

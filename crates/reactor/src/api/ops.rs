@@ -129,7 +129,22 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// Registers an erased subscriber; see [`Turn::add`].
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the error returns the subscription.
+    /// The error returns the subscription with its descriptor open, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`InvalidInterest`](crate::AddReason::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::AddReason::Unsupported): the backend does not support the interest.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`NestedTooDeep`](crate::AddReason::NestedTooDeep): epoll sets are nested too deep or form
+    ///   a cycle (`ELOOP`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
     fn add_cell(
         &mut self,
         subscription: Subscription<Self>,
@@ -137,22 +152,42 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// See [`Turn::modify`].
     ///
     /// # Errors
-    /// See [`ModifyError`].
+    /// - [`NotFound`](crate::ModifyError::NotFound): the key names no registered descriptor.
+    /// - [`InvalidInterest`](crate::ModifyError::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::ModifyError::Unsupported): the backend does not support the
+    ///   interest.
+    /// - [`Os`](crate::ModifyError::Os): an error of the kernel. `ENOENT` or `EBADF` means that the
+    ///   descriptor was closed or replaced without telling the reactor. `ESTALE` in a child of
+    ///   fork(2).
     fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError>;
     /// See [`Turn::rearm`].
     ///
     /// # Errors
-    /// See [`ModifyError`].
+    /// - [`NotFound`](crate::ModifyError::NotFound): the key names no registered descriptor.
+    /// - [`Os`](crate::ModifyError::Os): an error of the kernel. `ENOENT` or `EBADF` means that the
+    ///   descriptor was closed or replaced without telling the reactor. `ESTALE` in a child of
+    ///   fork(2).
     fn rearm(&mut self, key: Key) -> Result<(), ModifyError>;
     /// See [`Turn::delete`].
     ///
     /// # Errors
-    /// [`NotFound`].
+    /// [`NotFound`] if the key does not name a descriptor's registration.
     fn delete(&mut self, key: Key) -> Result<(), NotFound>;
     /// Registers an erased group; see [`Group::register_into`](crate::Group::register_into).
     ///
     /// # Errors
-    /// See [`GroupError`]; the error returns the group.
+    /// The error returns the group, and the reason:
+    ///
+    /// - [`Empty`](crate::GroupReason::Empty): the group has no members.
+    /// - [`NotFound`](crate::GroupReason::NotFound): the group to join no longer exists, or belongs
+    ///   to another reactor.
+    /// - [`LimitReached`](crate::GroupReason::LimitReached): the reactor holds `subscribers_max`
+    ///   groups.
+    /// - [`Descriptor`](crate::GroupReason::Descriptor): a descriptor member was rejected. It holds
+    ///   the member's position and an [`AddReason`](crate::AddReason).
+    /// - [`Timer`](crate::GroupReason::Timer): a timer was rejected. It holds the member's position
+    ///   and a [`TimerReason`](crate::TimerReason).
     fn add_group(
         &mut self,
         group: ErasedGroup<Self>,
@@ -162,27 +197,30 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// See [`Turn::delete_group`].
     ///
     /// # Errors
-    /// [`NotFound`].
+    /// [`NotFound`] if the group no longer exists.
     fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
     /// Starts an erased timer; see [`Turn::after`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the timer.
+    /// The error returns the timer, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>>;
     /// See [`Turn::cancel`].
     ///
     /// # Errors
-    /// [`NotFound`].
+    /// [`NotFound`] if the key does not name a timer.
     fn cancel(&mut self, key: Key) -> Result<(), NotFound>;
     /// See [`Turn::reset`] and [`Turn::reset_at`].
     ///
     /// # Errors
-    /// [`NotFound`].
+    /// [`NotFound`] if the key does not name a timer.
     fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound>;
     /// Defers an erased closure; see [`Turn::defer`].
     ///
     /// # Errors
-    /// [`DeferError`]; the error returns the closure.
+    /// [`DeferError`] if `deferred_max` closures are queued; the error returns the closure.
     fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>>;
     /// See [`Turn::stop`].
     fn stop(&mut self);

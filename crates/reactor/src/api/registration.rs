@@ -123,8 +123,23 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     /// reactor or a mock. If registered through a turn, it does not fire in that turn (rule 9).
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the error returns the registration with its descriptor
-    /// open.
+    /// The error returns the registration with its descriptor open, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`InvalidInterest`](crate::AddReason::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::AddReason::Unsupported): the backend does not support the interest.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`NestedTooDeep`](crate::AddReason::NestedTooDeep): epoll sets are nested too deep or form
+    ///   a cycle (`ELOOP`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<G: Registrar, Args: 'static>(
         self,

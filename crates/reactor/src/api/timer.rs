@@ -98,6 +98,7 @@ impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for TimerHa
 /// });
 /// assert!(turn!(mock).after_with(Duration::from_secs(5), |mut turn| turn.stop()).is_ok());
 /// ```
+#[doc(alias = "timerfd")]
 pub struct Timer<R: ReactorOps> {
     pub(crate) schedule: Schedule,
     pub(crate) call: Box<dyn TimerCall<R>>,

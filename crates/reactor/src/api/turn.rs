@@ -77,9 +77,25 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// Registers a subscriber. It does not fire in the current turn (rule 9).
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the error returns the subscriber with its descriptor
-    /// open.
+    /// The error returns the subscriber with its descriptor open, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`InvalidInterest`](crate::AddReason::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::AddReason::Unsupported): the backend does not support the interest.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`NestedTooDeep`](crate::AddReason::NestedTooDeep): epoll sets are nested too deep or form
+    ///   a cycle (`ELOOP`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[doc(alias("EPOLL_CTL_ADD", "epoll_ctl"))]
     pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         add(self.reactor, subscriber)
     }
@@ -97,7 +113,17 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// An event that was fetched before the change may still be delivered.
     ///
     /// # Errors
-    /// See [`ModifyError`]; the old interest stays in force.
+    /// The old interest stays in force.
+    ///
+    /// - [`NotFound`](crate::ModifyError::NotFound): the key names no registered descriptor.
+    /// - [`InvalidInterest`](crate::ModifyError::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::ModifyError::Unsupported): the backend does not support the
+    ///   interest.
+    /// - [`Os`](crate::ModifyError::Os): an error of the kernel. `ENOENT` or `EBADF` means that the
+    ///   descriptor was closed or replaced without telling the reactor. `ESTALE` in a child of
+    ///   fork(2).
+    #[doc(alias("EPOLL_CTL_MOD", "epoll_ctl"))]
     pub fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
         self.reactor.modify(key, interest)
     }
@@ -105,7 +131,10 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// Re-arms a one-shot registration with its current interest.
     ///
     /// # Errors
-    /// See [`ModifyError`].
+    /// - [`NotFound`](crate::ModifyError::NotFound): the key names no registered descriptor.
+    /// - [`Os`](crate::ModifyError::Os): an error of the kernel. `ENOENT` or `EBADF` means that the
+    ///   descriptor was closed or replaced without telling the reactor. `ESTALE` in a child of
+    ///   fork(2).
     pub fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
         self.reactor.rearm(key)
     }
@@ -120,6 +149,10 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// # Errors
     /// [`NotFound`] if the key does not name a descriptor's registration. A registration that was
     /// found is deleted even if the kernel reports an error.
+    ///
+    /// # Panics
+    /// With the panic of another subscriber's destructor. The registration is deleted.
+    #[doc(alias("EPOLL_CTL_DEL", "epoll_ctl"))]
     pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
         self.reactor.delete(key)
     }
@@ -137,6 +170,9 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///
     /// # Errors
     /// [`NotFound`] if the group no longer exists.
+    ///
+    /// # Panics
+    /// With the panic of a destructor that runs in this call. The group is deleted.
     pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.reactor.delete_group_erased(group.key())
     }
@@ -153,8 +189,12 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// The error returns the handler, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[doc(alias("timerfd_create", "timerfd_settime"))]
     pub fn after<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         delay: Duration,
@@ -169,7 +209,10 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// `|turn| ..`. Here it can.
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// The error returns the closure, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
@@ -183,8 +226,12 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// [`after`](Self::after).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// The error returns the handler, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[doc(alias = "TFD_TIMER_ABSTIME")]
     pub fn at<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         deadline: Instant,
@@ -196,7 +243,10 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// [`at`](Self::at) for a closure that takes the turn; see [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// The error returns the closure, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
@@ -212,8 +262,13 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// fire one by one; [`Tick::missed`](crate::Tick::missed) counts them.
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// The error returns the handler, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[doc(alias("timerfd_create", "timerfd_settime", "setitimer"))]
     pub fn every<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         period: Duration,
@@ -226,7 +281,11 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
+    /// The error returns the closure, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
@@ -241,6 +300,9 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///
     /// # Errors
     /// [`NotFound`] if the key does not name a timer, for example because it has fired.
+    ///
+    /// # Panics
+    /// With the panic of another timer's destructor. The timer is cancelled.
     pub fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
         self.reactor.cancel(key)
     }
@@ -292,6 +354,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
 
     /// The turn's time. The clock is read on the first call, and the value stays the same for the
     /// whole turn.
+    #[doc(alias = "clock_gettime")]
     #[must_use]
     pub fn now(&mut self) -> Instant {
         self.reactor.now()

@@ -58,6 +58,7 @@ use call::{Call, Job, QueuedCall};
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "eventfd")]
 #[derive(Clone)]
 pub struct Remote(Arc<Endpoint>);
 
@@ -110,9 +111,15 @@ impl Remote {
     /// [`call_async`](Self::call_async).
     ///
     /// # Errors
-    /// [`CallError::WouldDeadlock`] on the loop's own thread, [`CallError::Closed`],
-    /// [`CallError::Panicked`]. In `anyhow`, write `.map_err(io::Error::from)?`:
-    /// [why](crate::AddError#in-anyhow).
+    /// The error returns the closure unless it has run.
+    ///
+    /// - [`WouldDeadlock`](crate::CallError::WouldDeadlock): the caller is on the loop's own
+    ///   thread.
+    /// - [`Closed`](crate::CallError::Closed): the reactor was dropped and has not run the closure.
+    /// - [`Panicked`](crate::CallError::Panicked): the closure has panicked. It contains the
+    ///   payload.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn call<T, F>(&self, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -125,9 +132,17 @@ impl Remote {
     /// result.
     ///
     /// # Errors
-    /// Those of [`call`](Self::call), and [`CallError::TimedOut`]. It contains the closure if that
-    /// had not started; it never will. In `anyhow`, write `.map_err(io::Error::from)?`:
-    /// [why](crate::AddError#in-anyhow).
+    /// The error returns the closure unless it has run.
+    ///
+    /// - [`WouldDeadlock`](crate::CallError::WouldDeadlock): the caller is on the loop's own
+    ///   thread.
+    /// - [`Closed`](crate::CallError::Closed): the reactor was dropped and has not run the closure.
+    /// - [`Panicked`](crate::CallError::Panicked): the closure has panicked. It contains the
+    ///   payload.
+    /// - [`TimedOut`](crate::CallError::TimedOut): the timeout has expired. It contains the closure
+    ///   if that had not started; it never will. It is empty if the closure runs or has run.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn call_timeout<T, F>(&self, timeout: Duration, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -159,9 +174,13 @@ impl Remote {
     /// handler's does (rule 8).
     ///
     /// # Errors
-    /// [`PostReason::Closed`], and [`PostReason::WouldDeadlock`] if the queue is full and the
-    /// caller is on the loop's own thread. In `anyhow`, write `.map_err(io::Error::from)?`:
-    /// [why](crate::AddError#in-anyhow).
+    /// The error returns the closure, and the reason:
+    ///
+    /// - [`Closed`](crate::PostReason::Closed): the reactor was dropped.
+    /// - [`WouldDeadlock`](crate::PostReason::WouldDeadlock): the queue is full, and the caller is
+    ///   on the loop's own thread.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
         closure: F,
@@ -184,8 +203,12 @@ impl Remote {
     /// Queues a closure without waiting for its result, if there is room.
     ///
     /// # Errors
-    /// [`PostReason::Full`] and [`PostReason::Closed`]. The error returns the closure. In `anyhow`,
-    /// write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the closure, and the reason:
+    ///
+    /// - [`Full`](crate::PostReason::Full): `remote_max` calls and posts are queued or running.
+    /// - [`Closed`](crate::PostReason::Closed): the reactor was dropped.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
         closure: F,
@@ -225,8 +248,16 @@ impl Remote {
     /// ```
     ///
     /// # Errors
-    /// See [`RemoteAddError`]. The error returns the subscriber. In `anyhow`, write
-    /// `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the subscriber, except after a panic:
+    ///
+    /// - [`Refused`](crate::RemoteAddError::Refused): the reactor or the kernel has rejected it. It
+    ///   holds an [`AddError`] with the reason.
+    /// - [`WouldDeadlock`](crate::RemoteAddError::WouldDeadlock): the caller is on the loop's own
+    ///   thread.
+    /// - [`Closed`](crate::RemoteAddError::Closed): the reactor was dropped.
+    /// - [`Panicked`](crate::RemoteAddError::Panicked): its own `fd` or `interest` has panicked.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn add<S: Subscriber + Send>(&self, subscriber: S) -> Result<Key, RemoteAddError<S>> {
         match self.wait_for(Addition(subscriber), None) {
             Ok(added) => added.map_err(RemoteAddError::Refused),
@@ -245,6 +276,7 @@ impl Remote {
     ///
     /// For a program with a queue of its own that it checks after each turn. It makes a system call
     /// only if the loop sleeps.
+    #[doc(alias = "eventfd")]
     #[inline]
     pub fn wake(&self) {
         self.0.latch.wake();

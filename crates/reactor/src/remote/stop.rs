@@ -31,6 +31,7 @@ use crate::{Errno, Event, Interest, Subscriber, Turn, interest};
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "eventfd")]
 #[derive(Clone)]
 pub struct Stop(Arc<StopState>);
 

@@ -105,6 +105,7 @@ impl Builder {
 
     limit!(
         /// Maximum events fetched per turn; at least 1. Default: 1024.
+        #[doc(alias = "maxevents")]
         events_per_turn
     );
     limit!(
@@ -180,6 +181,7 @@ impl Builder {
     /// A buffer holds received bytes only during the turn that handles them, so a few buffers serve
     /// many streams. Receiving is fast while there are more buffers than streams that receive at
     /// the same time.
+    #[doc(alias = "IORING_REGISTER_PBUF_RING")]
     pub const fn ring_buffers(mut self, count: u16, bytes: u32) -> Self {
         self.ring.buffers = Some(PoolSize::of(count, bytes));
         self
@@ -232,7 +234,14 @@ impl Builder {
     /// Builds the reactor.
     ///
     /// # Errors
-    /// See [`BuildError`].
+    /// - [`ZeroCapacity`](crate::BuildError::ZeroCapacity): `events_per_turn`, `timers_per_turn`,
+    ///   `deferred_per_turn`, `calls_per_turn`, `remote_max` or `subscribers_max` is zero.
+    /// - [`CapacityTooLarge`](crate::BuildError::CapacityTooLarge): `events_per_turn`,
+    ///   `subscribers_max` or `timers_max` is larger than the kernel or an index can represent.
+    /// - [`Os`](crate::BuildError::Os): an error of the kernel, for example `EMFILE` if the process
+    ///   has no descriptor left.
+    /// - [`Ring`](crate::BuildError::Ring): the requested ring is not available.
+    ///   [`RingError`](crate::RingError) has the causes.
     pub fn build(self) -> Result<Reactor, BuildError> {
         self.check()?;
         Reactor::from_builder(self)

@@ -72,6 +72,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "epoll")]
 pub struct Embedded {
     reactor: Reactor,
     outer: OwnedFd,
@@ -135,7 +136,13 @@ impl Reactor {
     /// Embeds the reactor in another event loop.
     ///
     /// # Errors
-    /// [`EmbedError`], which returns the reactor.
+    /// [`EmbedError`] returns the reactor and the error of the kernel:
+    ///
+    /// - `EOPNOTSUPP`: the backend is [`Backend::Poll`], which has no descriptor that another loop
+    ///   could wait for.
+    /// - `EMFILE`, `ENFILE` or `ENOMEM`: the process or the system has no descriptor or memory
+    ///   left.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn embed(self) -> Result<Embedded, EmbedError> {
         if self.backend() == Backend::Poll {
@@ -201,6 +208,9 @@ impl Embedded {
     }
 
     /// Lends the reactor, then updates the descriptor.
+    ///
+    /// # Panics
+    /// With the panic of `run`. The descriptor is updated first.
     pub fn with<T>(&mut self, run: impl FnOnce(&mut Reactor) -> T) -> T {
         /// Updates the descriptors even if `run` panics, because kept events must wake the host.
         struct Settle<'e>(&'e mut Embedded);

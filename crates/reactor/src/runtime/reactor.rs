@@ -136,7 +136,8 @@ impl Reactor {
     /// A reactor with the default settings.
     ///
     /// # Errors
-    /// See [`BuildError`].
+    /// [`BuildError::Os`], for example `EMFILE` if the process has no descriptor left.
+    #[doc(alias = "epoll_create1")]
     pub fn new() -> Result<Self, BuildError> {
         Self::builder().build()
     }
@@ -192,6 +193,9 @@ impl Reactor {
     ///
     /// # Errors
     /// The errors of [`run_once`](Self::run_once).
+    ///
+    /// # Panics
+    /// With the panic of a handler or destructor, as [`run_once`](Self::run_once) does.
     pub fn run(&mut self) -> io::Result<()> {
         /// Submits the requests that the last turn queued, even after a panic.
         struct Submit<'r>(&'r mut Reactor);
@@ -232,9 +236,25 @@ impl Reactor {
     /// See [`Turn::add`].
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason); the error returns the subscriber with its descriptor
-    /// open.
+    /// The error returns the subscriber with its descriptor open, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`InvalidInterest`](crate::AddReason::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::AddReason::Unsupported): the backend does not support the interest.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`NestedTooDeep`](crate::AddReason::NestedTooDeep): epoll sets are nested too deep or form
+    ///   a cycle (`ELOOP`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[doc(alias("EPOLL_CTL_ADD", "epoll_ctl"))]
     pub fn add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         turn::add(self, subscriber)
     }
@@ -242,7 +262,17 @@ impl Reactor {
     /// See [`Turn::modify`]; outside a turn, every change reaches the kernel at once.
     ///
     /// # Errors
-    /// See [`ModifyError`]; the old interest stays in force.
+    /// The old interest stays in force.
+    ///
+    /// - [`NotFound`](crate::ModifyError::NotFound): the key names no registered descriptor.
+    /// - [`InvalidInterest`](crate::ModifyError::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::ModifyError::Unsupported): the backend does not support the
+    ///   interest.
+    /// - [`Os`](crate::ModifyError::Os): an error of the kernel. `ENOENT` or `EBADF` means that the
+    ///   descriptor was closed or replaced without telling the reactor. `ESTALE` in a child of
+    ///   fork(2).
+    #[doc(alias("EPOLL_CTL_MOD", "epoll_ctl"))]
     pub fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
         ReactorOps::modify(self, key, interest)
     }
@@ -250,7 +280,7 @@ impl Reactor {
     /// See [`Turn::rearm`].
     ///
     /// # Errors
-    /// See [`ModifyError`].
+    /// `NotFound` and `Os`, as for [`modify`](Self::modify).
     pub fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
         ReactorOps::rearm(self, key)
     }
@@ -260,6 +290,10 @@ impl Reactor {
     ///
     /// # Errors
     /// [`NotFound`] if the key does not name a descriptor's registration.
+    ///
+    /// # Panics
+    /// With the panic of the subscriber's destructor. The registration is deleted.
+    #[doc(alias("EPOLL_CTL_DEL", "epoll_ctl"))]
     pub fn delete(&mut self, key: Key) -> Result<(), NotFound> {
         ReactorOps::delete(self, key)
     }
@@ -268,6 +302,9 @@ impl Reactor {
     ///
     /// # Errors
     /// [`NotFound`] if the group no longer exists.
+    ///
+    /// # Panics
+    /// With the panic of a member's destructor. The group is deleted.
     pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.delete_group_erased(group.key())
     }
@@ -280,8 +317,12 @@ impl Reactor {
     /// See [`Turn::after`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
+    /// The error returns the handler, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[doc(alias("timerfd_create", "timerfd_settime"))]
     pub fn after<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         delay: Duration,
@@ -293,8 +334,7 @@ impl Reactor {
     /// See [`Turn::after_with`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The reasons of [`after`](Self::after). The error returns the closure.
     pub fn after_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
         delay: Duration,
@@ -306,8 +346,8 @@ impl Reactor {
     /// See [`Turn::at`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The reasons of [`after`](Self::after). The error returns the handler.
+    #[doc(alias = "TFD_TIMER_ABSTIME")]
     pub fn at<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         deadline: Instant,
@@ -319,8 +359,7 @@ impl Reactor {
     /// See [`Turn::at_with`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The reasons of [`after`](Self::after). The error returns the closure.
     pub fn at_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
         deadline: Instant,
@@ -332,8 +371,11 @@ impl Reactor {
     /// See [`Turn::every`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the handler.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the handler, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
+    #[doc(alias("timerfd_create", "timerfd_settime", "setitimer"))]
     pub fn every<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         period: Duration,
@@ -345,8 +387,7 @@ impl Reactor {
     /// See [`Turn::every_with`].
     ///
     /// # Errors
-    /// See [`TimerReason`](crate::TimerReason); the error returns the closure.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The reasons of [`every`](Self::every). The error returns the closure.
     pub fn every_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
         period: Duration,
@@ -359,6 +400,9 @@ impl Reactor {
     ///
     /// # Errors
     /// [`NotFound`] if the key does not name a timer.
+    ///
+    /// # Panics
+    /// With the panic of the handler's destructor. The timer is cancelled.
     pub fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
         ReactorOps::cancel(self, key)
     }
@@ -425,6 +469,9 @@ impl Reactor {
     ///
     /// # Errors
     /// [`NotFound`] if the hook was removed already.
+    ///
+    /// # Panics
+    /// With the panic of the hook's destructor. The hook is removed.
     pub fn remove_hook(&mut self, key: HookKey) -> Result<(), NotFound> {
         let hook = self.hooks.remove(key)?;
         if self.hooks.is_empty() {

@@ -325,7 +325,12 @@ impl Reactor {
     /// Removes a subscriber and returns it.
     ///
     /// # Errors
-    /// See [`TakeError`]; on error the subscriber stays registered.
+    /// On error the subscriber stays registered.
+    ///
+    /// - [`NotFound`](crate::TakeError::NotFound): the key names no registered descriptor.
+    /// - [`WrongType`](crate::TakeError::WrongType): the subscriber is not a `T`.
+    /// - [`InGroup`](crate::TakeError::InGroup): the subscriber belongs to a group. Members leave a
+    ///   group only by being deleted.
     pub fn take<T: Subscriber<Self>>(&mut self, key: Key) -> Result<T, TakeError> {
         let (cell, is_stale) =
             self.withdraw_if(key, |value| value.type_id() == TypeId::of::<T>())?;
@@ -336,7 +341,12 @@ impl Reactor {
     /// `with_handler`, whose type cannot be named.
     ///
     /// # Errors
-    /// See [`TakeError`]; on error the subscriber stays registered.
+    /// On error the subscriber stays registered.
+    ///
+    /// - [`NotFound`](crate::TakeError::NotFound): the key names no registered descriptor.
+    /// - [`WrongType`](crate::TakeError::WrongType): the descriptor is not an `Fd`.
+    /// - [`InGroup`](crate::TakeError::InGroup): the subscriber belongs to a group. Members leave a
+    ///   group only by being deleted.
     pub fn take_fd<Fd: 'static>(&mut self, key: Key) -> Result<Fd, TakeError> {
         let (cell, is_stale) =
             self.withdraw_if(key, |value| value.fd_type(Token(())) == Some(TypeId::of::<Fd>()))?;
@@ -354,7 +364,11 @@ impl Reactor {
     /// returned.
     ///
     /// # Errors
-    /// See [`TakeError`]; on error the subscriber stays registered.
+    /// On error the subscriber stays registered.
+    ///
+    /// - [`NotFound`](crate::TakeError::NotFound): the key names no registered descriptor.
+    /// - [`InGroup`](crate::TakeError::InGroup): the subscriber belongs to a group. Members leave a
+    ///   group only by being deleted.
     pub fn take_boxed(&mut self, key: Key) -> Result<Box<dyn Subscriber<Self>>, TakeError> {
         let (cell, is_stale) = self.withdraw_if(key, |_| true)?;
         Ok(self.take_with(false, |reclaim| reclaim.take_boxed(cell, is_stale)))

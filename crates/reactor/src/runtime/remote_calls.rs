@@ -65,7 +65,15 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     /// Registers with a reactor on another thread and waits for the key. See [`Remote::add`].
     ///
     /// # Errors
-    /// See [`RemoteAddError`]; the error returns the registration with its descriptor open.
+    /// The error returns the registration with its descriptor open, except after a panic:
+    ///
+    /// - [`Refused`](crate::RemoteAddError::Refused): the reactor or the kernel has rejected it. It
+    ///   holds an [`AddError`](crate::AddError) with the reason.
+    /// - [`WouldDeadlock`](crate::RemoteAddError::WouldDeadlock): the caller is on the loop's own
+    ///   thread.
+    /// - [`Closed`](crate::RemoteAddError::Closed): the reactor was dropped.
+    /// - [`Panicked`](crate::RemoteAddError::Panicked): its own `fd` or `interest` has panicked.
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_remotely<Args: 'static>(
         self,

@@ -162,13 +162,16 @@ impl Reactor {
     /// wake-up were due.
     ///
     /// # Errors
-    /// The errors of epoll_wait(2) or io_uring_enter(2), which occur only if other code tampers
-    /// with the descriptor. `ESTALE` in a child of fork(2), because the reactor belongs to the
-    /// parent.
+    /// - `ESTALE`: the process is a child of fork(2), and the reactor belongs to the parent.
+    /// - `EINVAL` on [`Backend::Poll`](crate::Backend::Poll): more descriptors are registered than
+    ///   `RLIMIT_NOFILE` now allows.
+    /// - Other errors of epoll_wait(2), io_uring_enter(2) or ppoll(2). They occur only if other
+    ///   code tampers with the descriptor.
     ///
     /// # Panics
     /// Resumes the panic of a handler or destructor. The reactor stays usable. The rest of the
     /// batch comes first in the next turn, which does not wait (rule 8).
+    #[doc(alias("epoll_wait", "epoll_pwait2", "io_uring_enter", "ppoll"))]
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {

@@ -30,6 +30,7 @@ use crate::util::unwind_safe_drop::UnwindSafeDrop;
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "CLOCK_MONOTONIC")]
 pub trait Clock: 'static {
     /// Returns the current time.
     fn now(&self) -> Instant;

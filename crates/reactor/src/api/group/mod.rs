@@ -367,7 +367,18 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     /// Registers all members, or none of them.
     ///
     /// # Errors
-    /// See [`GroupReason`]; the error returns the group with all its members.
+    /// The error returns the group with all its members, and the reason:
+    ///
+    /// - [`Empty`](crate::GroupReason::Empty): the group has no members.
+    /// - [`NotFound`](crate::GroupReason::NotFound): the group to join no longer exists, or belongs
+    ///   to another reactor.
+    /// - [`LimitReached`](crate::GroupReason::LimitReached): the reactor holds `subscribers_max`
+    ///   groups.
+    /// - [`Descriptor`](crate::GroupReason::Descriptor): a descriptor member was rejected. It holds
+    ///   the member's position and an [`AddReason`].
+    /// - [`Timer`](crate::GroupReason::Timer): a timer was rejected. It holds the member's position
+    ///   and a [`TimerReason`].
+    ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<G: Registrar<Ops = R>>(
         self,

@@ -124,6 +124,7 @@ impl fmt::Display for RingFeature {
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "io_uring_setup")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {

@@ -50,6 +50,7 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias("connect", "EINPROGRESS"))]
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Connector {
@@ -101,9 +102,14 @@ impl Connector {
     /// this call has returned.
     ///
     /// # Errors
-    /// No socket can be created (`EMFILE`, for example), the path is too long, or the reactor has
-    /// reached its limit of subscribers. The error returns the handler. In `anyhow`, write
-    /// `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the handler, and the reason:
+    ///
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`Os`](crate::AddReason::Os): no socket can be created (`EMFILE`, `ENFILE`, `ENOBUFS`), or
+    ///   the path is too long (`ENAMETOOLONG`). `ESTALE` in a child of fork(2).
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn connect<H: StreamHandler>(
         &self,
         handler: H,

@@ -51,6 +51,7 @@ pub trait StreamHandler: 'static {
     /// At least one byte was received. The bytes are valid, and may be changed, during the call;
     /// copy the ones needed for longer. A call delivers at most 64 KiB, except a
     /// [prefix](crate::stream::StreamWithFd::with_prefix), which is delivered whole.
+    #[doc(alias("recv", "read"))]
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>);
 
     /// The stream was accepted, registered or connected. This is the first callback.
@@ -63,6 +64,7 @@ pub trait StreamHandler: 'static {
     ///
     /// A handler that keeps the stream open can still send. It ends the stream with
     /// [`finish`](Stream::finish) or `close`.
+    #[doc(alias = "EPOLLRDHUP")]
     fn on_end(&mut self, stream: &mut Stream<'_>) {
         stream.close();
     }

@@ -118,12 +118,14 @@ impl StreamOptions {
     ///
     /// Zero: no wait. Unread input then makes the kernel send a RST, which may overtake the output.
     /// Default: two seconds.
+    #[doc(alias = "SO_LINGER")]
     pub const fn linger(mut self, longest: Duration) -> Self {
         self.linger = longest;
         self
     }
 
     /// `TCP_NODELAY`: small segments are sent at once. Default: on.
+    #[doc(alias = "TCP_NODELAY")]
     pub const fn nodelay(mut self, on: bool) -> Self {
         self.nodelay = on;
         self
@@ -131,6 +133,7 @@ impl StreamOptions {
 
     /// `SO_KEEPALIVE`, with the time without data after which TCP starts to send keep-alive probes.
     /// `None`: off. Default: `None`.
+    #[doc(alias("SO_KEEPALIVE", "TCP_KEEPIDLE"))]
     pub const fn keepalive(mut self, idle: Option<Duration>) -> Self {
         self.keepalive = idle;
         self
@@ -165,8 +168,19 @@ impl StreamOptions {
     /// Short for `self.with_fd(socket).with_handler(handler).register_into(target)`.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason). The error returns the socket and the handler. In
-    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the socket and the handler, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
@@ -180,8 +194,19 @@ impl StreamOptions {
     /// [`StreamWithFd::with_prefix`].
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason). The error returns the socket and the handler. In
-    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the socket and the handler, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn adopt<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
@@ -293,8 +318,19 @@ impl<H: StreamHandler> StreamRegistration<H> {
     /// reactor. [`on_open`](StreamHandler::on_open) is called in the next turn.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason). The error returns the registration with its socket
-    /// open. In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the registration with its socket open, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into(
         self,
         target: &mut impl Registrar<Ops = Reactor>,

@@ -102,6 +102,7 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// The errors of getpeername(2): `ENOTCONN` before it is connected.
+    #[doc(alias = "getpeername")]
     pub fn peer_addr(&self) -> io::Result<Address> {
         Address::peer_of(self)
     }
@@ -110,6 +111,7 @@ impl Stream<'_> {
     ///
     /// # Errors
     /// The errors of getsockname(2).
+    #[doc(alias = "getsockname")]
     pub fn local_addr(&self) -> io::Result<Address> {
         Address::local_of(self)
     }
@@ -118,8 +120,13 @@ impl Stream<'_> {
     /// [`Stream`].
     ///
     /// # Errors
-    /// [`SendError::Full`] if more than `output_max` bytes would be buffered,
-    /// [`SendError::Closed`].
+    /// None of the bytes is sent.
+    ///
+    /// - [`Full`](crate::stream::SendError::Full): more than
+    ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
+    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
+    ///   or has failed. Also in a child of fork(2).
+    #[doc(alias("write", "sendto"))]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
         let sent = self.reactor.stream_send(self.index, &[IoSlice::new(bytes)]);
         self.noted(sent)
@@ -128,7 +135,13 @@ impl Stream<'_> {
     /// Sends several pieces in order. See [`send`](Self::send).
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// None of the bytes is sent.
+    ///
+    /// - [`Full`](crate::stream::SendError::Full): more than
+    ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
+    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
+    ///   or has failed. Also in a child of fork(2).
+    #[doc(alias("writev", "sendmsg"))]
     pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         let sent = self.reactor.stream_send(self.index, pieces);
         self.noted(sent)
@@ -138,7 +151,12 @@ impl Stream<'_> {
     /// unless they are very short.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// None of the bytes is sent.
+    ///
+    /// - [`Full`](crate::stream::SendError::Full): more than
+    ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
+    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
+    ///   or has failed. Also in a child of fork(2).
     pub fn send_shared(&mut self, bytes: &Shared<'_>) -> Result<(), SendError> {
         let sent = self.reactor.stream_send_shared(self.index, bytes);
         self.noted(sent)
@@ -149,7 +167,12 @@ impl Stream<'_> {
     /// that have to wait are shared and not copied, unless they are very short.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// None of the bytes is sent.
+    ///
+    /// - [`Full`](crate::stream::SendError::Full): more than
+    ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
+    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
+    ///   or has failed. Also in a child of fork(2).
     #[inline]
     pub fn write_shared(&mut self, bytes: &Shared<'_>) -> Result<usize, SendError> {
         let sent = self.reactor.stream_write_shared(self.index, bytes);
@@ -170,7 +193,12 @@ impl Stream<'_> {
     /// It is written at once, after the output sent before it.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// None of the bytes is sent.
+    ///
+    /// - [`Full`](crate::stream::SendError::Full): more than
+    ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
+    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
+    ///   or has failed. Also in a child of fork(2).
     ///
     /// # Panics
     /// If the range is not inside the input.
@@ -187,7 +215,12 @@ impl Stream<'_> {
     /// [`write_shared`](Self::write_shared) does.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// None of the bytes is sent.
+    ///
+    /// - [`Full`](crate::stream::SendError::Full): more than
+    ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
+    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
+    ///   or has failed. Also in a child of fork(2).
     ///
     /// # Panics
     /// If the range is not inside the input.
@@ -253,6 +286,7 @@ impl Stream<'_> {
 
     /// Closes the writing half once the output is written; receiving continues. The stream ends
     /// when the peer closes its writing half too, or by [`close`](Self::close).
+    #[doc(alias("shutdown", "SHUT_WR"))]
     pub fn finish(&mut self) {
         self.core().flags |= StreamFlags::FINISHING;
         self.touch();
@@ -290,6 +324,7 @@ impl Stream<'_> {
     /// Closes the stream at once and discards buffered output. On TCP the peer gets a RST.
     /// [`on_close`](crate::stream::StreamHandler::on_close) follows after the running handler, or
     /// in the next turn if that is the handler of another stream.
+    #[doc(alias = "SO_LINGER")]
     pub fn abort(&mut self) {
         let core = self.core();
         if core.flags.any(StreamFlags::CLOSING) && !core.flags.any(StreamFlags::DEAD) {

@@ -158,6 +158,7 @@ impl Listening<'_> {
     ///
     /// # Errors
     /// The errors of getsockname(2).
+    #[doc(alias = "getsockname")]
     pub fn local_addr(&self) -> io::Result<Address> {
         Address::local_of(self.state().socket.as_ref().ok_or(Errno::BADF)?)
     }
@@ -223,6 +224,9 @@ impl Listening<'_> {
 
     /// Stops listening and closes the socket. Connections in the backlog are reset; accepted
     /// streams stay open. The closure is dropped at once.
+    ///
+    /// # Panics
+    /// With the panic of the closure's destructor. The socket is closed.
     pub fn delete(self) {
         self.reactor.delete_listener(self.slot);
     }

@@ -122,7 +122,14 @@ impl From<InheritedError> for io::Error {
 /// thread. Code that runs before `main` must not have used these numbers either.
 ///
 /// # Errors
-/// See [`InheritedError`].
+/// No socket is taken over if one of them is rejected.
+///
+/// - [`BadCount`](InheritedError::BadCount): `LISTEN_FDS` is not a number, or is more than 1024.
+/// - [`NotOpen`](InheritedError::NotOpen): a descriptor is not open.
+/// - [`CloseOnExec`](InheritedError::CloseOnExec): a descriptor has `FD_CLOEXEC` set, so this
+///   process opened it.
+/// - [`NotListening`](InheritedError::NotListening): a descriptor is not a listening socket.
+#[doc(alias("sd_listen_fds", "LISTEN_FDS"))]
 pub unsafe fn inherited_sockets() -> Result<Vec<Inherited>, InheritedError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let variable = |name| env::var(name).ok();

@@ -75,6 +75,7 @@ impl ListenOptions {
 
     /// The length of the kernel's backlog: connections that are not accepted yet. The kernel caps
     /// it at `net.core.somaxconn`. Default: 4096.
+    #[doc(alias = "somaxconn")]
     pub const fn backlog(mut self, connections: u16) -> Self {
         self.backlog = connections as i32;
         self
@@ -82,6 +83,7 @@ impl ListenOptions {
 
     /// `SO_REUSEPORT`: several sockets listen at one TCP address, and the kernel distributes the
     /// connections. All of them must set it. Default: off.
+    #[doc(alias = "SO_REUSEPORT")]
     pub const fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
         self
@@ -104,6 +106,7 @@ impl ListenOptions {
     /// The pause in accepting after a shortage: no descriptor or memory (`EMFILE` and similar
     /// errors), the reactor's limit of subscribers, or a [shared limit](Listener::limited) reached.
     /// Default: 100 ms.
+    #[doc(alias = "EMFILE")]
     pub const fn retry(mut self, pause: Duration) -> Self {
         self.retry = pause;
         self
@@ -114,7 +117,13 @@ impl ListenOptions {
     /// configured so (`net.ipv6.bindv6only`).
     ///
     /// # Errors
-    /// The errors of socket(2), bind(2) and listen(2), such as `EADDRINUSE` and `EACCES`.
+    /// The errors of socket(2), bind(2) and listen(2), among them:
+    ///
+    /// - `EADDRINUSE`: another socket listens at the address.
+    /// - `EADDRNOTAVAIL`: the address is not local.
+    /// - `EACCES`: the port is below 1024 and the process lacks `CAP_NET_BIND_SERVICE`.
+    /// - `EMFILE`: the process has no descriptor left.
+    #[doc(alias("socket", "bind", "listen", "SO_REUSEADDR"))]
     pub fn tcp(self, address: SocketAddr) -> io::Result<Listener> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket(family)?;
@@ -130,8 +139,13 @@ impl ListenOptions {
     /// Listens at a path. The file must not exist yet, and the caller removes it afterwards.
     ///
     /// # Errors
-    /// The errors of socket(2), bind(2) and listen(2): `EADDRINUSE` if the file exists,
-    /// `ENAMETOOLONG`.
+    /// The errors of socket(2), bind(2) and listen(2), among them:
+    ///
+    /// - `EADDRINUSE`: the file exists.
+    /// - `ENAMETOOLONG`: the path is longer than 107 bytes.
+    /// - `ENOENT` or `EACCES`: the directory does not exist or is not writable.
+    /// - `EMFILE`: the process has no descriptor left.
+    #[doc(alias("AF_UNIX", "bind", "listen"))]
     pub fn unix(self, path: impl AsRef<Path>) -> io::Result<Listener> {
         let address = SocketAddrUnix::new(path.as_ref())?;
         let socket = socket(AddressFamily::UNIX)?;
@@ -153,7 +167,8 @@ impl ListenOptions {
     /// connection.
     ///
     /// # Errors
-    /// `EINVAL` if it is not a listening stream socket, `ENOTSOCK` if it is not a socket.
+    /// - `EINVAL`: the socket does not listen, or is not a stream socket.
+    /// - `ENOTSOCK`: the descriptor is not a socket.
     pub fn from_fd(self, socket: impl Into<OwnedFd>) -> io::Result<Listener> {
         let socket = socket.into();
         if !sockopt::socket_acceptconn(&socket)?
@@ -196,6 +211,7 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias("accept4", "listen"))]
 #[derive(Debug)]
 #[must_use]
 pub struct Listener {
@@ -235,6 +251,7 @@ impl Listener {
     ///
     /// # Errors
     /// The errors of getsockname(2).
+    #[doc(alias = "getsockname")]
     pub fn local_addr(&self) -> io::Result<Address> {
         Address::local_of(&self.socket)
     }
@@ -244,6 +261,7 @@ impl Listener {
     ///
     /// A panic of `accept` closes that connection and unwinds out of `run_once`. The listener stays
     /// registered.
+    #[doc(alias("accept4", "accept"))]
     pub fn with_handler<H, F>(self, accept: F) -> ListenerRegistration<F>
     where
         H: StreamHandler,
@@ -255,8 +273,19 @@ impl Listener {
     /// Short for `self.with_handler(accept).register_into(target)`.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason). The error returns the listener and the closure. In
-    /// `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// The error returns the listener and the closure, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H, F>(
         self,
         accept: F,
@@ -309,9 +338,19 @@ impl<F> ListenerRegistration<F> {
     /// reactor. Connections are accepted from the next turn on.
     ///
     /// # Errors
-    /// See [`AddReason`](crate::AddReason). The error returns the registration, and its socket
-    /// keeps listening. In `anyhow`, write `.map_err(io::Error::from)?`:
-    /// [why](crate::AddError#in-anyhow).
+    /// The error returns the registration, whose socket keeps listening, and the reason:
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    ///
+    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<H>(
         self,
         target: &mut impl Registrar<Ops = Reactor>,

@@ -112,6 +112,7 @@ impl Workers {
 
     /// Pins each worker's thread to one of the processors that this process may use, in turn
     /// (sched_setaffinity(2)).
+    #[doc(alias = "sched_setaffinity")]
     pub const fn pinned(mut self, pinned: bool) -> Self {
         self.pinned = pinned;
         self
@@ -337,6 +338,7 @@ impl ListenOptions {
     ///
     /// # Errors
     /// See [`tcp`](Self::tcp). `EADDRINUSE` if another socket listens at the address.
+    #[doc(alias = "SO_REUSEPORT")]
     pub fn tcp_group(self, address: SocketAddr, count: usize) -> io::Result<Vec<Listener>> {
         let mut address = address;
         let mut group = Vec::with_capacity(count);
