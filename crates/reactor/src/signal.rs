@@ -153,8 +153,8 @@ thread_local! {
 /// until there are no more.
 ///
 /// Sets of one thread may overlap. A signal that two sets hold is returned by the first one that
-/// reads. When the last holder of a signal is dropped, pending instances are discarded, so that
-/// they are not delivered as soon as the signal is unblocked. If the signal keeps arriving
+/// reads. When the last holder of a signal is dropped, pending instances are discarded. Otherwise
+/// they would be delivered as soon as the signal is unblocked. If the signal keeps arriving
 /// meanwhile, it stays blocked.
 ///
 /// `!Send`, because the mask belongs to the thread.

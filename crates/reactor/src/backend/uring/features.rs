@@ -128,9 +128,9 @@ impl fmt::Display for RingFeature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {
-    /// Rings are forbidden or not available: by a container's seccomp filter (`EPERM` or `ENOSYS`),
-    /// by the sysctl `kernel.io_uring_disabled` (`EPERM`), by a security module (`EACCES`), or
-    /// because the kernel was built without them (`ENOSYS`).
+    /// Rings are forbidden or not available. A container's seccomp filter returns `EPERM` or
+    /// `ENOSYS`, the sysctl `kernel.io_uring_disabled` returns `EPERM`, a security module returns
+    /// `EACCES`. A kernel that was built without rings returns `ENOSYS`.
     Forbidden(Errno),
     /// The kernel is too old: its rings lack this feature.
     Missing(RingFeature),

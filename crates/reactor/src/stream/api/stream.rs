@@ -28,10 +28,10 @@ use crate::{
 /// the start of the next one. Pieces of 16 KiB or more, and [`reply`](Self::reply), are written at
 /// once.
 ///
-/// On a ring ([`Backend::Uring`](crate::Backend::Uring)), the first reply or output sent to the
-/// stream in a turn needs no system call of its own if it is short. It is submitted with the turn's
-/// end or the next wait. It does not count as [`buffered`](Self::buffered). If the socket does not
-/// accept it, that shows after the wait.
+/// On a ring ([`Backend::Uring`](crate::Backend::Uring)), the first reply or output of a turn needs
+/// no system call of its own if it is short. It is submitted with the turn's end or the next wait.
+/// It does not count as [`buffered`](Self::buffered). If the socket does not accept it, that shows
+/// after the wait.
 ///
 /// ```
 /// use std::{io::Read, os::unix::net::UnixStream, time::Duration};

@@ -157,8 +157,8 @@ impl ListenOptions {
     /// Uses a socket that already listens, for example one from systemd.
     ///
     /// The socket is made non-blocking, again if another owner of the socket later makes it
-    /// blocking. It also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick, so that the
-    /// loop does not block in `accept4` if that happens at the wrong moment.
+    /// blocking. It also gets a receive timeout (`SO_RCVTIMEO`) of one kernel tick. This limits the
+    /// time for which `accept4` blocks the loop if that happens at the wrong moment.
     ///
     /// Both settings apply to every owner of the socket. TCP connections inherit the timeout;
     /// streams of this crate are not affected by it. A program that accepts from the same socket
