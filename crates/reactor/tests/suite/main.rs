@@ -33,15 +33,20 @@ mod remote;
 mod remote_async;
 mod remote_wakes;
 #[cfg(not(miri))]
+#[macro_use]
 mod rings;
+#[cfg(not(miri))]
+mod rings_rule_14;
 mod signals;
 mod signatures;
 mod sockets;
 mod stopping;
 mod streams;
+mod streams_connectors;
 mod streams_ends;
 mod streams_listeners;
 mod streams_listeners_shared;
+mod streams_panics;
 mod streams_random;
 mod streams_shared;
 mod streams_time;

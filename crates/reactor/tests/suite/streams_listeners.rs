@@ -1,4 +1,4 @@
-//! Listeners and connectors.
+//! Listeners.
 
 use std::{
     cell::{Cell, RefCell},
@@ -31,19 +31,19 @@ use crate::{
     script::{Peer, Said, Script, quiet, until},
 };
 
-fn anywhere() -> SocketAddr {
+pub(crate) fn anywhere() -> SocketAddr {
     ([127, 0, 0, 1], 0).into()
 }
 
-fn address(listener: &Listener) -> SocketAddr {
+pub(crate) fn address(listener: &Listener) -> SocketAddr {
     listener.local_addr().unwrap().socket_addr().unwrap()
 }
 
 /// A path for temporary files that no other test uses. It is removed at the end.
-struct OwnPath(PathBuf);
+pub(crate) struct OwnPath(pub(crate) PathBuf);
 
 impl OwnPath {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
             "windlass-{}-{}.sock",
@@ -61,7 +61,9 @@ impl Drop for OwnPath {
 }
 
 /// Accepts with a script that echoes.
-fn echoing(log: &Log<Said>) -> impl FnMut(&windlass::stream::Peer<'_>) -> Option<Script> + use<> {
+pub(crate) fn echoing(
+    log: &Log<Said>,
+) -> impl FnMut(&windlass::stream::Peer<'_>) -> Option<Script> + use<> {
     let log = log.clone();
     move |_: &_| Some(Script::echo(&log))
 }
@@ -511,80 +513,6 @@ fn a_refused_listener_comes_back(build: Build) {
     assert_eq!((e.reason, address(&e.subscriber.0)), (AddReason::LimitReached, to));
 }
 
-fn a_connector_connects_and_sends_what_was_sent_before(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let (log, ours) = (Log::new(), Log::new());
-    let listener = Listener::tcp(anywhere()).unwrap();
-    let to = address(&listener);
-    listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
-    let script = Script::new(&ours).on_open(|stream| stream.send(b"then").unwrap());
-    let key = Connector::tcp(to).connect(script, &mut reactor).map_err(|e| e.reason).unwrap();
-    reactor.stream(key).unwrap().send(b"first ").unwrap();
-    let mut got = Vec::new();
-    while got.len() < 10 {
-        reactor.run_once(None).unwrap();
-        for said in ours.take() {
-            match said {
-                Said::Open => assert_eq!(got, b""),
-                Said::Data(bytes) => got.extend(bytes),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-    assert_eq!(got, b"first then");
-    let stream = reactor.stream(key).unwrap();
-    assert_eq!(stream.peer_addr().unwrap(), Address::Ip(to));
-}
-
-/// A port without a listener: it was assigned a moment ago and closed.
-fn nobody() -> SocketAddr {
-    TcpListener::bind(anywhere()).unwrap().local_addr().unwrap()
-}
-
-fn a_refused_connection_is_told_after_the_call(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let log = Log::new();
-    let missing = OwnPath::new();
-    let cases = [
-        (Connector::tcp(nobody()), Errno::CONNREFUSED),
-        (Connector::unix(&missing.0), Errno::NOENT),
-        (Connector::tcp(([255, 255, 255, 255], 9).into()), Errno::NETUNREACH),
-    ];
-    for (connector, errno) in cases {
-        let key = connector.connect(Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
-        assert_eq!(log.take(), []);
-        reactor.stream(key).unwrap().send(b"never").ok();
-        until(&mut reactor, &log, 2);
-        let said = log.take();
-        let Said::Close(CloseReason::Connect(told)) = said[0] else { panic!("{said:?}") };
-        assert!(told == errno || (errno == Errno::NETUNREACH && told == Errno::ACCESS), "{told}");
-        assert_eq!(said[1], Said::Dropped);
-    }
-    let long = "x".repeat(200);
-    let e = Connector::unix(long).connect(Script::new(&log), &mut reactor).err().unwrap();
-    assert_eq!(e.reason, AddReason::Os(Errno::NAMETOOLONG));
-}
-
-fn a_stream_that_is_ended_before_it_is_connected_never_opens(build: Build) {
-    let mut reactor = build().build().unwrap();
-    let log = Log::new();
-    let listener = TcpListener::bind(anywhere()).unwrap();
-    let to = listener.local_addr().unwrap();
-    let ends: [(fn(&mut Reactor, windlass::Key), CloseReason); 2] = [
-        (|reactor, key| reactor.stream(key).unwrap().abort(), CloseReason::Aborted),
-        (|reactor, key| reactor.stream(key).unwrap().close(), CloseReason::Closed),
-    ];
-    for (end, reason) in ends {
-        let key = Connector::tcp(to)
-            .connect(Script::new(&log), &mut reactor)
-            .map_err(|e| e.reason)
-            .unwrap();
-        end(&mut reactor, key);
-        run_dry(&mut reactor);
-        assert_eq!(log.take(), [Said::Close(reason), Said::Dropped]);
-    }
-}
-
 scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     accepted_connections_are_streams_and_know_their_peer,
@@ -615,10 +543,4 @@ scenarios! {
     a_listener_that_rests_often_has_one_timer,
     #[cfg_attr(miri, ignore = "sockets")]
     a_refused_listener_comes_back,
-    #[cfg_attr(miri, ignore = "sockets")]
-    a_connector_connects_and_sends_what_was_sent_before,
-    #[cfg_attr(miri, ignore = "sockets")]
-    a_refused_connection_is_told_after_the_call,
-    #[cfg_attr(miri, ignore = "sockets")]
-    a_stream_that_is_ended_before_it_is_connected_never_opens,
 }
