@@ -1,5 +1,5 @@
-//! `cargo xtask asm`: what a hot path compiles to, in a form that stays the same from build to
-//! build, so that a document can quote it and a diff shows what changed.
+//! `cargo xtask asm`: the disassembly of a hot path. It contains no addresses, so it is the same
+//! from build to build. A document can quote it, and a diff shows what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,18 +12,19 @@ use clap::ValueEnum;
 use crate::command::Cmd;
 use crate::repository;
 
-/// A path that is worth reading as instructions.
+/// A hot path that can be disassembled.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum HotPath {
-    /// The loop over one batch of events, and the function it calls for one of them.
+    /// The loop over one batch of events, and the function that it calls for one of them.
     Dispatch,
 }
 
-/// Where a hot path is found.
+/// The program and the functions of a hot path.
 struct Place {
     package: &'static str,
     example: &'static str,
-    /// Each must be there: a beginning of a demangled name and a part of its rest.
+    /// Each function must exist. It is given by the beginning of its demangled name and a part of
+    /// the rest.
     symbols: &'static [(&'static str, &'static str)],
 }
 
@@ -47,7 +48,7 @@ impl HotPath {
 ///
 /// # Errors
 ///
-/// When the probe does not build or objdump is missing.
+/// If the probe does not build or objdump is missing.
 pub(crate) fn run(what: HotPath, profile: &str) -> Result<bool> {
     let root = repository::root();
     let place = what.place();
@@ -76,8 +77,8 @@ fn is_wanted(name: &str, start: &str, part: &str) -> bool {
     name.strip_prefix(start).is_some_and(|rest| rest.contains(part))
 }
 
-/// Builds the probe and returns the program's path. Cargo's messages name it, whatever the target
-/// directory.
+/// Builds the probe and returns the program's path. The path comes from cargo's messages, so any
+/// target directory works.
 fn build(root: &Path, place: &Place, profile: &str) -> Result<PathBuf> {
     let build = Cmd::cargo([
         "build",
@@ -89,7 +90,7 @@ fn build(root: &Path, place: &Place, profile: &str) -> Result<PathBuf> {
         place.example,
     ])
     .args(["--message-format", "json-render-diagnostics"])
-    // Names that keep their type parameters tell one handler's trampoline from another's.
+    // Type parameters in the names distinguish one handler's trampoline from another's.
     .args(["--config", "build.rustflags=['-Csymbol-mangling-version=v0']"]);
     let output = build
         .build(root)
@@ -127,7 +128,7 @@ struct Function<'a> {
     instructions: Vec<(u64, &'a str)>,
 }
 
-/// Cuts objdump's listing into functions.
+/// Splits objdump's listing into functions.
 fn functions(listing: &str) -> Vec<Function<'_>> {
     let mut functions: Vec<Function<'_>> = Vec::new();
     for line in listing.lines() {
@@ -150,8 +151,8 @@ fn function_name(line: &str) -> Option<&str> {
 }
 
 impl Function<'_> {
-    /// The function without a single address: places inside it become `.1`, `.2` in their order,
-    /// places outside their names.
+    /// Prints the function without addresses. Places inside it become `.1`, `.2` in their order.
+    /// Places outside are printed by name.
     fn print(&self) -> String {
         let body: Vec<(u64, &str)> =
             self.instructions.iter().filter(|(_, text)| !is_padding(text)).copied().collect();
@@ -174,13 +175,13 @@ impl Function<'_> {
     }
 }
 
-/// What the assembler puts between functions and before loops to align them.
+/// Padding that the assembler adds between functions and before loops, to align them.
 fn is_padding(text: &str) -> bool {
     let instruction = text.trim_start_matches("data16 ").trim_start_matches("cs ");
     ["nop", "int3", "xchg   ax,ax"].iter().any(|padding| instruction.starts_with(padding))
 }
 
-/// An instruction that goes elsewhere: what it is, where to, and that place's name.
+/// A jump or call: the instruction, its target, and the target's name.
 fn jump_target(text: &str) -> Option<(&str, u64, &str)> {
     let (instruction, operand) = text.split_once(char::is_whitespace)?;
     let (address, name) = operand.trim().split_once(' ')?;
@@ -213,7 +214,7 @@ fn plain(text: &str, labels: &BTreeMap<u64, usize>) -> String {
     }
 }
 
-/// `name+0x40` is a place in or near `name`; the distance changes with every build.
+/// `name+0x40` is a place in or near `name`. The distance changes with every build.
 fn without_offset(name: &str) -> &str {
     name.rsplit_once("+0x").map_or(name, |(name, _)| name)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: what must hold before a commit.
+//! `cargo xtask check`: the checks before a commit.
 
 use std::path::Path;
 
@@ -9,23 +9,23 @@ use crate::metadata::{self, Package};
 use crate::stage::{Report, Setting, Stage};
 use crate::{arrows, repository, tidy, toolchain};
 
-/// Workspaces of their own, whose code is formatted and nothing else: building them is heavy.
+/// Other workspaces. Only their formatting is checked, because building them takes long.
 const OTHER_WORKSPACES: &[&str] = &["bench/peers", "bench/peers-cpp", "fuzz"];
 
-/// A target that has `core` and `alloc` and nothing else. Not the one of x86-64: that has no vector
-/// registers either.
+/// A target that has `core` and `alloc` only. The one of x86-64 is not suitable, because it has no
+/// vector registers either.
 const WITHOUT_STD: &str = "aarch64-unknown-none";
 
-/// Stages that `--fast` leaves out. The oldest compiler rarely finds what clippy's
-/// `incompatible_msrv` has not, the tools' own tests matter to those who change the tools, and the
-/// models to those who change `windlass-flow`; the rest stays under five minutes on two cores.
+/// Stages that `--fast` leaves out. Clippy's `incompatible_msrv` finds most of what the oldest
+/// compiler finds. The other stages concern changes of the manifests, of the tools, and of
+/// `windlass-flow`. The rest takes less than five minutes on two cores.
 const SLOW: &[&str] = &["msrv", "package", "test-tools", "loom"];
 
-/// Runs the stages; `only` restricts them. Returns whether all passed.
+/// Runs the stages, or those in `only`. Returns whether all passed.
 ///
 /// # Errors
 ///
-/// When the workspace cannot be read or `only` names a stage that does not exist.
+/// If the workspace cannot be read, or `only` names a stage that does not exist.
 pub(crate) fn run(fast: bool, only: &[String]) -> Result<bool> {
     let root = repository::root();
     let mut all = stages(&root)?;
@@ -42,11 +42,11 @@ pub(crate) fn run(fast: bool, only: &[String]) -> Result<bool> {
     Ok(report.succeeded())
 }
 
-/// The stages called `only`, or all of them.
+/// Selects the stages named in `only`, or all of them.
 ///
 /// # Errors
 ///
-/// When a name is unknown; the message lists the known ones.
+/// If a name is unknown. The message lists the known ones.
 pub(crate) fn select(stages: Vec<Stage>, only: &[String]) -> Result<Vec<Stage>> {
     let names: Vec<&str> = stages.iter().map(|stage| stage.name).collect();
     if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
@@ -56,11 +56,11 @@ pub(crate) fn select(stages: Vec<Stage>, only: &[String]) -> Result<Vec<Stage>> 
     Ok(stages.into_iter().filter(|stage| wanted(stage.name)).collect())
 }
 
-/// Every stage but the tests of the default members, which `ci` runs by the README's command.
+/// All stages except the tests of the default members. `ci` runs those by the README's command.
 ///
 /// # Errors
 ///
-/// When cargo refuses the manifests.
+/// If cargo rejects the manifests.
 pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
     let (tidy_root, arrows_root) = (root.to_path_buf(), root.to_path_buf());
     let clippy = "clippy --workspace --all-targets --all-features -- -D warnings";
@@ -76,7 +76,8 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         Stage::inspect("tidy", move || tidy::check(&tidy_root)),
         Stage::inspect("arrows", move || arrows::check(&arrows_root)),
         Stage::commands("clippy", vec![Cmd::cargo(clippy.split(' '))]),
-        // As users see them, where a link to something private is broken, and as developers do.
+        // First as users see them: a link to a private item is an error. Then as developers see
+        // them.
         Stage::commands("docs", vec![docs(&[]), docs(&["--document-private-items"])]),
         deny(),
         msrv(root)?,
@@ -87,7 +88,8 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
     ])
 }
 
-/// The models: every interleaving of small programs, so optimised, or they would take too long.
+/// The models of `windlass-flow`: every interleaving of small programs. They are optimised, because
+/// they would take too long otherwise.
 fn loom() -> Stage {
     let models = "test -p windlass-flow --release --test loom";
     Stage::tests("loom", vec![Cmd::cargo(models.split(' ')).env("RUSTFLAGS", "--cfg loom")])
@@ -118,12 +120,12 @@ fn deny() -> Stage {
 }
 
 /// Packs every crate that can be published, and builds each library from its package. The program
-/// has no dependent, and building it again would take most of the time.
+/// is not built: no crate depends on it, and its build would take most of the time.
 fn package(root: &Path) -> Result<Stage> {
     let packages: Vec<_> =
         metadata::workspace(root)?.into_iter().filter(|package| package.is_published).collect();
     let pack = |is_wanted: fn(&Package) -> bool| {
-        // The tree is dirty where `check` runs before a commit.
+        // `check` runs before a commit, so the working tree is dirty.
         let command = Cmd::cargo(["package", "--allow-dirty"]);
         let wanted = packages.iter().filter(|package| is_wanted(package));
         wanted.fold(command, |command, package| command.args(["-p", &package.name]))
@@ -132,7 +134,7 @@ fn package(root: &Path) -> Result<Stage> {
     Ok(Stage::commands("package", vec![all, pack(Package::is_library)]))
 }
 
-/// Builds what promises to need no std for a target that has none.
+/// Builds `windlass-ws` for a target without std.
 fn no_std() -> Stage {
     if let Err(reason) = toolchain::need_target(WITHOUT_STD) {
         return Stage::skip("no-std", reason);
@@ -152,7 +154,7 @@ fn no_std() -> Stage {
     Stage::commands("no-std", vec![build(&[]), build(&["--features", "deflate"])])
 }
 
-/// Builds every library that promises an oldest compiler with that compiler, where rustup has it.
+/// Builds every library with its `rust-version`, if rustup has that compiler.
 fn msrv(root: &Path) -> Result<Stage> {
     let mut commands = Vec::new();
     for package in metadata::workspace(root)? {

@@ -1,4 +1,4 @@
-//! Runs a command, shows what it prints and counts the tests in it.
+//! Runs a command, shows its output and counts the tests in it.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, PipeReader};
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use crate::output::Output;
 use crate::tally::Tally;
 
-/// Where cargo builds.
+/// The variable that names cargo's target directory.
 const TARGET: &str = "CARGO_TARGET_DIR";
 
 /// A command to run in the repository.
@@ -22,9 +22,9 @@ pub(crate) struct Cmd {
     program: String,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
-    /// Where it runs, if not in the repository's root.
+    /// The working directory, if it is not the repository's root.
     directory: Option<PathBuf>,
-    /// Where cargo builds, below the common target directory.
+    /// The target directory, below the common one.
     target: Option<String>,
 }
 
@@ -69,8 +69,8 @@ impl Cmd {
         self
     }
 
-    /// The command for the standard library, in directory `root` unless it has one of its own,
-    /// without input.
+    /// Converts it for the standard library. It runs in `root` unless it has its own directory, and
+    /// has no input.
     pub(crate) fn build(&self, root: &Path) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -89,12 +89,12 @@ impl Cmd {
     }
 
     /// Runs it to the end. Its output is shown or kept, and the tests in it are counted. With a
-    /// `limit` the command is given a process group of its own, which is killed when the time is
-    /// up. Returns the processor time it took, that of its children included.
+    /// `limit`, the command gets its own process group, which is killed at the limit. Returns the
+    /// processor time of the command and its children.
     ///
     /// # Errors
     ///
-    /// A sentence that says why the command did not succeed.
+    /// The reason why the command did not succeed, as a sentence.
     pub(crate) fn run(
         &self,
         root: &Path,
@@ -108,10 +108,10 @@ impl Cmd {
             .map_err(|error| format!("`{}` cannot be started: {error}", self.program))?;
         let timed_out = read_until_end(&child, pipe, limit, tally, output);
         let (status, processor) =
-            wait(&mut child).map_err(|error| format!("`{self}` cannot be waited for: {error}"))?;
+            wait(&mut child).map_err(|error| format!("`{self}` has no exit status: {error}"))?;
         if timed_out {
             let limit = limit.unwrap_or_default().as_secs();
-            return Err(format!("`{self}` was stopped after {limit} s"));
+            return Err(format!("`{self}` was killed after {limit} s, its time limit"));
         }
         if !status.success() {
             return Err(format!("`{self}`: {status}"));
@@ -122,20 +122,20 @@ impl Cmd {
     fn start(&self, root: &Path, own_group: bool) -> std::io::Result<(Child, PipeReader)> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.build(root);
-        // One pipe for both streams keeps cargo's announcements beside the results they announce.
+        // Both streams share one pipe, so that cargo's announcements stay next to the results.
         command.stderr(writer.try_clone()?).stdout(writer);
         if own_group {
             command.process_group(0);
         }
-        // `command` holds the pipe's writing ends and is dropped here, so that the reader sees the
-        // end.
+        // `command` holds the writing ends of the pipe. They are closed here, so that the reader
+        // sees the end.
         let child = command.spawn()?;
         Ok((child, reader))
     }
 }
 
-/// Waits for a child, and reads how much processor time it and its children took: what is known of
-/// a process that has ended and has not been waited for.
+/// Waits for a child. Returns the processor time of the child and its children, which the kernel
+/// keeps until the child is reaped.
 fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
@@ -144,19 +144,19 @@ fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
     Ok((child.wait()?, processor_time(&status)))
 }
 
-/// User and system time of a process and of those of its children that it has waited for: fields 14
-/// to 17 of proc_pid_stat(5).
+/// User and system time of a process and of its reaped children: fields 14 to 17 of
+/// proc_pid_stat(5).
 fn processor_time(status: &str) -> Duration {
-    // After the name, which may hold anything, comes the third field.
+    // The name may contain anything. The third field follows it.
     let fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks: u64 =
         fields.skip(14 - 3).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
-    // Hundredths of a second on every 64-bit Linux but two that are long gone: USER_HZ.
+    // USER_HZ is 100 on every 64-bit Linux that Rust supports.
     Duration::from_millis(ticks * 10)
 }
 
-/// Takes the output and counts the tests in it until everybody has closed the pipe. Returns whether
-/// the limit had to be enforced.
+/// Reads the output and counts the tests in it, until all writing ends of the pipe are closed.
+/// Returns whether the limit was exceeded.
 fn read_until_end(
     child: &Child,
     pipe: PipeReader,
@@ -169,8 +169,7 @@ fn read_until_end(
     let stopped = std::thread::scope(|scope| {
         let watchdog = scope.spawn(move || {
             let (limit, group) = (limit?, group?);
-            // The child is waited for only after this thread has ended: its id cannot be reused
-            // yet.
+            // The child is reaped only after this thread has ended, so its id cannot be reused yet.
             let timed_out = watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
             let there = if timed_out { running(group) } else { String::new() };
             (timed_out && kill_process_group(group, Signal::KILL).is_ok()).then_some(there)
@@ -190,14 +189,14 @@ fn read_until_end(
     stopped.is_some()
 }
 
-/// The processes of a group, a line each: what hangs is among them, and is not always what printed
-/// last.
+/// Lists the processes of a group, one per line. A process that hangs is among them; it need not be
+/// the one that printed last.
 fn running(group: Pid) -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let part = |name| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
         let status = part("stat");
-        // After the name, which may hold anything: state, parent, group.
+        // The name may contain anything. State, parent and group follow it.
         let mut fields = status.rsplit(')').next().unwrap_or_default().split_whitespace();
         let state = fields.next().unwrap_or_default();
         if fields.nth(1).and_then(|field| field.parse().ok()) == Some(group.as_raw_nonzero().get())
@@ -213,7 +212,7 @@ fn running(group: Pid) -> String {
     text
 }
 
-/// As one would type it.
+/// Prints the command as one would type it.
 impl fmt::Display for Cmd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quote = |text: &str| {
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_says_is_kept_or_shown() {
+    fn the_output_of_a_command_is_kept_or_shown() {
         let mut output = Output::kept();
         shell("echo one; echo two >&2")
             .run(Path::new("."), None, &mut Tally::default(), &mut output)
@@ -267,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_that_of_children_too() {
-        // A name may hold blanks and parentheses.
+    fn processor_time_includes_children() {
+        // A name may contain blanks and parentheses.
         let status = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 25 50 100 225 20 0 1 0 5 0 0";
         assert_eq!(processor_time(status), Duration::from_secs(4));
-        // A shell that waits for another one, which counts.
+        // The child of a shell counts too.
         let busy = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; true";
         let took = shell(busy)
             .run(Path::new("."), None, &mut Tally::default(), &mut Output::kept())
@@ -298,7 +297,7 @@ mod tests {
                 &mut Output::kept(),
             )
             .expect_err("it is stopped");
-        assert!(error.contains("was stopped"), "{error}");
+        assert!(error.contains("was killed"), "{error}");
     }
 
     #[test]
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_shown_as_one_would_type_it() {
+    fn a_command_is_printed_as_one_would_type_it() {
         let cmd = Cmd::cargo(["test", "-p", "windlass"]).env("RUSTFLAGS", "--cfg x");
         assert_eq!(cmd.to_string(), "RUSTFLAGS='--cfg x' cargo test -p windlass");
     }

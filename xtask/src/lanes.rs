@@ -1,13 +1,13 @@
-//! Stages beside each other.
+//! Runs stages in parallel.
 //!
-//! What tests is in front: it has the processors when it wants them, and shows its output as it
-//! comes. It often waits, for sockets, clocks and other processes; and some of it is sensitive to
-//! delays. What only compiles, interprets or reads is in *lanes* beside it, a thread for each, of
-//! lower priorities: it takes what is left. A lane's stages run one after the other. What they say
-//! is kept, and shown between two stages of those in front.
+//! 1. Stages that run tests are *in front*. They run one after the other, and their output is shown
+//!    at once. They often wait for sockets, clocks and processes, and some are sensitive to delays.
+//! 2. Stages that only compile, interpret or read run in *lanes*. Each lane is a thread of lower
+//!    priority. Its stages run one after the other. Their output is kept, and shown between two
+//!    stages in front.
+//! 3. Cargo locks its target directory while it builds. So each lane uses its own target directory,
+//!    or waits.
 //!
-//! Cargo locks the target directory in which it builds: a stage of a lane has one that no other
-//! lane uses at the time, or waits.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -15,16 +15,16 @@ use std::sync::mpsc;
 use crate::output::Output;
 use crate::stage::{Ended, Setting, Stage};
 
-/// A lane beside the stages in front.
+/// A lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
-    /// How much less important it is than what is in front, for setpriority(2): at most 19, which
-    /// gets a seventieth as much where both want a processor. With 5 it gets a third as much.
+    /// The nice value for setpriority(2), at most 19. A thread with 19 gets about a seventieth of
+    /// the processor time that a thread in front gets. With 5 it gets a third.
     pub(crate) nice: i32,
 }
 
-/// Runs all stages, and tells `take` of each, in this thread, when it has ended.
+/// Runs all stages. Calls `take` in this thread for each stage that has ended.
 pub(crate) fn run(setting: &Setting, stages: Vec<Stage>, mut take: impl FnMut(Ended)) {
     let mut lanes: BTreeMap<Option<Lane>, Vec<Stage>> = BTreeMap::new();
     for stage in stages {
@@ -58,8 +58,8 @@ fn beside(
     stages: Vec<Stage>,
     sender: &mpsc::Sender<(Ended, String)>,
 ) {
-    // On Linux this is of the calling thread alone, and what it starts inherits it (sched(7)).
-    // Where it is refused, lanes are as important as the rest.
+    // On Linux this sets the value of the calling thread, and children inherit it (sched(7)). If it
+    // fails, lanes have the same priority as the rest.
     let _ = rustix::process::setpriority_process(None, nice);
     for stage in stages {
         let mut output = Output::kept();
@@ -90,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn lanes_run_beside_the_front_and_all_is_told_of() {
-        // Each waits until the two others have begun.
+    fn lanes_run_in_parallel_to_the_front_and_all_are_reported() {
+        // Each stage waits until the two others have begun.
         let barrier = Arc::new(Barrier::new(3));
         let meets = |name: &'static str| {
             let barrier = Arc::clone(&barrier);
@@ -116,19 +116,18 @@ mod tests {
         let notes = |name: &'static str| {
             let order = Arc::clone(&order);
             let stage = Stage::inspect(name, move || {
-                order.lock().expect("nobody panics").push(name);
+                order.lock().expect("no thread panics").push(name);
                 Ok(Vec::new())
             });
             stage.in_lane(X)
         };
         assert_eq!(ran(vec![notes("a"), notes("b"), notes("c")]), ["a", "b", "c"]);
-        assert_eq!(*order.lock().expect("nobody panics"), ["a", "b", "c"]);
+        assert_eq!(*order.lock().expect("no thread panics"), ["a", "b", "c"]);
     }
 
     #[test]
     fn a_lane_is_of_lower_priority_and_the_front_is_not() {
-        // The nice value is the nineteenth field of proc_pid_stat(5); `cat` has a name without
-        // blanks.
+        // The nice value is field 19 of proc_pid_stat(5). The name `cat` has no blanks.
         let nice = Cmd::new("sh").args(["-c", "set -- $(cat /proc/self/stat); test ${19} = 19"]);
         let stage = |name, nice| Stage::commands(name, vec![nice]);
         let mut failed = Vec::new();

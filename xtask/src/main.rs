@@ -1,8 +1,8 @@
-//! The project's own checks: `cargo xtask check` before a commit, `cargo xtask ci` on a new
-//! machine, `cargo xtask asm dispatch` to look at what the inner loop compiles to.
+//! The checks of the project: `cargo xtask check` before a commit, `cargo xtask ci` on a new
+//! machine, `cargo xtask asm dispatch` to show the compiled inner loop.
 //!
-//! Everything is driven from here and not from shell scripts, so that the rules have unit tests and
-//! a developer runs the very code that the machines run.
+//! The checks are Rust code instead of shell scripts. So they have unit tests, and developers run
+//! the same code as the CI.
 #![deny(unsafe_code)]
 
 mod arrows;
@@ -28,9 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Command line of `cargo xtask`.
+/// The command line of `cargo xtask`.
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The project's own checks")]
+#[command(name = "cargo xtask", about = "The checks of the project")]
 struct Arguments {
     #[command(subcommand)]
     task: Task,
@@ -38,48 +38,48 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Format, lints, documents, house rules, dependency arrows, oldest compiler, tests.
+    /// Run the checks for a commit: format, lints, documents, house rules, dependencies, tests
     Check {
-        /// Leave out what is slow and rarely fails: the oldest compiler and the tools' own tests.
+        /// Leave out the slow stages: msrv, package, test-tools and loom
         #[arg(long)]
         fast: bool,
-        /// Run this stage alone; may be given several times.
+        /// Run only this stage; may be repeated
         #[arg(long = "only", value_name = "STAGE")]
         only: Vec<String>,
     },
-    /// The house rules alone, a second or two.
+    /// Run only the house rules and the dependency arrows, in seconds
     Tidy,
-    /// Everything a new machine runs after installing; `.ci/run` calls this.
+    /// Run all stages, as `.ci/run` does on a new machine
     Ci {
-        /// Run this stage alone; may be given several times.
+        /// Run only this stage; may be repeated
         #[arg(long = "only", value_name = "STAGE")]
         only: Vec<String>,
-        /// What takes long, too: all cases of Autobahn and the long programs under Miri. Before a
-        /// release.
+        /// Include the stages for a release: all Autobahn cases, long programs under Miri, all
+        /// peers
         #[arg(long)]
         full: bool,
-        /// Write what ran into `.ci/expected-suites`, for the stages that ran.
+        /// Update `.ci/expected-suites` for the stages that ran
         #[arg(long)]
         update_suites: bool,
     },
-    /// Count the words of a mean sentence, wide lines, and names that several types have.
+    /// Count words per sentence, wide lines, and names that several public types have
     Prose {
-        /// Another checkout to count in.
+        /// Count in this checkout instead
         #[arg(long)]
         root: Option<PathBuf>,
     },
-    /// Build the program for a release: an archive and its checksum in `target/dist`.
+    /// Build the release archive and its checksum in `target/dist`
     Dist {
-        /// Fail unless this is the tag of the workspace's version.
+        /// Fail if this tag does not match the version
         #[arg(long)]
         tag: Option<String>,
     },
-    /// Disassemble a hot path as it is compiled with fat LTO.
+    /// Disassemble a hot path, compiled with fat LTO
     Asm {
-        /// Which hot path.
+        /// Hot path to disassemble
         #[arg(value_enum)]
         what: asm::HotPath,
-        /// Profile to build with.
+        /// Build profile
         #[arg(long, default_value = "lto")]
         profile: String,
     },

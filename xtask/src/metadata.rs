@@ -1,4 +1,4 @@
-//! What `cargo metadata` says of the workspace, reduced to what the checks ask for.
+//! The parts of `cargo metadata` that the checks use.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,9 +13,9 @@ pub(crate) struct Package {
     pub(crate) version: String,
     /// Whether it may be published.
     pub(crate) is_published: bool,
-    /// Its folder from the repository's root.
+    /// Its folder, relative to the repository's root.
     pub(crate) folder: String,
-    /// The oldest compiler it promises to build with.
+    /// Its oldest supported compiler.
     pub(crate) rust_version: Option<String>,
     pub(crate) targets: Vec<Target>,
     pub(crate) dependencies: Vec<Dependency>,
@@ -26,11 +26,11 @@ pub(crate) struct Package {
 pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kind: String,
-    /// Path of its root file from the repository's root.
+    /// The path of its root file, relative to the repository's root.
     pub(crate) path: String,
 }
 
-/// One dependency as declared in a manifest.
+/// One dependency, as declared in a manifest.
 #[derive(Debug, Clone)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
@@ -40,7 +40,7 @@ pub(crate) struct Dependency {
     pub(crate) local: bool,
 }
 
-/// When a dependency is used.
+/// The use of a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DependencyKind {
     Normal,
@@ -49,17 +49,17 @@ pub(crate) enum DependencyKind {
 }
 
 impl Package {
-    /// Whether it has a library, which makes it part of what users build.
+    /// Whether it has a library, which users can depend on.
     pub(crate) fn is_library(&self) -> bool {
         self.targets.iter().any(|target| target.kind == "lib")
     }
 }
 
-/// Asks cargo for the workspace's members.
+/// Reads the workspace's members from cargo.
 ///
 /// # Errors
 ///
-/// When cargo fails, for instance because a manifest is malformed.
+/// If cargo fails, for example because a manifest is malformed.
 pub(crate) fn workspace(root: &Path) -> Result<Vec<Package>> {
     let output = Command::new("cargo")
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -103,7 +103,7 @@ fn parse_target(target: &Value, root: &str) -> Target {
     }
 }
 
-/// A path from the repository's root.
+/// A path relative to the repository's root.
 fn relative(path: &str, root: &str) -> String {
     path.strip_prefix(root).unwrap_or(path).trim_start_matches('/').to_owned()
 }

@@ -1,31 +1,31 @@
-//! Where what a stage says goes.
+//! The destination of a stage's output.
 
-/// The terminal, or memory, to be shown in one piece.
+/// The terminal, or a buffer that is shown as one piece.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// Shown as it comes.
+    /// Printed at once.
     Live,
-    /// Kept: another stage shows its own meanwhile.
+    /// Kept, because another stage prints meanwhile.
     Kept(String),
 }
 
 impl Output {
-    /// One that keeps everything.
+    /// An output that keeps everything.
     pub(crate) fn kept() -> Self {
         Self::Kept(String::new())
     }
 
-    /// Takes some text, line ends included.
+    /// Adds text, line ends included.
     pub(crate) fn say(&mut self, text: &str) {
         match self {
-            // The macro and not the stream: a test of this program must not print test results of
-            // its own.
+            // The macro is captured by the test harness. Writing to the stream would print test
+            // results among those of this program's own tests.
             Self::Live => print!("{text}"),
             Self::Kept(kept) => kept.push_str(text),
         }
     }
 
-    /// What was kept.
+    /// The kept text.
     pub(crate) fn into_kept(self) -> String {
         match self {
             Self::Live => String::new(),

@@ -1,8 +1,8 @@
-//! Which package a test program belongs to, and test programs that are run without cargo.
+//! Finds the package of a test program, and runs test programs without cargo.
 //!
-//! Cargo announces a test program by its file and not by its package, and two packages may each
-//! have a `tests/suite/main.rs`. The compiler writes beside each program which files it is made of,
-//! the root first.
+//! Cargo announces a test program by its file, without its package. Two packages may each have a
+//! `tests/suite/main.rs`. The compiler writes a list of source files beside each program, and the
+//! root is the first of them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,17 +13,17 @@ use crate::command::Cmd;
 use crate::metadata::{self, Package};
 use crate::output::Output;
 
-/// A package as far as the names of its test programs go.
+/// What the names of test programs tell about a package.
 #[derive(Debug, Clone)]
 struct Known {
     name: String,
     /// Folder from the repository's root.
     folder: String,
-    /// What `Doc-tests` calls it.
+    /// The name that follows `Doc-tests`.
     library: Option<String>,
 }
 
-/// The workspace's packages, to find the one that a test program belongs to.
+/// The workspace's packages, to find the package of a test program.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Packages {
     root: PathBuf,
@@ -31,11 +31,11 @@ pub(crate) struct Packages {
 }
 
 impl Packages {
-    /// Those of the workspace in `root`.
+    /// Reads the packages of the workspace in `root`.
     ///
     /// # Errors
     ///
-    /// When cargo refuses the manifests.
+    /// If cargo rejects the manifests.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         Ok(Self::new(root, &metadata::workspace(root)?))
     }
@@ -53,8 +53,8 @@ impl Packages {
         Self { root: root.to_path_buf(), known: known.collect() }
     }
 
-    /// Whose the program in `path` is, a path from the root or a whole one. What no compiler has
-    /// made names its package in place of a folder: `conformance/autobahn`.
+    /// The package of the program in `path`, which is absolute or relative to the root. The path of
+    /// a program that no compiler has written begins with its package: `conformance/autobahn`.
     pub(crate) fn of_program(&self, path: &str) -> Option<&str> {
         let written =
             std::fs::read_to_string(self.root.join(format!("{path}.d"))).unwrap_or_default();
@@ -65,7 +65,7 @@ impl Packages {
         self.known.iter().map(|known| &*known.name).find(|name| *name == folder)
     }
 
-    /// Whose library it is, by the name of the crate.
+    /// The package of a library, by the name of the crate.
     pub(crate) fn of_library(&self, library: &str) -> Option<&str> {
         let is_it = |known: &&Known| known.library.as_deref() == Some(library);
         self.known.iter().find(is_it).map(|known| &*known.name)
@@ -79,7 +79,7 @@ impl Packages {
             .map(|known| self.root.join(&known.folder))
     }
 
-    /// Whose a file is: folders of packages may lie in those of others.
+    /// The package of a file. The folder of a package may contain that of another one.
     fn of_file(&self, file: &str) -> Option<&str> {
         let file = Path::new(file);
         let file = file.strip_prefix(&self.root).unwrap_or(file);
@@ -88,31 +88,32 @@ impl Packages {
     }
 }
 
-/// The first file in what the compiler writes for make(1): `program: first second`.
+/// The first file in a dependency list for make(1): `program: first second`.
 fn first_source(written: &str) -> Option<&str> {
     written.lines().next()?.split_once(": ")?.1.split(' ').next()
 }
 
-/// Test programs that one call of cargo builds and of which some are run, without cargo.
+/// Test programs that one call of cargo builds. Some of them are then run without cargo.
 ///
-/// Cargo takes the names of test programs for all packages of a call; and a call for each package
-/// builds most libraries once more for each, since the features of what they depend on differ.
+/// In one call of cargo, a test program's name selects programs of all packages. Separate calls
+/// would build most libraries again for each package, because the features of shared dependencies
+/// differ.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
-    /// The call that builds them, without `--no-run`.
+    /// The cargo command that builds them, without `--no-run`.
     pub(crate) build: Cmd,
-    /// Those to run.
+    /// The programs to run.
     pub(crate) wanted: Vec<Wanted>,
-    /// What each of them is given: arguments, and variables of the environment.
+    /// The arguments and environment variables of each program.
     pub(crate) arguments: Vec<String>,
     pub(crate) variables: Vec<(String, String)>,
 }
 
-/// A test program that is to be run.
+/// A test program to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) package: String,
-    /// Its target's kind and name.
+    /// The kind and the name of its target.
     pub(crate) kind: String,
     pub(crate) name: String,
 }
@@ -121,18 +122,18 @@ pub(crate) struct Wanted {
 #[derive(Debug, PartialEq, Eq)]
 struct Built {
     wanted: Wanted,
-    /// The root of its sources.
+    /// Its root source file.
     source: PathBuf,
     executable: PathBuf,
 }
 
 impl Programs {
-    /// Builds the programs, and says how each is run: the line by which cargo would announce it,
-    /// and the command.
+    /// Builds the programs. Returns, for each, the line by which cargo would announce it, and its
+    /// command.
     ///
     /// # Errors
     ///
-    /// A sentence that says what has not been built.
+    /// The reason why a program is missing, as a sentence.
     pub(crate) fn build(
         &self,
         packages: &Packages,
@@ -165,7 +166,7 @@ impl Programs {
         let program = built.iter().find(|built| built.wanted == *wanted).ok_or_else(missing)?;
         let folder = packages.folder(package).ok_or_else(missing)?;
         let source = program.source.strip_prefix(&folder).unwrap_or(&program.source);
-        // As cargo runs it: in its package's folder, which the environment names, too.
+        // Like cargo, it runs in its package's folder and names the folder in the environment.
         let mut command = Cmd::new(&program.executable.display().to_string())
             .args(self.arguments.iter().map(String::as_str))
             .directory(&folder)
@@ -173,7 +174,7 @@ impl Programs {
         for (name, value) in &self.variables {
             command = command.env(name, value);
         }
-        // Examples are announced so, too.
+        // Cargo announces examples in the same way.
         let unittests = if kind == "test" { "" } else { "unittests " };
         let line = format!(
             "     Running {unittests}{} ({})",
@@ -184,7 +185,7 @@ impl Programs {
     }
 }
 
-/// The test programs in cargo's messages, one JSON object a line.
+/// The test programs in cargo's messages. Each line is a JSON object.
 fn built(messages: &str, packages: &Packages) -> Vec<Built> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let program = |line: &str| {
@@ -235,7 +236,7 @@ mod tests {
         Packages::new(root, &all)
     }
 
-    /// A folder of this test's own, for what compilers write.
+    /// A folder of this test, for the files of the compiler.
     fn folder(test: &str) -> PathBuf {
         let folder =
             std::env::temp_dir().join(format!("windlass-xtask-{}-{test}", std::process::id()));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_one_name_are_told_apart_by_what_they_are_made_of() {
+    fn programs_of_one_name_are_distinguished_by_their_sources() {
         let root = folder("sources");
         let packages = packages(&root);
         let written = [
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_compiler_made_names_its_package() {
+    fn a_program_without_a_source_list_names_its_package() {
         let packages = packages(Path::new("/r"));
         assert_eq!(packages.of_program("windlass-bench/autobahn"), Some("windlass-bench"));
         assert_eq!(packages.of_program("autobahn"), None);

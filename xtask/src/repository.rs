@@ -1,4 +1,4 @@
-//! Where the repository is and which files belong to it.
+//! The repository's root and files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 /// The repository's root: the parent of `xtask/`.
 ///
-/// `cargo run` sets `CARGO_MANIFEST_DIR` at run time; it is preferred to the compiled-in value
+/// `cargo run` sets `CARGO_MANIFEST_DIR` at run time. It is preferred to the compiled-in value,
 /// because several checkouts may share one target directory.
 pub(crate) fn root() -> PathBuf {
     let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
@@ -34,15 +34,15 @@ impl TextFile {
     }
 }
 
-/// Every text file that is tracked, or would be after `git add --all`; files that are not UTF-8 are
-/// left out, for none of the rules is about them.
+/// Lists every text file that is tracked, or that `git add --all` would add. Files that are not
+/// UTF-8 are left out, because no rule applies to them.
 ///
 /// # Errors
 ///
-/// When git is missing or `root` is no checkout.
+/// If git is missing or `root` is not a checkout.
 pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
     let output = Command::new("git")
-        // A checkout that belongs to another user is common in containers; only names are read.
+        // In containers, a checkout often belongs to another user. Only names are read here.
         .args(["-c", "safe.directory=*", "ls-files", "-z"])
         .args(["--cached", "--others", "--exclude-standard"])
         .current_dir(root)
@@ -59,7 +59,8 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
         if path.is_empty() {
             continue;
         }
-        // A file deleted but not yet committed is still listed: it cannot be read and is no matter.
+        // A deleted file that is not yet committed is still listed. It cannot be read, and is
+        // skipped.
         if let Ok(text) = std::fs::read_to_string(root.join(path)) {
             files.push(TextFile { path: path.to_owned(), text });
         }

@@ -1,20 +1,20 @@
-//! Splits Rust source into code and comments, so that a rule about one is not misled by the other
-//! or by a string.
+//! Splits Rust source into code and comments. A rule about one is then not misled by the other, or
+//! by a string.
 
-/// One file's text twice over, with the same lines and columns.
+/// The text of a file, as code and as comments, with the same lines and columns.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The code: comments, and the insides of strings and character literals, are blank.
+    /// The code. Comments and the insides of strings and character literals are blank.
     pub(crate) code: Vec<String>,
-    /// The comments: all else is blank.
+    /// The comments. Everything else is blank.
     pub(crate) comments: Vec<String>,
-    /// How many columns of each line lie in its widest string literal that no backslash can break:
-    /// a raw one, or one without white space.
+    /// For each line, the width of its widest unbreakable string literal. No backslash can break a
+    /// raw literal, or one without white space.
     pub(crate) unbreakable: Vec<usize>,
 }
 
 impl Source {
-    /// Splits `text`. Text that is not Rust gives some answer, never a panic.
+    /// Splits `text`. Never panics, even if the text is not Rust.
     pub(crate) fn new(text: &str) -> Self {
         let mut splitter = Splitter::default();
         let characters: Vec<char> = text.chars().collect();
@@ -29,8 +29,8 @@ impl Source {
         }
     }
 
-    /// The comment lines directly above line `index` (from 0), nearest first; attributes between
-    /// them and the line are stepped over.
+    /// The comment lines directly above line `index` (from 0), nearest first. Attributes between
+    /// them and the line are skipped.
     pub(crate) fn comments_above(&self, index: usize) -> impl Iterator<Item = &str> {
         (0..index)
             .rev()
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-/// What the text under the cursor is part of.
+/// The kind of a piece of text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Code,
@@ -51,14 +51,14 @@ enum Kind {
     Literal,
 }
 
-/// Stands for a character of an unbreakable literal. It is one byte, as a blank is.
+/// Stands for a character of an unbreakable literal. Like a blank, it is one byte.
 const MARK: char = '#';
 
 #[derive(Default)]
 struct Splitter {
     code: String,
     comments: String,
-    /// A mark for each character of an unbreakable literal: all else is blank.
+    /// A mark for each character of an unbreakable literal. Everything else is blank.
     unbreakable: String,
 }
 
@@ -77,7 +77,7 @@ impl Splitter {
         }
     }
 
-    /// Takes the token at `at` and returns the place after it.
+    /// Takes the token at `at` and returns the index after it.
     fn step(&mut self, text: &[char], at: usize) -> usize {
         let rest = &text[at..];
         let end = match rest {
@@ -111,8 +111,8 @@ impl Splitter {
         1
     }
 
-    /// A literal of `end` characters, of which `open` belong to its opening; the quotes stay code,
-    /// so that `""` still looks like an expression.
+    /// Takes a literal of `end` characters, of which `open` belong to its opening. The quotes stay
+    /// code, so that `""` still looks like an expression.
     fn literal(&mut self, rest: &[char], open: usize, end: usize) -> usize {
         self.push_all(&rest[..open], Kind::Code);
         let close = end.saturating_sub(1).max(open);
@@ -121,7 +121,7 @@ impl Splitter {
         self.push_all(&rest[close..end], Kind::Code);
         let is_raw = rest[0] == 'r';
         if is_raw || !rest[..end].iter().any(|c| c.is_whitespace()) {
-            // The opening was pushed before; it is one mark a character as well.
+            // The opening was pushed before, as one mark per character.
             self.unbreakable.truncate(before - open);
             self.unbreakable
                 .extend(rest[..end].iter().map(|c| if *c == '\n' { '\n' } else { MARK }));
@@ -174,7 +174,7 @@ fn string_length(text: &[char]) -> usize {
     text.len()
 }
 
-/// For `r"…"` and `r#"…"#`: the length of the opening and of the whole.
+/// The lengths of the opening and of the whole literal, for `r"…"` and `r#"…"#`.
 fn raw_string(text: &[char]) -> Option<(usize, usize)> {
     let hashes = text[1..].iter().take_while(|c| **c == '#').count();
     let open = 1 + hashes + 1;
@@ -199,7 +199,8 @@ fn character_literal_length(text: &[char]) -> Option<usize> {
     (text.get(2) == Some(&'\'')).then_some(3)
 }
 
-/// Whether the `r` at `at` only ends a longer name such as `bar"`; `br"` and `cr"` are raw strings.
+/// Whether the `r` at `at` is the end of a longer name, as in `bar"`. `br"` and `cr"` are raw
+/// strings.
 fn continues_identifier(text: &[char], at: usize) -> bool {
     let name_before =
         text[..at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_').count();
@@ -210,7 +211,7 @@ fn continues_identifier(text: &[char], at: usize) -> bool {
     }
 }
 
-/// Whether `line` has `word` standing alone, not as part of a longer name.
+/// Whether `line` contains `word` as a whole word.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(start, found)| {
         let is_part = |c: char| c.is_alphanumeric() || c == '_';

@@ -1,6 +1,6 @@
-//! A stage is one named thing that passes, fails or is skipped for a reason; a report runs stages,
-//! one after another or some beside others, goes on after a failure and tells at the end what
-//! failed.
+//! Stages and their report. A stage is a named check that passes, fails, or is skipped with a
+//! reason. A report runs stages, one after another or in parallel. It continues after a failure and
+//! lists all failures at the end.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use crate::output::Output;
 use crate::programs::{Packages, Programs};
 use crate::tally::{Counts, Ignored, LeftOut, Suite, Tally};
 
-/// What a stage does. Its text is the reason where it fails or is skipped.
+/// The work of a stage. A text is the reason of a failure or of a skip.
 pub(crate) enum Work {
-    /// Commands, each of which must succeed; a later one runs although an earlier one failed.
+    /// Commands that must succeed. A later one runs even if an earlier one failed.
     Commands(Vec<Cmd>),
-    /// Commands that run tests: the tests are counted in place of the stage.
+    /// Commands that run tests. The tests are counted instead of the stage.
     Tests(Vec<Cmd>),
-    /// The same, in parts that have the same programs.
+    /// Tests in several parts with the same programs.
     Parts(Vec<Part>),
-    /// Code of this program; returns what is wrong, one line each.
+    /// Code of this program. It returns the failures, one per line.
     Inspect(Box<dyn FnOnce() -> anyhow::Result<Vec<String>> + Send>),
-    /// Cannot run here.
+    /// The stage cannot run here.
     Skip(String),
 }
 
@@ -39,12 +39,12 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// Some of the tests of a stage, all on one backend, say.
+/// Some of the tests of a stage, for example those on one backend.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// What the names of its programs end in.
+    /// The suffix of its programs' names.
     pub(crate) name: &'static str,
-    /// Why it cannot run here, otherwise.
+    /// The steps, or the reason why the part cannot run here.
     pub(crate) steps: Result<Vec<Step>, String>,
 }
 
@@ -52,16 +52,16 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) enum Step {
     Command(Cmd),
-    /// Programs that cargo builds and does not run.
+    /// Programs that cargo builds but does not run.
     Programs(Programs),
 }
 
-/// One named piece of work.
+/// A named piece of work.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
     pub(crate) work: Work,
-    /// The lane in which it runs beside the others, see [`lanes`].
+    /// Its lane, if it runs in parallel to the tests: see [`lanes`].
     pub(crate) lane: Option<Lane>,
 }
 
@@ -70,13 +70,13 @@ impl Stage {
         Self { name, work, lane: None }
     }
 
-    /// Runs it beside the stages of other lanes.
+    /// Moves it to a lane.
     pub(crate) fn in_lane(mut self, lane: Lane) -> Self {
         self.lane = Some(lane);
         self
     }
 
-    /// Its commands build in a target directory below the common one. Cargo locks a target
+    /// Lets its commands build in a target directory below the common one. Cargo locks a target
     /// directory while it builds.
     pub(crate) fn with_target(mut self, target: &str) -> Self {
         if let Work::Commands(commands) | Work::Tests(commands) = &mut self.work {
@@ -109,24 +109,25 @@ impl Stage {
     }
 }
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) name: &'static str,
     pub(crate) took: Duration,
-    /// The processor time of its commands and of what they started.
+    /// The processor time of its commands and their children.
     pub(crate) processor: Duration,
-    /// What went wrong; empty where nothing did.
+    /// The failures.
     pub(crate) failures: Vec<String>,
-    /// Why it did not run.
+    /// The reason why it did not run.
     pub(crate) skipped: Option<String>,
     pub(crate) tally: Tally,
     counts_tests: bool,
 }
 
 impl Ended {
-    /// The tests it ran, or the stage itself as one. A stage of tests that failed without a failed
-    /// test (it did not compile, a program crashed, a suite is missing) counts as one failure more.
+    /// The tests that it ran, or the stage itself as one test. A stage of tests can fail without a
+    /// failed test: it did not compile, a program crashed, or a suite is missing. That counts as
+    /// one failure.
     pub(crate) fn counts(&self) -> Counts {
         if self.skipped.is_some() {
             return Counts { ignored: 1, ..Counts::default() };
@@ -140,7 +141,7 @@ impl Ended {
         counts
     }
 
-    /// One word for the table.
+    /// The result as one word.
     fn verdict(&self) -> &'static str {
         match (&self.skipped, self.failures.is_empty()) {
             (Some(_), _) => "skipped",
@@ -150,18 +151,18 @@ impl Ended {
     }
 }
 
-/// What stages share.
+/// The settings that stages share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Setting {
     pub(crate) root: PathBuf,
-    /// How long one command may take.
+    /// The time limit of one command.
     pub(crate) limit: Option<Duration>,
-    /// Whose the test programs are.
+    /// Finds the packages of test programs.
     pub(crate) packages: Arc<Packages>,
 }
 
 impl Setting {
-    /// Runs one stage to its end, whatever happens in it.
+    /// Runs one stage to its end.
     pub(crate) fn perform(&self, stage: Stage, output: &mut Output) -> Ended {
         output.say(&format!("== {}\n", stage.name));
         let start = Instant::now();
@@ -226,7 +227,7 @@ impl Setting {
     }
 }
 
-/// Runs stages and remembers how they ended.
+/// Runs stages and keeps their results.
 #[derive(Debug)]
 pub(crate) struct Report {
     setting: Setting,
@@ -238,7 +239,7 @@ impl Report {
         Self { setting, ended: Vec::new() }
     }
 
-    /// Runs one stage, prints its line and time, and returns how it ended.
+    /// Runs one stage, prints its result and returns it.
     pub(crate) fn run(&mut self, stage: Stage) -> &mut Ended {
         let ended = self.setting.perform(stage, &mut Output::Live);
         let last = self.ended.len();
@@ -246,7 +247,7 @@ impl Report {
         &mut self.ended[last]
     }
 
-    /// Runs stages, each lane beside the others; `look` sees each when it has ended and may add
+    /// Runs stages, with their lanes in parallel. Passes each result to `look`, which may add
     /// failures.
     pub(crate) fn run_lanes(&mut self, stages: Vec<Stage>, mut look: impl FnMut(&mut Ended)) {
         let ended = &mut self.ended;
@@ -256,7 +257,7 @@ impl Report {
         });
     }
 
-    /// All stages together.
+    /// The counts of all stages together.
     pub(crate) fn counts(&self) -> Counts {
         let mut sum = Counts::default();
         for ended in &self.ended {
@@ -265,12 +266,12 @@ impl Report {
         sum
     }
 
-    /// Whether every stage passed or was skipped.
+    /// Whether no stage failed.
     pub(crate) fn succeeded(&self) -> bool {
         self.ended.iter().all(|ended| ended.failures.is_empty())
     }
 
-    /// Prints the table of stages, everything that was skipped with its reason, and every failure.
+    /// Prints the table of stages, the skipped tests with their reasons, and every failure.
     pub(crate) fn print_summary(&self) {
         println!("\nsummary:");
         for ended in &self.ended {
@@ -295,10 +296,11 @@ impl Report {
     }
 }
 
-/// So many tests that a program skips for one reason are named.
+/// Skipped tests of one program and reason are named, up to this number.
 const NAMED_MAX: usize = 5;
 
-/// A line for each test, or one for all that a program skips for the same reason, if they are many.
+/// One line for each skipped test, or one line for all tests that a program skips for the same
+/// reason, if they are many.
 fn skipped(ignored: &[Ignored]) -> Vec<String> {
     let mut by_reason = BTreeMap::<_, Vec<&str>>::new();
     for Ignored { suite, test, reason } in ignored {
@@ -315,11 +317,10 @@ fn skipped(ignored: &[Ignored]) -> Vec<String> {
     lines
 }
 
-/// Test programs that take no longer than this share a line.
+/// Test programs that take at most this time share one line.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// How long each program ran, the slowest first. They are those that run by themselves: their
-/// compilation is not in it.
+/// The run time of each program, the slowest first. It does not include compilation.
 fn slow(took: &BTreeMap<Suite, Duration>) -> Vec<String> {
     let (mut slow, quick): (Vec<_>, Vec<_>) = took.iter().partition(|(_, took)| **took > QUICK);
     slow.sort_by_key(|(_, took)| std::cmp::Reverse(**took));
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_says_how_long_it_took_and_how_much_of_a_processor() {
+    fn a_stage_prints_its_time_and_processor_time() {
         let mut report = report();
         let ended = report.run(Stage::commands("a", vec![Cmd::new("true")]));
         (ended.took, ended.processor) = (Duration::from_millis(2500), Duration::from_secs(4));

@@ -1,4 +1,4 @@
-//! Counts tests by reading what `cargo test` prints.
+//! Counts tests in the output of `cargo test`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use crate::programs::Packages;
 
-/// What stands for the package of a program of which nobody knows whose it is.
+/// Replaces the package of a program whose package is unknown.
 const NOBODY: &str = "-";
 
-/// A test program: packages may have programs of the same name.
+/// A test program. Two packages may have programs of the same name.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Suite {
     pub(crate) package: String,
-    /// `windlass src/lib.rs`, `suite tests/suite.rs`, `windlass doc-tests`, and ` on PART` where it
-    /// runs in parts of a stage.
+    /// `windlass src/lib.rs`, `suite tests/suite.rs` or `windlass doc-tests`. Followed by ` on
+    /// PART` if it runs in several parts of a stage.
     pub(crate) program: String,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Suite {
     }
 }
 
-/// What one test program reported.
+/// The results of one test program.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u64,
@@ -34,12 +34,12 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// How many tests the program has, filtered ones left out.
+    /// The number of tests of the program, without filtered ones.
     pub(crate) fn total(self) -> u64 {
         self.passed + self.failed + self.ignored
     }
 
-    /// Adds `other` to these.
+    /// Adds `other`.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -70,30 +70,30 @@ pub(crate) struct LeftOut {
     pub(crate) reason: String,
 }
 
-/// What the names of programs end in that run in this part of a stage.
+/// The suffix of the names of programs that run in this part of a stage.
 fn ending(part: &str) -> String {
     if part.is_empty() { String::new() } else { format!(" on {part}") }
 }
 
-/// Counts by test program, fed line by line.
+/// Counts tests by program. It is fed line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     packages: Arc<Packages>,
     suites: BTreeMap<Suite, Counts>,
     ignored: Vec<Ignored>,
     current: Suite,
-    /// The path of the current program, if its package was not found when it was announced.
+    /// The path of the current program, if its package is not known yet.
     unknown: Option<String>,
-    /// Since when the program runs that runs now.
+    /// The start time of the current program.
     since: Option<Instant>,
     took: BTreeMap<Suite, Duration>,
-    /// Whether the program that runs now has shown a panic.
+    /// Whether the current program has printed a panic.
     panicked: bool,
     loud: BTreeSet<Suite>,
-    /// What the programs' names end in, see [`begin_part`](Self::begin_part).
+    /// The suffix of the programs' names: see [`begin_part`](Self::begin_part).
     part: String,
     left_out: Vec<LeftOut>,
-    /// How many tests of the program that runs have said that they do nothing here. Its harness
+    /// How many tests of the current program have reported that they skip themselves. Its harness
     /// counts them as passed.
     skipped: u64,
 }
@@ -104,13 +104,13 @@ impl Tally {
         Self { packages, ..Self::default() }
     }
 
-    /// The programs that come now have been there in another part of the stage, or will be: their
-    /// names end in ` on PART`, unless that is empty.
+    /// Begins a part of the stage. The names of the programs that follow end in ` on PART`, unless
+    /// `part` is empty.
     pub(crate) fn begin_part(&mut self, part: &str) {
         self.part = ending(part);
     }
 
-    /// A part cannot run here. It counts as one test that is ignored.
+    /// Records a part that cannot run here. It counts as one ignored test.
     pub(crate) fn leave_out(&mut self, part: &str, reason: String) {
         self.left_out.push(LeftOut { part: part.to_owned(), reason });
     }
@@ -125,7 +125,7 @@ impl Tally {
         self.left_out.iter().any(|left_out| suite.program.ends_with(&ending(&left_out.part)))
     }
 
-    /// Takes one line of the output.
+    /// Reads one line of the output.
     pub(crate) fn feed(&mut self, line: &str) {
         let line = line.trim();
         if let Some(announced) = announced(line) {
@@ -139,7 +139,7 @@ impl Tally {
             if std::mem::take(&mut self.panicked) && counts.failed == 0 {
                 self.loud.insert(self.current.clone());
             }
-            // Documentation tests have more than one result: the next one's time begins here.
+            // Documentation tests print several results. The time of the next one begins here.
             if let Some(since) = self.since.replace(Instant::now()) {
                 *self.took.entry(self.current.clone()).or_default() += since.elapsed();
             }
@@ -169,8 +169,8 @@ impl Tally {
         self.since = Some(Instant::now());
     }
 
-    /// Finds the package of a program whose compiler had not yet written down its sources when it
-    /// was announced. Miri compiles a program after that.
+    /// Finds the package of a program that was announced before its compiler had listed its
+    /// sources. Miri compiles a program after the announcement.
     fn look_again(&mut self) {
         if let Some(path) = self.unknown.take() {
             match self.packages.of_program(&path) {
@@ -190,13 +190,13 @@ impl Tally {
         &self.suites
     }
 
-    /// How long each of them ran.
+    /// The run time of each program.
     pub(crate) fn took(&self) -> &BTreeMap<Suite, Duration> {
         &self.took
     }
 
-    /// The programs that have shown a panic although all of their tests passed: it was wanted, and
-    /// who sees it takes it for a failure.
+    /// The programs that have printed a panic although all of their tests passed. Readers take such
+    /// a panic for a failure.
     pub(crate) fn loud(&self) -> &BTreeSet<Suite> {
         &self.loud
     }
@@ -206,7 +206,7 @@ impl Tally {
         &self.ignored
     }
 
-    /// All programs together.
+    /// The counts of all programs together.
     pub(crate) fn sum(&self) -> Counts {
         let mut sum = Counts::default();
         for counts in self.suites.values() {
@@ -217,7 +217,7 @@ impl Tally {
     }
 }
 
-/// What cargo says of the tests that come now.
+/// Cargo's announcement of the tests that follow.
 #[derive(Debug, PartialEq, Eq)]
 enum Announced {
     Program { name: String, path: String },
@@ -225,8 +225,8 @@ enum Announced {
 }
 
 /// Cargo announces a test program by `Running unittests src/lib.rs
-/// (target/debug/deps/windlass-0123abcd)` or `Doc-tests windlass`. The name is made of the parts
-/// that do not change from build to build.
+/// (target/debug/deps/windlass-0123abcd)` or `Doc-tests windlass`. The name consists of the parts
+/// that are the same in every build.
 fn announced(line: &str) -> Option<Announced> {
     if let Some(library) = line.strip_prefix("Doc-tests ") {
         return Some(Announced::Documentation {
@@ -270,12 +270,12 @@ fn ignored_test(line: &str) -> Option<(String, String)> {
     Some((test.to_owned(), reason.to_owned()))
 }
 
-/// The name and the reason in `skipped here: name: reason`, which a test writes that cannot run
-/// here, and that a harness takes for one that passes. It stands anywhere in a line: another test's
-/// may be under way.
+/// The name and the reason in `skipped here: name: reason`. A test that cannot run here prints it,
+/// and its harness counts the test as passed. It can be anywhere in a line, because another test
+/// may be printing.
 fn skipped_test(line: &str) -> Option<(String, String)> {
     let (_, said) = line.split_once("skipped here: ")?;
-    // Names of tests hold pairs of colons and no blank.
+    // Names of tests contain pairs of colons, and no blank.
     let (test, reason) = said.split_once(": ")?;
     Some((test.to_owned(), reason.to_owned()))
 }
@@ -318,7 +318,7 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn programs_are_told_apart_and_summed() {
+    fn programs_are_counted_apart_and_summed() {
         let tally = tally(OUTPUT);
         assert_eq!(
             names(&tally),
@@ -372,7 +372,7 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_test_that_says_it_does_nothing_here_is_an_ignored_one() {
+    fn a_test_that_skips_itself_counts_as_ignored() {
         let output = "\
      Running tests/suite/main.rs (target/debug/deps/suite-0011223344556677)
 test a::epoll::x ... ok

@@ -1,19 +1,18 @@
-//! Which toolchains and components are here. None is installed by the checks: `.ci/install` does
-//! that.
+//! Finds toolchains, components and targets. The checks install none of them; `.ci/install` does.
 
 use std::process::Command;
 
-/// Full name of the installed toolchain that `wanted` (`nightly`, `1.85.0`) stands for.
+/// The full name of the installed toolchain for `wanted` (`nightly`, `1.85.0`).
 ///
 /// # Errors
 ///
-/// The reason why there is none, fit for a line that says "skipped".
+/// The reason why it is missing, as the text of a skipped stage.
 pub(crate) fn find(wanted: &str) -> Result<String, String> {
     let list = rustup(&["toolchain", "list"])?;
     pick(&list, wanted).ok_or_else(|| format!("toolchain {wanted} is not installed"))
 }
 
-/// Whether `component` of `toolchain` is there; the reason where it is not.
+/// Checks that `toolchain` has `component`. The error is the reason for a skip.
 pub(crate) fn need_component(toolchain: &str, component: &str) -> Result<(), String> {
     let list = rustup(&["component", "list", "--installed", "--toolchain", toolchain])?;
     if list.lines().any(|line| line.starts_with(component)) {
@@ -23,7 +22,7 @@ pub(crate) fn need_component(toolchain: &str, component: &str) -> Result<(), Str
     }
 }
 
-/// Whether the default toolchain can build for `target`; the reason where it cannot.
+/// Checks that the default toolchain can build for `target`. The error is the reason for a skip.
 pub(crate) fn need_target(target: &str) -> Result<(), String> {
     let list = rustup(&["target", "list", "--installed"])?;
     if list.lines().any(|line| line == target) {
@@ -33,13 +32,13 @@ pub(crate) fn need_target(target: &str) -> Result<(), String> {
     }
 }
 
-/// Whether cargo has the subcommand `name`; the reason where it has not.
+/// Checks that cargo has the subcommand `name`. The error is the reason for a skip.
 pub(crate) fn need_subcommand(name: &str) -> Result<(), String> {
     let missing = |_| format!("cargo-{name} is missing: cargo install --locked cargo-{name}");
     output("cargo", &[name, "--version"]).map(|_| ()).map_err(missing)
 }
 
-/// The triple this machine compiles for by default.
+/// The target triple of this machine.
 pub(crate) fn host() -> Result<String, String> {
     let version = output("rustc", &["-vV"])?;
     version
@@ -68,8 +67,8 @@ fn output(program: &str, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `rustup toolchain list` prints `nightly-x86_64-unknown-linux-gnu (active)`; a version that is
-/// asked for without its last number (`1.85`) may be installed with it.
+/// `rustup toolchain list` prints `nightly-x86_64-unknown-linux-gnu (active)`. A version without
+/// its last number (`1.85`) also selects one with it.
 fn pick(list: &str, wanted: &str) -> Option<String> {
     let names = || list.lines().filter_map(|line| line.split(' ').next());
     let starts = |name: &str, prefix: &str, next: char| {
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subcommand_is_there_or_the_reason_says_how_to_get_it() {
+    fn a_missing_subcommand_is_reported_with_its_install_command() {
         assert_eq!(need_subcommand("fmt"), Ok(()));
         let reason = need_subcommand("no-such-thing").expect_err("there is none");
         assert_eq!(

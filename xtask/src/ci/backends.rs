@@ -1,6 +1,6 @@
-//! What is run once on each backend of the reactor.
+//! The tests that run once on each backend of the reactor.
 //!
-//! Most of the reactor's own tests are not here: each of them is there for every backend already
+//! Most of the reactor's own tests are not here: each exists for every backend already
 //! (`crates/reactor/tests/common/scenarios.rs`).
 
 use io_uring::IoUring;
@@ -10,16 +10,16 @@ use crate::metadata::Package;
 use crate::programs::{Programs, Wanted};
 use crate::stage::{Part, Stage, Step};
 
-/// The backends by the names that users know. `auto` is the first.
+/// The backends by the names that users know. `auto` is the first one.
 const BACKENDS: &[&str] = &["epoll", "uring", "poll"];
 
-/// What chooses the backend in tests that leave the choice to the caller.
+/// The variable that sets the backend in tests that leave the choice to the caller.
 const VARIABLE: &str = "WINDLASS_TEST_BACKEND";
 
-/// Packages whose tests, examples' included, run on each backend.
+/// Packages whose tests and examples run on each backend.
 const PACKAGES: &[&str] = &["windlass", "windlass-server", "windlass-cli", "windlass-examples"];
 
-/// Test programs to which a backend makes no difference, or that choose theirs themselves.
+/// Test programs that do not depend on the backend, or choose it themselves.
 const INDIFFERENT: &[(&str, &[&str])] = &[
     (
         "windlass",
@@ -39,8 +39,8 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
     ("windlass-examples", &["asm_probe", "first", "readme"]),
 ];
 
-/// Programs that need what a backend does not have, which `windlass::Backend` lists: two latches
-/// that are registered edge-triggered and never read, and embedded reactors.
+/// Programs that need a feature that a backend lacks, as `windlass::Backend` lists: two
+/// edge-triggered latches that are never read, and embedded reactors.
 const CANNOT: &[(&str, &str)] = &[
     ("poll", "hyper_handover"),
     ("poll", "worker_pool"),
@@ -49,21 +49,21 @@ const CANNOT: &[(&str, &str)] = &[
     ("poll", "hostile"),
 ];
 
-/// What the names of tests have in them that are there for every backend already.
+/// A part of the names of tests that exist for every backend already.
 const FOR_EACH: &[&str] = &["::epoll::", "::uring::", "::poll::"];
 
-/// Integration tests and examples, on each backend in turn.
+/// The integration tests and examples, on each backend in turn.
 pub(super) fn tests(packages: &[Package]) -> Stage {
     Stage::parts("backends", parts(|backend| vec![Step::Programs(programs(packages, backend))]))
 }
 
-/// What runs on a backend: of each package the programs that are its own, so that one of the same
-/// name in another package does not run, too.
+/// The programs that run on a backend. They are chosen by package, because another package may have
+/// a program of the same name.
 fn programs(packages: &[Package], backend: &str) -> Programs {
     let packages: Vec<&Package> =
         packages.iter().filter(|package| PACKAGES.contains(&package.name.as_str())).collect();
-    // One call for all: so the features of what they depend on are those of the stage `test`, and
-    // nothing is compiled again.
+    // One call for all packages. So the features of shared dependencies are those of the stage
+    // `test`, and nothing is compiled again.
     let mut build = Cmd::cargo(["test"]);
     for package in &packages {
         build = build.args(["-p", &*package.name]);
@@ -96,7 +96,7 @@ fn is_indifferent(package: &str, target: &str) -> bool {
     INDIFFERENT.iter().any(|(name, targets)| *name == package && targets.contains(&target))
 }
 
-/// What the program does, on each backend: the name is what it is to be told.
+/// The steps on each backend. `steps` gets the backend's name.
 pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
     let part = |name: &&'static str| Part {
         name,
@@ -106,11 +106,11 @@ pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
     BACKENDS.iter().map(part).collect()
 }
 
-/// Why there are no rings here. The kernel is asked and not the reactor, so that one that refuses
-/// for no reason is found out.
+/// The reason why this machine has no rings. It asks the kernel and not the reactor, so that a
+/// reactor that rejects rings without a reason is noticed.
 fn refusal() -> Option<String> {
     match IoUring::new(2) {
-        // What the reactor cannot do without: crates/reactor/src/backend/uring/features.rs.
+        // The features that the reactor needs: crates/reactor/src/backend/uring/features.rs.
         Ok(ring) => (!ring.params().is_feature_ext_arg()
             || !ring.params().is_feature_resource_tagging())
         .then(|| "this kernel's io_uring is too old".to_owned()),
@@ -134,7 +134,7 @@ mod tests {
     use crate::metadata::Target;
 
     #[test]
-    fn what_a_backend_does_not_have_is_not_asked_of_it() {
+    fn programs_that_need_a_missing_feature_are_left_out() {
         let target = |name: &str, kind: &str| Target {
             name: name.to_owned(),
             kind: kind.to_owned(),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_their_backend_and_to_leave_out_what_chooses_by_itself() {
+    fn programs_get_their_backend_and_skip_tests_that_choose_one() {
         let packages = crate::metadata::workspace(&crate::repository::root())
             .expect("the workspace is readable");
         let programs = programs(&packages, "poll");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_there() {
+    fn programs_that_are_left_out_exist() {
         let packages = crate::metadata::workspace(&crate::repository::root())
             .expect("the workspace is readable");
         let is_there = |package: &str, target: &str| {

@@ -1,7 +1,7 @@
-//! `cargo xtask ci`: what a new machine runs on a clean clone, after `.ci/install`.
+//! `cargo xtask ci`: the run on a new machine and a clean clone, after `.ci/install`.
 //!
-//! The stages stand in [`stages`], the list of test programs that must turn up in
-//! `.ci/expected-suites`. The last line that is printed is the plain count of tests and stages.
+//! [`stages`] has the stages. `.ci/expected-suites` lists the test programs that must run. The last
+//! line of the output is the plain count of tests and stages.
 
 mod backends;
 mod readme;
@@ -19,19 +19,19 @@ use crate::programs::Packages;
 use crate::stage::{Report, Setting, Stage};
 use crate::{check, repository};
 
-/// How long one command may take. The whole run has ninety minutes; a command that needs so many of
-/// them hangs.
+/// The time limit of one command. The whole run has ninety minutes, so a command that takes this
+/// long hangs.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// The same with `--full`.
 const LONG_LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// What to run of the stages.
+/// The choice of stages.
 #[derive(Debug, Clone)]
 pub(crate) struct Choice {
-    /// What takes long, too.
+    /// Include the long stages.
     pub(crate) full: bool,
-    /// These stages alone, if there are any.
+    /// Run only these stages, if there are any.
     pub(crate) only: Vec<String>,
 }
 
@@ -51,16 +51,16 @@ impl Choice {
     }
 }
 
-/// Runs the stages. With `update_suites` the list of expected programs is rewritten
-/// for the stages that ran. Returns whether everything passed.
+/// Runs the stages. With `update_suites`, it rewrites the list of expected programs for the stages
+/// that ran. Returns whether everything passed.
 ///
 /// # Errors
 ///
-/// When the workspace or the list of expected programs cannot be read.
+/// If the workspace or the list of expected programs cannot be read.
 pub(crate) fn run(choice: &Choice, update_suites: bool) -> Result<bool> {
     let outcome = run_stages(choice, update_suites);
     if outcome.is_err() {
-        // Who reads only the last line must see that something is wrong.
+        // A reader of the last line must see the failure.
         println!("0 passed, 1 failed, 0 skipped");
     }
     outcome
@@ -84,7 +84,10 @@ fn run_stages(choice: &Choice, update_suites: bool) -> Result<bool> {
         if ended.name == stages::NEWCOMERS {
             let loud = ended.tally.loud().iter();
             wrong.extend(loud.map(|suite| {
-                format!("`{suite}` passes and shows a panic, which looks like a failure")
+                format!(
+                    "`{suite}` passes but prints a panic, which looks like a failure: catch it \
+                     with `caught`"
+                )
             }));
         }
         for failure in &wrong {
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_run_has_all_that_an_ordinary_one_has_and_the_whole_of_what_is_short_there() {
+    fn a_full_run_replaces_short_stages_by_whole_ones() {
         let (ordinary, full) = (chosen(false, &[]), chosen(true, &[]));
         let less: Vec<_> = ordinary.iter().filter(|name| !full.contains(name)).collect();
         let more: Vec<_> = full.iter().filter(|name| !ordinary.contains(name)).collect();

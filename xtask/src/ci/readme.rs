@@ -1,13 +1,13 @@
-//! The test command that the README gives to a newcomer; it is run as it stands there.
+//! The test command of the README. It runs exactly as printed there.
 
-/// The line before the block.
+/// The line before the command's block.
 const MARK: &str = "<!-- ci:test -->";
 
-/// The commands of the fenced block that follows the mark, one a line.
+/// The commands of the fenced block after the mark, one per line.
 ///
 /// # Errors
 ///
-/// A sentence that says what is missing.
+/// The missing part, as a sentence.
 pub(super) fn test_commands(readme: &str) -> Result<Vec<Vec<&str>>, String> {
     let mut lines = readme.lines().map(str::trim);
     lines
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn a_missing_part_is_an_error() {
         for readme in [
             "```\ncargo test\n```",
             "<!-- ci:test -->\ntext\n```\ncargo test\n```",

@@ -1,4 +1,4 @@
-//! The programs are started and used once, as a newcomer would.
+//! Starts the programs and uses them once, as a newcomer would.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -17,15 +17,16 @@ use crate::output::Output;
 use crate::stage::Stage;
 use crate::tally::Tally;
 
-/// How long a started program may take to answer; building is done before.
+/// The time limit for an answer of a started program. It is built before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The server starts, shows its page, echoes a WebSocket message and stops cleanly.
+/// Starts the server, gets its page, echoes a WebSocket message, and stops it gracefully.
 pub(super) fn serve(root: &Path) -> Stage {
     let root = root.to_path_buf();
     Stage::inspect("serve", move || {
         build(&root, &["build", "--release"])?;
-        // On Unix `cargo run` becomes the program it runs: the child's id is the server's.
+        // On Unix, `cargo run` becomes the program that it runs. So the child's id is that of the
+        // server.
         let server = Cmd::cargo(["run", "--release", "--quiet", "--", "serve"])
             .args(["--listen", "127.0.0.1:0"]);
         echo_once(&root, &server)?;
@@ -40,12 +41,11 @@ fn build(root: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A started program in a process group of its own. If the stage ends early the group is killed, so
-/// that nothing is left behind.
+/// A started program in its own process group. If the stage ends early, the group is killed.
 struct Running {
     child: Child,
     group: Pid,
-    /// Its id may belong to somebody else once it has been waited for.
+    /// False once it has been reaped, because its id may then be reused.
     waited: bool,
 }
 
@@ -65,7 +65,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.waited {
-            // The stage has failed already, and a second failure would hide the first.
+            // The stage has failed already. A second panic would hide the first.
             let _ = kill_process_group(self.group, Signal::KILL);
             let _ = self.child.wait();
         }
@@ -78,20 +78,20 @@ fn echo_once(root: &Path, server: &Cmd) -> Result<()> {
     let mut command = server.build(root);
     command.stderr(writer.try_clone()?).stdout(writer);
     let mut running = Running::start(&mut command).context("the server cannot be started")?;
-    // The reading end sees the end of the output only when no writing end is left here.
+    // The reader sees the end of the output only if no writing end is open in this process.
     drop(command);
     let lines = lines_of(output);
     let address = announced_address(&lines)?;
     page(address)?;
     exchange(address)?;
     kill_process(running.group, Signal::TERM)?;
-    // The end of its output is the end of the program, and can be waited for with a limit.
+    // The end of its output is the end of the program. Waiting for it can have a limit.
     loop {
         match lines.recv_timeout(PATIENCE) {
             Ok(_line) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                bail!("the server did not stop when asked to by SIGTERM")
+                bail!("the server did not stop on SIGTERM within the time limit")
             }
         }
     }
@@ -100,7 +100,7 @@ fn echo_once(root: &Path, server: &Cmd) -> Result<()> {
     Ok(())
 }
 
-/// Reads lines in a thread of its own, so that waiting for one can have a limit.
+/// Reads lines in a thread, so that waiting for one can have a limit.
 fn lines_of(output: impl std::io::Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -124,7 +124,7 @@ fn announced_address(lines: &mpsc::Receiver<String>) -> Result<SocketAddr> {
     }
 }
 
-/// The first address with a port that is not 0.
+/// The first address in the line whose port is not 0.
 fn address_in(line: &str) -> Option<SocketAddr> {
     let is_part = |c: char| c.is_ascii_digit() || matches!(c, '.' | ':');
     line.split(|c: char| !is_part(c))
@@ -132,7 +132,7 @@ fn address_in(line: &str) -> Option<SocketAddr> {
         .find(|address| address.port() != 0)
 }
 
-/// The handshake that RFC 6455 section 1.3 shows.
+/// The handshake of RFC 6455 section 1.3.
 const REQUEST: &str = "GET /echo HTTP/1.1\r\nHost: localhost\r\n\
     Upgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
@@ -140,7 +140,7 @@ const ANSWER: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 const PAGE_REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// What a browser is shown.
+/// Checks the page that a browser gets.
 fn page(address: SocketAddr) -> Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -152,7 +152,7 @@ fn page(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// One message of 65 536 bytes there and back.
+/// Echoes one message of 65 536 bytes.
 fn exchange(address: SocketAddr) -> Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -169,12 +169,13 @@ fn exchange(address: SocketAddr) -> Result<()> {
 
     let payload: Vec<u8> = (0..=u8::MAX).cycle().take(65_536).collect();
     let length = [&[127][..], &payload.len().to_be_bytes()].concat();
-    // A whole binary message; the client's is masked (section 5.3), with a key of zeros, which
-    // changes nothing.
+    // One binary message. The client's frame is masked (section 5.3) with a key of zeros, which
+    // leaves the payload unchanged.
     let sent = [&[0x82, length[0] | 0x80][..], &length[1..], &[0; 4], &payload].concat();
     let expected = [&[0x82][..], &length, &payload].concat();
     let mut writer = stream.try_clone()?;
-    // Both sides' buffers may be smaller than the message: it is written while it is read.
+    // The buffers of both sides may be smaller than the message. So it is written while the answer
+    // is read.
     let sending = std::thread::spawn(move || writer.write_all(&sent));
     let mut received = vec![0; expected.len()];
     stream.read_exact(&mut received).context("the server did not echo")?;
@@ -184,8 +185,8 @@ fn exchange(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// The benchmark program runs quickly through its first suite and writes what it promises. `peers`
-/// are options that choose some; building all of them takes minutes.
+/// Runs the first suite of the benchmark program and checks its report. `peers` are options that
+/// select peers; building all of them takes minutes.
 pub(super) fn bench(name: &'static str, peers: &'static [&'static str], root: &Path) -> Stage {
     let root = root.to_path_buf();
     Stage::inspect(name, move || {
@@ -210,7 +211,7 @@ pub(super) fn bench(name: &'static str, peers: &'static [&'static str], root: &P
     })
 }
 
-/// What is wrong with a benchmark's JSON; its shape is in the documents of `windlass-bench`.
+/// The defects of a benchmark report. `bench/README.md` describes its format.
 fn wrong_in(report: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     for field in ["version", "git", "kernel", "cpu", "cores", "date", "quick"] {
@@ -296,8 +297,7 @@ mod tests {
         assert_eq!(found("version 1.2.3, asked for 127.0.0.1:0"), None);
     }
 
-    /// A program that announces `address` as its own and leaves with `status` when it is told to
-    /// stop.
+    /// A program that announces `address` as its own, and exits with `status` on SIGTERM.
     fn announcer(address: SocketAddr, status: i32) -> Cmd {
         let script = format!(
             "trap 'kill $!; exit {status}' TERM; \
@@ -306,7 +306,7 @@ mod tests {
         Cmd::new("sh").args(["-c", &script])
     }
 
-    /// A server for a page and one connection, which answers with what `change` makes of the bytes.
+    /// A server for one page and one connection. It answers with `change` of the received bytes.
     fn server(change: fn(&mut [u8])) -> SocketAddr {
         server_with_page("<!doctype html></html>\n", change)
     }
@@ -332,7 +332,7 @@ mod tests {
             frame.drain(10..14);
             frame[1] &= 0x7f;
             stream.write_all(&frame).expect("it is taken");
-            // Until the stage has done.
+            // Waits until the stage has finished.
             let _ = stream.read(&mut [0]);
         });
         address

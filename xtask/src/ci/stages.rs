@@ -1,4 +1,4 @@
-//! The stages of a whole run, in their order, and the tables they are made of.
+//! The stages of a whole run, in their order, and their tables.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,17 +13,17 @@ use crate::metadata::{self, Package};
 use crate::stage::{Part, Stage, Step};
 use crate::toolchain;
 
-/// Packages whose tests run under AddressSanitizer: every library. A crate that does not exist yet
-/// is passed over.
+/// Packages whose tests run under AddressSanitizer: all libraries. Crates that do not exist yet are
+/// skipped.
 const SANITIZED: &[&str] =
     &["windlass-flow", "windlass", "windlass-ws", "windlass-server", "windlass-task"];
 
-/// Test programs left out wherever the compiler or its flags are not the pinned ones: they compare
-/// the compiler's messages word for word.
+/// Test programs that compare the compiler's messages word for word. They need the pinned compiler
+/// without special flags.
 const COMPILER_TESTS: &[&str] = &["compile_fail"];
 
-/// What Miri runs. It interprets, a thousand times slower than the machine, so programs whose loops
-/// are long are left out or in [`MIRI_LONG`], and parts can be skipped by name.
+/// The programs for Miri, which interprets them about a thousand times slower. Programs with long
+/// loops are left out or are in [`MIRI_LONG`]. Single tests can be skipped by name.
 const MIRI: &[MiriRun] = &[
     MiriRun { package: "windlass-flow", targets: &["--lib"], filter: &[] },
     MiriRun {
@@ -36,7 +36,7 @@ const MIRI: &[MiriRun] = &[
     MiriRun { package: "windlass", targets: &["--test", "rules"], filter: &[] },
 ];
 
-/// What takes Miri a minute and more for one test: random programs against models.
+/// Programs with a test that takes a minute or more under Miri: random programs against models.
 const MIRI_LONG: &[MiriRun] = &[
     MiriRun {
         package: "windlass-flow",
@@ -53,50 +53,48 @@ const MODEL_OF_THE_WHEEL: &str = "wheel::tests::agrees_with_a_sorted_list";
 struct MiriRun {
     package: &'static str,
     targets: &'static [&'static str],
-    /// What the program is told of the tests to run. A single test that Miri cannot run is better
-    /// marked with `#[cfg_attr(miri, ignore = "why")]`, which is counted as skipped.
+    /// The arguments that select tests. A single test that Miri cannot run should have
+    /// `#[cfg_attr(miri, ignore = "why")]` instead, because that is counted as skipped.
     filter: &'static [&'static str],
 }
 
-/// The stage of what the README tells a newcomer to run.
+/// The stage that runs the README's test command.
 pub(super) const NEWCOMERS: &str = "test";
 
-/// Stages that take long and are seldom worth it: they run with `--full`, before a release, or
-/// where they are named.
+/// Long stages. They run with `--full`, before a release, or by name.
 pub(super) const LONG: &[&str] = &["miri-long", "autobahn-whole", "bench-whole"];
 
-/// What a long stage does the whole of: with `--full` it is not run.
+/// Stages that are a part of a long stage. `--full` leaves them out.
 pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
 
-/// The lanes beside the tests: what compiles, which uses all processors, and the interpreter, which
-/// uses one.
+/// The lanes: compilation, which uses all processors, and the interpreter, which uses one.
 const COMPILER: Lane = Lane { name: "compiler", nice: 19 };
-/// Not the lowest priority: tests that are interpreted wait for each other, and have time limits.
+/// Not the lowest priority, because interpreted tests wait for each other with time limits.
 const INTERPRETER: Lane = Lane { name: "interpreter", nice: 5 };
 
-/// Target directories of stages that build while another does. What is compiled with flags of its
-/// own shares nothing with the rest, so that this costs no time.
+/// Target directories of stages that build at the same time. Builds with special flags share
+/// nothing with the rest, so separate directories cost no time.
 const LINTS_TARGET: &str = "ci-lints";
 const LOOM_TARGET: &str = "ci-loom";
 const FALLBACK_TARGET: &str = "ci-fallback";
 const ASAN_TARGET: &str = "ci-asan";
 
-/// Flags under which the crate `windlass` waits as on a kernel without `epoll_pwait2`, and tries
-/// rings that lack one thing after another.
+/// Flags that make the crate `windlass` wait as on a kernel without `epoll_pwait2`, and try rings
+/// that lack one feature after another.
 const FALLBACK: &str = "--cfg windlass_force_epoll_wait --cfg windlass_force_ring";
 
-/// Every stage, those in front first, in their order, then each lane's.
+/// All stages: first those in front, in their order, then those of each lane.
 ///
 /// # Errors
 ///
-/// When cargo refuses the manifests.
+/// If cargo rejects the manifests.
 pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     let packages = metadata::workspace(root)?;
     let mut stages = Vec::new();
     let mut checks = check::stages(root)?;
     let mut take = |name: &str, stages: &mut Vec<Stage>| {
         let place = checks.iter().position(|stage| stage.name == name);
-        stages.push(checks.remove(place.expect("`all_checks_are_run` looks that it is there")));
+        stages.push(checks.remove(place.expect("`all_checks_are_run` checks that it exists")));
     };
     ["fmt", "tidy", "arrows"].into_iter().for_each(|name| take(name, &mut stages));
     stages.push(readme_tests(root));
@@ -121,8 +119,8 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     Ok(stages)
 }
 
-/// Compiles what stages in front run later, while those before them wait. A stage whose code is not
-/// there yet when it begins waits for it.
+/// Compiles the programs of later stages, while earlier stages wait. A stage whose program is not
+/// compiled yet waits for it.
 fn builds(packages: &[Package]) -> Stage {
     let ahead = |command: Cmd| command.args(["--no-run"]);
     let release =
@@ -133,7 +131,7 @@ fn builds(packages: &[Package]) -> Stage {
     Stage::commands("builds", commands)
 }
 
-/// The README's own test command, whatever it is.
+/// The README's test command.
 fn readme_tests(root: &Path) -> Stage {
     let text = std::fs::read_to_string(root.join("README.md")).unwrap_or_default();
     match readme::test_commands(&text) {
@@ -148,7 +146,7 @@ fn readme_tests(root: &Path) -> Stage {
     }
 }
 
-/// Test programs of a package, those that pin the compiler's messages left out.
+/// Test programs of a package, except those that pin the compiler's messages.
 fn test_programs(package: &Package) -> impl Iterator<Item = String> {
     let is_wanted = |name: &str| !COMPILER_TESTS.contains(&name);
     let targets = package
@@ -158,13 +156,14 @@ fn test_programs(package: &Package) -> impl Iterator<Item = String> {
     targets.map(|target| target.name.clone())
 }
 
-/// `command` of these packages. One call for all: otherwise the features of what they depend on
-/// would differ, and most libraries would be compiled once for each.
+/// `command` for these packages. One call serves all of them. Otherwise the features of shared
+/// dependencies would differ, and most libraries would be compiled once for each package.
 fn of(packages: &[&Package], command: Cmd) -> Cmd {
     packages.iter().fold(command, |command, package| command.args(["-p", &package.name]))
 }
 
-/// The same with their libraries and test programs, but for those that pin the compiler's messages.
+/// `command` for the libraries and test programs of these packages, except programs that pin the
+/// compiler's messages.
 fn tests_of(packages: &[&Package], command: Cmd) -> Cmd {
     let targets: BTreeSet<String> =
         packages.iter().flat_map(|package| test_programs(package)).collect();
@@ -195,24 +194,24 @@ fn sanitized_tests(packages: &[Package]) -> Result<Cmd, String> {
     Ok(tests_of(&libraries(packages), sanitized()?))
 }
 
-/// Those whose tests run under AddressSanitizer.
+/// The packages whose tests run under AddressSanitizer.
 fn libraries(packages: &[Package]) -> Vec<&Package> {
     packages.iter().filter(|package| SANITIZED.contains(&package.name.as_str())).collect()
 }
 
-/// A call of cargo under which everything is instrumented. Procedural macros must not be, hence the
-/// explicit target.
+/// A cargo command that instruments all code except procedural macros. The explicit target excludes
+/// those.
 fn sanitized() -> Result<Cmd, String> {
     let nightly = toolchain::find("nightly")?;
     let flag = "-Zsanitizer=address";
     let command = Cmd::cargo([&*format!("+{nightly}"), "test", "--target", &*toolchain::host()?]);
-    // For tests that measure memory: the sanitizer's own is resident, too.
+    // For tests that measure memory: the sanitizer's own memory is resident too.
     let command = command.env("WINDLASS_SANITIZED", "1");
     Ok(command.env("RUSTFLAGS", flag).env("RUSTDOCFLAGS", flag).target(ASAN_TARGET))
 }
 
-/// Miri over the core's tests. It knows epoll but not `epoll_pwait2`, and the exposed addresses
-/// need permissive provenance.
+/// Miri on the core's tests. Miri supports epoll but not `epoll_pwait2`. The exposed addresses need
+/// permissive provenance.
 fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<Stage, String> {
     let nightly = toolchain::find("nightly")?;
     toolchain::need_component(&nightly, "miri")?;
@@ -225,8 +224,7 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
             .args(run.targets.iter().copied())
             .env("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-disable-isolation")
             .env("RUSTFLAGS", FALLBACK)
-            // Tests panic on purpose, and Miri takes minutes to find the names of one panic's
-            // frames.
+            // Some tests panic on purpose, and Miri takes minutes to symbolise one backtrace.
             .env("RUST_BACKTRACE", "0");
         if !run.filter.is_empty() {
             command = command.args(["--"]).args(run.filter.iter().copied());
@@ -236,9 +234,9 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
     Ok(Stage::tests(name, commands))
 }
 
-/// The Autobahn TestSuite against the server on each backend, and the client, which has none,
-/// against it. `--quick` is what is short, and a sample of the rest. Cases count as tests.
-/// Optimised, since it has volume.
+/// The Autobahn TestSuite: the server on each backend, and the client, which uses no backend.
+/// `--quick` selects the short cases and a sample of the rest. Cases count as tests. The build is
+/// optimised because of the volume of data.
 fn autobahn(name: &'static str, which: &[&str]) -> Stage {
     let run = |role: &[&str]| {
         let command =
@@ -250,8 +248,8 @@ fn autobahn(name: &'static str, which: &[&str]) -> Stage {
     Stage::parts(name, parts)
 }
 
-/// Other people's clients against the server on each backend. What cannot be installed here is
-/// counted as ignored.
+/// Third-party clients against the server on each backend. Clients that cannot be installed here
+/// count as ignored.
 fn clients() -> Stage {
     let run =
         |backend: &str| vec![Step::Command(conformance("clients").args(["--backend", backend]))];
@@ -262,8 +260,7 @@ fn conformance(suite: &str) -> Cmd {
     Cmd::cargo(["run", "--release", "-p", "conformance", "--", suite])
 }
 
-/// Whether the run's program is there yet. That it stays there is what `.ci/expected-suites` is
-/// for.
+/// Whether the run's program exists yet. `.ci/expected-suites` ensures that it does not disappear.
 fn exists(run: &MiriRun, packages: &[Package]) -> bool {
     let wanted = run.targets.last().copied().unwrap_or_default();
     packages
@@ -306,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn miri_runs_what_exists() {
+    fn miri_runs_existing_programs() {
         let packages = [package("windlass", &["rules", "model"])];
         let runs = || MIRI.iter().chain(MIRI_LONG).filter(|run| run.package == "windlass");
         assert!(runs().count() == 4 && runs().all(|run| exists(run, &packages)));
@@ -338,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_tests_is_in_front_but_for_interpreters_and_models() {
+    fn stages_with_tests_are_in_front_except_interpreters_and_models() {
         let tests = |stage: &&Stage| matches!(stage.work, Work::Tests(_) | Work::Parts(_));
         let stages = stages();
         let beside: Vec<&str> = stages

@@ -1,5 +1,4 @@
-//! The test programs that must turn up in each stage, so that one that vanishes is a failure and no
-//! silence.
+//! The test programs that each stage must run. A program that disappears is a failure.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tally::{Suite, Tally};
 
-/// Where the list stands.
+/// The path of the list.
 const PATH: &str = ".ci/expected-suites";
 
 const HEADER: &str = "\
@@ -19,7 +18,7 @@ const HEADER: &str = "\
 # stage | package | program | tests
 ";
 
-/// The committed list: stage, then program of a package, then the least number of tests.
+/// The committed list: stage, then program of a package, then minimum number of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected(BTreeMap<String, BTreeMap<Suite, u64>>);
 
@@ -28,7 +27,7 @@ impl Expected {
     ///
     /// # Errors
     ///
-    /// When it is missing or a line is malformed.
+    /// If it is missing or a line is malformed.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(root.join(PATH)).with_context(|| PATH.to_owned())?;
         Self::parse(&text)
@@ -44,18 +43,19 @@ impl Expected {
             let [stage, package, program, least] = parts[..] else {
                 bail!("{PATH}: `{line}` is not `stage | package | program | tests`");
             };
-            let least =
-                least.parse().with_context(|| format!("{PATH}: `{line}` ends in no number"))?;
+            let least = least
+                .parse()
+                .with_context(|| format!("{PATH}: `{line}` does not end in a number"))?;
             let suites = expected.0.entry(stage.to_owned()).or_default();
             let suite = Suite { package: package.to_owned(), program: program.to_owned() };
             if suites.insert(suite, least).is_some() {
-                bail!("{PATH}: `{line}` is there twice");
+                bail!("{PATH}: `{line}` is listed twice");
             }
         }
         Ok(expected)
     }
 
-    /// What is wrong with the programs that `stage` ran.
+    /// The differences between the list and the programs that `stage` ran.
     pub(super) fn compare(&self, stage: &str, tally: &Tally) -> Vec<String> {
         let (ran, none) = (tally.suites(), BTreeMap::new());
         let expected = self.0.get(stage).unwrap_or(&none);
@@ -63,18 +63,21 @@ impl Expected {
         for (suite, least) in expected {
             let total = ran.get(suite).map_or(0, |counts| counts.total());
             if total < *least && !tally.is_left_out(suite) {
-                wrong.push(format!("`{suite}` has {total} tests, {PATH} expects {least}"));
+                wrong.push(format!(
+                    "`{suite}` has {total} tests, but {PATH} expects {least}: restore them, or run \
+                     with --update-suites"
+                ));
             }
         }
         for (suite, counts) in ran {
             if counts.total() > 0 && !expected.contains_key(suite) {
-                wrong.push(format!("`{suite}` is not in {PATH}"));
+                wrong.push(format!("`{suite}` is not in {PATH}: add it with --update-suites"));
             }
         }
         wrong
     }
 
-    /// Takes what `stage` ran for what is expected of it from now on.
+    /// Replaces the expected programs of `stage` by those that ran.
     pub(super) fn update(&mut self, stage: &str, tally: &Tally) {
         let mut suites = self.0.remove(stage).unwrap_or_default();
         suites.retain(|suite, _| tally.is_left_out(suite));
@@ -92,7 +95,7 @@ impl Expected {
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub(super) fn write(&self, root: &Path) -> Result<()> {
         std::fs::write(root.join(PATH), self.print()).with_context(|| PATH.to_owned())
     }
@@ -114,8 +117,8 @@ mod tests {
     use crate::programs::Packages;
     use std::sync::Arc;
 
-    /// Programs by their files, and how many of their tests have passed. Nobody knows whose they
-    /// are.
+    /// A tally of programs, given by their files and the numbers of passed tests. Their packages
+    /// are unknown.
     fn ran(programs: &[(&str, u64)]) -> Tally {
         let mut tally = Tally::default();
         for (name, passed) in programs {
@@ -163,20 +166,20 @@ mod tests {
     }
 
     #[test]
-    fn what_vanishes_in_one_package_is_not_made_up_for_by_another() {
+    fn tests_missing_in_one_package_are_not_replaced_by_those_of_another() {
         let list =
             "s | conformance | suite tests/suite.rs | 5\ns | xtask | suite tests/suite.rs | 2\n";
         let list = Expected::parse(list).expect("well formed");
         assert!(list.compare("s", &two_packages([5, 2])).is_empty());
         let wrong = list.compare("s", &two_packages([4, 3]));
-        assert_eq!(
-            wrong,
-            ["`conformance suite tests/suite.rs` has 4 tests, .ci/expected-suites expects 5"]
-        );
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        let expected =
+            "`conformance suite tests/suite.rs` has 4 tests, but .ci/expected-suites expects 5";
+        assert!(wrong[0].starts_with(expected), "{wrong:?}");
     }
 
     #[test]
-    fn the_committed_list_is_as_it_would_be_written_and_names_packages_that_are_there() {
+    fn the_committed_list_is_in_its_written_form_and_names_existing_packages() {
         let root = crate::repository::root();
         let list = Expected::read(&root).expect("it is well formed");
         assert_eq!(list.print(), std::fs::read_to_string(root.join(PATH)).expect("it is there"));
@@ -189,20 +192,23 @@ mod tests {
     }
 
     #[test]
-    fn an_ignored_test_is_there_all_the_same() {
+    fn an_ignored_test_counts_as_existing() {
         let mut ran = Tally::default();
         feed(&mut ran, "a src/lib.rs", "1 passed; 1 ignored");
         assert!(expected().compare("asan", &ran).is_empty());
     }
 
     #[test]
-    fn a_program_nobody_listed_is_found() {
+    fn an_unlisted_program_is_found() {
         let wrong = expected().compare("asan", &ran(&[("a src/lib.rs", 2), ("c tests/c.rs", 1)]));
-        assert_eq!(wrong, ["`- c tests/c.rs` is not in .ci/expected-suites"]);
+        assert_eq!(
+            wrong,
+            ["`- c tests/c.rs` is not in .ci/expected-suites: add it with --update-suites"]
+        );
     }
 
     #[test]
-    fn an_update_is_what_is_read_back() {
+    fn an_update_is_read_back_unchanged() {
         let mut list = expected();
         list.update("test", &ran(&[("a src/lib.rs", 9), ("empty tests/e.rs", 0)]));
         let read = Expected::parse(&list.print()).expect("it reads its own writing");
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_run_here_is_neither_missed_nor_forgotten() {
+    fn programs_of_a_part_that_cannot_run_stay_expected() {
         let mut list = Expected::parse(
             "s | - | a tests/a.rs on epoll | 3\ns | - | a tests/a.rs on uring | 3\n",
         )

@@ -1,9 +1,9 @@
-//! What ARCHITECTURE.md promises in a form that can be checked: the core's rules and the list of
-//! modules with unsafe code.
+//! The parts of ARCHITECTURE.md that a program can check: the core's rules, and the list of modules
+//! with unsafe code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where it stands.
+/// The path of the document.
 pub(super) const PATH: &str = "ARCHITECTURE.md";
 
 /// Part of the heading above the list of files that may contain unsafe code.
@@ -12,7 +12,7 @@ const UNSAFE_HEADING: &str = "modules with unsafe code";
 /// Part of the heading above the core's numbered rules.
 const RULES_HEADING: &str = "rules of the core";
 
-/// The checkable part of the text.
+/// The parts that can be checked.
 #[derive(Debug, Default)]
 pub(super) struct Architecture {
     /// Paths from the root, with the line that lists each.
@@ -22,8 +22,8 @@ pub(super) struct Architecture {
 }
 
 impl Architecture {
-    /// Reads the two sections. Files are listed in backquotes by their whole path from the root;
-    /// rules are the items of a numbered list.
+    /// Reads the two sections. Files are listed in backquotes, by their whole path from the root.
+    /// Rules are the items of a numbered list.
     pub(super) fn parse(text: &str) -> Self {
         let mut architecture = Self::default();
         let mut heading = String::new();

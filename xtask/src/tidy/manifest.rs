@@ -1,4 +1,4 @@
-//! Rules about manifests: each dependency has its reason, and comes from where everybody gets it.
+//! Rules about manifests: each dependency has a reason, and comes from the public registry.
 
 use super::Violation;
 use crate::repository::TextFile;
@@ -13,9 +13,9 @@ pub(super) fn check(file: &TextFile, found: &mut Vec<Violation>) {
     }
 }
 
-/// A dependency that is taken from outside the repository has a comment above it that says what
-/// for. One comment serves a family whose names begin alike, such as `serde` and `serde_json`; what
-/// a member inherits from the workspace is explained there.
+/// A dependency from outside the repository has a comment above it that states its purpose. One
+/// comment serves a family of names with the same beginning, such as `serde` and `serde_json`. For
+/// inherited dependencies, the comment is in the workspace's manifest.
 fn check_reasons(file: &TextFile, found: &mut Vec<Violation>) {
     let mut in_dependencies = false;
     let mut depth = 0_usize;
@@ -54,18 +54,20 @@ fn check_reasons(file: &TextFile, found: &mut Vec<Violation>) {
 
 fn report(file: &TextFile, index: usize, name: &str, has_reason: bool, found: &mut Vec<Violation>) {
     if !has_reason {
-        let message = format!("dependency `{name}` needs a comment above it that says what for");
+        let message =
+            format!("dependency `{name}` needs a comment above it that states its purpose");
         found.push(Violation::new(&file.path, index + 1, message));
     }
 }
 
-/// Brackets that are still open after `line`; a dependency's value may span lines.
+/// The number of brackets that are still open after `line`. The value of a dependency may span
+/// lines.
 fn depth_after(line: &str, depth: usize) -> usize {
     let count = |wanted: [char; 2]| line.chars().filter(|c| wanted.contains(c)).count();
     (depth + count(['{', '['])).saturating_sub(count(['}', ']']))
 }
 
-/// The registry that everybody reaches. A mirror's address would work on one network only.
+/// The public registry. The address of a mirror works in one network only.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 fn check_sources(file: &TextFile, found: &mut Vec<Violation>) {
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_is_explained_in_the_workspace() {
+    fn an_inherited_dependency_needs_no_comment() {
         let text = "[dependencies]\na.workspace = true\n\
                     b = { workspace = true, optional = true }\n[lints]\nworkspace = true\n";
         assert!(found_in("a/Cargo.toml", text).is_empty());

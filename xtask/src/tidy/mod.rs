@@ -1,7 +1,7 @@
-//! The house rules that neither the compiler nor clippy knows.
+//! The house rules that neither the compiler nor clippy checks.
 //!
-//! Each module holds one family of rules as functions from text to violations, with a unit test
-//! that breaks each rule. `CONTRIBUTING.md` lists the rules for people.
+//! Each module has one family of rules as functions from text to violations, with a unit test that
+//! breaks each rule. `CONTRIBUTING.md` lists the rules.
 
 mod architecture;
 mod manifest;
@@ -27,7 +27,7 @@ use crate::source::Source;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     path: String,
-    /// From 1; 0 where the whole file is meant.
+    /// From 1. 0 means the whole file.
     line: usize,
     message: String,
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A Rust file with its code and comments told apart.
+/// A Rust file, split into code and comments.
 struct RustFile<'a> {
     path: &'a str,
     source: Source,
@@ -57,7 +57,7 @@ struct RustFile<'a> {
 ///
 /// # Errors
 ///
-/// When the files cannot be listed or cargo refuses the manifests.
+/// If the files cannot be listed, or cargo rejects the manifests.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let files = repository::text_files(root)?;
     let packages = metadata::workspace(root)?;
@@ -98,7 +98,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(found.iter().map(ToString::to_string).collect())
 }
 
-/// Counts for `cargo xtask prose`.
+/// The counts of `cargo xtask prose`.
 #[derive(Debug)]
 pub(crate) struct Counts {
     /// Lines that are too wide and not exempt.
@@ -111,7 +111,7 @@ pub(crate) struct Counts {
 ///
 /// # Errors
 ///
-/// When cargo refuses the manifests.
+/// If cargo rejects the manifests.
 pub(crate) fn count(root: &Path, files: &[TextFile]) -> Result<Counts> {
     let packages = metadata::workspace(root)?;
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
@@ -131,16 +131,16 @@ fn rust_file(file: &TextFile) -> Option<RustFile<'_>> {
 
 #[cfg(test)]
 mod testing {
-    //! Shorthands for the rules' tests.
+    //! Helpers for the rules' tests.
 
     use super::*;
 
-    /// A Rust file from its text.
+    /// Makes a Rust file from its text.
     pub(super) fn rust<'a>(path: &'a str, text: &str) -> RustFile<'a> {
         RustFile { path, source: Source::new(text) }
     }
 
-    /// The lines at which `check` finds something.
+    /// The lines of the violations that `check` finds.
     pub(super) fn lines(check: impl FnOnce(&mut Vec<Violation>)) -> Vec<usize> {
         let mut found = Vec::new();
         check(&mut found);

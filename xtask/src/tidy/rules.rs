@@ -1,20 +1,20 @@
-//! The core's numbered rules: what a comment cites exists, and what exists is cited where it is
-//! kept.
+//! The core's numbered rules: each cited rule exists, and each rule is cited by the code that
+//! enforces it.
 
 use std::collections::BTreeSet;
 
 use super::architecture::{self, Architecture};
 use super::{RustFile, Violation};
 
-/// The crate whose rules they are.
+/// The crate that the rules are about.
 const CORE: &str = "crates/reactor/";
-/// Where each rule must be cited.
+/// The sources that must cite each rule.
 const CORE_SOURCE: &str = "crates/reactor/src/";
 
-/// How many rules the design numbers.
+/// The rules of the design.
 const RULES: std::ops::RangeInclusive<u32> = 1..=14;
 
-/// Checks ARCHITECTURE.md and the core against each other.
+/// Compares ARCHITECTURE.md with the core.
 pub(super) fn check(
     files: &[RustFile<'_>],
     architecture: &Architecture,
@@ -44,8 +44,8 @@ pub(super) fn check(
     }
 }
 
-/// Line (from 1) and number of every `rule 7` and `rules 3, 4 and 8`. A citation may be broken over
-/// two lines.
+/// The line (from 1) and number of each citation: `rule 7`, or `rules 3, 4 and 8`. A citation may
+/// span two lines.
 fn citations(comments: &[String]) -> Vec<(usize, u32)> {
     let mut words = Vec::new();
     for (index, line) in comments.iter().enumerate() {
@@ -58,7 +58,7 @@ fn citations(comments: &[String]) -> Vec<(usize, u32)> {
         if matches!(bare, "rule" | "rules" | "Rule" | "Rules") {
             in_list = true;
         } else if bare.is_empty() || bare == "and" || bare == "or" {
-            // The marks of a comment, or a list that goes on.
+            // The marks of a comment, or a list that continues.
         } else if let (true, Ok(rule)) = (in_list, bare.parse()) {
             found.push((line, rule));
             // `rule 3: 4 bytes` cites one rule only.

@@ -1,4 +1,4 @@
-//! Rules about Rust code: nothing unfinished, no test that is silently left out, no sleep without a
+//! Rules about Rust code: no unfinished code, no ignored test without a reason, no sleep without a
 //! reason.
 
 use super::text::UNFINISHED;
@@ -12,14 +12,14 @@ pub(super) fn check(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     check_sleeps(file, found);
 }
 
-/// Macros that stand for code nobody has written.
+/// Macros that stand for missing code.
 const UNFINISHED_MACROS: &[&str] = &["todo", "unimplemented"];
 
 fn check_unfinished(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.code.iter().enumerate() {
         for name in UNFINISHED_MACROS {
             if line.contains(&format!("{name}!")) && has_word(line, name) {
-                let message = format!("`{name}!`: write it or leave it out");
+                let message = format!("`{name}!` is unfinished: write the code or remove it");
                 found.push(Violation::new(file.path, index + 1, message));
             }
         }
@@ -27,15 +27,17 @@ fn check_unfinished(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.comments.iter().enumerate() {
         for (start, end) in UNFINISHED {
             if has_word(line, &format!("{start}{end}")) {
-                let message = format!("`{start}{end}`: finish it or open an issue");
+                let message = format!(
+                    "`{start}{end}` is a mark of unfinished work: finish it or open an issue"
+                );
                 found.push(Violation::new(file.path, index + 1, message));
             }
         }
     }
 }
 
-/// `#[ignore]` and `cfg_attr(.., ignore)` need `= "reason"`; a documentation test is `no_run` or
-/// `text`, never `ignore`.
+/// `#[ignore]` and `cfg_attr(.., ignore)` need `= "reason"`. A documentation test may be `no_run`
+/// or `text`, but never `ignore`.
 fn check_ignored(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.code.iter().enumerate() {
         let attribute = line.contains("#[ignore") || line.contains("cfg_attr(");
@@ -47,7 +49,7 @@ fn check_ignored(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.comments.iter().enumerate() {
         let fence = line.split("```").nth(1).unwrap_or_default();
         if has_word(fence, "ignore") {
-            let message = "a documentation test is never ignored: take `no_run` or `text`";
+            let message = "a documentation test is never ignored: use `no_run` or `text`";
             found.push(Violation::new(file.path, index + 1, message));
         }
     }
@@ -58,9 +60,8 @@ fn has_reason(line: &str) -> bool {
         .any(|(at, word)| line[at + word.len()..].trim_start().starts_with('='))
 }
 
-/// A sleep is a race that has not been lost yet; where it is right all the same, a comment
-/// `// sleep: why` above says so. The rule holds in all code, for a loop that sleeps is as suspect
-/// as a test that does.
+/// A sleep usually hides a race. If it is right, a comment `// sleep: why` above gives the reason.
+/// The rule applies to tests and to all other code.
 fn check_sleeps(file: &RustFile<'_>, found: &mut Vec<Violation>) {
     for (index, line) in file.source.code.iter().enumerate() {
         if !line.contains("thread::sleep") {

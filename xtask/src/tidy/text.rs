@@ -1,13 +1,13 @@
-//! Rules about every text file: its length, and nothing in it that is true on one machine only.
+//! Rules about every text file: its length, and no paths of one machine.
 
 use super::Violation;
 use crate::repository::TextFile;
 use crate::source::has_word;
 
-/// The longest file, in lines. Past this nobody reads it from end to end.
+/// The maximum length of a file, in lines.
 const LINES_MAX: usize = 1000;
 
-/// Directories of one machine or one user; in two pieces, or this file would break its own rule.
+/// Directories of one machine or one user. Each is in two pieces, because this file is checked too.
 const MACHINE_PATHS: &[(&str, &str)] = &[
     ("/wo", "rk/"),
     ("/ro", "ot/"),
@@ -17,11 +17,11 @@ const MACHINE_PATHS: &[(&str, &str)] = &[
     ("/Us", "ers/"),
 ];
 
-/// Marks of unfinished work, in two pieces for the same reason. Rust files are looked at in `rust`,
-/// where comments and strings are told apart.
+/// Marks of unfinished work, in two pieces for the same reason. For Rust files, `rust` checks them,
+/// where comments and strings are separate.
 pub(super) const UNFINISHED: &[(&str, &str)] = &[("FIX", "ME"), ("XX", "X"), ("HA", "CK")];
 
-/// Files whose length is nobody's choice.
+/// Files whose length no author decides.
 fn is_generated(path: &str) -> bool {
     path.ends_with("Cargo.lock") || path.contains("corpus/") || path.contains("/generated/")
 }
@@ -51,7 +51,9 @@ fn check_lines(file: &TextFile, found: &mut Vec<Violation>) {
         if !file.is_rust() {
             for (start, end) in UNFINISHED {
                 if has_word(line, &format!("{start}{end}")) {
-                    let message = format!("`{start}{end}`: finish it or open an issue");
+                    let message = format!(
+                        "`{start}{end}` is a mark of unfinished work: finish it or open an issue"
+                    );
                     found.push(Violation::new(&file.path, index + 1, message));
                 }
             }
@@ -59,8 +61,8 @@ fn check_lines(file: &TextFile, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whether `line` has `path` at the start of a path, not inside a longer one such as an address of
-/// the web.
+/// Whether `line` contains `path` at the start of a path. The inside of a longer path or of a URL
+/// does not count.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,5 +1,5 @@
-//! Rules about unsafe code: only in the files that ARCHITECTURE.md lists, and argued where it
-//! stands.
+//! Rules about unsafe code: it stands only in the files that ARCHITECTURE.md lists, and has its
+//! argument above it.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use super::{RustFile, Violation};
 use crate::metadata::Package;
 use crate::source::has_word;
 
-/// How far above an unsafe block its argument may begin when code stands between (a `let` that
-/// spans lines).
+/// The maximum distance between an unsafe block and its argument, in lines, if code such as a `let`
+/// stands between them.
 const LINES_TO_SAFETY_MAX: usize = 6;
 
-/// Whether this line of code opens something unsafe; `#[unsafe(no_mangle)]` is meant as well.
+/// Whether this line begins unsafe code. `#[unsafe(no_mangle)]` counts too.
 fn opens_unsafe(line: &str) -> bool {
     has_word(line, "unsafe") && !line.contains("unsafe fn(")
 }
@@ -39,7 +39,7 @@ fn is_argued(file: &RustFile<'_>, index: usize) -> bool {
         })
 }
 
-/// The files with unsafe code and the list in ARCHITECTURE.md are the same.
+/// The list in ARCHITECTURE.md names exactly the files with unsafe code.
 pub(super) fn check_list(
     files: &[RustFile<'_>],
     architecture: &Architecture,
@@ -67,7 +67,7 @@ pub(super) fn check_list(
     }
 }
 
-/// The first line (from 1) with unsafe code, or where the file as a whole is allowed to have it.
+/// The first line (from 1) with unsafe code, or with the exception for the whole file.
 fn first_unsafe(file: &RustFile<'_>) -> Option<usize> {
     let index = file.source.code.iter().position(|line| {
         opens_unsafe(line) || (line.contains("#![allow") && has_word(line, "unsafe_code"))
@@ -75,8 +75,8 @@ fn first_unsafe(file: &RustFile<'_>) -> Option<usize> {
     Some(index + 1)
 }
 
-/// Every library and program denies unsafe code at its root, so that a module needs an exception to
-/// have it.
+/// The root of every library and program denies unsafe code, so that a module with unsafe code
+/// needs an exception.
 pub(super) fn check_roots(
     files: &[RustFile<'_>],
     packages: &[Package],
