@@ -1,4 +1,4 @@
-//! Target `deflate`; see `crates/ws/tests/corpus/targets`.
+//! Fuzz target `deflate`. Its code is in `crates/ws/tests/corpus/targets`.
 
 #![no_main]
 

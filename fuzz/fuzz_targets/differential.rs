@@ -1,4 +1,4 @@
-//! Target `differential`; see `crates/ws/tests/corpus/targets`.
+//! Fuzz target `differential`. Its code is in `crates/ws/tests/corpus/targets`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Target `frames`; see `crates/ws/tests/corpus/targets`.
+//! Fuzz target `frames`. Its code is in `crates/ws/tests/corpus/targets`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Target `handshake`; see `crates/ws/tests/corpus/targets`.
+//! Fuzz target `handshake`. Its code is in `crates/ws/tests/corpus/targets`.
 
 #![no_main]
 

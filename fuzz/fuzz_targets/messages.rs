@@ -1,4 +1,4 @@
-//! Target `messages`; see `crates/ws/tests/corpus/targets`.
+//! Fuzz target `messages`. Its code is in `crates/ws/tests/corpus/targets`.
 
 #![no_main]
 

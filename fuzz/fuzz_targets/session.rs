@@ -1,4 +1,4 @@
-//! Target `session`; see `crates/ws/tests/corpus/targets`.
+//! Fuzz target `session`. Its code is in `crates/ws/tests/corpus/targets`.
 
 #![no_main]
 

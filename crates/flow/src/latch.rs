@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn rearming_rings_for_what_has_come() {
+    fn rearming_writes_if_a_wake_has_arrived() {
         let latch = Latch::new().unwrap();
         latch.rearm();
         assert!(!rang(&latch));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_wakes_the_first_alone_rings_a_sleeper() {
+    fn only_the_first_of_many_wakes_writes() {
         let latch = Latch::new().unwrap();
         assert!(latch.sleep());
         assert!(latch.sleep(), "asleep already");

@@ -1,4 +1,4 @@
-//! The latch in a loop of somebody else's: its descriptor is watched edge-triggered by epoll(7) and
+//! The latch in a foreign event loop: epoll(7) watches its descriptor edge-triggered, and it is
 //! never read.
 
 #![cfg(not(loom))]
@@ -13,7 +13,7 @@ use std::{
 use rustix::event::{Timespec, epoll};
 use windlass_flow::Latch;
 
-/// A loop that waits for a latch, and counts how often it slept.
+/// A loop that waits for a latch, and counts its sleeps.
 struct Loop<'l> {
     latch: &'l Latch,
     epoll: OwnedFd,
@@ -28,7 +28,7 @@ impl<'l> Loop<'l> {
         Self { latch, epoll, sleeps: 0 }
     }
 
-    /// How many events come within so many seconds.
+    /// The number of events within this many seconds.
     fn events(&self, seconds: i64) -> usize {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -42,15 +42,15 @@ impl<'l> Loop<'l> {
     fn turn(&mut self) {
         if self.latch.sleep() {
             self.sleeps += 1;
-            // A minute is for ever: nobody else would ever wake this loop.
+            // A minute stands for forever. Nothing else would wake this loop.
             assert_eq!(self.events(60), 1, "a wake was lost in sleep {}", self.sleeps);
         }
         self.latch.awake();
     }
 }
 
-/// How often the latch's descriptor was written: each write adds one, and nobody reads it. proc(5),
-/// fdinfo.
+/// How often the latch's descriptor was written: each write adds one, and it is never read. From
+/// fdinfo in proc(5).
 fn rings(latch: &Latch) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", latch.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap();
@@ -72,7 +72,7 @@ fn of_a_million_wakes_none_is_lost_and_only_sleepers_are_rung() {
             for _ in 0..threads {
                 scope.spawn(|| {
                     for _ in 0..each {
-                        // Relaxed: that it is seen after the wake is the latch's work.
+                        // Relaxed, because the latch orders it with the wake.
                         left.fetch_add(1, Ordering::Relaxed);
                         latch.wake();
                     }
@@ -84,7 +84,7 @@ fn of_a_million_wakes_none_is_lost_and_only_sleepers_are_rung() {
                 owner.turn();
                 seen += left.swap(0, Ordering::Relaxed);
             }
-            // Of the last wakes some may not have rung yet. A sleep is rung at most once.
+            // The last wakes may not have written yet. Each sleep gets at most one write.
             assert!(
                 rings(&latch) <= owner.sleeps,
                 "{} rings of {} sleeps",
@@ -95,8 +95,8 @@ fn of_a_million_wakes_none_is_lost_and_only_sleepers_are_rung() {
     }
 }
 
-/// The wakers wait until the owner has seen the last wake, so that he falls asleep before nearly
-/// each.
+/// The wakers wait until the owner has seen the last wake. So the owner is asleep before nearly
+/// every wake.
 #[test]
 #[cfg_attr(miri, ignore = "long loops")]
 fn wakes_one_at_a_time_find_the_owner_falling_asleep() {
@@ -112,7 +112,7 @@ fn wakes_one_at_a_time_find_the_owner_falling_asleep() {
                         if round >= rounds {
                             break;
                         }
-                        // The one who is first asks; all wake.
+                        // The first thread starts the round, and all threads wake the owner.
                         let _ = asked.compare_exchange(
                             round,
                             round + 1,
@@ -164,7 +164,7 @@ fn each_sleep_is_rung_once_by_however_many() {
 fn a_running_owner_is_never_rung() {
     let latch = Latch::new().unwrap();
     let owner = Loop::new(&latch);
-    // Something else has ended his wait.
+    // Another event has ended the owner's wait.
     assert!(latch.sleep());
     assert!(!latch.awake());
     thread::scope(|scope| {
@@ -187,14 +187,14 @@ fn a_wake_of_ones_own_keeps_the_owner_from_sleeping() {
     assert!(latch.awake());
     assert!(latch.sleep());
     latch.wake();
-    assert!(latch.awake(), "he was asleep by name only");
+    assert!(latch.awake(), "the owner was asleep only according to the latch");
     latch.clear();
     assert!(!latch.wait(Some(Duration::ZERO)), "what was rung is cleared");
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "long loops")]
-fn an_owner_who_only_waits_misses_nothing() {
+fn a_waiting_owner_misses_no_wake() {
     for threads in 1..=4 {
         let latch = Latch::new().unwrap();
         let left = AtomicUsize::new(0);
@@ -209,7 +209,7 @@ fn an_owner_who_only_waits_misses_nothing() {
             }
             let (mut seen, start) = (0, Instant::now());
             while seen < threads * 50_000 {
-                // A minute is for ever: nobody else would ever wake this owner.
+                // A minute stands for forever. Nothing else would wake this owner.
                 latch.wait(Some(Duration::from_secs(60)));
                 assert!(start.elapsed() < Duration::from_secs(60), "a wake was lost");
                 seen += left.swap(0, Ordering::Relaxed);

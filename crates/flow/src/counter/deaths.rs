@@ -100,7 +100,7 @@ fn histories() -> Vec<Vec<Act>> {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn one_that_is_late_never_hides_what_a_dead_one_left() {
+fn a_late_process_never_hides_the_state_of_a_dead_one() {
     let mut cases = 0_u32;
     for semaphore in [false, true] {
         for (count, rejected) in [(0, false), (1, false), (2, false), (2, true)] {

@@ -23,7 +23,7 @@ fn calls_of<T>(f: impl FnOnce() -> T) -> usize {
 }
 
 #[test]
-fn what_need_not_wait_makes_no_system_call() {
+fn operations_that_need_not_wait_make_no_system_call() {
     // Miri does not support memfd_create.
     for shared in [false, true].into_iter().filter(|shared| !(*shared && cfg!(miri))) {
         let counter = EventCounter::builder().maximum(10).shared(shared).build().unwrap();
@@ -115,7 +115,7 @@ fn until_asleep(list: &wait::WaitList) {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn the_next_write_tells_what_a_dead_writer_did_not() {
+fn the_next_write_makes_up_for_a_dead_writer() {
     let counter = shared(10, false);
     die_writing(&counter, 1);
     assert_eq!(levels(&counter), (false, true), "the wake that its death costs");
@@ -125,7 +125,7 @@ fn the_next_write_tells_what_a_dead_writer_did_not() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_signal_at_the_maximum_tells_what_a_dead_one_did_not() {
+fn a_signal_at_the_maximum_makes_up_for_a_dead_one() {
     let counter = shared(1, false);
     assert!(counter.core.update(|word| Ok::<_, Corrupt>(word.signalled())).unwrap().is_some());
     assert_eq!(levels(&counter), (false, false));
@@ -135,7 +135,7 @@ fn a_signal_at_the_maximum_tells_what_a_dead_one_did_not() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_writer_that_is_rejected_tells_what_a_dead_writer_did_not() {
+fn a_rejected_writer_makes_up_for_a_dead_writer() {
     for times_out in [false, true] {
         let rejected = |counter: &EventCounter| match times_out {
             false => counter.try_write(1),
@@ -153,7 +153,7 @@ fn a_writer_that_is_rejected_tells_what_a_dead_writer_did_not() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_reader_that_is_rejected_tells_what_a_dead_reader_did_not() {
+fn a_rejected_reader_makes_up_for_a_dead_reader() {
     for times_out in [false, true] {
         let rejected = |counter: &EventCounter| match times_out {
             false => counter.try_read(),
@@ -170,7 +170,7 @@ fn a_reader_that_is_rejected_tells_what_a_dead_reader_did_not() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn the_next_read_tells_what_a_dead_reader_did_not() {
+fn the_next_read_makes_up_for_a_dead_reader() {
     let counter = shared(4, true);
     counter.write(3).unwrap();
     die_reading(&counter);
@@ -213,7 +213,7 @@ fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_waiter_whose_wake_died_looks_again_by_itself() {
+fn a_waiter_whose_waker_died_looks_again_by_itself() {
     let counter = shared(4, false);
     let live = &counter.core.page.live;
     std::thread::scope(|scope| {
@@ -231,7 +231,7 @@ fn a_waiter_whose_wake_died_looks_again_by_itself() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_waiting_writer_tells_polling_readers_what_a_dead_writer_did_not() {
+fn a_waiting_writer_makes_up_for_a_dead_writer_towards_pollers() {
     let counter = shared(4, false);
     die_writing(&counter, 3);
     assert_eq!(levels(&counter), (false, true));
@@ -246,7 +246,7 @@ fn a_waiting_writer_tells_polling_readers_what_a_dead_writer_did_not() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_page_that_a_peer_has_scribbled_on_is_an_error_and_calls_everybody() {
+fn a_corrupt_page_is_an_error_and_wakes_all_waiters() {
     let counter = shared(4, false);
     counter.write(3).unwrap();
     let mine = EventCounter::from_parts(counter.clone().into_parts().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests have in common.
+//! Helpers of the tests.
 
 use std::{
     sync::mpsc,
@@ -12,18 +12,18 @@ use rustix::{
 };
 use windlass_flow::{CounterReader, CounterWriter, EventCounter};
 
-/// Where a counter's state is, and by which handle it is used.
+/// Where a counter's state is stored, and which handle uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Threads,
     Shared,
-    /// Readers and writers each have a handle made of parts, as in another process.
+    /// Readers and writers each have a handle built from parts, as in another process.
     Parts,
 }
 
 pub(crate) const KINDS: [Kind; 3] = [Kind::Threads, Kind::Shared, Kind::Parts];
 
-/// A counter, and the handle for its readers and the one for its writers.
+/// A counter, with the handle of its readers and that of its writers.
 pub(crate) fn counters(
     kind: Kind,
     maximum: u32,
@@ -56,7 +56,7 @@ impl Sides {
         Self { reader, writer, epoll }
     }
 
-    /// What poll(2) and epoll(7) say now: (reader's side readable, writer's side writable).
+    /// What poll(2) and epoll(7) report now: (reader's side readable, writer's side writable).
     pub(crate) fn levels(&self) -> (bool, bool) {
         let room = room_of(&self.writer);
         let mut set = [PollFd::new(&self.reader, PollFlags::IN), PollFd::new(&self.writer, room)];
@@ -69,7 +69,7 @@ impl Sides {
         levels
     }
 
-    /// The levels are those of the count; nobody may be at work.
+    /// Checks that the levels match the count. No operation may be running.
     pub(crate) fn assert_exact(&self) {
         let counter = self.reader.counter();
         let (count, maximum) = (counter.count().unwrap(), counter.maximum().unwrap());
@@ -87,7 +87,7 @@ pub(crate) fn wait_writable(writer: &CounterWriter) {
     wait(PollFd::new(writer, room_of(writer)));
 }
 
-/// What the writer's side is polled for.
+/// The event that the writer's side is polled for.
 pub(crate) fn room_of(writer: &CounterWriter) -> PollFlags {
     if writer.counter().is_shared() { PollFlags::IN } else { PollFlags::OUT }
 }
@@ -96,7 +96,7 @@ fn wait(fd: PollFd<'_>) {
     while poll(&mut [fd.clone()], None) == Err(rustix::io::Errno::INTR) {}
 }
 
-/// Starts a thread that is about to wait, and returns when the kernel says that it sleeps.
+/// Starts a thread that is about to wait. Returns when the kernel reports that it sleeps.
 pub(crate) fn spawn_asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     f: impl FnOnce() -> T + Send + 'scope,
@@ -107,7 +107,7 @@ pub(crate) fn spawn_asleep<'scope, T: Send + 'scope>(
         f()
     });
     let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap().as_raw_nonzero());
-    // The state stands behind the name, which is in brackets. A thread that has ended has no file.
+    // The state follows the name, which is in parentheses. A thread that has ended has no file.
     while !thread.is_finished() {
         let stat = std::fs::read_to_string(&stat).unwrap_or_default();
         if stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")) {

@@ -1,4 +1,4 @@
-//! Every error, and that it changes nothing.
+//! Every error, and that an error changes nothing.
 
 use std::{io, time::Duration};
 
@@ -87,13 +87,13 @@ fn a_non_blocking_counter_does_not_wait_unless_it_is_given_a_time() {
     counter.write(1).unwrap();
     assert_eq!(counter.write(1), Err(WriteError::WouldBlock));
     assert_eq!(counter.write_timeout(1, Duration::from_millis(1)), Err(WriteError::TimedOut));
-    // The mode is of all clones.
+    // The mode applies to all clones.
     counter.clone().set_nonblocking(false);
     assert!(!counter.is_nonblocking());
 }
 
 #[test]
-fn a_counter_says_what_it_is() {
+fn a_counter_reports_its_settings() {
     for kind in KINDS {
         for semaphore in [false, true] {
             let (counter, again) = counters(kind, 4, 0, semaphore);

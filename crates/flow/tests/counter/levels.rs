@@ -1,4 +1,5 @@
-//! What poll(2) and epoll(7) say of the two sides, against a table and against a naive model.
+//! What poll(2) and epoll(7) report for the two sides, compared with a table and with a naive
+//! model.
 
 use proptest::prelude::*;
 use windlass_flow::{EventCounter, ReadError, WriteError};
@@ -11,11 +12,11 @@ fn the_levels_of_every_count() {
         for maximum in [1, 2, 3, 4, 10] {
             for initial in 0..maximum {
                 let (counter, again) = counters(kind, maximum, initial, false);
-                // The sides are asked for at this count: they start with its level.
+                // The sides are exposed at this count, so they start with its level.
                 let (sides, other) = (Sides::new(&counter), Sides::new(&again));
                 sides.assert_exact();
                 other.assert_exact();
-                // One by one up to the maximum.
+                // One unit at a time, up to the maximum.
                 for count in initial + 1..=maximum {
                     assert!(again.signal().unwrap());
                     assert_eq!(sides.levels(), (true, count + 1 < maximum));
@@ -23,7 +24,7 @@ fn the_levels_of_every_count() {
                 }
                 assert!(!counter.signal().unwrap());
                 sides.assert_exact();
-                // Room by a higher maximum, and none by a lower one.
+                // A higher maximum makes room, and a lower one removes it.
                 counter.set_maximum(maximum + 1).unwrap();
                 assert_eq!((sides.levels(), counter.is_overflowed()), ((true, false), Ok(false)));
                 again.set_maximum(maximum + 2).unwrap();
@@ -87,7 +88,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The patch in a few lines.
+/// The behaviour of the kernel patch, in a few lines.
 struct Naive {
     maximum: u32,
     count: u32,

@@ -1,4 +1,4 @@
-//! Black-box tests of `EventCounter`. What needs two processes is in `counter_processes`.
+//! Black-box tests of `EventCounter` in one process. `counter_processes` has those with several.
 
 #![cfg(not(loom))]
 #![deny(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Bad parts: each is rejected with its reason and given back, or does no worse than to stall.
+//! Bad parts. Each is rejected with its reason and returned, or can only stall this process.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use rustix::{
 use windlass_flow::{CounterParts, EventCounter, PartsReason, ReadError, WriteError};
 
 const PAGE_LEN: usize = 4096;
-/// Where things lie in the page.
+/// The offsets of the fields in the page.
 const MAGIC: u64 = 0;
 const VERSION: u64 = 8;
 const FLAGS: u64 = 12;
@@ -29,7 +29,7 @@ fn parts() -> CounterParts {
     shared(10).into_parts().unwrap()
 }
 
-/// Why the parts are rejected. All of them come back.
+/// The reason why the parts are rejected. All of them are returned.
 fn rejection(parts: CounterParts) -> PartsReason {
     let error = EventCounter::from_parts(parts).unwrap_err();
     for fd in [&error.given.page, &error.given.reader, &error.given.writer] {
@@ -38,7 +38,7 @@ fn rejection(parts: CounterParts) -> PartsReason {
     error.reason
 }
 
-/// A memfd with these seals that begins as a good page does.
+/// A memfd with these seals and the beginning of a good page.
 fn page(len: usize, seals: SealFlags) -> OwnedFd {
     let mut bytes = vec![0; PAGE_LEN];
     assert_eq!(rustix::io::pread(&parts().page, &mut bytes, 0), Ok(PAGE_LEN));
@@ -54,7 +54,7 @@ fn with_page(page: OwnedFd) -> PartsReason {
     rejection(CounterParts { page, ..parts() })
 }
 
-/// The rejection of a good page with this written into it.
+/// The rejection of a good page after this was written into it.
 fn scribbled(at: u64, bytes: &[u8]) -> PartsReason {
     let parts = parts();
     assert_eq!(rustix::io::pwrite(&parts.page, bytes, at), Ok(bytes.len()));
@@ -73,7 +73,7 @@ fn good_parts_make_a_counter_of_the_same_state() {
     let again = EventCounter::from_parts(counter.clone().into_parts().unwrap()).unwrap();
     assert_eq!((again.maximum(), again.count(), again.is_semaphore()), (Ok(9), Ok(4), true));
     assert!(again.is_shared() && !again.is_nonblocking());
-    // The last clone gives its own descriptors, and the counter lives on in them.
+    // The last clone gives its own descriptors away, and the counter continues to exist in them.
     drop(again);
     let again = EventCounter::from_parts(counter.into_parts().unwrap()).unwrap();
     assert_eq!(again.read(), Ok(1));
@@ -142,7 +142,7 @@ fn a_page_that_may_not_be_written_is_rejected_by_the_kernel() {
 }
 
 #[test]
-fn a_page_of_somebody_else_is_refused() {
+fn a_page_of_other_content_is_rejected() {
     let zeros = memfd_create("zeros", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&zeros, PAGE_LEN as u64).unwrap();
     fcntl_add_seals(&zeros, SealFlags::SHRINK).unwrap();
@@ -188,7 +188,7 @@ fn timerfd() -> OwnedFd {
         .unwrap()
 }
 
-/// Once, at this moment.
+/// Expires once, now.
 fn at(tv_nsec: i64) -> rustix::time::Itimerspec {
     let it_value = rustix::time::Timespec { tv_sec: 0, tv_nsec };
     rustix::time::Itimerspec { it_interval: rustix::time::Timespec::default(), it_value }
@@ -203,7 +203,8 @@ fn expired() -> OwnedFd {
     fd
 }
 
-/// What is no timerfd, each non-blocking and open for reading and writing where it can be.
+/// Descriptors that are not timerfds. Each is non-blocking, and open for reading and writing if
+/// possible.
 fn strangers() -> Vec<(&'static str, OwnedFd)> {
     let (read_end, write_end) = pipe();
     let (socket, peer) = io_socketpair();
@@ -239,7 +240,7 @@ fn io_socketpair() -> (OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn what_is_no_timerfd_is_rejected_as_a_side() {
+fn only_a_timerfd_is_accepted_as_a_side() {
     for (name, fd) in strangers() {
         let again = fd.try_clone().unwrap();
         assert_eq!(
@@ -256,7 +257,7 @@ fn what_is_no_timerfd_is_rejected_as_a_side() {
 }
 
 #[test]
-fn what_is_rejected_as_a_side_is_not_read() {
+fn a_descriptor_rejected_as_a_side_is_not_read() {
     let (socket, peer) = io_socketpair();
     assert_eq!(rustix::io::write(&peer, b"x"), Ok(1));
     let error = EventCounter::from_parts(CounterParts { reader: socket, ..parts() }).unwrap_err();
@@ -264,7 +265,7 @@ fn what_is_rejected_as_a_side_is_not_read() {
     assert_eq!(rustix::io::read(&error.given.reader, &mut [0; 8]), Ok(1));
 }
 
-/// Every operation that does not wait for ever; whatever they say, none may panic or hang.
+/// Calls every operation that does not wait forever. None may panic or hang, whatever it returns.
 fn use_all(counter: &EventCounter) {
     for _ in 0..3 {
         let sides = (counter.reader().unwrap(), counter.writer().unwrap());
@@ -283,7 +284,7 @@ fn use_all(counter: &EventCounter) {
 #[test]
 fn an_odd_timerfd_as_a_side_stalls_at_worst() {
     let of = |clock, flags| timerfd_create(clock, flags).unwrap();
-    // One that tells when the clock is set, one that blocks, and one that has expired.
+    // One that reports clock changes, one that blocks, and one that has expired.
     let canceled = || {
         let fd = of(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC);
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
@@ -329,7 +330,7 @@ fn garbage_in_the_page_in_use_is_an_error() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        // Anything anywhere behind the header, and the word more often.
+        // Any value anywhere after the header. The word is chosen more often.
         let at = if state % 3 == 0 { WORD } else { WORD + (state >> 8) % 60 };
         rustix::io::pwrite(&again.page, &state.to_ne_bytes(), at).unwrap();
         let known = |word: Result<u32, _>| word.is_ok_and(|n| n > 0);

@@ -1,4 +1,5 @@
-//! Many writers and readers: totals are exact, the maximum holds, and at rest the levels are right.
+//! Many writers and readers: totals are exact, the maximum holds, and the levels are right when no
+//! operation runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -6,10 +7,10 @@ use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, Write
 
 use crate::bed::{KINDS, Kind, Sides, counters, wait_readable, wait_writable};
 
-/// Units that all writers of one run write together, about.
+/// The approximate number of units that all writers of one run write together.
 const UNITS: u32 = 1200;
 
-/// How a thread waits.
+/// The way in which a thread waits.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Blocking,
@@ -19,7 +20,7 @@ enum Way {
 fn write(way: Way, writer: &CounterWriter, n: u32) {
     match way {
         Way::Blocking => writer.write(n).unwrap(),
-        // The level tells of one unit: who wants several would spin.
+        // The level indicates room for one unit. A writer of several would spin.
         Way::Polling => (0..n).for_each(|_| {
             loop {
                 wait_writable(writer);
@@ -86,7 +87,7 @@ impl Run {
                 std::thread::yield_now();
             }
             assert_eq!(for_readers.count(), Ok(0), "{self:?}");
-            // The other readers wait still.
+            // The other readers still wait.
             while readers.iter().any(|thread| !thread.is_finished()) {
                 for_writers.signal().unwrap();
                 std::thread::yield_now();
@@ -135,7 +136,7 @@ impl Run {
     }
 }
 
-/// A side is exposed only where it is polled.
+/// Each side is exposed only if a thread polls it.
 fn reader_if(way: Way, counter: &EventCounter) -> Option<CounterReader> {
     matches!(way, Way::Polling).then(|| counter.reader().unwrap())
 }
@@ -176,7 +177,7 @@ fn eight_writers_and_one_reader() {
 
 #[test]
 fn levels_are_exact_after_every_storm() {
-    // Short storms of operations that do not wait, and a look at rest after each.
+    // Short bursts of operations that do not wait, with a check after each.
     for kind in KINDS {
         let (counter, again) = counters(kind, 3, 0, false);
         let sides = Sides::new(&counter);

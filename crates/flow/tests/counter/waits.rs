@@ -1,4 +1,4 @@
-//! Blocking calls: what ends them, and edges for those who poll.
+//! Blocking calls and the events that end them, and edges for edge-triggered pollers.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +52,7 @@ fn a_blocked_writer_goes_on_when_the_maximum_rises() {
 }
 
 #[test]
-fn a_blocked_writer_fails_when_the_maximum_falls_to_what_it_wants() {
+fn a_blocked_writer_fails_when_the_maximum_falls_to_its_number() {
     for kind in KINDS {
         let (counter, again) = counters(kind, 10, 3, false);
         std::thread::scope(|scope| {
@@ -71,8 +71,8 @@ fn in_semaphore_mode_every_freed_unit_wakes_a_writer_of_several() {
         std::thread::scope(|scope| {
             let three = spawn_asleep(scope, || counter.write(3));
             let two = spawn_asleep(scope, || counter.write(2));
-            // Two units make room for two, three more for three; whoever is woken in vain sleeps
-            // again.
+            // Two units make room for two, and three more for three. A writer that was woken too
+            // early sleeps again.
             (0..2).for_each(|_| assert_eq!(again.read(), Ok(1)));
             assert_eq!(two.join().unwrap(), Ok(()));
             (0..3).for_each(|_| assert_eq!(again.read(), Ok(1)));
@@ -125,7 +125,7 @@ fn a_rejected_writer_gets_an_edge_whenever_there_is_more_room() {
         );
         assert!(edges.has_one(), "writable from the start");
         assert!(!edges.has_one());
-        // There is room for one, so the level never changes; but three do not fit.
+        // There is room for one, so the level never changes. But there is no room for three.
         for _ in 0..2 {
             assert_eq!(writer.try_write(3), Err(WriteError::WouldBlock));
             assert!(!edges.has_one(), "its own rejection is none");

@@ -1,5 +1,5 @@
-//! The other process: it gets a counter over the socket that is its standard input, and does what
-//! its arguments say.
+//! The other process. It gets a counter over the socket that is its standard input, and its
+//! arguments select its work.
 
 #![allow(unsafe_code, reason = "sigaction(2): a signal without a handler would end the process")]
 
@@ -16,11 +16,11 @@ use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, Write
 
 use crate::{hostile, passing, watch};
 
-/// The first argument of such a process.
+/// The first argument of the other process.
 pub(crate) const NAME: &str = "other-process";
 
-/// Starts one with this role, and gives it the counter. What it prints can be read. Goes into the
-/// test's list of those to be ended.
+/// Starts a process with this role and sends it the counter. Its output can be read. The test's
+/// list of processes to end includes it.
 pub(crate) fn start(counter: &EventCounter, role: &[&str]) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -66,7 +66,7 @@ fn read(counter: &EventCounter, way: &str, units: u32) {
     assert_eq!(sum, units);
 }
 
-/// Writes until its socket is closed, and prints how much it was.
+/// Writes until its socket is closed, and prints the total.
 fn write_until_told(counter: &EventCounter, way: &str) {
     let writer = counter.writer().unwrap();
     let stdin = std::io::stdin();
@@ -100,7 +100,7 @@ fn read_until_killed(counter: &EventCounter, way: &str) {
     }
 }
 
-/// Waits in a call that is interrupted all the time.
+/// Waits in a call that signals interrupt all the time.
 fn wait_through_signals(counter: &EventCounter, what: &str) {
     extern "C" fn nothing(_: i32) {}
     // Without `SA_RESTART` the kernel ends a wait with `EINTR`.
@@ -124,10 +124,10 @@ fn wait_through_signals(counter: &EventCounter, what: &str) {
     }
 }
 
-/// How long to wait for a descriptor before an attempt is due all the same. A peer that is killed
-/// right after it has made a side say "not ready", which somebody else had made ready since it
-/// looked, and before it looks again, takes the wake with it: no order of calls can prevent that.
-/// So who outlives others polls with a timeout, and his attempt brings both sides up to date.
+/// The timeout of a poll, after which an attempt is due. A peer can be killed after it has shown
+/// "not ready" and before it looks again. If another process had made the side ready in between,
+/// the wake is lost, and no order of calls can prevent that. So a process that must outlive its
+/// peers polls with a timeout, and its attempt reconciles both sides.
 const TRY_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 pub(crate) fn write_one(way: &str, writer: &CounterWriter) {

@@ -1,8 +1,8 @@
-//! A peer that does what it likes with everything that was sent to it, and a process whose calls
-//! must not wait for it.
+//! A hostile peer uses everything that was sent to it, and the calls of this process must not wait
+//! for it.
 //!
-//! A call that waits shows as a test that hangs: the peer keeps what makes the call wait until it
-//! hears that the call has returned.
+//! A call that waits makes the test hang: the peer keeps the state that makes the call wait until
+//! it learns that the call has returned.
 
 use std::{
     io::{Read as _, Write as _},
@@ -18,20 +18,20 @@ use windlass_flow::{CounterParts, EventCounter};
 
 use crate::{child, watch};
 
-/// The argument of such a peer.
+/// The argument of a hostile peer.
 pub(crate) const ROLE: &str = "hostile";
 
-/// Where the state lies in the page: the word, and behind it the marks and lists of those who wait.
+/// The offset of the state in the page: the word, then the marks and the wait lists.
 const STATE: u64 = 64;
 const STATE_LEN: u64 = 40;
 
 /// How often the calls are made.
 const ROUNDS: u32 = 3000;
 
-/// How often the peer changes what it can between two rounds, about.
+/// How often the peer changes its state between two rounds, approximately.
 const CHANGES: u64 = 20;
 
-/// Random numbers, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Seed(u64);
 
 impl Seed {
@@ -43,7 +43,7 @@ impl Seed {
     }
 }
 
-/// Every call that promises not to wait. What they answer is the peer's doing.
+/// Makes every call that promises not to wait. The peer decides what they return.
 fn call_all(counter: &EventCounter) {
     let (reader, writer) = (counter.reader().unwrap(), counter.writer().unwrap());
     for n in [1, 2] {
@@ -62,8 +62,8 @@ fn shared() -> EventCounter {
     EventCounter::builder().maximum(4).shared(true).build().unwrap()
 }
 
-/// One fcntl(2) of a peer was enough. The rest of what it can do to a side, one by one and for
-/// good.
+/// A single fcntl(2) of a peer was once enough. The other cases are further permanent changes of a
+/// side, one by one.
 pub(crate) fn clears_nonblock() {
     let changes: [fn(&OwnedFd); 4] = [|_| {}, empty, fill, |fd| expire(fd, 1)];
     for change in changes {
@@ -87,7 +87,7 @@ pub(crate) fn clears_nonblock() {
     }
 }
 
-/// Another process does all of it, in any order, while it writes whatever it likes to the page.
+/// Another process makes all changes in any order, and writes random data to the page.
 pub(crate) fn does_everything_at_once() {
     let counter = shared();
     let (mut peer, mut socket) = child::start(&counter, &[ROLE]);
@@ -100,7 +100,7 @@ pub(crate) fn does_everything_at_once() {
     assert!(peer.wait().unwrap().success());
 }
 
-/// Whatever the descriptor is, none of these waits while `O_NONBLOCK` is set.
+/// None of these waits while `O_NONBLOCK` is set, for any kind of descriptor.
 fn empty(fd: &OwnedFd) {
     let _ = rustix::io::read(fd, &mut [0; 8]);
 }
@@ -111,21 +111,21 @@ fn fill(fd: &OwnedFd) {
     let _ = rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes());
 }
 
-/// Has a timerfd expire at a moment, and again and again.
+/// Makes a timerfd expire at a given moment, repeatedly.
 fn expire(fd: &OwnedFd, at: i64) {
     let often = Timespec { tv_sec: 0, tv_nsec: 50_000 };
     let time = Itimerspec { it_interval: often, it_value: Timespec { tv_sec: 0, tv_nsec: at } };
     let _ = timerfd_settime(fd, TimerfdTimerFlags::empty(), &time);
 }
 
-/// What the peer does until its socket is closed.
+/// The work of the peer until its socket is closed.
 pub(crate) fn main(parts: CounterParts) {
     let page = parts.page.try_clone().unwrap();
     std::thread::spawn(move || scribble(&page));
     let mut seed = Seed(0x5eed_0005);
     let mut stdin = std::io::stdin().lock();
     let mut told = [0];
-    // It holds the last change until the other side has done a round.
+    // It keeps the last change until the other side has finished a round.
     while stdin.read(&mut told).unwrap() == 1 {
         for _ in 0..=seed.next() % CHANGES {
             for fd in [&parts.reader, &parts.writer] {
@@ -142,7 +142,7 @@ pub(crate) fn main(parts: CounterParts) {
     }
 }
 
-/// Writes random states, possible ones and others, for as long as the process lives.
+/// Writes random states, valid and invalid ones, as long as the process lives.
 fn scribble(page: &OwnedFd) {
     let mut seed = Seed(0x5eed_0007);
     loop {

@@ -1,7 +1,7 @@
-//! `EventCounter` between real processes: flow in both directions, signals, and kills in the
-//! middle.
+//! Tests of `EventCounter` between real processes: flow in both directions, signals, and kills in
+//! the middle of calls.
 //!
-//! The binary starts itself again as the other process, so it has a `main` of its own.
+//! The binary starts itself as the other process, so it has its own `main`.
 
 #![cfg_attr(loom, allow(unused, reason = "there are no processes in a model"))]
 #![deny(unsafe_code)]

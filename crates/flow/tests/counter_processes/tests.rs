@@ -58,14 +58,13 @@ pub(crate) fn all() -> Vec<Trial> {
     trials
 }
 
-/// A page of hugetlbfs is refused: when there are no huge pages left, the first access to it is
-/// `SIGBUS`.
+/// A page of hugetlbfs is rejected. If no huge page is left, the first access raises `SIGBUS`.
 fn huge_pages() -> Trial {
     let name = "a_page_of_huge_pages_is_refused";
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     match rustix::fs::memfd_create("huge", flags) {
         Ok(page) => Trial::test(name, move || {
-            // A multiple of every size of huge pages; none is taken before it is mapped.
+            // A multiple of every huge page size. No huge page is taken before it is mapped.
             rustix::fs::ftruncate(&page, 1 << 30)?;
             rustix::fs::fcntl_add_seals(&page, SealFlags::SHRINK)?;
             let parts = shared(3, false).into_parts()?;
@@ -82,7 +81,7 @@ fn shared(maximum: u32, semaphore: bool) -> EventCounter {
     EventCounter::builder().maximum(maximum).semaphore(semaphore).shared(true).build().unwrap()
 }
 
-/// Waits until it has ended, and leaves it to be waited for.
+/// Waits until the process has ended, without reaping it.
 fn ended(child: &Child) {
     waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
         .unwrap();
@@ -96,13 +95,13 @@ fn kill(mut child: Child) {
 }
 
 fn succeed(mut child: Child) {
-    // Not forgotten before: it is what this waits for.
+    // It stays in the list until here, because this waits for it.
     ended(&child);
     watch::forget(&child);
     assert!(child.wait().unwrap().success());
 }
 
-/// Both sides, asked for before anything happens: to ask for one brings it up to date.
+/// Both sides, exposed at the beginning. Exposing a side reconciles it.
 struct Sides(CounterReader, CounterWriter);
 
 impl Sides {
@@ -110,7 +109,7 @@ impl Sides {
         Self(counter.reader().unwrap(), counter.writer().unwrap())
     }
 
-    /// Nobody is at work, so the descriptors say what the count says.
+    /// No operation runs, so the descriptors show the levels of the count.
     fn assert_exact(&self) {
         let mut set = [PollFd::new(&self.0, PollFlags::IN), PollFd::new(&self.1, PollFlags::IN)];
         poll(&mut set, Some(&Timespec::default())).unwrap();
@@ -123,7 +122,7 @@ impl Sides {
 
 const UNITS: u32 = 1500;
 
-/// Two processes write, this one reads.
+/// Two processes write, and this one reads.
 fn flow_in(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(3, semaphore);
     let sides = Sides::of(&counter);
@@ -141,7 +140,7 @@ fn flow_in(writing: &str, reading: &str, semaphore: bool) {
     sides.assert_exact();
 }
 
-/// This process writes, another reads.
+/// This process writes, and another one reads.
 fn flow_out(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(3, semaphore);
     let sides = Sides::of(&counter);
@@ -153,7 +152,7 @@ fn flow_out(writing: &str, reading: &str, semaphore: bool) {
     sides.assert_exact();
 }
 
-/// Random numbers, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Seed(u64);
 
 impl Seed {
@@ -165,27 +164,27 @@ impl Seed {
     }
 }
 
-/// How many processes die in one test.
+/// The number of processes that die in one test.
 const KILLS: u64 = 30;
 
-/// Starts a process, lets it do something, kills it at a random moment, and returns how many units
-/// it says it has moved.
+/// Starts a process, lets it work, and kills it at a random moment. Returns how many units it has
+/// reported.
 fn kill_one(counter: &EventCounter, role: &[&str], seed: &mut Seed) -> u64 {
     let (mut child, _socket) = start(counter, role);
     let mut stdout = child.stdout.take().unwrap();
     let mut first = [0];
     stdout.read_exact(&mut first).unwrap();
-    // sleep: the kill is to come at any moment of the other process's work; nothing depends on
-    // which.
+    // sleep: the kill should hit a random moment of the other process's work. The test passes at
+    // any moment.
     std::thread::sleep(Duration::from_micros(seed.below(2000)));
     kill(child);
     let mut rest = Vec::new();
     1 + stdout.read_to_end(&mut rest).unwrap() as u64
 }
 
-/// Writers are killed one after the other, while another process goes on writing and this one
-/// reads. The reader never hangs, gets all that the survivor wrote, and of the dead all that they
-/// had told, or what was under way at their death.
+/// Writers are killed one after the other, while another process writes and this one reads. The
+/// reader never hangs. It gets everything that the survivor wrote, everything that the dead
+/// processes had reported, and at most the units that were in flight when they died.
 fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(4, semaphore);
     let sides = Sides::of(&counter);
@@ -210,9 +209,10 @@ fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
         BufReader::new(survivor.stdout.take().unwrap()).read_line(&mut line).unwrap();
         succeed(survivor);
         let survived: u64 = line.trim().parse().unwrap();
-        // The last attempt is ours: whatever the dead left, the reader hears of it by this, be it
-        // refused. It is when the reader has ended before: of a semaphore it takes one at a time,
-        // and nobody would make room.
+        // This process makes the last attempt. It reconciles the reader's side, even if it is
+        // rejected, whatever state the dead processes left. It is rejected if the reader has ended
+        // before: in semaphore mode the reader takes one unit at a time, and no other process would
+        // make room.
         over.store(true, SeqCst);
         let ours = u64::from(counter.try_write(1).is_ok());
         reader.join().unwrap();
@@ -228,8 +228,8 @@ fn writers_killed(writing: &str, reading: &str, semaphore: bool) {
     sides.assert_exact();
 }
 
-/// Readers are killed one after the other, while another process goes on reading and this one
-/// writes. The writer never hangs.
+/// Readers are killed one after the other, while another process reads and this one writes. The
+/// writer never hangs.
 fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
     let counter = shared(4, semaphore);
     let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -244,8 +244,8 @@ fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
             }
         };
         let writer = scope.spawn(write_all);
-        // One that goes on to the end, and is killed then: the writer has ended, so nothing is
-        // under way.
+        // This one continues to the end and is killed then. The writer has ended, so no unit is in
+        // flight.
         let (mut survivor, _socket) = start(&counter, &["read-until-killed", reading]);
         let mut stdout = survivor.stdout.take().unwrap();
         let counting = scope.spawn(move || {
@@ -260,13 +260,14 @@ fn readers_killed(writing: &str, reading: &str, semaphore: bool) {
         kill(survivor);
         let read = told + counting.join().unwrap();
         let left = u64::from(counter.count().unwrap());
-        // A draining read takes up to three units, and each of the dead may have had one under way.
+        // A draining read takes up to three units, and each dead process may have had one read in
+        // flight.
         let missing = written.load(SeqCst) - read - left;
         assert!(missing <= 3 * (KILLS + 1), "{missing} units are missing");
     });
 }
 
-/// A process that waits gets signals all the time.
+/// A waiting process receives signals all the time.
 fn signals(what: &str) {
     let counter = shared(4, false);
     if what.starts_with("write") {
@@ -278,7 +279,7 @@ fn signals(what: &str) {
     let pid = Pid::from_child(&child);
     for round in 0.. {
         kill_process(pid, Signal::USR1).unwrap();
-        // sleep: the distance between two signals, less than any wait of the other process.
+        // sleep: the time between two signals, shorter than any wait of the other process.
         std::thread::sleep(Duration::from_millis(2));
         match what {
             "read" if round == 50 => counter.write(2).unwrap(),

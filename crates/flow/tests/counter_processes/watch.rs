@@ -1,5 +1,5 @@
-//! A test that hangs becomes one that fails: it says who waits for what, and leaves no process
-//! behind.
+//! Turns a test that hangs into one that fails. The failure lists the threads and their waits, and
+//! no process is left behind.
 
 use std::{
     collections::BTreeMap,
@@ -15,31 +15,31 @@ use libtest_mimic::Failed;
 use rustix::process::{Pid, Signal, kill_process};
 use windlass_flow::EventCounter;
 
-/// A test that takes longer hangs. Far above what it takes, for machines under load.
+/// The time limit of a test. It is far above the normal time, for machines under load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that somebody has started and nobody has waited for.
+/// A process that was started and not reaped.
 struct Other {
     test: ThreadId,
     role: String,
     counter: EventCounter,
 }
 
-/// By their numbers, which cannot be another's before they are waited for.
+/// By process id. An id cannot be reused before the process is reaped.
 static OTHERS: Mutex<BTreeMap<i32, Other>> = Mutex::new(BTreeMap::new());
 
 fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// The tests that were given up. One that was slow and did not hang goes on until this process
+/// The tests that were given up. One that was slow without hanging continues until this process
 /// ends.
 static GIVEN_UP: Mutex<Vec<ThreadId>> = Mutex::new(Vec::new());
 
-/// The calling test has started this one.
+/// Records a process that the calling test has started.
 ///
 /// # Panics
-/// When the test was given up; the process is ended.
+/// If the test was given up. The process is killed.
 pub(crate) fn add(child: &mut Child, counter: &EventCounter, role: &[&str]) {
     let other =
         Other { test: std::thread::current().id(), role: role.join(" "), counter: counter.clone() };
@@ -53,12 +53,12 @@ pub(crate) fn add(child: &mut Child, counter: &EventCounter, role: &[&str]) {
     OTHERS.lock().unwrap().insert(pid(child).as_raw_nonzero().get(), other);
 }
 
-/// It has ended or will by itself, and is about to be waited for.
+/// Removes a process that has ended, or ends by itself, and is about to be reaped.
 pub(crate) fn forget(child: &Child) {
     OTHERS.lock().unwrap().remove(&pid(child).as_raw_nonzero().get());
 }
 
-/// Runs a test on a thread of its own, and fails if it hangs.
+/// Runs a test on its own thread, and fails if it hangs.
 pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Failed> {
     let (tell, told) = mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
@@ -81,8 +81,8 @@ pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Fail
     })
 }
 
-/// Kills what the test has left, and tells what it was doing. One that lived on would keep the
-/// output open for whoever reads that to its end.
+/// Kills the processes that the test has left, and returns what it was doing. A surviving process
+/// would keep the output open for its reader.
 fn end_others(test: &Thread) -> String {
     let mut text = doing("the test", "self");
     OTHERS.lock().unwrap().retain(|&number, other| {
@@ -97,7 +97,7 @@ fn end_others(test: &Thread) -> String {
     text
 }
 
-/// What each thread of a process waits in, and what its eventfds hold.
+/// The wait channel of each thread of a process, and the contents of its eventfds.
 fn doing(name: &str, number: &str) -> String {
     let mut text = format!("{name} (process {number}):\n");
     for thread in fs::read_dir(format!("/proc/{number}/task")).into_iter().flatten().flatten() {

@@ -1,11 +1,11 @@
-//! The counter: no wake is lost, by futex, level or edge; never above the maximum; at rest the
-//! levels are exact.
+//! Models of the counter: no wake is lost, by futex, level or edge. The count never exceeds the
+//! maximum. The levels are exact when no operation runs.
 
 use loom::thread;
 use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, WriteError};
 
-/// Runs a model in all interleavings in which at most this many threads are preempted; most errors
-/// need two.
+/// Runs a model in all interleavings with at most this many preempted threads. Most errors need
+/// two.
 fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -16,7 +16,7 @@ fn counter(maximum: u32, initial: u32, semaphore: bool) -> EventCounter {
     EventCounter::builder().maximum(maximum).initial(initial).semaphore(semaphore).build().unwrap()
 }
 
-/// Reads until it has `total`.
+/// Reads until the sum is `total`.
 fn read_blocking(counter: &EventCounter, total: u32) {
     let mut sum = 0;
     while sum < total {
@@ -27,7 +27,7 @@ fn read_blocking(counter: &EventCounter, total: u32) {
     assert_eq!(sum, total);
 }
 
-/// The same by poll(2).
+/// The same with poll(2).
 fn read_polling(reader: &CounterReader, total: u32) {
     let mut sum = 0;
     while sum < total {
@@ -51,7 +51,7 @@ fn write_polling(writer: &CounterWriter, n: u32, times: u32) {
     }
 }
 
-/// The same by epoll(7), edge-triggered.
+/// The same with epoll(7), edge-triggered.
 fn write_by_edges(writer: &CounterWriter, n: u32) {
     loop {
         let seen = writer.edges();
@@ -74,8 +74,8 @@ fn read_by_edges(reader: &CounterReader) -> u32 {
     }
 }
 
-/// Both sides, exposed before anything happens: to ask for one reconciles it, which would mend what
-/// a test is to find.
+/// Both sides, exposed at the beginning. Exposing a side reconciles it, which would repair a state
+/// that a test looks for.
 struct Sides(CounterReader, CounterWriter);
 
 impl Sides {
@@ -83,7 +83,7 @@ impl Sides {
         Self(counter.reader().unwrap(), counter.writer().unwrap())
     }
 
-    /// Nobody does anything now, so the descriptors say what the count says.
+    /// No operation runs now, so the descriptors show the levels of the count.
     fn assert_at_rest(&self) {
         let counter = self.0.counter();
         let (count, maximum) = (counter.count().unwrap(), counter.maximum().unwrap());
@@ -134,8 +134,8 @@ fn two_blocking_readers_and_a_writer_lose_no_wake() {
 
 #[test]
 fn a_freed_unit_wakes_the_writer_that_can_use_it() {
-    // There is room for the writer of one after one read, for the writer of two not. Who wakes one
-    // only may wake the wrong one.
+    // After one read there is room for the writer of one unit, but not for the writer of two.
+    // Waking a single writer could wake the wrong one.
     model(2, || {
         let counter = counter(4, 3, true);
         let (one, two) = (counter.clone(), counter.clone());
@@ -197,7 +197,7 @@ fn a_polling_pair_loses_no_wake() {
 }
 
 #[test]
-fn what_comes_while_a_side_is_exposed_is_not_lost() {
+fn an_addition_while_a_side_is_exposed_is_not_lost() {
     model(3, || {
         let counter = counter(2, 0, false);
         let writer = counter.clone();
@@ -211,7 +211,7 @@ fn what_comes_while_a_side_is_exposed_is_not_lost() {
 }
 
 #[test]
-fn what_goes_while_a_side_is_exposed_is_not_lost() {
+fn a_removal_while_a_side_is_exposed_is_not_lost() {
     model(3, || {
         let counter = counter(2, 1, false);
         let reader = counter.clone();
@@ -280,8 +280,7 @@ fn at_rest_the_levels_are_those_of_the_last_maximum() {
 
 #[test]
 fn a_rejected_writer_gets_an_edge() {
-    // The level may never have been shown as "not writable" when the reader makes it writable
-    // again.
+    // The reader may make the level writable before it was ever shown as not writable.
     model(2, || {
         let counter = counter(2, 0, false);
         let sides = Sides::of(&counter);

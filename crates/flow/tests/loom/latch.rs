@@ -1,4 +1,5 @@
-//! The latch: no wake is lost, and only a sleeper is rung.
+//! Models of the latch: no wake is lost, and only a wake that finds the owner asleep writes to the
+//! descriptor.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use windlass_flow::Latch;
 
 use crate::bounded;
 
-/// Something to be seen after a wake. All of it is relaxed: that it is seen is the latch's work
-/// (protocol 4).
+/// Data that the owner must see after a wake. All accesses are relaxed, because the latch orders
+/// them (protocol 4).
 struct Scene {
     latch: Latch,
     done: [AtomicU32; 2],
@@ -25,7 +26,7 @@ impl Scene {
         })
     }
 
-    /// A thread that does something and wakes the owner, so many times.
+    /// A thread that changes the data and wakes the owner, several times.
     fn waker(self: &Arc<Self>, index: usize, times: u32) -> JoinHandle<()> {
         let scene = self.clone();
         thread::spawn(move || {
@@ -42,7 +43,7 @@ impl Scene {
 }
 
 #[test]
-fn what_was_done_before_a_wake_is_seen_after_it() {
+fn data_written_before_a_wake_is_seen_after_it() {
     loom::model(|| {
         let scene = Scene::new();
         let waker = scene.waker(0, 1);
@@ -53,7 +54,7 @@ fn what_was_done_before_a_wake_is_seen_after_it() {
 }
 
 #[test]
-fn an_owner_who_waits_sees_both_wakers() {
+fn a_waiting_owner_sees_both_wakers() {
     bounded(|| {
         let scene = Scene::new();
         let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
@@ -65,7 +66,7 @@ fn an_owner_who_waits_sees_both_wakers() {
 }
 
 #[test]
-fn an_owner_who_waits_sees_the_second_wake_of_one() {
+fn a_waiting_owner_sees_the_second_wake_of_a_waker() {
     loom::model(|| {
         let scene = Scene::new();
         let waker = scene.waker(0, 2);
@@ -76,8 +77,8 @@ fn an_owner_who_waits_sees_the_second_wake_of_one() {
     });
 }
 
-/// A handler among others: it is called for each edge and rearms at its end, so what comes while it
-/// runs calls it again.
+/// One handler among others. It is called for each edge and rearms at its end, so a wake during the
+/// call causes another call.
 #[test]
 fn an_owner_that_its_descriptor_calls_sees_all() {
     bounded(|| {
@@ -95,7 +96,7 @@ fn an_owner_that_its_descriptor_calls_sees_all() {
     });
 }
 
-/// Edge-triggered and never read, as a loop does it.
+/// Edge-triggered and never read, as in a loop.
 fn wait_for_edges(scene: &Scene, goal: u32) -> u64 {
     let (mut sleeps, mut seen) = (0, 0);
     while scene.done() < goal {
@@ -109,7 +110,7 @@ fn wait_for_edges(scene: &Scene, goal: u32) -> u64 {
 }
 
 #[test]
-fn an_owner_who_watches_edges_sees_both_wakers_and_each_sleep_is_rung_once_at_most() {
+fn an_edge_triggered_owner_sees_both_wakers_and_at_most_one_write_per_sleep() {
     bounded(|| {
         let scene = Scene::new();
         let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
@@ -120,7 +121,7 @@ fn an_owner_who_watches_edges_sees_both_wakers_and_each_sleep_is_rung_once_at_mo
 }
 
 #[test]
-fn an_owner_who_watches_edges_sees_the_second_wake_of_one() {
+fn an_edge_triggered_owner_sees_the_second_wake_of_a_waker() {
     loom::model(|| {
         let scene = Scene::new();
         let waker = scene.waker(0, 2);
@@ -144,8 +145,8 @@ fn of_two_wakes_one_rings_and_only_a_sleeper() {
     });
 }
 
-/// Something else ends the owner's wait, so that a ring may come late: in the owner's next sleep,
-/// say.
+/// Another event ends the owner's wait. So a write to the descriptor may come late, for example in
+/// the owner's next sleep.
 #[test]
 fn a_ring_that_comes_late_takes_no_wake_away() {
     bounded(|| {
@@ -163,14 +164,14 @@ fn a_ring_that_comes_late_takes_no_wake_away() {
     });
 }
 
-/// `wait` clears the descriptor: the ring that it takes away may be the one of a wake that nobody
-/// has seen yet.
+/// `wait` clears the descriptor. The write that it removes may belong to a wake that the owner has
+/// not taken yet.
 #[test]
 fn a_wait_that_was_over_early_takes_no_wake_away() {
     bounded(|| {
         let scene = Scene::new();
         let wakers = [scene.waker(0, 1), scene.waker(1, 1)];
-        // As `wait` does when its time is over at once.
+        // As `wait` does if its timeout is zero.
         if scene.latch.sleep() {
             scene.latch.clear();
         }
@@ -183,14 +184,14 @@ fn a_wait_that_was_over_early_takes_no_wake_away() {
 }
 
 #[test]
-fn an_owner_who_spins_sees_what_was_done_before() {
+fn a_spinning_owner_sees_the_data_of_a_wake() {
     loom::model(|| {
         let scene = Scene::new();
         let waker = scene.waker(0, 1);
         if scene.latch.is_woken() {
             assert_eq!(scene.done(), 1);
         }
-        // An owner who is told not to sleep looks at once, before he is awake.
+        // An owner that must not sleep looks at once, before it calls `awake`.
         if !scene.latch.sleep() {
             assert_eq!(scene.done(), 1);
         }

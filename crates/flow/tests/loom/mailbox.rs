@@ -1,8 +1,8 @@
-//! The mailbox: no item and no wake is lost, nothing overtakes, the bounds hold, and who waits for
-//! room goes on.
+//! Models of the mailbox: no item and no wake is lost, order is kept, the bounds hold, and every
+//! thread that waits for room continues.
 //!
-//! Models with three threads, and those that wait often, are bounded: unbounded, they take minutes.
-//! The others run every interleaving.
+//! Models with three threads, and those that wait often, are bounded, because they would take
+//! minutes otherwise. The others run every interleaving.
 
 use std::{
     pin::Pin,
@@ -19,13 +19,13 @@ use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, weigh
 
 use crate::bounded;
 
-/// A mailbox of numbers, whose last digit is what they weigh.
+/// A mailbox of numbers. The last digit of a number is its weight.
 fn inbox(items_max: usize, bytes_max: usize) -> (Sender<usize>, Mailbox<usize>) {
     let bounds = Bounds::items(items_max).bytes(bytes_max);
     weighed_mailbox(bounds, Arc::new(Latch::new().unwrap()), |number| number % 10)
 }
 
-/// Drains up to `max` items a time until `count` have come.
+/// Drains up to `max` items at a time until `count` items have arrived.
 fn receive(inbox: &mut Mailbox<usize>, count: usize, max: usize) -> Vec<usize> {
     let mut items = Vec::new();
     loop {
@@ -47,7 +47,7 @@ fn rejection(outcome: Result<(), PushError<usize>>) -> (PushReason, usize) {
 }
 
 #[test]
-fn a_sender_with_room_for_one_and_a_receiver_who_takes_one_a_time() {
+fn room_for_one_and_a_receiver_that_takes_one_at_a_time() {
     loom::model(|| {
         let (sender, mut inbox) = inbox(1, 9);
         let thread = pusher(sender, &[10, 20]);
@@ -58,11 +58,11 @@ fn a_sender_with_room_for_one_and_a_receiver_who_takes_one_a_time() {
 }
 
 #[test]
-fn a_receiver_who_takes_one_a_time_comes_back_for_what_is_left() {
+fn a_receiver_that_takes_one_at_a_time_gets_the_rest() {
     bounded(|| {
         let (sender, mut inbox) = inbox(2, 9);
         let thread = pusher(sender, &[10, 20, 30]);
-        // One for each wake, as a loop does that is fair to others.
+        // One item for each wake, like a loop that gives other handlers a turn.
         let mut items = Vec::new();
         while items.len() < 3 {
             inbox.latch().wait(None);
@@ -74,7 +74,7 @@ fn a_receiver_who_takes_one_a_time_comes_back_for_what_is_left() {
 }
 
 #[test]
-fn a_receiver_who_takes_all_for_each_wake() {
+fn a_receiver_that_takes_all_items_per_wake() {
     bounded(|| {
         let (sender, mut inbox) = inbox(2, 9);
         let thread = pusher(sender, &[10, 20, 30]);
@@ -88,8 +88,8 @@ fn a_receiver_who_takes_all_for_each_wake() {
     });
 }
 
-/// Who pushes to a queue that is not empty wakes nobody: the one before may not have woken yet
-/// (protocol 3).
+/// A push to a non-empty queue wakes nothing, although the earlier push may not have woken the
+/// latch yet (protocol 3).
 #[test]
 fn two_senders_with_room_for_both() {
     bounded(|| {
@@ -161,7 +161,7 @@ fn a_task_waits_for_room_twice() {
 }
 
 #[test]
-fn a_future_dropped_while_room_comes_takes_nobodys_wake() {
+fn a_future_dropped_while_room_comes_takes_no_wake_of_others() {
     bounded(|| {
         let (sender, mut inbox) = inbox(1, 9);
         sender.try_push(0).unwrap();
@@ -189,8 +189,8 @@ fn a_future_dropped_while_room_comes_takes_nobodys_wake() {
     });
 }
 
-/// Counted so that it is never more than the truth: an item is added after it was pushed, and taken
-/// off before its room is given back.
+/// Never more than the real number: an item is added after its push, and subtracted before its room
+/// is given back.
 #[test]
 fn the_bound_is_never_passed() {
     bounded(|| {
@@ -200,7 +200,7 @@ fn the_bound_is_never_passed() {
             let (sender, held) = (sender.clone(), held.clone());
             thread::spawn(move || {
                 sender.push(number).unwrap();
-                // One item; or one below nothing, which was taken off already.
+                // One item, or one below zero if it was subtracted already.
                 assert!(held.fetch_add(1, Ordering::SeqCst).wrapping_add(2) < 3);
             })
         });
@@ -281,8 +281,7 @@ fn a_thread_and_a_task_that_wait_hear_that_a_sender_closes() {
     });
 }
 
-/// What was taken before the end comes out, and what came after it goes back: nothing is in
-/// between.
+/// An item pushed before the end comes out, and a later one is returned. There is no third case.
 #[test]
 fn an_item_pushed_while_the_mailbox_is_closed_is_in_or_comes_back() {
     loom::model(|| {
@@ -320,7 +319,7 @@ fn a_receiver_hears_that_the_last_sender_is_gone_and_has_all_of_its_items() {
 }
 
 #[test]
-fn a_receiver_who_waits_hears_that_a_sender_closes() {
+fn a_waiting_receiver_learns_that_a_sender_closes() {
     loom::model(|| {
         let (sender, inbox) = inbox(1, 9);
         let thread = thread::spawn({

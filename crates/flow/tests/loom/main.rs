@@ -1,9 +1,9 @@
-//! Models: loom runs every interleaving of a small program with threads, with every value that the
-//! memory orders let a load see.
+//! Models for loom, which runs every interleaving of a small program with threads, with every value
+//! that the memory orders permit.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p windlass-flow --release --test loom`
 //!
-//! A wake that is lost is a deadlock there, and loom reports it: nothing in a model ends by time.
+//! A lost wake is a deadlock in a model, which loom reports. No model has a timeout.
 
 #![cfg(loom)]
 #![deny(unsafe_code)]
@@ -12,10 +12,10 @@ mod counter;
 mod latch;
 mod mailbox;
 
-/// A lost wake takes two threads of which each is preempted once; three leave one to spare.
+/// To lose a wake, two threads must each be preempted once. Three leave a margin of one.
 const PREEMPTIONS: usize = 3;
 
-/// Runs a model in all interleavings with at most [`PREEMPTIONS`] preempted threads: for models
+/// Runs a model in all interleavings with at most [`PREEMPTIONS`] preempted threads. For models
 /// that take minutes otherwise.
 fn bounded(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

@@ -1,4 +1,4 @@
-//! What goes in and what does not.
+//! Which items the bounds admit.
 
 use std::{
     cell::RefCell,
@@ -16,7 +16,7 @@ use windlass_flow::{Bounds, Latch, Mailbox, Push, PushReason, Sender, weighed_ma
 use crate::support::{inbox, poll, rejection, scales};
 
 #[test]
-fn as_many_items_go_in_as_the_bound_says_and_the_next_comes_back() {
+fn the_bound_admits_its_number_of_items_and_the_next_is_returned() {
     let (sender, mut inbox) = inbox(3);
     for item in ["a", "b", "c"] {
         sender.try_push(item.to_owned()).unwrap();
@@ -43,7 +43,7 @@ fn bytes_fill_to_the_last_one() {
 }
 
 #[test]
-fn what_weighs_nothing_goes_into_a_mailbox_full_of_bytes() {
+fn a_weightless_item_fits_into_a_mailbox_full_of_bytes() {
     let (sender, inbox) = scales(Bounds::items(3).bytes(5));
     sender.try_push(5).unwrap();
     sender.try_push(0).unwrap();
@@ -53,7 +53,7 @@ fn what_weighs_nothing_goes_into_a_mailbox_full_of_bytes() {
 }
 
 #[test]
-fn what_would_never_fit_is_rejected_at_once_by_every_push() {
+fn an_item_that_can_never_fit_is_rejected_at_once_by_every_push() {
     let (sender, _inbox) = scales(Bounds::items(3).bytes(5));
     for _ in 0..2 {
         let want = (PushReason::TooLarge, 6);
@@ -64,7 +64,7 @@ fn what_would_never_fit_is_rejected_at_once_by_every_push() {
             panic!("it waits")
         };
         assert_eq!(rejection(outcome), want);
-        // And once more with a full mailbox.
+        // Once more with a full mailbox.
         let _ = sender.try_push(5);
     }
 }
@@ -94,7 +94,7 @@ fn the_largest_weight_there_is_does_not_overflow() {
 #[test]
 fn an_item_is_weighed_once() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    /// Heavier each time.
+    /// The weight grows with each call.
     fn weigh((): &()) -> usize {
         ASKED.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -104,7 +104,7 @@ fn an_item_is_weighed_once() {
     sender.try_push(()).unwrap();
     assert_eq!(inbox.drain(9).count(), 2);
     assert_eq!(ASKED.load(Ordering::Relaxed), 2);
-    // If 1 + 2 had not been given back exactly, 3 would not fit.
+    // Item 3 fits only if the room of 1 + 2 was given back exactly.
     sender.try_push(()).unwrap();
     let mut waiting = sender.push_async(());
     assert!(matches!(poll(&mut waiting, Waker::noop()), Poll::Ready(Err(_))), "4 is too large");
@@ -112,11 +112,11 @@ fn an_item_is_weighed_once() {
 }
 
 #[test]
-fn a_mailbox_may_be_used_by_what_weighs_its_items() {
+fn weighing_an_item_may_use_the_mailbox() {
     thread_local! {
         static SENDER: RefCell<Option<Sender<usize>>> = const { RefCell::new(None) };
     }
-    /// Pushes an item of its own before each heavier one. Under the lock this would never return.
+    /// Pushes another item before each heavier one. Under the lock this would never return.
     fn weigh(item: &usize) -> usize {
         SENDER.with_borrow(|sender| {
             sender.as_ref().map_or(0, |sender| usize::from(sender.try_push(item - 1).is_ok()))
@@ -135,7 +135,7 @@ fn a_mailbox_may_be_used_by_what_weighs_its_items() {
 }
 
 #[test]
-fn a_closed_mailbox_is_closed_whatever_else_is_wrong() {
+fn closed_is_reported_before_other_reasons() {
     let (sender, inbox) = scales(Bounds::items(1).bytes(5));
     sender.try_push(5).unwrap();
     inbox.close();
@@ -174,7 +174,7 @@ fn ends_go_to_other_threads_as_their_items_allow() {
     fn is_send<T: Send>() {}
     fn is_sync<T: Sync>() {}
     fn is_unpin<T: Unpin>() {}
-    // `Cell` is `Send` and not `Sync`: a mailbox gives items away and shares none.
+    // `Cell` is `Send` but not `Sync`. A mailbox moves items and never shares them.
     type Item = std::cell::Cell<u8>;
     is_send::<Sender<Item>>();
     is_sync::<Sender<Item>>();

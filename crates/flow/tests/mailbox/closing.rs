@@ -12,7 +12,7 @@ use windlass_flow::{Mailbox, PushReason, Sender};
 use crate::support::{Count, inbox, kept, poll, rejection, spawn_asleep, wait, woken};
 
 #[test]
-fn what_is_in_a_closed_mailbox_can_be_drained_and_nothing_more_goes_in() {
+fn a_closed_mailbox_can_be_drained_and_takes_no_more_items() {
     for from_the_sender in [true, false] {
         let (sender, mut inbox) = inbox(9);
         sender.try_push(1).unwrap();
@@ -47,7 +47,7 @@ fn the_last_sender_that_is_dropped_wakes_the_receiver() {
     assert!(woken(&inbox));
     assert!(inbox.is_closed());
     assert!(inbox.drain(9).eq(['x']), "what is in stays in");
-    // The receiver can make another; that is a beginning, not an end.
+    // The receiver can create another sender. That opens the mailbox again.
     let another = inbox.sender();
     assert!(!inbox.is_closed() && !another.is_closed());
     another.try_push('y').unwrap();
@@ -80,7 +80,7 @@ fn a_receiver_that_waits_hears_that_the_last_sender_is_gone() {
     });
 }
 
-/// Lets two threads and two tasks wait for room, ends the mailbox, and looks whether each has its
+/// Lets two threads and two tasks wait for room, ends the mailbox, and checks that each gets its
 /// item back.
 fn all_who_wait_hear_of(
     end: impl FnOnce(&Sender<Arc<u32>>, Mailbox<Arc<u32>>) -> Option<Mailbox<Arc<u32>>>,
@@ -119,7 +119,7 @@ fn all_who_wait_hear_of(
 }
 
 #[test]
-fn all_who_wait_for_room_hear_that_a_sender_closes() {
+fn all_waiting_senders_learn_that_a_sender_closes() {
     all_who_wait_hear_of(|sender, inbox| {
         sender.close();
         Some(inbox)
@@ -127,7 +127,7 @@ fn all_who_wait_for_room_hear_that_a_sender_closes() {
 }
 
 #[test]
-fn all_who_wait_for_room_hear_that_the_receiver_closes() {
+fn all_waiting_senders_learn_that_the_receiver_closes() {
     all_who_wait_hear_of(|_, inbox| {
         inbox.close();
         Some(inbox)
@@ -135,7 +135,7 @@ fn all_who_wait_for_room_hear_that_the_receiver_closes() {
 }
 
 #[test]
-fn all_who_wait_for_room_hear_that_the_receiver_is_gone() {
+fn all_waiting_senders_learn_that_the_receiver_is_dropped() {
     all_who_wait_hear_of(|_, inbox| {
         drop(inbox);
         None
@@ -143,13 +143,13 @@ fn all_who_wait_for_room_hear_that_the_receiver_is_gone() {
 }
 
 #[test]
-fn a_dropped_mailbox_drops_what_is_in_it() {
+fn a_dropped_mailbox_drops_its_items() {
     let (sender, mut inbox) = inbox(9);
     let item = Arc::new(());
     for _ in 0..3 {
         sender.try_push(item.clone()).unwrap();
     }
-    // One out, two in the receiver's half, one in the senders'.
+    // One item is out, two are in the receiver's half, one is in the senders' half.
     assert_eq!(inbox.drain(1).count(), 1);
     sender.try_push(item.clone()).unwrap();
     assert_eq!(Arc::strong_count(&item), 4);

@@ -1,4 +1,4 @@
-//! What comes out, and when its room is free again.
+//! Which items a drain returns, and when their room is free again.
 
 use windlass_flow::{Bounds, PushReason};
 
@@ -13,7 +13,7 @@ fn items_come_out_in_the_order_in_which_they_went_in() {
         while (if next_in % 2 == 0 { &sender } else { &other }).try_push(next_in).is_ok() {
             next_in += 1;
         }
-        // A rejected item is tried again in the next round.
+        // A rejected item is pushed again in the next round.
         for item in inbox.drain(round % 9) {
             assert_eq!(item, next_out);
             next_out += 1;
@@ -80,7 +80,7 @@ fn only_a_push_to_an_empty_queue_wakes() {
 }
 
 #[test]
-fn what_the_receiver_has_in_his_hands_keeps_its_room_until_the_drain_ends() {
+fn items_held_by_the_receiver_keep_their_room_until_the_drain_ends() {
     let (sender, mut inbox) = scales(Bounds::items(3).bytes(10));
     for item in [5, 1, 4] {
         sender.try_push(item).unwrap();
@@ -104,7 +104,7 @@ fn what_the_receiver_has_in_his_hands_keeps_its_room_until_the_drain_ends() {
 }
 
 #[test]
-fn what_is_pushed_during_a_drain_wakes_the_owner_for_the_next_one() {
+fn an_item_pushed_during_a_drain_wakes_the_owner_again() {
     let (sender, mut inbox) = inbox(3);
     for round in 0..3 {
         sender.try_push(round).unwrap();
@@ -121,7 +121,7 @@ fn what_is_pushed_during_a_drain_wakes_the_owner_for_the_next_one() {
 }
 
 #[test]
-fn a_drain_takes_what_another_has_left_and_then_what_was_pushed_since() {
+fn a_drain_takes_the_items_left_by_another_and_then_later_ones() {
     let (sender, mut inbox) = inbox(6);
     for item in 0..3 {
         sender.try_push(item).unwrap();

@@ -16,7 +16,7 @@ use crate::{
     support::{Count, block_on, inbox, kept, poll, rejection, scales, spawn_asleep, wait, woken},
 };
 
-/// Polls a future that is expected to be ready.
+/// Polls a future that must be ready.
 fn ready<T>(push: &mut Push<T>) -> Result<(), windlass_flow::PushError<T>> {
     match poll(push, Waker::noop()) {
         Poll::Ready(outcome) => outcome,
@@ -58,7 +58,7 @@ fn a_future_waits_for_room_and_is_woken_when_it_comes() {
 }
 
 #[test]
-fn a_drain_that_takes_nothing_wakes_nobody() {
+fn a_drain_that_takes_nothing_wakes_no_sender() {
     let (sender, mut inbox) = inbox(1);
     sender.try_push(0).unwrap();
     let (count, waker) = Count::new();
@@ -90,7 +90,7 @@ fn a_future_dropped_while_it_waits_leaves_no_waker_and_no_item() {
 }
 
 #[test]
-fn all_who_wait_are_woken_and_who_finds_no_room_waits_again() {
+fn all_waiting_senders_are_woken_and_wait_again_without_room() {
     let (sender, mut inbox) = scales(Bounds::items(9).bytes(4));
     sender.try_push(4).unwrap();
     let (count, waker) = Count::new();
@@ -217,7 +217,8 @@ fn a_waker_may_use_the_mailbox_wherever_it_is_called() {
     };
     let hooks = Arc::new(Hooks { on_clone: hook(), on_wake: hook(), on_drop: hook() });
     let mut push = sender.push_async(1);
-    // Cloned; cloned again and the first one dropped; woken; dropped when the future is.
+    // The waker is cloned. It is cloned again and the first clone is dropped. It is woken. It is
+    // dropped with the future.
     assert!(poll(&mut push, &hooks.waker()).is_pending());
     assert!(poll(&mut push, &hooks.waker()).is_pending());
     let before = calls.load(Ordering::SeqCst);
@@ -230,7 +231,7 @@ fn a_waker_may_use_the_mailbox_wherever_it_is_called() {
 }
 
 #[test]
-fn a_future_that_is_never_polled_again_hinders_nobody() {
+fn a_future_that_is_never_polled_again_blocks_no_other() {
     let (sender, mut inbox) = inbox(1);
     sender.try_push(0).unwrap();
     let (count, waker) = Count::new();

@@ -1,8 +1,8 @@
-//! A waker that runs the test's code where it is cloned, woken and dropped.
+//! A waker that runs code of the test when it is cloned, woken or dropped.
 //!
-//! [`std::task::Wake`] has no say in cloning, so this is a raw one. Its data is an `Arc<Hooks>`
-//! turned into a pointer: each waker owns one reference of it, made in [`Hooks::waker`] or
-//! [`clone`], and given back once, in [`wake`] or [`release`].
+//! [`std::task::Wake`] does not control cloning, so this is a raw waker. Its data is an
+//! `Arc<Hooks>` as a pointer. Each waker owns one reference count, which [`Hooks::waker`] or
+//! [`clone`] creates, and [`wake`] or [`release`] gives back once.
 
 #![expect(unsafe_code, reason = "a waker whose clone is the test's own code")]
 
@@ -14,7 +14,7 @@ use std::{
 
 type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// What a waker does.
+/// The actions of a waker.
 pub(crate) struct Hooks {
     pub(crate) on_clone: Hook,
     pub(crate) on_wake: Hook,
@@ -29,9 +29,9 @@ impl Default for Hooks {
 
 impl Hooks {
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
-        // SAFETY: the functions of the table keep RawWakerVTable's contract: each takes the pointer
-        // for the one reference that it owns or borrows, as the module says; they are thread-safe,
-        // because `Hooks` is `Send + Sync` and counted by an `Arc`.
+        // SAFETY: the functions of the table keep the contract of RawWakerVTable. Each uses the
+        // pointer for the one reference that it owns or borrows, as the module's comment says. They
+        // are thread-safe, because `Hooks` is `Send + Sync` and counted by an `Arc`.
         unsafe { Waker::from_raw(raw(self.clone())) }
     }
 }
@@ -45,15 +45,14 @@ fn raw(hooks: Arc<Hooks>) -> RawWaker {
 /// Takes over the reference of a waker.
 ///
 /// # Safety
-/// `data` is from [`raw`], and its reference is given back by this alone.
+/// `data` comes from [`raw`], and no other code gives its reference back.
 unsafe fn owned(data: *const ()) -> Arc<Hooks> {
-    // SAFETY: `raw` made the pointer of an `Arc<Hooks>`, and the caller gives its reference away.
+    // SAFETY: `raw` made the pointer from an `Arc<Hooks>`, and the caller gives up its reference.
     unsafe { Arc::from_raw(data.cast()) }
 }
 
 unsafe fn clone(data: *const ()) -> RawWaker {
-    // SAFETY: the waker that is cloned keeps its reference: what is built of it here is never
-    // dropped.
+    // SAFETY: the cloned waker keeps its reference, because the `Arc` built here is never dropped.
     let hooks = ManuallyDrop::new(unsafe { owned(data) });
     (hooks.on_clone)();
     raw(Arc::clone(&hooks))
@@ -66,7 +65,7 @@ unsafe fn wake(data: *const ()) {
 }
 
 unsafe fn wake_by_ref(data: *const ()) {
-    // SAFETY: the waker keeps its reference: what is built of it here is never dropped.
+    // SAFETY: the waker keeps its reference, because the `Arc` built here is never dropped.
     let hooks = ManuallyDrop::new(unsafe { owned(data) });
     (hooks.on_wake)();
 }

@@ -1,5 +1,5 @@
-//! The mailbox from outside: its bounds, its ends, who waits for room and who is woken when, and
-//! what the user's code may do to it.
+//! Black-box tests of the mailbox: its bounds, its ends, waits for room, wake-ups, and user code
+//! that panics or calls back.
 
 #![cfg(not(loom))]
 

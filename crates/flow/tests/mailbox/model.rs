@@ -20,7 +20,7 @@ enum Op {
     Poll(usize),
     DropFuture(usize),
     IntoItem(usize),
-    /// The owner's turn: takes the latch's wake, and so many of at most so many items.
+    /// The owner takes the latch's wake, and then some items of a drain.
     Turn(usize, usize),
     ForgetDrain(usize),
     Close(bool),
@@ -39,26 +39,26 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A future, and what is known of it.
+/// A future and its expected state.
 struct Waiting {
     push: Push<Item>,
     item: Item,
     count: Arc<Count>,
     waker: std::task::Waker,
-    /// Its waker is in the mailbox.
+    /// Its waker is registered in the mailbox.
     is_registered: bool,
     wakes: usize,
 }
 
-/// The mailbox and its naive twin.
+/// The mailbox and its model.
 struct Pair {
     sender: Sender<Item>,
     inbox: Mailbox<Item>,
     bounds: Bounds,
     items: VecDeque<Item>,
-    /// Taken by drains that were forgotten.
+    /// Items taken by forgotten drains.
     forgotten: Vec<Item>,
-    /// A forgotten drain wakes nobody for what it left behind.
+    /// Whether a forgotten drain has left items without a wake.
     is_quiet: bool,
     is_closed: bool,
     futures: Vec<Waiting>,
@@ -88,7 +88,7 @@ impl Pair {
         Item { number: self.next, bytes }
     }
 
-    /// What pushing this comes to.
+    /// The expected result of pushing this item.
     fn outcome(&mut self, item: Item) -> Result<(), (PushReason, Item)> {
         let held = || self.items.iter().chain(&self.forgotten);
         let reason = if self.is_closed {
@@ -106,7 +106,7 @@ impl Pair {
         Err((reason, item))
     }
 
-    /// Who waits has been woken, and is not kept any more.
+    /// The waiting futures were woken, and their wakers are no longer registered.
     fn all_are_woken(&mut self) {
         for future in &mut self.futures {
             future.wakes += usize::from(std::mem::take(&mut future.is_registered));
@@ -234,7 +234,7 @@ impl Pair {
 }
 
 proptest! {
-    // Miri interprets, and may not write a file of failures.
+    // Miri is slow, and must not write a file of failures.
     #![proptest_config(ProptestConfig {
         cases: if cfg!(miri) { 4 } else { 2000 },
         failure_persistence: None,

@@ -1,5 +1,5 @@
-//! The user's code may panic wherever the mailbox calls it: nothing is lost, nobody is left asleep,
-//! and the mailbox goes on.
+//! User code panics wherever the mailbox calls it. No item is lost, every waiting thread is woken,
+//! and the mailbox continues to work.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,7 +17,7 @@ use crate::{
     support::{Count, inbox, kept, poll, rejection, spawn_asleep, woken},
 };
 
-/// The words of the panic that `run` ends with.
+/// Runs `run`, which must panic, and returns the message of the panic.
 fn panic_of<R>(run: impl FnOnce() -> R) -> String {
     let Err(payload) = catch_unwind(AssertUnwindSafe(run)) else { panic!("it did not panic") };
     (*payload.downcast::<&str>().expect("a plain message")).to_owned()
@@ -27,7 +27,7 @@ fn panicking(message: &'static str) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || std::panic::panic_any(message))
 }
 
-/// Panics once after it was armed: the test's own wakers are dropped in peace.
+/// Panics once after it was armed. So the test can drop its own wakers without a panic.
 fn panicking_once(
     is_armed: &Arc<AtomicBool>,
     message: &'static str,
@@ -40,7 +40,7 @@ fn panicking_once(
     })
 }
 
-/// An item whose destructor panics when it is told to, and counts anyhow.
+/// An item that counts its drops, and panics in its destructor if told to.
 struct Bomb {
     is_armed: Arc<AtomicBool>,
     dropped: Arc<AtomicUsize>,
@@ -161,7 +161,7 @@ fn a_waker_that_panics_when_it_is_dropped_costs_a_poll_and_not_the_item() {
     assert_eq!(Arc::strong_count(&bad), 1);
 }
 
-/// The waker is cloned, the mailbox gets closed meanwhile, and so the clone is dropped again.
+/// The waker is cloned while the mailbox is closed. So the clone is dropped again.
 #[test]
 fn a_waker_that_panics_when_it_turns_out_not_to_be_needed_costs_not_the_item() {
     let (sender, _inbox) = inbox(1);
@@ -197,7 +197,7 @@ fn a_future_whose_waker_and_whose_item_panic_when_dropped_ends_with_one_panic() 
         assert!(poll(&mut push, &bad.waker()).is_pending());
         is_armed.store(true, Ordering::SeqCst);
         bomb.is_armed.store(true, Ordering::SeqCst);
-        // Two panics at once would end the process here.
+        // Two panics at once would abort the process here.
         if is_taken_back {
             assert_eq!(panic_of(|| push.into_item()), "drop");
         } else {
@@ -218,7 +218,7 @@ fn a_dropped_mailbox_drops_every_item_although_they_panic() {
     for _ in 0..3 {
         sender.try_push(bomb.clone()).unwrap();
     }
-    // One in the test's hands, two in the receiver's half, two in the senders'.
+    // One item is held by the test, two are in the receiver's half, two in the senders' half.
     let in_hands = inbox.drain(1).next();
     for _ in 0..2 {
         sender.try_push(bomb.clone()).unwrap();
@@ -258,7 +258,7 @@ fn a_receiver_that_panics_over_an_item_gives_its_room_back() {
     assert!(poll(&mut tasks[1], &waker).is_pending());
     let message = panic_of(|| {
         for item in inbox.drain(9) {
-            // The waker panics while this one is under way.
+            // The waker panics during this panic.
             if item == 0 {
                 std::panic::panic_any("receiver");
             }

@@ -1,5 +1,5 @@
-//! Many threads at once: nothing is lost, nothing overtakes, the bounds hold, and nobody sleeps for
-//! ever.
+//! Many threads at once: no item is lost, order is kept, the bounds hold, and no thread sleeps
+//! forever.
 
 use std::{
     sync::{
@@ -29,8 +29,8 @@ impl Drop for Item {
     }
 }
 
-/// What has its room, counted so that it is never more than the truth: items are added after they
-/// were pushed, and taken off before their room is given back.
+/// The occupied room. Never more than the real value: items are added after their push, and
+/// subtracted before their room is given back.
 #[derive(Default)]
 struct Held {
     items: AtomicI64,
@@ -53,7 +53,7 @@ impl Held {
     }
 }
 
-/// A way to push that ends when the item is in, or the mailbox closed.
+/// A way to push that returns when the mailbox has taken the item or is closed.
 type PushBy = fn(&Sender<Item>, Item) -> Result<(), PushError<Item>>;
 
 fn by_trying(sender: &Sender<Item>, mut item: Item) -> Result<(), PushError<Item>> {
@@ -86,7 +86,8 @@ struct Run {
 }
 
 impl Run {
-    /// Starts senders of `count` items each. Each thread returns how many went in.
+    /// Starts senders of `count` items each. Each thread returns how many items the mailbox has
+    /// taken.
     fn start(senders: usize, count: usize, way: impl Fn(usize) -> PushBy) -> Self {
         let (sender, inbox) =
             weighed_mailbox(BOUNDS, Arc::new(Latch::new().unwrap()), |item: &Item| item.bytes);
@@ -96,7 +97,7 @@ impl Run {
                 (sender.clone(), held.clone(), live.clone(), way(index));
             thread::spawn(move || {
                 for number in 0..count {
-                    // From nothing up to the whole mailbox.
+                    // From zero up to the whole mailbox.
                     let bytes = (number * 7 + index) % (BOUNDS.bytes_max + 1);
                     live.fetch_add(1, Ordering::SeqCst);
                     match push(&sender, Item { sender: index, number, bytes, live: live.clone() }) {
@@ -114,7 +115,7 @@ impl Run {
         Self { inbox, held, live, senders }
     }
 
-    /// Drains once; returns how many items have come.
+    /// Drains once. Returns how many items have arrived in total.
     fn drain(&mut self, max: usize, next: &mut [usize]) -> usize {
         let mut count = 0;
         for item in self.inbox.drain(max) {
@@ -127,12 +128,12 @@ impl Run {
     }
 }
 
-/// Runs until all senders are gone, and looks whether everything has come.
+/// Runs until all senders are gone, and checks that every item has arrived.
 fn everything_comes(senders: usize, count: usize, max: usize, way: impl Fn(usize) -> PushBy) {
     let mut run = Run::start(senders, count, way);
     let mut next = vec![0; senders];
     loop {
-        // What was pushed before the last sender went is in.
+        // All items pushed before the last sender was dropped are in the mailbox.
         let is_last = run.inbox.is_closed();
         while run.drain(max, &mut next) > 0 {}
         if is_last {
@@ -201,6 +202,6 @@ fn an_end_in_the_middle_leaves_no_item_and_no_thread() {
         }
         assert_eq!(live.load(Ordering::SeqCst), 0);
     }
-    // In each even round the mailbox was dropped with what it held, and it holds four.
+    // In each even round the mailbox was dropped with its items, up to four.
     assert!(dropped.into_inner() <= 30 * BOUNDS.items_max);
 }

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use std::{
     pin::pin,
@@ -18,18 +18,18 @@ pub(crate) fn inbox<T>(items_max: usize) -> (Sender<T>, Mailbox<T>) {
     mailbox(Bounds::items(items_max), Arc::new(Latch::new().unwrap()))
 }
 
-/// A mailbox of numbers that weigh what they are.
+/// A mailbox of numbers. The weight of a number is its value.
 pub(crate) fn scales(bounds: Bounds) -> (Sender<usize>, Mailbox<usize>) {
     weighed_mailbox(bounds, Arc::new(Latch::new().unwrap()), |number| *number)
 }
 
-/// Why an item was rejected, and the item.
+/// The reason of a rejection, and the item.
 pub(crate) fn rejection<T>(outcome: Result<(), PushError<T>>) -> (PushReason, T) {
     let PushError { reason, item, .. } = outcome.expect_err("the item was taken");
     (reason, item)
 }
 
-/// Takes the latch's wake, if one has come, without waiting.
+/// Takes the latch's wake, if one has arrived, without waiting.
 pub(crate) fn woken<T>(mailbox: &Mailbox<T>) -> bool {
     mailbox.latch().awake()
 }
@@ -46,7 +46,7 @@ pub(crate) fn wait(latch: &Latch) {
     }
 }
 
-/// A waker that counts.
+/// A waker that counts its calls.
 #[derive(Default)]
 pub(crate) struct Count(AtomicUsize);
 
@@ -67,7 +67,7 @@ impl Wake for Count {
     }
 }
 
-/// How many copies of the waker are kept somewhere, the test's own one left out.
+/// How many clones of the waker exist, without the test's own one.
 pub(crate) fn kept(count: &Arc<Count>) -> usize {
     Arc::strong_count(count) - 2
 }
@@ -94,9 +94,9 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Starts a thread that is about to sleep in `run`, and returns when it does.
+/// Starts a thread that is about to sleep in `run`. Returns when it sleeps.
 ///
-/// Every test holds when it does not sleep yet, too; but then it does not test what it is meant to.
+/// Each test also passes if the thread is still awake, but then it does not test the intended case.
 pub(crate) fn spawn_asleep<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     run: impl FnOnce() -> R + Send + 'scope,
@@ -114,7 +114,7 @@ pub(crate) fn spawn_asleep<'scope, R: Send + 'scope>(
         return handle;
     };
     let stat = std::path::Path::new("/proc").join(task).join("stat");
-    // proc_pid_stat(5): the state is the letter after the name, which is in parentheses.
+    // In proc_pid_stat(5), the state is the letter after the name, which is in parentheses.
     let is_asleep = |text: String| text.rsplit_once(')').unwrap().1.trim_start().starts_with('S');
     while !handle.is_finished() && !std::fs::read_to_string(&stat).is_ok_and(is_asleep) {
         thread::yield_now();

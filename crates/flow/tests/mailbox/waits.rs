@@ -10,7 +10,7 @@ use windlass_flow::{Bounds, Mailbox, PushReason};
 
 use crate::support::{inbox, rejection, scales, spawn_asleep, wait};
 
-/// Drains up to `max` items a time until `count` have come.
+/// Drains up to `max` items at a time until `count` items have arrived.
 fn receive<T>(inbox: &mut Mailbox<T>, count: usize, max: usize) -> Vec<T> {
     let mut items = Vec::new();
     loop {
@@ -39,7 +39,7 @@ fn a_push_waits_for_room_and_goes_on_when_it_comes() {
 }
 
 #[test]
-fn room_comes_at_the_end_of_a_drain_and_wakes_who_waits() {
+fn room_comes_at_the_end_of_a_drain_and_wakes_waiting_senders() {
     let (sender, mut inbox) = inbox(1);
     sender.push('a').unwrap();
     thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn room_comes_at_the_end_of_a_drain_and_wakes_who_waits() {
 }
 
 #[test]
-fn one_that_wants_much_among_those_that_want_little_leaves_nobody_asleep() {
+fn a_large_item_among_small_ones_leaves_no_sender_asleep() {
     let (sender, mut inbox) = scales(Bounds::items(9).bytes(10));
     for round in 1..=4 {
         sender.push(10).unwrap();
@@ -91,7 +91,7 @@ fn a_push_with_an_end_gives_up_in_time_and_the_item_comes_back() {
 }
 
 #[test]
-fn who_gave_up_takes_no_wake_from_who_still_waits() {
+fn a_sender_that_gave_up_takes_no_wake_of_another() {
     let (sender, mut inbox) = inbox(1);
     sender.push(0).unwrap();
     thread::scope(|scope| {
