@@ -19,12 +19,14 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// One text file of the repository.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TextFile {
     /// Path from the root, with `/` between its parts.
     pub(crate) path: String,
     /// The whole content.
     pub(crate) text: String,
+    /// Whether it is a symbolic link to another file of the repository.
+    pub(crate) is_link: bool,
 }
 
 impl TextFile {
@@ -61,8 +63,9 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
         }
         // A deleted file that is not yet committed is still listed. It cannot be read, and is
         // skipped.
-        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-            files.push(TextFile { path: path.to_owned(), text });
+        let full = root.join(path);
+        if let Ok(text) = std::fs::read_to_string(&full) {
+            files.push(TextFile { path: path.to_owned(), text, is_link: full.is_symlink() });
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));

@@ -267,7 +267,7 @@ mod tests {
         | crate | from | to | items | reason |\n|---|---|---|---|---|\n";
 
     fn file(path: &str, text: &str) -> TextFile {
-        TextFile { path: path.to_owned(), text: text.to_owned() }
+        TextFile { path: path.to_owned(), text: text.to_owned(), ..TextFile::default() }
     }
 
     /// What is found in a crate with three modules, given the text of each, and exceptions.

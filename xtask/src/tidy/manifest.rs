@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn found_in(path: &str, text: &str) -> Vec<usize> {
-        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
+        let file = TextFile { path: path.to_owned(), text: text.to_owned(), ..TextFile::default() };
         lines(|found| check(&file, found))
     }
 

@@ -68,7 +68,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
 
     let mut found = Vec::new();
-    for file in &files {
+    // The target of a link is checked by itself.
+    for file in files.iter().filter(|file| !file.is_link) {
         text::check(file, &mut found);
         manifest::check(file, &mut found);
         width::check(file, source(&rust_files, file), &mut found);
@@ -115,7 +116,8 @@ pub(crate) struct Counts {
 pub(crate) fn count(root: &Path, files: &[TextFile]) -> Result<Counts> {
     let packages = metadata::workspace(root)?;
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
-    let wide = files.iter().map(|file| width::wide_lines(file, source(&rust_files, file)).len());
+    let files = files.iter().filter(|file| !file.is_link);
+    let wide = files.map(|file| width::wide_lines(file, source(&rust_files, file)).len());
     let shared_names = names::count_shared(&rust_files, &packages);
     Ok(Counts { wide_lines: wide.sum(), shared_names })
 }

@@ -94,6 +94,7 @@ mod tests {
         let file = |(path, text): &(&str, &str)| TextFile {
             path: format!("crates/a/{path}"),
             text: (*text).to_owned(),
+            ..TextFile::default()
         };
         let files: Vec<TextFile> = files.iter().map(file).collect();
         let mut found = Vec::new();

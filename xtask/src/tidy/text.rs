@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> TextFile {
-        TextFile { path: path.to_owned(), text: text.to_owned() }
+        TextFile { path: path.to_owned(), text: text.to_owned(), ..TextFile::default() }
     }
 
     #[test]

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn wide(path: &str, text: &str) -> Vec<usize> {
-        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
+        let file = TextFile { path: path.to_owned(), text: text.to_owned(), ..TextFile::default() };
         let source = file.is_rust().then(|| Source::new(text));
         wide_lines(&file, source.as_ref()).into_iter().map(|(line, _)| line).collect()
     }
