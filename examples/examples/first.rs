@@ -28,7 +28,7 @@ fn on_ready(stream: &mut UnixStream, mut turn: Turn<'_>) {
     let mut buffer = [0; 64];
     match stream.read(&mut buffer) {
         Ok(count) => println!("{}", String::from_utf8_lossy(&buffer[..count])),
-        // A readiness that was a mistake: the handler is called again.
+        // A spurious wake-up: the handler is called again.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
         Err(error) => println!("cannot read: {error}"),
     }
