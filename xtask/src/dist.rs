@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{metadata, repository, toolchain};
 
-/// The package whose program is released, and the program.
+/// The released program and its package.
 const PACKAGE: &str = "windlass-cli";
 const PROGRAM: &str = "windlass";
 
-/// What the archive has besides the program.
+/// The documents in the archive.
 const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 /// Builds the program and writes `windlass-VERSION-TARGET.tar.gz` and its `.sha256` to
@@ -19,7 +19,7 @@ const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LIC
 ///
 /// # Errors
 ///
-/// When the tag is of another version, or a command fails.
+/// If the tag is of another version, or a command fails.
 pub(crate) fn run(tag: Option<&str>) -> Result<bool> {
     let root = repository::root();
     let packages = metadata::workspace(&root)?;
@@ -33,9 +33,9 @@ pub(crate) fn run(tag: Option<&str>) -> Result<bool> {
     let dist = target.join("dist");
     let folder = dist.join(&name);
     std::fs::create_dir_all(&folder)?;
-    let build = ["build", "--release", "--locked", "-p", PACKAGE, "--target", &host];
+    let build = ["build", "--release", "--locked", "-p", PACKAGE];
     succeed(Command::new("cargo").args(build).current_dir(&root))?;
-    std::fs::copy(target.join(&host).join("release").join(PROGRAM), folder.join(PROGRAM))?;
+    std::fs::copy(target.join("release").join(PROGRAM), folder.join(PROGRAM))?;
     for document in DOCUMENTS {
         std::fs::copy(root.join(document), folder.join(document)).context(*document)?;
     }
@@ -60,7 +60,7 @@ fn target(root: &Path) -> PathBuf {
     given.map_or_else(|| root.join("target"), |given| root.join(given))
 }
 
-/// Packs the folder `name` in `dist`. Two archives of one program are the same: no times, no owner.
+/// Packs the folder `name` in `dist`, without times and owners, so that the archive is reproducible.
 fn archive(dist: &Path, name: &str) -> Command {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"])
@@ -70,7 +70,7 @@ fn archive(dist: &Path, name: &str) -> Command {
     tar
 }
 
-/// Writes the checksum of `file` beside it, and returns the line, which sha256sum(1) can check.
+/// Writes the checksum of `file` beside it, as a line for `sha256sum --check`. Returns the line.
 fn checksum(dist: &Path, file: &str) -> Result<String> {
     let output = Command::new("sha256sum").arg(file).current_dir(dist).output();
     let output = output.context("sha256sum cannot be started")?;

@@ -1,5 +1,5 @@
-//! `cargo xtask prose`: how long the sentences are in documents and comments, and what else of the
-//! language a program can count.
+//! `cargo xtask prose`: counts of the language in documents and comments: words per sentence, wide
+//! lines, and shared names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::repository::{self, TextFile};
 use crate::source::Source;
 use crate::tidy;
 
-/// How many sentences there are, and how many words in them.
+/// A number of sentences and of the words in them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Length {
     sentences: usize,
@@ -34,7 +34,7 @@ impl Length {
 ///
 /// # Errors
 ///
-/// When the files cannot be listed or cargo refuses the manifests.
+/// If the files cannot be listed, or cargo rejects the manifests.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let files = repository::text_files(root)?;
     let counts = tidy::count(root, &files)?;
