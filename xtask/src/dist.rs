@@ -60,7 +60,8 @@ fn target(root: &Path) -> PathBuf {
     given.map_or_else(|| root.join("target"), |given| root.join(given))
 }
 
-/// Packs the folder `name` in `dist`, without times and owners, so that the archive is reproducible.
+/// Packs the folder `name` in `dist`. Times and owners are left out, so that the archive is
+/// reproducible.
 fn archive(dist: &Path, name: &str) -> Command {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"])
