@@ -3,7 +3,7 @@
 //! The handler is in the cell, everything else in the [`StreamCore`]. So a callback can use the
 //! reactor, and through it its own stream, while the handler is borrowed. The callbacks of a stream
 //! are called only here (rule 13). A stream is closed only here, in a frame of its own driver, or
-//! when the reactor is dropped. its own driver, or with the reactor.
+//! when the reactor is dropped.
 
 use std::os::fd::BorrowedFd;
 
