@@ -5,12 +5,12 @@ use core::{fmt, ops::Range};
 use super::{
     Engine, Outbox,
     error::FrameSendError,
-    event::{Binary, EngineEvent, TextPayload},
+    event::{Binary, EngineEvent, Text, TextPayload},
     message::MessageRef,
     scratch::{EventBuffers, Output, Scratch},
     slow_path::next_slow,
 };
-use crate::protocol::{close::CloseCode, mask, violation::Violation};
+use crate::protocol::{close::CloseCode, mask, utf8, violation::Violation};
 
 /// How the connection ends.
 ///
@@ -128,13 +128,30 @@ impl<'p> Pass<'p> {
     #[inline(always)]
     pub fn next(&mut self) -> Option<EngineEvent<'_>> {
         let Self { engine, out, input } = self;
-        if let Some(ShortFrame { first: BINARY, len, key }) = input.short_frame(engine) {
-            let (bytes, end) = input.unmask_short(BINARY, len, key, out.end);
-            return Some(EngineEvent::Binary(Binary::new(
-                bytes,
-                Some(end),
-                Outbox { engine, out },
-            )));
+        match input.short_frame(engine) {
+            Some(ShortFrame { first: BINARY, len, key }) => {
+                let (bytes, end) = input.unmask_short(BINARY, len, key, out.end);
+                let outbox = Outbox { engine, out };
+                return Some(EngineEvent::Binary(Binary::new(bytes, Some(end), outbox)));
+            }
+            Some(ShortFrame { first: TEXT, len, key }) => {
+                let bytes = input.unmask_short_text(len, key, out.end);
+                let payload = if utf8::is_ascii(bytes) {
+                    TextPayload::Validated(bytes)
+                } else if let Some(text) = utf8::text(bytes) {
+                    TextPayload::Str(text)
+                } else {
+                    let violation = fail(engine, out, Violation::InvalidUtf8);
+                    return Some(EngineEvent::Violation(violation));
+                };
+                let end = out.end + 2 + bytes.len();
+                return Some(EngineEvent::Text(Text::new(
+                    payload,
+                    Some(end),
+                    Outbox { engine, out },
+                )));
+            }
+            _ => {}
         }
         if input.at == input.bytes.len() {
             return None;
@@ -287,33 +304,14 @@ impl PassInput<'_> {
         (bytes, start + 2 + len)
     }
 
-    /// Like `unmask_short`, for a text message. `None` if the payload is not UTF-8.
-    #[inline]
-    pub(super) fn short_text(
-        &mut self,
-        len: usize,
-        key: [u8; 4],
-        start: usize,
-    ) -> Option<(TextPayload<'_>, usize)> {
-        let (bytes, end) = self.unmask_short(TEXT, len, key, start);
-        if is_ascii(bytes) {
-            return Some((TextPayload::Validated(bytes), end));
-        }
-        Some((TextPayload::Str(simdutf8::basic::from_utf8(bytes).ok()?), end))
+    /// Like `unmask_short`, for a text message.
+    ///
+    /// It is a call of its own and marked as cold, so that the compiler keeps the registers for
+    /// binary messages. The result fits into two registers.
+    #[cold]
+    fn unmask_short_text(&mut self, len: usize, key: [u8; 4], start: usize) -> &[u8] {
+        self.unmask_short(TEXT, len, key, start).0
     }
-}
-
-/// Whether all bytes are ASCII. For few bytes this is much faster than a UTF-8 validation.
-#[inline]
-fn is_ascii(bytes: &[u8]) -> bool {
-    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
-    let all = match bytes.len() {
-        8.. => bytes
-            .chunks_exact(8)
-            .fold(word(&bytes[bytes.len() - 8..]), |all, bytes| all | word(bytes)),
-        _ => bytes.iter().fold(0, |all, byte| all | u64::from(*byte)),
-    };
-    all & 0x8080_8080_8080_8080 == 0
 }
 
 /// Fails the connection because of a violation.

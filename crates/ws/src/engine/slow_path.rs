@@ -6,7 +6,7 @@ use super::{
     assembly::{HEAD_ROOM, PartialFrame},
     control::ControlFrame,
     event::{EventContent, TextPayload},
-    pass::{BINARY, PassInput, ShortFrame, TEXT, fail},
+    pass::{BINARY, PassInput, TEXT, fail},
     scratch::{Output, ReplyLocation},
 };
 use crate::protocol::{
@@ -37,12 +37,6 @@ pub(super) fn next_slow<'l>(
     engine: &mut Engine,
     out: &mut Output,
 ) -> Option<EventContent<'l>> {
-    if let Some(ShortFrame { first: TEXT, len, key }) = input.short_frame(engine) {
-        return Some(match input.short_text(len, key, out.end) {
-            Some((payload, end)) => EventContent::Text(payload, Some(end)),
-            None => EventContent::Violation(fail(engine, out, Violation::InvalidUtf8)),
-        });
-    }
     let next = match input.medium_frame(engine) {
         Some(next) => Ok(Some(next)),
         None => {

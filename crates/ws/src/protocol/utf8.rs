@@ -104,6 +104,31 @@ impl Utf8Validator {
     }
 }
 
+/// Whether all of these bytes are ASCII. Inlined, for few bytes: it takes two loads and a test for
+/// each 16 bytes.
+#[inline(always)]
+pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
+    const HIGH_BITS: u128 = u128::from_ne_bytes([0x80; 16]);
+    let wide = |chunk: &[u8; 16]| u128::from_ne_bytes(*chunk);
+    // Blocks overlap, so that all of them are complete.
+    let any = if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let middle = if bytes.len() > 32 { &bytes[16..] } else { &[] };
+        let middle = middle.chunks_exact(16).filter_map(|chunk| chunk.first_chunk());
+        middle.fold(wide(first) | wide(last), |any, chunk| any | wide(chunk))
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        u128::from(u64::from_ne_bytes(*first) | u64::from_ne_bytes(*last))
+    } else {
+        bytes.iter().fold(0, |any, byte| any | u128::from(*byte))
+    };
+    any & HIGH_BITS == 0
+}
+
+/// The text in these bytes, if they are UTF-8.
+#[inline(never)]
+pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
+    simdutf8::basic::from_utf8(bytes).ok()
+}
+
 /// The length of a character with this first byte, which is not ASCII.
 const fn width(lead: u8) -> usize {
     match lead {
@@ -147,6 +172,19 @@ mod tests {
             Ok(_) => false,
             Err(error) => error.error_len().is_some(),
         })
+    }
+
+    #[test]
+    fn a_byte_above_ascii_is_found_at_every_place() {
+        for len in 0..130 {
+            let mut bytes = std::vec![b'a'; len];
+            assert!(is_ascii(&bytes), "{len}");
+            for at in 0..len {
+                bytes[at] = 0x80;
+                assert!(!is_ascii(&bytes), "{at} of {len}");
+                bytes[at] = 0x7f;
+            }
+        }
     }
 
     #[test]

@@ -10,4 +10,5 @@ mod misuse;
 mod pair;
 mod replies;
 mod splits;
+mod text;
 mod violations;
