@@ -112,6 +112,15 @@ fn traffic() -> Vec<(&'static str, Vec<u8>)> {
             .concat(),
         ),
         (
+            "complete fragments",
+            [
+                frame(false, false, Opcode::Text, &long[..400]),
+                frame(false, false, Opcode::Continuation, b""),
+                frame(true, false, Opcode::Continuation, &long[..700]),
+            ]
+            .concat(),
+        ),
+        (
             "controls",
             [frame(true, false, Opcode::Ping, &[1; 125]), frame(true, false, Opcode::Pong, b"")]
                 .concat(),

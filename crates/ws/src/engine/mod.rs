@@ -12,6 +12,7 @@ mod control;
 mod deflate;
 mod error;
 mod event;
+mod fragments;
 mod message;
 mod outbox;
 mod pass;

@@ -6,6 +6,7 @@ use super::{
     assembly::{HEAD_ROOM, PartialFrame},
     control::ControlFrame,
     event::{EventContent, TextPayload},
+    fragments::Joined,
     pass::{BINARY, PassInput, TEXT, fail},
     scratch::{Output, ReplyLocation},
 };
@@ -19,10 +20,11 @@ use crate::protocol::{
 };
 
 /// The source of the next event.
-#[derive(Clone, Copy, Debug)]
 enum EventSource {
     /// A message in one frame that lies whole in the input.
     Input { text: bool, src: usize, len: usize, key: Option<[u8; 4]> },
+    /// A message whose fragments were joined in the input.
+    Joined(Joined),
     /// An assembled or decompressed message. `checked` means that its text has been validated as
     /// UTF-8.
     Assembled { text: bool, checked: bool },
@@ -37,27 +39,33 @@ pub(super) fn next_slow<'l>(
     engine: &mut Engine,
     out: &mut Output,
 ) -> Option<EventContent<'l>> {
-    let next = match input.medium_frame(engine) {
-        Some(next) => Ok(Some(next)),
-        None => {
-            out.store_message(input.buffers);
-            FrameReader { input, engine, out }.next_source()
-        }
+    let next = if let Some(next) = input.medium_frame(engine) {
+        Ok(Some(next))
+    } else if let Some(joined) = input.join_fragments(engine, out) {
+        Ok(Some(EventSource::Joined(joined)))
+    } else {
+        out.store_message(input.buffers);
+        FrameReader { input, engine, out }.next_source()
     };
     match next {
         Ok(None) => None,
         Ok(Some(EventSource::Input { text, src, len, key })) => {
             let (bytes, location) = input.unmask(out, text, src, len, key);
-            let in_place = engine.flags & (CLOSE_SENT | CLIENT | DEFLATE) == 0;
-            let reply_end = match location {
-                ReplyLocation::Input { end } if in_place => Some(end),
-                _ => None,
-            };
             out.reply_location = location;
+            let reply_end = engine.reply_end(location);
             Some(
                 message(bytes, text, false, reply_end).unwrap_or_else(|violation| {
                     EventContent::Violation(fail(engine, out, violation))
                 }),
+            )
+        }
+        Ok(Some(EventSource::Joined(Joined { text, payload }))) => {
+            out.reply_location = ReplyLocation::Input { end: payload.end };
+            let reply_end = engine.reply_end(out.reply_location);
+            Some(
+                message(&mut input.bytes[payload], text, false, reply_end).unwrap_or_else(
+                    |violation| EventContent::Violation(fail(engine, out, violation)),
+                ),
             )
         }
         Ok(Some(EventSource::Assembled { text, checked })) => {
@@ -383,6 +391,16 @@ impl FrameReader<'_, '_> {
 }
 
 impl Engine {
+    /// The end of a reply at this location, if such a reply needs nothing more.
+    fn reply_end(&self, location: ReplyLocation) -> Option<usize> {
+        match location {
+            ReplyLocation::Input { end } if self.flags & (CLOSE_SENT | CLIENT | DEFLATE) == 0 => {
+                Some(end)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a frame is incomplete.
     fn has_frame(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.frame.is_some())

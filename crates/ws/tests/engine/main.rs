@@ -4,6 +4,7 @@ mod closing;
 #[cfg(feature = "deflate")]
 mod compressed;
 mod fixture;
+mod fragments;
 mod limits;
 mod memory;
 mod misuse;

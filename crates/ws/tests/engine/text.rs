@@ -22,7 +22,7 @@ const SEQUENCES: [&[u8]; 14] = [
     b"\xff",
 ];
 
-/// Echoes `frames`, which carry `payload`, and compares with the standard library's verdict.
+/// Feeds `frames`, which carry `payload`, and compares with the standard library's verdict.
 fn check(frames: &[u8], payload: &[u8]) {
     let mut session = Session::server(Handler::Echo);
     session.feed(frames);
@@ -48,5 +48,37 @@ fn every_sequence_at_every_place_of_a_short_message() {
                 check(&masked(0x81, &payload), &payload);
             }
         }
+    }
+}
+
+/// The cuts fall within the sequences, so a character may be spread over several frames.
+#[test]
+fn every_sequence_in_fragments_cut_at_every_byte() {
+    for sequence in SEQUENCES {
+        for (before, after) in [(0, 0), (1, 1), (3, 70), (70, 3), (130, 130)] {
+            let payload = [&vec![b'x'; before][..], sequence, &vec![b'y'; after]].concat();
+            let near = before.saturating_sub(1)..=before + sequence.len();
+            for first in near.clone() {
+                for second in first..=*near.end() {
+                    let frames = [
+                        masked(0x01, &payload[..first]),
+                        masked(0x00, &payload[first..second]),
+                        masked(0x80, &payload[second..]),
+                    ];
+                    check(&frames.concat(), &payload);
+                    check_cut(&frames.concat(), &payload);
+                }
+            }
+        }
+    }
+}
+
+/// The same through the slow path: in two passes, cut at every byte.
+fn check_cut(frames: &[u8], payload: &[u8]) {
+    let is_text = std::str::from_utf8(payload).is_ok();
+    for cut in (1..frames.len()).filter(|cut| *cut < 24 || frames.len() - cut < 24) {
+        let (first, second) = frames.split_at(cut);
+        let session = Session::server(Handler::Echo).feed_all([first, second]);
+        assert_eq!(session.end.is_none(), is_text, "{payload:x?} cut at {cut}");
     }
 }
