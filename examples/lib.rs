@@ -29,19 +29,20 @@ mod documents {
     }
 }
 
-/// A reactor's settings, on the backend that `--backend NAME` on the command line asks for.
+/// Returns a builder with the backend of `--backend NAME` on the command line.
 ///
 /// # Errors
-/// [`UnknownBackend`] for a name that none has.
+/// [`UnknownBackend`] if there is no backend with this name.
 pub fn builder() -> Result<Builder, UnknownBackend> {
     Ok(Reactor::builder().backend(backend()?))
 }
 
-/// The backend that `--backend NAME` on the command line asks for, or else `WINDLASS_TEST_BACKEND`
-/// in the environment, by which the examples' tests are run on each.
+/// Returns the backend of `--backend NAME` on the command line. The default is that of
+/// `WINDLASS_TEST_BACKEND` in the environment, with which the tests of the examples run on each
+/// backend.
 ///
 /// # Errors
-/// [`UnknownBackend`] for a name that none has.
+/// [`UnknownBackend`] if there is no backend with this name.
 pub fn backend() -> Result<Backend, UnknownBackend> {
     let chosen = read(std::env::args().skip(1))
         .0
@@ -50,19 +51,19 @@ pub fn backend() -> Result<Backend, UnknownBackend> {
     chosen.map_or(Ok(Backend::Auto), |name| name.to_string_lossy().parse())
 }
 
-/// The first word on the command line that is no option: an address, say.
+/// Returns the first argument that is not an option, such as an address.
 #[must_use]
 pub fn first_word() -> Option<String> {
     words().into_iter().next()
 }
 
-/// All words on the command line that are no options.
+/// Returns all arguments that are not options.
 #[must_use]
 pub fn words() -> Vec<String> {
     read(std::env::args().skip(1)).1
 }
 
-/// What follows `--backend`, and the words that are no options.
+/// Returns the value of `--backend`, and the arguments that are not options.
 fn read(mut arguments: impl Iterator<Item = String>) -> (Option<String>, Vec<String>) {
     let (mut backend, mut words) = (None, Vec::new());
     while let Some(argument) = arguments.next() {

@@ -1,8 +1,8 @@
 //! One descriptor, one handler, one turn: the smallest program that dispatches an event.
 //!
 //! `cargo xtask asm dispatch` disassembles the inner loop and the handler's trampoline as they are
-//! compiled into this program. Run by itself it proves that what is disassembled works. The handler
-//! does next to nothing, so that the trampoline can be read.
+//! compiled into this program. Running the program shows that the disassembled code works. The
+//! handler does almost nothing, so that the trampoline is readable.
 #![deny(unsafe_code)]
 
 use std::cell::Cell;

@@ -1,20 +1,18 @@
-//! A device with four descriptors and one state: a toy of what a VMM does for a virtio block
-//! device.
+//! A device with four descriptors and one state: a simple model of a virtio block device in a VMM.
 //!
-//! What to learn:
-//! - A `Group` is one state and several members. Each member has a handler of its own, and each
-//!   handler gets `&mut Device`: no mutex, no `Rc<RefCell<..>>`, no lookup of which descriptor it
-//!   was.
-//! - Timers are members, too: this one flushes what was written.
-//! - Deleting the group drops all members and then the state, also when one of the members does it.
-//! - `group_mut` reaches the state from outside, between turns.
+//! It shows:
+//! - A `Group` has one state and several members. Each member has its own handler, and each handler
+//!   gets `&mut Device`. No mutex, no `Rc<RefCell<..>>` and no look-up of the descriptor is needed.
+//! - Timers can be members, too. The timer here flushes written sectors.
+//! - Deleting the group drops all members and then the state, also if a member deletes it.
+//! - `group_mut` gives access to the state from outside, between turns.
 //!
-//! The guest (here a thread, or the test) puts requests into a queue that both sides see and kicks
-//! an eventfd. The device answers into the same queue and raises its interrupt, another eventfd,
-//! but not again before the guest has acknowledged it: that is what a guest without
-//! message-signalled interrupts needs.
+//! The guest (here a thread, or the test) puts requests into a queue that both sides share, and
+//! writes to an eventfd. The device puts the answers into the same queue and raises its interrupt,
+//! another eventfd. It does not raise the interrupt again before the guest has acknowledged it, as
+//! a guest without message-signalled interrupts needs it.
 //!
-//! Run it with `cargo run --example block_device`, its tests with
+//! Run it with `cargo run --example block_device`, and its tests with
 //! `cargo test --example block_device`.
 
 use std::{
@@ -28,7 +26,7 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use windlass::{Group, Reactor, Registered, Turn, interest};
 
-/// How often written sectors are flushed.
+/// Interval at which written sectors are flushed.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
 
 type Sector = u64;
@@ -46,7 +44,7 @@ enum Answer {
     OutOfRange,
 }
 
-/// What guest and device both see: in a VMM this is guest memory.
+/// The memory that guest and device share; in a VMM this is guest memory.
 #[derive(Clone, Default)]
 struct Queue(Arc<Mutex<(VecDeque<Request>, VecDeque<Answer>)>>);
 
@@ -58,7 +56,7 @@ impl Queue {
     }
 }
 
-/// The descriptors between guest and device. `try_clone` gives the other side its own.
+/// The descriptors between guest and device. `try_clone` duplicates them for the other side.
 struct Wires {
     kick: OwnedFd,
     acknowledge: OwnedFd,
@@ -95,7 +93,7 @@ fn signal(wire: &OwnedFd, count: u64) {
     rustix::io::write(wire, &count.to_ne_bytes()).expect("its counter is far from full");
 }
 
-/// Takes what an eventfd has; 0 if there is nothing.
+/// Takes the value of an eventfd; 0 if it has none.
 fn drain(wire: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(wire, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -106,7 +104,7 @@ struct Device {
     queue: Queue,
     interrupt: OwnedFd,
     cache: Vec<Sector>,
-    /// What has been flushed: the file behind the device.
+    /// The flushed sectors: the file of the device.
     stored: Vec<Sector>,
     is_raised: bool,
     has_news: bool,
@@ -131,7 +129,7 @@ impl Device {
         self.raise();
     }
 
-    /// The guest has seen the interrupt; what was answered meanwhile needs another one.
+    /// The guest has acknowledged the interrupt. Answers since then need another one.
     fn on_acknowledge(&mut self, acknowledge: &mut OwnedFd) {
         drain(acknowledge);
         self.is_raised = false;
@@ -146,7 +144,7 @@ impl Device {
         }
     }
 
-    /// The host has made the disk larger by this many sectors.
+    /// The host has enlarged the disk by this many sectors.
     fn on_resize(&mut self, resize: &mut OwnedFd) {
         let sectors = self.cache.len() + usize::try_from(drain(resize)).unwrap_or(0);
         self.cache.resize(sectors, 0);
@@ -154,7 +152,7 @@ impl Device {
         self.raise();
     }
 
-    /// The timer's.
+    /// Handles the flush timer.
     fn flush(&mut self) {
         if self.stored != self.cache {
             self.stored.clone_from(&self.cache);
@@ -210,7 +208,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// What a guest's driver does: write, wait for the interrupt, acknowledge, read back.
+/// Acts as the driver of a guest: writes, waits for the interrupt, acknowledges it, and reads back.
 fn run_guest(queue: &Queue, wires: &Wires) -> io::Result<()> {
     use rustix::event::{PollFd, PollFlags, poll};
     for place in 0..4 {

@@ -1,13 +1,12 @@
-//! A chat whose messages go through a broker: a thread of its own that decides who hears what.
+//! A chat whose messages go through a broker, a thread that decides who receives what.
 //!
-//! `cargo run --example chat_broker -- 127.0.0.1:9004`, and connect to `ws://127.0.0.1:9004/` with
-//! any WebSocket client. A message is what its sender says to all; `/nick NAME` gives him a name,
-//! `/who` tells who is there, `/kick NAME` sends somebody away.
+//! Run `cargo run --example chat_broker -- 127.0.0.1:9004`, and connect to `ws://127.0.0.1:9004/`
+//! with any WebSocket client. A message goes to all others; `/nick NAME` sets the sender's name,
+//! `/who` lists the members, `/kick NAME` disconnects a member.
 //!
-//! The workers only carry bytes: they pass what comes to the broker through a bounded mailbox, and
-//! the broker answers through the server's [`Sender`], which it could as well do from a database's
-//! or a message bus's thread. Where the broker cannot keep up, clients are told so, and nothing
-//! grows.
+//! The workers only transfer bytes. They send messages to the broker through a bounded mailbox, and
+//! the broker answers through the server's [`Sender`]. A database's or a message bus's thread could
+//! do the same. If the broker is overloaded, clients get an error, and no queue grows.
 
 use std::{
     cell::RefCell,
@@ -27,24 +26,24 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-/// Everybody listens to it.
+/// The topic to which all members are subscribed.
 const TOPIC: &str = "chat";
 
-/// What the broker hears of.
-enum Heard {
-    Came(ConnectionId),
-    Said(ConnectionId, String),
-    Went(ConnectionId),
+/// A message to the broker.
+enum ChatEvent {
+    Joined(ConnectionId),
+    Message(ConnectionId, String),
+    Left(ConnectionId),
 }
 
-/// What the workers do: nothing but to pass on.
-struct Carrier {
-    broker: Inlet<Heard>,
-    /// Who has gone while the broker could not be told: he is told with the next.
+/// The handler of the workers, which only forwards messages.
+struct Forwarder {
+    broker: Inlet<ChatEvent>,
+    /// Members that have left while the mailbox was full. They are sent with the next message.
     gone: RefCell<Vec<ConnectionId>>,
 }
 
-impl Handler for Carrier {
+impl Handler for Forwarder {
     type Data = ();
 
     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
@@ -53,49 +52,52 @@ impl Handler for Carrier {
 
     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {
         connection.subscribe(TOPIC);
-        if self.broker.try_push(Heard::Came(connection.id())).is_err() {
-            let _ = connection.close(CloseCode::TRY_AGAIN_LATER, "too many come at once");
+        if self.broker.try_push(ChatEvent::Joined(connection.id())).is_err() {
+            let _ = connection.close(
+                CloseCode::TRY_AGAIN_LATER,
+                "too many connections at the same time; try again later",
+            );
         }
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
         let Some(text) = message.as_str() else {
-            let _ = connection.close(CloseCode::UNSUPPORTED, "this is a chat of text");
+            let _ = connection.close(CloseCode::UNSUPPORTED, "only text messages are supported");
             return;
         };
-        if self.broker.try_push(Heard::Said(connection.id(), text.to_owned())).is_err() {
-            let _ = connection.send("* too much is being said, try again");
+        if self.broker.try_push(ChatEvent::Message(connection.id(), text.to_owned())).is_err() {
+            let _ = connection.send("* the chat is overloaded, try again");
         }
     }
 
     fn on_close(&self, _: &mut Hub<'_>, _: &mut (), closed: &Closed<'_>) {
-        // A worker must not wait. There are never more of them than there were connections.
+        // A worker must not wait. There are at most as many entries as there were connections.
         let mut gone = self.gone.borrow_mut();
         gone.push(closed.id);
-        gone.retain(|id| self.broker.try_push(Heard::Went(*id)).is_err());
+        gone.retain(|id| self.broker.try_push(ChatEvent::Left(*id)).is_err());
     }
 }
 
-/// Who is there, and by which name.
+/// The members and their names.
 struct Broker {
     names: BTreeMap<ConnectionId, String>,
     sender: Sender,
-    came: u64,
+    joined: u64,
 }
 
 impl Broker {
-    fn hear(&mut self, heard: Heard) -> Result<(), SenderError> {
-        match heard {
-            Heard::Came(id) => {
-                self.came += 1;
-                let name = format!("guest {}", self.came);
-                self.sender.publish(TOPIC, format!("* {name} has come").as_str())?;
+    fn handle(&mut self, event: ChatEvent) -> Result<(), SenderError> {
+        match event {
+            ChatEvent::Joined(id) => {
+                self.joined += 1;
+                let name = format!("guest {}", self.joined);
+                self.sender.publish(TOPIC, format!("* {name} has joined").as_str())?;
                 self.names.insert(id, name);
                 Ok(())
             }
-            Heard::Said(id, text) => self.answer(id, &text),
-            Heard::Went(id) => match self.names.remove(&id) {
-                Some(name) => self.sender.publish(TOPIC, format!("* {name} has gone").as_str()),
+            ChatEvent::Message(id, text) => self.answer(id, &text),
+            ChatEvent::Left(id) => match self.names.remove(&id) {
+                Some(name) => self.sender.publish(TOPIC, format!("* {name} has left").as_str()),
                 None => Ok(()),
             },
         }
@@ -112,7 +114,7 @@ impl Broker {
             ("/nick", wanted)
                 if self.names.values().any(|taken| taken == wanted) || wanted.is_empty() =>
             {
-                self.sender.send(id, "* that name cannot be had")
+                self.sender.send(id, "* this name is taken or not allowed")
             }
             ("/nick", wanted) => {
                 self.names.insert(id, wanted.to_owned());
@@ -122,21 +124,21 @@ impl Broker {
                 Some((&whom, _)) => self.sender.close(
                     whom,
                     CloseCode::POLICY_VIOLATION,
-                    "somebody wanted you to go",
+                    "another member has disconnected you",
                 ),
-                None => self.sender.send(id, "* nobody has that name"),
+                None => self.sender.send(id, "* there is no member with this name"),
             },
             _ => self.sender.publish(TOPIC, format!("{name}: {text}").as_str()),
         }
     }
 }
 
-/// The broker's thread: it waits for what is heard until nobody is left to tell it anything.
-fn run_broker(mut inbox: Mailbox<Heard>, sender: Sender) -> Result<(), SenderError> {
-    let mut broker = Broker { names: BTreeMap::new(), sender, came: 0 };
+/// Runs on the broker's thread, until all senders of the mailbox are gone.
+fn run_broker(mut inbox: Mailbox<ChatEvent>, sender: Sender) -> Result<(), SenderError> {
+    let mut broker = Broker { names: BTreeMap::new(), sender, joined: 0 };
     while !(inbox.is_closed() && inbox.is_empty()) {
-        for heard in inbox.drain(256) {
-            match broker.hear(heard) {
+        for event in inbox.drain(256) {
+            match broker.handle(event) {
                 // The server has ended.
                 Err(SenderError::Closed) => return Ok(()),
                 other => other?,
@@ -153,11 +155,12 @@ fn run_broker(mut inbox: Mailbox<Heard>, sender: Sender) -> Result<(), SenderErr
 type BrokerThread = JoinHandle<Result<(), SenderError>>;
 
 fn start(address: SocketAddr, workers: usize) -> io::Result<(RunningServer, BrokerThread)> {
-    // What is said weighs as much as it is long.
-    let weigh = |heard: &Heard| if let Heard::Said(_, text) = heard { text.len() } else { 0 };
+    // The weight of a message is its length.
+    let weigh =
+        |event: &ChatEvent| if let ChatEvent::Message(_, text) = event { text.len() } else { 0 };
     let (inlet, inbox) =
         weighed_mailbox(Bounds::items(4096).bytes(16 << 20), Arc::new(Latch::new()?), weigh);
-    let make = move |_| Carrier { broker: inlet.clone(), gone: RefCell::default() };
+    let make = move |_| Forwarder { broker: inlet.clone(), gone: RefCell::default() };
     let server = Server::new(Options::new(), make)
         .backend(windlass_examples::backend()?)
         .workers(workers)
@@ -192,12 +195,12 @@ mod tests {
         client(format!("ws://{address}/"), stream).unwrap().0
     }
 
-    fn say(client: &mut Client, text: &str) {
+    fn send(client: &mut Client, text: &str) {
         client.send(Frame::text(text)).unwrap();
     }
 
-    /// What he hears next.
-    fn hear(client: &mut Client) -> String {
+    /// Returns the next message.
+    fn next_message(client: &mut Client) -> String {
         loop {
             match client.read().unwrap() {
                 Frame::Text(text) => return text.to_string(),
@@ -209,32 +212,33 @@ mod tests {
         }
     }
 
-    /// The workers do not matter: there are three, and two clients are on any of them.
+    /// The number of workers does not matter. There are three, and the two clients are on any of
+    /// them.
     #[test]
     fn what_one_says_all_hear_in_the_same_order() {
         let (server, broker) = start("127.0.0.1:0".parse().unwrap(), 3).unwrap();
         let mut ada = connect(&server);
-        assert_eq!(hear(&mut ada), "* guest 1 has come");
+        assert_eq!(next_message(&mut ada), "* guest 1 has joined");
         let mut bob = connect(&server);
         for client in [&mut ada, &mut bob] {
-            assert_eq!(hear(client), "* guest 2 has come");
+            assert_eq!(next_message(client), "* guest 2 has joined");
         }
-        say(&mut ada, "/nick Ada");
-        say(&mut ada, "hello");
+        send(&mut ada, "/nick Ada");
+        send(&mut ada, "hello");
         for client in [&mut ada, &mut bob] {
-            assert_eq!(hear(client), "* guest 1 is Ada");
-            assert_eq!(hear(client), "Ada: hello");
+            assert_eq!(next_message(client), "* guest 1 is Ada");
+            assert_eq!(next_message(client), "Ada: hello");
         }
-        say(&mut bob, "/who");
-        assert_eq!(hear(&mut bob), "* here: Ada, guest 2");
-        say(&mut bob, "/nick Ada");
-        assert_eq!(hear(&mut bob), "* that name cannot be had");
-        say(&mut ada, "/kick guest 2");
-        assert_eq!(hear(&mut bob), "closed 1008: somebody wanted you to go");
+        send(&mut bob, "/who");
+        assert_eq!(next_message(&mut bob), "* here: Ada, guest 2");
+        send(&mut bob, "/nick Ada");
+        assert_eq!(next_message(&mut bob), "* this name is taken or not allowed");
+        send(&mut ada, "/kick guest 2");
+        assert_eq!(next_message(&mut bob), "closed 1008: another member has disconnected you");
         assert!(bob.read().is_err(), "and then it is over");
-        assert_eq!(hear(&mut ada), "* guest 2 has gone");
+        assert_eq!(next_message(&mut ada), "* guest 2 has left");
         server.drain(Duration::from_secs(30));
-        assert_eq!(hear(&mut ada), "closed 1001: ");
+        assert_eq!(next_message(&mut ada), "closed 1001: ");
         assert!(ada.read().is_err());
         server.join().unwrap();
         broker.join().unwrap().unwrap();
@@ -244,9 +248,9 @@ mod tests {
     fn bytes_are_not_talk() {
         let (server, broker) = start("127.0.0.1:0".parse().unwrap(), 1).unwrap();
         let mut client = connect(&server);
-        assert_eq!(hear(&mut client), "* guest 1 has come");
+        assert_eq!(next_message(&mut client), "* guest 1 has joined");
         client.send(Frame::binary(vec![1, 2, 3])).unwrap();
-        assert_eq!(hear(&mut client), "closed 1003: this is a chat of text");
+        assert_eq!(next_message(&mut client), "closed 1003: only text messages are supported");
         drop(client);
         server.stop();
         server.join().unwrap();

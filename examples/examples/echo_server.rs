@@ -1,18 +1,18 @@
 //! An echo server whose handlers are tested without a reactor and without a socket.
 //!
-//! What to learn:
-//! - Handlers are plain functions. They ask for a trait of their own instead of a socket
-//!   (`impl Accept`), and for `Turn<'_, impl ReactorOps>` instead of the real reactor's turn.
+//! It shows:
+//! - Handlers are plain functions. They take a trait instead of a socket (`impl Accept`), and
+//!   `Turn<'_, impl ReactorOps>` instead of the turn of the real reactor.
 //! - So the tests below call them with mocks: `MockReactor` (the dev-dependency `windlass` has the
-//!   feature `mock`), and mockall's mocks of the two traits. What a handler does not ask for, a
-//!   test does not build.
-//! - What is registered need not be a bare socket: anything that implements `AsFd` will do, with
-//!   the state it needs.
-//! - Both directions edge-triggered: one `epoll_ctl` for the whole life of a connection, if the
-//!   handler goes on until nothing more goes. It keeps one buffer and does not read while that is
-//!   not sent.
+//!   feature `mock`), and mockall's mocks of the two traits. A test does not build arguments that a
+//!   handler does not take.
+//! - The registered object need not be a plain socket. It can be any type that implements `AsFd`,
+//!   with the state that it needs.
+//! - Both directions are edge-triggered. This takes one `epoll_ctl` in the life of a connection, if
+//!   the handler continues until it would block. It has one buffer, and does not read while that
+//!   contains unsent bytes.
 //!
-//! Run it with `cargo run --example echo_server`, its tests with
+//! Run it with `cargo run --example echo_server`, and its tests with
 //! `cargo test --example echo_server`.
 
 use std::{
@@ -37,15 +37,15 @@ fn main() -> io::Result<()> {
     reactor.run()
 }
 
-/// What a client's stream can do.
+/// The operations on a client's stream.
 trait Stream: Read + Write + AsFd + 'static {}
 impl<T: Read + Write + AsFd + 'static> Stream for T {}
 
-/// What connections come from.
+/// The source of connections.
 trait Accept {
     type Stream: Stream;
 
-    /// The next connection, non-blocking; `WouldBlock` if there is none.
+    /// Returns the next connection, non-blocking, or `WouldBlock` if there is none.
     fn accept_stream(&mut self) -> io::Result<Self::Stream>;
 }
 
@@ -59,7 +59,7 @@ impl Accept for TcpListener {
     }
 }
 
-/// Accepts until nobody waits: the listener is edge-triggered, and says nothing twice.
+/// Accepts until no connection waits, because the listener is edge-triggered.
 fn on_connection<R: ReactorOps>(listener: &mut impl Accept, mut turn: Turn<'_, R>) {
     loop {
         match listener.accept_stream() {
@@ -71,7 +71,7 @@ fn on_connection<R: ReactorOps>(listener: &mut impl Accept, mut turn: Turn<'_, R
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                 ) => {}
             Err(error) => {
-                // `windlass serve` shows how to live on without descriptors; an example ends.
+                // Out of descriptors: `windlass serve` continues, but this example ends.
                 eprintln!("cannot accept: {error}");
                 return turn.stop();
             }
@@ -88,12 +88,12 @@ fn register<S: Stream, R: ReactorOps>(stream: S, turn: &mut Turn<'_, R>) {
         .with_handler(on_ready::<S, R>)
         .register_into(turn);
     if let Err(error) = registered {
-        // The connection came back inside the error, and is closed here.
-        eprintln!("a connection is refused: {error}");
+        // The error contains the connection, which is closed here.
+        eprintln!("cannot register a connection: {error}");
     }
 }
 
-/// A client: its stream, and what has been read but not sent.
+/// A client: its stream, and the bytes that were read but not sent.
 struct Connection<S> {
     stream: S,
     buffer: [u8; 4096],
@@ -106,8 +106,8 @@ impl<S: Stream> Connection<S> {
         Self { stream, buffer: [0; 4096], sent: 0, filled: 0 }
     }
 
-    /// Echoes until the client neither sends nor takes any more (`WouldBlock`), or has said all
-    /// (`Ok`).
+    /// Echoes until reading and writing would block (`WouldBlock`), or until the client's end of
+    /// stream (`Ok`).
     fn pump(&mut self) -> io::Result<()> {
         loop {
             while self.sent < self.filled {
@@ -131,7 +131,7 @@ impl<S: Stream> AsFd for Connection<S> {
     }
 }
 
-/// Echoes, and closes the connection when it is over.
+/// Echoes, and deletes the registration at the end of the connection.
 fn on_ready<S: Stream, R: ReactorOps>(
     connection: &mut Connection<S>,
     event: Event,
@@ -139,10 +139,10 @@ fn on_ready<S: Stream, R: ReactorOps>(
 ) {
     match connection.pump() {
         Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-        Err(error) => eprintln!("a connection broke: {error}"),
+        Err(error) => eprintln!("a connection failed: {error}"),
         Ok(()) => {}
     }
-    // The connection is dropped, and with it the socket closed, when this handler has returned.
+    // After the return of this handler the connection is dropped, which closes its socket.
     turn.delete(event.key()).expect("a running handler is registered");
 }
 
@@ -165,7 +165,7 @@ mod tests {
 
     impl AsFd for MockSocket {
         fn as_fd(&self) -> BorrowedFd<'_> {
-            unreachable!("a mock reactor asks nobody for a descriptor")
+            unreachable!("a mock reactor does not use the descriptor")
         }
     }
 
@@ -183,7 +183,7 @@ mod tests {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// A socket that is read from once, and then has no more.
+    /// A socket from which one read succeeds, and the next would block.
     fn socket_with(bytes: &'static [u8], order: &mut Sequence) -> MockSocket {
         let mut socket = MockSocket::new();
         socket.expect_read().times(1).in_sequence(order).returning(move |buffer| {
@@ -270,7 +270,7 @@ mod tests {
         socket.expect_write().times(2).in_sequence(&mut order).returning(|_| would_block());
         let mut connection = Connection::new(socket);
         on_ready(&mut connection, event(), turn!(MockReactor::new()));
-        // A second read would find no expectation, and panic.
+        // A second read would panic, because no expectation matches it.
         on_ready(&mut connection, event(), turn!(MockReactor::new()));
         assert_eq!(&connection.buffer[connection.sent..connection.filled], b"hi");
     }

@@ -1,12 +1,12 @@
 //! A hyper server that hands WebSockets over to a reactor.
 //!
-//! `cargo run --example hyper_handover -- 127.0.0.1:9003`, and open the printed address in a
-//! browser: the page comes from hyper, which runs under tokio on this thread. When a request asks
-//! for a WebSocket, hyper answers it, and then its socket goes, with what was read of the first
-//! frames already, to a reactor on another thread, which serves it from there on.
+//! Run `cargo run --example hyper_handover -- 127.0.0.1:9003`, and open the printed address in a
+//! browser. The page comes from hyper, which runs under tokio on this thread. When a request asks
+//! for a WebSocket, hyper answers it. Then a reactor on another thread takes over the socket,
+//! together with the bytes after the request that hyper has already read.
 //!
-//! So a program that speaks HTTP by other means gets the WebSocket server without giving up
-//! anything of its own.
+//! In this way a program with another HTTP server can use the WebSocket server and keep its own
+//! parts.
 
 use std::{
     convert::Infallible, error::Error, io, net::SocketAddr, os::fd::OwnedFd, sync::Arc, thread,
@@ -42,27 +42,27 @@ socket.onmessage = event => say('it says: ' + event.data);
 socket.onclose = () => say('closed');
 </script>";
 
-/// What goes from hyper to the reactor.
+/// The message from hyper to the reactor.
 struct Handover {
     socket: OwnedFd,
-    /// What hyper has read behind the request.
+    /// The bytes after the request that hyper has read.
     prefix: Bytes,
     deflate: Option<Agreement>,
 }
 
-/// Sends everything back.
+/// Echoes every message.
 struct Echo;
 
 impl Handler for Echo {
     type Data = ();
 
-    /// Nobody asks: hyper answers all requests.
+    /// Not called here, because hyper answers all requests.
     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
         Err(Reject::status(404))
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
-        // It fails when the connection is closing, and then nobody waits for it.
+        // This fails if the connection is closing, and then no client waits for the answer.
         let _ = connection.reply_in_place(message);
     }
 }
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// A reactor with a WebSocket service, on a thread of its own, and the way in.
+/// A reactor with a WebSocket service on its own thread, and the sender for sockets.
 struct ReactorThread {
     door: Sender<Handover>,
     stop: Stop,
@@ -87,13 +87,13 @@ struct ReactorThread {
 
 impl ReactorThread {
     fn start() -> io::Result<Self> {
-        // No more than so many connections wait to be taken over: hyper's side waits instead.
+        // The queue is bounded. If it is full, hyper's side waits.
         let (door, inbox) = mailbox(Bounds::items(64), Arc::new(Latch::new()?));
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let thread = thread::spawn(move || {
             let mut reactor = windlass_examples::builder()?.build()?;
             take_over(inbox, &mut reactor)?;
-            // The other side waits for it.
+            // The receiver waits for it.
             let _ = ready.send(reactor.stop_handle());
             reactor.run()
         });
@@ -121,7 +121,7 @@ fn options() -> Options {
     options
 }
 
-/// Makes the reactor take over what comes through the door.
+/// Makes the reactor take over the sockets from the queue.
 fn take_over(inbox: Mailbox<Handover>, reactor: &mut Reactor) -> io::Result<()> {
     let service = Service::new(Echo, &options(), reactor)?;
     inbox.latch().rearm();
@@ -143,7 +143,7 @@ fn take_over(inbox: Mailbox<Handover>, reactor: &mut Reactor) -> io::Result<()> 
     Ok(())
 }
 
-/// hyper's side.
+/// The side of hyper.
 async fn serve(listener: TcpListener, door: Sender<Handover>) -> io::Result<()> {
     loop {
         let (stream, peer) = listener.accept().await?;
@@ -176,7 +176,7 @@ fn answer(mut request: Request<Incoming>, door: Sender<Handover>) -> Response<Fu
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
     }
-    // A page of somebody else must not speak for the user of a browser (RFC 6455 section 10.2).
+    // A page of another origin must not use a browser user's rights (RFC 6455 section 10.2).
     let origin = request.headers().get(header::ORIGIN).map(HeaderValue::as_bytes);
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if !Origins::Same.allow(origin, host) {
@@ -221,19 +221,19 @@ fn upgrade(
     Some(Some(agreement))
 }
 
-/// Takes the socket out of hyper when the answer is out.
+/// Takes the socket from hyper after the answer was sent.
 async fn hand_over(upgraded: OnUpgrade, deflate: Option<Agreement>, door: Sender<Handover>) {
     let handover = async {
         let upgraded = upgraded.await?;
         let Ok(Parts { io, read_buf, .. }) = upgraded.downcast::<TokioIo<TcpStream>>() else {
-            return Err("it is not the socket that hyper was given".into());
+            return Err("this is not the socket that was passed to hyper".into());
         };
-        // tokio's registration ends here; the descriptor goes on.
+        // This ends tokio's registration. The descriptor stays open.
         let socket = OwnedFd::from(io.into_inner().into_std()?);
         Ok::<_, Box<dyn Error + Send + Sync>>(Handover { socket, prefix: read_buf, deflate })
     };
     match handover.await {
-        // Waits while the reactor has enough to do. Afterwards nobody is there any more.
+        // This waits while the queue is full. It fails if the reactor has ended.
         Ok(handover) => _ = door.push_async(handover).await,
         Err(error) => eprintln!("a connection is lost: {error}"),
     }
@@ -248,7 +248,7 @@ mod tests {
         time::Duration,
     };
 
-    /// Runs the server for as long as a client takes.
+    /// Runs the server until the client ends.
     fn with_client(client: impl FnOnce(SocketAddr) + Send + 'static) {
         let reactor = ReactorThread::start().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
@@ -277,8 +277,8 @@ mod tests {
     fn frames_that_came_with_the_request_are_handed_over_too() {
         with_client(|address| {
             let mut stream = connect(address);
-            // "one" with a key of zeros behind the request in the same segment, "two" after the
-            // answer.
+            // "one", masked with a key of zeros, is in the same segment as the request, and "two"
+            // follows after the answer.
             let first = [REQUEST.as_bytes(), b"\x81\x83\0\0\0\0one"].concat();
             stream.write_all(&first).unwrap();
             let mut answer = Vec::new();

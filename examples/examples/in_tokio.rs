@@ -1,19 +1,19 @@
-//! A reactor inside tokio: tokio waits, and calls the reactor when that has something to do.
+//! A reactor inside tokio: tokio waits, and calls the reactor when the reactor has something to do.
 //!
-//! `cargo run --example in_tokio -- 127.0.0.1:9007`, then `nc 127.0.0.1 9007`. The reactor echoes;
-//! a tokio task tells on a second port how many connections there are.
+//! Run `cargo run --example in_tokio -- 127.0.0.1:9007`, then `nc 127.0.0.1 9007`. The reactor
+//! echoes, and a tokio task on a second port sends the number of connections.
 //!
-//! What to learn:
-//! - `Embedded` is one descriptor, and `AsyncFd` waits for it: timers, streams and other threads'
-//!   calls wake tokio through it.
-//! - Tokio is told of changes only (it registers edge-triggered). So its mark "ready" is cleared
-//!   when nothing is due any more, and not after each turn. `drive` is all there is to it.
-//! - Both worlds run on one thread and share state without a lock.
+//! It shows:
+//! - `Embedded` is one descriptor, and `AsyncFd` waits for it. Timers, streams and calls of other
+//!   threads wake tokio through it.
+//! - Tokio registers edge-triggered. So its readiness is cleared only when nothing is due any more,
+//!   and not after each turn. `drive` is the whole loop.
+//! - Both run on one thread and share state without a lock.
 //!
-//! `AsyncFd` asks for a promise that the descriptor stays what it is (`unsafe`), which an
-//! `Embedded` keeps.
+//! `AsyncFd::new` is `unsafe`: the caller promises that the descriptor stays the same. An
+//! `Embedded` keeps this promise.
 //!
-//! The reactor is not `Send`: it belongs to a current-thread runtime, or to a `LocalSet`.
+//! The reactor is not `Send`, so it belongs to a current-thread runtime or to a `LocalSet`.
 
 use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc, time::Duration};
 
@@ -27,13 +27,13 @@ use windlass::{
     stream::{CloseReason, Input, Listener, Peer, Stream, StreamHandler},
 };
 
-/// Whether the reactor has something to do.
+/// Returns whether the reactor has something to do.
 fn is_ready(guest: &Embedded) -> io::Result<bool> {
     let mut asked = [PollFd::new(guest, PollFlags::IN)];
     Ok(poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
 }
 
-/// Runs the reactor's turns as they are due, until somebody asks it to stop.
+/// Runs the reactor's turns when they are due, until it is asked to stop.
 async fn drive(guest: Embedded) -> io::Result<()> {
     // SAFETY: an `Embedded` has the same open descriptor from its making to its end, and this one
     // ends with the `AsyncFd`: nothing below moves it out or puts another one into its place.
@@ -48,7 +48,7 @@ async fn drive(guest: Embedded) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends back what comes, and counts the connections.
+/// Echoes the received bytes, and counts the connections.
 struct Echo(Rc<Cell<usize>>);
 
 impl StreamHandler for Echo {
@@ -57,8 +57,8 @@ impl StreamHandler for Echo {
     }
 
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
-        // An error says that the stream is closed, or that the peer does not read: it loses its
-        // echo.
+        // An error means that the stream is closed, or that the peer does not read. Then the echo
+        // is lost.
         let _ = stream.reply(input, ..);
     }
 
@@ -67,7 +67,7 @@ impl StreamHandler for Echo {
     }
 }
 
-/// An embedded reactor that echoes, and where it listens.
+/// Creates an embedded reactor that echoes. Returns it with its address.
 fn start(
     builder: Builder,
     address: SocketAddr,
@@ -82,7 +82,7 @@ fn start(
     Ok((guest, address))
 }
 
-/// Tells whoever asks how many connections the reactor has: tokio's part.
+/// The part of tokio: sends the number of the reactor's connections to every client.
 async fn tell(listener: TcpListener, open: Rc<Cell<usize>>) -> io::Result<()> {
     loop {
         let (mut stream, _) = listener.accept().await?;
@@ -97,7 +97,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        println!("echoing on {address}, telling on {}", listener.local_addr()?);
+        println!("echoing on {address}, sending the count on {}", listener.local_addr()?);
         tokio::try_join!(drive(guest), tell(listener, open))?;
         Ok(())
     })
@@ -127,8 +127,7 @@ mod tests {
         let telling = listener.local_addr().unwrap();
         let client = async {
             let mut echoing = TcpStream::connect(address).await.unwrap();
-            // Much more than one turn handles, so that readiness is left over when a turn has
-            // ended.
+            // Much more than one turn handles, so that readiness remains after a turn.
             let sent: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();
             let (mut reading, mut writing) = echoing.split();
             let mut got = vec![0; sent.len()];
@@ -160,7 +159,7 @@ mod tests {
                 .unwrap();
             reactor.remote()
         });
-        // Nothing else wakes the runtime: a wake that is lost would hang here.
+        // Nothing else wakes the runtime, so a lost wake would hang here.
         let other = std::thread::spawn(move || {
             let timers = remote.call(|turn| turn.stats().timers_fired).unwrap();
             let enough = timers + 3;

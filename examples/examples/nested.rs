@@ -1,17 +1,16 @@
-//! A reactor inside somebody else's loop.
+//! A reactor inside another event loop.
 //!
-//! What to learn:
-//! - `Reactor::embed` makes it one descriptor that is readable when anything is due: an event, a
-//!   timer, work left over. The host watches it level-triggered and calls `run_once` with no time
-//!   to wait when it is.
-//! - The host never computes a timeout for the guest: timers wake it through the same descriptor.
-//! - `with` lends the reactor to register and to delete; `register_into` takes the embedded
-//!   reactor, too.
+//! It shows:
+//! - `Reactor::embed` makes the reactor one descriptor that is readable when anything is due: an
+//!   event, a timer, or remaining work. The host watches it level-triggered, and then calls
+//!   `run_once` with a timeout of zero.
+//! - The host never computes a timeout for the reactor. Timers wake it through the same descriptor.
+//! - `with` lends the reactor to register and delete. `register_into` also takes the embedded
+//!   reactor.
 //!
-//! The host here is an epoll loop written by hand, as a C program or another runtime would have
-//! one.
+//! The host is a hand-written epoll loop, like that of a C program or of another runtime.
 //!
-//! Run it with `cargo run --example nested`, its tests with `cargo test --example nested`.
+//! Run it with `cargo run --example nested`, and its tests with `cargo test --example nested`.
 
 use std::{
     cell::RefCell,
@@ -27,11 +26,11 @@ use rustix::{
 };
 use windlass::{Embedded, Tick, interest};
 
-/// What the host writes into `epoll_event.data`: its own business.
+/// The values of `epoll_event.data` in the host's set.
 const GUEST: u64 = 1;
 const DOORBELL: u64 = 2;
 
-/// A loop that knows nothing of windlass but one descriptor and one call.
+/// An event loop that uses one descriptor and one call of windlass.
 struct Host {
     epoll: OwnedFd,
     guest: Embedded,
@@ -39,7 +38,7 @@ struct Host {
     log: Log,
 }
 
-/// What happened, in order.
+/// The events, in order.
 #[derive(Clone, Default)]
 struct Log(Rc<RefCell<Vec<&'static str>>>);
 
@@ -63,7 +62,7 @@ impl Host {
         Ok(Self { epoll, guest, doorbell, log })
     }
 
-    /// One round of the host's loop.
+    /// Runs one round of the host's loop.
     fn round(&mut self) -> io::Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(8);
         epoll::wait(&self.epoll, spare_capacity(&mut events), None)?;
@@ -82,8 +81,8 @@ impl Host {
     }
 }
 
-/// A guest with a timer that rings the host's doorbell, and a descriptor of its own that the timer
-/// makes ready.
+/// An embedded reactor with a timer that writes to the host's eventfd, and with a descriptor of its
+/// own that the timer makes ready.
 fn start(host: &mut Host) -> io::Result<()> {
     let wire = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let (other_end, doorbell) = (wire.try_clone()?, host.doorbell.try_clone()?);
@@ -131,7 +130,7 @@ mod tests {
         let mut host = host();
         start(&mut host).unwrap();
         let log = host.log.clone();
-        // The host waits without a timeout: only the guest's descriptor can have woken it.
+        // The host waits without a timeout, so only the reactor's descriptor can have woken it.
         while log.count("guest: wire") < 3 || log.count("host: doorbell") < 3 {
             host.round().unwrap();
         }

@@ -1,17 +1,16 @@
-//! A loop that other threads work with: they count words, and the loop owns the counts.
+//! A loop that owns the counts of words, and other threads that count them.
 //!
-//! What to learn:
-//! - `Remote::post` has a closure run on the loop's thread and does not wait for it; `try_post`
-//!   does not even wait for room in the queue, and gives the closure back. `call` waits for what
-//!   the closure returns.
-//! - Closures are given a `Turn`: another thread can start timers, register listeners and send on
-//!   streams by it.
-//! - State that belongs to the loop needs no lock: a thread-local of the loop's thread, which
-//!   closures find there.
-//! - The queue is bounded (`Builder::remote_max`): producers that are too fast wait for the loop.
-//! - When the reactor is gone, calls say so; what was not run comes back.
+//! It shows:
+//! - `Remote::post` runs a closure on the loop's thread and does not wait for it. `try_post` does
+//!   not wait for space in the queue either, and returns the closure if the queue is full. `call`
+//!   waits for the closure's result.
+//! - Closures get a `Turn`. With it another thread can start timers, register listeners and send on
+//!   streams.
+//! - State of the loop needs no lock. It can be a thread-local of the loop's thread.
+//! - The queue is bounded (`Builder::remote_max`). Producers that are too fast wait for the loop.
+//! - After the reactor's end calls return an error with the rejected closure.
 //!
-//! Run it with `cargo run --example remote`, its tests with `cargo test --example remote`.
+//! Run it with `cargo run --example remote`, and its tests with `cargo test --example remote`.
 
 use std::{
     cell::RefCell,
@@ -28,15 +27,16 @@ use windlass::{
 };
 
 thread_local! {
-    /// How often each word was seen: of the loop's thread, where alone the closures below run.
+    /// The number of occurrences of each word. It belongs to the loop's thread, which runs the
+    /// closures below.
     static COUNTS: RefCell<BTreeMap<String, u64>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Counts the words of a text, on any thread: the loop only adds.
+/// Counts the words of a text on any thread. The loop only adds.
 fn count(text: &str, remote: &Remote) -> io::Result<()> {
     for word in text.split_whitespace() {
         let word = word.to_lowercase();
-        // Waits while the queue is full.
+        // This waits while the queue is full.
         remote.post(move |_| {
             COUNTS.with_borrow_mut(|counts| *counts.entry(word).or_default() += 1)
         })?;
@@ -44,13 +44,13 @@ fn count(text: &str, remote: &Remote) -> io::Result<()> {
     Ok(())
 }
 
-/// The counts now. What this thread has posted before is in them: closures of one thread run in
-/// their order.
+/// Returns the current counts, including earlier posts of this thread: closures of one thread run
+/// in order.
 fn counts(remote: &Remote) -> io::Result<BTreeMap<String, u64>> {
     Ok(remote.call(|_| COUNTS.with_borrow(Clone::clone))?)
 }
 
-/// Tells whoever connects what has been counted.
+/// Sends the counts to every client.
 struct Report;
 
 impl StreamHandler for Report {
@@ -65,7 +65,7 @@ impl StreamHandler for Report {
     fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
 }
 
-/// Has the loop listen at an address, and says where.
+/// Makes the loop listen at an address, and returns its address.
 fn listen(remote: &Remote, address: SocketAddr) -> io::Result<SocketAddr> {
     let listener = Listener::tcp(address)?;
     let address = listener.local_addr()?.socket_addr().unwrap_or(address);
@@ -77,13 +77,13 @@ fn listen(remote: &Remote, address: SocketAddr) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Runs a loop on this thread, and `work` on another until it is done.
+/// Runs a loop on this thread, and `work` on another until it returns.
 fn run<T: Send>(builder: Builder, work: impl FnOnce(&Remote) -> T + Send) -> io::Result<T> {
     let mut reactor: Reactor = builder.build()?;
     let remote = reactor.remote();
     thread::scope(|scope| {
         let worker = scope.spawn(move || {
-            /// Ends the loop also when the work panics.
+            /// Ends the loop, also if the work panics.
             struct Stop<'r>(&'r Remote);
             impl Drop for Stop<'_> {
                 fn drop(&mut self) {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_full_queue_gives_the_closure_back_and_a_call_need_not_wait_for_ever() {
         run(builder().remote_max(1), |remote| {
-            // The loop is busy until this thread lets it go, so nothing that is queued runs.
+            // The loop is busy until this thread releases it, so no queued closure runs.
             let (go, gone) = mpsc::channel::<()>();
             let (begin, begun) = mpsc::channel();
             remote
@@ -164,7 +164,7 @@ mod tests {
                 })
                 .unwrap();
             begun.recv().unwrap();
-            // One that runs counts, too: the queue is full.
+            // The running closure counts, too, so the queue is full.
             let refused = remote.try_post(|_| {}).unwrap_err();
             assert_eq!(refused.reason, PostReason::Full);
             let late = remote.call_timeout(Duration::from_millis(1), |_| {});

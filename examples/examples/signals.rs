@@ -1,16 +1,16 @@
-//! Signals as events, and a stop in good order.
+//! Signals as events, and a graceful stop.
 //!
-//! What to learn:
-//! - A `SignalSet` is a descriptor like any other. Reading it says which signals came; equal ones
-//!   that come together are one.
-//! - It blocks its signals for the thread that makes it. Make it before other threads start, which
-//!   then inherit that: a thread that does not block a signal may be chosen for it, and dies of it.
-//! - `turn.stop()` lets the turn end before `run` returns: deferred closures still run, and nothing
-//!   is cut off.
-//! - Members of a group share one state: the signals, the work and the patience here.
+//! It shows:
+//! - A `SignalSet` is a descriptor like any other. Reading it returns the pending signals, each
+//!   once.
+//! - It blocks its signals for the thread that creates it. Create it before other threads start, so
+//!   that they inherit the blocked signals. The kernel may deliver a signal to a thread that does
+//!   not block it, which ends the process.
+//! - After `turn.stop()` the turn ends before `run` returns: deferred closures still run.
+//! - The members of a group share one state: here the signals and the work.
 //!
 //! Run it with `cargo run --example signals`, then press Ctrl-C, or send SIGHUP and SIGTERM with
-//! kill(1). Its tests: `cargo test --example signals`.
+//! kill(1). Run its tests with `cargo test --example signals`.
 
 use std::{io, time::Duration};
 
@@ -32,10 +32,10 @@ impl Daemon {
                 return turn.stop();
             }
         };
-        // HUP and TERM may come in the same read. Each is looked at, none hides another.
+        // One read may return HUP and TERM. Both are handled.
         if received.contains(Signal::HUP) {
             self.reloads += 1;
-            println!("SIGHUP: configuration read again");
+            println!("SIGHUP: configuration reloaded");
         }
         if let Some(signal) =
             received.iter().find(|signal| [Signal::INT, Signal::TERM].contains(signal))
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use nix::sys::signal::{Signal as Raw, raise};
 
-    /// raise(3) sends to this thread alone. A signal to the process would hit the test harness's
-    /// main thread.
+    /// raise(3) sends a signal to this thread only. A signal to the process would be delivered to
+    /// the main thread of the test harness.
     fn raised(signals: &[Raw]) -> (Reactor, Registered<Daemon>) {
         let mut reactor = windlass_examples::builder().unwrap().build().unwrap();
         let daemon = start(&mut reactor, Duration::from_millis(1)).unwrap();

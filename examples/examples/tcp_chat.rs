@@ -1,15 +1,14 @@
-//! A chat over plain TCP: each line goes to everybody else.
+//! A chat over plain TCP: each line goes to all other members.
 //!
 //! `cargo run --example tcp_chat -- 127.0.0.1:9005`, then `nc 127.0.0.1 9005` in two terminals.
 //!
-//! What to learn:
-//! - A `Listener` asks a closure for the handler of each connection; a handler owns its
-//!   connection's state.
-//! - A stream is reached by its key from any handler. `on_open` notes the key, `on_close` is told
-//!   it.
-//! - Bytes for many streams are `Shared`: they are copied at most once, however many have to wait.
-//! - Nothing grows without a bound: lines have a longest length, and a member that does not read is
-//!   sent away.
+//! It shows:
+//! - A `Listener` calls a closure for the handler of each connection. A handler owns the state of
+//!   its connection.
+//! - Any handler can reach a stream by its key. `on_open` stores the key, and `on_close` gets it.
+//! - Bytes for many streams are `Shared`: they are copied at most once, for all streams that wait.
+//! - Every buffer is bounded: lines have a maximum length, and a member that does not read is
+//!   disconnected.
 
 use std::{cell::RefCell, error::Error, io, net::SocketAddr, rc::Rc};
 
@@ -21,24 +20,24 @@ use windlass::{
     },
 };
 
-/// The longest line.
+/// Maximum length of a line.
 const LINE_MAX: usize = 4 << 10;
-/// The most output that waits for one member.
+/// Maximum buffered output of one member.
 const OUTPUT_MAX: usize = 64 << 10;
 
-/// Who is there.
+/// The members.
 #[derive(Default)]
 struct Room {
     members: RefCell<Vec<(Key, String)>>,
-    came: RefCell<u64>,
+    joined: RefCell<u64>,
 }
 
 impl Room {
-    /// Sends a line to all but one of them.
+    /// Sends a line to all members except one.
     fn tell(&self, line: &str, but: Key, turn: &mut Turn<'_>) {
         let bytes = format!("{line}\n");
         let shared = Shared::new(bytes.as_bytes());
-        // No callback runs in here, so nothing borrows the list while this does.
+        // No callback runs here, so the list is not borrowed elsewhere.
         for (key, _) in self.members.borrow().iter().filter(|(key, _)| *key != but) {
             let Ok(mut stream) = turn.stream(*key) else { continue };
             if stream.send_shared(&shared) == Err(SendError::Full) {
@@ -53,7 +52,7 @@ impl Room {
     }
 }
 
-/// One connection: the beginning of a line whose end has not come yet.
+/// One connection, with the beginning of an incomplete line.
 struct Member {
     room: Rc<Room>,
     line: Vec<u8>,
@@ -61,10 +60,10 @@ struct Member {
 
 impl StreamHandler for Member {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
-        let number = self.room.came.replace_with(|came| *came + 1) + 1;
+        let number = self.room.joined.replace_with(|joined| *joined + 1) + 1;
         let (key, name) = (stream.key(), format!("guest {number}"));
         let _ = stream.send(format!("* you are {name}\n").as_bytes());
-        self.room.tell(&format!("* {name} has come"), key, &mut stream.turn());
+        self.room.tell(&format!("* {name} has joined"), key, &mut stream.turn());
         self.room.members.borrow_mut().push((key, name));
     }
 
@@ -74,7 +73,7 @@ impl StreamHandler for Member {
         for piece in input.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
             if self.line.len() > LINE_MAX {
-                let _ = stream.send(b"* that line is too long\n");
+                let _ = stream.send(b"* this line is too long\n");
                 return stream.close();
             }
             if let Some(line) = self.line.strip_suffix(b"\n") {
@@ -88,11 +87,11 @@ impl StreamHandler for Member {
     fn on_close(&mut self, key: Key, _: CloseReason, mut turn: Turn<'_>) {
         let Some(name) = self.room.name(key) else { return };
         self.room.members.borrow_mut().retain(|(member, _)| *member != key);
-        self.room.tell(&format!("* {name} has gone"), key, &mut turn);
+        self.room.tell(&format!("* {name} has left"), key, &mut turn);
     }
 }
 
-/// A reactor that serves the chat, and where it listens.
+/// Creates a reactor that serves the chat. Returns it with its address.
 fn start(builder: Builder, address: SocketAddr) -> io::Result<(Reactor, SocketAddr)> {
     let mut reactor = builder.build()?;
     let options = StreamOptions::new().output_max(OUTPUT_MAX);
@@ -144,10 +143,11 @@ mod tests {
             Self { address, stop, thread }
         }
 
-        /// Somebody who has heard his own name: he is in the room.
+        /// Connects a member and waits until it has received its own name, so that it is in the
+        /// room.
         fn join(&self, name: &str) -> Client {
             let mut client = Client(BufReader::new(TcpStream::connect(self.address).unwrap()));
-            assert_eq!(client.hear(), format!("* you are {name}"));
+            assert_eq!(client.next_line(), format!("* you are {name}"));
             client
         }
 
@@ -160,11 +160,11 @@ mod tests {
     struct Client(BufReader<TcpStream>);
 
     impl Client {
-        fn say(&mut self, text: &str) {
+        fn send(&mut self, text: &str) {
             self.0.get_mut().write_all(text.as_bytes()).unwrap();
         }
 
-        fn hear(&mut self) -> String {
+        fn next_line(&mut self) -> String {
             let mut line = String::new();
             self.0.read_line(&mut line).unwrap();
             line.trim_end().to_owned()
@@ -176,16 +176,16 @@ mod tests {
         let server = Server::start();
         let mut ada = server.join("guest 1");
         let mut bob = server.join("guest 2");
-        assert_eq!(ada.hear(), "* guest 2 has come");
-        ada.say("hel");
-        ada.say("lo\nand");
-        assert_eq!(bob.hear(), "guest 1: hello");
-        bob.say("yes?\n");
-        assert_eq!(ada.hear(), "guest 2: yes?");
-        ada.say(" more\r\n");
-        assert_eq!(bob.hear(), "guest 1: and more");
+        assert_eq!(ada.next_line(), "* guest 2 has joined");
+        ada.send("hel");
+        ada.send("lo\nand");
+        assert_eq!(bob.next_line(), "guest 1: hello");
+        bob.send("yes?\n");
+        assert_eq!(ada.next_line(), "guest 2: yes?");
+        ada.send(" more\r\n");
+        assert_eq!(bob.next_line(), "guest 1: and more");
         drop(bob);
-        assert_eq!(ada.hear(), "* guest 2 has gone");
+        assert_eq!(ada.next_line(), "* guest 2 has left");
         server.end();
     }
 
@@ -193,8 +193,8 @@ mod tests {
     fn a_line_without_an_end_is_refused() {
         let server = Server::start();
         let mut ada = server.join("guest 1");
-        ada.say(&"a".repeat(LINE_MAX + 1));
-        assert_eq!(ada.hear(), "* that line is too long");
+        ada.send(&"a".repeat(LINE_MAX + 1));
+        assert_eq!(ada.next_line(), "* this line is too long");
         assert_eq!(ada.0.read(&mut [0; 1]).unwrap(), 0, "and it is over");
         server.end();
     }
@@ -204,12 +204,12 @@ mod tests {
         let server = Server::start();
         let mut ada = server.join("guest 1");
         let _deaf = server.join("guest 2");
-        assert_eq!(ada.hear(), "* guest 2 has come");
+        assert_eq!(ada.next_line(), "* guest 2 has joined");
         let mut mouth = ada.0.get_ref().try_clone().unwrap();
         let is_gone = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                assert_eq!(ada.hear(), "* guest 2 has gone");
+                assert_eq!(ada.next_line(), "* guest 2 has left");
                 is_gone.store(true, Relaxed);
             });
             let line = "x".repeat(1000) + "\n";

@@ -1,17 +1,15 @@
-//! A TCP proxy that makes the faster side wait for the slower one.
+//! A TCP proxy with back-pressure.
 //!
-//! `cargo run --example tcp_proxy -- 127.0.0.1:9006 127.0.0.1:80` passes connections on to a
-//! server.
+//! `cargo run --example tcp_proxy -- 127.0.0.1:9006 127.0.0.1:80` forwards connections to a server.
 //!
-//! What to learn:
+//! It shows:
 //! - Back-pressure: when the output of one side is above its high watermark, `on_full` pauses
-//!   reading from the other; `on_drained` resumes it. What waits in the proxy is bounded, and the
-//!   kernel makes the sender wait. (To pause where `is_full` says so, without `on_full`, is a trap:
-//!   `on_drained` comes only after `on_full`.)
-//! - A `Connector` gives a key at once; `on_open` says that the connection is there.
-//! - Half-close: the end of one direction is passed on by `finish`, and the other direction goes
-//!   on.
-//! - A reset is passed on, too.
+//!   reading from the other side, and `on_drained` resumes it. The proxy buffers a bounded number
+//!   of bytes, and the kernel makes the sender wait. (A pause that depends on `is_full` without
+//!   `on_full` never ends, because `on_drained` is called only after `on_full`.)
+//! - A `Connector` returns a key at once. `on_open` tells that the connection is established.
+//! - Half-close: `finish` forwards the end of one direction, and the other direction continues.
+//! - A reset is forwarded, too.
 
 use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc};
 
@@ -22,7 +20,7 @@ use windlass::{
     },
 };
 
-/// The watermarks of output that waits for either side.
+/// The watermarks of the output of either side.
 const LOW: usize = 64 << 10;
 const HIGH: usize = 256 << 10;
 
@@ -30,24 +28,24 @@ fn options() -> StreamOptions {
     StreamOptions::new().watermarks(LOW, HIGH)
 }
 
-/// The keys of a connection's two sides, which both handlers have.
+/// The keys of a connection's two sides, which both handlers share.
 #[derive(Default)]
 struct Link {
     client: Cell<Option<Key>>,
     server: Cell<Option<Key>>,
 }
 
-/// Does something with a stream, if it is still there.
+/// Calls a function on a stream, if it is still open.
 fn with(key: &Cell<Option<Key>>, mut turn: Turn<'_>, act: impl FnOnce(&mut Stream<'_>)) {
     if let Some(mut stream) = key.get().and_then(|key| turn.stream(key).ok()) {
         act(&mut stream);
     }
 }
 
-/// One side of a connection. Both do the same with what comes; they differ in how they begin.
+/// One side of a connection. Both handle data alike, and begin differently.
 struct Side {
     link: Rc<Link>,
-    /// Where to connect to: the client's side has that.
+    /// The address to connect to; only the client's side has it.
     server: Option<SocketAddr>,
 }
 
@@ -60,7 +58,7 @@ impl Side {
 impl StreamHandler for Side {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
         let Some(server) = self.server else {
-            // The server is there: now the client is read from.
+            // The connection to the server is established, so reading from the client can begin.
             return with(&self.link.client, stream.turn(), |client| client.resume());
         };
         self.link.client.set(Some(stream.key()));
@@ -79,8 +77,8 @@ impl StreamHandler for Side {
         let mut is_sent = false;
         with(self.other(), stream.turn(), |other| is_sent = other.send(&input).is_ok());
         if !is_sent {
-            // The other side is gone, and what it was to get is lost: this side must not think
-            // otherwise.
+            // The other side is gone and its bytes are lost. This side must be reset, so that its
+            // peer learns of it.
             stream.abort();
         }
     }
@@ -98,14 +96,14 @@ impl StreamHandler for Side {
     }
 
     fn on_close(&mut self, _: Key, reason: CloseReason, turn: Turn<'_>) {
-        // In order: both directions have ended, which the other side knows.
+        // An orderly end: both directions have ended, and the other side knows it.
         if reason != CloseReason::Closed {
             with(self.other(), turn, |other| other.abort());
         }
     }
 }
 
-/// A reactor that passes connections on, and where it listens.
+/// Creates a reactor that forwards connections. Returns it with its address.
 fn start(
     builder: Builder,
     address: SocketAddr,
@@ -128,7 +126,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (mut reactor, address) =
         start(windlass_examples::builder()?, address.parse()?, server.parse()?)?;
-    println!("passing connections to {address} on to {server}");
+    println!("forwarding connections from {address} to {server}");
     Ok(reactor.run()?)
 }
 
@@ -144,15 +142,15 @@ mod tests {
 
     use rustix::net::{AddressFamily, SocketType};
 
-    /// What may come beyond the high watermark, since `on_full` is called in the next turn: 64 KiB
-    /// from a receive, and on a ring as much as the reactor's receive buffers hold.
+    /// Maximum number of bytes above the high watermark, because `on_full` is called in the next
+    /// turn: 64 KiB of a receive, and on a ring the size of the reactor's receive buffers.
     const SLACK: usize = 4 << 20;
 
     fn anywhere() -> SocketAddr {
         "127.0.0.1:0".parse().unwrap()
     }
 
-    /// The proxy with a connection through it: reactor, keys, client's end, server's end.
+    /// The proxy with one connection: reactor, keys, the client's end, and the server's end.
     fn connected() -> (Reactor, Rc<Link>, TcpStream, TcpStream) {
         let server = TcpListener::bind(anywhere()).unwrap();
         let to = server.local_addr().unwrap();
@@ -180,7 +178,7 @@ mod tests {
         (reactor, link, client, there)
     }
 
-    /// Writes as much as is taken.
+    /// Writes until the socket would block.
     fn write(to: &mut TcpStream, bytes: &[u8]) -> usize {
         match to.write(bytes) {
             Ok(count) => count,
@@ -189,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Reads as much as there is; `None` is the end.
+    /// Reads until the socket would block. `None` is the end of stream.
     fn read(from: &mut TcpStream, into: &mut Vec<u8>) -> Option<usize> {
         let mut buffer = [0; 1 << 16];
         match from.read(&mut buffer) {
@@ -219,8 +217,8 @@ mod tests {
             sent.extend_from_slice(&block[at..at + count]);
             count
         };
-        // Until the proxy waits for the server, and the client for the proxy. The kernel's buffers
-        // may grow meanwhile.
+        // Repeat until the proxy waits for the server, and the client for the proxy. The kernel's
+        // buffers may grow meanwhile.
         let mut most = 0;
         loop {
             let is_taken = write_on(&mut client) > 0;
@@ -232,7 +230,7 @@ mod tests {
             }
         }
         assert!(most > HIGH && most < HIGH + SLACK, "{most} bytes waited");
-        // All of it comes out at the other end once that reads.
+        // All bytes arrive once the other end reads.
         let mut got = Vec::new();
         while got.len() < sent.len() {
             read(&mut server, &mut got).expect("the client is still there");
@@ -251,7 +249,7 @@ mod tests {
             turn(&mut reactor);
         }
         assert_eq!(question, b"question");
-        // The server answers although it was told that nothing more comes.
+        // The server answers although it has received the end of stream.
         server.write_all(b"answer").unwrap();
         drop(server);
         let mut answer = Vec::new();
@@ -259,13 +257,13 @@ mod tests {
             turn(&mut reactor);
         }
         assert_eq!(answer, b"answer");
-        // Both streams are over, of themselves.
+        // Both streams have ended without a call.
         while reactor.stats().subscribers > subscribers_of_a_proxy() {
             reactor.run_once(None).unwrap();
         }
     }
 
-    /// How many subscribers there are without a connection.
+    /// Number of subscribers without a connection.
     fn subscribers_of_a_proxy() -> usize {
         start(windlass_examples::builder().unwrap(), anywhere(), anywhere())
             .unwrap()
@@ -306,7 +304,7 @@ mod tests {
         echo.join().unwrap();
     }
 
-    /// An address at which nobody listens for as long as the socket is there, which has the port.
+    /// Returns an address without a listener. The socket keeps its port reserved.
     fn nobody() -> (OwnedFd, SocketAddr) {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&socket, &anywhere()).unwrap();

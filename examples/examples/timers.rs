@@ -1,31 +1,31 @@
-//! Timers: once, again and again, put off, and given up.
+//! Timers: one-shot, periodic, reset and cancelled.
 //!
-//! A job is tried until it works, after each failure twice as long later. A heartbeat goes on
-//! meanwhile, and a watchdog ends the program if the job is not done in time.
+//! A job is retried until it works, each time after twice the delay. A heartbeat runs meanwhile,
+//! and a watchdog ends the program if the job makes no progress.
 //!
-//! What to learn:
-//! - `after_with` takes a closure `|turn| ..` without types; `every` takes any of `Tick` and
+//! It shows:
+//! - `after_with` takes a closure `|turn| ..` without types. `every` takes any of `Tick` and
 //!   `Turn`.
-//! - A timer is a key: `reset` puts it off, `cancel` ends it. To start, reset or cancel one takes
-//!   no system call.
-//! - A late repeated timer fires once and says in `Tick::missed` how many beats it has passed over.
-//! - A clock of one's own makes time a matter of the test: the tests below take none.
+//! - A timer is identified by a key: `reset` changes its deadline, and `cancel` ends it. Starting,
+//!   resetting and cancelling take no system call.
+//! - A late periodic timer fires once. `Tick::missed` is the number of periods that it has missed.
+//! - With a custom clock the time is under the test's control: the tests below take no time.
 //!
-//! Run it with `cargo run --example timers`, its tests with `cargo test --example timers`.
+//! Run it with `cargo run --example timers`, and its tests with `cargo test --example timers`.
 
 use std::{cell::RefCell, io, rc::Rc, time::Duration};
 
 use windlass::{Key, Reactor, Tick, Turn};
 
-/// How long to wait after the first failure.
+/// Delay after the first failure.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// The longest wait between two tries.
-const LONGEST_WAIT: Duration = Duration::from_millis(400);
-/// How long the job may make no progress.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// Maximum delay between two attempts.
+const DELAY_MAX: Duration = Duration::from_millis(400);
+/// Maximum time without progress of the job.
+const PROGRESS_MAX: Duration = Duration::from_millis(300);
 const BEAT: Duration = Duration::from_millis(100);
 
-/// What happened, in order.
+/// The events, in order.
 #[derive(Clone, Default)]
 struct Log(Rc<RefCell<Vec<String>>>);
 
@@ -46,37 +46,37 @@ struct Job {
 }
 
 impl Job {
-    /// Tries once, and again later if that fails.
+    /// Tries once, and retries later after a failure.
     fn attempt(mut self, wait: Duration, turn: &mut Turn<'_>) {
         if self.failures_left == 0 {
             self.log.say("done");
-            // It has a key for as long as it has not fired.
-            turn.cancel(self.watchdog).expect("the watchdog has not barked");
+            // The key is valid as long as the timer has not fired.
+            turn.cancel(self.watchdog).expect("the watchdog has not fired");
             return turn.stop();
         }
         self.failures_left -= 1;
-        self.log.say(format!("failed, again in {wait:?}"));
-        // A failure is a sign of life.
-        turn.reset(self.watchdog, PATIENCE).expect("the watchdog has not barked");
-        // The closure is called once, but might be given another round by `reset`: so it may be
-        // called again.
+        self.log.say(format!("failed, retrying in {wait:?}"));
+        // A failure is progress, too.
+        turn.reset(self.watchdog, PROGRESS_MAX).expect("the watchdog has not fired");
+        // The closure runs once, but must be callable again, because a handler could `reset` the
+        // timer.
         let mut job = Some(self);
         let later = turn.after_with(wait, move |mut turn| {
             if let Some(job) = job.take() {
-                job.attempt((wait * 2).min(LONGEST_WAIT), &mut turn);
+                job.attempt((wait * 2).min(DELAY_MAX), &mut turn);
             }
         });
         if let Err(error) = later {
-            println!("cannot try again: {error}");
+            println!("cannot retry: {error}");
             turn.stop();
         }
     }
 }
 
-/// Sets everything going in a reactor.
+/// Starts the job, the heartbeat and the watchdog in a reactor.
 fn start(reactor: &mut Reactor, failures: u32, log: &Log) -> io::Result<()> {
     let barks = log.clone();
-    let watchdog = reactor.after_with(PATIENCE, move |mut turn| {
+    let watchdog = reactor.after_with(PROGRESS_MAX, move |mut turn| {
         barks.say("given up");
         turn.stop();
     })?;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::{cell::Cell, time::Instant};
 
-    /// A reactor whose time the test moves.
+    /// A reactor with a clock that the test advances.
     struct Bed {
         reactor: Reactor,
         now: Rc<Cell<Instant>>,
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn each_wait_is_twice_the_one_before() {
         let mut bed = Bed::new(3);
-        assert_eq!(bed.log.0.take(), ["failed, again in 50ms"]);
+        assert_eq!(bed.log.0.take(), ["failed, retrying in 50ms"]);
         assert_eq!(bed.pass(49), [""; 0]);
-        assert_eq!(bed.pass(1), ["failed, again in 100ms"]);
+        assert_eq!(bed.pass(1), ["failed, retrying in 100ms"]);
         assert_eq!(bed.pass(99), ["beat"]);
-        assert_eq!(bed.pass(1), ["failed, again in 200ms"]);
+        assert_eq!(bed.pass(1), ["failed, retrying in 200ms"]);
         assert_eq!(bed.pass(199), ["beat, and 1 were missed"]);
         assert_eq!(bed.pass(1), ["done"]);
         assert!(bed.reactor.stop_requested());
@@ -151,8 +151,8 @@ mod tests {
         let mut bed = Bed::new(4);
         let said: Vec<String> =
             [50, 100, 200].into_iter().flat_map(|wait| bed.pass(wait)).collect();
-        assert_eq!(said.last().map(String::as_str), Some("failed, again in 400ms"), "{said:?}");
-        // That is longer than the watchdog waits.
+        assert_eq!(said.last().map(String::as_str), Some("failed, retrying in 400ms"), "{said:?}");
+        // This is longer than the limit of the watchdog.
         let said = bed.pass(299);
         assert!(!said.contains(&"given up".to_owned()), "{said:?}");
         assert_eq!(bed.pass(1), ["given up"]);
@@ -163,9 +163,9 @@ mod tests {
     fn a_loop_that_was_late_fires_in_the_order_of_the_deadlines() {
         let mut bed = Bed::new(2);
         bed.log.0.take();
-        // The first try, due after 50 ms, puts off the watchdog, which is due after 300.
-        assert_eq!(bed.pass(1000), ["failed, again in 100ms", "beat, and 9 were missed"]);
-        // Both at the same moment: first the one that was started first.
+        // The first attempt, due after 50 ms, resets the watchdog, which was due after 300.
+        assert_eq!(bed.pass(1000), ["failed, retrying in 100ms", "beat, and 9 were missed"]);
+        // Both are due at the same time. The one that was started first fires first.
         assert_eq!(bed.pass(100), ["done", "beat"]);
     }
 

@@ -1,19 +1,19 @@
-//! An `EventCounter` between two processes: a fast writer, a slow reader, and a bound on what lies
+//! An `EventCounter` between two processes: a fast writer, a slow reader, and a bound for the items
 //! between them.
 //!
-//! What to learn:
-//! - A shared counter is three descriptors: `into_parts` takes it apart, `SCM_RIGHTS` of a Unix
-//!   socket carries them, `from_parts` checks them and makes a counter again. The state is in a
-//!   page that both processes map; a jail without `/proc` will do.
-//! - `write` waits while the count would reach the maximum, wherever the reader is. Nobody has to
-//!   answer anybody.
-//! - The reader's side is a descriptor that a reactor watches; each read takes what is there, at
-//!   most the maximum less one.
+//! It shows:
+//! - A shared counter has three descriptors: `into_parts` returns them, `SCM_RIGHTS` of a Unix
+//!   socket transfers them, and `from_parts` checks them and makes a counter of them. The state is
+//!   in a page that both processes map. `/proc` is not needed.
+//! - `write` waits while the count would reach the maximum, in whichever process the reader is. No
+//!   acknowledgement is needed.
+//! - The reader's side is a descriptor that a reactor watches. Each read takes the current count,
+//!   at most the maximum less one.
 //!
 //! The program starts itself again as the other process, with one end of a socket as its standard
 //! input.
 //!
-//! Run it with `cargo run --example two_processes`, its tests with
+//! Run it with `cargo run --example two_processes`, and its tests with
 //! `cargo test --example two_processes`.
 
 use std::{
@@ -35,28 +35,28 @@ use rustix::net::{
 use windlass::{Turn, interest};
 use windlass_flow::{CounterParts, CounterReader, EventCounter};
 
-/// How many items may lie between the two, and one more.
+/// The maximum of the counter: one more than the items that it can hold.
 const MAXIMUM: u32 = 10;
 const ITEMS: u32 = 200;
 /// Set in the environment of the other process.
 const ROLE: &str = "TWO_PROCESSES_ROLE";
 
-/// Room for three descriptors in a message's ancillary data.
+/// Space for three descriptors in the ancillary data of a message.
 const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
 
-/// Sends the counter's three descriptors. The counter itself goes on working.
+/// Sends the counter's three descriptors. The counter remains usable.
 fn send(socket: &UnixStream, counter: &EventCounter) -> io::Result<()> {
     let parts = counter.clone().into_parts()?;
     let fds = [parts.page.as_fd(), parts.reader.as_fd(), parts.writer.as_fd()];
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "there is room for three");
-    // Descriptors travel with at least one byte.
+    // Descriptors are sent with at least one byte.
     sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::empty())?;
     Ok(())
 }
 
-/// The counter that the other side has sent. Whatever comes, the worst is an error.
+/// Receives the counter of the other side. Wrong descriptors only lead to an error.
 fn receive(socket: impl AsFd) -> io::Result<EventCounter> {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -72,7 +72,7 @@ fn receive(socket: impl AsFd) -> io::Result<EventCounter> {
     Ok(EventCounter::from_parts(CounterParts { page, reader, writer })?)
 }
 
-/// The other process: as many items as there are, as fast as it may.
+/// The other process: writes all items as fast as possible.
 fn write_items() -> io::Result<()> {
     let counter = receive(io::stdin())?;
     for _ in 0..ITEMS {
@@ -81,7 +81,7 @@ fn write_items() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the other process and gives it the counter.
+/// Starts the other process and sends it the counter.
 fn start_writer(mut program: Command, counter: &EventCounter) -> io::Result<Child> {
     let (ours, theirs) = UnixStream::pair()?;
     let child = program.env(ROLE, "writer").stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
@@ -89,7 +89,7 @@ fn start_writer(mut program: Command, counter: &EventCounter) -> io::Result<Chil
     Ok(child)
 }
 
-/// Reads until all items are there; says how many came with each read.
+/// Reads all items. Returns the number of items of each read.
 fn read_items(counter: &EventCounter) -> io::Result<Vec<u32>> {
     let mut reactor = windlass_examples::builder()?.build()?;
     let (tell, told) = mpsc::channel();
@@ -98,11 +98,11 @@ fn read_items(counter: &EventCounter) -> io::Result<Vec<u32>> {
         .read()
         .with_fd(counter.reader()?)
         .with_handler(move |reader: &mut CounterReader, mut turn: Turn<'_>| {
-            // A poll may wake in vain, so `WouldBlock` is nothing to worry about.
+            // A spurious wake-up is possible, so `WouldBlock` is no error.
             let Ok(items) = reader.try_read() else {
                 return;
             };
-            // sleep: the work with the items, which is what makes this reader the slower one.
+            // sleep: simulates the processing of the items, which makes this reader slow.
             std::thread::sleep(Duration::from_millis(1));
             let _ = tell.send(items);
             left -= items;
@@ -133,8 +133,8 @@ fn main() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The other process runs this test of the same program; without the role it is the test that a
-    /// stranger's socket is an error.
+    /// The other process runs this test of the same program. Without the role it tests that an
+    /// unrelated socket is an error.
     #[test]
     fn other_process() {
         if std::env::var_os(ROLE).is_some() {
@@ -164,7 +164,7 @@ mod tests {
         let mut program = Command::new(std::env::current_exe().unwrap());
         program.args(["--exact", "tests::other_process"]).stdout(Stdio::null());
         let mut writer = start_writer(program, &counter).unwrap();
-        // Until it has filled what there is room for; then it cannot end, for most items are still
+        // Wait until the counter is full. The writer cannot end then, because most items are still
         // to come.
         while counter.count().unwrap() < MAXIMUM - 1 {
             std::thread::yield_now();

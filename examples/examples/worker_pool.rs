@@ -1,15 +1,15 @@
-//! A loop that leaves hard work to threads: requests go out by a channel, answers come back into a
-//! mailbox.
+//! A loop that leaves computation to threads: a channel sends requests, and a mailbox receives the
+//! answers.
 //!
-//! What to learn:
-//! - A `Mailbox` is a descriptor like any other. Its handler drains so many answers and rearms the
-//!   latch; while the loop is busy the workers make no system call to be heard.
-//! - The mailbox is bounded: workers that are faster than the loop wait, and nothing piles up.
+//! It shows:
+//! - A `Mailbox` is a descriptor like any other. Its handler drains a number of answers and rearms
+//!   the latch. While the loop is busy, senders make no system call to wake it.
+//! - The mailbox is bounded. Workers that are faster than the loop wait.
 //!
-//! The loop keeps the orders in a `Group`, whose members all get `&mut Office`. A worker factors
-//! numbers, which takes a while and must not hold the loop up.
+//! The loop keeps the orders in a `Group`, whose members all get `&mut Dispatcher`. A worker factors
+//! numbers, which takes long and must not block the loop.
 //!
-//! Run it with `cargo run --example worker_pool`, its tests with
+//! Run it with `cargo run --example worker_pool`, and its tests with
 //! `cargo test --example worker_pool`.
 
 use std::{
@@ -26,9 +26,9 @@ use std::{
 use windlass::{Group, Turn, interest};
 use windlass_flow::{Bounds, Latch, Mailbox, Sender, mailbox};
 
-/// The most answers that wait for the loop.
+/// Maximum number of answers in the mailbox.
 const ANSWERS_MAX: usize = 16;
-/// The most answers that one call of the handler takes.
+/// Maximum number of answers per call of the handler.
 const ANSWERS_PER_CALL: usize = 8;
 
 struct Answer {
@@ -36,7 +36,7 @@ struct Answer {
     factors: Vec<u64>,
 }
 
-/// The prime factors of a number, by trial division: slow on purpose.
+/// Returns the prime factors of a number by trial division, which is slow on purpose.
 fn factor(mut number: u64) -> Vec<u64> {
     let mut factors = Vec::new();
     let mut divisor = 2;
@@ -53,13 +53,13 @@ fn factor(mut number: u64) -> Vec<u64> {
     factors
 }
 
-/// Takes numbers until there are no more, or the mailbox is gone.
+/// Takes numbers until there are no more, or until the mailbox is closed.
 fn work(numbers: &Mutex<Receiver<u64>>, answers: &Sender<Answer>) {
     loop {
         let next = numbers.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(number) = next else { return };
         let answer = Answer { number, factors: factor(number) };
-        // Waits while the mailbox is full.
+        // This waits while the mailbox is full.
         if answers.push(answer).is_err() {
             return;
         }
@@ -77,21 +77,21 @@ fn hire(count: usize, answers: &Sender<Answer>) -> (mpsc::Sender<u64>, Vec<JoinH
 }
 
 /// The state of the loop.
-struct Office {
-    /// `None` when all is ordered: then the workers go home.
+struct Dispatcher {
+    /// `None` after the last order; then the workers end.
     orders: Option<mpsc::Sender<u64>>,
     next: u64,
     last: u64,
     answers: BTreeMap<u64, Vec<u64>>,
 }
 
-impl Office {
-    /// A number at each beat of the timer.
+impl Dispatcher {
+    /// Orders a number at each tick of the timer.
     fn on_beat(&mut self) {
         if self.next > self.last {
             self.orders = None;
         } else if let Some(orders) = &self.orders {
-            // It fails when all workers are gone; then the answers end, too.
+            // This fails if all workers have ended, and then the answers end, too.
             let _ = orders.send(self.next);
             self.next += 1;
         }
@@ -102,7 +102,7 @@ impl Office {
         for answer in inbox.drain(ANSWERS_PER_CALL) {
             self.answers.insert(answer.number, answer.factors);
         }
-        // All workers are gone and nothing is left.
+        // All workers have ended, and the mailbox is empty.
         if inbox.is_closed() && inbox.is_empty() {
             turn.stop();
         }
@@ -110,28 +110,30 @@ impl Office {
     }
 }
 
-/// Factors the numbers from `first` to `last` with so many workers.
+/// Factors the numbers from `first` to `last` with a number of workers.
 fn run(first: u64, last: u64, workers: usize) -> io::Result<BTreeMap<u64, Vec<u64>>> {
     let mut reactor = windlass_examples::builder()?.build()?;
     let (answers, inbox) = mailbox(Bounds::items(ANSWERS_MAX), Arc::new(Latch::new()?));
     let (orders, workers) = hire(workers, &answers);
-    // The workers' senders alone keep the mailbox open.
+    // Only the workers' senders keep the mailbox open.
     drop(answers);
     inbox.latch().rearm();
-    let office = Office { orders: Some(orders), next: first, last, answers: BTreeMap::new() };
-    let office = Group::new(office)
+    let dispatcher =
+        Dispatcher { orders: Some(orders), next: first, last, answers: BTreeMap::new() };
+    let dispatcher = Group::new(dispatcher)
         .fd(
             interest().read().edge_triggered(),
             inbox,
-            |office: &mut Office, inbox: &mut Mailbox<_>, mut turn: Turn<'_>| {
-                office.on_answers(inbox, &mut turn);
+            |dispatcher: &mut Dispatcher, inbox: &mut Mailbox<_>, mut turn: Turn<'_>| {
+                dispatcher.on_answers(inbox, &mut turn);
             },
         )
-        .every(Duration::from_micros(50), |office: &mut Office| office.on_beat())
+        .every(Duration::from_micros(50), |dispatcher: &mut Dispatcher| dispatcher.on_beat())
         .register_into(&mut reactor)?
         .group;
     reactor.run()?;
-    let answers = reactor.group_mut(office).map(|office| core::mem::take(&mut office.answers));
+    let answers =
+        reactor.group_mut(dispatcher).map(|dispatcher| core::mem::take(&mut dispatcher.answers));
     for worker in workers {
         worker.join().map_err(|_| io::Error::other("a worker has panicked"))?;
     }

@@ -1,7 +1,7 @@
-//! A WebSocket client on a blocking socket: the engine needs no event loop.
+//! A WebSocket client on a blocking socket. The engine needs no event loop.
 //!
 //! Start `cargo run --release`, then `cargo run --example ws_client -- 127.0.0.1:9001/echo hello
-//! world`: it sends each word as a message, prints what comes back, and closes.
+//! world`. It sends each word as a message, prints the answers, and closes.
 
 use std::{
     error::Error,
@@ -37,7 +37,7 @@ fn entropy(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the kernel gives random bytes");
 }
 
-/// One connection, and what came of it that nobody has asked for yet.
+/// One connection, and received messages that were not requested yet.
 struct Client {
     socket: TcpStream,
     engine: Engine,
@@ -65,7 +65,7 @@ impl Client {
             }
             read_more(&mut socket, &mut received)?;
         };
-        // What follows the response is the server's first frame.
+        // The bytes after the response are the server's first frames.
         received.drain(..head_len);
         let config = Arc::new(Config::client(entropy));
         let engine = match agreed {
@@ -81,12 +81,12 @@ impl Client {
         Ok(())
     }
 
-    /// The next message, or nothing when the server has closed.
+    /// Returns the next message, or `None` after the server's Close frame.
     fn receive(&mut self) -> Result<Option<String>, Box<dyn Error>> {
         loop {
             let mut answer = None;
             let mut pass = self.engine.process(&mut self.received, &mut self.scratch);
-            // One message is enough: what follows it is for the next call.
+            // One message is enough. The others are for the next calls.
             while answer.is_none() {
                 match pass.next() {
                     Some(EngineEvent::Text(text)) => answer = Some(text.to_owned()),
@@ -94,14 +94,14 @@ impl Client {
                         answer = Some(format!("{} bytes", bytes.len()))
                     }
                     Some(EngineEvent::Violation(violation)) => {
-                        println!("the server breaks the protocol: {violation}")
+                        println!("the server violates the protocol: {violation}")
                     }
                     Some(_) => {}
                     None => break,
                 }
             }
             let outcome = pass.finish();
-            // Answers to pings, and the answer to a Close.
+            // The answers to pings and to a Close frame.
             for piece in self.scratch.output(&outcome, &self.received) {
                 self.socket.write_all(piece)?;
             }
@@ -113,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Says goodbye, and waits for the server to say it too.
+    /// Sends a Close frame, and waits for that of the server.
     fn close(mut self) -> Result<(), Box<dyn Error>> {
         let frame = self.engine.close(CloseCode::NORMAL, "", &mut self.scratch)?;
         self.socket.write_all(frame)?;
@@ -139,7 +139,7 @@ mod tests {
     use std::{net::TcpListener, thread};
     use windlass_ws::handshake::{AcceptOptions, HeadReader};
 
-    /// A server for one connection, which sends every message back and a ping before it.
+    /// A server for one connection, which echoes every message, and sends a ping before it.
     fn serve(
         listener: &TcpListener,
         compression: Option<&DeflateConfig>,
@@ -172,7 +172,7 @@ mod tests {
             pass.ping(b"are you there?").ok();
             while let Some(event) = pass.next() {
                 match event {
-                    // It is refused once the client has closed.
+                    // This fails after the client's Close frame.
                     EngineEvent::Text(text) => _ = text.reply(),
                     EngineEvent::Pong(payload) => assert_eq!(payload, b"are you there?"),
                     EngineEvent::Violation(violation) => return Err(violation.into()),

@@ -1,7 +1,7 @@
-//! The WebSocket engine under tokio: one read and one write a cycle, and no copy of what is echoed.
+//! The WebSocket engine under tokio: one read and one write per cycle, and no copy of echoed bytes.
 //!
-//! `cargo run --example ws_tokio -- 127.0.0.1:9002`, and open it with any WebSocket client. The
-//! engine does no I/O, so that any runtime can drive it; this is all there is to it.
+//! Run `cargo run --example ws_tokio -- 127.0.0.1:9002`, and connect with any WebSocket client. The
+//! engine does no I/O, so any runtime can use it. This file is the whole integration.
 
 use std::{cell::RefCell, error::Error, io, net::SocketAddr, sync::Arc};
 
@@ -15,11 +15,11 @@ use windlass_ws::{
     handshake::{AcceptOptions, HeadLimits, HeadReader},
 };
 
-/// How much is read at a time.
+/// Maximum number of bytes per read.
 const READ_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// What the connections of one thread share. It is not held across an `await`.
+    /// The state that the connections of one thread share. It is not borrowed across an `await`.
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::new()) };
 }
 
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// One connection from its first byte to its last.
+/// Handles one connection to its end.
 async fn serve(
     mut stream: TcpStream,
     config: &Arc<Config>,
@@ -57,7 +57,7 @@ async fn serve(
         let outcome = SCRATCH.with_borrow_mut(|scratch| {
             let mut pass = engine.process(&mut buffer[frames.clone()], scratch);
             while let Some(event) = pass.next() {
-                // A reply is refused once the connection ends, and then nobody waits for it.
+                // A reply fails at the end of the connection, and then no client waits for it.
                 let _ = match event {
                     EngineEvent::Text(text) => text.reply(),
                     EngineEvent::Binary(bytes) => bytes.reply(),
@@ -66,14 +66,15 @@ async fn serve(
             }
             let outcome = pass.finish();
             if outcome.in_place.is_none() {
-                // Pieces in several places, which the next connection's pass would overwrite.
+                // The output has several pieces, in buffers that another connection's pass would
+                // overwrite.
                 scratch
                     .output(&outcome, &buffer[frames.clone()])
                     .for_each(|piece| gathered.extend_from_slice(piece));
             }
             outcome
         });
-        // Nearly always the output is a range of the very bytes that were read.
+        // The output is mostly a range of the received bytes.
         match &outcome.in_place {
             Some(range) => {
                 stream
@@ -93,8 +94,8 @@ async fn serve(
     }
 }
 
-/// Reads the request and answers it. Yields the engine and where in the buffer the first frames
-/// are; nothing, if it was no upgrade.
+/// Reads the request and answers it. Returns the engine and the offset of the first frames in the
+/// buffer; `None` if the request is not an upgrade.
 async fn handshake(
     stream: &mut TcpStream,
     config: &Arc<Config>,
@@ -140,7 +141,7 @@ mod tests {
         bytes.fill(0);
     }
 
-    /// Exchanges messages with the server, the first in the same segment as the request.
+    /// Exchanges messages with the server. The first one is in the same segment as the request.
     async fn exchange(address: SocketAddr, messages: &[&str]) -> io::Result<Vec<String>> {
         let mut stream = TcpStream::connect(address).await?;
         let request = ClientRequest::new("localhost", "/", [0; 16]);
@@ -191,7 +192,7 @@ mod tests {
         let long = "a message of more than one read ".repeat(5000);
         let messages = ["first", "", "zwölf", &long];
         assert_eq!(exchange(address, &messages).await.expect("the server answers"), messages);
-        // The client has hung up without a goodbye.
+        // The client has disconnected without a Close frame.
         let error = server.await.expect("no panic").expect_err("it is no orderly end");
         assert!(error.to_string().contains("unexpected end of file"), "{error}");
     }

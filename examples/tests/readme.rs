@@ -1,4 +1,5 @@
-//! The first program that the root's README shows is the example, to the letter.
+//! The first program in the README of the repository is the example `first`, character by
+//! character.
 
 #![deny(unsafe_code)]
 

@@ -81,8 +81,10 @@ mod tests {
     use super::*;
 
     const INDEX: &str = r#"{"windlass": {
-        "1.1.1": {"behavior": "OK", "behaviorClose": "OK", "duration": 2, "remoteCloseCode": 1000, "reportfile": "a.json"},
-        "6.4.1": {"behavior": "NON-STRICT", "behaviorClose": "OK", "duration": 2002, "remoteCloseCode": null, "reportfile": "b.json"}
+        "1.1.1": {"behavior": "OK", "behaviorClose": "OK", "duration": 2,
+                      "remoteCloseCode": 1000, "reportfile": "a.json"},
+        "6.4.1": {"behavior": "NON-STRICT", "behaviorClose": "OK", "duration": 2002,
+                      "remoteCloseCode": null, "reportfile": "b.json"}
     }}"#;
 
     fn id(text: &str) -> CaseId {

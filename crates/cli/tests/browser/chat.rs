@@ -13,7 +13,7 @@ use crate::{
     page::{Page, entry},
 };
 
-/// A client that is no browser, in the room of this path.
+/// Connects a client that is not a browser to the room of this path.
 fn join(server: SocketAddr, path: &str) -> WebSocket<TcpStream> {
     let stream = TcpStream::connect_timeout(&server, WAIT_MAX).expect("the server listens");
     stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
@@ -35,8 +35,8 @@ pub(crate) fn two_tabs_of_a_room_read_each_other_once(browser: &Browser) {
     grace.wait_for_message("Is anybody here?");
     grace.say("Yes: 2 < 3 & ü 👍");
     ada.wait_for_message("Yes: 2 < 3 & ü 👍");
-    // What the server sends arrives in order: had Ada's message come back to her, it would be there
-    // twice by now.
+    // The server sends in order. If Ada had received her own message, it would be in her list twice
+    // now.
     let (first, second) = ("Is anybody here?", "Yes: 2 < 3 & ü 👍");
     assert_eq!(ada.messages(), [entry("own", "Ada", first), entry("", "Grace", second)]);
     assert_eq!(grace.messages(), [entry("", "Ada", first), entry("own", "Grace", second)]);
@@ -63,7 +63,7 @@ pub(crate) fn another_room_reads_nothing_of_it(browser: &Browser) {
     alan.wait_for_message("up here");
     assert_eq!(alan.messages(), [entry("", "Kurt", "up here")]);
     assert_eq!(kurt.messages(), [entry("own", "Kurt", "up here")]);
-    // To the other room by the form: its old messages are not the new room's.
+    // The form changes to another room, which does not show the old room's messages.
     grace.fill("#room", "attic");
     grace.0.press("Enter");
     grace.wait_for_message("You are in attic.");
@@ -93,8 +93,8 @@ pub(crate) fn a_room_is_a_path_for_other_clients(browser: &Browser) {
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
-/// A name that was cut within a character could not be encoded, and `.` and `..` led elsewhere
-/// (issue 13).
+/// A name that is cut within a character cannot be encoded. The names `.` and `..` would change the
+/// path (issue 13).
 pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
@@ -102,7 +102,7 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
     let page = Page::open(&devtools, server.address, &format!("#{long}\u{1f44d}"));
     assert_eq!(page.0.evaluate("document.title"), "lobby · Windlass");
     let enter = |page: &Page, name: &str| {
-        // As a script would: what is typed is never cut within a character.
+        // Set by a script, because typed text is never cut within a character.
         let name = serde_json::to_string(name).expect("text").replace("HALF", "\\ud83d");
         page.0.evaluate(&format!(
             "(() => {{
@@ -126,7 +126,7 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
     ] {
         assert_eq!(enter(&page, name), path);
         page.wait_for_message(&format!("You are in {shown}."));
-        // Whoever opens the address is in the same room.
+        // Another tab with this address is in the same room.
         let other = Page::open(&devtools, server.address, path.trim_start_matches('/'));
         other.say("Here too");
         page.wait_for_message("Here too");
@@ -142,7 +142,7 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
         );
     }
     assert_eq!(page.text("#address"), before);
-    // Back to the room before.
+    // Back to the previous room.
     page.0.evaluate("history.back()");
     page.wait_for_message("You are in ....");
     assert_eq!(devtools.complaints(), [""; 0]);
@@ -215,11 +215,11 @@ pub(crate) fn a_server_that_goes_and_comes_back_is_noticed(browser: &Browser) {
         "into the void",
         "it is kept"
     );
-    ada.save("phone-lost", crate::looks::PHONE);
+    ada.save("phone-lost", crate::appearance::PHONE);
 
     let server = Server::start(&[]);
     forwarder.forward_to(Some(server.address));
-    // One is impatient, the other waits.
+    // One user reconnects by hand, the other one waits.
     ada.0.evaluate("document.querySelector('#retry').click()");
     ada.wait_connected();
     grace.wait_connected();

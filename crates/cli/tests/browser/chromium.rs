@@ -1,4 +1,4 @@
-//! A headless Chromium: found, started once for all tests, stopped.
+//! A headless Chromium, which is started once for all tests.
 
 use std::{
     env, fs,
@@ -14,7 +14,7 @@ use crate::{
     harness::{Running, WAIT_MAX},
 };
 
-/// Programs that are Chromium, the smallest first.
+/// Programs that may be Chromium, the smallest first.
 const NAMES: [&str; 5] = [
     "chromium-headless-shell",
     "chromium",
@@ -23,8 +23,8 @@ const NAMES: [&str; 5] = [
     "google-chrome-stable",
 ];
 
-/// No sandbox, since tests run as root in containers; nobody is asked or told anything; no address
-/// but the tests' own is reached; tabs that nobody sees are not slowed down.
+/// No sandbox, because tests run as root in containers; no dialogs and no reports; no requests to
+/// other addresses; no throttling of background tabs.
 const FLAGS: [&str; 15] = [
     "--headless",
     "--no-sandbox",
@@ -43,7 +43,7 @@ const FLAGS: [&str; 15] = [
     "about:blank",
 ];
 
-/// The browser, or why there is none.
+/// The browser, or the reason why there is none.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let paths = env::var_os("PATH").unwrap_or_default();
     let found =
@@ -54,16 +54,16 @@ pub(crate) fn find() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("there is none of {}", NAMES.join(", ")))
 }
 
-/// Commands can also come through descriptor 3. Nobody sends any there, but the browser ends when
-/// it is closed, and so whenever and however this program ends. The program that is started may be
-/// a script that waits for the browser, so that killing it would end the script alone.
+/// The browser also accepts commands on descriptor 3. No commands are sent there, but the browser
+/// ends when the descriptor is closed, and thus when this program ends. The started program may be
+/// a script that waits for the browser, so killing it would only end the script.
 const WITH_LIFELINE: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
 
-/// A running browser with a profile of its own. Both go when this is dropped.
+/// A running browser with its own profile. Dropping it ends the browser and removes the profile.
 pub(crate) struct Browser {
     running: Running,
     profile: PathBuf,
-    /// Where its DevTools are, as `ws://…`.
+    /// The `ws://` address of its DevTools.
     devtools: String,
 }
 
@@ -77,13 +77,13 @@ impl Browser {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("there is a shell");
         let errors = child.stderr.take().expect("piped");
-        // In a browser already, so that a panic ends the child.
+        // The value is a `Browser` from here on, so that a panic ends the child.
         let mut browser = Self { running: Running(child), profile, devtools: String::new() };
         browser.devtools = announced(errors);
         browser
     }
 
-    /// A conversation of its own with the browser.
+    /// Opens a new connection to the browser.
     pub(crate) fn connect(&self) -> Devtools {
         Devtools::connect(&self.devtools)
     }
@@ -93,13 +93,14 @@ impl Drop for Browser {
     fn drop(&mut self) {
         drop(self.running.0.stdin.take());
         self.running.wait();
-        // Its other processes may still be writing; what is left lies in the target directory.
+        // Other processes of the browser may still write. The remaining files are in the target
+        // directory.
         let _ = fs::remove_dir_all(&self.profile);
     }
 }
 
-/// The address that the browser writes among what it complains about. The rest is read and
-/// forgotten, or it would block.
+/// Returns the address that the browser prints among its warnings. The rest is read and ignored, so
+/// that the browser does not block.
 fn announced(errors: impl std::io::Read + Send + 'static) -> String {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The DevTools protocol of Chromium, as far as these tests need it:
+//! The parts of Chromium's DevTools protocol that these tests need:
 //! <https://chromedevtools.github.io/devtools-protocol/>.
 
 use std::{
@@ -13,11 +13,11 @@ use tungstenite::{Message, WebSocket, client::IntoClientRequest as _, protocol::
 
 use crate::harness::WAIT_MAX;
 
-/// A connection to the browser, with a window of its own: nothing is shared with another test's
-/// tabs. It goes with all its tabs when it is dropped.
+/// A connection to the browser with its own context, which shares nothing with the tabs of other
+/// tests. Dropping it closes all of its tabs.
 pub(crate) struct Devtools {
     wire: Rc<Wire>,
-    /// The set of tabs, cookies and storage that is ours.
+    /// The context: tabs, cookies and storage.
     context: String,
     sessions: RefCell<Vec<String>>,
 }
@@ -25,12 +25,12 @@ pub(crate) struct Devtools {
 struct Wire {
     socket: RefCell<WebSocket<TcpStream>>,
     last_id: Cell<u64>,
-    /// What came between answers.
+    /// The events received between answers.
     events: RefCell<Vec<Value>>,
 }
 
 impl Wire {
-    /// Sends a command and waits for its answer, or for its error.
+    /// Sends a command, and waits for its answer or error.
     fn call(&self, session: Option<&str>, method: &str, params: Value) -> Result<Value, String> {
         let id = self.last_id.get() + 1;
         self.last_id.set(id);
@@ -74,9 +74,9 @@ impl Devtools {
         let authority = request.uri().authority().expect("with a host").as_str();
         let stream = TcpStream::connect(authority).expect("the browser listens");
         stream.set_nodelay(true).expect("it is a TCP socket");
-        // What is waited for inside a page ends by itself a little earlier, and says more.
+        // A wait inside a page times out earlier, with a better message.
         stream.set_read_timeout(Some(2 * WAIT_MAX)).expect("a timeout can be set");
-        // Screenshots come as one message.
+        // A screenshot is one message.
         let limits = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
         let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(limits))
             .expect("it speaks WebSocket");
@@ -91,14 +91,14 @@ impl Devtools {
         Self { wire, context: text(&context, "browserContextId"), sessions: RefCell::default() }
     }
 
-    /// A new tab that shows `url`, loaded.
+    /// Opens a tab with `url`, and waits until it is loaded.
     pub(crate) fn open(&self, url: &str) -> Tab {
         let tab = self.empty_tab();
         tab.navigate(url);
         tab
     }
 
-    /// A new tab that shows nothing.
+    /// Opens an empty tab.
     pub(crate) fn empty_tab(&self) -> Tab {
         let target = json!({"url": "about:blank", "browserContextId": self.context});
         let target =
@@ -111,15 +111,15 @@ impl Devtools {
         for domain in ["Page", "Runtime", "Log"] {
             tab.call(&format!("{domain}.enable"), json!({}));
         }
-        // Keys go to it as if it were the tab in front.
+        // It gets key events as if it were the front tab.
         tab.call("Emulation.setFocusEmulationEnabled", json!({"enabled": true}));
         tab
     }
 
-    /// What the pages have complained about since the last time: exceptions, warnings and errors,
-    /// violations of the policy among them.
+    /// Returns the exceptions, warnings and errors of the pages since the last call, including
+    /// violations of the policy.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        // The answer to a question comes behind what the tab has said before.
+        // The answer to a command follows all earlier events of the tab.
         for session in &*self.sessions.borrow() {
             self.wire
                 .call(Some(session), "Runtime.evaluate", json!({"expression": "0"}))
@@ -153,13 +153,13 @@ fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_else(|| panic!("no {field} in {value}")).to_owned()
 }
 
-/// One tab.
+/// A tab.
 pub(crate) struct Tab {
     wire: Rc<Wire>,
     session: String,
 }
 
-/// How a person's screen and eyes are.
+/// The properties of a screen and of its user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub(crate) width: u32,
@@ -169,14 +169,14 @@ pub(crate) struct Screen {
 }
 
 impl Tab {
-    /// Any command of the protocol; a refusal is a panic.
+    /// Sends any command of the protocol. Panics if it fails.
     pub(crate) fn call(&self, method: &str, params: Value) -> Value {
         self.wire
             .call(Some(&self.session), method, params)
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Goes to `url`, which is another document, and waits until it is loaded.
+    /// Navigates to `url`, which is another document, and waits until it is loaded.
     pub(crate) fn navigate(&self, url: &str) {
         let answer = self.call("Page.navigate", json!({"url": url}));
         assert!(answer.get("errorText").is_none(), "{url}: {answer}");
@@ -197,7 +197,7 @@ impl Tab {
         }
     }
 
-    /// The value of an expression, awaited if it is a promise. An exception is a panic.
+    /// Returns the value of an expression, awaited if it is a promise. Panics after an exception.
     pub(crate) fn evaluate(&self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let mut answer = self.call("Runtime.evaluate", params);
@@ -208,7 +208,7 @@ impl Tab {
         answer["result"]["value"].take()
     }
 
-    /// Waits until an expression is true, and looks at it again whenever the page changes.
+    /// Waits until an expression is true. Evaluates it again whenever the page changes.
     pub(crate) fn wait(&self, condition: &str) {
         let wait_max_ms = WAIT_MAX.as_millis();
         let promise = format!(
@@ -230,7 +230,7 @@ impl Tab {
         self.evaluate(&promise);
     }
 
-    /// Types where the focus is.
+    /// Types text into the focused element.
     pub(crate) fn type_text(&self, text: &str) {
         self.call("Input.insertText", json!({"text": text}));
     }
@@ -245,7 +245,7 @@ impl Tab {
         };
         let event = json!({"key": key, "code": code, "windowsVirtualKeyCode": number});
         let (mut down, mut up) = (event.clone(), event);
-        // What produces no text is a raw key.
+        // A key that produces no text is a raw key.
         down["type"] = json!(if text.is_empty() { "rawKeyDown" } else { "keyDown" });
         down["text"] = json!(text);
         up["type"] = json!("keyUp");
@@ -264,7 +264,7 @@ impl Tab {
         self.call("Emulation.setEmulatedMedia", json!({"features": [scheme]}));
     }
 
-    /// The whole page as a PNG.
+    /// Returns the whole page as a PNG.
     pub(crate) fn screenshot(&self) -> Vec<u8> {
         let size = self.call("Page.getLayoutMetrics", json!({}));
         let (width, height) = (&size["cssContentSize"]["width"], &size["cssContentSize"]["height"]);

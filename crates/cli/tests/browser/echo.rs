@@ -1,4 +1,4 @@
-//! The echo run.
+//! The echo test of the page.
 
 use std::{
     io::Write as _,
@@ -11,7 +11,7 @@ use tungstenite::Message;
 use crate::{chromium::Browser, devtools::Devtools, harness::Server, page::Page};
 
 impl Page {
-    /// Sets the run up and starts it with the Enter key.
+    /// Fills in the form of the run, and starts it with the Enter key.
     fn start_run(&self, bytes: u32, in_flight: u32, seconds: u32) {
         for (field, value) in [("#size", bytes), ("#depth", in_flight), ("#seconds", seconds)] {
             self.fill(field, &value.to_string());
@@ -19,7 +19,7 @@ impl Page {
         self.0.press("Enter");
     }
 
-    /// Waits until the run has ended, and returns what it says.
+    /// Waits for the end of the run, and returns its text.
     fn wait_run(&self) -> String {
         self.0.wait("document.querySelector('#start').textContent === 'Start'");
         self.text("#run-text")
@@ -86,7 +86,7 @@ pub(crate) fn a_wrong_byte_ends_the_run(browser: &Browser) {
         bytes[at] ^= u8::from(number == 100);
         vec![bytes]
     }
-    // The page compares words, and bytes where no whole word is left.
+    // The page compares words, and at the end single bytes.
     for wrong in
         [|number, bytes| wrong_at(2, number, bytes), |number, bytes| wrong_at(60, number, bytes)]
     {
@@ -106,8 +106,8 @@ pub(crate) fn a_doubled_message_ends_the_run(browser: &Browser) {
     assert_eq!(run_against(browser, doubled), "Message 51 came back wrong.");
 }
 
-/// A run of 61 bytes, 16 in flight, against a server that makes these answers of a message and its
-/// number.
+/// Runs an echo test with 61 bytes, 16 in flight, against a server that answers with the result of
+/// this function of a message and its number.
 fn run_against(browser: &Browser, answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) -> String {
     let devtools: Devtools = browser.connect();
     let page = Page(devtools.open(&format!("http://{}/", dishonest_server(answers))));
@@ -115,7 +115,7 @@ fn run_against(browser: &Browser, answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) -
     page.wait_run()
 }
 
-/// Serves the page, and echoes so that it should be noticed. Its threads end with the process.
+/// Serves the page, and echoes with faults. Its threads end with the process.
 fn dishonest_server(answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -138,7 +138,7 @@ fn serve(mut stream: TcpStream, answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) {
             "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n\
              Connection: close\r\n\r\n"
         );
-        // The request is read, or closing would reset the connection.
+        // Unread bytes of the request would make closing a reset.
         let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
         let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(PAGE.as_bytes()));
         return;

@@ -1,5 +1,5 @@
-//! A port that stays while the server behind it comes and goes: a restart on the same port would
-//! race others for it.
+//! A port that stays the same while the server behind it restarts. A restart on the same port could
+//! fail, because another program may take the port.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-/// Passes connections on to wherever it is told. Its thread ends with the process.
+/// Forwards connections to the current target. Its thread ends with the process.
 pub(crate) struct Forwarder {
     pub(crate) address: SocketAddr,
     target: Arc<Mutex<Option<SocketAddr>>>,
@@ -23,8 +23,7 @@ impl Forwarder {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let target = *shared.lock().expect("nobody panics with it");
-                // Without a server, or with one that refuses, the connection ends without an
-                // answer.
+                // Without a server the connection ends without an answer.
                 if let Some(Ok(server)) = target.map(TcpStream::connect) {
                     pass_on(&client, &server);
                 }
@@ -33,19 +32,19 @@ impl Forwarder {
         Self { address, target }
     }
 
-    /// New connections go to `target` from now on, or nowhere.
+    /// Sets the target of new connections.
     pub(crate) fn forward_to(&self, target: Option<SocketAddr>) {
         *self.target.lock().expect("nobody panics with it") = target;
     }
 }
 
-/// Copies both ways, each until its end, which is passed on too.
+/// Copies both directions, each to its end, which is forwarded.
 fn pass_on(one: &TcpStream, other: &TcpStream) {
     for (from, to) in [(one, other), (other, one)] {
         let mut from = from.try_clone().expect("a descriptor is left");
         let mut to = to.try_clone().expect("a descriptor is left");
         thread::spawn(move || {
-            // A connection that is reset has ended as well.
+            // A reset also ends the connection.
             let _ = io::copy(&mut from, &mut to);
             let _ = to.shutdown(Shutdown::Write);
         });

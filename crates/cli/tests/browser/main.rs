@@ -1,6 +1,7 @@
-//! `windlass serve` and its page in a real browser: headless Chromium, driven over the DevTools
-//! protocol. Where there is none, the tests are ignored.
+//! `windlass serve` and its page in a headless Chromium, controlled by the DevTools protocol. The
+//! tests are ignored if there is no browser.
 
+mod appearance;
 mod chat;
 mod chromium;
 mod devtools;
@@ -8,7 +9,6 @@ mod echo;
 mod forwarder;
 #[path = "../serve/harness.rs"]
 mod harness;
-mod looks;
 mod page;
 
 use std::{
@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 use self::chromium::Browser;
 
-/// A test, given the browser.
+/// A test with the browser as its argument.
 type Scenario = (&'static str, fn(&Browser));
 
 macro_rules! scenarios {
@@ -44,7 +44,7 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         a_wrong_byte_ends_the_run
         a_lost_message_ends_the_run
         a_doubled_message_ends_the_run;
-    looks:
+    appearance:
         it_fits_wide_and_narrow_in_light_and_dark
         nothing_moves_while_it_is_used
         it_can_be_used_with_the_keyboard_alone
@@ -53,7 +53,7 @@ const SCENARIOS: &[Scenario] = &scenarios! {
 
 fn main() -> ExitCode {
     let program = Arc::new(chromium::find());
-    // Started by the first test that runs, and by none when there is only a list to print.
+    // The first test starts it. It is not started to list the tests.
     let browser = Arc::new(OnceLock::new());
     let trials = SCENARIOS.iter().map(|&(name, scenario)| {
         let (program, browser) = (Arc::clone(&program), Arc::clone(&browser));
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         })
     });
     let conclusion = libtest_mimic::run(&Arguments::from_args(), trials.collect());
-    // The last owner: the browser ends before this program does.
+    // This is the last owner, so the browser ends before this program.
     drop(browser);
     conclusion.exit_code()
 }

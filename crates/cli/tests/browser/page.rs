@@ -1,4 +1,4 @@
-//! The page in a tab, as a person uses it.
+//! The page in a tab, used as by a person.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::devtools::{Devtools, Tab};
 
-/// An entry of the chat: its kind (`own`, `note` or nothing), who wrote it, and what.
+/// An entry of the chat: its kind (`own`, `note` or empty), its author, and its text.
 pub(crate) type Entry = (String, String, String);
 
 pub(crate) fn entry(kind: &str, who: &str, what: &str) -> Entry {
@@ -17,8 +17,8 @@ pub(crate) fn entry(kind: &str, who: &str, what: &str) -> Entry {
 pub(crate) struct Page(pub(crate) Tab);
 
 impl Page {
-    /// Opens the page under an address that ends in `rest`, such as `#lobby`, and waits for the
-    /// chat's connection.
+    /// Opens the page at an address that ends with `rest`, such as `#lobby`, and waits until the
+    /// chat is connected.
     pub(crate) fn open(devtools: &Devtools, server: SocketAddr, rest: &str) -> Self {
         let page = Self(devtools.open(&format!("http://{server}/{rest}")));
         page.wait_connected();
@@ -29,7 +29,7 @@ impl Page {
         self.0.wait("document.querySelector('#state').dataset.state === 'open'");
     }
 
-    /// Replaces what stands in a field, as by hand.
+    /// Replaces the text of a field by typing.
     pub(crate) fn fill(&self, field: &str, text: &str) {
         self.0.evaluate(&format!(
             "document.querySelector('{field}').focus(); document.querySelector('{field}').select()"
@@ -41,13 +41,13 @@ impl Page {
         self.fill("#name", name);
     }
 
-    /// Writes a message and sends it with the Enter key.
+    /// Types a message and sends it with the Enter key.
     pub(crate) fn say(&self, text: &str) {
         self.fill("#text", text);
         self.0.press("Enter");
     }
 
-    /// Waits until somebody's message is there.
+    /// Waits until a message of this author is shown.
     pub(crate) fn wait_for_message(&self, text: &str) {
         let text = json!(text);
         self.0.wait(&format!(
@@ -56,7 +56,7 @@ impl Page {
         ));
     }
 
-    /// The whole chat but for the notes about the connection.
+    /// Returns all entries of the chat, without notes about the connection.
     pub(crate) fn messages(&self) -> Vec<Entry> {
         self.entries().into_iter().filter(|(kind, ..)| kind != "note").collect()
     }
@@ -77,7 +77,7 @@ impl Page {
         text.as_str().unwrap_or_else(|| panic!("{element} has no text")).to_owned()
     }
 
-    /// A number as the page shows it.
+    /// Returns a number in the format of the page.
     pub(crate) fn number(&self, element: &str) -> u64 {
         let text = self.text(element);
         text.replace(',', "")

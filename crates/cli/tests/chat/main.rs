@@ -1,5 +1,4 @@
-//! `windlass serve` as it is started by default: rooms, an echo, a page; and what its options do to
-//! them.
+//! `windlass serve` with its defaults: rooms, an echo and a page; and the effects of its options.
 
 #[path = "../echo/client.rs"]
 mod client;
@@ -20,7 +19,7 @@ use windlass_ws::{MessageRef, deflate::DeflateConfig};
 
 fn enter(server: &Server, room: &str) -> Client<TcpStream> {
     let mut client = Client::open(server.connect(), room, None);
-    // The pong comes when the server has opened the connection, and with it entered the room.
+    // The server answers the ping after the connection has entered the room.
     client.ping(b"in?");
     assert_eq!(client.hear(), Heard::Pong(b"in?".to_vec()));
     client
@@ -30,7 +29,7 @@ fn text(text: &str) -> Heard {
     Heard::Text(text.to_owned())
 }
 
-/// Status, head and body of the answer to a request without an upgrade.
+/// Returns status, head and body of the response to a request without an upgrade.
 fn get(server: &Server, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
     let mut socket = server.connect();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n")
@@ -46,7 +45,7 @@ fn get(server: &Server, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
 const UPGRADE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// The status with which an upgrade is answered.
+/// Returns the status of the response to an upgrade.
 fn upgrade(server: &Server, path: &str, headers: &str) -> u16 {
     let mut socket = server.connect();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: here.example:81\r\n{UPGRADE}{headers}\r\n")
@@ -78,7 +77,7 @@ fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
             }
             assert_eq!(other.hear(), Heard::Binary(long.clone()));
         }
-        // Had she got one of her own, it would come first; the same elsewhere.
+        // Her own message would arrive first. The same holds for the others.
         others[0].send(MessageRef::Text("last"));
         assert_eq!(ada.hear(), text("last"));
         elsewhere.ping(b"quiet?");
@@ -170,7 +169,7 @@ fn pages_of_other_origins_are_kept_out_unless_they_are_allowed() {
     }
 }
 
-/// The status with which a request for this host is answered, and the text.
+/// Returns status and text of the response to a request for this host.
 fn ask_for(server: &Server, host: &str, headers: &str) -> (u16, String) {
     let mut socket = server.connect();
     write!(socket, "GET /echo HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n").expect("it listens");
@@ -180,7 +179,7 @@ fn ask_for(server: &Server, host: &str, headers: &str) -> (u16, String) {
     (answer[9..12].parse().expect("a status"), answer)
 }
 
-/// A page of any name that is made to resolve to 127.0.0.1 could connect: DNS rebinding (issue 13).
+/// A page whose name resolves to 127.0.0.1 could connect otherwise: DNS rebinding (issue 13).
 #[test]
 fn requests_for_other_hosts_are_refused_on_loopback_unless_they_are_allowed() {
     let port =
@@ -238,7 +237,7 @@ fn an_origin_that_is_none_is_refused_by_its_name() {
     assert!(errors.contains("--origin"), "{errors}");
 }
 
-/// A file for the time of a test.
+/// A temporary file.
 struct File(PathBuf);
 
 impl Drop for File {
@@ -268,7 +267,7 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
     client.exchange(MessageRef::Text("fifteen bytes.."));
     client.send(MessageRef::Text("more than twenty bytes"));
     assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
-    // The log is JSON, a line an event.
+    // The log is JSON, one object per line.
     server.wait_for_error(r#""backend":"poll""#);
     server.wait_for_error(r#""level":"DEBUG""#);
     server.stop_cleanly();
@@ -291,7 +290,7 @@ fn connections_of_one_address_are_limited() {
     let mut third = server.connect();
     assert_eq!(third.read(&mut [0; 1]).expect("it is closed in order"), 0);
     ada.close();
-    // The server has closed first, so the place is free.
+    // The server has closed first, so the connection limit allows another one.
     let mut cleo = enter(&server, "/room/a");
     bob.send(MessageRef::Text("hello"));
     assert_eq!(cleo.hear(), text("hello"));
@@ -304,18 +303,18 @@ fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
     let mut client = enter(&server, "/room/a");
     let mut silent = enter(&server, "/room/a");
     kill_process(server.pid(), Signal::TERM).expect("it runs");
-    // Everybody is told, and who answers ends in order.
+    // Every client gets a Close frame, and a client that answers it is closed in order.
     assert_eq!(client.hear(), Heard::Close(Some(1001), String::new()));
     client.expect_end();
     assert_eq!(silent.hear(), Heard::Close(Some(1001), String::new()));
     server.stop_cleanly();
 
     let server = Server::start(&["--drain-timeout", "3600"]);
-    // A client that never answers: its engine is not asked.
+    // A client that never answers, because its engine is not called.
     let stubborn = enter(&server, "/room/a").socket;
     kill_process(server.pid(), Signal::INT).expect("it runs");
     server.wait_for_error("ending");
-    // Nobody new comes in meanwhile. The listener may still be there for a moment.
+    // New connections are rejected meanwhile. The listener may exist for a moment.
     while TcpStream::connect(server.address)
         .is_ok_and(|mut late| late.read(&mut [0; 1]).is_ok_and(|count| count > 0))
     {}
@@ -335,7 +334,7 @@ fn a_receiver_that_does_not_read_is_treated_as_was_said_and_the_others_miss_noth
         let mut sender = enter(&server, "/room/a");
         let mut reader = enter(&server, "/room/a");
         let slow = enter(&server, "/room/a");
-        // More than socket buffers hold at their largest.
+        // More than the maximum of the socket buffers.
         let message = pattern(5, 256 << 10);
         for _ in 0..64 {
             sender.send(MessageRef::Binary(&message));

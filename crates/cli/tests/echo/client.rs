@@ -1,4 +1,4 @@
-//! A WebSocket client on a blocking socket, on the engine's client role.
+//! A WebSocket client on a blocking socket, with the engine's client role.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -13,7 +13,7 @@ use windlass_ws::{
     handshake::{ClientRequest, HeadLimits},
 };
 
-/// What the server has sent.
+/// A message or event from the server.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Heard {
     Text(String),
@@ -22,7 +22,7 @@ pub(crate) enum Heard {
     Close(Option<u16>, String),
 }
 
-/// A client. Whatever it waits for in vain fails by the socket's own time limit.
+/// A client. Each of its waits has the time limit of the socket.
 pub(crate) struct Client<S> {
     pub(crate) socket: S,
     engine: Engine,
@@ -31,7 +31,7 @@ pub(crate) struct Client<S> {
     pub(crate) has_deflate: bool,
 }
 
-/// Keys that are easy to recognise. Nobody listens who could abuse them.
+/// Keys that are easy to recognise. In a test they need not be unpredictable.
 fn entropy(bytes: &mut [u8]) {
     (0_u8..=u8::MAX)
         .cycle()
@@ -73,7 +73,7 @@ impl<S: Read + Write> Client<S> {
         Self { socket, engine, scratch: Scratch::new(), received, has_deflate: agreed.is_some() }
     }
 
-    /// The bytes of a message, not sent yet.
+    /// Returns the frame of a message without sending it.
     pub(crate) fn frame(&mut self, message: MessageRef<'_>) -> Vec<u8> {
         self.engine.send(message, &mut self.scratch).expect("it is open").to_vec()
     }
@@ -88,7 +88,7 @@ impl<S: Read + Write> Client<S> {
         self.socket.write_all(frame).expect("the server takes it");
     }
 
-    /// The next thing that the server says.
+    /// Returns the next message or event of the server.
     pub(crate) fn hear(&mut self) -> Heard {
         loop {
             let mut heard = None;
@@ -110,7 +110,7 @@ impl<S: Read + Write> Client<S> {
             }
             let outcome = pass.finish();
             for piece in self.scratch.output(&outcome, &self.received) {
-                // The answer to a Close may come too late.
+                // The answer to a Close frame may be too late.
                 let _ = self.socket.write_all(piece);
             }
             self.received.drain(..outcome.consumed);
@@ -134,7 +134,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Both say goodbye, and the server hangs up.
+    /// Performs the close handshake. The server closes TCP.
     pub(crate) fn close(mut self) {
         let frame =
             self.engine.close(CloseCode::NORMAL, "done", &mut self.scratch).expect("it is open");
@@ -144,7 +144,7 @@ impl<S: Read + Write> Client<S> {
         self.expect_end();
     }
 
-    /// Nothing more comes.
+    /// Checks that nothing more is received.
     pub(crate) fn expect_end(mut self) {
         assert_eq!(self.socket.read(&mut [0; 16]).expect("it ends in order"), 0);
     }

@@ -1,4 +1,4 @@
-//! `windlass serve --mode echo` as its users see it: the real program, real sockets, a client on
+//! `windlass serve --mode echo` as its users see it: the program, real sockets, and a client with
 //! the same engine.
 
 mod client;
@@ -23,14 +23,14 @@ fn connect(server: &Server) -> Client<TcpStream> {
     Client::new(server.connect(), None)
 }
 
-/// Lengths on both sides of every form of a frame's length, and of what one read takes.
+/// Lengths around the limits of each form of a frame's length, and around the size of a read.
 const LENGTHS: [usize; 14] =
     [0, 1, 20, 125, 126, 127, 1024, 16_384, 65_521, 65_522, 65_535, 65_536, 65_550, 1_000_000];
 
 #[test]
 fn messages_of_every_length_come_back_with_and_without_compression() {
     for mode in ["off", "shared", "dedicated"] {
-        // The text repeats itself more often than a message may by default.
+        // The text has a higher compression ratio than the default limit.
         let server = Server::start(&["--deflate", mode, "--inflate-ratio-max", "0"]);
         let mut client = Client::new(server.connect(), Some(&DeflateConfig::DEFAULT));
         assert_eq!(client.has_deflate, mode != "off");
@@ -71,8 +71,8 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
     let mut client = connect(&server);
     let message = pattern(3, LENGTH);
     let frame = client.frame(MessageRef::Binary(&message));
-    // Writes until the kernel takes nothing for a while. If the server were late, the test would
-    // only be easier for it.
+    // Writes until the kernel takes nothing for a while. A slow server would only make the test
+    // easier.
     client.socket.set_nonblocking(true).expect("it can be set");
     let mut written = 0;
     loop {
@@ -120,7 +120,7 @@ fn a_message_that_is_too_long_is_refused_by_its_code() {
     client.send(MessageRef::Binary(&pattern(1, 1001)));
     assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
     client.expect_end();
-    // Compressed it is short.
+    // The compressed text is short.
     let mut client = Client::new(server.connect(), Some(&DeflateConfig::DEFAULT));
     client.send(MessageRef::Text(&"a".repeat(1001)));
     assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
@@ -135,16 +135,15 @@ fn a_flood_of_pings_is_stopped_and_a_second_later_there_is_room_again() {
     let mut patient = connect(&server);
     patient.socket.write_all(&pings(900)).expect("the server takes it");
     (0..900).for_each(|_| assert_eq!(patient.hear(), Heard::Pong(Vec::new())));
-    // More than two seconds' worth, in one.
+    // One message that costs more than two seconds.
     let mut flooding = connect(&server);
     flooding.socket.write_all(&pings(2001)).expect("the server takes it");
     let heard = (0..2001).map(|_| flooding.hear()).find(|heard| *heard != Heard::Pong(Vec::new()));
     assert_eq!(heard, Some(Heard::Close(Some(1008), String::new())));
     flooding.expect_end();
-    // sleep: the passing of a second is the thing under test, and the server must have heard of one
-    // by then.
+    // sleep: the test is about time, and the server must have noticed that a second has passed.
     thread::sleep(std::time::Duration::from_secs(2));
-    // However busy the machine is, the second is told of in the turn of this one.
+    // The second message is handled in the same turn as the first, however busy the machine is.
     patient.ping(b"a turn");
     assert_eq!(patient.hear(), Heard::Pong(b"a turn".to_vec()));
     patient.socket.write_all(&pings(900)).expect("the server takes it");
@@ -155,7 +154,7 @@ fn a_flood_of_pings_is_stopped_and_a_second_later_there_is_room_again() {
 
 #[test]
 fn a_silent_client_is_told_goodbye() {
-    // The client would answer a ping, and not be silent.
+    // The client would answer a ping, and so would not be silent.
     let server = Server::start(&["--idle-timeout", "1", "--ping-interval", "0"]);
     let mut client = connect(&server);
     client.exchange(MessageRef::Text("hello"));
@@ -170,7 +169,7 @@ fn a_client_that_never_reads_again_is_given_up() {
     let server = Server::start(&["--write-timeout", "1", "--buffer", "1048586"]);
     let mut client = connect(&server);
     let frame = client.frame(MessageRef::Binary(&pattern(1, 1 << 20)));
-    // Until the server resets the connection: it takes no more, and then waits no longer.
+    // Waits until the server resets the connection, because its output buffer is full.
     let error =
         (0..1000).find_map(|_| client.socket.write_all(&frame).err()).expect("it is given up");
     assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
@@ -183,14 +182,14 @@ fn a_client_that_leaves_without_a_goodbye_is_no_failure() {
     let mut client = connect(&server);
     client.exchange(MessageRef::Text("hello"));
     drop(client);
-    // Later ones are served; one that has sent its end gets the server's.
+    // Later clients are served. A client that has sent its end of stream gets that of the server.
     let mut client = connect(&server);
     client.socket.shutdown(std::net::Shutdown::Write).expect("it can be ended");
     assert_eq!(client.socket.read(&mut [0; 16]).expect("it ends in order"), 0);
     assert_eq!(number_before("broken off", &server.stop_cleanly()), 0);
 }
 
-/// The path of a socket that is not there yet, in a folder of its own.
+/// Returns the path of a socket that does not exist, in a folder of its own.
 fn socket_path(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("windlass-echo-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for temporary files");
@@ -247,7 +246,7 @@ fn several_workers_serve_each_other_s_clients_not() {
 fn a_socket_from_the_service_manager_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address: SocketAddr = listener.local_addr().expect("it has an address");
-    // The shell's own process becomes the server, so `$$` is its id.
+    // The shell's process becomes the server, so `$$` is its id.
     let mut command = Command::new("sh");
     command.args([
         "-c",

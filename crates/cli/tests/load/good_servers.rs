@@ -1,4 +1,4 @@
-//! Against `windlass serve`: everything comes back, in every mode.
+//! `windlass load` with `windlass serve`: every message comes back, in every mode.
 
 use std::{fs, path::PathBuf};
 
@@ -25,7 +25,7 @@ fn raw() -> (Server, String) {
 fn every_size_depth_and_content_comes_back() {
     let (server, url) = echo();
     let mut messages = 0;
-    // Compressing takes long in a build without optimisation, so that is tried with few sizes.
+    // Compression is slow in a build without optimisation, so it is tested with few sizes.
     let plain: &[&[&str]] = &[&[], &["--text", "ascii"], &["--text", "utf8"]];
     let compressed: &[&[&str]] = &[&["--deflate"], &["--deflate", "--text", "utf8"]];
     for (sizes, contents) in [
@@ -35,7 +35,7 @@ fn every_size_depth_and_content_comes_back() {
         for (size, content) in
             sizes.iter().flat_map(|size| contents.iter().map(move |content| (size, content)))
         {
-            // Twice as many as may be outstanding on the connections together.
+            // Twice the maximum number of outstanding messages.
             let counts = [
                 "--connections",
                 "2",
@@ -110,8 +110,8 @@ fn unix_sockets() {
             "127.0.0.1:0",
         ];
         let server = Server::of_several(windlass(&[&["serve"], &listen[..]].concat()), 2);
-        // More at once than fit into a backlog that is shorter than TCP's, and does not make them
-        // wait.
+        // More connections at a time than the backlog of a Unix socket, with which connect(2) does
+        // not wait.
         let url = format!("{scheme}:{}{path}", socket.display());
         let loaded = load(&[&url, "--connections", "300", "--messages", "600"]);
         assert_eq!(loaded.expect_clean().verified(), 600);
@@ -120,8 +120,8 @@ fn unix_sockets() {
     }
 }
 
-/// As many as this process's hard limit of open files allows, which is usually enough for all of
-/// them.
+/// Opens as many connections as the hard limit of open files allows, which is usually enough for
+/// all of them.
 #[test]
 fn five_thousand_connections_at_once() {
     let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);

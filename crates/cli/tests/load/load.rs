@@ -1,4 +1,4 @@
-//! Runs `windlass load` and reads what it says.
+//! Runs `windlass load` and reads its output.
 
 use std::{
     io::Read,
@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use crate::harness::{Running, windlass};
 
-/// A `windlass load` that runs.
+/// A running `windlass load`.
 pub(crate) struct Load {
     running: Running,
     output: JoinHandle<String>,
     errors: JoinHandle<String>,
 }
 
-/// What it has come to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) status: Option<i32>,
@@ -49,18 +49,18 @@ impl Load {
     }
 }
 
-/// Runs it to its end, with JSON on its output.
+/// Runs it to its end, with JSON on its standard output.
 pub(crate) fn load(arguments: &[&str]) -> Loaded {
     Load::start(&[&["--json", "-", "--quiet"], arguments].concat()).wait()
 }
 
 impl Loaded {
-    /// The JSON on its output.
+    /// Returns the JSON of its standard output.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.output).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// A number in the JSON.
+    /// Returns a number of the JSON.
     pub(crate) fn number(&self, pointer: &str) -> f64 {
         let json = self.json();
         json.pointer(pointer)
@@ -68,12 +68,12 @@ impl Loaded {
             .unwrap_or_else(|| panic!("no number at {pointer} in {json:#}"))
     }
 
-    /// How many messages came back as they should.
+    /// Returns the number of verified messages.
     pub(crate) fn verified(&self) -> u64 {
         self.number("/messages/verified") as u64
     }
 
-    /// Checks that nothing went wrong, and that nothing was said about it.
+    /// Checks that there were no errors and no messages about errors.
     #[track_caller]
     pub(crate) fn expect_clean(&self) -> &Self {
         assert_eq!((self.status, &*self.errors), (Some(0), ""), "{self:?}");
@@ -82,7 +82,7 @@ impl Loaded {
         self
     }
 
-    /// Checks that every connection failed in this way, and that it is said in these words.
+    /// Checks that every connection failed with this kind of fault and this text.
     #[track_caller]
     pub(crate) fn expect_fault(&self, kind: &str, words: &str) -> &Self {
         assert_eq!(self.status, Some(1), "{self:?}");
@@ -96,7 +96,7 @@ impl Loaded {
     }
 }
 
-/// Reads all of it in a thread, so that the writer never waits for us.
+/// Reads all output in a thread, so that the writer never blocks.
 fn read(mut source: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut text = String::new();

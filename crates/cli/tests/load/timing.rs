@@ -1,4 +1,4 @@
-//! Durations, rates, warming up, signals.
+//! Durations, rates, warm-up and signals.
 
 use std::{io::Read as _, process::Stdio, sync::mpsc, thread, time::Duration};
 
@@ -10,10 +10,10 @@ use crate::{
     load::{Load, Loaded, load},
 };
 
-/// How long the server stalls, once.
+/// Length of the stall of the server.
 const STALL: Duration = Duration::from_millis(400);
 
-/// The messages of a run, at one in a millisecond: the stall is two fifths of it.
+/// Number of messages of a run, at one per millisecond. The stall is two fifths of the run.
 const MESSAGES: u64 = 1000;
 
 fn stalling() -> BadServer {
@@ -26,8 +26,8 @@ fn stalling() -> BadServer {
     })
 }
 
-/// The server answers nothing for 400 ms. At full pace one message sees that; at a fixed rate the
-/// 400 that should have been sent meanwhile do.
+/// The server stalls for 400 ms. At full speed one message measures the stall. At a fixed rate all
+/// 400 messages that were due meanwhile do.
 #[test]
 fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
     let run = |rate: &[&str]| -> Loaded {
@@ -42,8 +42,8 @@ fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
     let stall_us = STALL.as_micros() as f64;
     assert_eq!(corrected.json()["latency"]["corrected_for_coordinated_omission"], true);
     assert!(corrected.number("/latency/max_us") >= stall_us * 0.99, "{corrected:?}");
-    // Of 1000 messages at least 300 are late by at least 100 ms, and 100 by at least 300 ms: a slow
-    // machine only makes it more.
+    // Of 1000 messages at least 300 are late by at least 100 ms, and 100 by at least 300 ms. A slow
+    // machine only increases these numbers.
     assert!(corrected.number("/latency/p90_us") >= stall_us * 0.74, "{corrected:?}");
     let late = |loaded: &Loaded| {
         let json = loaded.json();
@@ -60,8 +60,8 @@ fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
     assert!(late(&blind) < 100, "only the one that was under way has seen it: {blind:?}");
 }
 
-/// A server that answers nothing: the messages that should have been sent count with what they have
-/// waited. None of these numbers is a measurement.
+/// A server that never answers. Messages that were due but not sent count with the time that they
+/// have waited. None of these numbers depends on the speed of the machine.
 #[test]
 fn what_could_not_be_sent_counts() {
     let server = BadServer::websocket(|_, _, _| {});
@@ -91,8 +91,8 @@ fn what_could_not_be_sent_counts() {
     server.join();
 }
 
-/// The server comes back after the end. What was not sent by then is not sent any more: it counts
-/// once.
+/// The server answers again after the end. Messages that were not sent by the end are not sent
+/// later, and count once.
 #[test]
 fn every_message_that_was_due_counts_once() {
     let server = BadServer::websocket(|number, message, responder| {
@@ -127,7 +127,7 @@ fn a_rate_is_kept_by_all_connections_together() {
         "--depth",
         "100",
     ]);
-    // At a rate that leaves room for it, what is sent does not depend on the machine at all.
+    // At a low rate the number of messages does not depend on the speed of the machine.
     assert_eq!(loaded.expect_clean().verified(), 1000);
     assert!(
         loaded.number("/elapsed_s") >= 0.5 && loaded.number("/messages_per_s") <= 2000.0,
@@ -154,15 +154,15 @@ fn a_duration_ends_and_warming_up_is_not_counted() {
     assert!(loaded.number("/elapsed_s") >= 0.15, "{loaded:?}");
 }
 
-/// A run that would take an hour, against a server that answers some messages. The signals come
-/// once it has seen one more.
+/// A run of an hour against a server that answers some messages. The signals are sent after it has
+/// seen another message.
 fn interrupted(signals: &[Signal], answers: u64) -> Loaded {
     let (seen, numbers) = mpsc::channel();
     let server = BadServer::websocket(move |number, message, responder| {
         if number <= answers {
             responder.send(message);
         }
-        // Nobody listens after the first ones.
+        // The receiver is gone after the first messages.
         let _ = seen.send(number);
     });
     let hour = ["--duration", "3600", "--timeout", "3600"];
@@ -206,7 +206,7 @@ fn a_signal_ends_it_while_it_connects() {
     let (seen, connected) = mpsc::channel();
     let server = BadServer::start(move |mut socket| {
         seen.send(()).expect("the test listens");
-        // The upgrade is never answered: until the client hangs up.
+        // The upgrade is not answered until the client disconnects.
         while let Ok(1..) = socket.read(&mut [0; 4096]) {}
     });
     let load = Load::start(&[
@@ -226,7 +226,7 @@ fn a_signal_ends_it_while_it_connects() {
     server.join();
 }
 
-/// In a log of somebody else's an hour without a word would look like a hang.
+/// Without progress lines a long run would look like a hang in a log file.
 #[test]
 fn without_a_terminal_lines_say_how_far_it_is() {
     let server = Server::start(&["--mode", "echo"]);

@@ -1,5 +1,4 @@
-//! What `windlass serve` holds while clients do not read, and what it gives back when they have
-//! gone.
+//! The memory of `windlass serve` while clients do not read, and after they have disconnected.
 
 #[path = "../serve/harness.rs"]
 mod harness;
@@ -16,10 +15,10 @@ use harness::{Server, WAIT_MAX, number_before};
 
 const MIB: u64 = 1 << 20;
 
-/// How soon memory is given back.
+/// Maximum time until the server returns memory to the kernel.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What the server has, as the kernel counts it.
+/// Returns the resident memory of the server.
 fn resident(server: &Server) -> u64 {
     let path = format!("/proc/{}/status", server.pid().as_raw_nonzero());
     let text = std::fs::read_to_string(path).expect("the server runs");
@@ -30,7 +29,7 @@ fn resident(server: &Server) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
-/// A client of the echo that sends what the server takes, and reads nothing.
+/// A client of the echo that sends as much as the server takes, and does not read.
 struct Stalled {
     socket: TcpStream,
     frame: Vec<u8>,
@@ -50,7 +49,7 @@ impl Stalled {
         Self { socket, frame, sent: 0 }
     }
 
-    /// Sends what the server takes. False when it was evicted.
+    /// Sends as much as the server takes. Returns false if the client was evicted.
     fn push(&mut self) -> bool {
         loop {
             match self.socket.write(&self.frame[self.sent..]) {
@@ -61,7 +60,8 @@ impl Stalled {
     }
 }
 
-/// Has clients stall until it is enough: for what is resident, and how many were evicted.
+/// Adds stalled clients until the condition holds for the resident memory and the number of evicted
+/// clients.
 fn load(server: &Server, count: usize, is_enough: impl Fn(u64, usize) -> bool) -> Vec<Stalled> {
     let mut clients: Vec<Stalled> = (0..count).map(|_| Stalled::new(server)).collect();
     let start = Instant::now();
@@ -77,7 +77,7 @@ fn load(server: &Server, count: usize, is_enough: impl Fn(u64, usize) -> bool) -
     }
 }
 
-/// What the server has after it has served some.
+/// Returns the resident memory of the server after it has served some clients.
 fn idle(server: &Server) -> u64 {
     drop(load(server, 2, |_, _| true));
     resident(server)
@@ -85,7 +85,7 @@ fn idle(server: &Server) -> u64 {
 
 #[test]
 fn memory_is_given_back_after_a_load() {
-    // Several workers: each thread has an arena of the allocator's own.
+    // Several workers, because the allocator has an arena per thread.
     let server = Server::start(&["--workers", "2", "--memory", "1073741824"]);
     let idle = idle(&server);
     let clients = load(&server, 300, |now, _| now > idle + 150 * MIB);
@@ -100,7 +100,7 @@ fn memory_is_given_back_after_a_load() {
             idle / MIB,
             loaded / MIB
         );
-        // sleep: the kernel does not tell of it.
+        // sleep: no event tells that the resident memory has changed.
         thread::sleep(Duration::from_millis(100));
     }
     println!(

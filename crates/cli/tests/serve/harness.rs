@@ -1,4 +1,4 @@
-//! Starts the real program and talks to it.
+//! Starts the program and communicates with it.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -16,20 +16,20 @@ use rustix::{
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open},
 };
 
-/// How long anything may take before the test counts as hung.
+/// Maximum time of any wait, after which the test fails.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Set to the name of a backend, by `cargo xtask ci` for each in turn: whatever does not choose one
-/// itself runs on it.
+/// The name of the backend for programs that do not choose one. `cargo xtask ci` sets it to each
+/// backend in turn.
 const BACKEND: &str = "WINDLASS_TEST_BACKEND";
 
-/// The program, not started yet.
+/// Returns the command of the program.
 pub(crate) fn windlass(arguments: &[&str]) -> Command {
     with_arguments(Command::new(env!("CARGO_BIN_EXE_windlass")), arguments)
 }
 
-/// Adds arguments, and after them the backend that the environment chooses, unless they choose one
-/// or name a file, which may. The program refuses a name that none has.
+/// Adds arguments, and the backend of the environment, unless the arguments choose one or name a
+/// configuration file. The program rejects unknown names.
 pub(crate) fn with_arguments(mut command: Command, arguments: &[&str]) -> Command {
     command.args(arguments);
     let takes_one = matches!(arguments.first(), Some(&("serve" | "load")));
@@ -40,7 +40,7 @@ pub(crate) fn with_arguments(mut command: Command, arguments: &[&str]) -> Comman
     command
 }
 
-/// The same after `ulimit`, of which the shell replaces itself by the program.
+/// The same after `ulimit`. The shell then executes the program in its place.
 pub(crate) fn windlass_under_ulimit(ulimit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command.args([
@@ -51,7 +51,7 @@ pub(crate) fn windlass_under_ulimit(ulimit: &str, arguments: &[&str]) -> Command
     with_arguments(command, arguments)
 }
 
-/// A process that is killed when dropped, so that a test that fails leaves nothing behind.
+/// A process that is killed when dropped, so that a failed test leaves none behind.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
@@ -59,7 +59,7 @@ impl Running {
         Pid::from_child(&self.0)
     }
 
-    /// Waits for the end, but not for ever.
+    /// Waits for its end, with a time limit.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let pidfd =
             pidfd_open(self.pid(), PidfdFlags::empty()).expect("the process is not waited for yet");
@@ -73,13 +73,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if it has ended and was waited for, which is what is wanted.
+        // Both calls fail only if it has ended and was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub(crate) struct Server {
     running: Running,
     pub(crate) address: SocketAddr,
@@ -90,18 +90,18 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `windlass serve` on a free port.
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        // Most tests leave clients behind that do not answer a goodbye.
+        // The clients of most tests do not answer a Close frame.
         let hasty: &[&str] =
             if arguments.contains(&"--drain-timeout") { &[] } else { &["--drain-timeout", "0"] };
         Self::of(windlass(&[&["serve", "--listen", "127.0.0.1:0"], arguments, hasty].concat()))
     }
 
-    /// Starts a command and waits until it says where it listens.
+    /// Starts a command, and waits until it prints its address.
     pub(crate) fn of(command: Command) -> Self {
         Self::with_input(command, Stdio::null())
     }
 
-    /// The same for one that listens at several places, the last of which is an address.
+    /// The same for a server with several addresses, the last of which is an IP address.
     pub(crate) fn of_several(command: Command, places: usize) -> Self {
         Self::spawn(command, Stdio::null(), places)
     }
@@ -120,7 +120,7 @@ impl Server {
             .expect("the program starts");
         let output = lines_of(child.stdout.take().expect("piped"));
         let errors = lines_of(child.stderr.take().expect("piped"));
-        // In a server already, so that a panic kills the child.
+        // The value is a `Server` from here on, so that a panic kills the child.
         let mut server =
             Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
         let mut line = String::new();
@@ -140,7 +140,7 @@ impl Server {
         server
     }
 
-    /// A connected client. What it waits for in vain fails instead of hanging.
+    /// Connects a client. Each of its waits has a time limit.
     pub(crate) fn connect(&self) -> TcpStream {
         let client = TcpStream::connect_timeout(&self.address, WAIT_MAX)
             .expect("the server takes connections");
@@ -153,8 +153,7 @@ impl Server {
         self.running.pid()
     }
 
-    /// Waits until the server writes a line with these words to its standard error, and returns the
-    /// line.
+    /// Waits for a line of standard error with this text, and returns it.
     pub(crate) fn wait_for_error(&self, words: &str) -> String {
         loop {
             let line = self.errors.recv_timeout(WAIT_MAX).expect("the server complains");
@@ -164,7 +163,7 @@ impl Server {
         }
     }
 
-    /// Sends the signal and waits for the end: the status and the line of statistics.
+    /// Sends a signal and waits for the end. Returns the exit status and the summary.
     pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, String) {
         kill_process(self.pid(), signal).expect("the server still runs");
         let line = self.output.recv_timeout(WAIT_MAX).expect("a line of statistics");
@@ -173,13 +172,13 @@ impl Server {
         (self.running.wait(), line)
     }
 
-    /// Ends it as nobody should, and waits until the process is gone.
+    /// Kills the process and waits for its end.
     pub(crate) fn kill(mut self) {
         kill_process(self.pid(), Signal::KILL).expect("the server still runs");
         self.running.wait();
     }
 
-    /// Stops it, checks that this was clean, and returns the statistics.
+    /// Stops the server, checks its exit status, and returns the summary.
     pub(crate) fn stop_cleanly(self) -> String {
         let (status, line) = self.stop(Signal::TERM);
         assert_eq!(status.code(), Some(0), "{line}");
@@ -187,14 +186,14 @@ impl Server {
     }
 }
 
-/// The number that stands before these words.
+/// Returns the number before this text.
 pub(crate) fn number_before(words: &str, line: &str) -> u64 {
     let before = line.split_once(words).unwrap_or_else(|| panic!("no `{words}` in: {line}")).0;
     let number = before.trim_end().rsplit(' ').next().expect("a split has at least one part");
     number.parse().unwrap_or_else(|_| panic!("`{number}` before `{words}` is no number: {line}"))
 }
 
-/// Reads lines in a thread of its own, so that waiting for one has a limit.
+/// Reads lines in a separate thread, so that a wait for one has a time limit.
 pub(crate) fn lines_of(source: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -207,12 +206,12 @@ pub(crate) fn lines_of(source: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Bytes in which every place can be told from its neighbours, different for each seed.
+/// Returns bytes without repetition, different for each seed.
 pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
-        // Xorshift: any generator of which no short piece repeats would do.
+        // Xorshift. Any generator without short repetitions would do.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -1,4 +1,4 @@
-//! `windlass serve` as its users see it: the real program, real sockets.
+//! `windlass serve` as its users see it: the program and real sockets.
 
 mod hangup;
 mod harness;
@@ -26,7 +26,7 @@ use rustix::{
 };
 use sandbox::without_rings;
 
-/// Sends all of it and reads it back at the same time; the client's half is closed afterwards.
+/// Sends all bytes and reads them back concurrently, and then shuts down the client's side.
 fn exchange(client: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
     let mut writer = client.try_clone().expect("a socket can be cloned");
     thread::scope(|scope| {
@@ -40,7 +40,7 @@ fn exchange(client: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Sends one byte and reads it back: the server has accepted the client by then.
+/// Sends one byte and reads it back, so that the server has accepted the client.
 fn ping(client: &mut TcpStream) {
     client.write_all(b"!").expect("the server takes a byte");
     let mut byte = [0];
@@ -70,15 +70,14 @@ fn many_clients_at_once_each_get_their_own_bytes_back() {
 
 #[test]
 fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
-    // More than the four socket buffers on the way hold at their largest (net.ipv4.tcp_rmem,
-    // tcp_wmem).
+    // More than the maximum of the four socket buffers on the way (net.ipv4.tcp_rmem, tcp_wmem).
     const LENGTH: usize = 64 << 20;
     let server = Server::start(&["--mode", "raw", "--buffer", "10000"]);
     let mut client = server.connect();
     let sent = pattern(1, LENGTH);
 
-    // Writes until the kernel takes nothing for a while. If the server were late, the test would
-    // only be easier for it.
+    // Writes until the kernel takes nothing for a while. A slow server would only make the test
+    // easier.
     client.set_nonblocking(true).expect("it can be set");
     let mut written = 0;
     loop {
@@ -127,7 +126,7 @@ fn resets_do_not_harm_the_server() {
     for _ in 0..RESETS {
         let mut client = server.connect();
         ping(&mut client);
-        // Closing with this discards what is unsent and resets the connection, socket(7).
+        // This option makes closing discard unsent bytes and reset the connection (socket(7)).
         sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("it can be set");
         drop(client);
         ping(&mut witness);
@@ -143,7 +142,7 @@ fn no_more_connections_than_allowed_are_served_at_once() {
     let server = Server::start(&["--mode", "raw", "--connections", "3"]);
     let clients: Vec<TcpStream> = (0..CLIENTS).map(|_| server.connect()).collect();
     for mut client in clients {
-        // In the order in which they came; each that goes makes room for one that waits.
+        // In the order of their arrival. The end of each lets a waiting one in.
         ping(&mut client);
     }
     let line = server.stop_cleanly();
@@ -171,7 +170,7 @@ fn without_descriptors_accepting_pauses_until_a_connection_closes() {
 #[test]
 fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
     let server = Server::start(&["--mode", "raw", "--connections", "1000"]);
-    // The hard limit stays as it is, which the server has from this process.
+    // The hard limit is inherited from this process and does not change.
     let few = Rlimit { current: Some(32), maximum: getrlimit(Resource::Nofile).maximum };
     let before =
         prlimit(Some(server.pid()), Resource::Nofile, few).expect("a soft limit can be lowered");
@@ -179,7 +178,7 @@ fn without_descriptors_accepting_resumes_by_itself_when_there_are_some_again() {
     server.wait_for_error("accepting is paused: out of file descriptors");
     prlimit(Some(server.pid()), Resource::Nofile, before)
         .expect("the soft limit can be raised again");
-    // None of them closes: only time can make the server try again.
+    // No client disconnects, so only a timer makes the server try again.
     clients.iter_mut().for_each(ping);
     assert_eq!(number_before("at most at once", &server.stop_cleanly()), 60);
 }
@@ -213,7 +212,7 @@ fn a_signal_stops_it_cleanly_with_connections_open() {
     }
 }
 
-/// `nohup` starts programs that way, and what is ignored must not end them.
+/// `nohup` starts programs with an ignored signal, which must not end them.
 #[test]
 fn a_hang_up_that_is_ignored_stays_so() {
     let mut command = Command::new("sh");
@@ -222,7 +221,7 @@ fn a_hang_up_that_is_ignored_stays_so() {
     let server = Server::of(with_arguments(command, &arguments));
     kill_process(server.pid(), Signal::HUP).expect("it runs");
     let mut client = server.connect();
-    // The thread that waits for signals says it, after it has looked at those that came before.
+    // The thread that waits for signals logs this, after it has handled earlier signals.
     server.wait_for_error("connection limit 1 reached");
     ping(&mut client);
     let (status, line) = server.stop(Signal::TERM);
@@ -298,13 +297,13 @@ fn an_address_in_use_is_named() {
     assert!(output.stdout.is_empty());
 }
 
-/// Issue 13: they were taken when the program had opened descriptors of its own, so that a number
-/// that nobody had passed was one of those.
+/// Issue 13: the sockets were taken after the program had opened descriptors of its own. A number
+/// that was not passed was then one of those.
 #[test]
 fn sockets_from_the_service_manager_are_taken_before_anything_is_opened() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let mut command = Command::new("sh");
-    // Two are told of, and one is there.
+    // Two sockets are announced, and one exists.
     let script = "LISTEN_PID=$$ LISTEN_FDS=2 exec \"$0\" \"$@\" 3<&0 4<&- </dev/null";
     command
         .args(["-c", script, env!("CARGO_BIN_EXE_windlass")])
@@ -315,7 +314,7 @@ fn sockets_from_the_service_manager_are_taken_before_anything_is_opened() {
     assert!(errors.contains("descriptor 4 of LISTEN_FDS is not open"), "{errors}");
 }
 
-/// They would have shared the connections, and with them the rooms, without a word (issue 13).
+/// Otherwise they would share connections and rooms without an error (issue 13).
 #[test]
 fn a_second_server_on_the_address_is_refused_with_several_workers_too() {
     for (first, second) in [("2", "2"), ("1", "2"), ("2", "1")] {
@@ -351,7 +350,7 @@ fn a_chosen_ring_serves_and_is_named() {
     }
 }
 
-/// The kernel takes the ring apart, and lets go of the socket, when the process has ended already.
+/// The kernel releases the ring, and with it the socket, after the process has ended.
 #[test]
 fn a_server_on_a_ring_that_was_killed_can_be_started_again_at_once() {
     if !rings::are_to_be_had("a_server_on_a_ring_that_was_killed_can_be_started_again_at_once") {
@@ -449,7 +448,7 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_by_the_options_names
             && text.contains("raise --buffer"),
         "{text}"
     );
-    // Raw bytes come in no messages.
+    // A byte stream has no messages.
     Server::start(&[&["--mode", "raw"], &small[2..]].concat()).stop_cleanly();
 }
 

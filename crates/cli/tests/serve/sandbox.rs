@@ -1,4 +1,4 @@
-//! A command in a sandbox that forbids rings, as those of containers do.
+//! A command in a sandbox that forbids rings, like that of containers.
 
 #![allow(
     unsafe_code,
@@ -7,7 +7,7 @@
 
 use std::{io, os::unix::process::CommandExt as _, process::Command};
 
-/// `io_uring_setup(2)` fails with `EPERM` for what the command starts; all else is as it was.
+/// Makes `io_uring_setup(2)` fail with `EPERM` in the command. Other calls are not affected.
 pub(crate) fn without_rings(mut command: Command) -> Command {
     // SAFETY: `forbid` makes two system calls, allocates nothing and takes no lock: it may run in a
     // child of a process with threads.
@@ -18,8 +18,8 @@ pub(crate) fn without_rings(mut command: Command) -> Command {
 fn forbid() -> io::Result<()> {
     let number = u32::try_from(libc::SYS_io_uring_setup).expect("the number of a call");
     let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-    // The number of the call stands first in `struct seccomp_data`. That of another architecture is
-    // some other call's: it is let through, and this program makes none.
+    // `struct seccomp_data` begins with the number of the call. On another architecture it is the
+    // number of another call, which is allowed; this program makes none.
     let mut program = [
         libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
         libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: number },

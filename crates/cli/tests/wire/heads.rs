@@ -1,10 +1,10 @@
-//! Requests: a good one, and what can be wrong with it.
+//! Requests: a valid one, and its changes.
 
 /// The example of RFC 6455 section 1.3.
 pub(crate) const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 pub(crate) const ACCEPT: &str = "s3pplmbitxaq9kygzzhzrbk+xoo=";
 
-/// A request for an upgrade, whose lines can be changed.
+/// A request for an upgrade whose lines can be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     line: String,
@@ -13,7 +13,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// One that is accepted.
+    /// Returns a request that is accepted.
     pub(crate) fn good() -> Self {
         let headers = [
             "Host: localhost",
@@ -29,19 +29,19 @@ impl Head {
         }
     }
 
-    /// With another first line.
+    /// Replaces the first line.
     pub(crate) fn line(mut self, line: &str) -> Self {
         line.clone_into(&mut self.line);
         self
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub(crate) fn and(mut self, header: &str) -> Self {
         self.headers.push(header.to_owned());
         self
     }
 
-    /// Without the headers of that name.
+    /// Removes the headers with this name.
     pub(crate) fn without(mut self, name: &str) -> Self {
         let count = self.headers.len();
         self.headers.retain(|header| !header.starts_with(&format!("{name}:")));
@@ -49,12 +49,12 @@ impl Head {
         self
     }
 
-    /// With another value of a header that is there.
+    /// Replaces the value of an existing header.
     pub(crate) fn with(self, name: &str, value: &str) -> Self {
         self.without(name).and(&format!("{name}: {value}"))
     }
 
-    /// Whose lines end otherwise.
+    /// Replaces the ends of lines.
     pub(crate) fn ending(mut self, end: &'static str) -> Self {
         self.end = end;
         self

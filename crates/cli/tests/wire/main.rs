@@ -1,8 +1,7 @@
-//! What bytes on the wire bring about before a connection is a WebSocket's: the real program, over
-//! TCP.
+//! The effects of bytes on the wire before a connection is upgraded, with the program over TCP.
 //!
-//! Every request of the table is sent at once, in two pieces, and byte by byte. The answer is the
-//! same, the connection ends, and the server goes on.
+//! Every request of the table is sent at once, in two pieces, and byte by byte. The response is the
+//! same, the connection ends, and the server continues.
 
 #[path = "../serve/harness.rs"]
 mod harness;

@@ -1,4 +1,4 @@
-//! A client that sends what it likes, and reads what it is answered.
+//! A client that sends arbitrary bytes and reads the response.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -7,28 +7,29 @@ use std::{
 
 use crate::harness::Server;
 
-/// What came back up to the end of the connection, or of the head of a response that ends none.
+/// The received bytes, to the end of the connection, or of the head of a response that does not end
+/// it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
-    /// Whether the server has closed.
+    /// True if the server has closed the connection.
     pub(crate) is_closed: bool,
 }
 
 impl Answer {
-    /// The status of the response, if there is one.
+    /// Returns the status of the response, if there is one.
     pub(crate) fn status(&self) -> Option<u16> {
         let line = self.bytes.strip_prefix(b"HTTP/1.1 ")?;
         std::str::from_utf8(line.get(..3)?).ok()?.parse().ok()
     }
 
-    /// The head of the response, in lower case.
+    /// Returns the head of the response in lower case.
     pub(crate) fn head(&self) -> String {
         let end = head_len(&self.bytes).unwrap_or(self.bytes.len());
         String::from_utf8_lossy(&self.bytes[..end]).to_lowercase()
     }
 
-    /// What came after the head.
+    /// Returns the bytes after the head.
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[head_len(&self.bytes).unwrap_or(self.bytes.len())..]
     }
@@ -46,13 +47,12 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn new(server: &Server) -> Self {
         let stream = server.connect();
-        // Each piece is a segment of its own.
+        // Each piece is a segment.
         stream.set_nodelay(true).expect("the socket takes options");
         Self { stream }
     }
 
-    /// Sends these pieces, one after another. That the server has answered and gone before the last
-    /// of them is no failure.
+    /// Sends these pieces, one after another. The server may respond and close before the last one.
     pub(crate) fn send<'a>(&mut self, pieces: impl IntoIterator<Item = &'a [u8]>) {
         for piece in pieces {
             match self.stream.write_all(piece) {
@@ -63,7 +63,7 @@ impl Peer {
         }
     }
 
-    /// Reads the head of a response, and `more` bytes after it if it stays open.
+    /// Reads the head of a response, and `more` bytes after it if the connection stays open.
     pub(crate) fn answer(&mut self, more: usize) -> Answer {
         let mut bytes = Vec::new();
         let mut buffer = [0; 4096];
@@ -84,19 +84,19 @@ impl Peer {
         }
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly this many bytes.
     pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.stream.read_exact(&mut bytes).expect("so many bytes come");
         bytes
     }
 
-    /// Says that nothing more will come.
+    /// Shuts down the sending direction.
     pub(crate) fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).expect("the connection is open");
     }
 
-    /// Reads up to the end of the connection.
+    /// Reads to the end of the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {

@@ -1,4 +1,4 @@
-//! The table: what is sent, and with which status it is refused.
+//! The table of requests, with the status of the response to each.
 
 use crate::{
     harness::Server,
@@ -6,7 +6,7 @@ use crate::{
     peer::Peer,
 };
 
-/// A request that is refused.
+/// A request that is rejected.
 struct Case {
     name: &'static str,
     bytes: Vec<u8>,
@@ -25,7 +25,7 @@ fn good() -> Head {
     Head::good()
 }
 
-/// The first line.
+/// Invalid first lines.
 fn request_lines() -> Vec<Case> {
     let lines = [
         ("two spaces", "GET  / HTTP/1.1", 400),
@@ -53,7 +53,7 @@ fn request_lines() -> Vec<Case> {
     lines.map(|(name, line, status)| case(name, &good().line(line), status)).into()
 }
 
-/// How lines end and begin.
+/// Invalid ends and beginnings of lines.
 fn lines() -> Vec<Case> {
     vec![
         case("bare LF", &good().ending("\n"), 400),
@@ -76,7 +76,7 @@ fn lines() -> Vec<Case> {
     ]
 }
 
-/// What may be there once.
+/// Headers that may occur once.
 fn duplicates() -> Vec<Case> {
     vec![
         case("two hosts", &good().and("Host: example.org"), 400),
@@ -88,7 +88,7 @@ fn duplicates() -> Vec<Case> {
     ]
 }
 
-/// Where two programs would see two different ends of the request.
+/// Requests whose end two programs could understand differently.
 fn smuggling() -> Vec<Case> {
     let body = |head: Head, body: &str| [head.bytes(), body.as_bytes().to_vec()].concat();
     let pairs = [
@@ -119,7 +119,7 @@ fn smuggling() -> Vec<Case> {
             &good().and("Transfer-Encoding:\tchunked").and("Content-Length: 4"),
             400,
         ),
-        // Where chunks are not the last coding nobody can know the end (RFC 9112 section 6.3).
+        // Without chunked as the last coding the end is unknown (RFC 9112 section 6.3).
         case("a coding that nobody knows", &good().and("Transfer-Encoding: xchunked"), 400),
         case("a compressed body", &good().and("Transfer-Encoding: gzip"), 400),
         case("chunks that are compressed", &good().and("Transfer-Encoding: chunked, gzip"), 400),
@@ -140,7 +140,7 @@ fn smuggling() -> Vec<Case> {
     cases
 }
 
-/// What RFC 6455 section 4.2.1 asks for.
+/// The requirements of RFC 6455 section 4.2.1.
 fn upgrades() -> Vec<Case> {
     let no_padding = KEY.trim_end_matches('=');
     vec![
@@ -169,7 +169,7 @@ fn upgrades() -> Vec<Case> {
     ]
 }
 
-/// More than a head may have.
+/// Requests that exceed the limits of a head.
 fn floods() -> Vec<Case> {
     let many = (0..1000).fold(good(), |head, number| head.and(&format!("X-{number}: {number}")));
     vec![
@@ -189,7 +189,7 @@ fn floods() -> Vec<Case> {
 
 /// Other protocols.
 fn strangers() -> Vec<Case> {
-    // The beginning of what a TLS 1.3 client sends: a handshake record, a ClientHello.
+    // The beginning of a TLS 1.3 connection: a handshake record with a ClientHello.
     let client_hello = [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[0x5a; 506]].concat();
     vec![
         raw("HTTP/2 preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0", 505),
@@ -210,7 +210,7 @@ fn strangers() -> Vec<Case> {
     ]
 }
 
-/// Sends a request in pieces and checks that it is refused as it should be.
+/// Sends a request in pieces, and checks its rejection.
 fn check<'a>(server: &Server, case: &Case, how: &str, pieces: impl IntoIterator<Item = &'a [u8]>) {
     let mut peer = Peer::new(server);
     peer.send(pieces);
@@ -236,7 +236,7 @@ fn check<'a>(server: &Server, case: &Case, how: &str, pieces: impl IntoIterator<
     let length =
         head.lines().find_map(|line| line.strip_prefix("content-length: ")).map(str::parse);
     if case.name == "HEAD" {
-        // The length is that of an answer to GET (RFC 9110 section 9.3.2).
+        // The length is that of the response to GET (RFC 9110 section 9.3.2).
         assert!(matches!(length, Some(Ok(1_usize..))) && answer.body().is_empty(), "{how}: {head}");
     } else {
         assert_eq!(length, Some(Ok(answer.body().len())), "{name}, {how}: {head}");
@@ -247,7 +247,7 @@ fn check<'a>(server: &Server, case: &Case, how: &str, pieces: impl IntoIterator<
     );
 }
 
-/// Checks the cases against one server, which is as good as new afterwards.
+/// Checks the cases with one server, which then serves further clients.
 fn check_all(cases: &[Case]) {
     let server = Server::start(&["--mode", "echo"]);
     for case in cases {
@@ -255,7 +255,7 @@ fn check_all(cases: &[Case]) {
         check(&server, case, "at once", [bytes]);
         let (first, second) = bytes.split_at(bytes.len() / 2);
         check(&server, case, "in two pieces", [first, second]);
-        // Byte by byte takes a system call each; the end of a flood is not what matters.
+        // Byte by byte takes a system call each. The end of a long request does not matter.
         let few = &bytes[..bytes.len().min(20_000)];
         check(&server, case, "byte by byte", few.chunks(1));
     }

@@ -1,4 +1,4 @@
-//! Clients that are slow, silent or gone.
+//! Slow, silent and vanished clients.
 
 use crate::{harness::Server, heads::Head, peer::Peer};
 
@@ -25,12 +25,12 @@ fn a_request_that_never_ends_is_cut_off() {
     let mut good = Peer::new(&server);
     good.send([&Head::good().bytes()[..]]);
     assert_eq!(good.answer(0).status(), Some(101));
-    // Who has begun is told why. Who has said nothing is not: a browser opens connections ahead,
-    // and takes an answer for one to its next request.
+    // A client that has sent a part of a request gets a response. A silent one does not, because a
+    // browser opens connections in advance and would take it for the response to its next request.
     assert_eq!(silent.rest(), b"");
     let rest = slow.rest();
     assert!(rest.starts_with(b"HTTP/1.1 408 "), "{rest:?}");
-    // One that has shaken hands is left alone.
+    // A connection after its handshake is not affected.
     good.send([&b"\x89\x80\0\0\0\0"[..]]);
     assert_eq!(good.read(2), b"\x8a\0");
     drop(good);

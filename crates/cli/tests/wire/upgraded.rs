@@ -1,4 +1,4 @@
-//! Requests that are accepted, however they come, and what comes right behind them.
+//! Requests that are accepted in any pieces, and the bytes that follow them.
 
 use crate::{
     harness::Server,
@@ -6,7 +6,7 @@ use crate::{
     peer::Peer,
 };
 
-/// A client's frame, masked by `key`.
+/// Returns a client's frame, masked by `key`.
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     const KEY: [u8; 4] = [7, 0, 0xff, 0x31];
     assert!(payload.len() < 126, "a short frame");
@@ -80,7 +80,7 @@ fn frames_may_follow_the_request_in_the_same_segment() {
     let frames = [frame(TEXT, b"one"), frame(PING, b"two"), frame(TEXT, b"three")].concat();
     let bytes = [Head::good().bytes(), frames].concat();
     let answers = b"\x81\x03one\x8a\x03two\x81\x05three";
-    // Cut anywhere in the frames, too: their beginning comes with the request.
+    // The cuts are also within the frames, whose beginning follows the request.
     for at in Head::good().bytes().len()..=bytes.len() {
         let mut peer = Peer::new(&server);
         let (first, second) = bytes.split_at(at);

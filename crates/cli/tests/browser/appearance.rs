@@ -1,5 +1,5 @@
-//! How the page looks and how it is reached without a mouse. The pictures are for people: they are
-//! in the target directory's `tmp/page`.
+//! The appearance of the page, and its use without a mouse. Screenshots for people are in
+//! `tmp/page` of the target directory.
 
 use std::{fs, path::Path};
 
@@ -11,7 +11,7 @@ pub(crate) const WIDE: Screen = Screen { width: 1280, height: 860, phone: false,
 pub(crate) const PHONE: Screen = Screen { width: 360, height: 740, phone: true, dark: false };
 
 impl Page {
-    /// Puts a picture of the page on this screen where people look for it.
+    /// Writes a screenshot of the page on this screen.
     pub(crate) fn save(&self, name: &str, screen: Screen) -> Vec<u8> {
         self.0.show_on(screen);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
@@ -22,8 +22,8 @@ impl Page {
     }
 }
 
-/// Every text with too little contrast to what is behind it, as WCAG 2.2 computes it (success
-/// criterion 1.4.3): a list of descriptions. Colours here are opaque.
+/// Returns a description of each text with too little contrast to its background by WCAG 2.2
+/// (success criterion 1.4.3). Colours must be opaque.
 const PALE_TEXTS: &str = "(() => {
     const luminance = (color) => {
         const [r, g, b] = color.match(/[\\d.]+/g).map((part) => {
