@@ -1,8 +1,9 @@
-// Speaks with `windlass serve` through the library gorilla/websocket.
+// Tests `windlass serve` with the library gorilla/websocket.
 //
 // usage: client alone URL | client relay URL NAME PEER... | client goodbye URL
 //
-// Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test; ../README.md says what the tests are.
+// Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test.
+// ../README.md describes the tests.
 package main
 
 import (
@@ -45,7 +46,7 @@ func bytesOf(size int) []byte {
 	return made
 }
 
-// What a connection is asked for.
+// The options of a connection.
 type options struct {
 	compress  bool
 	protocols []string
@@ -68,7 +69,7 @@ func open(url, path string, asked options) (*websocket.Conn, *http.Response, err
 	return socket, response, err
 }
 
-// Opens a connection to the echo, does something with it and closes it.
+// Opens a connection to the echo, calls a function with it, and closes it.
 func with(url string, asked options, work func(*websocket.Conn, *http.Response) error) error {
 	socket, response, err := open(url, "/echo", asked)
 	if err != nil {
@@ -81,7 +82,7 @@ func with(url string, asked options, work func(*websocket.Conn, *http.Response) 
 	return closeWith(socket, websocket.CloseNormalClosure, "")
 }
 
-// Closes, and expects the same code from the other side.
+// Sends a Close, and expects the same code from the server.
 func closeWith(socket *websocket.Conn, code int, reason string) error {
 	message := websocket.FormatCloseMessage(code, reason)
 	if err := socket.WriteControl(websocket.CloseMessage, message, time.Now().Add(patience)); err != nil {
@@ -90,7 +91,7 @@ func closeWith(socket *websocket.Conn, code int, reason string) error {
 	return endsWith(socket, code)
 }
 
-// Expects the end, and no message before.
+// Expects the end of the connection, and no message before it.
 func endsWith(socket *websocket.Conn, code int) error {
 	_, _, err := socket.ReadMessage()
 	var closed *websocket.CloseError
@@ -163,7 +164,7 @@ func anotherOriginIsRefused(url string) error {
 	})
 }
 
-// The test that echoes messages of every size.
+// Returns the test that echoes messages of every size.
 func comesBack(kind int, content func(int) []byte, compress bool) func(string) error {
 	return func(url string) error {
 		return with(url, options{compress: compress}, func(socket *websocket.Conn, _ *http.Response) error {
@@ -323,7 +324,7 @@ func manyConnectionsAtOnce(url string) error {
 	return first
 }
 
-// The message of this number from this client: text and bytes in turns.
+// Returns the message of this number from this client: alternately text and bytes.
 func relayedMessage(name string, number int) (int, []byte) {
 	content := []byte(fmt.Sprintf("%s %d ", name, number) + strings.Repeat("ü€", 7*number%400))
 	if number%2 == 1 {
@@ -332,7 +333,7 @@ func relayedMessage(name string, number int) (int, []byte) {
 	return binary, content
 }
 
-// Sends numbered messages to everybody in a room, and expects those of each peer in their order.
+// Sends numbered messages to a room, and expects those of each peer in order.
 func relay(url, name string, peers []string) error {
 	socket, _, err := open(url, "/room/tower", options{compress: true})
 	if err != nil {

@@ -1,15 +1,18 @@
-// Speaks with `windlass serve` through the library ws.
+// Tests `windlass serve` with the library ws.
 //
-// usage: node client.js alone URL | node client.js relay URL NAME PEER... | node client.js goodbye URL
+// usage: node client.js alone URL
+//        node client.js relay URL NAME PEER...
+//        node client.js goodbye URL
 //
-// Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test; ../README.md says what the tests are.
+// Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test.
+// ../README.md describes the tests.
 "use strict";
 
 const { WebSocket } = require("ws");
 
 const PATIENCE_MS = 60000;
 const SIZES = [0, 1, 125, 126, 65535, 65536, 1 << 20];
-// What the server is started with.
+// The option --message-max of the server.
 const MESSAGE_MAX = 2 << 20;
 const RELAYED = 300;
 
@@ -20,7 +23,7 @@ function check(isSo, what) {
   if (!isSo) throw new Error(what);
 }
 
-/** An open connection: `recv` gives the messages one after the other, `closed` the code the other side closed with. */
+/** Opens a connection: `recv` resolves to the next message, `closed` to the server's close code. */
 async function open(url, path = "/echo", options = {}) {
   const deflate = options.deflate ? { threshold: 0 } : false;
   const socket = new WebSocket(url + path, { perMessageDeflate: deflate, ...options });
@@ -38,7 +41,7 @@ async function open(url, path = "/echo", options = {}) {
   let head;
   socket.on("upgrade", (response) => { head = response.headers; });
   await new Promise((resolve, reject) => { socket.on("open", resolve); socket.on("error", reject); });
-  // After the handshake the end says enough.
+  // After the handshake errors are followed by the close event.
   socket.on("error", () => {});
   return { socket, recv, ended, head };
 }
@@ -75,7 +78,7 @@ const ALONE = {
     const client = await open(url);
     check(client.head["sec-websocket-protocol"] === undefined && client.socket.protocol === "", "one that nobody offered");
     await close(client, 1000);
-    // This library gives up a connection whose server takes none of those on offer.
+    // This library closes the connection if the server selects no offered subprotocol.
     const offer = new WebSocket(url + "/echo", ["chat", "superchat"]);
     const error = await new Promise((resolve) => { offer.on("error", resolve); offer.on("open", () => resolve(null)); });
     check(error?.message === "Server sent no subprotocol", `${error}`);
@@ -97,7 +100,7 @@ const ALONE = {
   async fragments_are_joined(url) {
     for (const deflate of [false, true]) {
       const client = await open(url, "/echo", { deflate });
-      // Pieces of text end inside of characters.
+      // Pieces of text end within characters.
       for (const whole of ["ü€".repeat(14000), bytesOf(70000)]) {
         const bytes = Buffer.from(whole);
         for (let at = 0; at <= bytes.length; at += 9999) {
@@ -126,7 +129,7 @@ const ALONE = {
       const answer = await close(await open(url), code, reason);
       check(answer === code, `${code} is answered by ${answer}`);
     }
-    // A Close without a code is answered by one without.
+    // The answer to a Close without a code has no code.
     const answer = await close(await open(url));
     check(answer === 1005, `none is answered by ${answer}`);
   },
@@ -163,13 +166,13 @@ async function echoOfSizes(url, make, deflate) {
   await close(client, 1000);
 }
 
-/** The message of this number from this client: text and bytes in turns. */
+/** Returns the message of this number from this client: alternately text and bytes. */
 function relayed(name, number) {
   const text = `${name} ${number} ` + "ü€".repeat((7 * number) % 400);
   return number % 2 ? text : Buffer.from(text);
 }
 
-/** Sends numbered messages to everybody in a room, and expects those of each peer in their order. */
+/** Sends numbered messages to a room, and expects those of each peer in order. */
 async function relay(url, name, peers) {
   const client = await open(url, "/room/tower", { deflate: true });
   const nextOf = new Map(peers.map((peer) => [peer, null]));
@@ -182,7 +185,7 @@ async function relay(url, name, peers) {
     if (number === "here") {
       if (nextOf.get(peer) !== null) continue;
       nextOf.set(peer, 0);
-      // Whoever came before us has not heard us yet; who came after us has to be told.
+      // Peers that joined earlier have not received our greeting, and later ones need it.
       client.socket.send(`${name} here`);
       if (![...nextOf.values()].includes(null)) for (let at = 0; at < RELAYED; at++) client.socket.send(relayed(name, at));
       continue;
@@ -228,5 +231,5 @@ async function main([what, url, ...names]) {
   }
 }
 
-// A connection that a failed test has left open must not keep the program.
+// A connection that a failed test has left open must not keep the program running.
 main(process.argv.slice(2)).then(() => process.exit());

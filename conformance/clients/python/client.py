@@ -1,8 +1,9 @@
-"""Speaks with `windlass serve` through the library websockets.
+"""Tests `windlass serve` with the library websockets.
 
 usage: client.py alone URL | client.py relay URL NAME PEER... | client.py goodbye URL
 
-Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test; ../README.md says what the tests are.
+Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test.
+../README.md describes the tests.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 PATIENCE_S = 60
 SIZES = [0, 1, 125, 126, 65535, 65536, 1 << 20]
-# What the server is started with.
+# The option --message-max of the server.
 MESSAGE_MAX = 2 << 20
 RELAYED = 300
 
@@ -176,7 +177,7 @@ def relayed(name, number):
 
 
 async def relay(url, name, peers):
-    """Sends numbered messages to everybody in a room, and expects those of each peer in their order."""
+    """Sends numbered messages to a room, and expects those of each peer in order."""
     async with open_to(url, "/room/tower", compression="deflate") as socket:
         next_of = dict.fromkeys(peers, None)
 
@@ -187,7 +188,7 @@ async def relay(url, name, peers):
                 peer, number = text.split(" ")[:2]
                 check(peer in next_of, f"{peer} is heard, which is no peer")
                 if number == "here":
-                    # Whoever came before us has not heard us yet; who came after us has to be told.
+                    # Earlier peers have not received our greeting, and later ones need it.
                     if next_of[peer] is None:
                         next_of[peer] = 0
                         await socket.send(f"{name} here")

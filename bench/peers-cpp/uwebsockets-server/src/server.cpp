@@ -1,4 +1,4 @@
-/* The servers of uWebSockets: as its examples EchoServer and Broadcast are, with its own topics. */
+/* The servers of uWebSockets, like its examples EchoServer and Broadcast, with its own topics. */
 
 #include <cstdlib>
 #include <new>
@@ -8,7 +8,7 @@
 extern "C" {
 /* Counts an allocation. */
 void windlass_bench_count(void);
-/* Says where the server listens. */
+/* Prints the address of the server. */
 void windlass_bench_listening(int port);
 }
 
@@ -41,7 +41,7 @@ uWS::App::WebSocketBehavior<Nothing> behavior(bool deflate) {
     return behavior;
 }
 
-/* The one that publishes, as in the example. */
+/* The publisher, as in the example. */
 uWS::App *broadcaster;
 
 void listen(uWS::App &app) {

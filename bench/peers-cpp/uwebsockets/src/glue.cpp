@@ -1,6 +1,7 @@
-/* What stands around the parser in uWebSockets, without its sockets: from WebSocketContext.h (handleFragment), WebSocket.h (send)
- * and AsyncSocket.h (cork, getSendBuffer, uncork). The order of the tests and the copies are theirs; what needs a socket, a
- * topic tree or a loop is left out. A send goes to the wire, which always has room. */
+/* The code around the parser of uWebSockets, without its sockets: from WebSocketContext.h
+ * (handleFragment), WebSocket.h (send) and AsyncSocket.h (cork, getSendBuffer, uncork). The tests
+ * and copies are the same, in the same order. The parts for sockets, topics and the loop are
+ * omitted. A send goes to the wire, which is always writable. */
 
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +42,7 @@ namespace protocol = uWS::protocol;
 
 const unsigned int CORK_BUFFER_SIZE = 16 * 1024;
 
-/* What the connections of a loop share. */
+/* The state that the connections of a loop share. */
 struct Loop {
     char corkBuffer[CORK_BUFFER_SIZE];
     unsigned int corkOffset = 0;
@@ -146,7 +147,7 @@ struct Parser : uWS::WebSocketProtocol<true, Parser> {
         return connection(user)->isClosed;
     }
 
-    /* As a whole frame is unmasked: down over its header. The mask lies in front of the payload. */
+    /* Unmasks as for a whole frame: down over its header. The mask is in front of the payload. */
     template <int HEADER_SIZE>
     static void unmask(char *payload, unsigned int length) {
         unmaskImpreciseCopyMask<HEADER_SIZE>(payload, length);
@@ -175,7 +176,7 @@ void windlass_bench_loop_free(void *loop) { delete (Loop *) loop; }
 void *windlass_bench_connection_new(void *loop, const void *wire) { return new Connection((Loop *) loop, wire); }
 void windlass_bench_connection_free(void *connection) { delete (Connection *) connection; }
 
-/* One read, parsed and answered; false if the connection was closed for a violation. */
+/* Parses and answers one read. Returns false if the connection was closed for a violation. */
 bool windlass_bench_connection_data(void *connection, char *data, unsigned int length) {
     Connection *self = (Connection *) connection;
     Parser::consume(data, length, self, self);
@@ -183,7 +184,7 @@ bool windlass_bench_connection_data(void *connection, char *data, unsigned int l
     return !self->isClosed;
 }
 
-/* Returns where the payload begins now, as a distance to the front. */
+/* Returns the distance by which the payload has moved to the front. */
 unsigned int windlass_bench_unmask(char *payload, size_t length, const char *mask) {
     memcpy(payload - 4, mask, 4);
     if (length < 126) {
