@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use crate::alloc;
-use crate::dispatch::{Idle, Subject};
+use crate::dispatch::{NoTurns, Subject};
 use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome, Trigger};
 use crate::source::{DrainCount, Hits, Source, SourcePool};
@@ -20,7 +20,7 @@ pub trait PollSubject: Subject {
     fn turn_at_once(&mut self) -> io::Result<()>;
 }
 
-impl PollSubject for Idle {
+impl PollSubject for NoTurns {
     #[inline(always)]
     fn turn_at_once(&mut self) -> io::Result<()> {
         Ok(())
@@ -46,7 +46,7 @@ pub(crate) fn prepare<S: PollSubject>(
     idle: bool,
 ) -> Result<Box<dyn Measured>, Error> {
     Ok(if idle {
-        Box::new(Asking::<Idle>::new(case, backend, idle)?)
+        Box::new(Asking::<NoTurns>::new(case, backend, idle)?)
     } else {
         Box::new(Asking::<S>::new(case, backend, idle)?)
     })

@@ -37,7 +37,7 @@ pub enum Request {
         /// The case.
         case: Case,
         /// The server.
-        server: Server,
+        server: ServerInfo,
     },
     /// Runs rounds of the prepared case, and checks which handlers ran.
     Slice {
@@ -75,7 +75,7 @@ pub enum Reply {
 
 /// The line that a server program prints when it listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Server {
+pub struct ServerInfo {
     /// The address on which it listens.
     pub address: SocketAddr,
     /// Number of its process. The started process may be strace(1) instead.

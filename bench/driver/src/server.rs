@@ -2,7 +2,7 @@
 //! `memory`: the command line and the announcement.
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--cpu N` and `--first`.
-//! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`Server`], and serves
+//! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and serves
 //! until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its messages, and
 //! all others receive them.
 #![allow(unsafe_code, reason = "prctl, getrlimit and setrlimit")]
@@ -10,7 +10,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::measured::Error;
-use crate::protocol::Server;
+use crate::protocol::ServerInfo;
 use crate::{affinity, alloc};
 
 /// The path of connections that publish. Connections on other paths receive.
@@ -93,7 +93,7 @@ impl Settings {
 
 /// Prints the announcement of this server.
 pub fn announce(address: SocketAddr, version: &str) {
-    let server = Server {
+    let server = ServerInfo {
         address,
         process: std::process::id(),
         version: version.to_owned(),

@@ -9,7 +9,7 @@ pub(crate) const UWEBSOCKETS: &str = "uwebsockets";
 
 /// A server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerProgram {
     pub(crate) program: Program,
     /// The program that callgrind runs instead, for a server compiled with instructions that
     /// callgrind does not support.
@@ -26,35 +26,39 @@ const fn server(
     workspace: Workspace,
     package: &'static str,
     binary: &'static str,
-) -> Server {
+) -> ServerProgram {
     let program = Program { name, parts, backends: EPOLL, workspace, package, binary };
-    Server { program, counted: None }
+    ServerProgram { program, counted: None }
 }
 
-const fn own(name: &'static str, parts: &'static [&'static str], binary: &'static str) -> Server {
+const fn own(
+    name: &'static str,
+    parts: &'static [&'static str],
+    binary: &'static str,
+) -> ServerProgram {
     server(name, parts, Workspace::Root, "windlass-bench-subject", binary)
 }
 
-const fn on_each_backend(server: Server) -> Server {
-    Server { program: Program { backends: BACKENDS, ..server.program }, ..server }
+const fn on_each_backend(server: ServerProgram) -> ServerProgram {
+    ServerProgram { program: Program { backends: BACKENDS, ..server.program }, ..server }
 }
 
-const fn on_a_ring(server: Server) -> Server {
-    Server { program: Program { backends: &["uring"], ..server.program }, ..server }
+const fn on_a_ring(server: ServerProgram) -> ServerProgram {
+    ServerProgram { program: Program { backends: &["uring"], ..server.program }, ..server }
 }
 
-const fn peer(name: &'static str, package: &'static str) -> Server {
+const fn peer(name: &'static str, package: &'static str) -> ServerProgram {
     server(name, PLAIN, Workspace::Peers, package, package)
 }
 
 /// All servers, in the order of the report. `floor-again` is the same program as `floor`; their
 /// difference shows the noise.
-pub(crate) const SERVERS: &[Server] = &[
+pub(crate) const SERVERS: &[ServerProgram] = &[
     own(FLOOR, PLAIN, "bench-server-floor"),
     own("floor-again", PLAIN, "bench-server-floor"),
     on_a_ring(own("floor-ring", &["echo", "broadcast"], "bench-server-floor-ring")),
     on_each_backend(own(crate::programs::WINDLASS, ALL, "bench-server-windlass")),
-    Server {
+    ServerProgram {
         counted: Some("windlass-bench-server-uwebsockets-counted"),
         ..server(
             UWEBSOCKETS,

@@ -8,7 +8,7 @@ use super::process;
 use crate::error::MeasureError;
 use crate::pin::{Pin, allowed_cpus};
 use crate::programs::Program;
-use crate::programs::servers::Server;
+use crate::programs::servers::ServerProgram;
 
 /// The processors of a server and of its client.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ fn may_raise_priority() -> bool {
 /// A server whose program is built.
 #[derive(Debug)]
 pub(super) struct BuiltServer {
-    pub(super) server: &'static Server,
+    pub(super) server: &'static ServerProgram,
     pub(super) backend: &'static str,
     pub(super) path: PathBuf,
 }

@@ -14,7 +14,7 @@ use std::process::Command;
 use windlass_bench_driver::protocol::{Case, Reply, Request};
 
 use super::built::{BuiltServer, Processors};
-use super::process::Process;
+use super::process::ServerProcess;
 use crate::cases::servers::counted;
 use crate::child::Child;
 use crate::error::MeasureError;
@@ -120,7 +120,7 @@ impl ServerTool {
 
 /// A server that is counted, and the client for it.
 #[derive(Clone, Copy)]
-struct Setup<'a> {
+struct CountSetup<'a> {
     built: &'a BuiltServer,
     client: &'a Path,
     processors: Processors,
@@ -143,7 +143,8 @@ pub(super) fn count(
         }
         // The same program twice has the same counts.
         let once = servers.iter().filter(|built| built.name() != "floor-again");
-        let mut setups: Vec<_> = once.map(|built| Setup { built, client, processors }).collect();
+        let mut setups: Vec<_> =
+            once.map(|built| CountSetup { built, client, processors }).collect();
         for (case, rounds) in &cases {
             let tool = tool.fit_for(case);
             if let Some(reason) = tool.unavailable() {
@@ -163,7 +164,7 @@ fn count_case(
     tool: ServerTool,
     case: &Case,
     rounds: u64,
-    setup: Setup<'_>,
+    setup: CountSetup<'_>,
     report: &mut Report,
 ) -> bool {
     let (name, mut params) = crate::cases::describe(case);
@@ -204,7 +205,7 @@ const UNSTEPPED_ROUNDS: u64 = 200;
 /// Returns the count of a round, and the server's version.
 fn per_round(
     tool: ServerTool,
-    setup: Setup<'_>,
+    setup: CountSetup<'_>,
     case: &Case,
     rounds: u64,
 ) -> Result<(f64, String), MeasureError> {
@@ -226,7 +227,7 @@ struct Total {
 
 fn total(
     tool: ServerTool,
-    setup: Setup<'_>,
+    setup: CountSetup<'_>,
     case: &Case,
     rounds: u64,
 ) -> Result<Total, MeasureError> {
@@ -252,7 +253,7 @@ fn total(
 /// Returns the count of a round of a stepped server: all instructions in a slice, after another
 /// slice has warmed it up. When the server sleeps again, it has finished everything that the client
 /// began.
-fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), MeasureError> {
+fn stepped(setup: CountSetup<'_>, case: &Case) -> Result<(f64, String), MeasureError> {
     let failed =
         |error: std::io::Error| MeasureError::Failed(format!("cannot be stepped: {error}"));
     let command = ServerTool::Singlestep.command(setup.built.path(), Path::new(""));
@@ -270,11 +271,11 @@ fn stepped(setup: Setup<'_>, case: &Case) -> Result<(f64, String), MeasureError>
 /// Starts a server, perhaps under a tool, and a client that is connected to it.
 fn connected(
     mut command: Command,
-    Setup { built, client, processors }: Setup<'_>,
+    CountSetup { built, client, processors }: CountSetup<'_>,
     case: &Case,
-) -> Result<(Process, Child), MeasureError> {
+) -> Result<(ServerProcess, Child), MeasureError> {
     command.args(built.arguments(case, processors.server, false));
-    let process = Process::start(command)?;
+    let process = ServerProcess::start(command)?;
     let mut client = Child::start(client, processors.client_pin())?;
     match client.ask(&Request::Connect { case: case.clone(), server: process.server.clone() })? {
         Reply::Ready => Ok((process, client)),

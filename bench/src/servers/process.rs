@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use windlass_bench_driver::protocol::{Case, Server};
+use windlass_bench_driver::protocol::{Case, ServerInfo};
 
 use crate::error::MeasureError;
 
@@ -20,9 +20,9 @@ const END_MAX: Duration = Duration::from_secs(30);
 
 /// A server, perhaps under a tool.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     child: Child,
-    pub(crate) server: Server,
+    pub(crate) server: ServerInfo,
 }
 
 /// Returns the arguments of a server for a case.
@@ -41,7 +41,7 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
     arguments
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a server and waits until it listens.
     pub(crate) fn start(mut command: Command) -> Result<Self, MeasureError> {
         let failed = |what: String| MeasureError::Failed(what);
@@ -104,7 +104,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         end(&mut self.child);
     }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_program_that_says_nothing_is_a_failure() {
-        let error = Process::start(Command::new("/bin/true")).unwrap_err();
+        let error = ServerProcess::start(Command::new("/bin/true")).unwrap_err();
         assert!(matches!(error, MeasureError::Failed(_)));
     }
 
@@ -133,7 +133,7 @@ mod tests {
         let script = format!("trap '' TERM; echo '{line}'; exec sleep infinity");
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
-        let process = Process::start(command).unwrap();
+        let process = ServerProcess::start(command).unwrap();
         let proc = format!("/proc/{}", process.server.process);
         assert!(Path::new(&proc).exists());
         let error = process.finish_within(Duration::from_millis(50)).unwrap_err();

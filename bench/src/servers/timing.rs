@@ -7,7 +7,7 @@ use std::process::Command;
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
 use super::built::{BuiltServer, Processors};
-use super::process::Process;
+use super::process::ServerProcess;
 use crate::cases::servers::{ServerShape, shape};
 use crate::child::Child;
 use crate::error::MeasureError;
@@ -21,7 +21,7 @@ use crate::timing::{Shuffle, calibrate, ratio};
 struct MeasuredServer {
     name: &'static str,
     backend: &'static str,
-    process: Process,
+    process: ServerProcess,
     client: Child,
     rounds: u64,
     samples: Vec<Sample>,
@@ -58,7 +58,7 @@ impl MeasuredServer {
     ) -> Result<Self, MeasureError> {
         let mut command = Command::new(built.path());
         command.args(built.arguments(case, processors.server, processors.first));
-        let process = Process::start(command)?;
+        let process = ServerProcess::start(command)?;
         let mut client = Child::start_as(client, processors.client_pin(), processors.first)?;
         match client
             .ask(&Request::Connect { case: case.clone(), server: process.server.clone() })?

@@ -31,7 +31,7 @@ const SLEEPS_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// How a traced program has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
+enum TraceStop {
     /// Before the delivery of this signal.
     Signal(libc::c_int),
     /// It has ended; true if it succeeded.
@@ -149,21 +149,21 @@ impl Attached {
 }
 
 /// Steps a stopped process until SIGTERM arrives, and then delivers the signal.
-fn step_until_asked_to_end(pid: libc::pid_t, mut stop: Stop) -> io::Result<u64> {
+fn step_until_asked_to_end(pid: libc::pid_t, mut stop: TraceStop) -> io::Result<u64> {
     let mut count = 0;
     loop {
         let signal = match stop {
-            Stop::Ended(_) => return Err(io::Error::other("the traced program has ended")),
-            Stop::Signal(libc::SIGTERM) => {
+            TraceStop::Ended(_) => return Err(io::Error::other("the traced program has ended")),
+            TraceStop::Signal(libc::SIGTERM) => {
                 trace(libc::PTRACE_DETACH, pid, libc::SIGTERM)?;
                 return Ok(count);
             }
-            Stop::Signal(libc::SIGTRAP) => 0,
-            Stop::Signal(signal) => signal,
+            TraceStop::Signal(libc::SIGTRAP) => 0,
+            TraceStop::Signal(signal) => signal,
         };
         trace(libc::PTRACE_SINGLESTEP, pid, signal)?;
         stop = wait(pid)?;
-        count += u64::from(stop == Stop::Signal(libc::SIGTRAP));
+        count += u64::from(stop == TraceStop::Signal(libc::SIGTRAP));
     }
 }
 
@@ -176,9 +176,9 @@ fn step_through(child: &Child) -> io::Result<Vec<u64>> {
     let mut counting: Option<u64> = None;
     loop {
         let signal = match stop {
-            Stop::Ended(true) => return Ok(counts),
-            Stop::Ended(false) => return Err(io::Error::other("the traced program failed")),
-            Stop::Signal(libc::SIGUSR1) => {
+            TraceStop::Ended(true) => return Ok(counts),
+            TraceStop::Ended(false) => return Err(io::Error::other("the traced program failed")),
+            TraceStop::Signal(libc::SIGUSR1) => {
                 match counting.take() {
                     Some(count) => counts.push(count),
                     None => counting = Some(0),
@@ -186,8 +186,8 @@ fn step_through(child: &Child) -> io::Result<Vec<u64>> {
                 0
             }
             // The end of a step, or the stop at exec(2).
-            Stop::Signal(libc::SIGTRAP) => 0,
-            Stop::Signal(signal) => signal,
+            TraceStop::Signal(libc::SIGTRAP) => 0,
+            TraceStop::Signal(signal) => signal,
         };
         if let Some(count) = &mut counting {
             *count += 1;
@@ -209,7 +209,7 @@ fn trace(request: libc::c_uint, pid: libc::pid_t, data: libc::c_int) -> io::Resu
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn wait(pid: libc::pid_t) -> io::Result<Stop> {
+fn wait(pid: libc::pid_t) -> io::Result<TraceStop> {
     let mut status = 0;
     loop {
         // SAFETY: the status is a writable integer for the length of the call (waitpid(2)).
@@ -223,9 +223,9 @@ fn wait(pid: libc::pid_t) -> io::Result<Stop> {
         }
     }
     Ok(if libc::WIFSTOPPED(status) {
-        Stop::Signal(libc::WSTOPSIG(status))
+        TraceStop::Signal(libc::WSTOPSIG(status))
     } else {
-        Stop::Ended(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0)
+        TraceStop::Ended(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0)
     })
 }
 

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, Server};
+use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, ServerInfo};
 
 const FLOOR_RING: &str = env!("CARGO_BIN_EXE_bench-server-floor-ring");
 const FLOOR: &str = env!("CARGO_BIN_EXE_bench-server-floor");
@@ -61,7 +61,7 @@ fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
     let deflate: &[&str] =
         if matches!(case, Case::Messages { deflate: true, .. }) { &["--deflate"] } else { &[] };
     let mut server = Running::start(program, &[&[mode], deflate].concat());
-    let said: Server = serde_json::from_str(&server.line()).unwrap();
+    let said: ServerInfo = serde_json::from_str(&server.line()).unwrap();
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
     let connected = client.ask(&Request::Connect { case: case.clone(), server: said });
     (server, client, connected)
@@ -220,7 +220,7 @@ fn servers_under_valgrind_end_at_sigterm() {
         let arguments = [&["--tool=none", "-q", program, "echo"], chosen].concat();
         let case = messages(Content::Binary, 64, 2, 1);
         let mut server = Running::start("valgrind", &arguments);
-        let said: Server = serde_json::from_str(&server.line()).unwrap();
+        let said: ServerInfo = serde_json::from_str(&server.line()).unwrap();
         let process = said.process.to_string();
         let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
         let connected = client.ask(&Request::Connect { case: case.clone(), server: said });
@@ -242,7 +242,7 @@ fn servers_under_valgrind_end_at_sigterm() {
 
 /// Accepts the upgrade. Then it answers every 26 bytes, a frame with 20 bytes, by a frame whose
 /// last byte is wrong.
-fn wrong_byte_server() -> Server {
+fn wrong_byte_server() -> ServerInfo {
     use std::io::Read;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -267,7 +267,7 @@ fn wrong_byte_server() -> Server {
             let _ = socket.write_all(&[&[0x82, 20][..], &payload].concat());
         }
     });
-    Server { address, process: std::process::id(), version: String::new(), allocations_at: 0 }
+    ServerInfo { address, process: std::process::id(), version: String::new(), allocations_at: 0 }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use self::cases::CaseId;
-use self::suite::{Installed, Job};
+use self::suite::{Installation, Job};
 use self::verdict::Outcomes;
 use crate::server::Server;
 
@@ -80,8 +80,8 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         if args.quick { "quick" } else { "whole" }
     );
     let wstest = match suite::install(root)? {
-        Installed::There(wstest) => wstest,
-        Installed::Cannot(reason) => {
+        Installation::There(wstest) => wstest,
+        Installation::Cannot(reason) => {
             println!("test {} cases ... ignored, {reason}", cases.len());
             println!("test result: ok. 0 passed; 0 failed; {} ignored", cases.len());
             return Ok(true);

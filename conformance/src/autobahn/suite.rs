@@ -30,7 +30,7 @@ pub(super) const SILENCE_MAX: Duration = Duration::from_secs(500);
 
 /// The result of `install`.
 #[derive(Debug)]
-pub(super) enum Installed {
+pub(super) enum Installation {
     /// The path of the program.
     There(PathBuf),
     /// The reason why it cannot be installed on this machine.
@@ -38,7 +38,7 @@ pub(super) enum Installed {
 }
 
 /// Installs the suite, unless it is already installed.
-pub(super) fn install(root: &Path) -> Result<Installed> {
+pub(super) fn install(root: &Path) -> Result<Installation> {
     let script = root.join("conformance/autobahn/install");
     let output = Command::new(&script)
         .stdin(Stdio::null())
@@ -48,13 +48,13 @@ pub(super) fn install(root: &Path) -> Result<Installed> {
     let errors = String::from_utf8_lossy(&output.stderr);
     eprint!("{errors}");
     if output.status.code() == Some(CANNOT) {
-        return Ok(Installed::Cannot(
+        return Ok(Installation::Cannot(
             errors.lines().last().unwrap_or("no reason given").to_owned(),
         ));
     }
     ensure!(output.status.success(), "{} left with {}", script.display(), output.status);
     let path = String::from_utf8(output.stdout).context("the path is not UTF-8")?;
-    Ok(Installed::There(path.trim_end().into()))
+    Ok(Installation::There(path.trim_end().into()))
 }
 
 /// One process of the suite: its cases and its output folder.

@@ -8,11 +8,11 @@ use serde::Deserialize;
 use super::cases::CaseId;
 
 /// The outcomes by case.
-pub(super) type Outcomes = BTreeMap<CaseId, Outcome>;
+pub(super) type Outcomes = BTreeMap<CaseId, CaseOutcome>;
 
 /// The suite's report of one case, in its own words.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct Outcome {
+pub(super) struct CaseOutcome {
     behavior: String,
     #[serde(rename = "behaviorClose")]
     behavior_close: String,
@@ -21,7 +21,7 @@ pub(super) struct Outcome {
     close_code: Option<u16>,
 }
 
-impl Outcome {
+impl CaseOutcome {
     /// Returns whether the case passed. Only OK counts: NON-STRICT is allowed by the standard, but
     /// other implementations do better, and UNIMPLEMENTED means that an extension was not
     /// negotiated. INFORMATIONAL counts for cases in which the suite accepts any behaviour.
@@ -32,7 +32,7 @@ impl Outcome {
 }
 
 /// The format of the committed tables: `OK | OK | 1000`.
-impl fmt::Display for Outcome {
+impl fmt::Display for CaseOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} | {} | ", self.behavior, self.behavior_close)?;
         match self.close_code {
@@ -42,7 +42,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl FromStr for Outcome {
+impl FromStr for CaseOutcome {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -64,7 +64,7 @@ impl FromStr for Outcome {
 
 /// Reads the suite's `index.json`, which lists the cases by the name of the tested agent.
 pub(super) fn read_index(text: &str, agent: &str) -> Result<Outcomes> {
-    let mut agents: BTreeMap<String, BTreeMap<String, Outcome>> = serde_json::from_str(text)
+    let mut agents: BTreeMap<String, BTreeMap<String, CaseOutcome>> = serde_json::from_str(text)
         .context("the suite's index has another shape than that of release 25.10.1")?;
     let cases =
         agents.remove(agent).with_context(|| format!("the suite's index knows no `{agent}`"))?;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn passes(case: &str, outcome: &str) -> bool {
-        outcome.parse::<Outcome>().expect("an outcome").is_passed(&id(case))
+        outcome.parse::<CaseOutcome>().expect("an outcome").is_passed(&id(case))
     }
 
     #[test]
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn an_outcome_is_read_as_it_is_written() {
         for text in ["OK | OK | 1000", "FAILED | WRONG CODE | none"] {
-            assert_eq!(text.parse::<Outcome>().expect("an outcome").to_string(), text);
+            assert_eq!(text.parse::<CaseOutcome>().expect("an outcome").to_string(), text);
         }
-        assert!("OK | OK".parse::<Outcome>().is_err());
-        assert!("OK | OK | many".parse::<Outcome>().is_err());
+        assert!("OK | OK".parse::<CaseOutcome>().is_err());
+        assert!("OK | OK | many".parse::<CaseOutcome>().is_err());
     }
 }

@@ -12,13 +12,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// The command of a client.
 #[derive(Debug, Clone)]
-pub(super) struct Program {
+pub(super) struct ClientProgram {
     program: PathBuf,
     arguments: Vec<OsString>,
     variable: Option<(&'static str, PathBuf)>,
 }
 
-impl Program {
+impl ClientProgram {
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -30,14 +30,14 @@ impl Program {
 }
 
 /// A program, or the reason why it cannot be installed on this machine.
-pub(super) type Installed = Result<Program, String>;
+pub(super) type InstalledClient = Result<ClientProgram, String>;
 
 /// Installs the client with this name.
 ///
 /// # Errors
 ///
 /// If a download is wrong, for example if its hash differs from that in the lock file.
-pub(super) fn install(name: &str, root: &Path, output: &Path) -> Result<Installed> {
+pub(super) fn install(name: &str, root: &Path, output: &Path) -> Result<InstalledClient> {
     let source = root.join("conformance/clients").join(name);
     match name {
         "python" => python(&source),
@@ -47,7 +47,7 @@ pub(super) fn install(name: &str, root: &Path, output: &Path) -> Result<Installe
     }
 }
 
-fn python(source: &Path) -> Result<Installed> {
+fn python(source: &Path) -> Result<InstalledClient> {
     let locks = ["requirements.txt"];
     let packages = once(&cache("python")?, source, &locks, |folder| {
         let mut pip = Command::new("python3");
@@ -65,14 +65,14 @@ fn python(source: &Path) -> Result<Installed> {
         pip.arg("--requirement").arg(folder.join("requirements.txt"));
         pip
     })?;
-    Ok(packages.map(|packages| Program {
+    Ok(packages.map(|packages| ClientProgram {
         program: "python3".into(),
         arguments: vec![source.join("client.py").into()],
         variable: Some(("PYTHONPATH", packages)),
     }))
 }
 
-fn node(source: &Path) -> Result<Installed> {
+fn node(source: &Path) -> Result<InstalledClient> {
     let locks = ["package.json", "package-lock.json"];
     let packages = once(&cache("node")?, source, &locks, |folder| {
         let mut npm = Command::new("npm");
@@ -80,7 +80,7 @@ fn node(source: &Path) -> Result<Installed> {
             .current_dir(folder);
         npm
     })?;
-    Ok(packages.map(|packages| Program {
+    Ok(packages.map(|packages| ClientProgram {
         program: "node".into(),
         arguments: vec![source.join("client.js").into()],
         variable: Some(("NODE_PATH", packages.join("node_modules"))),
@@ -88,7 +88,7 @@ fn node(source: &Path) -> Result<Installed> {
 }
 
 /// The sources are in Go's own module cache. The program is built in the folder of the logs.
-fn go(source: &Path, output: &Path) -> Result<Installed> {
+fn go(source: &Path, output: &Path) -> Result<InstalledClient> {
     let go = |arguments: &[&str]| {
         let mut command = Command::new("go");
         command.args(arguments).current_dir(source);
@@ -112,7 +112,7 @@ fn go(source: &Path, output: &Path) -> Result<Installed> {
         .status()
         .context("cannot start go")?;
     ensure!(built.success(), "go cannot build {}", source.display());
-    Ok(Ok(Program { program, arguments: Vec::new(), variable: None }))
+    Ok(Ok(ClientProgram { program, arguments: Vec::new(), variable: None }))
 }
 
 fn cache(name: &str) -> Result<PathBuf> {

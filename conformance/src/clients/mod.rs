@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use self::install::Program;
+use self::install::ClientProgram;
 use self::verdict::Verdict;
 use crate::process::Process;
 use crate::server::Server;
@@ -67,7 +67,7 @@ pub(crate) struct ClientsArgs {
 /// An installed client.
 struct Client {
     name: &'static str,
-    program: Program,
+    program: ClientProgram,
 }
 
 /// The verdicts by test.

@@ -10,9 +10,9 @@ use crate::measured::{Error, Measured};
 use crate::protocol::Case;
 use churn::RegisterDelete;
 use memory::Memory;
-use rounds::{Plan, Rounds};
+use rounds::{Rounds, RoundsPlan};
 
-pub(crate) use subject::Idle;
+pub(crate) use subject::NoTurns;
 pub use subject::Subject;
 
 /// Sets up a case of this suite.
@@ -22,8 +22,8 @@ pub(crate) fn prepare<S: Subject>(
     idle: bool,
 ) -> Result<Box<dyn Measured>, Error> {
     if idle {
-        return match Plan::of(case) {
-            Some(plan) => Ok(Box::new(Rounds::<Idle>::new(plan, backend, true)?)),
+        return match RoundsPlan::of(case) {
+            Some(plan) => Ok(Box::new(Rounds::<NoTurns>::new(plan, backend, true)?)),
             None => Err("only cases with turns can be idle".into()),
         };
     }
@@ -33,7 +33,7 @@ pub(crate) fn prepare<S: Subject>(
         }
         Case::RegistrationMemory { registered } => Box::new(Memory::<S>::new(registered, backend)),
         _ => {
-            let plan = Plan::of(case).ok_or("no case of the suite `dispatch`")?;
+            let plan = RoundsPlan::of(case).ok_or("no case of the suite `dispatch`")?;
             Box::new(Rounds::<S>::new(plan, backend, false)?)
         }
     })

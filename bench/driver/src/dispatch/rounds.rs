@@ -18,14 +18,14 @@ enum Handlers {
 }
 
 /// A case that fires sources and takes a turn.
-pub(super) struct Plan {
+pub(super) struct RoundsPlan {
     sources: usize,
     ready: usize,
     trigger: Trigger,
     handlers: Handlers,
 }
 
-impl Plan {
+impl RoundsPlan {
     pub(super) fn of(case: &Case) -> Option<Self> {
         let (sources, ready, trigger, handlers) = match *case {
             Case::OneReady { registered, trigger } => (registered, 1, trigger, Handlers::Plain),
@@ -48,7 +48,7 @@ impl Plan {
 const SEQUENCE_ROUNDS_MIN: usize = 64;
 
 pub(super) struct Rounds<S> {
-    plan: Plan,
+    plan: RoundsPlan,
     /// Dropped before the pool, which owns the watched descriptors.
     subject: S,
     hits: Vec<Hits>,
@@ -62,7 +62,7 @@ pub(super) struct Rounds<S> {
 }
 
 impl<S: Subject> Rounds<S> {
-    pub(super) fn new(plan: Plan, backend: &str, idle: bool) -> Result<Self, Error> {
+    pub(super) fn new(plan: RoundsPlan, backend: &str, idle: bool) -> Result<Self, Error> {
         let pool = SourcePool::new(plan.sources)?;
         let sources = pool.sources();
         let hits: Vec<Hits> = sources.iter().map(|_| Hits::default()).collect();
@@ -150,7 +150,7 @@ fn kind_of(number: usize) -> u64 {
 
 fn add_one<S: Subject>(
     subject: &mut S,
-    plan: &Plan,
+    plan: &RoundsPlan,
     number: usize,
     source: Source,
     hits: Hits,
@@ -176,7 +176,7 @@ fn add_one<S: Subject>(
 }
 
 /// Returns the order of firing: whole rounds of `ready` different sources each.
-fn targets(plan: &Plan) -> Vec<usize> {
+fn targets(plan: &RoundsPlan) -> Vec<usize> {
     let mut random = Random::new(42);
     let mut all: Vec<usize> = (0..plan.sources).collect();
     let rounds = SEQUENCE_ROUNDS_MIN.max(plan.sources / plan.ready);
@@ -240,13 +240,14 @@ fn run<S: Subject>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::subject::Idle;
+    use super::super::subject::NoTurns;
     use super::*;
 
     #[test]
     fn a_round_never_fires_a_source_twice_and_a_pass_is_fair() {
         for (sources, ready) in [(1, 1), (10, 1), (256, 64), (16, 16)] {
-            let plan = Plan { sources, ready, trigger: Trigger::Edge, handlers: Handlers::Plain };
+            let plan =
+                RoundsPlan { sources, ready, trigger: Trigger::Edge, handlers: Handlers::Plain };
             let targets = targets(&plan);
             assert_eq!(targets.len() % ready, 0);
             for round in targets.chunks_exact(ready) {
@@ -262,8 +263,9 @@ mod tests {
     /// A subject that drops its events must be detected.
     #[test]
     fn a_silent_subject_fails_the_check() {
-        let plan = Plan { sources: 4, ready: 2, trigger: Trigger::Edge, handlers: Handlers::Plain };
-        let mut rounds = Rounds::<Idle>::new(plan, "epoll", false).unwrap();
+        let plan =
+            RoundsPlan { sources: 4, ready: 2, trigger: Trigger::Edge, handlers: Handlers::Plain };
+        let mut rounds = Rounds::<NoTurns>::new(plan, "epoll", false).unwrap();
         assert!(rounds.slice(3).is_err());
     }
 }

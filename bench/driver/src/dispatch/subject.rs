@@ -60,9 +60,9 @@ pub trait Subject: Sized + 'static {
 }
 
 /// Takes no turns, to measure the workload's own cost.
-pub(crate) struct Idle;
+pub(crate) struct NoTurns;
 
-impl Subject for Idle {
+impl Subject for NoTurns {
     type Key = ();
 
     fn new(_: &str) -> Result<Self, Error> {

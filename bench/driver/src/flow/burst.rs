@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::subject::{CounterSubject, Setup, Taken, Written, setup_for};
+use super::subject::{CounterSetup, CounterSubject, ReadCounts, WriteCounts, setup_for};
 use crate::measured::{Error, Measured};
 use crate::poll::{Side, poll};
 use crate::protocol::{Outcome, Writer};
@@ -22,7 +22,7 @@ const READER_SLEEP: Duration = Duration::from_millis(1);
 
 pub(super) struct Burst<C> {
     writer: Writer,
-    setup: Setup,
+    setup: CounterSetup,
     counter: PhantomData<C>,
 }
 
@@ -46,8 +46,8 @@ impl<C: CounterSubject> Run<'_, C> {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn write(&self, mode: Writer) -> Result<Written, Error> {
-        let mut written = Written::default();
+    fn write(&self, mode: Writer) -> Result<WriteCounts, Error> {
+        let mut written = WriteCounts::default();
         self.start.wait();
         let cpu = clock::thread_cpu_ns();
         while !self.is_stopped() {
@@ -64,8 +64,8 @@ impl<C: CounterSubject> Run<'_, C> {
         Ok(written)
     }
 
-    fn read(&self) -> Result<Taken, Error> {
-        let mut taken = Taken::default();
+    fn read(&self) -> Result<ReadCounts, Error> {
+        let mut taken = ReadCounts::default();
         self.start.wait();
         let cpu = clock::thread_cpu_ns();
         // A blocked writer has filled the counter, and this read lets it continue and end.

@@ -4,19 +4,19 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, Barrier};
 
-use super::subject::{CounterSubject, READER_WORK, Setup, Taken};
+use super::subject::{CounterSetup, CounterSubject, READER_WORK, ReadCounts};
 use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
 use crate::{clock, threads};
 
 pub(super) struct Coalescing<C> {
-    setup: Setup,
+    setup: CounterSetup,
     counter: PhantomData<C>,
 }
 
 impl<C: CounterSubject> Coalescing<C> {
     pub(super) fn new(maximum: Option<u32>) -> Result<Self, Error> {
-        let setup = Setup {
+        let setup = CounterSetup {
             maximum,
             semaphore: false,
             nonblocking: false,
@@ -40,7 +40,7 @@ impl<C: CounterSubject> Measured for Coalescing<C> {
                 (0..rounds).try_for_each(|_| counter.write()).map_err(Error::from)
             }
         });
-        let mut taken = Taken::default();
+        let mut taken = ReadCounts::default();
         start.wait();
         let started = clock::now_ns();
         while taken.items < rounds {

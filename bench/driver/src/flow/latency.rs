@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use super::subject::{CounterSubject, READER_WORK, Setup, check_below};
+use super::subject::{CounterSetup, CounterSubject, READER_WORK, check_below};
 use crate::measured::{Error, Measured};
 use crate::poll::{Side, poll};
 use crate::protocol::Outcome;
@@ -16,13 +16,13 @@ const WRITE_PERIOD_NS: u64 = 100_000;
 const READER_WAIT: Duration = Duration::from_millis(200);
 
 pub(super) struct Latency<C> {
-    setup: Setup,
+    setup: CounterSetup,
     counter: PhantomData<C>,
 }
 
 impl<C: CounterSubject> Latency<C> {
     pub(super) fn new(maximum: Option<u32>) -> Result<Self, Error> {
-        let setup = Setup {
+        let setup = CounterSetup {
             maximum,
             semaphore: true,
             nonblocking: false,

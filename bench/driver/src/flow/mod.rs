@@ -19,7 +19,7 @@ use coalescing::Coalescing;
 use latency::Latency;
 use uncontended::Uncontended;
 
-pub use subject::{CounterSubject, Setup};
+pub use subject::{CounterSetup, CounterSubject};
 
 /// Sets up a case of this suite.
 pub(crate) fn prepare<C: CounterSubject>(

@@ -13,7 +13,7 @@ pub(super) const READER_WORK: Duration = Duration::from_micros(125);
 
 /// The properties of a counter to create.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct CounterSetup {
     /// The maximum, at which a write waits or fails. `None`: no maximum, or the highest one
     /// possible.
     pub maximum: Option<u32>,
@@ -36,7 +36,7 @@ pub trait CounterSubject: Send + Sync + Sized + 'static {
     ///
     /// [`Unsupported`](crate::measured::Unsupported) if it cannot have this maximum; otherwise the
     /// kernel's error.
-    fn new(setup: &Setup) -> Result<Self, Error>;
+    fn new(setup: &CounterSetup) -> Result<Self, Error>;
 
     /// Adds one.
     ///
@@ -74,7 +74,7 @@ pub(super) fn check_below(count: u64, maximum: Option<u32>) -> Result<(), Error>
 
 /// The counts of a writer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WriteCounts {
     pub(super) writes: u64,
     pub(super) would_blocks: u64,
     pub(super) cpu_ns: u64,
@@ -82,7 +82,7 @@ pub(super) struct Written {
 
 /// The counts of a reader.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct ReadCounts {
     pub(super) reads: u64,
     pub(super) items: u64,
     /// Maximum number that one read took.
@@ -90,7 +90,7 @@ pub(super) struct Taken {
     pub(super) cpu_ns: u64,
 }
 
-impl Taken {
+impl ReadCounts {
     pub(super) fn add(&mut self, items: u64) {
         self.reads += 1;
         self.items += items;
@@ -107,9 +107,9 @@ impl Taken {
 }
 
 /// Returns the properties of the counter for a writer of this mode.
-pub(super) fn setup_for(writer: Writer, maximum: Option<u32>) -> Setup {
+pub(super) fn setup_for(writer: Writer, maximum: Option<u32>) -> CounterSetup {
     let nonblocking = writer != Writer::Blocking;
-    Setup {
+    CounterSetup {
         maximum,
         semaphore: false,
         nonblocking,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_doubled_or_too_much_is_refused() {
-        let mut taken = Taken::default();
+        let mut taken = ReadCounts::default();
         taken.add(9);
         taken.add(3);
         assert!(taken.check(12, Some(10)).is_ok());

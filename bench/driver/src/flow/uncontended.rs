@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::subject::{CounterSubject, Setup};
+use super::subject::{CounterSetup, CounterSubject};
 use crate::alloc;
 use crate::measured::{Error, Measured};
 use crate::protocol::Outcome;
@@ -14,7 +14,7 @@ pub(super) struct Uncontended<C>(C);
 
 impl<C: CounterSubject> Uncontended<C> {
     pub(super) fn new(polled: bool) -> Result<Self, Error> {
-        let setup = |maximum| Setup {
+        let setup = |maximum| CounterSetup {
             maximum,
             semaphore: false,
             // A wait here would be a defect. A non-blocking counter returns an error instead of

@@ -28,7 +28,7 @@ impl<L: LoopSubject> WakeRunning<L> {
 
 /// The state that both threads use.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedState {
     /// Number of calls of the handler.
     calls: Padded<AtomicU64>,
     /// The handler may return.
@@ -37,7 +37,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-impl Shared {
+impl SharedState {
     fn calls(&self) -> u64 {
         self.calls.0.load(Ordering::Acquire)
     }
@@ -46,7 +46,7 @@ impl Shared {
 fn run<L: LoopSubject>(
     awake: Awake,
     backend: &str,
-    shared: &Shared,
+    shared: &SharedState,
     waker: &Sender<L::Waker>,
 ) -> Result<(), Error> {
     let mut subject = L::new(backend, std::time::Duration::ZERO)?;
@@ -69,7 +69,7 @@ fn run<L: LoopSubject>(
 
 impl<L: LoopSubject> Measured for WakeRunning<L> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let (send, receive) = channel();
         let thread = threads::opposite({
             let (awake, backend, shared) = (self.awake, self.backend.clone(), Arc::clone(&shared));

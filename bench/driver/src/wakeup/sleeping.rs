@@ -25,7 +25,7 @@ impl<L: LoopSubject> WakeSleeping<L> {
 
 /// The state that both threads use.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedState {
     /// Time of the handler's call, on the clock of both threads; zero before it.
     called_ns: Padded<AtomicU64>,
     calls: AtomicU64,
@@ -34,7 +34,7 @@ struct Shared {
 
 fn run<L: LoopSubject>(
     backend: &str,
-    shared: &Shared,
+    shared: &SharedState,
     hello: &Sender<(L::Waker, u32)>,
 ) -> Result<(), Error> {
     let mut subject = L::new(backend, Duration::ZERO)?;
@@ -48,7 +48,7 @@ fn run<L: LoopSubject>(
 
 impl<L: LoopSubject> Measured for WakeSleeping<L> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let (send, receive) = channel();
         let thread = threads::opposite({
             let (backend, shared) = (self.backend.clone(), Arc::clone(&shared));

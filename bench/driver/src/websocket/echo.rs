@@ -10,7 +10,7 @@ use crate::protocol::{Case, Content, Outcome};
 use crate::random::Random;
 use crate::{alloc, payload};
 
-pub(super) struct Echo<S: EngineSubject> {
+pub(super) struct EchoRounds<S: EngineSubject> {
     thread: S::Thread,
     subject: S,
     wire: Wire,
@@ -21,7 +21,7 @@ pub(super) struct Echo<S: EngineSubject> {
     echoes: bool,
 }
 
-impl<S: EngineSubject> Echo<S> {
+impl<S: EngineSubject> EchoRounds<S> {
     pub(super) fn new(case: &Case, echoes: bool) -> Result<Self, Error> {
         let Case::Echo { content, bytes, messages, fragments, read_bytes } = *case else {
             return Err("not an echo".into());
@@ -59,7 +59,7 @@ impl<S: EngineSubject> Echo<S> {
     }
 }
 
-impl<S: EngineSubject> Measured for Echo<S> {
+impl<S: EngineSubject> Measured for EchoRounds<S> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         self.wire.take_sent();
         let before = alloc::counts();
@@ -115,12 +115,12 @@ mod tests {
 
     #[test]
     fn what_does_not_echo_fails_the_check() {
-        assert!(Echo::<Copying>::new(&CASE, true).is_err());
+        assert!(EchoRounds::<Copying>::new(&CASE, true).is_err());
     }
 
     #[test]
     fn the_copy_is_one_send_a_read() {
-        let mut echo = Echo::<Copying>::new(&CASE, false).unwrap();
+        let mut echo = EchoRounds::<Copying>::new(&CASE, false).unwrap();
         let outcome = echo.slice(3).unwrap();
         assert_eq!((outcome.units, outcome.turns, outcome.allocations), (6, 3, 0));
         assert_eq!(outcome.gauges["sends_per_message"], 0.5);

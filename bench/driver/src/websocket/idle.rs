@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::echo::Echo;
+use super::echo::EchoRounds;
 use super::subject::{EngineSubject, READ_MAX};
 use super::wire::Wire;
 use crate::measured::{Error, Measured};
@@ -56,7 +56,7 @@ impl<S: EngineSubject> Measured for IdleEngines<S> {
             fragments: 4,
             read_bytes: READ_MAX,
         };
-        Echo::<S>::new(&case, true)?;
+        EchoRounds::<S>::new(&case, true)?;
         Ok(Outcome { units: self.engines as u64, gauges: gauges.into(), ..Outcome::default() })
     }
 }

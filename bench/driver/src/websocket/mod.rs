@@ -11,7 +11,7 @@ pub use wire::Wire;
 
 use crate::measured::{Error, Measured};
 use crate::protocol::Case;
-use echo::Echo;
+use echo::EchoRounds;
 use idle::IdleEngines;
 
 /// Sets up a case of this suite.
@@ -21,8 +21,8 @@ pub(crate) fn prepare<S: EngineSubject>(
     idle: bool,
 ) -> Result<Box<dyn Measured>, Error> {
     Ok(match *case {
-        Case::Echo { .. } if idle => Box::new(Echo::<Copying>::new(case, false)?),
-        Case::Echo { .. } => Box::new(Echo::<S>::new(case, true)?),
+        Case::Echo { .. } if idle => Box::new(EchoRounds::<Copying>::new(case, false)?),
+        Case::Echo { .. } => Box::new(EchoRounds::<S>::new(case, true)?),
         Case::IdleEngine { engines } => Box::new(IdleEngines::<S>::new(engines)),
         _ => return Err("no case of the suite `engine`".into()),
     })
@@ -35,7 +35,7 @@ pub(crate) fn prepare_copying(
     _idle: bool,
 ) -> Result<Box<dyn Measured>, Error> {
     match case {
-        Case::Echo { .. } => Ok(Box::new(Echo::<Copying>::new(case, false)?)),
+        Case::Echo { .. } => Ok(Box::new(EchoRounds::<Copying>::new(case, false)?)),
         _ => Err(crate::measured::Unsupported("a copy has no engine").into()),
     }
 }

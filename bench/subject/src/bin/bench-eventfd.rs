@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use windlass_bench_driver::flow::{CounterSubject, Setup};
+use windlass_bench_driver::flow::{CounterSetup, CounterSubject};
 use windlass_bench_driver::wakeup::{LoopSubject, Waker};
 use windlass_bench_driver::{Error, Program, Suite, Unsupported};
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
 struct Counter(OwnedFd);
 
 impl CounterSubject for Counter {
-    fn new(setup: &Setup) -> Result<Self, Error> {
+    fn new(setup: &CounterSetup) -> Result<Self, Error> {
         if setup.maximum.is_some() {
             return Err(Unsupported("an eventfd has no maximum but the kernel's, 2^64 - 1").into());
         }

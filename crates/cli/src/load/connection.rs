@@ -12,9 +12,9 @@ use windlass_ws::{Engine, Scratch};
 use super::{
     exchange::{Exchange, ExchangeState},
     fault::{self, Fault, FaultKind},
-    run_state::Clock,
+    run_state::RunClock,
     schedule::{MessageSequence, Nanos},
-    websocket::{self, Upgrade, WebSocketSetup},
+    websocket::{self, ClientHandshake, WebSocketSetup},
 };
 
 /// Maximum time to wait for the server to close TCP, which it should do first but need not.
@@ -22,7 +22,7 @@ const TCP_CLOSE_MAX: Nanos = 1_000_000_000;
 
 /// State that the connections of a worker share.
 pub(crate) struct WorkerContext {
-    pub(crate) clock: Clock,
+    pub(crate) clock: RunClock,
     pub(crate) exchange: ExchangeState,
     pub(crate) scratch: Scratch,
     /// WebSocket state, if the protocol is WebSocket.
@@ -62,7 +62,7 @@ enum ConnPhase {
 enum ProtocolState {
     /// A byte stream; the number of bytes of the expected answer received so far.
     Raw(usize),
-    Upgrading(Box<Upgrade>),
+    Upgrading(Box<ClientHandshake>),
     WebSocket(Box<Engine>),
 }
 
@@ -107,7 +107,7 @@ impl LoadConnection {
         match &context.websocket {
             None => self.open(context),
             Some(setup) => {
-                let (upgrade, request) = Upgrade::begin(setup);
+                let (upgrade, request) = ClientHandshake::begin(setup);
                 self.phase = ConnPhase::Upgrading;
                 self.protocol = ProtocolState::Upgrading(Box::new(upgrade));
                 // There is room, because nothing was sent before.

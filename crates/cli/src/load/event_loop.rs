@@ -14,7 +14,7 @@ use windlass::{
 };
 
 use super::{
-    plan::Plan, run_state::RunState, schedule::Nanos, target::Address, worker::LoadWorker,
+    plan::LoadPlan, run_state::RunState, schedule::Nanos, target::Address, worker::LoadWorker,
 };
 
 /// Interval of a worker's periodic work.
@@ -33,7 +33,7 @@ const OUTPUT_EXTRA: usize = 1 << 16;
 /// Creates the reactor of a worker, on the worker's own thread.
 pub(crate) fn set_up(
     worker: Worker,
-    plan: &Arc<Plan>,
+    plan: &Arc<LoadPlan>,
     run_state: &Arc<RunState>,
 ) -> io::Result<Reactor> {
     if plan.args.rate.is_some() {
@@ -108,7 +108,7 @@ fn open_more(load_worker: &Rc<RefCell<LoadWorker>>, turn: &mut Turn<'_>) {
     }
 }
 
-fn connector(address: &Address, plan: &Plan) -> Connector {
+fn connector(address: &Address, plan: &LoadPlan) -> Connector {
     let args = &plan.args;
     let output_max = args.depth as usize * args.size as usize + OUTPUT_EXTRA * args.depth as usize;
     let connector = match address {

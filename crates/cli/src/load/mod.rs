@@ -32,7 +32,7 @@ use anyhow::Context as _;
 use windlass::{Signal, SignalSet, stream::Workers};
 
 use crate::nofile;
-use plan::Plan;
+use plan::LoadPlan;
 use report::LoadReport;
 use run_state::RunState;
 
@@ -57,7 +57,7 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
     let workers = usize::from(args.workers);
     nofile::connections_max(Some(args.connections), workers)?;
-    let plan = Arc::new(Plan { args, addresses });
+    let plan = Arc::new(LoadPlan { args, addresses });
     let run_state = Arc::new(RunState::new(workers));
     let (planned, shared) = (Arc::clone(&plan), Arc::clone(&run_state));
     let running = Workers::new(workers)

@@ -135,12 +135,12 @@ impl LoadArgs {
 
 /// The plan of a run, which all workers follow.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LoadPlan {
     pub(crate) args: LoadArgs,
     pub(crate) addresses: Vec<Address>,
 }
 
-impl Plan {
+impl LoadPlan {
     /// Returns the schedule of a run that begins at `origin`.
     pub(crate) fn schedule(&self, origin: Nanos) -> LoadSchedule {
         let start = origin.saturating_add(nanos(self.args.warm_up));
@@ -216,9 +216,9 @@ mod tests {
         args.check().map(|()| args)
     }
 
-    fn plan(arguments: &[&str]) -> Plan {
+    fn plan(arguments: &[&str]) -> LoadPlan {
         let args = args(&[&[URL], arguments].concat()).expect("they make sense");
-        Plan { args, addresses: Vec::new() }
+        LoadPlan { args, addresses: Vec::new() }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use super::{
-    plan::{Plan, nanos},
+    plan::{LoadPlan, nanos},
     run_state::RunState,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Progress {
 }
 
 /// Starts to show progress, unless the plan asks for quiet.
-pub(crate) fn show(plan: &Arc<Plan>, run_state: &Arc<RunState>) -> Option<Progress> {
+pub(crate) fn show(plan: &Arc<LoadPlan>, run_state: &Arc<RunState>) -> Option<Progress> {
     if plan.args.quiet {
         return None;
     }
@@ -45,7 +45,7 @@ pub(crate) fn show(plan: &Arc<Plan>, run_state: &Arc<RunState>) -> Option<Progre
     Some(Progress { is_over, drawer })
 }
 
-fn draw(plan: &Plan, run_state: &RunState, is_over: &AtomicBool) {
+fn draw(plan: &LoadPlan, run_state: &RunState, is_over: &AtomicBool) {
     let bar = ProgressBar::new(length(plan));
     bar.set_style(style());
     while !is_over.load(Relaxed) {
@@ -55,7 +55,7 @@ fn draw(plan: &Plan, run_state: &RunState, is_over: &AtomicBool) {
     bar.finish_and_clear();
 }
 
-fn write_lines(plan: &Plan, run_state: &RunState, is_over: &AtomicBool) {
+fn write_lines(plan: &LoadPlan, run_state: &RunState, is_over: &AtomicBool) {
     let begun = Instant::now();
     let mut next = BETWEEN_LINES;
     while !is_over.load(Relaxed) {
@@ -78,14 +78,14 @@ fn style() -> ProgressStyle {
 }
 
 /// Length of the whole bar, in messages or milliseconds.
-fn length(plan: &Plan) -> u64 {
+fn length(plan: &LoadPlan) -> u64 {
     let time = || {
         plan.args.duration().map_or(0, |duration| (duration + plan.args.warm_up).as_millis() as u64)
     };
     plan.args.messages.unwrap_or_else(time)
 }
 
-fn update(bar: &ProgressBar, plan: &Plan, run_state: &RunState) {
+fn update(bar: &ProgressBar, plan: &LoadPlan, run_state: &RunState) {
     if let Some(origin) = run_state.origin() {
         let elapsed = run_state.clock.now().saturating_sub(origin);
         let answered = run_state.answered.load(Relaxed);
@@ -95,7 +95,7 @@ fn update(bar: &ProgressBar, plan: &Plan, run_state: &RunState) {
 }
 
 /// Describes the current state in words.
-fn state(plan: &Plan, run_state: &RunState) -> String {
+fn state(plan: &LoadPlan, run_state: &RunState) -> String {
     let Some(origin) = run_state.origin() else {
         let opened = HumanCount(run_state.opened.load(Relaxed));
         return format!("connecting: {opened} of {}", HumanCount(plan.args.connections.into()));

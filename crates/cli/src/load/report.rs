@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    fault::FaultKind, plan::Plan, results::LoadResults, run_state::RunState, schedule::Nanos,
+    fault::FaultKind, plan::LoadPlan, results::LoadResults, run_state::RunState, schedule::Nanos,
 };
 
 /// All results. The fields are those of the JSON; names end in their unit.
@@ -41,7 +41,7 @@ pub(crate) struct LoadReport {
     /// Descriptions of the first errors.
     error_texts: Vec<String>,
     #[serde(skip)]
-    output: Output,
+    output: ReportTargets,
 }
 
 /// The requested settings.
@@ -102,7 +102,7 @@ struct Bucket {
 
 /// Where the report goes.
 #[derive(Debug, Default)]
-struct Output {
+struct ReportTargets {
     json: Option<std::path::PathBuf>,
     quiet: bool,
 }
@@ -111,7 +111,7 @@ struct Output {
 const BUCKET_FIRST: Nanos = 1_000;
 
 impl LoadReport {
-    pub(crate) fn new(plan: &Plan, signal: Option<i32>, run_state: RunState) -> Self {
+    pub(crate) fn new(plan: &LoadPlan, signal: Option<i32>, run_state: RunState) -> Self {
         let args = &plan.args;
         let origin = run_state.origin();
         let gave_up = run_state.is_given_up();
@@ -142,7 +142,7 @@ impl LoadReport {
             own_cpu_share: results.cpu_share(),
             errors: results.faults().map(|(kind, count)| (kind.name(), count)).collect(),
             error_texts: results.texts().to_vec(),
-            output: Output { json: args.json.clone(), quiet: args.quiet },
+            output: ReportTargets { json: args.json.clone(), quiet: args.quiet },
         }
     }
 
@@ -218,7 +218,7 @@ fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
 }
 
 impl Parameters {
-    fn of(plan: &Plan) -> Self {
+    fn of(plan: &LoadPlan) -> Self {
         let args = &plan.args;
         Self {
             connections: args.connections,

@@ -17,9 +17,9 @@ use super::{
 
 /// Nanoseconds since the start of the program, the same for all workers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct RunClock(Instant);
 
-impl Clock {
+impl RunClock {
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
@@ -48,7 +48,7 @@ const GIVE_UP_AFTER: u64 = 100;
 /// State that the workers exchange. No message changes it.
 #[derive(Debug)]
 pub(crate) struct RunState {
-    pub(crate) clock: Clock,
+    pub(crate) clock: RunClock,
     workers: usize,
     ready: AtomicUsize,
     done: AtomicUsize,
@@ -70,7 +70,7 @@ pub(crate) struct RunState {
 impl RunState {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            clock: Clock::start(),
+            clock: RunClock::start(),
             workers,
             ready: AtomicUsize::new(0),
             done: AtomicUsize::new(0),

@@ -51,13 +51,13 @@ fn entropy(bytes: &mut [u8]) {
 }
 
 /// A handshake in progress.
-pub(crate) struct Upgrade {
+pub(crate) struct ClientHandshake {
     key: [u8; 16],
     /// The part of the response received so far.
     received: Vec<u8>,
 }
 
-impl Upgrade {
+impl ClientHandshake {
     /// Starts a handshake, and returns it with the request to send.
     pub(crate) fn begin(setup: &WebSocketSetup) -> (Self, Vec<u8>) {
         let mut key = [0; 16];

@@ -19,7 +19,7 @@ use super::{
     exchange::ExchangeState,
     fault::{Fault, FaultKind},
     payload::PayloadPool,
-    plan::{Plan, nanos},
+    plan::{LoadPlan, nanos},
     results::LoadResults,
     run_state::RunState,
     schedule::{LoadSchedule, MessageSequence, Nanos, SendRate},
@@ -37,7 +37,7 @@ const TIMEOUT_CHECK_INTERVAL: Nanos = 100_000_000;
 /// The connections of one worker. A `RefCell` holds it; the borrow lasts for one callback, and
 /// never while the reactor calls another one.
 pub(crate) struct LoadWorker {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<LoadPlan>,
     pub(crate) run_state: Arc<RunState>,
     context: WorkerContext,
     connections: Vec<LoadConnection>,
@@ -85,7 +85,7 @@ enum WorkerPhase {
 type Handled = Result<(), Fault>;
 
 impl LoadWorker {
-    pub(crate) fn new(plan: &Arc<Plan>, run_state: &Arc<RunState>, worker: usize) -> Self {
+    pub(crate) fn new(plan: &Arc<LoadPlan>, run_state: &Arc<RunState>, worker: usize) -> Self {
         let args = &plan.args;
         let size = args.size as usize;
         let depth = u64::from(args.depth);

@@ -82,8 +82,8 @@ pub(crate) struct ServeArgs {
     pub(crate) memory: Option<u64>,
 
     /// Policy for messages to a client that reads too slowly
-    #[arg(long, value_enum, default_value_t = SlowConsumerPolicy::DropNewest)]
-    pub(crate) slow: SlowConsumerPolicy,
+    #[arg(long, value_enum, default_value_t = SlowPolicy::DropNewest)]
+    pub(crate) slow: SlowPolicy,
 
     /// Maximum length of a message in bytes, compressed and decompressed
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
@@ -162,7 +162,7 @@ pub(crate) enum Mode {
 
 /// The policy for a client that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SlowConsumerPolicy {
+pub(crate) enum SlowPolicy {
     /// Drop new messages until the client has read
     DropNewest,
     /// Drop the oldest buffered messages

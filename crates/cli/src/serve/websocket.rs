@@ -108,9 +108,9 @@ impl ServeArgs {
         options.receiver_buffer_max = self.buffer as usize;
         options.memory_max = self.memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         options.slow = match self.slow {
-            args::SlowConsumerPolicy::DropNewest => SlowConsumerPolicy::DropNewest,
-            args::SlowConsumerPolicy::DropOldest => SlowConsumerPolicy::DropOldest,
-            args::SlowConsumerPolicy::Evict => SlowConsumerPolicy::Evict,
+            args::SlowPolicy::DropNewest => SlowConsumerPolicy::DropNewest,
+            args::SlowPolicy::DropOldest => SlowConsumerPolicy::DropOldest,
+            args::SlowPolicy::Evict => SlowConsumerPolicy::Evict,
         };
         options.ping_interval = seconds(self.ping_interval());
         options.idle_timeout = seconds(self.idle_timeout);

@@ -2,28 +2,28 @@
 
 use std::net::TcpStream;
 
-use windlass_bench_driver::protocol::{Outcome, Server};
+use windlass_bench_driver::protocol::{Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
 use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec, split};
-use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
+use crate::socket::{self, Poll, RECEIVE_BYTES, ReadResult, Writes};
 
 /// Warm-up of a slice: number of messages of each connection, divided by its depth. After an idle
 /// gap TCP acknowledges some sixteen segments at once.
 const WARM_RUNS: u64 = 24;
 
 /// All connections of a case.
-pub(crate) struct Echo {
+pub(crate) struct EchoClient {
     poll: Poll,
     connections: Vec<Connection>,
-    shared: Shared,
+    shared: EchoState,
     clock: ServerClock,
 }
 
 /// The state that the connections share.
 #[derive(Debug)]
-struct Shared {
+struct EchoState {
     requests: FrameCycle,
     replies: FrameCycle,
     depth: usize,
@@ -42,9 +42,9 @@ struct Connection {
     position: CyclePosition,
 }
 
-impl Echo {
+impl EchoClient {
     pub(crate) fn connect(
-        server: &Server,
+        server: &ServerInfo,
         spec: MessageSpec,
         connections: usize,
         depth: usize,
@@ -72,7 +72,7 @@ impl Echo {
         } else {
             payloads.iter().map(|payload| spec.reply(payload)).collect()
         };
-        let shared = Shared {
+        let shared = EchoState {
             requests: FrameCycle::new(&requests, depth),
             replies: FrameCycle::new(&replies, 1),
             depth,
@@ -109,7 +109,7 @@ impl Echo {
     }
 }
 
-impl Measured for Echo {
+impl Measured for EchoClient {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let warm = WARM_RUNS * (self.connections.len() * self.shared.depth) as u64;
         let mut window = Window::new(self.clock, warm, rounds);
@@ -120,10 +120,11 @@ impl Measured for Echo {
 
 impl Connection {
     /// Compares the received bytes. Returns the number of messages that they complete.
-    fn receive(&mut self, shared: &mut Shared) -> Result<u64, Error> {
+    fn receive(&mut self, shared: &mut EchoState) -> Result<u64, Error> {
         let mut answered = 0;
         loop {
-            let Taken::Bytes(count) = socket::receive(&self.socket, &mut shared.buffer)? else {
+            let ReadResult::Bytes(count) = socket::receive(&self.socket, &mut shared.buffer)?
+            else {
                 return Ok(answered);
             };
             let ended = self.position.advance(&shared.replies, &shared.buffer[..count]);
@@ -137,7 +138,7 @@ impl Connection {
     }
 
     /// Sends the next requests, after the waiting ones.
-    fn send(&mut self, count: usize, shared: &Shared) -> Result<(), Error> {
+    fn send(&mut self, count: usize, shared: &EchoState) -> Result<(), Error> {
         if !self.unsent.is_empty() {
             self.owed += count;
             return Ok(());
@@ -147,7 +148,7 @@ impl Connection {
         self.send_rest(shared)
     }
 
-    fn send_rest(&mut self, shared: &Shared) -> Result<(), Error> {
+    fn send_rest(&mut self, shared: &EchoState) -> Result<(), Error> {
         self.unsent.start +=
             socket::transmit(&self.socket, shared.requests.bytes(self.unsent.clone()))?;
         let owed = std::mem::take(&mut self.owed);

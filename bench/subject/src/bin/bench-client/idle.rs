@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 
-use windlass_bench_driver::protocol::{Content, Outcome, Server};
+use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
 use crate::echo::ask;
@@ -16,7 +16,7 @@ const BEFORE: usize = 20;
 const SPEC: MessageSpec = MessageSpec { content: Content::Binary, bytes: 64, deflate: false };
 
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub(crate) struct IdleClient {
     address: SocketAddr,
     process: u32,
     connections: usize,
@@ -24,8 +24,8 @@ pub(crate) struct Idle {
     open: Vec<TcpStream>,
 }
 
-impl Idle {
-    pub(crate) fn connect(server: &Server, connections: usize) -> Result<Self, Error> {
+impl IdleClient {
+    pub(crate) fn connect(server: &ServerInfo, connections: usize) -> Result<Self, Error> {
         let mut idle = Self {
             address: server.address,
             process: server.process,
@@ -73,7 +73,7 @@ struct Resident {
     anonymous: u64,
 }
 
-impl Measured for Idle {
+impl Measured for IdleClient {
     fn slice(&mut self, _rounds: u64) -> Result<Outcome, Error> {
         let before = self.resident()?;
         self.more(self.connections)?;

@@ -19,7 +19,7 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use windlass_bench_driver::protocol::{Case, Reply, Request, Server};
+use windlass_bench_driver::protocol::{Case, Reply, Request, ServerInfo};
 use windlass_bench_driver::{Error, Measured, pin};
 
 fn main() -> ExitCode {
@@ -65,17 +65,19 @@ fn answer(request: Request, connected: &mut Option<Box<dyn Measured>>) -> Result
     }
 }
 
-fn connect(case: &Case, server: &Server) -> Result<Box<dyn Measured>, Error> {
+fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error> {
     Ok(match *case {
         Case::Messages { content, bytes, connections, depth, deflate } => {
             let spec = frame_cycle::MessageSpec { content, bytes, deflate };
-            Box::new(echo::Echo::connect(server, spec, connections, depth)?)
+            Box::new(echo::EchoClient::connect(server, spec, connections, depth)?)
         }
         Case::Publish { receivers, bytes, outstanding } => {
-            Box::new(publish::Publish::connect(server, receivers, bytes, outstanding)?)
+            Box::new(publish::PublishClient::connect(server, receivers, bytes, outstanding)?)
         }
-        Case::Upgrade { parallel } => Box::new(upgrade::Upgrade::new(server, parallel)?),
-        Case::IdleConnection { connections } => Box::new(idle::Idle::connect(server, connections)?),
+        Case::Upgrade { parallel } => Box::new(upgrade::UpgradeClient::new(server, parallel)?),
+        Case::IdleConnection { connections } => {
+            Box::new(idle::IdleClient::connect(server, connections)?)
+        }
         _ => return Err("no case of a server".into()),
     })
 }

@@ -4,19 +4,19 @@
 use std::collections::VecDeque;
 use std::net::TcpStream;
 
-use windlass_bench_driver::protocol::{Content, Outcome, Server};
+use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
 use windlass_bench_driver::server::PUBLISHER;
 use windlass_bench_driver::{Error, Measured};
 
 use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec};
-use crate::socket::{self, Poll, RECEIVE_BYTES, Taken, Writes};
+use crate::socket::{self, Poll, RECEIVE_BYTES, ReadResult, Writes};
 
 /// Warm-up of a slice: number of messages, divided by the number in flight.
 const WARM_RUNS: u64 = 24;
 
 /// All connections of a case.
-pub(crate) struct Publish {
+pub(crate) struct PublishClient {
     poll: Poll,
     publisher: TcpStream,
     receivers: Vec<Receiver>,
@@ -67,9 +67,9 @@ impl Flight {
     }
 }
 
-impl Publish {
+impl PublishClient {
     pub(crate) fn connect(
-        server: &Server,
+        server: &ServerInfo,
         receivers: usize,
         bytes: usize,
         outstanding: usize,
@@ -115,7 +115,7 @@ impl Publish {
                 let number = self.poll.ready(index);
                 let receiver = &mut self.receivers[number];
                 // The messages in flight fit into the buffer, so one read takes all bytes.
-                let Taken::Bytes(count) = socket::receive(&receiver.socket, &mut self.buffer)?
+                let ReadResult::Bytes(count) = socket::receive(&receiver.socket, &mut self.buffer)?
                 else {
                     continue;
                 };
@@ -146,7 +146,7 @@ impl Publish {
     }
 }
 
-impl Measured for Publish {
+impl Measured for PublishClient {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let warm = WARM_RUNS * (self.receivers.len() * self.outstanding) as u64;
         let mut window = Window::new(self.clock, warm, rounds);

@@ -84,18 +84,18 @@ pub(crate) fn open(address: SocketAddr, path: &str, deflate: bool) -> Result<Tcp
 
 /// The result of a non-blocking call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum ReadResult {
     Bytes(usize),
     /// It would block.
     Later,
 }
 
 /// Reads once.
-pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<Taken, Error> {
+pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8]) -> Result<ReadResult, Error> {
     match recv(socket, buffer, RecvFlags::empty()) {
         Ok((0, _)) => Err("the server has closed a connection".into()),
-        Ok((count, _)) => Ok(Taken::Bytes(count)),
-        Err(Errno::AGAIN) => Ok(Taken::Later),
+        Ok((count, _)) => Ok(ReadResult::Bytes(count)),
+        Err(Errno::AGAIN) => Ok(ReadResult::Later),
         Err(error) => Err(error.into()),
     }
 }

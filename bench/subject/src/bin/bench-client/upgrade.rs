@@ -6,17 +6,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
-use windlass_bench_driver::protocol::{Outcome, Server};
+use windlass_bench_driver::protocol::{Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
 use crate::clocks::{ServerClock, Window};
-use crate::socket::{self, Poll, Taken, Writes, is_upgraded};
+use crate::socket::{self, Poll, ReadResult, Writes, is_upgraded};
 
 /// Number of connections of the warm-up, or that of the measurement if it is less: a slice that is
 /// counted in steps is short.
 const WARM: u64 = 200;
 
-pub(crate) struct Upgrade {
+pub(crate) struct UpgradeClient {
     poll: Poll,
     address: SocketAddr,
     request: Vec<u8>,
@@ -29,8 +29,8 @@ pub(crate) struct Upgrade {
     clock: ServerClock,
 }
 
-impl Upgrade {
-    pub(crate) fn new(server: &Server, parallel: usize) -> Result<Self, Error> {
+impl UpgradeClient {
+    pub(crate) fn new(server: &ServerInfo, parallel: usize) -> Result<Self, Error> {
         let request = socket::request(server.address, "/", false);
         let slots = std::iter::repeat_with(|| None).take(parallel).collect();
         let clock = ServerClock::of(server.process)?;
@@ -73,7 +73,9 @@ impl Upgrade {
             return Err("nobody was asked".into());
         };
         let mut buffer = [0; 1024];
-        let Taken::Bytes(count) = socket::receive(&*socket, &mut buffer)? else { return Ok(false) };
+        let ReadResult::Bytes(count) = socket::receive(&*socket, &mut buffer)? else {
+            return Ok(false);
+        };
         let came = &buffer[..count];
         if answer.is_empty() && came == self.known {
             return Ok(true);
@@ -110,7 +112,7 @@ fn leave_port_to_connect(socket: &OwnedFd) -> std::io::Result<()> {
     }
 }
 
-impl Measured for Upgrade {
+impl Measured for UpgradeClient {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let mut window = Window::new(self.clock, WARM.min(rounds), rounds);
         let mut under_way = self.slots.len();

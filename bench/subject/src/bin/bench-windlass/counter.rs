@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use windlass_bench_driver::Error;
-use windlass_bench_driver::flow::{CounterSubject, Setup};
+use windlass_bench_driver::flow::{CounterSetup, CounterSubject};
 use windlass_flow::{CounterReader, CounterWriter, EventCounter, ReadError, WriteError};
 
 pub(crate) struct Counter {
@@ -15,7 +15,7 @@ pub(crate) struct Counter {
 }
 
 impl CounterSubject for Counter {
-    fn new(setup: &Setup) -> Result<Self, Error> {
+    fn new(setup: &CounterSetup) -> Result<Self, Error> {
         let counter = EventCounter::builder()
             .maximum(setup.maximum.unwrap_or(u32::MAX))
             .semaphore(setup.semaphore)
