@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_no_is_told_from_a_failure() {
+    fn unsupported_is_not_a_failure() {
         let line = r#"{"reply":"unsupported","reason":"x"}"#;
         assert_eq!(parse(line).unwrap_err(), MeasureError::Unsupported("x".into()));
         let line = r#"{"reply":"failed","reason":"y"}"#;

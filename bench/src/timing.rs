@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_changes_and_nobody_is_lost() {
+    fn the_order_changes_and_no_item_is_lost() {
         let (mut shuffle, mut items) = (Shuffle(1), [0, 1, 2, 3, 4]);
         let mut firsts = Vec::new();
         for _ in 0..50 {

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_told() {
+    fn the_exit_status_is_returned() {
         let status = shell("exit 3").wait_end(LONG).expect("it ends");
         assert_eq!(status.code(), Some(3));
     }

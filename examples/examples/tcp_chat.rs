@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_goes_to_everybody_else_however_it_is_cut() {
+    fn a_line_goes_to_all_others_however_it_is_cut() {
         let server = Server::start();
         let mut ada = server.join("guest 1");
         let mut bob = server.join("guest 2");

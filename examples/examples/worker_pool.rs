@@ -6,8 +6,8 @@
 //!   the latch. While the loop is busy, senders make no system call to wake it.
 //! - The mailbox is bounded. Workers that are faster than the loop wait.
 //!
-//! The loop keeps the orders in a `Group`, whose members all get `&mut Dispatcher`. A worker factors
-//! numbers, which takes long and must not block the loop.
+//! The loop keeps the orders in a `Group`, whose members all get `&mut Dispatcher`. A worker
+//! factors numbers, which takes long and must not block the loop.
 //!
 //! Run it with `cargo run --example worker_pool`, and its tests with
 //! `cargo test --example worker_pool`.

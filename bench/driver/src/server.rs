@@ -2,9 +2,9 @@
 //! `memory`: the command line and the announcement.
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--cpu N` and `--first`.
-//! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and serves
-//! until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its messages, and
-//! all others receive them.
+//! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
+//! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
+//! messages, and all others receive them.
 #![allow(unsafe_code, reason = "prctl, getrlimit and setrlimit")]
 
 use std::net::{Ipv4Addr, SocketAddr};

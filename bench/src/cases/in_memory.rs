@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn further_frames_can_be_told_from_the_first() {
+    fn further_messages_are_counted_apart_from_the_first() {
         for quick in [false, true] {
             let counted = counted("engine", quick);
             for messages in [1, 16] {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_told_what_its_case_needs() {
+    fn a_server_gets_the_arguments_of_its_case() {
         let case = Case::Publish { receivers: 1, bytes: 1, outstanding: 1 };
         assert_eq!(arguments(&case, Some(1), true), ["broadcast", "--cpu", "1", "--first"]);
         assert_eq!(arguments(&Case::Upgrade { parallel: 1 }, None, false), ["echo"]);

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_is_worked_on_and_a_broken_one_is_told() {
+    fn every_part_runs_and_a_failed_one_is_reported() {
         let cases = cases::all();
         let work = |job: &Job<'_>| {
             anyhow::ensure!(!job.folder.ends_with("part-03"), "broken");

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_somebody_else_or_without_a_field_is_refused() {
+    fn an_index_of_another_agent_or_without_a_field_is_rejected() {
         assert!(read_index(INDEX, "other").is_err());
         assert!(
             read_index(&INDEX.replace("{\"windlass\"", "{\"x\": {}, \"windlass\""), "windlass")

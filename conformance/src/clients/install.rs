@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told_apart_from_what_is_wrong() {
+    fn an_impossible_installation_is_no_fault() {
         assert_eq!(fetch(&mut shell("true")).expect("no fault"), Ok(()));
         let missing = fetch(&mut Command::new("windlass-has-no-such-program")).expect("no fault");
         assert_eq!(missing, Err("there is no windlass-has-no-such-program".to_owned()));

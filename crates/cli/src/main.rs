@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for nonsense in [
             &["--listen", "9001"][..],
             &["--connections", "0"],
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_refused_by_its_name() {
+    fn an_invalid_file_is_rejected_with_its_name() {
         for (text, expected) in [
             ("workers = 0", "'0' for '--workers <N>'"),
             ("mode = 'morse'", "'morse' for '--mode <MODE>'"),

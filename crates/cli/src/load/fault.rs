@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_asked_for_is_additional() {
+    fn an_unexpected_answer_is_additional() {
         let quiet = MessageSequence::new(3, 1, 1);
         let fault = of_message(Answer { bytes: b"hello", is_text: true }, &quiet, &pool());
         assert_eq!(

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for nonsense in [
             &[][..],
             &["localhost"],

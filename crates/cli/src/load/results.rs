@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_faults_are_told_and_all_are_counted() {
+    fn only_the_first_faults_are_described_and_all_are_counted() {
         let mut results = LoadResults::new();
         for connection in 0..100 {
             results.fault(connection, Fault::new(FaultKind::Connect, "refused"), 0);

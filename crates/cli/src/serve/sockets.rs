@@ -266,7 +266,7 @@ mod tests {
     /// The check for a listener connects. A blocking connect would wait while the listener does not
     /// accept.
     #[test]
-    fn a_living_server_that_accepts_nobody_is_not_waited_for() {
+    fn a_living_server_that_does_not_accept_is_not_waited_for() {
         let folder = folder("busy");
         let path = folder.join("socket");
         let address = SocketAddrUnix::new(&path).expect("a short path");

@@ -142,7 +142,7 @@ pub(crate) fn it_can_be_used_with_the_keyboard_alone(browser: &Browser) {
     assert_eq!(json!(visited), json!(order));
 }
 
-pub(crate) fn every_control_has_a_name_and_its_state_is_told(browser: &Browser) {
+pub(crate) fn every_control_has_a_name_and_a_state(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
     let page = Page::open(&devtools, server.address, "");

@@ -68,7 +68,7 @@ pub(crate) fn an_echo_run_can_be_stopped(browser: &Browser) {
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
-pub(crate) fn a_run_that_makes_no_sense_does_not_start(browser: &Browser) {
+pub(crate) fn an_invalid_run_does_not_start(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
     let page = Page::open(&devtools, server.address, "");

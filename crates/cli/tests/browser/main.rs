@@ -40,7 +40,7 @@ const SCENARIOS: &[Scenario] = &scenarios! {
     echo:
         an_echo_run_counts_what_it_has_verified
         an_echo_run_can_be_stopped
-        a_run_that_makes_no_sense_does_not_start
+        an_invalid_run_does_not_start
         a_wrong_byte_ends_the_run
         a_lost_message_ends_the_run
         a_doubled_message_ends_the_run;
@@ -48,7 +48,7 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         it_fits_wide_and_narrow_in_light_and_dark
         nothing_moves_while_it_is_used
         it_can_be_used_with_the_keyboard_alone
-        every_control_has_a_name_and_its_state_is_told;
+        every_control_has_a_name_and_a_state;
 };
 
 fn main() -> ExitCode {

@@ -12,7 +12,7 @@ use std::{
     path::PathBuf,
 };
 
-use client::{Client, Heard};
+use client::{Client, Received};
 use harness::{Server, number_before, pattern, windlass};
 use rustix::process::{Signal, kill_process};
 use windlass_ws::{MessageRef, deflate::DeflateConfig};
@@ -21,12 +21,12 @@ fn enter(server: &Server, room: &str) -> Client<TcpStream> {
     let mut client = Client::open(server.connect(), room, None);
     // The server answers the ping after the connection has entered the room.
     client.ping(b"in?");
-    assert_eq!(client.hear(), Heard::Pong(b"in?".to_vec()));
+    assert_eq!(client.receive(), Received::Pong(b"in?".to_vec()));
     client
 }
 
-fn text(text: &str) -> Heard {
-    Heard::Text(text.to_owned())
+fn text(text: &str) -> Received {
+    Received::Text(text.to_owned())
 }
 
 /// Returns status, head and body of the response to a request without an upgrade.
@@ -70,18 +70,18 @@ fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
         for other in &mut others {
             for number in 0..100 {
                 assert_eq!(
-                    other.hear(),
+                    other.receive(),
                     text(&format!("message {number}")),
                     "with {workers} workers"
                 );
             }
-            assert_eq!(other.hear(), Heard::Binary(long.clone()));
+            assert_eq!(other.receive(), Received::Binary(long.clone()));
         }
         // Her own message would arrive first. The same holds for the others.
         others[0].send(MessageRef::Text("last"));
-        assert_eq!(ada.hear(), text("last"));
+        assert_eq!(ada.receive(), text("last"));
         elsewhere.ping(b"quiet?");
-        assert_eq!(elsewhere.hear(), Heard::Pong(b"quiet?".to_vec()));
+        assert_eq!(elsewhere.receive(), Received::Pong(b"quiet?".to_vec()));
         let line = server.stop_cleanly();
         assert_eq!(number_before("messages", &line), 102);
         assert_eq!(number_before("dropped", &line), 0);
@@ -89,14 +89,14 @@ fn a_message_goes_verbatim_to_everyone_else_in_the_room_in_order() {
 }
 
 #[test]
-fn one_who_has_left_hears_nothing_and_harms_nobody() {
+fn a_member_that_has_left_gets_nothing() {
     let server = Server::start(&[]);
     let mut ada = enter(&server, "/room/a");
     let mut bob = enter(&server, "/room/a?query=does&not=matter");
     enter(&server, "/room/a").close();
     drop(enter(&server, "/room/a"));
     ada.send(MessageRef::Text("who is here?"));
-    assert_eq!(bob.hear(), text("who is here?"));
+    assert_eq!(bob.receive(), text("who is here?"));
     server.stop_cleanly();
 }
 
@@ -107,12 +107,12 @@ fn rooms_relay_between_clients_with_and_without_compression() {
     let mut packed = Client::open(server.connect(), "/room/r", Some(&DeflateConfig::DEFAULT));
     assert!(packed.has_deflate);
     packed.ping(b"");
-    assert_eq!(packed.hear(), Heard::Pong(vec![]));
+    assert_eq!(packed.receive(), Received::Pong(vec![]));
     let said = "again and again, ".repeat(100);
     plain.send(MessageRef::Text(&said));
-    assert_eq!(packed.hear(), text(&said));
+    assert_eq!(packed.receive(), text(&said));
     packed.send(MessageRef::Text(&said));
-    assert_eq!(plain.hear(), text(&said));
+    assert_eq!(plain.receive(), text(&said));
     server.stop_cleanly();
 }
 
@@ -266,7 +266,7 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
     let mut client = Client::open(server.connect(), "/anywhere", None);
     client.exchange(MessageRef::Text("fifteen bytes.."));
     client.send(MessageRef::Text("more than twenty bytes"));
-    assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
+    assert_eq!(client.receive(), Received::Close(Some(1009), String::new()));
     // The log is JSON, one object per line.
     server.wait_for_error(r#""backend":"poll""#);
     server.wait_for_error(r#""level":"DEBUG""#);
@@ -293,20 +293,20 @@ fn connections_of_one_address_are_limited() {
     // The server has closed first, so the connection limit allows another one.
     let mut cleo = enter(&server, "/room/a");
     bob.send(MessageRef::Text("hello"));
-    assert_eq!(cleo.hear(), text("hello"));
+    assert_eq!(cleo.receive(), text("hello"));
     assert_eq!(number_before("refused", &server.stop_cleanly()), 1);
 }
 
 #[test]
-fn the_first_signal_ends_it_in_peace_and_the_second_at_once() {
+fn the_first_signal_ends_it_gracefully_and_the_second_immediately() {
     let server = Server::start(&["--drain-timeout", "60"]);
     let mut client = enter(&server, "/room/a");
     let mut silent = enter(&server, "/room/a");
     kill_process(server.pid(), Signal::TERM).expect("it runs");
     // Every client gets a Close frame, and a client that answers it is closed in order.
-    assert_eq!(client.hear(), Heard::Close(Some(1001), String::new()));
+    assert_eq!(client.receive(), Received::Close(Some(1001), String::new()));
     client.expect_end();
-    assert_eq!(silent.hear(), Heard::Close(Some(1001), String::new()));
+    assert_eq!(silent.receive(), Received::Close(Some(1001), String::new()));
     server.stop_cleanly();
 
     let server = Server::start(&["--drain-timeout", "3600"]);
@@ -338,7 +338,7 @@ fn a_receiver_that_does_not_read_is_treated_as_was_said_and_the_others_miss_noth
         let message = pattern(5, 256 << 10);
         for _ in 0..64 {
             sender.send(MessageRef::Binary(&message));
-            assert_eq!(reader.hear(), Heard::Binary(message.clone()), "{policy}");
+            assert_eq!(reader.receive(), Received::Binary(message.clone()), "{policy}");
         }
         drop(slow);
         let line = server.stop_cleanly();

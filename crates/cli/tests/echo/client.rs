@@ -15,7 +15,7 @@ use windlass_ws::{
 
 /// A message or event from the server.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Text(String),
     Binary(Vec<u8>),
     Pong(Vec<u8>),
@@ -89,18 +89,19 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// Returns the next message or event of the server.
-    pub(crate) fn hear(&mut self) -> Heard {
+    pub(crate) fn receive(&mut self) -> Received {
         loop {
             let mut heard = None;
             let mut pass = self.engine.process(&mut self.received, &mut self.scratch);
             while heard.is_none() {
                 heard = match pass.next() {
-                    Some(EngineEvent::Text(text)) => Some(Heard::Text(text.to_owned())),
-                    Some(EngineEvent::Binary(bytes)) => Some(Heard::Binary(bytes.to_vec())),
-                    Some(EngineEvent::Pong(payload)) => Some(Heard::Pong(payload.to_vec())),
-                    Some(EngineEvent::Close(close)) => {
-                        Some(Heard::Close(close.code.map(CloseCode::get), close.reason.to_owned()))
-                    }
+                    Some(EngineEvent::Text(text)) => Some(Received::Text(text.to_owned())),
+                    Some(EngineEvent::Binary(bytes)) => Some(Received::Binary(bytes.to_vec())),
+                    Some(EngineEvent::Pong(payload)) => Some(Received::Pong(payload.to_vec())),
+                    Some(EngineEvent::Close(close)) => Some(Received::Close(
+                        close.code.map(CloseCode::get),
+                        close.reason.to_owned(),
+                    )),
                     Some(EngineEvent::Violation(violation)) => {
                         panic!("the server breaks the protocol: {violation}")
                     }
@@ -123,11 +124,11 @@ impl<S: Read + Write> Client<S> {
 
     pub(crate) fn exchange(&mut self, message: MessageRef<'_>) {
         self.send(message);
-        match (message, self.hear()) {
-            (MessageRef::Text(sent), Heard::Text(heard)) => {
+        match (message, self.receive()) {
+            (MessageRef::Text(sent), Received::Text(heard)) => {
                 assert!(sent == heard, "other text of {} bytes", heard.len())
             }
-            (MessageRef::Binary(sent), Heard::Binary(heard)) => {
+            (MessageRef::Binary(sent), Received::Binary(heard)) => {
                 assert!(sent == heard, "{} other bytes", heard.len())
             }
             (_, other) => panic!("not an echo: {other:?}"),
@@ -139,7 +140,7 @@ impl<S: Read + Write> Client<S> {
         let frame =
             self.engine.close(CloseCode::NORMAL, "done", &mut self.scratch).expect("it is open");
         self.socket.write_all(frame).expect("the server takes it");
-        assert_eq!(self.hear(), Heard::Close(Some(1000), "done".to_owned()));
+        assert_eq!(self.receive(), Received::Close(Some(1000), "done".to_owned()));
         assert_eq!(self.engine.end(), Some(End::Closed));
         self.expect_end();
     }

@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-use client::{Client, Heard};
+use client::{Client, Received};
 use harness::{Server, WAIT_MAX, number_before, pattern, windlass, with_arguments};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass_ws::{MessageRef, deflate::DeflateConfig};
@@ -39,7 +39,7 @@ fn messages_of_every_length_come_back_with_and_without_compression() {
             client.exchange(MessageRef::Text(&"zwölf Boxkämpfer ".repeat(length / 19)));
         }
         client.ping(b"are you there?");
-        assert_eq!(client.hear(), Heard::Pong(b"are you there?".to_vec()));
+        assert_eq!(client.receive(), Received::Pong(b"are you there?".to_vec()));
         client.close();
         let line = server.stop_cleanly();
         assert_eq!(number_before("messages", &line), 2 * LENGTHS.len() as u64);
@@ -58,14 +58,14 @@ fn many_messages_in_one_segment_come_back_in_order() {
     }
     client.socket.write_all(&frames).expect("the server takes it");
     for word in words {
-        assert_eq!(client.hear(), Heard::Text(word));
+        assert_eq!(client.receive(), Received::Text(word));
     }
     client.close();
     server.stop_cleanly();
 }
 
 #[test]
-fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
+fn a_client_that_does_not_read_is_slowed_down_and_loses_nothing() {
     const LENGTH: usize = 1 << 20;
     let server = Server::start(&["--buffer", "1048586"]);
     let mut client = connect(&server);
@@ -103,7 +103,7 @@ fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
     thread::scope(|scope| {
         scope.spawn(move || writer.write_all(&rest).expect("the server takes it"));
         for _ in 0..written / frame.len() + 1 {
-            let Heard::Binary(heard) = client.hear() else { panic!("not an echo") };
+            let Received::Binary(heard) = client.receive() else { panic!("not an echo") };
             assert!(heard == message, "{} other bytes", heard.len());
         }
     });
@@ -118,12 +118,12 @@ fn a_message_that_is_too_long_is_refused_by_its_code() {
     connect(&server).exchange(MessageRef::Binary(&pattern(1, 1000)));
     let mut client = connect(&server);
     client.send(MessageRef::Binary(&pattern(1, 1001)));
-    assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
+    assert_eq!(client.receive(), Received::Close(Some(1009), String::new()));
     client.expect_end();
     // The compressed text is short.
     let mut client = Client::new(server.connect(), Some(&DeflateConfig::DEFAULT));
     client.send(MessageRef::Text(&"a".repeat(1001)));
-    assert_eq!(client.hear(), Heard::Close(Some(1009), String::new()));
+    assert_eq!(client.receive(), Received::Close(Some(1009), String::new()));
     client.expect_end();
     server.stop_cleanly();
 }
@@ -134,38 +134,39 @@ fn a_flood_of_pings_is_stopped_and_a_second_later_there_is_room_again() {
     let pings = |count| b"\x89\x80\0\0\0\0".repeat(count);
     let mut patient = connect(&server);
     patient.socket.write_all(&pings(900)).expect("the server takes it");
-    (0..900).for_each(|_| assert_eq!(patient.hear(), Heard::Pong(Vec::new())));
+    (0..900).for_each(|_| assert_eq!(patient.receive(), Received::Pong(Vec::new())));
     // One message that costs more than two seconds.
     let mut flooding = connect(&server);
     flooding.socket.write_all(&pings(2001)).expect("the server takes it");
-    let heard = (0..2001).map(|_| flooding.hear()).find(|heard| *heard != Heard::Pong(Vec::new()));
-    assert_eq!(heard, Some(Heard::Close(Some(1008), String::new())));
+    let heard =
+        (0..2001).map(|_| flooding.receive()).find(|heard| *heard != Received::Pong(Vec::new()));
+    assert_eq!(heard, Some(Received::Close(Some(1008), String::new())));
     flooding.expect_end();
     // sleep: the test is about time, and the server must have noticed that a second has passed.
     thread::sleep(std::time::Duration::from_secs(2));
     // The second message is handled in the same turn as the first, however busy the machine is.
     patient.ping(b"a turn");
-    assert_eq!(patient.hear(), Heard::Pong(b"a turn".to_vec()));
+    assert_eq!(patient.receive(), Received::Pong(b"a turn".to_vec()));
     patient.socket.write_all(&pings(900)).expect("the server takes it");
-    (0..900).for_each(|_| assert_eq!(patient.hear(), Heard::Pong(Vec::new())));
+    (0..900).for_each(|_| assert_eq!(patient.receive(), Received::Pong(Vec::new())));
     patient.close();
     server.stop_cleanly();
 }
 
 #[test]
-fn a_silent_client_is_told_goodbye() {
+fn a_silent_client_gets_a_close_frame() {
     // The client would answer a ping, and so would not be silent.
     let server = Server::start(&["--idle-timeout", "1", "--ping-interval", "0"]);
     let mut client = connect(&server);
     client.exchange(MessageRef::Text("hello"));
-    let Heard::Close(code, _) = client.hear() else { panic!("no goodbye") };
+    let Received::Close(code, _) = client.receive() else { panic!("no goodbye") };
     assert_eq!(code, Some(1001));
     client.expect_end();
     assert_eq!(number_before("broken off", &server.stop_cleanly()), 0);
 }
 
 #[test]
-fn a_client_that_never_reads_again_is_given_up() {
+fn a_client_that_never_reads_again_is_disconnected() {
     let server = Server::start(&["--write-timeout", "1", "--buffer", "1048586"]);
     let mut client = connect(&server);
     let frame = client.frame(MessageRef::Binary(&pattern(1, 1 << 20)));
@@ -177,7 +178,7 @@ fn a_client_that_never_reads_again_is_given_up() {
 }
 
 #[test]
-fn a_client_that_leaves_without_a_goodbye_is_no_failure() {
+fn a_client_that_sends_no_close_frame_is_no_failure() {
     let server = Server::start(&[]);
     let mut client = connect(&server);
     client.exchange(MessageRef::Text("hello"));

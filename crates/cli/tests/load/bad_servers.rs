@@ -174,7 +174,7 @@ fn a_byte_more_after_the_last() {
 }
 
 #[test]
-fn a_greeting_that_nobody_has_asked_for() {
+fn a_message_before_any_request() {
     let server = BadServer::start(|mut socket| {
         // An unmasked frame of text. It comes before the client can have asked for anything.
         let mut peer = WebSocketPeer::accept_and_send(&mut socket, &[0x81, 2, b'h', b'i']);
@@ -202,7 +202,7 @@ fn another_length_and_another_type() {
 }
 
 #[test]
-fn hanging_up_early_in_every_way() {
+fn disconnecting_early_in_every_way() {
     let server = BadServer::websocket(|number, message, responder| match number {
         5 => responder.disconnect(),
         _ => responder.send(message),
@@ -235,7 +235,7 @@ fn hanging_up_early_in_every_way() {
 }
 
 #[test]
-fn hanging_up_a_stream_early() {
+fn disconnecting_a_stream_early() {
     let mut left = 5 * 64;
     let server = raw(move |piece| {
         piece.truncate(left);
@@ -248,7 +248,7 @@ fn hanging_up_a_stream_early() {
 }
 
 #[test]
-fn hanging_up_instead_of_saying_goodbye() {
+fn disconnecting_instead_of_a_close_frame() {
     let server = BadServer::start(|mut socket| {
         let mut peer = WebSocketPeer::accept(&mut socket);
         let mut number = 0;
@@ -331,7 +331,7 @@ fn never_answering_at_all() {
 }
 
 #[test]
-fn nobody_listens() {
+fn no_server_listens() {
     // A port that is taken, so that nobody else listens there.
     let taken =
         rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");

@@ -200,7 +200,7 @@ fn what_cannot_be_written_or_found_is_an_error() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused_with_status_2() {
+fn invalid_arguments_are_rejected_with_status_2() {
     for (arguments, words) in [
         (&["wss://localhost/"][..], "TLS is not supported"),
         (&["ws://localhost/", "--size", "3", "--text", "utf8"], "--size must be even"),

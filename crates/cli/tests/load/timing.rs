@@ -29,7 +29,7 @@ fn stalling() -> BadServer {
 /// The server stalls for 400 ms. At full speed one message measures the stall. At a fixed rate all
 /// 400 messages that were due meanwhile do.
 #[test]
-fn a_stall_is_seen_by_everybody_who_would_have_come_in_it() {
+fn a_stall_counts_for_every_message_that_was_due_in_it() {
     let run = |rate: &[&str]| -> Loaded {
         let server = stalling();
         let counts = ["--connections", "1", "--messages", "1000"];

@@ -69,7 +69,7 @@ fn many_clients_at_once_each_get_their_own_bytes_back() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_held_back_and_loses_nothing() {
+fn a_client_that_does_not_read_is_slowed_down_and_loses_nothing() {
     // More than the maximum of the four socket buffers on the way (net.ipv4.tcp_rmem, tcp_wmem).
     const LENGTH: usize = 64 << 20;
     let server = Server::start(&["--mode", "raw", "--buffer", "10000"]);
@@ -229,7 +229,7 @@ fn a_hang_up_that_is_ignored_stays_so() {
 }
 
 #[test]
-fn who_hits_the_connection_limit_is_told_which_option_to_raise() {
+fn the_connection_limit_warning_names_the_option_to_raise() {
     for mode in ["raw", "echo"] {
         let server = Server::start(&["--mode", mode, "--connections", "2"]);
         let _clients: Vec<TcpStream> = (0..3).map(|_| server.connect()).collect();
@@ -453,7 +453,7 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_by_the_options_names
 }
 
 #[test]
-fn it_stops_cleanly_though_nobody_reads_its_output() {
+fn it_stops_cleanly_without_a_reader_of_its_output() {
     let mut command = windlass(&["serve", "--listen", "127.0.0.1:0"]);
     let mut running = Running(
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program starts"),

@@ -106,7 +106,7 @@ fn a_whole_session_may_come_in_one_segment() {
 }
 
 #[test]
-fn a_violation_right_behind_the_request_is_told() {
+fn a_violation_after_the_request_is_reported() {
     let server = Server::start(&["--mode", "echo"]);
     for (name, wrong, code) in [
         ("unmasked", b"\x81\x02hi".to_vec(), 1002_u16),
