@@ -101,7 +101,9 @@ impl From<Errno> for AddReason {
 ///         .with_handler(move || println!("{kept:?}"))
 ///         .register_into(&mut reactor)
 ///         .map_err(io::Error::from)?;
-///     reactor.after_with(Duration::ZERO, move |_| drop(also_kept.clone())).map_err(io::Error::from)?;
+///     reactor
+///         .after_with(Duration::ZERO, move |_| drop(also_kept.clone()))
+///         .map_err(io::Error::from)?;
 ///     Group::new(names)
 ///         .after(Duration::ZERO, |names: &mut Rc<Vec<&str>>| println!("{names:?}"))
 ///         .register_into(&mut reactor)

@@ -42,8 +42,9 @@
 //!                      epoll, io_uring or poll
 //! ```
 //!
-//! A *turn* is one wait and the dispatch of all events that it returned. [`Reactor::run`] runs turns
-//! until a stop. [`Reactor::run_once`] runs one. A reactor and its handlers stay on one thread.
+//! A *turn* is one wait and the dispatch of all events that it returned. [`Reactor::run`] runs
+//! turns until a stop. [`Reactor::run_once`] runs one. A reactor and its handlers stay on one
+//! thread.
 //!
 //! # Where to find what
 //!
@@ -68,9 +69,9 @@
 //!
 //! - *Times.* Durations have nanosecond resolution. Timers use the monotonic clock, or a [`Clock`].
 //! - *Keys.* A [`Key`] is never reused. A stale one gives [`NotFound`].
-//! - *Errors.* Each operation has its own error type, which returns the rejected value. `?` converts
-//!   it into an [`io::Error`](std::io::Error). For `anyhow`, use `.map_err(io::Error::from)?`;
-//!   [`AddError`] explains why.
+//! - *Errors.* Each operation has its own error type, which returns the rejected value. `?`
+//!   converts it into an [`io::Error`](std::io::Error). For `anyhow`, use
+//!   `.map_err(io::Error::from)?`; [`AddError`] explains why.
 //! - *Panics.* A panic of a handler propagates out of [`Reactor::run_once`]. The reactor stays
 //!   usable, and the next turn continues with the other events.
 //! - *Bounds.* Every queue has a maximum, which [`Builder`] sets.

@@ -194,10 +194,10 @@ impl SignalSet {
     /// # Errors
     /// On error the mask is unchanged.
     ///
-    /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and the two that
-    ///   the C library reserves (32 and 33).
-    /// - The errors of signalfd(2): `EMFILE`, `ENFILE` or `ENOMEM`, if the process or the system has
-    ///   no descriptor or memory left.
+    /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and the two
+    ///   that the C library reserves (32 and 33).
+    /// - The errors of signalfd(2): `EMFILE`, `ENFILE` or `ENOMEM`, if the process or the system
+    ///   has no descriptor or memory left.
     #[doc(alias("signalfd", "pthread_sigmask", "sigprocmask"))]
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let Received(signals) = signals.into_iter().collect();

@@ -21,7 +21,8 @@ fn main() -> ExitCode {
         "what_must_not_compile_does_not".to_owned()
     } else {
         format!(
-            "what_must_not_compile_does_not (ignored: the messages are those of {PINNED}x, this is {version})"
+            "what_must_not_compile_does_not (ignored: the messages are those of {PINNED}x, this \
+             is {version})"
         )
     };
     let trial = Trial::test(name, || {

@@ -77,7 +77,12 @@ mod model {
     }
 
     fn mode(edges: u32) -> impl Strategy<Value = Mode> {
-        prop_oneof![3 => Just(Mode::Level), edges => Just(Mode::Edge), 2 => Just(Mode::OneShot), 1 => Just(Mode::Off)]
+        prop_oneof![
+            3 => Just(Mode::Level),
+            edges => Just(Mode::Edge),
+            2 => Just(Mode::OneShot),
+            1 => Just(Mode::Off),
+        ]
     }
 
     fn simple_act(edges: u32) -> impl Strategy<Value = Act> {
@@ -97,7 +102,8 @@ mod model {
         simple_act(edges).prop_recursive(3, 12, 4, move |inner| {
             let acts = prop::collection::vec(inner, 0..4);
             prop_oneof![
-                4 => (0..FILES, mode(edges), acts.clone()).prop_map(|(file, mode, acts)| Act::Add(file, mode, acts)),
+                4 => (0..FILES, mode(edges), acts.clone())
+                    .prop_map(|(file, mode, acts)| Act::Add(file, mode, acts)),
                 2 => (0..20u64, prop_oneof![2 => Just(0), 1 => 1..8u64], acts.clone())
                     .prop_map(|(delay, period, acts)| Act::Start(delay, period, acts)),
                 1 => acts.prop_map(Act::Defer),

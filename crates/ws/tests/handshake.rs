@@ -1,5 +1,5 @@
-//! The opening handshake over bytes: which requests are accepted or rejected, and with which answer,
-//! however the bytes are cut.
+//! The opening handshake over bytes: which requests are accepted or rejected, and with which
+//! answer, however the bytes are cut.
 
 use proptest::prelude::*;
 use windlass_ws::handshake::{
@@ -19,7 +19,8 @@ fn head(lines: &str) -> Vec<u8> {
     format!("{lines}\n\n").replace('\n', "\r\n").into_bytes()
 }
 
-const GOOD: &str = "GET /chat HTTP/1.1\nHost: server.example.com\nUpgrade: websocket\nConnection: Upgrade\n\
+const GOOD: &str = "GET /chat HTTP/1.1\nHost: server.example.com\n\
+    Upgrade: websocket\nConnection: Upgrade\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\nOrigin: http://example.com\n\
     Sec-WebSocket-Protocol: chat, superchat\nSec-WebSocket-Version: 13";
 
@@ -67,7 +68,8 @@ fn the_handshake_of_the_rfc_is_accepted() {
                 .headers(&[("X-A", "b c"), ("Set-Cookie", "")])
         ),
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\nX-A: b c\r\n\
+         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\n\
+         X-A: b c\r\n\
          Set-Cookie: \r\n\r\n"
     );
 }
@@ -322,7 +324,8 @@ fn a_rejection_is_a_whole_response() {
     assert_eq!(
         String::from_utf8(out).unwrap(),
         "beforeHTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-         Connection: Upgrade, close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 33\r\n\r\n\
+         Connection: Upgrade, close\r\nContent-Type: text/plain; charset=utf-8\r\n\
+         Content-Length: 33\r\n\r\n\
          WebSocket version 13 is required\n"
     );
     for (bytes, phrase) in [
@@ -353,7 +356,8 @@ fn a_rejection_takes_further_headers() {
     let date = ("Date", "Sun, 06 Nov 1994 08:49:37 GMT");
     Rejection::MethodNotAllowed.write_with_headers(&[date, ("Server", "a")], &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    let start = "HTTP/1.1 405 Method Not Allowed\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nServer: a\r\nAllow: GET\r\n";
+    let start = "HTTP/1.1 405 Method Not Allowed\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                 Server: a\r\nAllow: GET\r\n";
     assert!(text.starts_with(start), "{text}");
     for bad in [
         ("X", "a\r\nb"),
@@ -516,7 +520,10 @@ fn agrees_with_httparse(bytes: &[u8], request: &Request<'_>, len: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(2000)
+    })]
 
     #[test]
     fn any_bytes_are_read_or_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
@@ -526,7 +533,10 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_handshake_is_read_or_rejected(bytes in damaged(), sizes in proptest::collection::vec(1_usize..90, 1..9)) {
+    fn a_damaged_handshake_is_read_or_rejected(
+        bytes in damaged(),
+        sizes in proptest::collection::vec(1_usize..90, 1..9),
+    ) {
         let found = Request::parse(&bytes, &LIMITS);
         let mut rest = &bytes[..];
         let mut sizes = sizes.iter().cycle();
@@ -547,7 +557,9 @@ proptest! {
                 if let Ok(upgrade) = request.upgrade() {
                     prop_assert_eq!(in_pieces.1, len);
                     let mut out = Vec::new();
-                    upgrade.accept(&AcceptOptions::DEFAULT.protocol(upgrade.protocols().last()), &mut out).unwrap();
+                    let options =
+                        AcceptOptions::DEFAULT.protocol(upgrade.protocols().last());
+                    upgrade.accept(&options, &mut out).unwrap();
                     prop_assert!(out.ends_with(b"\r\n\r\n"));
                 }
             }

@@ -44,7 +44,8 @@ pub(crate) mod arg {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler for a descriptor of type `{Fd}`",
     label = "not a handler",
-    note = "a handler takes any of `&mut {Fd}`, `Event`, `Interest`, `Turn<'_, _>`, each at most once, in any order, and returns `()`",
+    note = "a handler takes any of `&mut {Fd}`, `Event`, `Interest`, `Turn<'_, _>`, each at most \
+            once, in any order, and returns `()`",
     note = "a closure writes the types of its parameters: `|fd: &mut {Fd}, turn: Turn<'_, _>| ..`"
 )]
 pub trait HandlerFn<Fd, R: ReactorOps, Args>: 'static {
@@ -74,10 +75,13 @@ pub trait HandlerFn<Fd, R: ReactorOps, Args>: 'static {
 /// # }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a handler for a member with a descriptor of type `{Fd}` in a group of state `{S}`",
+    message = "`{Self}` is not a handler for a member with a descriptor of type `{Fd}` in a group \
+               of state `{S}`",
     label = "not a member's handler",
-    note = "it takes `&mut {S}` first, then any of `&mut {Fd}`, `Event`, `Interest`, `Turn<'_, _>`, each at most once, in any order, and returns `()`",
-    note = "a closure writes the types of its parameters: `|state: &mut {S}, fd: &mut {Fd}, turn: Turn<'_, _>| ..`"
+    note = "it takes `&mut {S}` first, then any of `&mut {Fd}`, `Event`, `Interest`, \
+            `Turn<'_, _>`, each at most once, in any order, and returns `()`",
+    note = "a closure writes the types of its parameters: `|state: &mut {S}, fd: &mut {Fd}, \
+            turn: Turn<'_, _>| ..`"
 )]
 pub trait MemberFn<S, Fd, R: ReactorOps, Args>: 'static {
     #[doc(hidden)]
@@ -107,7 +111,8 @@ pub trait MemberFn<S, Fd, R: ReactorOps, Args>: 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a timer's handler",
     label = "not a timer's handler",
-    note = "it takes any of `Tick`, `Turn<'_, _>`, each at most once, in any order, and returns `()`",
+    note = "it takes any of `Tick`, `Turn<'_, _>`, each at most once, in any order, and returns \
+            `()`",
     note = "a closure writes the types of its parameters: `|turn: Turn<'_, _>| ..`"
 )]
 pub trait TimerFn<R: ReactorOps, Args>: 'static {
@@ -135,7 +140,8 @@ pub trait TimerFn<R: ReactorOps, Args>: 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a timer's handler in a group of state `{S}`",
     label = "not a member's timer handler",
-    note = "it takes `&mut {S}` first, then any of `Tick`, `Turn<'_, _>`, each at most once, in any order, and returns `()`",
+    note = "it takes `&mut {S}` first, then any of `Tick`, `Turn<'_, _>`, each at most once, in \
+            any order, and returns `()`",
     note = "a closure writes the types of its parameters: `|state: &mut {S}, turn: Turn<'_, _>| ..`"
 )]
 pub trait MemberTimerFn<S, R: ReactorOps, Args>: 'static {
@@ -150,7 +156,10 @@ macro_rules! each_ordered_subset {
         $emit!([$($taken)*] $all);
         each_ordered_subset!(@then $emit $all [$($taken)*] [] [$($rest)*]);
     };
-    (@then $emit:ident $all:tt [$($taken:ident)*] [$($before:ident)*] [$next:ident $($after:ident)*]) => {
+    (
+        @then $emit:ident $all:tt
+        [$($taken:ident)*] [$($before:ident)*] [$next:ident $($after:ident)*]
+    ) => {
         each_ordered_subset!(@with $emit $all [$($taken)* $next] [$($before)* $($after)*]);
         each_ordered_subset!(@then $emit $all [$($taken)*] [$($before)* $next] [$($after)*]);
     };

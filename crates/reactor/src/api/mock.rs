@@ -33,17 +33,26 @@ mockall::mock! {
     pub Reactor {}
 
     impl ReactorOps for Reactor {
-        fn add_cell(&mut self, subscription: Subscription<Self>) -> Result<Key, AddError<Subscription<Self>>>;
+        fn add_cell(
+            &mut self,
+            subscription: Subscription<Self>,
+        ) -> Result<Key, AddError<Subscription<Self>>>;
         fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError>;
         fn rearm(&mut self, key: Key) -> Result<(), ModifyError>;
         fn delete(&mut self, key: Key) -> Result<(), NotFound>;
-        fn add_group(&mut self, group: ErasedGroup<Self>) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
+        fn add_group(
+            &mut self,
+            group: ErasedGroup<Self>,
+        ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
         fn group_state(&mut self, group: Key) -> Option<GroupState>;
         fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
         fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>>;
         fn cancel(&mut self, key: Key) -> Result<(), NotFound>;
         fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound>;
-        fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>>;
+        fn defer_boxed(
+            &mut self,
+            closure: Deferred<Self>,
+        ) -> Result<(), DeferError<Deferred<Self>>>;
         fn stop(&mut self);
         fn stats(&self) -> Stats;
         fn now(&mut self) -> Instant;

@@ -170,7 +170,9 @@ macro_rules! opaque_debug {
     ($($name:ident<$($p:ident),*>),*) => { $(
         impl<$($p),*> fmt::Debug for $name<$($p),*> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name)).field("interest", &self.interest).finish_non_exhaustive()
+                f.debug_struct(stringify!($name))
+                    .field("interest", &self.interest)
+                    .finish_non_exhaustive()
             }
         }
     )* }

@@ -172,7 +172,8 @@ impl<R: ReactorOps> Deferred<R> {
         match self.0.into_inner::<UnwindSafeDrop<F>>() {
             Some(closure) => closure.into_inner(),
             None => panic!(
-                "defer_boxed gave back another closure than it was given: a mock's expectation is wrong"
+                "defer_boxed returned another closure than it got: correct the mock's \
+                 expectation"
             ),
         }
     }

@@ -11,7 +11,8 @@
 //!
 //! impl StreamHandler for Echo {
 //!     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
-//!         // An error says that the stream is closed or the peer does not read: `on_close` or `on_full` comes.
+//!         // An error means that the stream is closed or the peer does not read. `on_close` or
+//!         // `on_full` follows.
 //!         let _ = stream.reply(input, ..);
 //!     }
 //! }

@@ -279,7 +279,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 400 }, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 400 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         /// Compares with a sorted list: the same entries in the same order, and no missed wake-up.
         #[test]

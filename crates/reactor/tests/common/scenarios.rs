@@ -22,10 +22,19 @@ macro_rules! scenarios {
         // To add a backend, add one line here and one in `scenario!`.
         scenarios!(@on [] epoll Epoll $($(#[$attribute])* $name [$($($backend $why)+)?])*);
         // Miri supports neither rings nor ppoll(2).
-        scenarios!(@on [#[cfg(not(miri))]] uring Uring $($(#[$attribute])* $name [$($($backend $why)+)?])*);
-        scenarios!(@on [#[cfg(not(miri))]] poll Poll $($(#[$attribute])* $name [$($($backend $why)+)?])*);
+        scenarios!(
+            @on [#[cfg(not(miri))]] uring Uring
+            $($(#[$attribute])* $name [$($($backend $why)+)?])*
+        );
+        scenarios!(
+            @on [#[cfg(not(miri))]] poll Poll
+            $($(#[$attribute])* $name [$($($backend $why)+)?])*
+        );
     };
-    (@on [$($cfg:tt)*] $module:ident $variant:ident $($(#[$attribute:meta])* $name:ident $except:tt)*) => {
+    (
+        @on [$($cfg:tt)*] $module:ident $variant:ident
+        $($(#[$attribute:meta])* $name:ident $except:tt)*
+    ) => {
         $($cfg)*
         mod $module {
             $(scenario! { $module $variant $except $(#[$attribute])* $name })*
@@ -35,9 +44,15 @@ macro_rules! scenarios {
 
 /// One scenario on one backend, which may be one of its excluded backends.
 macro_rules! scenario {
-    (epoll $variant:ident [epoll $why:literal $($rest:tt)*] $($test:tt)*) => { scenario! { @without $why $($test)* } };
-    (uring $variant:ident [uring $why:literal $($rest:tt)*] $($test:tt)*) => { scenario! { @without $why $($test)* } };
-    (poll $variant:ident [poll $why:literal $($rest:tt)*] $($test:tt)*) => { scenario! { @without $why $($test)* } };
+    (epoll $variant:ident [epoll $why:literal $($rest:tt)*] $($test:tt)*) => {
+        scenario! { @without $why $($test)* }
+    };
+    (uring $variant:ident [uring $why:literal $($rest:tt)*] $($test:tt)*) => {
+        scenario! { @without $why $($test)* }
+    };
+    (poll $variant:ident [poll $why:literal $($rest:tt)*] $($test:tt)*) => {
+        scenario! { @without $why $($test)* }
+    };
     ($module:ident $variant:ident [$other:ident $why:literal $($rest:tt)*] $($test:tt)*) => {
         scenario! { $module $variant [$($rest)*] $($test)* }
     };
@@ -45,7 +60,8 @@ macro_rules! scenario {
         #[test]
         $(#[$attribute])*
         fn $name() {
-            if crate::scenarios::rings::are_to_be_had(concat!(module_path!(), "::", stringify!($name))) {
+            let name = concat!(module_path!(), "::", stringify!($name));
+            if crate::scenarios::rings::are_to_be_had(name) {
                 super::$name(|| windlass::Reactor::builder().backend(windlass::Backend::Uring));
             }
         }

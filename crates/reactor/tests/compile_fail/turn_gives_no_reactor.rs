@@ -15,7 +15,9 @@ fn by_wait(mut turn: Turn<'_, Reactor>) {
 }
 
 fn by_registrar(mut turn: Turn<'_, Reactor>) {
-    windlass::Registrar::with_ops(&mut turn, (), |reactor: &mut Reactor| drop(std::mem::replace(reactor, Reactor::new().unwrap())));
+    windlass::Registrar::with_ops(&mut turn, (), |reactor: &mut Reactor| {
+        drop(std::mem::replace(reactor, Reactor::new().unwrap()))
+    });
 }
 
 fn by_crate_method(mut turn: Turn<'_, Reactor>) {

@@ -26,7 +26,10 @@ type Test = (&'static str, fn(Backend));
 /// Names tests by module and function, like libtest.
 macro_rules! tests {
     ($($module:ident::$name:ident,)*) => {
-        [$((concat!(stringify!($module), "::", stringify!($name)), $module::$name as fn(Backend))),*]
+        [$((
+            concat!(stringify!($module), "::", stringify!($name)),
+            $module::$name as fn(Backend),
+        )),*]
     };
 }
 

@@ -120,7 +120,8 @@ fn says(inherited: impl Into<OwnedFd>, variables: &str, lines: &str) -> Result<(
 
 fn sockets_are_taken_over_once() -> Result<(), Failed> {
     let (listener, _first, _second) = listener();
-    let lines = "2 sockets\nhttp blocks:false passes_on:false\nunknown blocks:false passes_on:false\n0 sockets\n";
+    let lines = "2 sockets\nhttp blocks:false passes_on:false\n\
+                 unknown blocks:false passes_on:false\n0 sockets\n";
     says(listener, "LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=http:", lines)
 }
 
@@ -158,7 +159,8 @@ fn a_socket_that_the_process_has_opened_is_refused() -> Result<(), Failed> {
     let script = format!("LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" {LATE_SERVICE} 3<&-");
     let output = execute(std::fs::File::open("/dev/null")?, &script);
     equal(String::from_utf8_lossy(&output.stderr).as_ref(), "")?;
-    let refusal = "descriptor 3 of LISTEN_FDS has FD_CLOEXEC set, so this process has opened it; take inherited sockets first thing in main";
+    let refusal = "descriptor 3 of LISTEN_FDS has FD_CLOEXEC set, so this process has opened it; \
+                   take inherited sockets first thing in main";
     equal(String::from_utf8_lossy(&output.stdout).as_ref(), &format!("{refusal}\naccepted: true\n"))
 }
 

@@ -26,6 +26,22 @@ macro_rules! assert_lacks {
 
 assert_lacks!(Send: Reactor, Embedded, SignalSet, Subscription<Reactor>);
 assert_lacks!(Sync: Reactor, Embedded, SignalSet);
-assert_lacks!(Send: Turn<'static, Reactor>, Turn<'static, MockReactor>, Stream<'static>, Input<'static>);
-assert_lacks!(Sync: Turn<'static, Reactor>, Turn<'static, MockReactor>, Stream<'static>, Input<'static>);
-assert_lacks!(Clone: Reactor, Turn<'static, Reactor>, Turn<'static, MockReactor>, Stream<'static>, Input<'static>);
+assert_lacks!(
+    Send: Turn<'static, Reactor>,
+    Turn<'static, MockReactor>,
+    Stream<'static>,
+    Input<'static>
+);
+assert_lacks!(
+    Sync: Turn<'static, Reactor>,
+    Turn<'static, MockReactor>,
+    Stream<'static>,
+    Input<'static>
+);
+assert_lacks!(
+    Clone: Reactor,
+    Turn<'static, Reactor>,
+    Turn<'static, MockReactor>,
+    Stream<'static>,
+    Input<'static>
+);

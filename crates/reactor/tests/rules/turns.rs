@@ -349,11 +349,14 @@ scenarios! {
     rule_10_more_ready_descriptors_than_a_turn_takes_are_all_served,
     rule_13_what_a_handler_causes_comes_after_it_has_returned,
     #[cfg_attr(miri, ignore = "Miri has no /proc")]
-    rule_14_merged_changes_reach_the_kernel_before_a_destructor_runs except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
+    rule_14_merged_changes_reach_the_kernel_before_a_destructor_runs
+        except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
     #[cfg_attr(miri, ignore = "Miri has no /proc")]
-    rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
+    rule_14_a_change_made_after_deleting_oneself_reaches_the_kernel_before_ones_destructor
+        except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
     #[cfg_attr(miri, ignore = "Miri has no /proc")]
-    rule_14_a_change_before_a_panic_reaches_the_kernel_before_the_graves_are_emptied except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
+    rule_14_a_change_before_a_panic_reaches_the_kernel_before_the_graves_are_emptied
+        except [poll "the kernel keeps nothing of it", uring "the kernel shows nothing of it"],
     level_triggered_changes_of_one_turn_are_merged_and_take_effect,
     rule_5_modify_of_oneself_is_seen_at_once_and_aliases_nothing,
     an_empty_interest_on_a_closed_peer_is_told_once_and_does_not_spin,

@@ -522,13 +522,16 @@ scenarios! {
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_reactor_that_cannot_be_embedded_is_not_put_in_the_place_of_one_that_was,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    an_event_makes_it_readable_until_it_is_handled except [poll "a wait of poll(2) has no descriptor"],
+    an_event_makes_it_readable_until_it_is_handled
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_timer_wakes_the_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_repeated_timer_wakes_the_host_again_and_again except [poll "a wait of poll(2) has no descriptor"],
+    a_repeated_timer_wakes_the_host_again_and_again
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_timer_that_is_due_already_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
+    a_timer_that_is_due_already_makes_it_readable
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_deferred_closure_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
@@ -541,7 +544,8 @@ scenarios! {
     a_stop_from_anywhere_makes_it_readable except [poll "a wait of poll(2) has no descriptor"],
     a_post_wakes_the_host except [poll "a wait of poll(2) has no descriptor"],
     calls_left_over_by_a_turn_make_it_readable except [poll "a wait of poll(2) has no descriptor"],
-    no_post_is_lost_between_the_guests_turn_and_the_hosts_sleep except [poll "a wait of poll(2) has no descriptor"],
+    no_post_is_lost_between_the_guests_turn_and_the_hosts_sleep
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_merged_change_is_in_force_for_the_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
@@ -551,17 +555,22 @@ scenarios! {
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_custom_clock_fires_the_timers except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_new_epoll_set_inside_still_wakes_the_host except [poll "a wait of poll(2) has no descriptor", uring "a ring has no ghosts, so nothing is built anew"],
+    a_new_epoll_set_inside_still_wakes_the_host except [
+        poll "a wait of poll(2) has no descriptor",
+        uring "a ring has no stale entries, so nothing is rebuilt"
+    ],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     another_reactor_may_be_put_in_its_place except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_guest_of_a_reactor_is_served except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guest_whose_handler_panics_stays_with_its_host except [poll "a wait of poll(2) has no descriptor"],
+    a_guest_whose_handler_panics_stays_with_its_host
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_member_of_a_group_may_be_a_guest except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    one_guest_in_a_guest_in_a_host_is_as_deep_as_it_goes except [poll "a wait of poll(2) has no descriptor"],
+    one_guest_in_a_guest_in_a_host_is_as_deep_as_it_goes
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_guest_too_deep_is_refused_and_comes_back except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]

@@ -280,9 +280,11 @@ scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     sockets_are_registered_as_descriptors_are,
     #[cfg_attr(miri, ignore = "sockets")]
-    an_embedded_reactor_takes_sockets_in_the_same_form except [poll "a wait of poll(2) has no descriptor"],
+    an_embedded_reactor_takes_sockets_in_the_same_form
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "sockets")]
     a_refused_socket_comes_back_whole,
     a_timers_closure_needs_no_types_where_it_takes_the_turn,
-    an_embedded_reactor_has_a_number_for_loops_that_ask_for_one except [poll "a wait of poll(2) has no descriptor"],
+    an_embedded_reactor_has_a_number_for_loops_that_ask_for_one
+        except [poll "a wait of poll(2) has no descriptor"],
 }

@@ -517,13 +517,17 @@ fn spurious_is_nothing_to_a_stream_that_is_read_by_two(build: Build) {
 
 scenarios! {
     a_level_triggered_condition_fires_for_as_long_as_it_lasts,
-    an_edge_triggered_condition_fires_when_it_comes_again except [poll "poll(2) tells of states, not of changes"],
+    an_edge_triggered_condition_fires_when_it_comes_again
+        except [poll "poll(2) tells of states, not of changes"],
     an_equal_change_arms_an_edge_again except [poll "poll(2) tells of states, not of changes"],
     a_one_shot_fires_once_and_again_when_it_is_rearmed,
     a_one_shot_rearms_itself_in_its_handler,
     a_fired_one_shot_can_be_deleted_and_taken,
     #[cfg_attr(miri, ignore = "Miri's epoll forgets what is closed while a duplicate lives")]
-    a_one_shot_armed_again_before_its_event_came_survives_a_rebuild except [poll "poll(2) keeps nothing, so there is nothing to build anew", uring "a ring has no ghosts, so nothing is built anew"],
+    a_one_shot_armed_again_before_its_event_came_survives_a_rebuild except [
+        poll "poll(2) keeps no state, so nothing is rebuilt",
+        uring "a ring has no stale entries, so nothing is rebuilt"
+    ],
     #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     read_write_and_both,
     #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
@@ -541,18 +545,23 @@ scenarios! {
     #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     read_hangup_tells_of_a_half_closed_peer,
     #[cfg_attr(miri, ignore = "Miri's epoll knows no exclusive")]
-    an_exclusive_registration_fires_and_can_be_modified except [poll "all waiters of poll(2) are woken"],
+    an_exclusive_registration_fires_and_can_be_modified
+        except [poll "all waiters of poll(2) are woken"],
     #[cfg_attr(miri, ignore = "Miri's epoll knows no exclusive")]
-    an_exclusive_registration_modifies_itself_in_its_handler except [poll "all waiters of poll(2) are woken"],
+    an_exclusive_registration_modifies_itself_in_its_handler
+        except [poll "all waiters of poll(2) are woken"],
     #[cfg_attr(miri, ignore = "Miri's epoll knows no exclusive")]
-    what_the_kernel_does_not_take_together_with_exclusive_is_refused except [poll "all waiters of poll(2) are woken"],
+    what_the_kernel_does_not_take_together_with_exclusive_is_refused
+        except [poll "all waiters of poll(2) are woken"],
     #[cfg_attr(miri, ignore = "Miri's epoll knows no wakeup")]
     wakeup_is_taken_with_or_without_the_capability,
     #[cfg_attr(miri, ignore = "Miri's epoll knows no exclusive")]
     a_manner_that_the_backend_does_not_have_is_refused,
     a_registration_may_change_its_manner_again_and_again,
     #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
-    a_change_of_a_descriptor_that_was_closed_is_refused_by_the_kernel except [uring "a ring is told of changes when the next wait begins: then the refusal is an error event"],
+    a_change_of_a_descriptor_that_was_closed_is_refused_by_the_kernel except [
+        uring "a ring gets changes when the next wait begins; the error is an event then"
+    ],
     #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]
     a_merged_change_that_the_kernel_refuses_comes_as_an_error_event,
     #[cfg_attr(miri, ignore = "Miri's socket pairs cannot be made non-blocking by std")]

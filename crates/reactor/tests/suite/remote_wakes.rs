@@ -471,7 +471,8 @@ scenarios! {
     #[cfg_attr(miri, ignore = "Miri starts no processes")]
     a_wake_of_a_running_loop_writes_nothing,
     #[cfg_attr(miri, ignore = "Miri starts no processes")]
-    a_loop_that_sleeps_is_rung_once_for_many_posts except [poll "the descriptor is read there, so its count says nothing"],
+    a_loop_that_sleeps_is_rung_once_for_many_posts
+        except [poll "the descriptor is read there, so its count says nothing"],
     #[cfg_attr(miri, ignore = "Miri starts no processes")]
     a_stop_of_a_loop_without_a_remote_always_rings,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
@@ -479,11 +480,17 @@ scenarios! {
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     no_post_is_lost_in_a_foreign_epoll_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    no_post_is_lost_in_a_guest_of_another_reactor except [poll "a wait of poll(2) has no descriptor"],
+    no_post_is_lost_in_a_guest_of_another_reactor
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guest_gets_its_remote_late_and_keeps_it_when_it_moves except [poll "a wait of poll(2) has no descriptor"],
+    a_guest_gets_its_remote_late_and_keeps_it_when_it_moves
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
-    a_guests_panic_beside_a_post_wakes_its_host_again except [poll "a wait of poll(2) has no descriptor"],
+    a_guests_panic_beside_a_post_wakes_its_host_again
+        except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri closes no number under a living duplicate")]
-    no_post_is_lost_while_the_epoll_set_is_built_anew except [poll "poll(2) keeps nothing, so there is nothing to build anew", uring "a ring has no ghosts, so nothing is built anew"],
+    no_post_is_lost_while_the_epoll_set_is_built_anew except [
+        poll "poll(2) keeps no state, so nothing is rebuilt",
+        uring "a ring has no stale entries, so nothing is rebuilt"
+    ],
 }

@@ -449,7 +449,8 @@ macro_rules! with_rings {
             $(
                 #[test]
                 fn $name() {
-                    if crate::scenarios::rings::are_to_be_had(concat!(module_path!(), "::", stringify!($name))) {
+                    let name = concat!(module_path!(), "::", stringify!($name));
+                    if crate::scenarios::rings::are_to_be_had(name) {
                         super::$name();
                     }
                 }

@@ -17,12 +17,17 @@ thread_local! {
 
 /// Calls `$emit!` with every ordered subset of a list of names.
 macro_rules! each_ordered_subset {
-    ($emit:ident $context:tt [$($all:ident)*]) => { each_ordered_subset!(@with $emit $context [] [$($all)*]); };
+    ($emit:ident $context:tt [$($all:ident)*]) => {
+        each_ordered_subset!(@with $emit $context [] [$($all)*]);
+    };
     (@with $emit:ident $context:tt [$($taken:ident)*] [$($rest:ident)*]) => {
         $emit!($context [$($taken)*]);
         each_ordered_subset!(@then $emit $context [$($taken)*] [] [$($rest)*]);
     };
-    (@then $emit:ident $context:tt [$($taken:ident)*] [$($before:ident)*] [$next:ident $($after:ident)*]) => {
+    (
+        @then $emit:ident $context:tt
+        [$($taken:ident)*] [$($before:ident)*] [$next:ident $($after:ident)*]
+    ) => {
         each_ordered_subset!(@with $emit $context [$($taken)* $next] [$($before)* $($after)*]);
         each_ordered_subset!(@then $emit $context [$($taken)*] [$($before)* $next] [$($after)*]);
     };
@@ -47,7 +52,9 @@ macro_rules! param {
 
 /// The digits of a signature's parameters.
 macro_rules! signature {
-    ($($p:ident)*) => { [$(param!(digit $p)),*].iter().fold(0u32, |sum, digit: &u32| sum * 10 + digit) };
+    ($($p:ident)*) => {
+        [$(param!(digit $p)),*].iter().fold(0u32, |sum, digit: &u32| sum * 10 + digit)
+    };
 }
 
 /// Registers a handler, runs one event, and checks that the handler got its parameters.

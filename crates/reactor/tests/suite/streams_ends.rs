@@ -545,7 +545,10 @@ scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     a_peer_that_is_gone_does_not_wake_a_paused_stream_again_and_again,
     #[cfg_attr(miri, ignore = "sockets")]
-    a_stream_whose_number_was_replaced_is_closed except [poll "poll(2) knows numbers, not files", uring "a ring's poll holds the file and a replaced number is not noticed"],
+    a_stream_whose_number_was_replaced_is_closed except [
+        poll "poll(2) knows numbers, not files",
+        uring "a ring's poll holds the file and a replaced number is not noticed"
+    ],
     #[cfg_attr(miri, ignore = "sockets")]
     what_is_no_stream_socket_ends_and_does_not_spin,
     #[cfg_attr(miri, ignore = "sockets")]

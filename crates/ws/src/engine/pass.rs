@@ -53,7 +53,8 @@ pub enum End {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[must_use = "it says what is to be sent, how far the input was processed, and whether the connection ends"]
+#[must_use = "it says what is to be sent, how far the input was processed, and whether the \
+              connection ends"]
 pub struct Outcome {
     /// The number of the pass within its scratch.
     pub(crate) pass: u32,

@@ -149,7 +149,8 @@ mod tests {
         true
     }
 
-    const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost:  a.example:80 \t\r\nx-y: \xc3\xa4\tb\r\nUPGRADE: websocket\r\nConnection:\r\n\r\nrest";
+    const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost:  a.example:80 \t\r\nx-y: \xc3\xa4\tb\r\n\
+                          UPGRADE: websocket\r\nConnection:\r\n\r\nrest";
 
     #[test]
     fn a_head_is_taken_apart_as_the_careful_way_does() {
@@ -201,14 +202,19 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 2_000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         /// Combines pieces that are likely to form a head with some that spoil it.
         #[test]
         #[cfg_attr(miri, ignore = "long loops over safe code")]
         fn both_ways_agree(pieces in prop::collection::vec(0..14_usize, 1..24)) {
             let parts: [&[u8]; 14] = [
-                b"GET / HTTP/1.1", b"\r\n", b"\r\n", b"\r\n", b"Host", b": ", b":", b"Upgrade", b"x", b" ", b"\t", b"12345678", b"\r", b"\x7f\x1f\xff",
+                b"GET / HTTP/1.1", b"\r\n", b"\r\n", b"\r\n", b"Host", b": ", b":", b"Upgrade",
+                b"x", b" ", b"\t", b"12345678", b"\r", b"\x7f\x1f\xff",
             ];
             let bytes: Vec<u8> = pieces.iter().flat_map(|&piece| parts[piece]).copied().collect();
             let bytes = [b"GET / HTTP/1.1\r\n", &bytes[..], b"\r\n\r\n"].concat();

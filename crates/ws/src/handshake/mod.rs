@@ -16,7 +16,8 @@
 //! ```
 //! use windlass_ws::handshake::{AcceptOptions, HeadLimits, Request};
 //!
-//! let received = b"GET /chat HTTP/1.1\r\nHost: example.com\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+//! let received = b"GET /chat HTTP/1.1\r\nHost: example.com\r\n\
+//!     Upgrade: websocket\r\nConnection: Upgrade\r\n\
 //!     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n\x81";
 //! let mut answer = Vec::new();
 //! match Request::parse(received, &HeadLimits::DEFAULT) {

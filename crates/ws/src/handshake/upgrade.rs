@@ -330,7 +330,8 @@ fn start(accept: &[u8; key::ACCEPT_LEN]) -> [u8; START.len() + key::ACCEPT_LEN +
 }
 
 const START: &[u8] =
-    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ";
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+      Sec-WebSocket-Accept: ";
 
 /// Whether one of the headers with this name lists `wanted`, ignoring case. `wanted` must be in
 /// lower case.

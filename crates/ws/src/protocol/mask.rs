@@ -20,7 +20,8 @@
 
 #![allow(
     unsafe_code,
-    reason = "overlapping blocks at any address, moved while they are combined: no safe form is as fast"
+    reason = "overlapping blocks at any address, moved while they are combined: no safe form is \
+              as fast"
 )]
 
 use alloc::vec::Vec;

@@ -59,8 +59,8 @@ pub(crate) fn deflate_pair(
         .map(|role| Engine::with_deflate(&Arc::new(role), agreement, config))
 }
 
-/// Both sides send a few messages by turns. The bytes in flight are delivered in pieces of the given
-/// sizes. One side echoes, then both close.
+/// Both sides send a few messages by turns. The bytes in flight are delivered in pieces of the
+/// given sizes. One side echoes, then both close.
 pub(crate) fn talk(
     engines: [Engine; 2],
     parts: [&[Said]; 2],

@@ -192,7 +192,10 @@ proptest! {
 
     #[test]
     fn random_messages_in_random_pieces(
-        messages in prop::collection::vec((0usize..6, prop::collection::vec(any::<u8>(), 0..300)), 1..12),
+        messages in prop::collection::vec(
+            (0usize..6, prop::collection::vec(any::<u8>(), 0..300)),
+            1..12,
+        ),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
         echo in any::<bool>(),
     ) {
@@ -236,7 +239,10 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         server in any::<bool>(),
     ) {
-        let new = || if server { Session::server(Handler::Mixed) } else { Session::client(Handler::Mixed) };
+        let new = || match server {
+            true => Session::server(Handler::Mixed),
+            false => Session::client(Handler::Mixed),
+        };
         let whole = new().feed_all([&bytes[..]]);
         let (first, second) = bytes.split_at(cut.index(bytes.len() + 1));
         let session = new().feed_all([first, second]);

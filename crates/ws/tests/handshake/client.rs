@@ -51,8 +51,10 @@ fn a_request_has_all_that_the_rfc_asks_for() {
     let request = request().origin("http://example.com").header("Cookie", "a=b").header("X", "");
     assert_eq!(
         written(&request).unwrap(),
-        "GET /chat?a HTTP/1.1\r\nHost: server.example.com:8080\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nOrigin: http://example.com\r\n\
+        "GET /chat?a HTTP/1.1\r\nHost: server.example.com:8080\r\nUpgrade: websocket\r\n\
+         Connection: Upgrade\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
+         Origin: http://example.com\r\n\
          Sec-WebSocket-Protocol: chat, superchat\r\nCookie: a=b\r\nX: \r\n\r\n"
     );
 }

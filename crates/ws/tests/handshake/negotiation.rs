@@ -107,14 +107,16 @@ fn every_parameter_is_answered_by_the_configuration() {
     assert_answer(
         &strict,
         &["permessage-deflate; client_max_window_bits"],
-        "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=11; \
+        "permessage-deflate; server_no_context_takeover; client_no_context_takeover; \
+         server_max_window_bits=11; \
          client_max_window_bits=12",
         agreed(11, 12, true, true),
     );
     assert_answer(
         &strict,
         &["permessage-deflate; client_max_window_bits=10; server_max_window_bits=10"],
-        "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=10; \
+        "permessage-deflate; server_no_context_takeover; client_no_context_takeover; \
+         server_max_window_bits=10; \
          client_max_window_bits=10",
         agreed(10, 10, true, true),
     );
@@ -166,9 +168,8 @@ fn offers_that_cannot_be_met_are_declined() {
 fn the_first_offer_that_can_be_met_is_taken() {
     let ten = "permessage-deflate; server_max_window_bits=10";
     for offers in [
-        &[
-            "permessage-deflate; unknown, permessage-deflate; server_max_window_bits=10, permessage-deflate",
-        ][..],
+        &["permessage-deflate; unknown, permessage-deflate; server_max_window_bits=10, \
+             permessage-deflate"][..],
         &[
             "permessage-deflate; server_max_window_bits=8",
             "permessage-deflate; server_max_window_bits=10",
@@ -210,7 +211,8 @@ fn a_client_offers_its_configuration() {
     );
     assert_eq!(
         offer(&config(9, 10, true, true)),
-        "permessage-deflate; server_no_context_takeover; client_no_context_takeover; server_max_window_bits=9; \
+        "permessage-deflate; server_no_context_takeover; client_no_context_takeover; \
+         server_max_window_bits=9; \
          client_max_window_bits=10"
     );
 }

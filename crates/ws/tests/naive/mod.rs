@@ -1,5 +1,5 @@
-//! A DEFLATE decoder that follows RFC 1951 bit by bit. It is an oracle for zlib-rs: it shares no code
-//! with it, and it measures how far back a stream refers.
+//! A DEFLATE decoder that follows RFC 1951 bit by bit. It is an oracle for zlib-rs: it shares no
+//! code with it, and it measures how far back a stream refers.
 
 /// Everything that one side has sent so far.
 #[derive(Default)]

@@ -159,7 +159,8 @@ impl fmt::Display for RingError {
                 write!(f, "the kernel refused an io_uring: {errno}")?;
                 if *errno == Errno::NOMEM {
                     f.write_str(
-                        "; its queues count as locked memory of the user: raise RLIMIT_MEMLOCK (ulimit -l, LimitMEMLOCK= \
+                        "; its queues count as locked memory of the user: raise RLIMIT_MEMLOCK \
+                         (ulimit -l, LimitMEMLOCK= \
                          of systemd), grant CAP_IPC_LOCK, or use fewer rings",
                     )?;
                 }

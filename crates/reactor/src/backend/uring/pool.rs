@@ -526,12 +526,20 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 128 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         /// For any order of receives and releases, no two parts overlap, and in the end the kernel
         /// has every buffer again.
         #[test]
-        fn buffers_are_neither_lost_nor_lent_twice(is_incremental: bool, count in 1u16..8, steps in prop::collection::vec((0u32..400, 0usize..4), 1..60)) {
+        fn buffers_are_neither_lost_nor_lent_twice(
+            is_incremental: bool,
+            count in 1u16..8,
+            steps in prop::collection::vec((0u32..400, 0usize..4), 1..60),
+        ) {
             let pool = Pool::new(PoolSize::of(count, 256), is_incremental).unwrap();
             let mut kernel = Kernel { head: 0, filling: None };
             let mut lent: Vec<Lent> = Vec::new();

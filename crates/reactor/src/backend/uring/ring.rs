@@ -15,7 +15,8 @@
 
 #![allow(
     unsafe_code,
-    reason = "io_uring_enter(2) and io_uring_register(2) by their numbers, and entries that name memory"
+    reason = "io_uring_enter(2) and io_uring_register(2) by their numbers, and entries that name \
+              memory"
 )]
 
 use core::{ffi::c_void, ptr};

@@ -261,18 +261,35 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 256,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         /// Compares it with a plain row of bytes.
         #[test]
         #[cfg_attr(miri, ignore = "long loops over safe code")]
-        fn bytes_come_out_as_they_went_in(ops in prop::collection::vec((0usize..40_000, any::<bool>(), 0usize..50_000), 1..20)) {
+        fn bytes_come_out_as_they_went_in(
+            ops in prop::collection::vec(
+                (0usize..40_000, any::<bool>(), 0usize..50_000),
+                1..20,
+            ),
+        ) {
             let (mut output, mut model) = (Output::default(), Vec::new());
             let mut next = 0u8;
             for (len, shared, gone) in ops {
-                let bytes: Vec<u8> = (0..len).map(|_| { next = next.wrapping_add(1); next }).collect();
+                let mut count = || {
+                    next = next.wrapping_add(1);
+                    next
+                };
+                let bytes: Vec<u8> = (0..len).map(|_| count()).collect();
                 let from = gone % (len + 1);
-                if shared { output.push_shared(&Shared::new(&bytes), from) } else { output.push(&bytes[from..]) }
+                if shared {
+                    output.push_shared(&Shared::new(&bytes), from);
+                } else {
+                    output.push(&bytes[from..]);
+                }
                 model.extend_from_slice(&bytes[from..]);
                 let gone = gone.min(model.len());
                 output.advance(gone);

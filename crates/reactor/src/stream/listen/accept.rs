@@ -82,7 +82,8 @@ struct AcceptCell<H, F> {
 impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber for AcceptCell<H, F> {
     fn fd(&self) -> BorrowedFd<'_> {
         unreachable!(
-            "a listener is registered by its state's socket, and no key of the user's names its cell"
+            "a listener is registered by its state's socket, and no key of the user's names its \
+             cell"
         )
     }
 

@@ -3,7 +3,8 @@
 
 #![allow(
     unsafe_code,
-    reason = "descriptors that come with the process are numbers, and somebody must take them over once"
+    reason = "descriptors that come with the process are numbers, and one call must take \
+              them over"
 )]
 
 use core::fmt;
@@ -81,7 +82,8 @@ impl fmt::Display for InheritedError {
             Self::NotOpen(number) => write!(f, "descriptor {number} of LISTEN_FDS is not open"),
             Self::CloseOnExec(number) => write!(
                 f,
-                "descriptor {number} of LISTEN_FDS has FD_CLOEXEC set, so this process has opened it; \
+                "descriptor {number} of LISTEN_FDS has FD_CLOEXEC set, so this process has \
+                 opened it; \
                  take inherited sockets first thing in main"
             ),
             Self::NotListening(number) => {
@@ -108,7 +110,8 @@ impl From<InheritedError> for io::Error {
 ///
 /// ```no_run
 /// fn main() -> std::io::Result<()> {
-///     // SAFETY: nothing was opened and no thread was started before this, the first statement of `main`.
+///     // SAFETY: this is the first statement of `main`. No descriptor was opened and no thread was
+///     // started before.
 ///     let inherited = unsafe { windlass::stream::inherited_sockets() }?;
 ///     println!("{} sockets from the service manager", inherited.len());
 ///     Ok(())

@@ -218,5 +218,6 @@ scenarios! {
     a_random_program_is_cleared_away_to_the_last_value,
     a_random_program_that_panics_everywhere_is_cleared_away_to_the_last_value,
     #[cfg_attr(miri, ignore = "Miri knows no timerfd")]
-    a_random_program_in_another_loop_is_cleared_away_to_the_last_value except [poll "a wait of poll(2) has no descriptor"],
+    a_random_program_in_another_loop_is_cleared_away_to_the_last_value
+        except [poll "a wait of poll(2) has no descriptor"],
 }

@@ -1,4 +1,5 @@
-//! tungstenite and this crate get the same bytes. They yield the same messages and the same verdict.
+//! tungstenite and this crate get the same bytes. They yield the same messages and the same
+//! verdict.
 //!
 //! The intended differences are listed at [`agree`].
 
@@ -90,10 +91,10 @@ impl Verdict {
 /// 2. tungstenite accepts lengths in more bytes than necessary, also in control frames. RFC 6455
 ///    section 5.2 forbids them. Nothing can be compared after one of those.
 /// 3. For a close code that must not be sent, tungstenite yields a Close frame with code 1002, and
-///    this crate a violation with code 1002. If the reason is not UTF-8 too, tungstenite reports that
-///    first.
-/// 4. tungstenite does not know code 1014, which was registered later. It counts as one that must not
-///    be sent.
+///    this crate a violation with code 1002. If the reason is not UTF-8 too, tungstenite reports
+///    that first.
+/// 4. tungstenite does not know code 1014, which was registered later. It counts as one that must
+///    not be sent.
 fn agree(ours: &[Seen], our_verdict: Verdict, theirs: &[Seen], their_verdict: Verdict) {
     let told = || {
         format!("ours: {our_verdict:?} after {ours:?}; theirs: {their_verdict:?} after {theirs:?}")

@@ -1,5 +1,5 @@
-//! Heads of requests and responses: read at once, in pieces, by httparse, and exchanged between both
-//! ends.
+//! Heads of requests and responses: read at once, in pieces, by httparse, and exchanged between
+//! both ends.
 
 use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
@@ -51,8 +51,10 @@ fn made_up(input: &mut Input<'_>) -> Vec<u8> {
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
         "Sec-WebSocket-Version: 13",
         "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
-        "Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=10, permessage-deflate",
-        "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+        "Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=10, \
+         permessage-deflate",
+        "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; \
+         client_no_context_takeover",
         "Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=\"9\"",
         "Sec-WebSocket-Extensions: x; y=\"a\\\"b, c\", z",
         "Sec-WebSocket-Protocol: chat, superchat",
@@ -151,8 +153,8 @@ fn in_pieces<T, E>(
     Ok(None)
 }
 
-/// Versions 1.2 to 1.9 are read as 1.1 (RFC 9110 section 2.5). httparse rejects them, so it gets 1.1
-/// instead.
+/// Versions 1.2 to 1.9 are read as 1.1 (RFC 9110 section 2.5). httparse rejects them, so it gets
+/// 1.1 instead.
 fn as_1_1(head: &[u8]) -> Vec<u8> {
     let mut head = head.to_vec();
     let start =

@@ -1,7 +1,7 @@
 //! Turns a fuzzer's bytes into operations.
 //!
-//! Committed corpora depend on this mapping, so it must not change. Past the end of the bytes, every
-//! value is zero.
+//! Committed corpora depend on this mapping, so it must not change. Past the end of the bytes,
+//! every value is zero.
 
 /// The unread rest of a fuzzer's input.
 #[derive(Debug)]

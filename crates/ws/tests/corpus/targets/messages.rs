@@ -71,8 +71,8 @@ fn check_buffer(endpoint: &Endpoint, config: &Config) {
     assert!(endpoint.engine.buffered() <= most, "{} bytes are held", endpoint.engine.buffered());
 }
 
-/// A server sends complete, unmasked, unfragmented frames. It sends nothing after a Close frame, and
-/// it answers every ping before that.
+/// A server sends complete, unmasked, unfragmented frames. It sends nothing after a Close frame,
+/// and it answers every ping before that.
 fn check_output(endpoint: &Endpoint) {
     let mut rest = &endpoint.sent[..];
     let mut pongs = Vec::new();
