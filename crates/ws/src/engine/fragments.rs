@@ -2,10 +2,10 @@
 //! in place, behind the header of a reply.
 //!
 //! 1. The scan reads the headers up to the last frame and changes nothing. It gives up on anything
-//!    unusual: a control frame between the fragments, a violation, a frame that has not arrived. The
-//!    slow path then handles the same bytes.
-//! 2. Each payload is unmasked to behind the one before it. The headers between them are not sent, so
-//!    no payload moves up.
+//!    unusual: a control frame between the fragments, a violation, a frame that has not arrived.
+//!    The slow path then handles the same bytes.
+//! 2. Each payload is unmasked to behind the one before it. The headers between them are not sent,
+//!    so no payload moves up.
 
 use core::ops::Range;
 
@@ -104,8 +104,8 @@ impl PassInput<'_> {
         }
     }
 
-    /// The frame at `at`, if its header is complete. Its payload has at most 65 535 bytes and may be
-    /// incomplete.
+    /// The frame at `at`, if its header is complete. Its payload has at most 65 535 bytes and may
+    /// be incomplete.
     #[inline(always)]
     fn data_frame(&self, at: usize) -> Option<DataFrame> {
         let rest = self.bytes.get(at..)?;
