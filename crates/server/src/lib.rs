@@ -3,15 +3,32 @@
 //! An application implements [`Handler`]. A [`Server`] runs it on one or more worker threads. A
 //! [`Service`] runs it on a reactor that the application already has.
 //!
+//! ```text
+//!   Server::start                    any thread
+//!        |                             |
+//!        |  one thread per worker      |  Sender, Drainer, StatsHandle
+//!        v                             v
+//!   +---------------- worker ------- mailbox ---------------+
+//!   |                                                       |
+//!   |  Reactor --> Service --> connection --> your Handler  |   <--> mailboxes of
+//!   |                 |                       |             |        the other workers
+//!   |               topics     Connection  <--+             |
+//!   |               limits     Hub                          |
+//!   +-------------------------------------------------------+
+//! ```
+//!
 //! ```
 //! use std::time::Duration;
-//! use windlass_server::{Connection, Handler, Message, Options, Server, http::{Reject, UpgradeRequest, Accept}};
+//! use windlass_server::{
+//!     Connection, Handler, Message, Options, Server,
+//!     http::{Accept, Reject, UpgradeRequest},
+//! };
 //!
 //! /// Each path is a room, and a message goes to everybody else in it.
 //! struct Chat;
 //!
 //! impl Handler for Chat {
-//!     /// What a connection has of its own: its room.
+//!     /// The room of a connection.
 //!     type Data = String;
 //!
 //!     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<String>, Reject> {
@@ -22,30 +39,40 @@
 //!         connection.subscribe(room);
 //!     }
 //!
-//!     fn on_message(&self, connection: &mut Connection<'_>, room: &mut String, message: Message<'_>) {
+//!     fn on_message(
+//!         &self,
+//!         connection: &mut Connection<'_>,
+//!         room: &mut String,
+//!         message: Message<'_>,
+//!     ) {
 //!         connection.publish(room, &message);
 //!     }
 //! }
 //!
 //! # fn main() -> std::io::Result<()> {
-//! let running = Server::new(Options::new(), |_worker| Chat).listen("127.0.0.1:0".parse().unwrap()).start()?;
+//! let server = Server::new(Options::new(), |_worker| Chat).workers(2);
+//! let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
 //! println!("listening on {}", running.addresses()[0]);
 //! // From any thread, at any time:
 //! running.sender().publish("/lobby", "hello, everybody").unwrap();
-//! // The end: a Close frame for each connection, and ten seconds for all of them.
+//! // Graceful shutdown: each connection gets a Close frame, and ten seconds to answer it.
 //! running.drain(Duration::from_secs(10));
 //! running.join()
 //! # }
 //! ```
 //!
-//! - [`Connection`] is a connection inside its own callbacks. [`Hub`] is the service inside any
-//!   handler of the reactor. [`Sender`] is the service on any other thread.
-//! - [`Options`] sets limits, timeouts, compression, and what happens to messages for slow
-//!   receivers ([`SlowConsumerPolicy`]).
-//! - [`http`] covers everything decided before a connection becomes a WebSocket: pages, origins,
-//!   rejections.
-//! - [`Service::adopt`] takes over sockets whose upgrade another server has answered.
-//! - [`Prepared`] is a message that is encoded once and sent many times.
+//! | to | use |
+//! |---|---|
+//! | handle connections and messages | [`Handler`], [`Connection`], [`Message`] |
+//! | send to a connection by its ID, or to a topic, on the reactor's thread | [`Hub`] |
+//! | do the same on another thread | [`Sender`] |
+//! | encode a message once and send it many times | [`Prepared`] |
+//! | set limits, timeouts and compression | [`Options`] |
+//! | decide about slow receivers | [`SlowConsumerPolicy`] |
+//! | serve pages, check origins and hosts, reject requests | [`http`] |
+//! | take over sockets whose upgrade another server has answered | [`Service::adopt`] |
+//! | shut down gracefully | [`RunningServer::drain`], [`Service::drain`], [`Drainer`] |
+//! | count what happens | [`Stats`], [`StatsHandle`] |
 
 #![deny(unsafe_code)]
 

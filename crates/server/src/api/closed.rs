@@ -8,6 +8,12 @@ use windlass_ws::{CloseCode, Violation};
 use super::id::ConnectionId;
 
 /// Why a connection was closed. The first reason wins.
+///
+/// ```
+/// use windlass_server::CloseReason;
+///
+/// assert_eq!(CloseReason::Idle.to_string(), "idle timeout: no data received");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -54,6 +60,50 @@ impl fmt::Display for CloseReason {
 }
 
 /// How a connection ended: the argument of [`on_close`](crate::Handler::on_close).
+///
+/// ```
+/// use std::{cell::Cell, io, os::unix::net::UnixStream, rc::Rc, time::Duration};
+/// use windlass::Reactor;
+/// use windlass_server::{
+///     CloseReason, Closed, Connection, Handler, Hub, Message, Options, Service, Upgraded,
+///     http::{Accept, Reject, UpgradeRequest},
+/// };
+///
+/// /// Counts the connections that ended without a Close frame.
+/// struct Monitor {
+///     lost: Rc<Cell<u32>>,
+/// }
+///
+/// impl Handler for Monitor {
+///     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+///
+///     fn on_close(&self, _: &mut Hub<'_>, (): &mut (), closed: &Closed<'_>) {
+///         println!("connection {}: {}", closed.id, closed.reason);
+///         if closed.reason == CloseReason::Lost {
+///             self.lost.set(self.lost.get() + 1);
+///         }
+///     }
+/// }
+///
+/// # fn main() -> io::Result<()> {
+/// let lost = Rc::new(Cell::new(0));
+/// let mut reactor = Reactor::new()?;
+/// let monitor = Monitor { lost: Rc::clone(&lost) };
+/// let service = Service::new(monitor, &Options::new(), &mut reactor)?;
+/// let (ours, peer) = UnixStream::pair()?;
+/// let adopted = service.adopt(ours, [], Upgraded::new(()), &mut reactor);
+/// adopted.map_err(io::Error::from)?;
+/// drop(peer);
+/// while lost.get() == 0 {
+///     reactor.run_once(Duration::from_millis(100))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Closed<'a> {

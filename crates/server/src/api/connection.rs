@@ -34,7 +34,8 @@ use crate::service::{
 ///     http::{Reject, UpgradeRequest, Accept},
 /// };
 ///
-/// /// A room. `echo ..` comes back to the sender alone, `bye` ends the connection, everything else goes to all others.
+/// /// A room. `echo ..` comes back to the sender alone, and `bye` ends the connection. Everything
+/// /// else goes to all others.
 /// struct Room;
 ///
 /// impl Handler for Room {
@@ -51,18 +52,22 @@ use crate::service::{
 ///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
 ///         match message.as_str() {
 ///             Some("bye") => _ = connection.close(CloseCode::NORMAL, "see you"),
-///             // Out of the very bytes that were received.
+///             // Sent from the receive buffer, without a copy.
 ///             Some(text) if text.starts_with("echo ") => _ = connection.reply_in_place(message),
-///             Some(text) => _ = connection.publish("room", format!("{}: {text}", connection.id())),
+///             Some(text) => {
+///                 let line = format!("{}: {text}", connection.id());
+///                 connection.publish("room", line);
+///             }
 ///             None => _ = connection.close(CloseCode::UNSUPPORTED, "text only"),
 ///         }
 ///     }
 /// }
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let server = Server::new(Options::new(), |_worker| Room).listen("127.0.0.1:0".parse()?).start()?;
+/// let server = Server::new(Options::new(), |_worker| Room);
+/// let server = server.listen("127.0.0.1:0".parse()?).start()?;
 /// # let (mut ada, mut bob) = (connect(&server, "/"), connect(&server, "/"));
-/// # // An answer says that the connection is open on the server's side too.
+/// # // The answer shows that the connection is open on the server too.
 /// # for client in [&mut ada, &mut bob] {
 /// #     client.send("echo ready".into())?;
 /// #     assert_eq!(client.read()?, "echo ready".into());
@@ -79,10 +84,14 @@ use crate::service::{
 /// server.join()?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(
+/// #     server: &windlass_server::RunningServer,
+/// #     path: &str,
+/// # ) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
-/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// #     let url = format!("ws://{address}{path}");
+/// #     tungstenite::client(url, stream).expect("it is a WebSocket server").0
 /// # }
 /// ```
 pub struct Connection<'a> {
@@ -103,7 +112,9 @@ impl Connection<'_> {
     /// shorter.
     ///
     /// # Errors
-    /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
+    /// - [`SendError::Closed`] if the connection is closing.
+    /// - [`SendError::Full`] if the bytes that wait would exceed
+    ///   [`receiver_buffer_max`](crate::Options::receiver_buffer_max).
     pub fn send<'m>(&mut self, message: impl Into<OutMessage<'m>>) -> Result<(), SendError> {
         let message = message.into();
         if self.before_output()? {
@@ -120,7 +131,9 @@ impl Connection<'_> {
     /// Sends a message that is already encoded.
     ///
     /// # Errors
-    /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
+    /// - [`SendError::Closed`] if the connection is closing.
+    /// - [`SendError::Full`] if the bytes that wait would exceed
+    ///   [`receiver_buffer_max`](crate::Options::receiver_buffer_max).
     pub fn send_prepared(&mut self, message: &Prepared) -> Result<(), SendError> {
         if self.before_output()? {
             return self.send_behind_backlog(message.to_out());
@@ -139,7 +152,9 @@ impl Connection<'_> {
     /// must go first, such as a publication of this turn.
     ///
     /// # Errors
-    /// [`SendError`] if the connection is closing, or too many bytes wait for the receiver.
+    /// - [`SendError::Closed`] if the connection is closing.
+    /// - [`SendError::Full`] if the bytes that wait would exceed
+    ///   [`receiver_buffer_max`](crate::Options::receiver_buffer_max).
     #[inline(always)]
     pub fn reply_in_place(&mut self, message: Message<'_>) -> Result<(), SendError> {
         if self.conn.halt & HALTS != 0
@@ -164,8 +179,8 @@ impl Connection<'_> {
     /// Sends a ping.
     ///
     /// # Errors
-    /// [`ControlError::Closed`] if the connection is closing, [`ControlError::TooLong`] if the
-    /// payload is longer than 125 bytes.
+    /// - [`ControlError::Closed`] if the connection is closing.
+    /// - [`ControlError::TooLong`] if the payload is longer than 125 bytes.
     pub fn ping(&mut self, payload: &[u8]) -> Result<(), ControlError> {
         // Only messages can be diverted to the backlog.
         let _ = self.before_output().map_err(|_| ControlError::Closed)?;
@@ -177,7 +192,9 @@ impl Connection<'_> {
     /// The only callback that still follows is [`on_close`](crate::Handler::on_close).
     ///
     /// # Errors
-    /// [`ControlError`] if the connection is closing or gone, or `code` or `reason` cannot be sent.
+    /// - [`ControlError::Closed`] if the connection is closing.
+    /// - [`ControlError::BadCloseCode`] if `code` must not be sent.
+    /// - [`ControlError::TooLong`] if `reason` is longer than 123 bytes.
     pub fn close(&mut self, code: CloseCode, reason: &str) -> Result<(), ControlError> {
         self.close_for(code, reason, CloseReason::Local)
     }
@@ -283,7 +300,8 @@ impl Connection<'_> {
     /// Returns the peer's address. Behind a proxy it is the proxy's address.
     ///
     /// # Errors
-    /// The error of getpeername(2).
+    /// - The error of getpeername(2), for instance
+    ///   [`NotConnected`](io::ErrorKind::NotConnected) if the peer has reset the connection.
     pub fn peer(&mut self) -> io::Result<Address> {
         let key = self.state.tables.borrow_mut().conns.entry(self.conn.index).stream;
         match self.turn.stream(key) {

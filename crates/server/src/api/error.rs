@@ -4,6 +4,21 @@ use core::fmt;
 use std::io;
 
 /// Why a message was rejected. No part of it was sent.
+///
+/// ```
+/// use std::io;
+/// use windlass_server::{Connection, SendError};
+///
+/// /// Sends a state that may be left out, because a newer one follows.
+/// fn send_state(connection: &mut Connection<'_>, state: &str) -> io::Result<()> {
+///     match connection.send(state) {
+///         Err(SendError::Full) => Ok(()),
+///         other => Ok(other?),
+///     }
+/// }
+///
+/// assert_eq!(io::Error::from(SendError::Full).kind(), io::ErrorKind::WouldBlock);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SendError {
@@ -18,7 +33,7 @@ impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Closed => "the connection is closing or gone",
-            Self::Full => "as much as may be waits for the receiver already",
+            Self::Full => "too many bytes wait for the receiver (Options::receiver_buffer_max)",
         })
     }
 }
@@ -36,6 +51,20 @@ impl From<SendError> for io::Error {
 }
 
 /// Why a ping or a close was rejected.
+///
+/// ```
+/// use windlass_server::{CloseCode, Connection, ControlError};
+///
+/// /// Closes a connection. A reason that does not fit into a Close frame is left out.
+/// fn close(connection: &mut Connection<'_>, reason: &str) -> Result<(), ControlError> {
+///     match connection.close(CloseCode::NORMAL, reason) {
+///         Err(ControlError::TooLong) => connection.close(CloseCode::NORMAL, ""),
+///         other => other,
+///     }
+/// }
+///
+/// assert_eq!(ControlError::TooLong.to_string(), "a control frame takes at most 125 bytes");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ControlError {

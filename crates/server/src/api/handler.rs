@@ -47,10 +47,15 @@ use crate::http::{Accept, Reject, UpgradeRequest};
 ///         Ok(Accept::new(0))
 ///     }
 ///
-///     fn on_message(&self, connection: &mut Connection<'_>, count: &mut u32, message: Message<'_>) {
+///     fn on_message(
+///         &self,
+///         connection: &mut Connection<'_>,
+///         count: &mut u32,
+///         message: Message<'_>,
+///     ) {
 ///         *count += 1;
 ///         let text = message.as_str().unwrap_or("bytes");
-///         // It fails when the connection is closing: then nobody waits for the answer.
+///         // It fails only if the connection is closing.
 ///         let _ = connection.send(format!("{count}: {text}"));
 ///     }
 ///
@@ -60,7 +65,8 @@ use crate::http::{Accept, Reject, UpgradeRequest};
 /// }
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let server = Server::new(Options::new(), |_worker| Numbers).listen("127.0.0.1:0".parse()?).start()?;
+/// let server = Server::new(Options::new(), |_worker| Numbers);
+/// let server = server.listen("127.0.0.1:0".parse()?).start()?;
 /// # let mut client = connect(&server, "/numbers");
 /// # for (message, answer) in [("one", "1: one"), ("and another", "2: and another")] {
 /// #     client.send(message.into())?;
@@ -72,10 +78,14 @@ use crate::http::{Accept, Reject, UpgradeRequest};
 /// server.join()?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(
+/// #     server: &windlass_server::RunningServer,
+/// #     path: &str,
+/// # ) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
-/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// #     let url = format!("ws://{address}{path}");
+/// #     tungstenite::client(url, stream).expect("it is a WebSocket server").0
 /// # }
 /// ```
 pub trait Handler: Sized + 'static {

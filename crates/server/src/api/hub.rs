@@ -23,6 +23,46 @@ use crate::service::ServiceState;
 /// No call here runs a callback. Any callback that a call causes runs after the current handler has
 /// returned. Messages to one connection leave at the end of the turn, in one write, in the order of
 /// the calls.
+///
+/// ```
+/// use std::{io, io::Read as _, os::unix::net::UnixStream, time::Duration};
+/// use windlass::{Reactor, Turn};
+/// use windlass_server::{Options, Service, Upgraded};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let service = Service::new(Echo, &Options::new(), &mut reactor)?;
+/// let (ours, mut peer) = UnixStream::pair()?;
+/// let adopted = service.adopt(ours, [], Upgraded::new(()), &mut reactor);
+/// let id = adopted.map_err(io::Error::from)?;
+///
+/// // A timer has no connection of its own, and reaches all of them through the hub.
+/// let hour = move |mut turn: Turn<'_>| {
+///     let mut hub = service.hub(&mut turn);
+///     assert!(hub.subscribe(id, "news"));
+///     assert_eq!(hub.publish("news", "it is noon"), 1);
+/// };
+/// reactor.after(Duration::ZERO, hour).map_err(io::Error::from)?;
+/// for _ in 0..4 {
+///     reactor.run_once(Duration::ZERO)?;
+/// }
+/// let mut frame = [0; 12];
+/// peer.read_exact(&mut frame)?;
+/// assert_eq!(&frame, b"\x81\x0ait is noon");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Hub<'a> {
     pub(crate) state: &'a Rc<ServiceState>,
     pub(crate) turn: Turn<'a>,
@@ -32,8 +72,10 @@ impl Hub<'_> {
     /// Sends a message to a connection.
     ///
     /// # Errors
-    /// [`SendError`] if the connection is closing or gone, or too many bytes wait for it. If it was
-    /// closed by another connection's turn, the error is [`Closed`](SendError::Closed).
+    /// - [`SendError::Closed`] if the connection is closing or gone, even if it was closed in this
+    ///   turn.
+    /// - [`SendError::Full`] if the bytes that wait for it would exceed
+    ///   [`receiver_buffer_max`](crate::Options::receiver_buffer_max).
     pub fn send<'m>(
         &mut self,
         id: ConnectionId,
@@ -45,7 +87,9 @@ impl Hub<'_> {
     /// Sends a prepared message to a connection.
     ///
     /// # Errors
-    /// [`SendError`] if the connection is closing or gone, or too many bytes wait for it.
+    /// - [`SendError::Closed`] if the connection is closing or gone.
+    /// - [`SendError::Full`] if the bytes that wait for it would exceed
+    ///   [`receiver_buffer_max`](crate::Options::receiver_buffer_max).
     pub fn send_prepared(&mut self, id: ConnectionId, message: &Prepared) -> Result<(), SendError> {
         self.state.send_prepared(&mut self.turn, id, message)
     }
@@ -63,7 +107,9 @@ impl Hub<'_> {
     /// it. It accepts no more messages from other code.
     ///
     /// # Errors
-    /// [`ControlError`] if the connection is closing or gone, or `code` or `reason` cannot be sent.
+    /// - [`ControlError::Closed`] if the connection is closing or gone.
+    /// - [`ControlError::BadCloseCode`] if `code` must not be sent.
+    /// - [`ControlError::TooLong`] if `reason` is longer than 123 bytes.
     pub fn close(
         &mut self,
         id: ConnectionId,

@@ -19,6 +19,14 @@ pub(crate) const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 /// any thread: see [`Sender`](crate::Sender).
 ///
 /// The ID also contains the worker of a [`Server`](crate::Server) that serves the connection.
+///
+/// ```
+/// use windlass_server::ConnectionId;
+///
+/// let id = ConnectionId::from_bits(17);
+/// assert_eq!(id.to_string(), "0.17.0");
+/// assert_eq!(ConnectionId::from_bits(id.to_bits()), id);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(u64);
 

@@ -11,6 +11,47 @@ use windlass_ws::{
 /// A received message: complete, unmasked, and still in the receive buffer. It can be read during
 /// the call, and sent back without copying:
 /// [`Connection::reply_in_place`](crate::Connection::reply_in_place).
+///
+/// ```
+/// use std::{io, io::Read as _, os::unix::net::UnixStream, time::Duration};
+/// use windlass::Reactor;
+/// use windlass_server::{Connection, Handler, Message, Options, Service, Upgraded};
+/// # use windlass_server::http::{Accept, Reject, UpgradeRequest};
+///
+/// struct Shout;
+///
+/// impl Handler for Shout {
+///     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+///
+///     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+///         let _ = match message.as_str() {
+///             Some(text) => connection.send(text.to_uppercase()),
+///             // Bytes go back as they are, without a copy.
+///             None => connection.reply_in_place(message),
+///         };
+///     }
+/// }
+///
+/// # fn main() -> io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let service = Service::new(Shout, &Options::new(), &mut reactor)?;
+/// let (ours, mut peer) = UnixStream::pair()?;
+/// // A text frame from a client whose masking key is zero.
+/// let received = *b"\x81\x85\0\0\0\0hello";
+/// let adopted = service.adopt(ours, received, Upgraded::new(()), &mut reactor);
+/// adopted.map_err(io::Error::from)?;
+/// for _ in 0..4 {
+///     reactor.run_once(Duration::ZERO)?;
+/// }
+/// let mut frame = [0; 7];
+/// peer.read_exact(&mut frame)?;
+/// assert_eq!(&frame, b"\x81\x05HELLO");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Message<'a>(pub(crate) ReceivedMessage<'a>);
 
 impl<'a> Message<'a> {

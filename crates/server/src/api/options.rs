@@ -13,6 +13,17 @@ use crate::http::{Hosts, Origins, Routes};
 ///
 /// Control frames are never dropped. A connection's own output first stops its reading. Its
 /// messages are rejected only if one callback sends more than the limit.
+///
+/// ```
+/// use windlass_server::{Options, SlowConsumerPolicy};
+///
+/// let mut options = Options::new();
+/// assert_eq!(options.slow, SlowConsumerPolicy::DropNewest);
+/// // Prices: the newest one counts.
+/// options.slow = SlowConsumerPolicy::DropOldest;
+/// options.receiver_buffer_max = 4 << 20;
+/// assert_eq!(options.check(), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SlowConsumerPolicy {
     /// The message is dropped, and the sender gets an error.
@@ -66,10 +77,14 @@ pub enum SlowConsumerPolicy {
 /// server.join()?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(
+/// #     server: &windlass_server::RunningServer,
+/// #     path: &str,
+/// # ) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
-/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// #     let url = format!("ws://{address}{path}");
+/// #     tungstenite::client(url, stream).expect("it is a WebSocket server").0
 /// # }
 /// ```
 #[derive(Clone, Debug)]
@@ -178,6 +193,16 @@ const HEADER_MAX: usize = HEADER_LEN_MAX - 4;
 pub(crate) const PASS_OUTPUT_MAX: usize = 256 << 10;
 
 /// Why settings are rejected.
+///
+/// ```
+/// use windlass_server::{Options, OptionsError};
+///
+/// let mut options = Options::new();
+/// options.receiver_buffer_max = 1000;
+/// assert!(matches!(options.check(), Err(OptionsError::BufferTooSmall { .. })));
+/// options.limits.message_max = 900;
+/// assert_eq!(options.check(), Ok(()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -197,7 +222,8 @@ impl fmt::Display for OptionsError {
         let needed = message_max.saturating_add(HEADER_MAX);
         write!(
             f,
-            "a receiver's buffer of {receiver_buffer_max} bytes cannot hold the longest message, which takes {needed} with its header: raise receiver_buffer_max, or lower \
+            "a receiver's buffer of {receiver_buffer_max} bytes cannot hold the longest message, \
+             which takes {needed} with its header: raise receiver_buffer_max, or lower \
              limits.message_max ({message_max})"
         )
     }
@@ -252,7 +278,7 @@ impl Options {
     /// [`Server::start`](crate::Server::start) call this first.
     ///
     /// # Errors
-    /// [`OptionsError`] if the receiver's buffer cannot hold the longest message.
+    /// - [`OptionsError::BufferTooSmall`] if the receiver's buffer cannot hold the longest message.
     pub fn check(&self) -> Result<(), OptionsError> {
         let (receiver_buffer_max, message_max) =
             (self.receiver_buffer_max, self.limits.message_max);

@@ -5,6 +5,17 @@ use core::cell::Cell;
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts of a service, or of several together, since they started.
+        ///
+        /// ```
+        /// use windlass_server::Stats;
+        ///
+        /// let mut one = Stats::default();
+        /// one.messages_received = 3;
+        /// let mut sum = Stats::default();
+        /// sum.add(&one);
+        /// sum.add(&one);
+        /// assert_eq!(sum.messages_received, 6);
+        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {

@@ -20,7 +20,8 @@ impl<H: Handler> Service<H> {
     /// settings.
     ///
     /// # Errors
-    /// If the reactor has no room for the listener, or a [drain](Self::drain) has begun.
+    /// - The reactor has no room for the listener.
+    /// - A [drain](Self::drain) has begun.
     pub fn listen(
         &self,
         listener: Listener,

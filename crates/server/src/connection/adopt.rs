@@ -59,9 +59,13 @@ impl<H: Handler> Service<H> {
     /// The socket need not be non-blocking. It does not count towards the limit of its address.
     ///
     /// # Errors
-    /// See [`AddReason`]; the error returns the socket and the data.
-    /// [`LimitReached`](AddReason::LimitReached) is also returned when the service is draining.
-    /// With `anyhow`, write `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
+    /// The error returns the socket and the data. With `anyhow`, write
+    /// `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
+    ///
+    /// - [`AddReason::LimitReached`] if the reactor has no room, or the service is draining.
+    /// - [`AddReason::NotPollable`] if the descriptor is not a socket, for instance a file.
+    /// - [`AddReason::AlreadyExists`] if the descriptor is registered already.
+    /// - [`AddReason::Os`] with the kernel's error.
     pub fn adopt(
         &self,
         socket: impl Into<OwnedFd>,

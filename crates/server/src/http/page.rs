@@ -10,6 +10,16 @@ use super::{
 };
 
 /// The content of a [`Page`]. Copies share the bytes.
+///
+/// ```
+/// use windlass_server::http::{Body, Page};
+///
+/// let built_in = Page::html("<p>part of the program");
+/// let made_at_start = Page::new("text/plain", format!("{} CPUs", 8));
+/// let shared = Body::from(vec![0; 1000]);
+/// let (one, other) = (Page::new("image/png", shared.clone()), Page::new("image/x-icon", shared));
+/// # let _ = (built_in, made_at_start, one, other);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Body {
@@ -76,7 +86,8 @@ impl From<Arc<[u8]>> for Body {
 /// ```
 /// use windlass_server::http::{Page, Routes};
 ///
-/// let page = Page::html("<!doctype html><title>Hello</title>").header("Content-Security-Policy", "default-src 'self'");
+/// let page = Page::html("<!doctype html><title>Hello</title>")
+///     .header("Content-Security-Policy", "default-src 'self'");
 /// let routes = Routes::new().page("/", page).upgrade("/chat/*");
 /// ```
 #[derive(Clone, Debug)]
@@ -235,12 +246,14 @@ mod tests {
         let page = Page::html("hello").header("X-A", "b");
         assert_eq!(
             get(&page, ""),
-            "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 5\r\nETag: \"5-a430d84680aabd0b\"\r\n\
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 5\r\n\
+             ETag: \"5-a430d84680aabd0b\"\r\n\
              Cache-Control: no-cache\r\nX-Content-Type-Options: nosniff\r\nX-A: b\r\n\r\nhello"
         );
         assert_eq!(
             get(&page, "If-None-Match: \"5-a430d84680aabd0b\"\r\n"),
-            "HTTP/1.1 304 Not Modified\r\nETag: \"5-a430d84680aabd0b\"\r\nCache-Control: no-cache\r\n\
+            "HTTP/1.1 304 Not Modified\r\nETag: \"5-a430d84680aabd0b\"\r\n\
+             Cache-Control: no-cache\r\n\
              X-Content-Type-Options: nosniff\r\nX-A: b\r\n\r\n"
         );
     }

@@ -70,12 +70,22 @@ impl Reject {
     /// Appends the whole response. The connection must be closed after it.
     ///
     /// # Errors
-    /// If a header cannot be sent. A response with status 500 is appended instead, and the error is
+    /// If a header cannot be sent, a response with status 500 is appended instead. The error is
     /// meant for the server's log.
+    ///
+    /// - [`AcceptError::HeaderName`] if a name is not a token.
+    /// - [`AcceptError::HeaderValue`] if a value has a control character.
+    /// - [`AcceptError::ReservedHeader`] if the server writes that header itself.
     pub fn write(&self, now: SystemTime, out: &mut Vec<u8>) -> Result<(), AcceptError> {
         let checked = self.headers.check(&["Content-Type", "X-Content-Type-Options"]);
         if checked.is_err() {
-            append(500, "the server's answer was malformed", &CustomHeaders::default(), now, out);
+            append(
+                500,
+                "the server's response had an invalid header",
+                &CustomHeaders::default(),
+                now,
+                out,
+            );
         } else {
             append(self.status, &self.text, &self.headers, now, out);
         }
@@ -111,8 +121,10 @@ mod tests {
         assert_eq!(result, Ok(()));
         assert_eq!(
             text,
-            "HTTP/1.1 401 Unauthorized\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nWWW-Authenticate: Bearer\r\n\
-             Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: 13\r\n\
+            "HTTP/1.1 401 Unauthorized\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+             WWW-Authenticate: Bearer\r\n\
+             Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n\
+             Content-Length: 13\r\n\
              Connection: close\r\n\r\nwho are you?\n"
         );
     }

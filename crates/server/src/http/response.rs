@@ -45,7 +45,8 @@ pub(crate) fn without_body(out: &mut Vec<u8>, start: usize) {
 /// Appends the headers of a short text, which gets a line ending.
 pub(super) fn text_headers(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(
-        b"Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Length: ",
+        b"Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n\
+          Content-Length: ",
     );
     decimal(len + 1, out);
     out.extend_from_slice(b"\r\n");

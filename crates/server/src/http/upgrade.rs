@@ -12,6 +12,25 @@ use windlass_ws::{
 use super::header::CustomHeaders;
 
 /// A well-formed upgrade request to a path that accepts upgrades, with an allowed host and origin.
+///
+/// ```
+/// use windlass::stream::Address;
+/// use windlass_server::http::UpgradeRequest;
+/// use windlass_ws::handshake::{HeadLimits, Request};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let head = b"GET /chat?room=lobby HTTP/1.1\r\nHost: example.com\r\nUpgrade: websocket\r\n\
+///     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+///     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: chess, go\r\n\r\n";
+/// let (request, _) = Request::parse(head, &HeadLimits::DEFAULT)?.expect("a whole head");
+/// let upgrade = request.upgrade()?;
+/// let peer = Address::Unix(None);
+/// let request = UpgradeRequest::new(&upgrade, &peer);
+/// assert_eq!((request.path(), request.query()), ("/chat", Some("room=lobby")));
+/// assert_eq!(request.choose(&["go", "draughts"]), Some("go"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct UpgradeRequest<'a> {
     upgrade: &'a Upgrade<'a>,
@@ -123,7 +142,8 @@ impl<'a> UpgradeRequest<'a> {
 /// use windlass_server::http::Accept;
 ///
 /// struct Player { name: String }
-/// let welcome = Accept::new(Player { name: "Ada".into() }).protocol("chess").header("Set-Cookie", "seen=1");
+/// let ada = Player { name: "Ada".into() };
+/// let accept = Accept::new(ada).protocol("chess").header("Set-Cookie", "seen=1");
 /// ```
 #[derive(Debug)]
 #[must_use]
@@ -134,6 +154,24 @@ pub struct Accept<D> {
 }
 
 /// An [`Accept`] whose response was written.
+///
+/// ```
+/// use windlass_server::http::Accept;
+/// use windlass_ws::handshake::{HeadLimits, Request};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let head = b"GET /chat?room=lobby HTTP/1.1\r\nHost: example.com\r\nUpgrade: websocket\r\n\
+///     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+///     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: chess, go\r\n\r\n";
+/// let (request, _) = Request::parse(head, &HeadLimits::DEFAULT)?.expect("a whole head");
+/// let upgrade = request.upgrade()?;
+/// let mut response = Vec::new();
+/// let opened = Accept::new("lobby").protocol("chess").accept(&upgrade, None, &mut response)?;
+/// assert_eq!((opened.data, opened.protocol.as_deref()), ("lobby", Some("chess")));
+/// assert!(opened.deflate.is_none() && response.starts_with(b"HTTP/1.1 101 "));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened<D> {
@@ -171,8 +209,12 @@ impl<D> Accept<D> {
     /// Appends the handshake response.
     ///
     /// # Errors
-    /// [`AcceptError`] if the subprotocol was not offered or a header cannot be sent, which is a
-    /// mistake of the application. Nothing was appended, and the data is dropped.
+    /// An error is a mistake of the application. Nothing was appended, and the data is dropped.
+    ///
+    /// - [`AcceptError::ProtocolNotOffered`] if the client did not offer the subprotocol.
+    /// - [`AcceptError::HeaderName`] if the name of a header is not a token.
+    /// - [`AcceptError::HeaderValue`] if the value of a header has a control character.
+    /// - [`AcceptError::ReservedHeader`] if the server writes that header itself.
     pub fn accept(
         self,
         upgrade: &Upgrade<'_>,
@@ -199,9 +241,11 @@ mod tests {
     use super::*;
 
     const HEAD: &[u8] =
-        b"GET /chat/7?a=b HTTP/1.1\r\nHost: example.com:81\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nOrigin: http://example.com:81\r\n\
-        Sec-WebSocket-Protocol: chat.v3, chat.v2\r\nSec-WebSocket-Protocol: chat.v1\r\nCookie: c=1\r\n\
+        b"GET /chat/7?a=b HTTP/1.1\r\nHost: example.com:81\r\nUpgrade: websocket\r\n\
+        Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+        Sec-WebSocket-Version: 13\r\nOrigin: http://example.com:81\r\n\
+        Sec-WebSocket-Protocol: chat.v3, chat.v2\r\n\
+        Sec-WebSocket-Protocol: chat.v1\r\nCookie: c=1\r\n\
         Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
 
     fn upgrade() -> Upgrade<'static> {

@@ -28,7 +28,7 @@ use crate::api::{ConnectionId, OutMessage, Prepared};
 ///     http::{Reject, UpgradeRequest, Accept},
 /// };
 ///
-/// /// Has the answers made by another thread, which may take its time for them.
+/// /// Passes questions to another thread, which may take its time for the answers.
 /// struct Clerk {
 ///     questions: mpsc::Sender<(ConnectionId, String)>,
 /// }
@@ -46,7 +46,7 @@ use crate::api::{ConnectionId, OutMessage, Prepared};
 ///
 ///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
 ///         let question = message.as_str().unwrap_or_default().to_owned();
-///         // It fails when the other thread is gone.
+///         // It fails if the other thread has ended.
 ///         let _ = self.questions.send((connection.id(), question));
 ///     }
 /// }
@@ -58,7 +58,8 @@ use crate::api::{ConnectionId, OutMessage, Prepared};
 /// let sender = server.sender();
 /// let clerk = thread::spawn(move || {
 ///     for (id, question) in asked {
-///         // The connection may be gone: then the message is dropped. An error says that the server is.
+///         // If the connection is gone, the message is dropped. An error means that the server has
+///         // ended.
 ///         sender.send(id, format!("you have asked: {question}"))?;
 ///         sender.publish("news", "somebody has asked something")?;
 ///     }
@@ -73,10 +74,14 @@ use crate::api::{ConnectionId, OutMessage, Prepared};
 /// clerk.join().expect("the clerk does not panic")?;
 /// # Ok(())
 /// # }
-/// # fn connect(server: &windlass_server::RunningServer, path: &str) -> tungstenite::WebSocket<std::net::TcpStream> {
+/// # fn connect(
+/// #     server: &windlass_server::RunningServer,
+/// #     path: &str,
+/// # ) -> tungstenite::WebSocket<std::net::TcpStream> {
 /// #     let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
 /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
-/// #     tungstenite::client(format!("ws://{address}{path}"), stream).expect("it is a WebSocket server").0
+/// #     let url = format!("ws://{address}{path}");
+/// #     tungstenite::client(url, stream).expect("it is a WebSocket server").0
 /// # }
 /// ```
 #[derive(Clone)]
@@ -122,6 +127,15 @@ fn sender_error(reason: PushReason) -> SenderError {
 }
 
 /// Why a worker did not get a message.
+///
+/// ```
+/// use std::io;
+/// use windlass_server::SenderError;
+///
+/// // With `?` it becomes an error of a fitting kind.
+/// assert_eq!(io::Error::from(SenderError::Full).kind(), io::ErrorKind::WouldBlock);
+/// assert_eq!(io::Error::from(SenderError::Closed).kind(), io::ErrorKind::BrokenPipe);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SenderError {
@@ -140,10 +154,12 @@ pub enum SenderError {
 impl fmt::Display for SenderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "the queue is full",
-            Self::TooLarge => "the queue would never have room for it",
-            Self::Closed => "the service is gone",
-            Self::WouldDeadlock => "the queue is full, and a worker must not wait",
+            Self::Full => "the queue of the worker is full (Options::sender_bounds)",
+            Self::TooLarge => "the message is larger than the queue (Options::sender_bounds)",
+            Self::Closed => "the service has ended",
+            Self::WouldDeadlock => {
+                "the queue is full, and a worker's thread must not wait for room"
+            }
         })
     }
 }
@@ -180,7 +196,9 @@ impl Sender {
     /// Sends a message to a connection, and waits for room in the queue.
     ///
     /// # Errors
-    /// [`SenderError`], but not [`Full`](SenderError::Full).
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
+    /// - [`SenderError::WouldDeadlock`] if the queue is full and the caller is a worker's thread.
     pub fn send<'m>(
         &self,
         id: ConnectionId,
@@ -192,7 +210,9 @@ impl Sender {
     /// Sends a message to a connection, if there is room in the queue.
     ///
     /// # Errors
-    /// [`SenderError`].
+    /// - [`SenderError::Full`] if the queue is full.
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
     pub fn try_send<'m>(
         &self,
         id: ConnectionId,
@@ -204,7 +224,9 @@ impl Sender {
     /// Sends a prepared message to a connection, and waits for room in the queue.
     ///
     /// # Errors
-    /// [`SenderError`], but not [`Full`](SenderError::Full).
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
+    /// - [`SenderError::WouldDeadlock`] if the queue is full and the caller is a worker's thread.
     pub fn send_prepared(&self, id: ConnectionId, message: &Prepared) -> Result<(), SenderError> {
         self.queue(id)?.push(WorkerCommand::Send { id, message: message.clone() }, self.may_wait())
     }
@@ -212,7 +234,9 @@ impl Sender {
     /// Sends a prepared message to a connection, if there is room in the queue.
     ///
     /// # Errors
-    /// [`SenderError`].
+    /// - [`SenderError::Full`] if the queue is full.
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
     pub fn try_send_prepared(
         &self,
         id: ConnectionId,
@@ -225,7 +249,9 @@ impl Sender {
     /// room in the queue. A code or reason that cannot be sent has no effect.
     ///
     /// # Errors
-    /// [`SenderError`], but not [`Full`](SenderError::Full).
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
+    /// - [`SenderError::WouldDeadlock`] if the queue is full and the caller is a worker's thread.
     pub fn close(
         &self,
         id: ConnectionId,
@@ -239,7 +265,9 @@ impl Sender {
     /// Closes a connection like [`close`](Self::close), if there is room in the queue.
     ///
     /// # Errors
-    /// [`SenderError`].
+    /// - [`SenderError::Full`] if the queue is full.
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
     pub fn try_close(
         &self,
         id: ConnectionId,
@@ -252,8 +280,11 @@ impl Sender {
     /// Publishes to a topic on all workers, and waits for room in their queues one after the other.
     ///
     /// # Errors
-    /// The first [`SenderError`], but not [`Full`](SenderError::Full). The other workers still get
-    /// the message.
+    /// The first error of a worker's queue. The other workers still get the message.
+    ///
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
+    /// - [`SenderError::WouldDeadlock`] if the queue is full and the caller is a worker's thread.
     pub fn publish<'m>(
         &self,
         topic: &str,
@@ -268,7 +299,11 @@ impl Sender {
     /// Publishes to a topic on all workers whose queues have room.
     ///
     /// # Errors
-    /// The first [`SenderError`]. The other workers still get the message.
+    /// The first error of a worker's queue. The other workers still get the message.
+    ///
+    /// - [`SenderError::Full`] if the queue is full.
+    /// - [`SenderError::TooLarge`] if the message is larger than the whole queue.
+    /// - [`SenderError::Closed`] if the service has ended.
     pub fn try_publish<'m>(
         &self,
         topic: &str,

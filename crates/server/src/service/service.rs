@@ -29,6 +29,39 @@ use crate::{
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
 /// clone is the same service.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Reactor, Turn};
+/// use windlass_server::{Options, Service};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let options = Options::new();
+/// let service = Service::new(Echo, &options, &mut reactor)?;
+/// let listener = options.listener().tcp(([127, 0, 0, 1], 0).into())?;
+/// println!("listening on {}", listener.local_addr()?);
+/// service.listen(listener, &mut reactor)?;
+///
+/// // The end of this example. All connections get a Close frame, and ten seconds to answer it.
+/// let end = move |mut turn: Turn<'_>| {
+///     service.drain(Duration::from_secs(10), &mut turn, |mut turn: Turn<'_>| turn.stop());
+/// };
+/// reactor.after(Duration::from_millis(10), end).map_err(std::io::Error::from)?;
+/// reactor.run()
+/// # }
+/// ```
 pub struct Service<H: Handler>(pub(crate) Rc<ServiceInner<H>>);
 
 /// The parts of a service.

@@ -14,6 +14,30 @@ use crate::{
 };
 
 /// A running server. Dropping it ends all connections and waits for the workers.
+///
+/// ```
+/// use windlass_server::{Options, Server};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::new(Options::new(), |_worker| Echo).workers(2);
+/// let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
+/// println!("listening on {} by {:?}", running.addresses()[0], running.backend());
+/// assert_eq!(running.stats().connections, 0);
+/// running.stop();
+/// running.join()
+/// # }
+/// ```
 #[must_use = "dropping it stops the server"]
 pub struct RunningServer {
     pub(super) workers: RunningWorkers,
@@ -86,7 +110,7 @@ impl RunningServer {
     /// because one has failed.
     ///
     /// # Errors
-    /// The first error of a worker's loop.
+    /// - The first error of a worker's loop.
     ///
     /// # Panics
     /// With the panic of the hook set by [`on_panic`](super::Server::on_panic).
@@ -102,6 +126,33 @@ impl fmt::Debug for RunningServer {
 }
 
 /// Drains a server from any thread. `Clone`, `Send` and `Sync`.
+///
+/// ```
+/// use std::{thread, time::Duration};
+/// use windlass_server::{Options, Server};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::new(Options::new(), |_worker| Echo);
+/// let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
+/// let drainer = running.drainer();
+/// // This thread could wait for a signal.
+/// let waiting = thread::spawn(move || drainer.drain(Duration::from_secs(10)));
+/// running.join()?;
+/// waiting.join().expect("it does not panic");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Drainer(Arc<[Arc<WorkerHandle>]>);
 
@@ -115,6 +166,32 @@ impl Drainer {
 }
 
 /// The counts of a server, on any thread. `Clone`, `Send` and `Sync`.
+///
+/// ```
+/// use windlass_server::{Options, Server};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::new(Options::new(), |_worker| Echo);
+/// let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
+/// let handle = running.stats_handle();
+/// running.stop();
+/// running.join()?;
+/// // The workers have ended, so these are the final counts.
+/// assert_eq!(handle.stats().opened, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct StatsHandle(Arc<[Arc<WorkerHandle>]>);
 

@@ -34,7 +34,10 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_server::{Connection, Handler, Message, Options, Server, http::{Reject, UpgradeRequest, Accept}};
+/// use windlass_server::{
+///     Connection, Handler, Message, Options, Server,
+///     http::{Accept, Reject, UpgradeRequest},
+/// };
 ///
 /// struct Echo;
 ///

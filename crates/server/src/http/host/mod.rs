@@ -26,6 +26,18 @@ use super::{
 ///
 /// A server that listens on all addresses of its machine is exposed in the same way. It does not
 /// know its own names, so list them.
+///
+/// ```
+/// use windlass::stream::Address;
+/// use windlass_server::http::{Hosts, HostsError};
+///
+/// let loopback = Address::Ip("127.0.0.1:80".parse().expect("an address"));
+/// assert!(Hosts::Local.allow(Some("localhost:80"), &loopback));
+/// assert!(!Hosts::Local.allow(Some("example.com"), &loopback));
+/// let hosts = Hosts::parse(&["example.com", "192.0.2.1"])?;
+/// assert!(hosts.allow(Some("EXAMPLE.com:8080"), &loopback));
+/// # Ok::<(), HostsError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Hosts {
     /// If the server listens on a loopback address: `localhost` and loopback addresses. Otherwise,
@@ -40,6 +52,15 @@ pub enum Hosts {
 }
 
 /// A host as a client asks for it: a name like `example.com`, or an IP address.
+///
+/// ```
+/// use windlass_server::http::{HostError, HostName};
+///
+/// let host: HostName = "Example.com".parse()?;
+/// assert_eq!(host.to_string(), "example.com");
+/// assert_eq!("2001:db8::1".parse::<HostName>()?.to_string(), "[2001:db8::1]");
+/// # Ok::<(), HostError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct HostName(HostKind);
 
@@ -51,6 +72,13 @@ enum HostKind {
 }
 
 /// Why a text is not a host.
+///
+/// ```
+/// use windlass_server::http::{HostError, HostName};
+///
+/// assert_eq!("https://example.com".parse::<HostName>(), Err(HostError::Url));
+/// assert_eq!("example.com:80".parse::<HostName>(), Err(HostError::Port));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostError {
@@ -67,6 +95,13 @@ pub enum HostError {
 }
 
 /// Describes an invalid element in a list of hosts.
+///
+/// ```
+/// use windlass_server::http::{HostError, Hosts};
+///
+/// let error = Hosts::parse(&["example.com", "*.example.com"]).unwrap_err();
+/// assert_eq!((error.index, error.reason), (1, HostError::Wildcard));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostsError {
@@ -99,7 +134,7 @@ impl Hosts {
     /// Parses `any`, or a list of hosts. An empty list means [`Local`](Self::Local).
     ///
     /// # Errors
-    /// [`HostsError`] names the invalid element.
+    /// - [`HostsError`], with the first invalid element and the reason.
     pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, HostsError> {
         match words {
             [] => return Ok(Self::Local),
@@ -117,7 +152,7 @@ impl Hosts {
     /// Checks whether a server that listens at this address may answer this request.
     ///
     /// # Errors
-    /// A [`Reject`] with status 421, whose text says how to allow the host.
+    /// - A [`Reject`] with status 421, whose text says how to allow the host.
     pub fn check(&self, request: &Request<'_>, listening: &Address) -> Result<(), Reject> {
         self.check_at(request, ListenerKind::of(listening))
     }
@@ -201,7 +236,8 @@ fn rejection(host: &str) -> Reject {
                 RequestedHost::Ip(ip) => HostName(HostKind::Ip(ip)),
             };
             Cow::Owned(format!(
-                "this server does not answer requests for the host {host}; if that is its name, allow it with \
+                "this server does not answer requests for the host {host}; if that is its name, \
+                 allow it with \
                  `--host {host}` (in the library: Options::hosts)"
             ))
         }
@@ -262,9 +298,10 @@ impl fmt::Display for HostError {
             Self::Port => "a host has no port here: it is allowed with every port",
             Self::Wildcard => "a host has no `*`: list each one, or allow `any`",
             Self::Name => {
-                "a host is a name of ASCII characters (others in punycode, xn--…) or an IP address"
+                "a host is a name of ASCII characters (others in punycode, xn--…) or an IP \
+                 address"
             }
-            Self::Word => "`any` stands alone, not in a list",
+            Self::Word => "`any` cannot be combined with other hosts",
         })
     }
 }

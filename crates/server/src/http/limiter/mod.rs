@@ -23,6 +23,15 @@ const KEPT: usize = 64;
 /// The unit of counting by address: a whole IPv4 address, or the first 64 bits of an IPv6 address.
 /// A subscriber is usually assigned a whole /64 and can choose the other half freely (RFC 4291
 /// section 2.5.4, RIPE-690). An IPv4-mapped IPv6 address counts as the IPv4 address.
+///
+/// ```
+/// use windlass_server::http::AddressKey;
+///
+/// let key = |text: &str| AddressKey::of_ip(text.parse().expect("an address"));
+/// assert_eq!(key("2001:db8::1"), key("2001:db8::2"));
+/// assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+/// assert_eq!(key("192.0.2.1"), key("::ffff:192.0.2.1"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AddressKey(
     /// The complement of the network, so that an absent key takes no room. IPv4 is mapped into IPv6
@@ -60,6 +69,12 @@ impl fmt::Debug for AddressKey {
 }
 
 /// Why a connection gets no permit.
+///
+/// ```
+/// use windlass_server::http::PermitError;
+///
+/// assert_eq!(PermitError::Full.to_string(), "connection limit reached");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PermitError {
@@ -72,8 +87,8 @@ pub enum PermitError {
 impl fmt::Display for PermitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "there are as many connections as there may be",
-            Self::AddressFull => "there are as many connections from this address as there may be",
+            Self::Full => "connection limit reached",
+            Self::AddressFull => "connection limit of this address reached",
         })
     }
 }
@@ -90,6 +105,24 @@ type Hasher = RandomState;
 ///
 /// Its memory is bounded by the number of open connections: an address without a connection has no
 /// entry.
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use windlass::stream::Address;
+/// use windlass_server::http::{AddressKey, ConnectionLimiter, PermitError};
+///
+/// let address: SocketAddr = "192.0.2.1:5000".parse().expect("an address");
+/// let limiter = ConnectionLimiter::new(Some(1000), Some(1));
+/// let permit = limiter.try_acquire(&Address::Ip(address))?;
+/// assert_eq!(limiter.acquired(), 1);
+/// assert_eq!(limiter.acquired_by(AddressKey::of_ip(address.ip())), 1);
+/// let second = limiter.try_acquire(&Address::Ip(address));
+/// assert_eq!(second.unwrap_err(), PermitError::AddressFull);
+/// // The connection has ended.
+/// drop(permit);
+/// assert!(limiter.try_acquire(&Address::Ip(address)).is_ok());
+/// # Ok::<(), PermitError>(())
+/// ```
 pub struct ConnectionLimiter {
     connections_max: usize,
     per_address_max: usize,
@@ -99,7 +132,7 @@ pub struct ConnectionLimiter {
 }
 
 impl ConnectionLimiter {
-    /// Creates a counter with `connections_max` permits, of which one address may take
+    /// Creates a limiter with `connections_max` permits, of which one address may take
     /// `per_address_max`; `None` means no limit.
     #[must_use]
     pub fn new(connections_max: Option<usize>, per_address_max: Option<usize>) -> Arc<Self> {
@@ -116,7 +149,8 @@ impl ConnectionLimiter {
     /// Takes a permit for a connection from this address. Dropping the permit gives it back.
     ///
     /// # Errors
-    /// [`PermitError`]; nothing was taken.
+    /// - [`PermitError::Full`] if the connection limit is reached.
+    /// - [`PermitError::AddressFull`] if the limit of this address is reached.
     pub fn try_acquire(
         self: &Arc<Self>,
         address: &Address,
@@ -190,6 +224,23 @@ impl fmt::Debug for ConnectionLimiter {
 }
 
 /// The permit of one connection. Dropping it gives it back.
+///
+/// ```
+/// use windlass::stream::Address;
+/// use windlass_server::http::{ConnectionLimiter, ConnectionPermit, PermitError};
+///
+/// /// A connection of a host's own, which counts as long as it exists.
+/// struct Connection {
+///     permit: ConnectionPermit,
+/// }
+///
+/// let limiter = ConnectionLimiter::new(Some(1), None);
+/// let first = Connection { permit: limiter.try_acquire(&Address::Unix(None))? };
+/// assert!(limiter.try_acquire(&Address::Unix(None)).is_err());
+/// drop(first);
+/// assert_eq!(limiter.acquired(), 0);
+/// # Ok::<(), PermitError>(())
+/// ```
 #[must_use]
 pub struct ConnectionPermit {
     limiter: Arc<ConnectionLimiter>,

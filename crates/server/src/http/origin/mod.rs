@@ -12,6 +12,17 @@ use super::Reject;
 ///
 /// A request without an Origin is always allowed. No browser sends one, and other programs can send
 /// any Origin they like.
+///
+/// ```
+/// use windlass_server::http::{Origins, OriginsError};
+///
+/// let own = Some("example.com");
+/// assert!(Origins::Same.allow(Some(b"https://example.com"), own));
+/// assert!(!Origins::Same.allow(Some(b"https://evil.example"), own));
+/// let origins = Origins::parse(&["same", "https://partner.example"])?;
+/// assert!(origins.allow(Some(b"https://partner.example"), own));
+/// # Ok::<(), OriginsError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
     /// Pages of this server: the origin's host and port must equal those that the request is for.
@@ -34,6 +45,14 @@ pub enum Origins {
 /// can also be `null`, the origin of sandboxed documents and some local ones.
 ///
 /// Scheme and host are case-insensitive. A missing port means the scheme's default.
+///
+/// ```
+/// use windlass_server::http::{Origin, OriginError};
+///
+/// let origin: Origin = "HTTPS://Example.com:443".parse()?;
+/// assert_eq!(origin.to_string(), "https://example.com");
+/// # Ok::<(), OriginError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// As browsers write it: lower case, IPv6 in short form, no default port.
@@ -41,6 +60,13 @@ pub struct Origin {
 }
 
 /// Why a text is not an origin.
+///
+/// ```
+/// use windlass_server::http::{Origin, OriginError};
+///
+/// assert_eq!("example.com".parse::<Origin>(), Err(OriginError::Scheme));
+/// assert_eq!("https://example.com/".parse::<Origin>(), Err(OriginError::Path));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OriginError {
@@ -63,6 +89,13 @@ pub enum OriginError {
 }
 
 /// Describes an invalid element in a list of origins.
+///
+/// ```
+/// use windlass_server::http::{OriginError, Origins};
+///
+/// let error = Origins::parse(&["https://example.com", "wss://example.com"]).unwrap_err();
+/// assert_eq!((error.index, error.reason), (1, OriginError::WebSocketScheme));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OriginsError {
@@ -77,7 +110,7 @@ impl Origins {
     /// empty list means `same`.
     ///
     /// # Errors
-    /// [`OriginsError`] names the invalid element.
+    /// - [`OriginsError`], with the first invalid element and the reason.
     pub fn parse<T: AsRef<str>>(words: &[T]) -> Result<Self, OriginsError> {
         match words {
             [] => return Ok(Self::Same),
@@ -103,7 +136,7 @@ impl Origins {
     /// Checks whether the page that sent this request may connect.
     ///
     /// # Errors
-    /// A [`Reject`] with status 403, whose text says how to allow the page.
+    /// - A [`Reject`] with status 403, whose text says how to allow the page.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Reject> {
         // The check uses bytes, because a value that is not UTF-8 would look like a missing header.
         let Some(origin) = request.header_bytes("Origin") else { return Ok(()) };
@@ -113,10 +146,11 @@ impl Origins {
         // A text that parses as an origin has no characters that could do harm in a message.
         let known = core::str::from_utf8(origin).ok().and_then(|origin| origin.parse().ok());
         Err(Reject::status(403).text(match known {
-            Some(Origin { text }) => {
-                format!("pages of {text} may not connect; to allow them, add {text} to the server's list of origins")
-                    .into()
-            }
+            Some(Origin { text }) => format!(
+                "pages of {text} may not connect; to allow them, add {text} to the server's \
+                     list of origins"
+            )
+            .into(),
             None => std::borrow::Cow::Borrowed("the Origin header is no origin"),
         }))
     }
@@ -314,14 +348,18 @@ impl fmt::Display for OriginError {
         f.write_str(match self {
             Self::Scheme => "an origin starts with a scheme, as in https://example.com",
             Self::WebSocketScheme => {
-                "an origin is a page's, so it starts with http:// or https:// and not with ws:// or wss://"
+                "an origin is that of a page: it starts with http:// or https://, not with ws:// \
+                 or wss://"
             }
             Self::Path => "an origin ends with the host or port: no slash, path, query or fragment",
             Self::User => "an origin has no user",
-            Self::Host => "an origin needs a host of ASCII characters; other names are written in punycode (xn--…)",
+            Self::Host => {
+                "an origin needs a host of ASCII characters; other names are written in \
+                 punycode (xn--…)"
+            }
             Self::Wildcard => "an origin has no `*`: list each one, or allow `any`",
             Self::Port => "the port of an origin is a number from 0 to 65535",
-            Self::Word => "`same` and `any` stand alone, not in a list",
+            Self::Word => "`any` cannot be combined with other origins",
         })
     }
 }

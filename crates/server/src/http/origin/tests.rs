@@ -290,7 +290,9 @@ proptest! {
         let allowed = check(&list(&[&own]), Some(page.as_bytes()), "x").is_ok();
         prop_assert_eq!(allowed, page_parts == own_parts);
         let (_, host) = own.split_once("://").unwrap();
-        let port = host.rsplit_once(':').filter(|(before, _)| !before.ends_with(':') && !before.ends_with("[")).and_then(|(_, port)| port.parse().ok());
+        let has_port = |before: &str| !before.ends_with(':') && !before.ends_with('[');
+        let port = host.rsplit_once(':').filter(|(before, _)| has_port(before));
+        let port = port.and_then(|(_, port)| port.parse().ok());
         let expected_port = port.unwrap_or(if page_parts.0 == "http" { 80 } else { 443 });
         let same = check(&Origins::Same, Some(page.as_bytes()), host).is_ok();
         prop_assert_eq!(same, page_parts.1 == own_parts.1 && page_parts.2 == expected_port);
@@ -298,7 +300,10 @@ proptest! {
 
     /// Tests arbitrary input from a peer and from a configuration.
     #[test]
-    fn no_bytes_panic(origin in proptest::collection::vec(any::<u8>(), 0..40), host in "\\PC{0,20}") {
+    fn no_bytes_panic(
+        origin in proptest::collection::vec(any::<u8>(), 0..40),
+        host in "\\PC{0,20}",
+    ) {
         for origins in [Origins::Same, Origins::Any, list(&["http://a"])] {
             let _ = origins.allow(Some(&origin), Some(&host));
         }
@@ -308,7 +313,9 @@ proptest! {
 
     /// Parsing and formatting preserve the origin.
     #[test]
-    fn writing_changes_nothing(text in "(http|https|x)://([a-zA-Z.-]{1,6}|\\[::[0-9]\\])(:[0-9]{0,5})?") {
+    fn writing_changes_nothing(
+        text in "(http|https|x)://([a-zA-Z.-]{1,6}|\\[::[0-9]\\])(:[0-9]{0,5})?",
+    ) {
         if let Ok(origin) = text.parse::<Origin>() {
             prop_assert_eq!(origin.to_string().parse::<Origin>().unwrap(), origin.clone());
             let listed = Origins::List(vec![origin]);

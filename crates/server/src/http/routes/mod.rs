@@ -28,6 +28,17 @@ use super::{Page, page::EncodedPage, response};
 /// An HTTP/1.1 connection is kept for the next request unless the client wants it closed. It ends
 /// after a request with a body, which is never read, and after [`requests_max`](Self::requests_max)
 /// requests. HTTP/1.0 gets one response.
+///
+/// ```
+/// use windlass_server::http::{Page, Routes};
+///
+/// let routes = Routes::new()
+///     .upgrade("/echo")
+///     .upgrade("/room/*")
+///     .page("/", Page::html("<h1>Rooms</h1>"))
+///     .not_found("rooms are at /room/NAME");
+/// assert!(routes.takes_upgrades("/room/lobby") && !routes.takes_upgrades("/room"));
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Routes {
@@ -44,6 +55,25 @@ pub struct Routes {
 }
 
 /// The history of a connection before a request.
+///
+/// ```
+/// use std::time::SystemTime;
+/// use windlass_server::http::{Next, Page, Routes, Served};
+/// use windlass_ws::handshake::{HeadLimits, Request};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let routes = Routes::new().upgrade("/echo").page("/", Page::html("hello"));
+/// let head = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+/// let (request, _) = Request::parse(head, &HeadLimits::DEFAULT)?.expect("a whole head");
+/// let served = Served { requests: 0, waiting_bytes: 0, now: SystemTime::now() };
+/// let mut response = Vec::new();
+/// // The connection is kept for the next request, because it has had few so far.
+/// assert!(matches!(routes.answer(&request, &served, &mut response), Next::Request));
+/// let served = Served { requests: 99, ..served };
+/// assert!(matches!(routes.answer(&request, &served, &mut response), Next::Close));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
     /// Number of requests already answered.
@@ -55,11 +85,32 @@ pub struct Served {
 }
 
 /// The next step on a connection.
+///
+/// ```
+/// use std::time::SystemTime;
+/// use windlass_server::http::{Next, Page, Routes, Served};
+/// use windlass_ws::handshake::{HeadLimits, Request};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let routes = Routes::new().upgrade("/echo").page("/", Page::html("hello"));
+/// let head = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+/// let (request, _) = Request::parse(head, &HeadLimits::DEFAULT)?.expect("a whole head");
+/// let served = Served { requests: 0, waiting_bytes: 0, now: SystemTime::now() };
+/// let mut response = Vec::new();
+/// match routes.answer(&request, &served, &mut response) {
+///     Next::Upgrade(upgrade) => println!("a WebSocket: {:?}", upgrade.origin()),
+///     Next::Request => println!("send the response, and read the next request"),
+///     Next::Close => println!("send the response, and close the connection"),
+/// }
+/// assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n") && response.ends_with(b"hello"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 #[expect(
     clippy::large_enum_variant,
-    reason = "it is taken apart where it is made, and a box would be an allocation for each handshake"
+    reason = "it is matched where it is made, and a box would allocate for each handshake"
 )]
 pub enum Next<'a> {
     /// Nothing was answered: the request is an upgrade to a path that accepts upgrades.

@@ -235,7 +235,8 @@ fn errors_are_text_with_a_date_that_nobody_takes_for_html() {
         answer(&routes(), "GET /<script> HTTP/1.1\r\nHost: a\r\n\r\n", &fresh()).unwrap();
     assert_eq!(
         response.head,
-        "HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Type: text/plain; charset=utf-8\r\n\
+        "HTTP/1.1 404 Not Found\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+         Content-Type: text/plain; charset=utf-8\r\n\
          X-Content-Type-Options: nosniff\r\nContent-Length: 22\r\n\r\n"
     );
     assert_eq!(response.body, b"there is nothing here\n");
@@ -251,7 +252,8 @@ fn without_pages_it_answers_as_the_handshake_does() {
         "BREW / HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET / HTTP/1.0\r\nUpgrade: websocket\r\n\r\n",
         "GET /a HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
-        "GET /a HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 8\r\n\r\n",
+        "GET /a HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 8\r\n\r\n",
     ] {
         let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
         let (mut out, mut expected) = (b"kept".to_vec(), b"kept".to_vec());
@@ -281,7 +283,8 @@ fn the_asterisk_asks_what_the_server_can() {
             assert_eq!(matches!(next, Next::Close), is_last, "{rest}");
             let close = if is_last { "Connection: close\r\n" } else { "" };
             let expected = format!(
-                "HTTP/1.1 204 No Content\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nAllow: GET, HEAD, OPTIONS\r\n\
+                "HTTP/1.1 204 No Content\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\
+                 Allow: GET, HEAD, OPTIONS\r\n\
                  {close}\r\n"
             );
             assert_eq!(String::from_utf8(out).unwrap(), expected);
@@ -397,7 +400,10 @@ proptest! {
     /// last one.
     #[test]
     fn pipelined_requests_are_answered_in_order(
-        chosen in proptest::collection::vec((0..4_usize, 0..3_usize, any::<bool>(), 0..20_u8), 1..15),
+        chosen in proptest::collection::vec(
+            (0..4_usize, 0..3_usize, any::<bool>(), 0..20_u8),
+            1..15,
+        ),
         cut in any::<proptest::sample::Index>(),
     ) {
         let cases: Vec<Case> = chosen
@@ -432,7 +438,10 @@ proptest! {
     fn no_request_panics(
         method in "[A-Z!]{1,7}",
         path in "[!-~]{0,8}",
-        headers in proptest::collection::vec(("(Upgrade|Connection|If-None-Match|Content-Length|Origin|X)", "[ -~]{0,12}"), 0..4),
+        headers in proptest::collection::vec(
+            ("(Upgrade|Connection|If-None-Match|Content-Length|Origin|X)", "[ -~]{0,12}"),
+            0..4,
+        ),
     ) {
         let mut head = format!("{method} /{path} HTTP/1.1\r\nHost: a\r\n");
         for (name, value) in headers {
