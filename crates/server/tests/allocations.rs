@@ -1,7 +1,7 @@
-//! What a message costs in allocations: none, once everything is warm. And what an idle connection
-//! costs in memory.
+//! Counts allocations: a message costs none once all buffers have grown. An idle connection takes
+//! little memory.
 //!
-//! One test in its own process, for the allocator counts for all threads.
+//! The allocator counts for all threads, so there is one test in its own process.
 
 #![allow(unsafe_code, reason = "a global allocator that counts")]
 
@@ -27,18 +27,20 @@ struct CountingAllocator;
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is passed on to the system's allocator as it is.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of
+        // `System::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the block came from
+        // `System`.
         unsafe { System.dealloc(place, layout) }
     }
 
@@ -46,7 +48,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         BYTES.fetch_add(size, Ordering::Relaxed);
         BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`; the block came from
+        // `System`.
         unsafe { System.realloc(place, layout, size) }
     }
 }
@@ -54,7 +57,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Echoes, publishes or sends, as the first letter says.
+/// Echoes, publishes or sends. The first letter of a message selects which.
 struct TestHandler(Prepared);
 
 impl Handler for TestHandler {
@@ -123,7 +126,7 @@ impl Fixture {
         socket
     }
 
-    /// Reads exactly so many bytes.
+    /// Reads exactly as many bytes as the slice holds.
     fn read(&mut self, socket: &mut TcpStream, bytes: &mut [u8]) {
         let mut len = 0;
         while len < bytes.len() {
@@ -147,12 +150,12 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// As many bytes fill two buffers of a ring's. A message is cut where one ends, and what keeps the
-/// first half grows to the largest that there was.
+/// The size of two receive buffers of a ring. A message is cut where one of them ends. The buffer
+/// for its first half grows to the largest half so far.
 const TWO_BUFFERS: usize = 128 << 10;
 
-/// How many allocations messages of this kind cost, 100 and more, after several times as many that
-/// warm everything.
+/// Returns the number of allocations for at least 100 messages of this kind. Several times as many
+/// messages are sent before, so that all buffers have grown.
 fn allocations(letter: u8, len: usize, at_once: usize, answers: &[usize]) -> usize {
     let mut fixture = Fixture::new(|options| options.receiver_buffer_max = 64 << 20);
     let mut sockets: Vec<TcpStream> = answers.iter().map(|_| fixture.connect()).collect();
@@ -197,13 +200,13 @@ fn messages_allocate_nothing_and_an_idle_connection_has_little() {
 fn an_idle_connection_has_little() {
     const COUNT: usize = 400;
     let mut fixture = Fixture::new(|_| {});
-    // Everything that is there once is made by the first one.
+    // The first connection allocates everything that all connections share.
     let mut sockets = vec![fixture.connect()];
     let before = BYTES.load(Ordering::Relaxed);
     sockets.extend((0..COUNT).map(|_| fixture.connect()));
     let each = (BYTES.load(Ordering::Relaxed) - before) / COUNT;
-    // One subscription is 20 of it; places that are kept free for more connections are an eighth at
-    // most. The list for poll(2) is 28, and may have as much room again.
+    // A subscription takes 20 of these bytes. Vacant slots for more connections are an eighth at
+    // most. The list for poll(2) takes 28 bytes, and may have as much spare room again.
     let most = if fixture.reactor.backend() == Backend::Poll { 356 } else { 300 };
     assert!(each <= most, "{each} bytes");
     println!("{each} bytes for each of {COUNT} connections");

@@ -1,12 +1,12 @@
-//! A server that runs under a filter of system calls: after start-up it needs a fixed set, which
-//! docs/technical.md lists.
+//! Runs a server under a filter of system calls. After start-up it needs a fixed set of calls,
+//! which docs/technical.md lists.
 //!
-//! A violation kills the process (`SECCOMP_RET_KILL_PROCESS`, seccomp(2)), so that nothing is
-//! missed.
+//! A violation kills the process (`SECCOMP_RET_KILL_PROCESS`, seccomp(2)), so the test cannot miss
+//! one.
 
 #![allow(
     unsafe_code,
-    reason = "prctl(2) and seccomp(2) take a program by its address; each block says why that is right"
+    reason = "prctl(2) and seccomp(2) take a program by its address; each block has its argument"
 )]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -26,10 +26,10 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-/// In the environment of the process that serves.
+/// The environment variable of the process that runs the server.
 const CHILD: &str = "WINDLASS_SECCOMP_CHILD";
 
-/// What every server calls: sockets, memory, and what ends threads and the process.
+/// The calls of every server: sockets, memory, and the end of threads and of the process.
 const COMMON: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_recvfrom,
@@ -43,7 +43,7 @@ const COMMON: &[i64] = &[
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
-    // The latch, the log, and what waits for another thread.
+    // The latch, the log, and waits for another thread.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_futex,
@@ -55,22 +55,22 @@ const COMMON: &[i64] = &[
     libc::SYS_munmap,
     libc::SYS_madvise,
     libc::SYS_getrandom,
-    // Ends.
+    // The end.
     libc::SYS_rt_sigprocmask,
     libc::SYS_sigaltstack,
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];
 
-/// What the wait of a backend is made of.
+/// The calls with which a backend waits.
 const fn of_the_wait(backend: Backend) -> &'static [i64] {
     match backend {
         Backend::Epoll => &[libc::SYS_epoll_ctl, libc::SYS_epoll_pwait2],
         Backend::Poll => &[libc::SYS_ppoll, libc::SYS_poll, libc::SYS_fstat, libc::SYS_newfstatat],
-        // Whether a descriptor can be polled is asked as on poll.
+        // The ring asks as poll does whether a descriptor can be polled.
         _ => &[
             libc::SYS_io_uring_enter,
-            // At the end: the ring's own number is given back.
+            // At the end the ring's own number is released.
             libc::SYS_io_uring_register,
             libc::SYS_poll,
             libc::SYS_fstat,
@@ -82,7 +82,8 @@ const fn of_the_wait(backend: Backend) -> &'static [i64] {
 /// `AUDIT_ARCH_X86_64` (linux/audit.h).
 const ARCHITECTURE: u32 = 0xc000_003e;
 
-/// The filter's program: the architecture, then one comparison for each call, then death.
+/// Returns the filter's program: it checks the architecture, compares each allowed call, and kills
+/// the process otherwise.
 fn program(allowed: &[i64]) -> Vec<libc::sock_filter> {
     let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
     let unless_equal_skip =
@@ -93,8 +94,8 @@ fn program(allowed: &[i64]) -> Vec<libc::sock_filter> {
         load(4),
         unless_equal_skip(ARCHITECTURE, 1),
         load(0),
-        // Of another architecture the number is not loaded, and what was compared is the number of
-        // no call.
+        // On another architecture the number is not loaded. The accumulator then holds the
+        // architecture, which is the number of no call.
     ];
     for call in allowed {
         program.push(unless_equal_skip(u32::try_from(*call).expect("the number of a call"), 1));
@@ -111,10 +112,10 @@ fn confine(allowed: &[i64]) {
         len: u16::try_from(program.len()).expect("a short program"),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the option takes numbers alone (PR_SET_NO_NEW_PRIVS(2const)).
+    // SAFETY: the option takes only numbers (PR_SET_NO_NEW_PRIVS(2const)).
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program is as long as it says and lives through the call, which copies it
-    // (seccomp(2)).
+    // SAFETY: the program has the length that it states. It lives until the call returns, and the
+    // call copies it (seccomp(2)).
     let done = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -140,7 +141,7 @@ impl Handler for Echo {
     }
 }
 
-/// What the confined process does: it serves until somebody closes its standard input.
+/// Runs the server in the confined process until its standard input is closed.
 fn serve(backend: Backend, forbidden: Option<i64>) {
     let address = "127.0.0.1:0".parse().expect("an address");
     let running = Server::new(Options::new(), |_| Echo)
@@ -157,8 +158,8 @@ fn serve(backend: Backend, forbidden: Option<i64>) {
     running.join().expect("it ends well");
 }
 
-/// Talks to the server: a message of a few bytes and one of many, a second client that goes without
-/// a word, and a goodbye.
+/// Talks to the server: a short and a long message, a second client that disconnects without a
+/// request, and a Close frame.
 fn talk(address: &str) -> std::io::Result<()> {
     let mut client = TcpStream::connect(address)?;
     client.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -200,7 +201,7 @@ fn talk(address: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Runs a confined server in a process of its own and talks to it; whether both ended well.
+/// Runs a confined server in its own process and talks to it. Returns whether both succeeded.
 fn is_served(test: &str, backend: Backend, forbidden: Option<i64>) -> bool {
     if std::env::var_os(CHILD).is_some() {
         serve(backend, forbidden);
@@ -209,7 +210,7 @@ fn is_served(test: &str, backend: Backend, forbidden: Option<i64>) -> bool {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(CHILD, "1")
-        // Under AddressSanitizer a process looks for leaks at its end, by calls that no server
+        // AddressSanitizer searches for leaks at the end of a process, with calls that no server
         // makes.
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stdin(Stdio::piped())
@@ -246,10 +247,13 @@ fn a_server_on_a_ring_needs_no_other_calls() {
     }
 }
 
-// That the filter is there.
+// The filter is in force: a forbidden call kills the server.
 #[test]
-fn a_call_that_is_not_allowed_is_the_end() {
-    let is_served =
-        is_served("a_call_that_is_not_allowed_is_the_end", Backend::Epoll, Some(libc::SYS_accept4));
+fn a_forbidden_system_call_kills_the_process() {
+    let is_served = is_served(
+        "a_forbidden_system_call_kills_the_process",
+        Backend::Epoll,
+        Some(libc::SYS_accept4),
+    );
     assert!(!is_served || std::env::var_os(CHILD).is_some());
 }

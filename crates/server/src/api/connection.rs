@@ -426,7 +426,7 @@ impl Connection<'_> {
         // With nothing waiting, the peer is not slow: this callback alone sends more than the
         // limit.
         if self.state.options.slow == SlowConsumerPolicy::Evict
-            && self.state.still_waiting(&mut self.turn, self.conn.index) > 0
+            && self.state.unsent_bytes(&mut self.turn, self.conn.index) > 0
         {
             self.state.stats.evicted.add(1);
             self.conn.halt |= HALT_CLOSING;

@@ -1,4 +1,4 @@
-//! What an application uses and implements: the handler trait, connections, messages, options,
+//! The types that an application uses or implements: handler, connection, hub, messages, options,
 //! errors.
 
 mod closed;

@@ -63,7 +63,7 @@ pub enum SlowConsumerPolicy {
 /// options.ping_interval = Some(Duration::from_secs(8));
 /// options.connections_max = 1000;
 /// options.connections_per_address_max = Some(10);
-/// // Whoever does not read is closed: its messages are of no use later.
+/// // A client that does not read is closed, because late messages are of no use to it.
 /// options.slow = SlowConsumerPolicy::Evict;
 /// let server = Server::new(options, |_worker| Echo).listen("127.0.0.1:0".parse()?).start()?;
 /// # let mut client = connect(&server, "/");
@@ -130,7 +130,7 @@ pub struct Options {
     /// exceed it, for each worker by up to `receiver_buffer_max`. The server's `ARCHITECTURE.md`
     /// lists the other memory that a server needs.
     pub memory_max: Option<usize>,
-    /// What happens to messages beyond the limit. Default: [`SlowConsumerPolicy::DropNewest`].
+    /// Policy for messages beyond the limit. Default: [`SlowConsumerPolicy::DropNewest`].
     pub slow: SlowConsumerPolicy,
     /// Time without a byte from the peer after which a ping is sent, and repeated. `None`: never.
     /// Default: 30 s.

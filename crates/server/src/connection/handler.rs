@@ -203,7 +203,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         let state = &self.service.state;
         state.check_drained(&mut turn);
         let ConnPhase::Open(open) = &mut self.phase else { return };
-        let close_info = close_info.unwrap_or_else(|| CloseInfo::new(reason_of(reason)));
+        let close_info = close_info.unwrap_or_else(|| CloseInfo::new(close_reason_of(reason)));
         state.count_end(close_info.reason);
         let closed =
             Closed { id, reason: close_info.reason, code: close_info.code, text: &close_info.text };
@@ -212,7 +212,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
 }
 
 /// Returns the reason for an end that has no other explanation.
-fn reason_of(reason: stream::CloseReason) -> CloseReason {
+fn close_reason_of(reason: stream::CloseReason) -> CloseReason {
     match reason {
         stream::CloseReason::Error(errno) => CloseReason::Failed(errno),
         stream::CloseReason::WriteStall => CloseReason::WriteStall,

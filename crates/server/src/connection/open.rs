@@ -212,7 +212,7 @@ impl<D: 'static> Open<D> {
         let held = tables.held.entry(self.conn.index).or_default();
         let before = held.capacity();
         held.extend_from_slice(rest);
-        state.memory.change(before, held.capacity());
+        state.memory.record_change(before, held.capacity());
     }
 
     /// Sends messages from the backlog, processes held input, and resumes reading, as far as there
@@ -242,7 +242,7 @@ impl<D: 'static> Open<D> {
             self.conn.halt &= !HALT_HELD;
             let held = state.tables.borrow_mut().held.remove(&self.conn.index);
             if let Some(mut held) = held {
-                state.memory.change(held.capacity(), 0);
+                state.memory.record_change(held.capacity(), 0);
                 self.run_passes(
                     service,
                     stream,

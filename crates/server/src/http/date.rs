@@ -24,21 +24,21 @@ pub(super) fn write_date(now: SystemTime, out: &mut Vec<u8>) {
 pub(super) fn write_value(now: SystemTime, out: &mut Vec<u8>) -> bool {
     let Ok(since) = now.duration_since(UNIX_EPOCH) else { return false };
     let (days, second) = (since.as_secs() / SECONDS_A_DAY, since.as_secs() % SECONDS_A_DAY);
-    let Some((year, month, day)) = civil(days) else { return false };
+    let Some((year, month, day)) = civil_from_days(days) else { return false };
     out.extend_from_slice(WEEKDAYS[(days % 7) as usize].as_bytes());
     out.extend_from_slice(b", ");
-    two(day, out);
+    two_digits(day, out);
     out.push(b' ');
     out.extend_from_slice(MONTHS[month].as_bytes());
     out.push(b' ');
-    two(year / 100, out);
-    two(year % 100, out);
+    two_digits(year / 100, out);
+    two_digits(year % 100, out);
     out.push(b' ');
-    two(second / 3600, out);
+    two_digits(second / 3600, out);
     out.push(b':');
-    two(second / 60 % 60, out);
+    two_digits(second / 60 % 60, out);
     out.push(b':');
-    two(second % 60, out);
+    two_digits(second % 60, out);
     out.extend_from_slice(b" GMT");
     true
 }
@@ -47,7 +47,7 @@ pub(super) fn write_value(now: SystemTime, out: &mut Vec<u8>) -> bool {
 ///
 /// Years are counted from 1 March of the year 0. Then a leap day is the last day of its year, and
 /// the month lengths repeat every five months (153 days).
-fn civil(days: u64) -> Option<(u64, usize, u64)> {
+fn civil_from_days(days: u64) -> Option<(u64, usize, u64)> {
     if days > 2_932_896 {
         return None;
     }
@@ -63,7 +63,7 @@ fn civil(days: u64) -> Option<(u64, usize, u64)> {
     Some((year, month, day))
 }
 
-fn two(number: u64, out: &mut Vec<u8>) {
+fn two_digits(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8]);
 }
 
@@ -104,7 +104,7 @@ mod tests {
     fn days_are_counted_like_on_a_calendar() {
         let (mut year, mut month, mut day) = (1970, 0, 1);
         for days in 0..=2_932_896 {
-            assert_eq!(civil(days), Some((year, month, day)), "{days}");
+            assert_eq!(civil_from_days(days), Some((year, month, day)), "{days}");
             let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
             let lengths =
                 [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];

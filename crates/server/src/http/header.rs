@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_the_message_is_refused() {
+    fn headers_that_would_change_the_message_are_rejected() {
         assert_eq!(check("X-A", "b c\t\u{e4}"), Ok(()));
         assert_eq!(check("", "b"), Err(AcceptError::HeaderName));
         assert_eq!(check("X A", "b"), Err(AcceptError::HeaderName));

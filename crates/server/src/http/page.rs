@@ -170,7 +170,7 @@ impl EncodedPage {
         now: SystemTime,
         out: &mut Vec<u8>,
     ) {
-        let is_unchanged = has_it(request, &self.etag);
+        let is_unchanged = client_has(request, &self.etag);
         let (status, head) = if is_unchanged {
             (304, &self.head[self.unchanged_from..])
         } else {
@@ -197,7 +197,7 @@ fn etag(body: &[u8]) -> String {
 }
 
 /// Returns whether the client has the version of this tag (RFC 9110 section 13.1.2).
-fn has_it(request: &Request<'_>, etag: &str) -> bool {
+fn client_has(request: &Request<'_>, etag: &str) -> bool {
     let known =
         request.headers().filter(|header| header.name.eq_ignore_ascii_case("If-None-Match"));
     known.into_iter().any(|header| header.value == b"*" || lists_tag(header.value, etag))
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_application_says_of_caches_counts() {
+    fn cache_headers_of_the_application_replace_the_default() {
         let text =
             get(&Page::new("text/css", Vec::new()).header("cache-control", "max-age=60"), "");
         assert!(
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_made_of_what_one_has() {
+    fn bodies_convert_from_bytes_and_text() {
         for body in [
             Body::from("a"),
             b"a".into(),

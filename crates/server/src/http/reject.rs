@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_cannot_be_sent_makes_it_an_error_of_the_servers() {
+    fn an_invalid_header_becomes_status_500() {
         for (name, value, error) in [
             ("X", "a\r\nSet-Cookie: b", AcceptError::HeaderValue),
             ("X Y", "a", AcceptError::HeaderName),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_does_not_refuse_is_a_mistake() {
+    fn a_status_outside_300_to_599_panics() {
         for status in [0, 101, 200, 204, 299, 600] {
             let panic = std::panic::catch_unwind(|| Reject::status(status)).unwrap_err();
             let message = panic.downcast_ref::<String>().unwrap();

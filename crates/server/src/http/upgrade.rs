@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_the_request_is_seen() {
+    fn the_whole_request_is_visible() {
         let peer = Address::Ip("1.2.3.4:5".parse().unwrap());
         let upgrade = upgrade();
         let request = UpgradeRequest::new(&upgrade, &peer);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_likes_its_first_protocol_best() {
+    fn the_clients_first_supported_protocol_is_chosen() {
         let upgrade = upgrade();
         let peer = Address::Unix(None);
         let choose =
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_welcome_says_what_was_agreed() {
+    fn accept_returns_the_negotiated_parameters() {
         let welcome =
             Accept::new(7).protocol("chat.v2").header("Set-Cookie", "a=b").header("X-A", "c");
         let mut out = b"kept".to_vec();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_welcome_agrees_on_nothing() {
+    fn a_plain_accept_negotiates_nothing() {
         let mut out = Vec::new();
         let opened = Accept::new(()).accept(&upgrade(), None, &mut out).unwrap();
         assert!(opened.protocol.is_none() && opened.deflate.is_none());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistaken_welcome_appends_nothing_and_drops_the_data() {
+    fn an_invalid_accept_appends_nothing_and_drops_the_data() {
         let data = Rc::new(());
         for (welcome, error) in [
             (Accept::new(Rc::clone(&data)).protocol("chat.v9"), AcceptError::ProtocolNotOffered),

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_and_the_newest_stays() {
+    fn shrink_drops_the_oldest_and_keeps_the_newest() {
         let mut backlogs = Backlogs::default();
         for len in [10, 20, 30] {
             backlogs.push(7, vec![0; len].into());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_many_counts_once() {
+    fn a_frame_for_many_receivers_counts_once() {
         let memory = Rc::new(Cell::new(5));
         let mut backlogs = Backlogs::new(&memory);
         let frame: Arc<[u8]> = vec![0; 1000].into();

@@ -16,14 +16,14 @@ pub(crate) fn quarter_of_available() -> usize {
 /// Returns the available bytes, according to the files under `root`.
 fn available(root: &Path) -> u64 {
     let machine =
-        fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| total_of(&text));
+        fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| mem_total(&text));
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let limits = cgroups.lines().filter_map(|line| limit_of(root, line));
+    let limits = cgroups.lines().filter_map(|line| cgroup_limit(root, line));
     machine.into_iter().chain(limits).min().unwrap_or(UNKNOWN)
 }
 
 /// Reads `MemTotal` of proc_meminfo(5).
-fn total_of(meminfo: &str) -> Option<u64> {
+fn mem_total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
@@ -31,7 +31,7 @@ fn total_of(meminfo: &str) -> Option<u64> {
 
 /// Returns the lowest limit of the cgroups named by a line of proc_pid_cgroup(5). The limits of all
 /// parent groups apply too.
-fn limit_of(root: &Path, line: &str) -> Option<u64> {
+fn cgroup_limit(root: &Path, line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
     let is_first_version = controllers.split(',').any(|controller| controller == "memory");
@@ -55,9 +55,9 @@ mod tests {
     use super::*;
 
     /// Temporary files of a test.
-    struct Root(PathBuf);
+    struct TestRoot(PathBuf);
 
-    impl Root {
+    impl TestRoot {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
             let root = std::env::temp_dir()
                 .join(format!("windlass-machine-{name}-{}", std::process::id()));
@@ -70,7 +70,7 @@ mod tests {
         }
     }
 
-    impl Drop for Root {
+    impl Drop for TestRoot {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -79,46 +79,46 @@ mod tests {
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal:        8000 kB\nMemFree:  1 kB\n");
 
     #[test]
-    fn the_machine_has_what_meminfo_says() {
-        let root = Root::new("meminfo", &[MEMINFO]);
+    fn memory_of_the_machine_is_that_of_meminfo() {
+        let root = TestRoot::new("meminfo", &[MEMINFO]);
         assert_eq!(available(&root.0), 8000 * 1024);
         assert_eq!(available(&root.0.join("nowhere")), UNKNOWN);
     }
 
     #[test]
-    fn the_least_limit_of_a_cgroup_and_those_above_it_counts() {
+    fn the_lowest_limit_of_a_cgroup_and_its_parents_applies() {
         let files = [
             MEMINFO,
             ("proc/self/cgroup", "0::/outer/inner\n"),
             ("sys/fs/cgroup/outer/inner/memory.max", "max\n"),
             ("sys/fs/cgroup/outer/memory.max", "4000000\n"),
         ];
-        assert_eq!(available(&Root::new("second", &files).0), 4_000_000);
+        assert_eq!(available(&TestRoot::new("second", &files).0), 4_000_000);
     }
 
     #[test]
-    fn the_first_version_of_cgroups_has_other_files() {
+    fn cgroup_version_1_has_other_files() {
         let files = [
             MEMINFO,
             ("proc/self/cgroup", "12:cpu,cpuacct:/x\n5:memory:/group\n0::/\n"),
             ("sys/fs/cgroup/memory/group/memory.limit_in_bytes", "3000000\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
-        assert_eq!(available(&Root::new("first", &files).0), 3_000_000);
+        assert_eq!(available(&TestRoot::new("first", &files).0), 3_000_000);
     }
 
     #[test]
-    fn a_container_that_cannot_see_its_group_is_bound_by_the_top() {
+    fn a_container_that_cannot_see_its_group_uses_the_top_limit() {
         let files = [
             MEMINFO,
             ("proc/self/cgroup", "0::/system.slice/docker-1.scope\n"),
             ("sys/fs/cgroup/memory.max", "2000000\n"),
         ];
-        assert_eq!(available(&Root::new("container", &files).0), 2_000_000);
+        assert_eq!(available(&TestRoot::new("container", &files).0), 2_000_000);
     }
 
     #[test]
-    fn this_machine_says_something() {
+    fn this_machine_reports_its_memory() {
         assert!(quarter_of_available() > 1 << 20);
     }
 }

@@ -1,4 +1,4 @@
-//! What is known about the end of connections before they end.
+//! Reasons and codes of connections that are about to end.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_noted_first_counts() {
+    fn the_first_reason_wins() {
         let mut close_infos = CloseInfos::default();
         for index in [1, 2, 3] {
             close_infos.note(index, CloseReason::Lost);

@@ -128,7 +128,7 @@ impl ServiceState {
         }
         tables.drop_waiting(self, index);
         tables.codec_queue.remove(index);
-        self.memory.change(tables.conns.entry(index).partial_bytes as usize, 0);
+        self.memory.record_change(tables.conns.entry(index).partial_bytes as usize, 0);
         tables.pending_closes.remove(&index);
         tables.protocols.remove(&index);
         tables.permits.remove(&index);
@@ -142,7 +142,7 @@ impl ServiceState {
         let mut tables = self.tables.borrow_mut();
         let entry = tables.conns.entry(index);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.memory.change(entry.partial_bytes as usize, bytes as usize);
+        self.memory.record_change(entry.partial_bytes as usize, bytes as usize);
         self.memory.has_grown.set(bytes > entry.partial_bytes || self.memory.has_grown.get());
         entry.partial_bytes = bytes;
     }

@@ -117,7 +117,7 @@ impl MemoryBudget {
     }
 
     /// Notes that memory was allocated or freed.
-    pub(crate) fn change(&self, before: usize, after: usize) {
+    pub(crate) fn record_change(&self, before: usize, after: usize) {
         self.outside_streams.set((self.outside_streams.get() + after).saturating_sub(before));
     }
 
@@ -271,7 +271,7 @@ impl ServiceState {
             // The memory of partly received data is freed with the connection, in the next turn.
             let partial_bytes =
                 core::mem::take(&mut tables.conns.entry(holder.index).partial_bytes);
-            self.memory.change(partial_bytes as usize, 0);
+            self.memory.record_change(partial_bytes as usize, 0);
             if let Ok(mut stream) = turn.stream(tables.conns.entry(holder.index).stream) {
                 stream.discard();
             }
@@ -326,7 +326,7 @@ impl Tables {
     pub(crate) fn drop_waiting(&mut self, state: &ServiceState, index: u32) {
         state.remove_backlog(self, index);
         if let Some(held) = self.held.remove(&index) {
-            state.memory.change(held.capacity(), 0);
+            state.memory.record_change(held.capacity(), 0);
         }
     }
 }

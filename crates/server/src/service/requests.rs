@@ -104,7 +104,7 @@ impl ServiceState {
     }
 
     /// Number of bytes that a connection's socket has not accepted.
-    pub(crate) fn still_waiting(&self, turn: &mut Turn<'_>, index: u32) -> usize {
+    pub(crate) fn unsent_bytes(&self, turn: &mut Turn<'_>, index: u32) -> usize {
         let stream = self.tables.borrow_mut().conns.entry(index).stream;
         turn.stream(stream).map_or(0, |mut stream| waiting_bytes(&mut stream, usize::MAX, 0))
     }

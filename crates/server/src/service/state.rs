@@ -250,7 +250,7 @@ impl ServiceState {
     }
 
     /// Frees reusable memory if there was no message since the last timer event.
-    pub(crate) fn release_spares(&self) {
+    pub(crate) fn release_spare_memory(&self) {
         let activity = self.stats.messages_received.get()
             + self.stats.messages_sent.get()
             + self.stats.opened.get();

@@ -200,7 +200,7 @@ impl TimeoutScan {
         }
         state.note_listeners(turn);
         state.update_memory(turn);
-        state.release_spares();
+        state.release_spare_memory();
         state.worker.set_stats(state.snapshot());
         // Covers connections lost in a panic, whose end could not be reported.
         state.check_drained(turn);
@@ -254,9 +254,9 @@ mod tests {
     };
 
     #[derive(Clone)]
-    struct HandClock(Rc<Cell<Instant>>);
+    struct ManualClock(Rc<Cell<Instant>>);
 
-    impl Clock for HandClock {
+    impl Clock for ManualClock {
         fn now(&self) -> Instant {
             self.0.get()
         }
@@ -274,8 +274,8 @@ mod tests {
         fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
     }
 
-    fn service(options: &Options) -> (Service<Silent>, Reactor, HandClock) {
-        let clock = HandClock(Rc::new(Cell::new(Instant::now())));
+    fn service(options: &Options) -> (Service<Silent>, Reactor, ManualClock) {
+        let clock = ManualClock(Rc::new(Cell::new(Instant::now())));
         let mut reactor = Reactor::builder().clock(clock.clone()).build().unwrap();
         (Service::new(Silent, options, &mut reactor).unwrap(), reactor, clock)
     }

@@ -1,4 +1,4 @@
-//! What each worker of a server is started with.
+//! The parts with which each worker of a server is started.
 
 use std::{
     io,

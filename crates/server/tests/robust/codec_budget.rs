@@ -1,5 +1,5 @@
-//! What one turn of the loop spends on compression, and who waits for the next one. Counts, not
-//! times.
+//! The work that one turn of the loop spends on compression, and the order in which connections
+//! wait for the next turn. The tests use counts, not times.
 
 use std::{
     cell::{Cell, RefCell},
@@ -27,24 +27,24 @@ use crate::{
 
 const LEN: usize = 256 << 10;
 
-/// What a connection does with messages.
+/// The way in which a connection handles messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Sink,
     Echo,
-    /// Publishes them in the room.
+    /// Publishes them to the room.
     Publish,
-    /// Is in the room.
+    /// Subscribes to the room.
     Listen,
-    /// Closes at the first one.
+    /// Closes the connection at the first message.
     Bye,
-    /// Panics at the first one.
+    /// Panics at the first message.
     Panic,
-    /// Pauses at the first one.
+    /// Pauses reading at the first message.
     Pause,
 }
 
-/// Which connection a message came from, in the order in which they were looked at.
+/// The connection of each message, in the order of processing.
 #[derive(Default)]
 struct MessageLog {
     messages: RefCell<Vec<usize>>,
@@ -138,7 +138,7 @@ impl Fixture {
         Self { reactor, service, log, clock, budgets, ids: Vec::new() }
     }
 
-    /// A connection that does this, with compression or without.
+    /// Opens a connection with this role, with or without compression.
     fn open(&mut self, role: Role, has_deflate: bool) -> UnixStream {
         let (ours, client) = UnixStream::pair().expect("there are descriptors");
         client.set_nonblocking(true).expect("the option can be set");
@@ -146,7 +146,7 @@ impl Fixture {
         client
     }
 
-    /// One whose peer can reset it.
+    /// Opens a connection over TCP, which its peer can reset.
     fn open_tcp(&mut self, role: Role) -> RawClient {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a free port");
         let client = RawClient::connect(listener.local_addr().expect("it is bound"));
@@ -165,10 +165,10 @@ impl Fixture {
         self.turn();
     }
 
-    /// Does something with the service in the next turn.
+    /// Calls the closure with a hub, in the next turn.
     fn with_hub(&mut self, run: impl FnOnce(&mut Hub<'_>) + 'static) {
         let (service, mut run) = (self.service.clone(), Some(run));
-        // A timer's closure might be called again, and this one is not.
+        // A timer's closure may be called several times, so this one takes the closure out.
         let now = move |mut turn: Turn<'_>| {
             if let Some(run) = run.take() {
                 run(&mut service.hub(&mut turn));
@@ -182,7 +182,7 @@ impl Fixture {
         self.service.stats()
     }
 
-    /// One turn. Says how many bytes were inflated and deflated in it.
+    /// Runs one turn. Returns the numbers of bytes inflated and deflated in it.
     fn turn(&mut self) -> (u64, u64) {
         let before = self.stats();
         self.reactor.run_once(Duration::ZERO).expect("the kernel works");
@@ -190,8 +190,8 @@ impl Fixture {
         (after.bytes_inflated - before.bytes_inflated, after.bytes_deflated - before.bytes_deflated)
     }
 
-    /// Turns until something is the case, none of which exceeds a budget by more than one message.
-    /// Says how many.
+    /// Runs turns until the condition holds. Checks that none exceeds a budget by more than one
+    /// message. Returns the number of turns.
     fn until(&mut self, mut is_done: impl FnMut(&mut Self) -> bool) -> usize {
         let (inflate, deflate) = self.budgets;
         for turns in 0..5000 {
@@ -199,14 +199,14 @@ impl Fixture {
                 return turns;
             }
             let (inflated, deflated) = self.turn();
-            // The bound is strict: a message is begun while something of the budget is left.
+            // The bound is strict, because a message starts only while some of the budget is left.
             assert!(inflated < inflate + LEN as u64, "{inflated} bytes inflated in turn {turns}");
             assert!(deflated < deflate + LEN as u64, "{deflated} bytes deflated in turn {turns}");
         }
         panic!("it does not come; {:?}", self.stats());
     }
 
-    /// How many messages were looked at.
+    /// Number of messages processed.
     fn seen(&self) -> usize {
         self.log.messages.borrow().len()
     }
@@ -216,7 +216,7 @@ impl Fixture {
     }
 }
 
-/// A client's frame with a compressed message.
+/// Returns a client's frame with a compressed message.
 fn compressed(payload: &[u8]) -> Vec<u8> {
     compressed_from(payload, DeflateConfig::DEFAULT.threshold)
 }
@@ -234,7 +234,7 @@ fn bomb() -> Vec<u8> {
     compressed(&vec![0; LEN])
 }
 
-/// What has come. The other end may be gone.
+/// Reads what has arrived. The other end may have closed the connection.
 fn read(client: &mut UnixStream) -> Vec<u8> {
     let (mut received, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
@@ -267,9 +267,9 @@ fn a_turn_inflates_its_budget_and_one_message_at_most() {
                 && stats.inflated_per_turn_most >= LEN as u64
         );
         assert!(stats.codec_waits > 0);
-        // Nor are turns wasted.
+        // No turns are wasted.
         let per_turn = budget.div_ceil(LEN);
-        // The queue is served in every second one.
+        // The queue is served in every second turn.
         assert!(
             turns <= 2 * (CLIENTS * EACH).div_ceil(per_turn) + 4,
             "{turns} turns with {per_turn} messages each"
@@ -278,12 +278,12 @@ fn a_turn_inflates_its_budget_and_one_message_at_most() {
 }
 
 #[test]
-fn those_who_wait_are_served_in_turns() {
+fn the_codec_queue_is_served_round_robin() {
     const CLIENTS: usize = 10;
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut clients: Vec<UnixStream> =
         (0..CLIENTS).map(|_| fixture.open(Role::Sink, true)).collect();
-    // One has much more to say than the others, and was there first.
+    // The first client has many more messages than the others, and sends them first.
     clients[0].write_all(&bomb().repeat(50)).expect("the kernel takes it");
     fixture.turn();
     for client in &mut clients[1..] {
@@ -303,7 +303,7 @@ fn a_turn_deflates_its_budget_and_one_message_at_most() {
             (0..CLIENTS).map(|_| fixture.open(Role::Echo, true)).collect();
         let text = "the quick brown fox ".repeat(1000);
         for client in &mut clients {
-            // What has come uncompressed is compressed when it goes back.
+            // Messages that arrive uncompressed are compressed in the reply.
             client
                 .write_all(&masked(TEXT, text.as_bytes()).repeat(5))
                 .expect("the kernel takes it");
@@ -344,7 +344,7 @@ fn connections_without_compression_do_not_wait() {
     for round in 0..20_u8 {
         light_client.write_all(&masked(BINARY, &[round; 20])).expect("the kernel takes it");
         fixture.turn();
-        // By completion the echo goes out with the beginning of the next wait.
+        // By completion the echo leaves at the beginning of the next wait.
         let mut echo = read(&mut light_client);
         if echo.is_empty() {
             fixture.turn();
@@ -377,21 +377,22 @@ fn short_messages_of_the_others_do_not_wait_though_they_are_compressed() {
             fixture.until(|fixture| fixture.of(8) + fixture.of(9) + fixture.of(10) == before + 3);
         assert!(turns <= 2, "{turns} turns, while each of the others waits for eight");
     }
-    // One that uses the codecs much is not light any more.
+    // A connection that uses the codecs heavily is no longer light.
     light_clients[0].write_all(&bomb()).expect("the kernel takes it");
     fixture.until(|fixture| fixture.seen() == 8 * 40 + 31);
 }
 
 #[test]
-fn one_that_waits_is_not_read_from_and_keeps_one_receive() {
-    if !is_own_process("codec_budget::one_that_waits_is_not_read_from_and_keeps_one_receive") {
+fn a_connection_in_the_codec_queue_holds_one_receive() {
+    if !is_own_process("codec_budget::a_connection_in_the_codec_queue_holds_one_receive") {
         return;
     }
     const CLIENTS: usize = 20;
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut clients: Vec<UnixStream> =
         (0..CLIENTS).map(|_| fixture.open(Role::Sink, true)).collect();
-    // Much input for little: so it is the budget that is in the way, not what a receive brings.
+    // Little input produces much output here, so the budget limits the work and not the receive
+    // size.
     let bytes = compressed(&vec![0; 2000]).repeat(3000);
     let peak = peak_of(|| {
         for _ in 0..30 {
@@ -402,8 +403,8 @@ fn one_that_waits_is_not_read_from_and_keeps_one_receive() {
         }
     });
     assert!(fixture.seen() <= 31, "{} messages in 30 turns", fixture.seen());
-    // A receive is of 64 KiB at most. By completion the kernel may have brought some more before it
-    // was told to stop.
+    // A receive has at most 64 KiB. By completion the kernel may have received more before it was
+    // told to stop.
     assert!(peak < CLIENTS * (150 << 10) + (2 << 20), "{peak} bytes");
     assert!(
         clients[0].write(&bytes).is_err(),
@@ -412,7 +413,7 @@ fn one_that_waits_is_not_read_from_and_keeps_one_receive() {
 }
 
 #[test]
-fn whoever_goes_away_or_ends_while_it_waits_keeps_nobody_waiting() {
+fn connections_that_end_in_the_codec_queue_do_not_block_others() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let roles =
         [Role::Sink, Role::Sink, Role::Panic, Role::Bye, Role::Pause, Role::Sink, Role::Sink];
@@ -424,9 +425,9 @@ fn whoever_goes_away_or_ends_while_it_waits_keeps_nobody_waiting() {
     for client in &mut clients[1..] {
         client.send(&bomb().repeat(4));
     }
-    // Now they are in the queue.
+    // All of them are in the queue now.
     fixture.turn();
-    // Two of those who wait hang up, the one whose turn it is among them.
+    // Two connections in the queue disconnect, including the first one.
     clients.drain(..2).for_each(RawClient::reset);
     let mut panics = 0;
     for _ in 0..100 {
@@ -446,7 +447,7 @@ fn whoever_goes_away_or_ends_while_it_waits_keeps_nobody_waiting() {
 }
 
 #[test]
-fn one_that_is_paused_while_it_waits_loses_its_place_and_nothing_else() {
+fn a_connection_paused_in_the_codec_queue_keeps_its_input() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut clients: Vec<UnixStream> = (0..4).map(|_| fixture.open(Role::Sink, true)).collect();
     for client in &mut clients {
@@ -466,7 +467,7 @@ fn one_that_is_paused_while_it_waits_loses_its_place_and_nothing_else() {
 }
 
 #[test]
-fn what_a_closing_connection_is_sent_waits_as_well_and_its_close_is_found() {
+fn input_of_a_closing_connection_waits_for_the_codecs_too() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut clients: Vec<UnixStream> = (0..4).map(|_| fixture.open(Role::Bye, true)).collect();
     for client in &mut clients {
@@ -485,7 +486,7 @@ fn what_a_closing_connection_is_sent_waits_as_well_and_its_close_is_found() {
 }
 
 #[test]
-fn a_drain_and_time_are_not_in_the_way_of_those_who_wait() {
+fn drains_and_timeouts_do_not_disturb_the_codec_queue() {
     const CLIENTS: usize = 40;
     let mut fixture = Fixture::new(|options| {
         options.inflate_bytes_per_turn = 1;
@@ -497,7 +498,7 @@ fn a_drain_and_time_are_not_in_the_way_of_those_who_wait() {
         client.write_all(&bomb().repeat(8)).expect("the kernel takes it");
     }
     fixture.until(|fixture| {
-        // Between two of its messages each waits for longer than anybody may be silent.
+        // Each connection waits longer between two messages than the idle timeout.
         fixture.clock.0.set(fixture.clock.0.get() + Duration::from_millis(100));
         fixture.seen() == 3 * CLIENTS
     });
@@ -531,7 +532,8 @@ fn publications_count_and_publishers_wait_when_they_have_spent_the_budget() {
     assert!(received > 0);
     let stats = fixture.stats();
     assert_eq!(stats.bytes_deflated, (12 * EACH * payload.len()) as u64, "once for all receivers");
-    // Each publisher has one message after the budget is spent, and 64 KiB go out together.
+    // Each publisher sends one message after the budget is spent, and 64 KiB are delivered
+    // together.
     let most = (64 << 10) + (64 << 10) + 12 * payload.len() as u64;
     assert!(
         stats.deflated_per_turn_most <= most,

@@ -1,6 +1,6 @@
-//! How long a stranger waits for its echo while others have the server compress and decompress as
-//! much as they may. A measurement: nothing is asserted, for times are the machine's. What is
-//! promised by counts is in `codec_budget.rs`.
+//! Measures how long a light client waits for its echo while other clients make the server compress
+//! and decompress as much as they may. The test asserts nothing, because times depend on the
+//! machine. `codec_budget.rs` checks the guarantees by counts.
 //!
 //! `cargo test --release -p windlass-server --test robust -- --ignored --nocapture codec_latency`
 
@@ -29,9 +29,9 @@ use crate::{
 
 const CLIENTS: usize = 40;
 const LEN: usize = 1 << 20;
-/// How long each case is measured.
+/// Duration of each measurement.
 const SPAN: Duration = Duration::from_secs(4);
-/// How often the stranger asks.
+/// Interval between the messages of the light client.
 const PERIOD: Duration = Duration::from_millis(2);
 
 struct Echo;
@@ -44,7 +44,7 @@ impl Handler for Echo {
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
-        // It fails when the connection is closing: then nobody waits for the answer.
+        // It fails only if the connection is closing.
         let _ = connection.reply_in_place(message);
     }
 }
@@ -61,7 +61,7 @@ fn compressed(payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As many zeros as the ratio of 100 allows, behind bytes that cannot be compressed.
+/// As many zeros as the ratio of 100 allows, after bytes that cannot be compressed.
 fn zeros() -> Vec<u8> {
     let mut random = Random::new(1);
     let mut bytes: Vec<u8> = (0..9600).map(|_| random.below(256) as u8).collect();
@@ -69,7 +69,7 @@ fn zeros() -> Vec<u8> {
     bytes
 }
 
-/// Words in no order.
+/// Words in random order.
 fn text() -> Vec<u8> {
     let mut random = Random::new(2);
     let words: Vec<String> = (0..2000)
@@ -102,7 +102,7 @@ fn connect(to: SocketAddr, lines: &str) -> TcpStream {
 const DEFLATE: &str =
     "Sec-WebSocket-Extensions: permessage-deflate; client_no_context_takeover\r\n";
 
-/// One that sends its message again as soon as the echo is there.
+/// A client that sends its message again as soon as the echo has arrived.
 struct LoadClient {
     socket: TcpStream,
     sent: usize,
@@ -110,7 +110,7 @@ struct LoadClient {
 }
 
 impl LoadClient {
-    /// Does what can be done; true when an echo was whole.
+    /// Reads and writes as much as possible. Returns true when a whole echo has arrived.
     fn go_on(&mut self, frame: &[u8], buffer: &mut [u8]) -> bool {
         while self.sent < frame.len() {
             match self.socket.write(&frame[self.sent..]) {
@@ -135,7 +135,7 @@ impl LoadClient {
     }
 }
 
-/// How long the frame is that begins here.
+/// Returns the length of the frame at the start of the bytes.
 fn frame_len(bytes: &[u8]) -> Option<usize> {
     let (&[_, second], rest) = bytes.split_first_chunk::<2>()?;
     Some(match second {
@@ -179,7 +179,7 @@ fn load_clients(
     }
 }
 
-/// The latencies of one that asks now and then.
+/// Returns the latencies of a client that sends a message now and then.
 fn light_client(to: SocketAddr, has_deflate: bool) -> Vec<Duration> {
     let said = b"is anybody there? anybody?";
     let (mut socket, frame) = match has_deflate {
@@ -194,7 +194,7 @@ fn light_client(to: SocketAddr, has_deflate: bool) -> Vec<Duration> {
         socket.read_exact(&mut echo).expect("the echo comes");
         latencies.push(start.elapsed());
         assert_eq!(&echo[2..], said);
-        // sleep: the stranger says something now and then, and does not load the server.
+        // sleep: the client sends at intervals, and does not load the server.
         thread::sleep(PERIOD);
     }
     latencies.sort_unstable();
@@ -232,7 +232,8 @@ fn stall_of_a_stranger() {
             let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
             let stats = counts.stats();
             println!(
-                "{name} of {CLIENTS} clients, {} bytes on the way; stranger {}: p50 {:?} p99 {:?} p99.9 {:?} max {:?} of {}; {} echoes; per turn {} inflated, {} deflated at most",
+                "{name} of {CLIENTS} clients, {} bytes each; light client {}: p50 {:?} p99 {:?} \
+                 p99.9 {:?} max {:?} of {}; {} echoes; per turn {} inflated, {} deflated at most",
                 frame.len(),
                 if has_deflate { "compressed" } else { "plain" },
                 at(0.5),

@@ -1,4 +1,4 @@
-//! Compressed messages that are small on the way and large here.
+//! Compressed messages that are small in transit and large after decompression.
 
 use windlass_server::CloseReason;
 use windlass_ws::{
@@ -18,7 +18,7 @@ fn fixture() -> Fixture {
     let mut options = options();
     options.deflate = Some(DeflateConfig::DEFAULT);
     options.limits.message_max = MESSAGE_MAX;
-    // What is looked at here is the limit of length.
+    // These tests are about the length limit.
     options.limits.inflate_ratio_max = None;
     Fixture::new(&options)
 }
@@ -31,7 +31,7 @@ fn open(fixture: &mut Fixture, path: &str) -> RawClient {
     client
 }
 
-/// The payload of a compressed message, one that does not depend on others.
+/// Returns the payload of a compressed message that does not depend on others.
 fn compressed(payload: &[u8]) -> Vec<u8> {
     let mut codec = Codec::new(false, &Agreement::DEFAULT, &DeflateConfig::DEFAULT);
     let mut out = Vec::new();
@@ -40,9 +40,9 @@ fn compressed(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
+fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message() {
     if !is_own_process(
-        "decompression_bombs::a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may",
+        "decompression_bombs::a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message",
     ) {
         return;
     }
@@ -50,7 +50,7 @@ fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
     let bomb = compressed(&vec![0; 64 << 20]);
     assert!(bomb.len() < MESSAGE_MAX, "{} bytes on the way", bomb.len());
     let whole = masked(BINARY | COMPRESSED, &bomb);
-    // In three frames.
+    // The same message in three frames.
     let (first, second) = bomb.split_at(1000);
     let cut = [masked(2 | COMPRESSED, first), masked(0, b""), masked(0x80, second)].concat();
     for bytes in [whole, cut] {
@@ -60,8 +60,8 @@ fn a_bomb_is_ended_with_1009_and_takes_no_more_memory_than_a_message_may() {
             let close = fixture.frame(&mut client);
             assert_eq!(close.close_code(), 1009);
         });
-        // The message as far as it goes, twice while it grows; the client's own buffers are in it
-        // too.
+        // The message up to the limit, twice while its buffer grows. The client's buffers are
+        // included.
         assert!(peak < 4 * MESSAGE_MAX, "{peak} bytes");
         fixture.read_to_end(client);
         fixture.until_connections(0);
@@ -77,7 +77,7 @@ fn bombs_of_many_at_once_take_no_memory_that_stays() {
         return;
     }
     let mut fixture = fixture();
-    // As large as a message may be, which is no bomb.
+    // A message of the maximum length is not a bomb.
     let bytes = masked(BINARY | COMPRESSED, &compressed(&vec![0; MESSAGE_MAX]));
     let mut clients: Vec<RawClient> = (0..100).map(|_| open(&mut fixture, "/sink")).collect();
     let peak = peak_of(|| {
@@ -87,8 +87,8 @@ fn bombs_of_many_at_once_take_no_memory_that_stays() {
         fixture.until("all of them", |fixture| (fixture.log.messages.get() == 100).then_some(()));
     });
     assert_eq!(fixture.log.bytes.get(), 100 * MESSAGE_MAX);
-    // One message at a time is decompressed, in memory that all connections share; and each has a
-    // window of 32 KiB.
+    // One message at a time is decompressed, in memory that all connections share. Each connection
+    // has a window of 32 KiB.
     assert!(peak < 4 * MESSAGE_MAX + 100 * (64 << 10), "{peak} bytes");
     drop(clients);
     fixture.expect_empty();
@@ -127,7 +127,7 @@ fn by_default_a_message_may_become_100_times_as_long_and_then_it_is_ended_with_1
 }
 
 #[test]
-fn what_is_no_deflate_is_ended_with_1007_and_the_next_message_of_another_is_whole() {
+fn invalid_deflate_data_is_closed_with_1007_and_others_are_unaffected() {
     let mut fixture = fixture();
     let mut good = open(&mut fixture, "/echo");
     let text = "the same words again, the same words again, the same words again";

@@ -1,4 +1,4 @@
-//! Peers that leave, in every way and at every moment.
+//! Clients that disconnect, in every way and at every moment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -41,7 +41,7 @@ fn a_half_closed_client_gets_all_that_it_has_asked_for_and_then_the_end() {
 }
 
 #[test]
-fn a_client_may_leave_within_its_request() {
+fn a_client_may_disconnect_within_its_request() {
     let mut fixture = Fixture::new(&options());
     let request = upgrade("/echo", "");
     for at in 0..request.len() {
@@ -62,7 +62,7 @@ fn a_client_may_leave_within_its_request() {
 }
 
 #[test]
-fn a_client_may_leave_within_a_frame_and_what_was_whole_before_is_answered() {
+fn a_client_may_disconnect_within_a_frame_and_earlier_messages_are_answered() {
     let mut fixture = Fixture::new(&options());
     let whole = masked(TEXT, b"whole");
     let frames =
@@ -134,13 +134,13 @@ fn a_close_is_answered_and_the_connection_ended_in_order() {
 }
 
 #[test]
-fn resets_harm_nobody_else() {
+fn resets_do_not_disturb_other_connections() {
     let mut fixture = Fixture::new(&options());
     let mut witness = fixture.open("/room");
     let mut speaker = fixture.open("/room");
     for round in 0..50_u8 {
         let mut clients: Vec<RawClient> = (0..5).map(|_| fixture.open("/room")).collect();
-        // They leave while the message is on its way to them.
+        // They disconnect while the message is on its way to them.
         speaker.send_frame(BINARY, [round]);
         if round % 2 == 0 {
             fixture.settle();
@@ -162,7 +162,7 @@ fn a_handler_that_panics_costs_its_own_connection_and_no_other() {
     for round in 0..3_u8 {
         let mut victim = fixture.open("/panic");
         victim.send_frame(BINARY, b"now");
-        // In the same turn, perhaps, and not lost.
+        // This message may arrive in the same turn, and must not be lost.
         speaker.send_frame(BINARY, [round]);
         let panic = fixture.until("the panic", |fixture| {
             catch_unwind(AssertUnwindSafe(|| fixture.settle())).err()
@@ -202,7 +202,7 @@ fn a_half_closed_client_that_reads_late_gets_all_of_it() {
             if client.unsent() == 0 {
                 client.finish_once();
             }
-            // A little at a time.
+            // Reads a little at a time.
             if let Some(frame) = client.frame() {
                 assert!(frame == Frame::new(BINARY, message(next)), "message {next}");
                 next += 1;

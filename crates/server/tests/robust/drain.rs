@@ -1,4 +1,4 @@
-//! The end of a service that is busy.
+//! Graceful shutdown of a busy service.
 
 use std::{net::TcpStream, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn everybody_is_told_and_it_is_over_when_the_last_has_gone() {
+fn a_drain_notifies_all_and_ends_with_the_last() {
     let mut fixture = Fixture::new(&options());
     let mut clients: Vec<RawClient> = (0..10).map(|_| fixture.open("/echo")).collect();
     let silent = RawClient::connect(fixture.address);
@@ -42,7 +42,7 @@ fn everybody_is_told_and_it_is_over_when_the_last_has_gone() {
 }
 
 #[test]
-fn who_does_not_go_is_sent_away_at_the_deadline() {
+fn remaining_connections_are_reset_at_the_deadline() {
     let mut options = options();
     options.close_timeout = 1000 * SECOND;
     let mut fixture = Fixture::new(&options);
@@ -58,7 +58,7 @@ fn who_does_not_go_is_sent_away_at_the_deadline() {
 }
 
 #[test]
-fn a_slow_receiver_gets_what_waits_for_it_before_the_goodbye() {
+fn a_slow_receiver_gets_waiting_messages_before_the_close() {
     for policy in
         [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
     {

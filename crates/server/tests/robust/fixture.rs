@@ -1,4 +1,4 @@
-//! A service on a reactor of the test's own, with real sockets and a clock that is set by hand.
+//! A service on its own reactor, with real sockets and a manual clock.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,16 +16,16 @@ use windlass_server::{
 
 use crate::raw_client::{Frame, RawClient, upgrade};
 
-/// How long anything may take before the test counts as hung, in real time.
+/// Maximum real time of one step before the test counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How much longer an answer is than its question.
+/// Ratio of the length of an answer to that of its question.
 pub(crate) const AMPLIFIED: usize = 2000;
 
-/// What a handler panics with.
+/// The message of a handler's panic.
 pub(crate) const PANIC: &str = "the handler does not like this message";
 const NOW: Duration = Duration::ZERO;
 
-/// A clock that stands until it is moved.
+/// A clock that only moves when a test moves it.
 #[derive(Clone)]
 pub(crate) struct ManualClock(Rc<Cell<Instant>>);
 
@@ -35,27 +35,27 @@ impl Clock for ManualClock {
     }
 }
 
-/// What has happened to connections.
+/// Records what happens to connections.
 #[derive(Default)]
 pub(crate) struct EventLog {
     pub(crate) opened: RefCell<Vec<ConnectionId>>,
     pub(crate) closed: RefCell<Vec<(ConnectionId, CloseReason, Option<u16>)>>,
     pub(crate) messages: Cell<usize>,
     pub(crate) bytes: Cell<usize>,
-    /// Data of connections that is not dropped yet.
+    /// Number of connections whose data is not dropped yet.
     alive: Cell<usize>,
-    /// Results of publications and sends, by how many were not taken.
+    /// Number of publications and sends that were rejected.
     pub(crate) refused: Cell<usize>,
 }
 
 impl EventLog {
-    /// Forgets what was.
+    /// Clears the records.
     pub(crate) fn forget(&self) {
         self.opened.take();
         self.closed.take();
     }
 
-    /// Data of connections that is not dropped yet.
+    /// Number of connections whose data is not dropped yet.
     pub(crate) fn alive(&self) -> usize {
         self.alive.get()
     }
@@ -65,20 +65,20 @@ impl EventLog {
     }
 }
 
-/// What a connection does, by its path.
+/// The behaviour of a connection, chosen by its path.
 pub(crate) enum Role {
-    /// `/echo`: sends back.
+    /// `/echo`: sends messages back.
     Echo,
-    /// `/room`: what one says, all others hear.
+    /// `/room`: publishes each message to all others.
     Room,
     /// `/amplify`: answers a message of up to eight bytes with [`AMPLIFIED`] times as much, and
     /// sends longer ones back.
     Amplify,
-    /// `/bye`: is in the room, and is closed by its first message.
+    /// `/bye`: joins the room, and is closed by its first message.
     Bye,
-    /// `/panic`: panics.
+    /// `/panic`: panics at the first message.
     Panic,
-    /// Anything else: listens, and says nothing.
+    /// Any other path: receives, and sends nothing.
     Sink,
 }
 
@@ -161,7 +161,7 @@ pub(crate) struct Fixture {
     pub(crate) log: Rc<EventLog>,
 }
 
-/// Settings without any timeout: the tests that want one set it.
+/// Options without timeouts. Tests that need one set it.
 pub(crate) fn options() -> Options {
     let mut options = Options::new();
     options.ping_interval = None;
@@ -185,7 +185,7 @@ impl Fixture {
         Self::of(options, address, reactor, clock)
     }
 
-    /// One whose clock goes by itself.
+    /// Creates a fixture that uses the system's clock.
     pub(crate) fn by_the_systems_clock(options: &Options) -> Self {
         let reactor = Reactor::builder()
             .backend(crate::backend::chosen())
@@ -207,7 +207,7 @@ impl Fixture {
     ) -> Self {
         let log = Rc::new(EventLog::default());
         let mut options = options.clone();
-        // A small buffer holds the longest message, with its header.
+        // A small buffer must hold the longest message with its header.
         options.limits.message_max =
             options.limits.message_max.min(options.receiver_buffer_max - 10);
         let service = Service::new(TestHandler(Rc::clone(&log)), &options, &mut reactor)
@@ -219,7 +219,7 @@ impl Fixture {
         Self { reactor, service, listener, clock, address, log }
     }
 
-    /// Runs turns until something is the case.
+    /// Runs turns until the closure returns a value.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -242,13 +242,13 @@ impl Fixture {
         }
     }
 
-    /// Moves the clock, and lets happen what is due then.
+    /// Moves the clock, and handles everything that is due then.
     pub(crate) fn advance(&mut self, by: Duration) {
         self.clock.0.set(self.clock.0.get() + by);
         self.settle();
     }
 
-    /// The same in small steps, as time goes by.
+    /// Moves the clock in small steps.
     pub(crate) fn advance_time(&mut self, time: Duration) {
         let step = Duration::from_millis(100);
         let mut passed = Duration::ZERO;
@@ -262,13 +262,13 @@ impl Fixture {
         self.service.stats()
     }
 
-    /// A connection that is open, and whose answer was read.
+    /// Connects a client and completes its handshake.
     pub(crate) fn open(&mut self, path: &str) -> RawClient {
         let client = RawClient::connect(self.address);
         self.handshake(client, path)
     }
 
-    /// Does the handshake.
+    /// Completes the handshake.
     pub(crate) fn handshake(&mut self, mut client: RawClient, path: &str) -> RawClient {
         client.send(&upgrade(path, ""));
         let head = self.head(&mut client);
@@ -284,20 +284,20 @@ impl Fixture {
         self.until("a frame", |_| client.frame())
     }
 
-    /// The end of the connection, before which nothing more comes; whether it was in order. The
-    /// client hangs up then.
+    /// Waits for the end of the connection, before which nothing more may arrive. Returns whether
+    /// it was orderly. Drops the client.
     pub(crate) fn closes_in_order(&mut self, mut client: RawClient) -> bool {
         self.until("the end", |_| client.end()).is_ok()
     }
 
-    /// What still comes up to the end of the connection, be it in order or not. The client hangs up
-    /// then.
+    /// Returns everything that arrives up to the end of the connection, orderly or not. Drops the
+    /// client.
     pub(crate) fn read_to_end(&mut self, mut client: RawClient) -> Vec<u8> {
         self.until("the end", |_| client.has_ended().then_some(()));
         client.received().to_vec()
     }
 
-    /// Whether the connection ends in order, whatever comes before. The client hangs up then.
+    /// Returns whether the connection ends in order, whatever arrives before. Drops the client.
     pub(crate) fn closes_in_order_after_output(&mut self, mut client: RawClient) -> bool {
         self.until("the end", |_| {
             client.forget();
@@ -306,7 +306,7 @@ impl Fixture {
         .is_ok()
     }
 
-    /// Shows that this connection works, and with it that all that was sent before was looked at.
+    /// Checks that this connection works. Then everything that was sent before has been processed.
     pub(crate) fn exchange(&mut self, client: &mut RawClient, payload: &[u8]) {
         client.send_frame(crate::raw_client::BINARY, payload);
         let frame = self.frame(client);
@@ -317,7 +317,7 @@ impl Fixture {
         );
     }
 
-    /// Does something with the service, in a turn.
+    /// Calls the closure with a hub, in a turn.
     pub(crate) fn with_hub<T: 'static>(
         &mut self,
         mut run: impl FnMut(&mut Hub<'_>) -> T + 'static,
@@ -329,7 +329,7 @@ impl Fixture {
         self.until("a turn", |_| done.take())
     }
 
-    /// Begins a drain, and says afterwards whether it is over.
+    /// Begins a drain. The returned cell is true once it is complete.
     pub(crate) fn drain(&mut self, deadline: Duration) -> Rc<Cell<bool>> {
         let (is_over, service) = (Rc::new(Cell::new(false)), self.service.clone());
         let over = Rc::clone(&is_over);
@@ -348,26 +348,26 @@ impl Fixture {
         self.with_hub(move |hub| hub.buffered(id))
     }
 
-    /// Shows that what one in the room says is heard by another.
+    /// Checks that a message from one member of the room reaches another.
     pub(crate) fn exchange_room(&mut self, speaker: &mut RawClient, listener: &mut RawClient) {
         speaker.send_frame(crate::raw_client::TEXT, "do you hear me?");
         assert_eq!(self.frame(listener).text(), "do you hear me?");
     }
 
-    /// The name of the connection that was opened last.
+    /// Returns the ID of the connection that was opened last.
     pub(crate) fn last_opened(&self) -> ConnectionId {
         *self.log.opened.borrow().last().expect("one was opened")
     }
 
-    /// Waits until so many connections are there.
+    /// Waits until the service has this number of connections.
     pub(crate) fn until_connections(&mut self, count: u64) {
         self.until("connections come and go", |fixture| {
             (fixture.stats().connections == count).then_some(())
         });
     }
 
-    /// Nobody is there any more, each connection that was opened was closed once, and its data is
-    /// dropped.
+    /// Checks that no connection is left, that each opened one was closed once, and that its data
+    /// was dropped.
     pub(crate) fn expect_empty(&mut self) {
         self.until_connections(0);
         self.settle();
@@ -383,7 +383,7 @@ impl Fixture {
     }
 }
 
-/// Chance that can be repeated (xorshift).
+/// A reproducible pseudo-random generator (xorshift).
 pub(crate) struct Random(u64);
 
 impl Random {

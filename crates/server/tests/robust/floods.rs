@@ -1,4 +1,4 @@
-//! Peers that send too much of what is small.
+//! Clients that send too many small frames.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     raw_client::{BINARY, CLOSE, Frame, PING, PONG, RawClient, TEXT, masked},
 };
 
-/// Reads up to the Close frame, and checks that nothing comes after it.
+/// Reads up to the Close frame, and checks that nothing follows it.
 fn frames_until_close(fixture: &mut Fixture, mut client: RawClient) -> (Vec<Frame>, u16) {
     let mut frames = Vec::new();
     loop {
@@ -29,7 +29,7 @@ fn a_flood_of_pings_is_ended_with_1008_and_others_are_served_meanwhile() {
     let mut fixture = Fixture::new(&options());
     let mut witness = fixture.open("/echo");
     let mut client = fixture.open("/echo");
-    // The tests' clock stands: all of it is in one second.
+    // The clock of the test stands still, so all frames arrive in one second.
     for number in 0..2000_u16 {
         client.send_frame(PING, number.to_be_bytes());
     }
@@ -107,11 +107,11 @@ fn a_message_in_too_many_fragments_is_ended_with_1008() {
 }
 
 #[test]
-fn what_is_too_long_is_ended_with_1009_when_its_length_is_known() {
+fn too_long_messages_are_closed_with_1009_when_the_length_is_known() {
     let mut options = options();
     (options.limits.frame_max, options.limits.message_max) = (1000, 2000);
     let mut fixture = Fixture::new(&options);
-    // The head of a frame of a mebibyte, and nothing of it.
+    // The header of a frame of one mebibyte, without its payload.
     let mut client = fixture.open("/echo");
     client.send(&masked(BINARY, &[0; 1 << 20])[..14]);
     assert_eq!(frames_until_close(&mut fixture, client), (vec![], 1009));

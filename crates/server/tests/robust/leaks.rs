@@ -1,4 +1,4 @@
-//! What is left when everybody has gone: nothing.
+//! After all clients have left, no memory and no descriptor is left behind.
 
 use windlass_server::SlowConsumerPolicy;
 use windlass_ws::deflate::DeflateConfig;
@@ -9,7 +9,7 @@ use crate::{
     raw_client::{BINARY, CLOSE, PING, RawClient, TEXT, masked, upgrade},
 };
 
-/// Something that a peer does, by chance.
+/// One random action of a client.
 fn act(fixture: &mut Fixture, random: &mut Random, clients: &mut Vec<RawClient>, flood: &[u8]) {
     let chosen = random.below(clients.len().max(1));
     let offer = ["", "Sec-WebSocket-Extensions: permessage-deflate\r\n"][random.below(2)];
@@ -53,7 +53,7 @@ fn round(fixture: &mut Fixture, seed: u64) {
             fixture.settle();
         }
     }
-    // One that certainly does not keep up.
+    // This client certainly does not keep up.
     let slow = RawClient::with_small_window(fixture.address);
     clients.push(fixture.handshake(slow, "/room"));
     let mut speaker = fixture.open("/room");
@@ -71,7 +71,7 @@ fn round(fixture: &mut Fixture, seed: u64) {
     fixture.log.forget();
 }
 
-/// With a policy for slow receivers: chaos, and then what is left.
+/// Runs random actions with one policy for slow receivers, and measures what is left.
 fn leaves_nothing(slow: SlowConsumerPolicy, test: &str) {
     if !is_own_process(test) {
         return;
@@ -97,9 +97,9 @@ fn leaves_nothing(slow: SlowConsumerPolicy, test: &str) {
         (true, slow == SlowConsumerPolicy::Evict),
         "the policy was needed: {stats:?}"
     );
-    // Which buffers are kept, and how large, depends on how the kernel has cut the bytes. That each
-    // connection gives back every byte of its own is shown by five thousand of them (`many`); this
-    // is about messages, of which each round has sent tens of megabytes.
+    // The kernel decides how the bytes are cut, and so which buffers are kept and how large they
+    // are. The test with five thousand connections (`scale`) shows that each one releases all of
+    // its bytes. This test is about messages, of which each round has sent tens of megabytes.
     let (early, late) = (memory[3..6].iter().max(), memory[6..].iter().max());
     assert!(
         late <= early.map(|early| early + (128 << 10)).as_ref(),
@@ -165,8 +165,7 @@ fn a_large_page_takes_memory_only_while_it_is_sent() {
     let mut options = options();
     options.routes = crate::pages::routes();
     let mut fixture = Fixture::new(&options);
-    // What all connections share is there after the first: on a ring, the buffers that they receive
-    // into.
+    // The first page allocates what all connections share: on a ring, the receive buffers.
     let first = RawClient::connect(fixture.address);
     fixture.settle();
     drop(first);

@@ -1,4 +1,4 @@
-//! How many may connect.
+//! Limits on the number of connections.
 
 use windlass_server::Options;
 
@@ -13,7 +13,7 @@ fn with(change: impl FnOnce(&mut Options)) -> Fixture {
     Fixture::new(&options)
 }
 
-/// Whether the server takes it. Who is refused is closed without a word.
+/// Returns whether the server accepts the client. A rejected client is closed without a response.
 fn is_taken(fixture: &mut Fixture, client: &mut RawClient) -> bool {
     client.send(&upgrade("/echo", ""));
     fixture.until("an answer or the end", |_| match client.head() {
@@ -43,7 +43,7 @@ fn an_address_has_no_more_connections_than_it_may_and_others_have_theirs() {
 }
 
 #[test]
-fn every_way_of_leaving_gives_the_place_back() {
+fn every_kind_of_disconnect_returns_the_permit() {
     let mut fixture = with(|options| {
         options.connections_per_address_max = Some(1);
         options.handshake_timeout = std::time::Duration::from_secs(10);
@@ -95,7 +95,7 @@ fn no_more_than_so_many_are_served_at_once_and_the_others_wait_for_them() {
     let clients: Vec<RawClient> = (0..COUNT).map(|_| RawClient::connect(fixture.address)).collect();
     fixture.until_connections(3);
     for (index, client) in clients.into_iter().enumerate() {
-        // Those that wait are taken in the order in which they came.
+        // Waiting clients are accepted in the order in which they connected.
         let mut client = fixture.handshake(client, "/echo");
         fixture.exchange(&mut client, &[index as u8]);
         assert!(fixture.stats().connections <= 3);
@@ -111,7 +111,7 @@ fn an_ipv6_loopback_is_one_address() {
     let mut options = options();
     options.connections_per_address_max = Some(2);
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        // Without IPv6 on the machine, what is one address is shown by the unit tests alone.
+        // Without IPv6 on the machine, only the unit tests show how IPv6 addresses are counted.
         eprintln!("no IPv6 here");
         return;
     }

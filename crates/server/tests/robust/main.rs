@@ -1,5 +1,5 @@
-//! What is guaranteed when peers are slow, hostile, many, or gone: each test is named for it. Real
-//! sockets, and a clock that is set by hand.
+//! Guarantees for slow, hostile, many or vanished clients. Each test is named for its guarantee.
+//! The sockets are real, and the clock is manual.
 
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;

@@ -1,4 +1,4 @@
-//! The budget of memory over all connections (issue 13).
+//! The memory budget over all connections (issue 13).
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn stalled(fixture: &mut Fixture, path: &str) -> RawClient {
     fixture.handshake(client, path)
 }
 
-/// Sends to a connection that does not read until so much waits for it, in messages of its own.
+/// Sends separate messages to a connection that does not read, until this many bytes wait.
 fn fill(fixture: &mut Fixture, id: windlass_server::ConnectionId, bytes: usize) {
     while fixture.buffered(id) < bytes {
         fixture.with_hub(move |hub| hub.send(id, &vec![0; PIECE][..])).expect("there is room");
@@ -33,7 +33,7 @@ fn fill(fixture: &mut Fixture, id: windlass_server::ConnectionId, bytes: usize) 
     }
 }
 
-/// The clock stands but for the beat.
+/// Advances the clock past the next timer event.
 fn run_timer(fixture: &mut Fixture) {
     fixture.advance_time(Duration::from_secs(2));
 }
@@ -54,8 +54,8 @@ fn a_thousand_stalled_receivers_take_no_more_than_the_budget() {
     let ids = fixture.log.opened.borrow().clone();
     let mut most = 0;
     for round in 0..40_u8 {
-        // Half of them are sent messages, each its own; the others send without reading what comes
-        // back.
+        // Half of the clients are sent separate messages. The others send messages without reading
+        // the echoes.
         let to = ids.clone();
         fixture.with_hub(move |hub| {
             for id in to.iter().step_by(2) {
@@ -80,7 +80,7 @@ fn a_thousand_stalled_receivers_take_no_more_than_the_budget() {
         "it was too much: {stats:?}"
     );
     assert!(most > BUDGET / 2, "the budget was made use of: {} MiB", most / MIB);
-    // Those that are left are served once they read.
+    // The remaining clients are served once they read.
     run_timer(&mut fixture);
     assert!(fixture.stats().memory_most as usize <= BUDGET + 4 * MIB, "{:?}", fixture.stats());
     println!("{} MiB resident at most; {stats:?}", most / MIB);
@@ -94,7 +94,7 @@ fn a_thousand_stalled_receivers_take_no_more_than_the_budget() {
 #[test]
 fn above_four_fifths_the_largest_is_not_read_from_until_there_is_room() {
     let mut options = with(MIB);
-    // What waits is no reason of its own not to read.
+    // The waiting bytes alone are no reason to stop reading.
     options.receiver_buffer_max = 4 * MIB;
     let mut fixture = Fixture::new(&options);
     let mut large = stalled(&mut fixture, "/sink");
@@ -114,7 +114,7 @@ fn above_four_fifths_the_largest_is_not_read_from_until_there_is_room() {
     run_timer(&mut fixture);
     fixture.exchange(&mut other, b"others are served");
     assert_eq!(fixture.log.messages.get(), 4, "the largest is not read from");
-    // It reads at last, and with the next beat it is read from.
+    // The client reads everything. After the next timer event the server reads from it again.
     fixture.until("all is read", |fixture| {
         large.read();
         large.forget();
@@ -130,7 +130,7 @@ fn above_four_fifths_the_largest_is_not_read_from_until_there_is_room() {
 }
 
 #[test]
-fn above_the_budget_the_largest_is_evicted_and_requests_get_503_until_the_next_beat() {
+fn above_the_budget_the_largest_is_evicted_and_requests_get_503() {
     let mut fixture = Fixture::new(&with(MIB));
     let clients = [stalled(&mut fixture, "/sink"), stalled(&mut fixture, "/sink")];
     let ids = fixture.log.opened.borrow().clone();
@@ -181,7 +181,7 @@ fn messages_that_come_in_part_count() {
     assert!(fixture.stats().memory_most as usize <= 10 * MIB, "{:?}", fixture.stats());
     fixture.exchange(&mut witness, b"others are served");
     drop((clients, witness));
-    // Of those that are not read from the end is not heard before there is room.
+    // The end of a connection that is not read from is noticed once there is room.
     run_timer(&mut fixture);
     fixture.expect_empty();
     run_timer(&mut fixture);
@@ -210,9 +210,8 @@ fn requests_that_come_in_part_count() {
 }
 
 #[test]
-fn what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages() {
-    if !is_own_process("memory::what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages")
-    {
+fn spare_memory_is_freed_after_a_tick_without_messages() {
+    if !is_own_process("memory::spare_memory_is_freed_after_a_tick_without_messages") {
         return;
     }
     let mut fixture = Fixture::new(&options());
@@ -229,9 +228,9 @@ fn what_is_kept_to_be_used_again_is_freed_by_a_beat_without_messages() {
     assert!(live_bytes() < before + (256 << 10), "{} bytes more", live_bytes() - before);
 }
 
-/// One publication that waits for many counts once, with each policy.
+/// A publication that waits for many receivers counts once, with each policy.
 #[test]
-fn what_many_wait_for_counts_once() {
+fn a_publication_for_many_receivers_counts_once() {
     for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut options = with(16 * MIB);
         options.slow = slow;
@@ -247,7 +246,8 @@ fn what_many_wait_for_counts_once() {
         let stats = fixture.stats();
         assert!(dropped > 0, "{slow:?}: each waits for as much as may be");
         assert_eq!(stats.evicted, 0, "{slow:?}: {stats:?}");
-        // Two mebibytes for all of them; of what the kernel has taken a part of each is here still.
+        // All receivers share two mebibytes. Each also holds a part of a message that the kernel
+        // has partly accepted.
         assert!(stats.memory_most < 16 * MIB as u64, "{slow:?}: {stats:?}");
         assert!(stats.memory > MIB as u64, "{slow:?}: {stats:?}");
         drop(clients);
@@ -257,10 +257,9 @@ fn what_many_wait_for_counts_once() {
     }
 }
 
-/// Sixty rooms with a bomb each: an echo of what is small on the way and large here, to those who
-/// do not read (issue 13).
+/// Sixty rooms with an amplified echo each, for clients that do not read (issue 13).
 #[test]
-fn large_answers_to_those_who_do_not_read_are_bounded() {
+fn large_answers_to_clients_that_do_not_read_are_bounded() {
     let mut options = with(16 * MIB);
     options.slow = SlowConsumerPolicy::DropNewest;
     let mut fixture = Fixture::new(&options);
@@ -269,7 +268,7 @@ fn large_answers_to_those_who_do_not_read_are_bounded() {
         clients.push(stalled(&mut fixture, "/amplify"));
     }
     for client in &mut clients {
-        // Each is answered with 16 000 bytes.
+        // Each message is answered with 16 000 bytes.
         client.send(&masked(BINARY, &[1; 8]).repeat(200));
         fixture.settle();
     }

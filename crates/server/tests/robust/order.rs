@@ -1,5 +1,5 @@
-//! Within a connection nothing is lost and nothing changes its place, however messages are cut,
-//! gathered and mixed.
+//! Within a connection no message is lost or reordered, however messages are cut, gathered and
+//! mixed.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::{
     raw_client::{BINARY, Frame, PING, PONG, RawClient, TEXT, masked},
 };
 
-/// A message: who has sent it, its number among that one's, and bytes that depend on both.
+/// A message: its sender, its number at that sender, and bytes that depend on both.
 fn message(sender: usize, number: usize, size: usize) -> Vec<u8> {
     let head = format!("{sender} {number} ");
     let filler = (b'a'..=b'z').cycle().skip((sender * 7 + number) % 26);
@@ -23,10 +23,10 @@ fn size(random: &mut Random) -> usize {
     }
 }
 
-/// A peer that sends its bytes in pieces of any size.
+/// A client that sends its bytes in pieces of any size.
 struct Speaker {
     client: RawClient,
-    /// What is still to be given to the kernel.
+    /// Bytes that the kernel has not been given yet.
     bytes: Vec<u8>,
     expected: VecDeque<Frame>,
     heard: Vec<Vec<u8>>,
@@ -37,7 +37,7 @@ impl Speaker {
         Self { client, bytes: Vec::new(), expected: VecDeque::new(), heard: Vec::new() }
     }
 
-    /// A message in one frame or in several.
+    /// Sends a message in one frame or in several.
     fn say(&mut self, random: &mut Random, payload: &[u8]) {
         if random.below(4) > 0 || payload.len() < 3 {
             return self.bytes.extend(masked(TEXT, payload));
@@ -61,7 +61,7 @@ impl Speaker {
 }
 
 #[test]
-fn echoes_and_pongs_come_back_in_the_order_of_what_was_sent() {
+fn echoes_and_pongs_keep_the_order_of_the_messages() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let mut fixture = Fixture::new(&options());
@@ -134,7 +134,7 @@ fn all_in_a_room_hear_the_same_in_the_same_order_but_not_themselves() {
     }
 }
 
-/// Who has sent this message, and its number.
+/// Returns the sender and the number of a message.
 fn parts(message: &[u8]) -> (usize, usize) {
     let mut parts =
         message.split(|&byte| byte == b' ').map(|part| core::str::from_utf8(part).expect("text"));
@@ -159,7 +159,7 @@ fn judge(speakers: &[Speaker], messages: usize, seed: u64) {
         next[index] = messages;
         assert_eq!(next, vec![messages; count], "seed {seed}: {index} hears all of it");
     }
-    // Two that hear the same messages hear them in the same order.
+    // Two clients that receive the same messages receive them in the same order.
     for (one, other) in (0..count).flat_map(|one| (0..one).map(move |other| (one, other))) {
         let both = |index: usize| -> Vec<(usize, usize)> {
             let all = speakers[index].heard.iter().map(|heard| parts(heard));
@@ -170,7 +170,7 @@ fn judge(speakers: &[Speaker], messages: usize, seed: u64) {
 }
 
 #[test]
-fn a_message_goes_through_whole_wherever_it_is_cut() {
+fn a_message_arrives_whole_wherever_it_is_cut() {
     let mut fixture = Fixture::new(&options());
     let mut client = fixture.open("/echo");
     let bytes =

@@ -10,9 +10,9 @@ use std::{
 
 const CHILD_VARIABLE: &str = "WINDLASS_ROBUST_CHILD";
 
-/// Called first thing by a test, with its module and its name. In the parent it runs the test once
-/// more in a child, checks that it has passed there, and answers `false`; in the child it answers
-/// `true`, and the test goes on.
+/// A test calls this first, with its module and its name. In the parent it runs the test again in a
+/// child, checks that the child has passed, and returns `false`. In the child it returns `true`,
+/// and the test continues.
 pub(crate) fn is_own_process(test: &str) -> bool {
     if std::env::var_os(CHILD_VARIABLE).is_some_and(|name| name == *test) {
         return true;
@@ -32,13 +32,13 @@ pub(crate) fn is_own_process(test: &str) -> bool {
     false
 }
 
-/// How many descriptors the process has.
+/// Number of open descriptors of the process.
 pub(crate) fn descriptors() -> usize {
-    // One of them is that of the folder that is read.
+    // One of them belongs to the directory that is being read.
     std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count() - 1
 }
 
-/// How many bytes of memory the process has, as the kernel counts them.
+/// Resident memory of the process in bytes, as the kernel counts it.
 pub(crate) fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/status").expect("proc is mounted");
     let line = text
@@ -48,9 +48,9 @@ pub(crate) fn resident() -> usize {
     line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
 }
 
-/// How many bytes of memory the process uses. Under AddressSanitizer these are the allocated bytes,
-/// because its shadow memory and its quarantine of freed blocks are resident too. `cargo xtask ci`
-/// sets the variable.
+/// Memory of the process in bytes. Under AddressSanitizer these are the allocated bytes, because
+/// its shadow memory and its quarantine of freed blocks are resident too. `cargo xtask ci` sets the
+/// variable.
 pub(crate) fn used() -> usize {
     if std::env::var_os("WINDLASS_SANITIZED").is_some() { live_bytes() } else { resident() }
 }
@@ -58,12 +58,12 @@ pub(crate) fn used() -> usize {
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// How many bytes are allocated. Only of use in a process of one's own.
+/// Number of allocated bytes. Useful only in a process of its own.
 pub(crate) fn live_bytes() -> usize {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// How many more bytes were allocated at most than at the beginning, while this ran.
+/// Returns how far the allocated bytes rose above their initial number while the closure ran.
 pub(crate) fn peak_of(run: impl FnOnce()) -> usize {
     let before = live_bytes();
     PEAK.store(before, Ordering::Relaxed);
@@ -85,25 +85,28 @@ struct CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-// SAFETY: every call goes on to the system's allocator as it came; counting neither allocates nor
-// unwinds.
+// SAFETY: every call is passed on to the system's allocator unchanged. Counting neither allocates
+// nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         more(layout.size());
-        // SAFETY: the caller keeps what `System::alloc` asks, which is what this function asks.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of
+        // `System::alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         less(layout.size());
-        // SAFETY: the same for `System::dealloc`; the block came from `System`.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the block came from
+        // `System`.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         more(size);
         less(layout.size());
-        // SAFETY: the same for `System::realloc`; the block came from `System`.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`; the block came from
+        // `System`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

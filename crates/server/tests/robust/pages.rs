@@ -1,4 +1,4 @@
-//! Requests that are no upgrades, on sockets.
+//! Requests that are not upgrades, over sockets.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn fixture() -> Fixture {
     Fixture::new(&options)
 }
 
-/// A response: its head, and so much body as the head says.
+/// Reads a response: its head, and a body of the length that the head states.
 fn response(fixture: &mut Fixture, client: &mut RawClient) -> (String, Vec<u8>) {
     let head = fixture.head(client);
     let len = head
@@ -83,7 +83,7 @@ fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
 }
 
 #[test]
-fn the_last_answer_says_so_and_what_follows_it_is_not_read() {
+fn the_last_response_says_close_and_later_requests_are_not_read() {
     let mut fixture = fixture();
     for last in [
         &b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"[..],
@@ -102,7 +102,7 @@ fn the_last_answer_says_so_and_what_follows_it_is_not_read() {
 }
 
 #[test]
-fn who_asks_for_pages_and_does_not_read_gets_few() {
+fn a_client_that_does_not_read_gets_few_pages() {
     let mut fixture = fixture();
     let mut client = RawClient::with_small_window(fixture.address);
     let request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -132,7 +132,7 @@ fn a_client_that_half_closes_after_its_request_gets_the_page() {
     fixture.expect_empty();
 }
 
-/// The close timeout is for who should only hang up.
+/// The close timeout applies to clients that only have to close the connection.
 #[test]
 fn a_slow_client_has_as_long_for_its_last_page_as_other_output_may_wait() {
     for (seconds, is_whole) in [(50, true), (61, false)] {
@@ -177,7 +177,7 @@ fn pages_of_other_hosts_may_not_connect() {
 }
 
 #[test]
-fn what_the_application_refuses_is_told_and_ended() {
+fn a_rejection_of_the_application_is_sent_and_closes_the_connection() {
     let mut fixture = Fixture::new(&options());
     let mut client = RawClient::connect(fixture.address);
     client.send(&upgrade("/forbidden", ""));

@@ -1,5 +1,5 @@
-//! A client that does what it likes: a socket that never blocks, and a reader of frames that knows
-//! nothing of the engine.
+//! A client on a non-blocking socket that can send anything. Its frame reader is independent of the
+//! engine.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -16,13 +16,13 @@ pub(crate) const BINARY: u8 = 0x82;
 pub(crate) const CLOSE: u8 = 0x88;
 pub(crate) const PING: u8 = 0x89;
 pub(crate) const PONG: u8 = 0x8a;
-/// The bit of the first byte that says compressed (RFC 7692 section 6).
+/// The bit of the first byte that marks a compressed message (RFC 7692 section 6).
 pub(crate) const COMPRESSED: u8 = 0x40;
 
-/// A frame as it came.
+/// A frame as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// Final bit, reserved bits and opcode.
+    /// FIN bit, reserved bits and opcode.
     pub(crate) first: u8,
     pub(crate) payload: Vec<u8>,
 }
@@ -32,20 +32,20 @@ impl Frame {
         Self { first, payload: payload.as_ref().to_vec() }
     }
 
-    /// The code of a Close frame.
+    /// Returns the code of a Close frame.
     pub(crate) fn close_code(&self) -> u16 {
         assert_eq!(self.first, CLOSE, "{self:?}");
         u16::from_be_bytes([self.payload[0], self.payload[1]])
     }
 
-    /// The payload of a text.
+    /// Returns the payload of a text frame.
     pub(crate) fn text(&self) -> &str {
         assert_eq!(self.first, TEXT, "{self:?}");
         core::str::from_utf8(&self.payload).expect("text is UTF-8")
     }
 }
 
-/// A client's frame: masked.
+/// Encodes a client's frame, which is masked.
 pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -61,7 +61,7 @@ pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     }
     let key = [0x12, 0x34, 0x56, 0x78];
     frame.extend_from_slice(&key);
-    // Eight bytes at a time, for tests are not optimised.
+    // Masks eight bytes at a time, because tests are not optimised.
     let twice = u64::from_ne_bytes([0x12, 0x34, 0x56, 0x78, 0x12, 0x34, 0x56, 0x78]);
     let mut words = payload.chunks_exact(8);
     for word in &mut words {
@@ -72,7 +72,7 @@ pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A good request for an upgrade, with further lines.
+/// Returns a valid upgrade request with these additional lines.
 pub(crate) fn upgrade(path: &str, lines: &str) -> Vec<u8> {
     format!(
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -81,12 +81,12 @@ pub(crate) fn upgrade(path: &str, lines: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A connection whose calls all return at once.
+/// A client whose calls never block.
 #[derive(Debug)]
 pub(crate) struct RawClient {
     socket: TcpStream,
     received: Vec<u8>,
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not accepted yet.
     unsent: Vec<u8>,
     end: Option<Result<(), ErrorKind>>,
     has_finished: bool,
@@ -97,7 +97,8 @@ impl RawClient {
         Self::of(TcpStream::connect(to).expect("the server listens"))
     }
 
-    /// One whose kernel takes few bytes before the program reads them.
+    /// Connects with a small receive buffer, so that the kernel accepts few bytes before the client
+    /// reads.
     pub(crate) fn with_small_window(to: SocketAddr) -> Self {
         let socket = socket(to);
         sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("the option can be set");
@@ -105,7 +106,7 @@ impl RawClient {
         Self::of(socket.into())
     }
 
-    /// One that comes from this address of the loopback network, all of which belong to the
+    /// Connects from this address of the loopback network. All of that network belongs to the
     /// machine.
     pub(crate) fn from(last: u8, to: SocketAddr) -> Self {
         let socket = socket(to);
@@ -121,7 +122,8 @@ impl RawClient {
         Self { socket, received: Vec::new(), unsent: Vec::new(), end: None, has_finished: false }
     }
 
-    /// Sends bytes; those that the kernel does not take now go with the next call of any kind.
+    /// Sends bytes. Those that the kernel does not accept now are sent by the next call of any
+    /// kind.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.unsent.extend_from_slice(bytes);
         self.push();
@@ -131,7 +133,7 @@ impl RawClient {
         self.send(&masked(first, payload.as_ref()));
     }
 
-    /// Gives the kernel what it takes. That the server is gone is no failure here.
+    /// Passes bytes to the kernel. A closed connection is not an error here.
     pub(crate) fn push(&mut self) {
         let mut sent = 0;
         while sent < self.unsent.len() {
@@ -145,19 +147,19 @@ impl RawClient {
         self.unsent.drain(..sent);
     }
 
-    /// How many bytes the kernel has not taken.
+    /// Number of bytes that the kernel has not accepted.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Says that nothing more will come.
+    /// Shuts down the sending side.
     pub(crate) fn finish(&mut self) {
         self.push();
         assert_eq!(self.unsent(), 0, "the kernel has taken all of it");
         self.socket.shutdown(Shutdown::Write).expect("the connection is open");
     }
 
-    /// The same, but not again.
+    /// Like [`finish`](Self::finish), but only the first time.
     pub(crate) fn finish_once(&mut self) {
         if !self.has_finished {
             self.has_finished = true;
@@ -165,13 +167,14 @@ impl RawClient {
         }
     }
 
-    /// Ends the connection by a reset, which discards what is under way (socket(7), `SO_LINGER`).
+    /// Resets the connection, which discards data in flight (socket(7), `SO_LINGER`).
     pub(crate) fn reset(self) {
         sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO))
             .expect("the option can be set");
     }
 
-    /// Waits for bytes or the end, or until the kernel takes bytes if some are left. Not for ever.
+    /// Waits for bytes or the end. If bytes are unsent, also waits until the kernel accepts some.
+    /// The wait is limited.
     pub(crate) fn wait(&mut self, longest: Duration) {
         let flags =
             if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
@@ -179,7 +182,7 @@ impl RawClient {
         poll(&mut [PollFd::new(&self.socket, flags)], Some(&longest)).expect("poll works");
     }
 
-    /// Takes what has come.
+    /// Reads the bytes that have arrived.
     pub(crate) fn read(&mut self) {
         self.push();
         let mut buffer = [0; 16 << 10];
@@ -194,26 +197,26 @@ impl RawClient {
         }
     }
 
-    /// What has come and was not taken as a head or a frame.
+    /// Returns the bytes that have arrived and were not taken as a head or a frame.
     pub(crate) fn received(&mut self) -> &[u8] {
         self.read();
         &self.received
     }
 
-    /// The next head of a response, if all of it has come.
+    /// Returns the head of the next response, if it is complete.
     pub(crate) fn head(&mut self) -> Option<String> {
         self.read();
         let end = self.received.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
         Some(String::from_utf8(self.received.drain(..end).collect()).expect("a head is text"))
     }
 
-    /// So many bytes, if they have come.
+    /// Returns this many bytes, if they have arrived.
     pub(crate) fn bytes(&mut self, len: usize) -> Option<Vec<u8>> {
         self.read();
         (self.received.len() >= len).then(|| self.received.drain(..len).collect())
     }
 
-    /// The next frame, if all of it has come.
+    /// Returns the next frame, if it is complete.
     pub(crate) fn frame(&mut self) -> Option<Frame> {
         self.read();
         let (&[first, second], rest) = self.received.split_first_chunk::<2>()?;
@@ -231,19 +234,19 @@ impl RawClient {
         Some(Frame { first, payload })
     }
 
-    /// Forgets what has come.
+    /// Discards the bytes that have arrived.
     pub(crate) fn forget(&mut self) {
         self.read();
         self.received.clear();
     }
 
-    /// Whether the connection has ended, whatever has come before.
+    /// Returns whether the connection has ended, whatever arrived before.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.read();
         self.end.is_some()
     }
 
-    /// How the connection has ended, once all that came before was taken.
+    /// Returns how the connection ended, once everything before was taken.
     pub(crate) fn end(&mut self) -> Option<Result<(), ErrorKind>> {
         self.read();
         self.end.filter(|_| self.received.is_empty())

@@ -10,7 +10,7 @@ use crate::{
 
 const MANY: usize = 5000;
 
-/// Allows as many descriptors as the system does.
+/// Raises the limit of descriptors as far as the system allows.
 pub(crate) fn allow_descriptors(needed: usize) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     assert!(
@@ -34,7 +34,7 @@ fn five_thousand_at_once_are_all_served_and_leave_nothing_behind() {
     for round in 0..3_u32 {
         let mut clients = Vec::with_capacity(MANY);
         while clients.len() < MANY {
-            // No more than the kernel's backlog takes.
+            // At most as many as fit into the kernel's backlog.
             clients.extend((0..1000).map(|_| RawClient::connect(fixture.address)));
             fixture.settle();
         }
@@ -46,7 +46,7 @@ fn five_thousand_at_once_are_all_served_and_leave_nothing_behind() {
             assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         }
         assert_eq!(fixture.stats().connections, MANY as u64);
-        // Each says something in turn, and all others hear it.
+        // Several clients send a message in turn, and all others receive it.
         for speaker in [0, 1, MANY / 2, MANY - 1] {
             let said = [round.to_be_bytes(), (speaker as u32).to_be_bytes()].concat();
             clients[speaker].send_frame(BINARY, &said);
@@ -60,7 +60,7 @@ fn five_thousand_at_once_are_all_served_and_leave_nothing_behind() {
                 );
             }
         }
-        // They leave in every way.
+        // They disconnect in every way.
         for (index, mut client) in clients.into_iter().enumerate() {
             match index % 3 {
                 0 => client.finish(),
@@ -74,7 +74,7 @@ fn five_thousand_at_once_are_all_served_and_leave_nothing_behind() {
         fixture.log.forget();
         memory.push(live_bytes());
     }
-    // Which buffers are kept may depend on how the kernel has cut the bytes; a byte of each
+    // The kernel decides how the bytes are cut, and so which buffers are kept. One byte for each
     // connection would be more.
     assert!(memory[2] < memory[1] + MANY, "bytes after each round: {memory:?}");
 }
@@ -104,7 +104,7 @@ fn without_descriptors_accepting_pauses_and_goes_on_when_there_are_some() {
     fixture.settle();
     let there = fixture.stats().connections;
     assert!((5..20).contains(&there), "{there}");
-    // The loop does not spin on what it cannot accept, and serves who is there.
+    // The loop does not spin on connections that it cannot accept. It serves the existing ones.
     let turns = (0..1000)
         .filter(|_| fixture.reactor.run_once(std::time::Duration::ZERO).unwrap() > 0)
         .count();
@@ -114,7 +114,7 @@ fn without_descriptors_accepting_pauses_and_goes_on_when_there_are_some() {
         client.send(&crate::raw_client::upgrade("/echo", ""));
     }
     fixture.until("ten answers", |fixture| (fixture.stats().opened == there).then_some(()));
-    // Nothing but time passes, and there are descriptors again.
+    // Only time passes, and descriptors are available again.
     setrlimit(Resource::Nofile, before).unwrap();
     fixture.advance_time(std::time::Duration::from_secs(1));
     for client in &mut clients {
@@ -141,8 +141,8 @@ fn without_descriptors_a_connection_that_closes_makes_room_for_one_that_waits() 
         Rlimit { current: Some(descriptors() as u64 + 50), maximum: before.maximum },
     )
     .unwrap();
-    // Of each closed client's two descriptors one is free for the next that waits; those that wait
-    // are accepted in the order in which they came.
+    // A closed client frees two descriptors, and one of them serves the next waiting client.
+    // Waiting clients are accepted in the order in which they connected.
     let clients: Vec<RawClient> = (0..40).map(|_| RawClient::connect(fixture.address)).collect();
     for (index, client) in clients.into_iter().enumerate() {
         let mut client = fixture.handshake(client, "/echo");

@@ -21,7 +21,8 @@ fn with(slow: SlowConsumerPolicy) -> Options {
     options
 }
 
-/// A message in which every place can be told from its neighbours, and its number be read.
+/// Returns a message that contains its number, and in which each position differs from its
+/// neighbours.
 fn numbered(number: u64) -> Vec<u8> {
     let mut message = Vec::with_capacity(SIZE);
     for word in (number..).take(SIZE / 8) {
@@ -30,7 +31,7 @@ fn numbered(number: u64) -> Vec<u8> {
     message
 }
 
-/// The number of a message, all of which is checked.
+/// Checks the whole message, and returns its number.
 fn number(frame: &Frame) -> u64 {
     assert_eq!(frame.first, BINARY);
     let number = u64::from_be_bytes(*frame.payload.first_chunk().expect("a number"));
@@ -38,7 +39,7 @@ fn number(frame: &Frame) -> u64 {
     number
 }
 
-/// A room with one that speaks, one that reads, and one that does not.
+/// A room with three clients: one sends, one reads, and one does not read.
 struct SlowReader {
     fixture: Fixture,
     speaker: RawClient,
@@ -57,7 +58,7 @@ impl SlowReader {
         Self { fixture, speaker, reader, slow, said: 0 }
     }
 
-    /// Says one thing, which the reader hears.
+    /// Sends one message, which the reader receives.
     fn say(&mut self) {
         self.speaker.send_frame(BINARY, numbered(self.said));
         let frame = self.fixture.frame(&mut self.reader);
@@ -80,7 +81,7 @@ impl SlowReader {
         self.fixture.buffered(id)
     }
 
-    /// What the slow one has got when it reads at last, up to this message.
+    /// Returns the numbers that the slow client receives when it reads up to this message.
     fn catch_up(&mut self, last: u64) -> Vec<u64> {
         let mut heard = Vec::new();
         while heard.last() != Some(&last) {
@@ -91,14 +92,14 @@ impl SlowReader {
 }
 
 #[test]
-fn drop_newest_gives_a_slow_receiver_all_up_to_a_point_whole_and_in_order() {
+fn drop_newest_delivers_the_oldest_messages_in_order() {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropNewest);
     slow_reader.say_until(|fixture| fixture.stats().dropped >= 100);
     assert!(slow_reader.waiting() <= BUFFER, "{}", slow_reader.waiting());
     let dropped = slow_reader.fixture.stats().dropped;
     let first_dropped = slow_reader.said - dropped;
     assert_eq!(slow_reader.catch_up(first_dropped - 1), (0..first_dropped).collect::<Vec<_>>());
-    // It hears again what is said from here on.
+    // The slow client receives all messages from here on.
     slow_reader.say();
     assert_eq!(slow_reader.catch_up(slow_reader.said - 1), [slow_reader.said - 1]);
     assert_eq!(slow_reader.fixture.stats().dropped, dropped);
@@ -107,7 +108,7 @@ fn drop_newest_gives_a_slow_receiver_all_up_to_a_point_whole_and_in_order() {
 }
 
 #[test]
-fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
+fn drop_oldest_delivers_the_newest_messages_in_order() {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropOldest);
     slow_reader.say_until(|fixture| fixture.stats().dropped >= 100);
     assert!(slow_reader.waiting() <= BUFFER, "{}", slow_reader.waiting());
@@ -124,8 +125,8 @@ fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
         .zip((0..slow_reader.said).rev())
         .take_while(|(heard, said)| **heard == *said)
         .count();
-    // Half of the buffer is the stream's, out of which nothing can be dropped; the other half has
-    // room for three.
+    // Half of the buffer belongs to the stream, and its messages cannot be dropped. The other half
+    // has room for three messages.
     assert!(newest >= 3, "it is the oldest that go: {heard:?}");
     slow_reader.say();
     assert_eq!(slow_reader.catch_up(slow_reader.said - 1), [slow_reader.said - 1]);
@@ -134,7 +135,7 @@ fn drop_oldest_gives_a_slow_receiver_the_newest_whole_and_in_order() {
 }
 
 #[test]
-fn evict_ends_a_slow_receiver_and_nobody_else() {
+fn evict_closes_only_the_slow_receiver() {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::Evict);
     let id = slow_reader.fixture.last_opened();
     slow_reader.say_until(|fixture| fixture.stats().evicted > 0);
@@ -145,7 +146,7 @@ fn evict_ends_a_slow_receiver_and_nobody_else() {
         slow_reader.say();
     }
     assert_eq!(slow_reader.fixture.stats().evicted, 1);
-    // What it reads now is the beginning of what was said, and then the end.
+    // The client now reads the first messages, and then the end.
     let mut expected = 0;
     slow_reader.fixture.until("the end of the evicted", |_| {
         while let Some(frame) = slow_reader.slow.frame() {
@@ -154,7 +155,7 @@ fn evict_ends_a_slow_receiver_and_nobody_else() {
                 expected += 1;
             }
         }
-        // A message may have been cut.
+        // The last message may have been cut.
         let _ = slow_reader.slow.received();
         slow_reader.slow.has_ended().then_some(())
     });
@@ -200,8 +201,8 @@ fn control_frames_are_not_dropped_where_messages_are() {
                 "what was said before the close comes before it"
             );
         }
-        // Pings that were not read before the close need no answer (RFC 6455 section 5.5.1), but
-        // those that were are answered in order.
+        // Pings that were not read before the Close frame need no answer (RFC 6455 section 5.5.1).
+        // Those that were read are answered in order.
         assert_eq!(pongs, (0..pongs.len() as u8).collect::<Vec<_>>(), "{policy:?}");
         slow_reader.slow.send_frame(CLOSE, 1001_u16.to_be_bytes());
         assert!(slow_reader.fixture.closes_in_order(slow_reader.slow));
@@ -242,12 +243,12 @@ fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
         let client = RawClient::with_small_window(fixture.address);
         let mut client = fixture.handshake(client, "/echo");
         let id = fixture.last_opened();
-        // More than all socket buffers on the way hold (net.ipv4.tcp_wmem, tcp_rmem).
+        // More than all socket buffers on the way can hold (net.ipv4.tcp_wmem, tcp_rmem).
         const COUNT: u64 = 3072;
         for number in 0..COUNT {
             client.send_frame(BINARY, numbered(number));
         }
-        // Until the server takes no more.
+        // Sends until the server accepts no more.
         let mut before = usize::MAX;
         while client.unsent() < before {
             before = client.unsent();
@@ -261,7 +262,7 @@ fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
         let waiting = fixture.buffered(id);
         assert!(waiting <= BUFFER + (64 << 10) + SIZE, "{waiting} bytes wait");
         assert!(fixture.stats().reading_paused > 0);
-        // Others are served meanwhile.
+        // Other clients are served meanwhile.
         let mut other = fixture.open("/echo");
         fixture.exchange(&mut other, b"hello");
         for expected in 0..COUNT {
@@ -311,7 +312,7 @@ fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
     }
     let mut next = 0;
     while next < 1024 {
-        // What a socket buffer takes at a time is more than one message.
+        // A socket buffer accepts more than one message at a time.
         for _ in 0..64.min(1024 - next) {
             assert_eq!(number(&fixture.frame(&mut client)), next);
             next += 1;
@@ -323,7 +324,7 @@ fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
 }
 
 #[test]
-fn a_slow_receiver_that_leaves_takes_what_waits_for_it_along() {
+fn waiting_messages_are_dropped_with_their_receiver() {
     for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut slow_reader = SlowReader::new(policy);
         slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
@@ -354,7 +355,7 @@ fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
         let client = RawClient::with_small_window(fixture.address);
         let mut client = fixture.handshake(client, "/amplify");
         let id = fixture.last_opened();
-        // All of it comes at once, and is answered as the peer reads.
+        // All messages arrive at once, and are answered as the client reads.
         for number in 0..COUNT {
             client.send_frame(BINARY, number.to_be_bytes());
         }
@@ -402,7 +403,7 @@ fn drop_oldest_keeps_the_order_for_a_receiver_that_reads_a_little_now_and_then()
     );
 }
 
-/// A scene where the kernel's buffers are full, and next to nothing waits here.
+/// Returns a fixture in which the kernel's buffers are full and very little waits in the server.
 fn barely_slow() -> SlowReader {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropOldest);
     while slow_reader.waiting() == 0 {
@@ -428,7 +429,7 @@ fn drop_oldest_brings_a_large_message_that_finds_little_before_it() {
 #[test]
 fn drop_oldest_lets_no_small_message_overtake_a_large_one() {
     let mut slow_reader = barely_slow();
-    // In the stream there is no room for the first, but for the second.
+    // The stream has room for the second message, but not for the first.
     slow_reader
         .speaker
         .send(&[masked(BINARY, &[7; BUFFER / 2]), masked(BINARY, b"small")].concat());
@@ -446,9 +447,9 @@ fn drop_oldest_lets_no_small_message_overtake_a_large_one() {
 }
 
 #[test]
-fn what_was_held_back_of_one_that_has_left_is_nobody_elses() {
+fn held_input_is_not_passed_to_the_next_connection() {
     let mut fixture = Fixture::new(&with(SlowConsumerPolicy::DropNewest));
-    // Each has the place of the one before.
+    // Each connection uses the slot of the one before.
     for round in 0..3_u8 {
         let client = RawClient::with_small_window(fixture.address);
         let mut client = fixture.handshake(client, "/amplify");

@@ -1,4 +1,4 @@
-//! Peers that take their time.
+//! Clients that are slow in time.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn with(change: impl FnOnce(&mut Options)) -> Fixture {
     Fixture::new(&options)
 }
 
-/// Sends these bytes one a second.
+/// Sends these bytes, one each second.
 fn trickle(fixture: &mut Fixture, client: &mut RawClient, bytes: &[u8]) {
     for byte in bytes {
         client.send(&[*byte]);
@@ -43,7 +43,7 @@ fn a_request_of_one_byte_a_second_is_cut_off_at_the_handshake_timeout() {
 }
 
 #[test]
-fn who_connects_and_says_nothing_is_cut_off_at_the_handshake_timeout() {
+fn silent_clients_are_closed_at_the_handshake_timeout() {
     let mut fixture = with(|options| options.handshake_timeout = 10 * SECOND);
     let clients: Vec<RawClient> = (0..20).map(|_| RawClient::connect(fixture.address)).collect();
     fixture.until_connections(20);
@@ -80,7 +80,7 @@ fn a_request_that_comes_byte_by_byte_in_time_is_answered() {
 }
 
 #[test]
-fn a_message_of_one_byte_a_second_is_taken_whole_and_its_sender_is_not_idle() {
+fn a_message_of_one_byte_a_second_arrives_and_its_sender_is_not_idle() {
     let mut fixture = with(|options| {
         options.ping_interval = Some(3 * SECOND);
         options.idle_timeout = Some(6 * SECOND);
@@ -111,7 +111,7 @@ fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
 }
 
 #[test]
-fn a_peer_that_is_not_heard_of_is_closed_at_the_idle_timeout() {
+fn a_silent_peer_is_closed_at_the_idle_timeout() {
     let mut fixture = with(|options| {
         options.ping_interval = Some(3 * SECOND);
         options.idle_timeout = Some(8 * SECOND);
@@ -173,7 +173,7 @@ fn a_peer_that_does_not_answer_a_close_is_ended_at_the_close_timeout() {
     let mut client = fixture.open("/echo");
     fixture.advance_time(12 * SECOND);
     assert_eq!(fixture.frame(&mut client).close_code(), 1001);
-    // What it sends now is no answer.
+    // Messages that the client sends now are no answer to the Close frame.
     for second in 0..8 {
         assert_eq!(client.received(), b"");
         assert!(second > 4 || fixture.stats().connections == 1, "not before");
@@ -205,7 +205,7 @@ fn a_connection_that_is_kept_for_another_request_is_not_kept_for_ever() {
 #[test]
 fn by_the_clock_of_the_system_timeouts_come_as_well() {
     let mut options = options();
-    // Long enough for a machine that does other things as well.
+    // Long enough for a machine with other load.
     options.handshake_timeout = SECOND;
     options.idle_timeout = Some(3 * SECOND / 2);
     options.ping_interval = Some(SECOND / 5);
@@ -239,7 +239,7 @@ fn the_time_for_a_request_begins_anew_with_each_answer() {
 }
 
 #[test]
-fn a_connection_that_is_closed_by_its_handler_hears_nothing_more_and_ends_at_the_close_timeout() {
+fn a_connection_closed_by_its_handler_ends_at_the_close_timeout() {
     let mut fixture = with(|options| options.close_timeout = 20 * SECOND);
     let mut speaker = fixture.open("/room");
     let mut witness = fixture.open("/room");
@@ -271,7 +271,7 @@ fn a_peer_that_does_not_hang_up_after_a_violation_is_ended_at_the_close_timeout(
 }
 
 #[test]
-fn after_the_closing_handshake_nobody_is_waited_for() {
+fn after_the_closing_handshake_the_socket_is_closed_at_once() {
     let mut fixture = with(|_| {});
     let mut client = fixture.open("/echo");
     client.send_frame(CLOSE, b"");

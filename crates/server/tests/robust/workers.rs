@@ -1,4 +1,4 @@
-//! Several workers, and threads that send: what holds across them.
+//! Several workers, and threads that send: guarantees across them.
 
 use std::{
     net::SocketAddr,
@@ -15,12 +15,12 @@ use crate::{
 };
 
 #[test]
-fn what_threads_send_to_a_connection_comes_whole_and_each_threads_in_order() {
+fn messages_of_several_threads_keep_each_threads_order() {
     const THREADS: u32 = 4;
     const MESSAGES: u32 = 2000;
     let mut options = options();
     options.receiver_buffer_max = 64 << 20;
-    // A queue that is full now and then, so that senders wait.
+    // The queue is full now and then, so that senders wait.
     options.sender_bounds = windlass_flow::Bounds::items(64).bytes(1 << 20);
     let mut fixture = Fixture::new(&options);
     let mut client = fixture.open("/sink");
@@ -52,13 +52,13 @@ fn what_threads_send_to_a_connection_comes_whole_and_each_threads_in_order() {
 }
 
 #[test]
-fn who_sends_to_a_connection_or_service_that_is_gone_is_told_and_waits_for_nothing() {
+fn sends_to_an_ended_service_fail_without_waiting() {
     let mut fixture = Fixture::new(&options());
     let client = fixture.open("/sink");
     let (id, sender) = (fixture.last_opened(), fixture.service.sender());
     drop(client);
     fixture.until_connections(0);
-    // The name is looked up by the service: a queue is no promise.
+    // The service looks up the ID. A queued message is not guaranteed to be delivered.
     let _ = sender.try_send(id, "nobody is there");
     fixture.settle();
     let waiting = thread::spawn({
@@ -70,7 +70,7 @@ fn who_sends_to_a_connection_or_service_that_is_gone_is_told_and_waits_for_nothi
     assert!(sender.send(id, "nobody is there").is_err());
 }
 
-/// A peer that is driven without a reactor of the test's.
+/// Waits for a client that is driven without a reactor of the test.
 fn wait<T>(client: &mut RawClient, mut look: impl FnMut(&mut RawClient) -> Option<T>) -> T {
     let start = std::time::Instant::now();
     loop {
@@ -100,7 +100,7 @@ fn serve(options: Options) -> (windlass_server::RunningServer, SocketAddr) {
 }
 
 #[test]
-fn a_room_over_all_workers_hears_each_speaker_whole_and_in_order() {
+fn a_room_across_workers_receives_each_sender_in_order() {
     const PEERS: usize = 12;
     const MESSAGES: u32 = 300;
     let mut options = options();
@@ -187,8 +187,8 @@ fn connections_are_counted_over_all_workers_and_listeners() {
         served.append(&mut now);
         assert!(served.len() <= MOST, "{} at once", served.len());
         if served.len() == MOST {
-            // All the room is used, wherever it is; this one's is for whoever waits, wherever he
-            // does.
+            // All connections are in use, on all listeners. The free one goes to a waiting client
+            // on any listener.
             drop(served.swap_remove(0));
         }
         thread::yield_now();

@@ -1,4 +1,4 @@
-//! Connections whose upgrade somebody else has answered.
+//! Connections whose upgrade another server has answered.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -11,7 +11,7 @@ use windlass_ws::{
 
 use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
 
-/// A socket on which a request has come, with all that has come.
+/// Returns a listener that stands for the other server, and its address.
 fn accepted() -> (TcpListener, std::net::SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -23,7 +23,7 @@ fn data(path: &str) -> ConnData {
 }
 
 #[test]
-fn what_was_read_already_comes_after_the_opening() {
+fn the_prefix_of_an_adoption_follows_on_open() {
     let handler = TestHandler::echo().on_open(|connection, _| {
         assert_eq!(connection.protocol().as_deref(), Some("chess"));
         connection.send("welcome").unwrap();
@@ -33,7 +33,7 @@ fn what_was_read_already_comes_after_the_opening() {
     let mut client = Client::begin(address, "/", None);
     let (server, _) = listener.accept().unwrap();
     client.send("early");
-    // The host answers, having read some of the first message with the request.
+    // The other server answers. It has read a part of the first message together with the request.
     let mut received = vec![0; 4096];
     let mut len = 0;
     while !received[..len].ends_with(b"\r\n\r\n")
@@ -61,7 +61,7 @@ fn what_was_read_already_comes_after_the_opening() {
 }
 
 #[test]
-fn a_name_is_good_before_the_opening() {
+fn an_id_is_valid_before_on_open() {
     let mut fixture = Fixture::new(
         TestHandler::echo().on_open(|connection, _| connection.send("opened").unwrap()),
     );
@@ -86,7 +86,7 @@ fn a_name_is_good_before_the_opening() {
 }
 
 #[test]
-fn what_was_agreed_elsewhere_is_compressed() {
+fn adopted_connections_use_their_agreement() {
     let config = DeflateConfig::DEFAULT;
     let mut fixture = Fixture::with(TestHandler::echo(), |options| options.deflate = Some(config));
     let (listener, address) = accepted();
@@ -109,7 +109,7 @@ fn what_was_agreed_elsewhere_is_compressed() {
 }
 
 #[test]
-fn a_refused_adoption_gives_everything_back() {
+fn a_rejected_adoption_returns_the_socket_and_the_data() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let refused = fixture

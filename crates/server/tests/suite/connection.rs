@@ -1,4 +1,4 @@
-//! What a connection does in its own callbacks, and how it ends.
+//! Calls of a connection in its own callbacks, and the ways in which it ends.
 
 use std::{
     io::Write,
@@ -57,7 +57,7 @@ fn the_cut_does_not_matter() {
 }
 
 #[test]
-fn what_follows_the_request_is_not_lost() {
+fn bytes_after_the_upgrade_request_are_not_lost() {
     let handler = TestHandler::echo().on_open(|connection, _| connection.send("welcome").unwrap());
     let mut fixture = Fixture::new(handler);
     let mut client = Client::begin(fixture.address, "/", None);
@@ -69,7 +69,7 @@ fn what_follows_the_request_is_not_lost() {
 }
 
 #[test]
-fn what_is_sent_goes_out_in_the_order_of_the_calls() {
+fn messages_leave_in_the_order_of_the_calls() {
     let prepared = Prepared::new("prepared");
     let mut fixture = Fixture::new(TestHandler::on_message(move |connection, _, message| {
         connection.send("before").unwrap();
@@ -98,7 +98,7 @@ fn what_is_sent_goes_out_in_the_order_of_the_calls() {
 }
 
 #[test]
-fn pings_are_answered_and_told_of_and_so_are_pongs() {
+fn pings_are_answered_and_pings_and_pongs_are_reported() {
     let mut fixture = Fixture::new(TestHandler::on_message(|connection, _, _| {
         connection.ping(b"there?").unwrap()
     }));
@@ -184,12 +184,13 @@ fn a_connection_that_ends_without_a_word_is_lost() {
         .unwrap();
     drop(client);
     fixture.until_event(
-        "close /reset Failed(Os { code: 104, kind: ConnectionReset, message: \"Connection reset by peer\" })",
+        "close /reset Failed(Os { code: 104, kind: ConnectionReset, message: \"Connection reset by \
+         peer\" })",
     );
 }
 
 #[test]
-fn a_paused_connection_keeps_what_has_come() {
+fn a_paused_connection_keeps_its_input() {
     let handler = TestHandler::on_message(|connection, _, message| {
         if message.as_str() == Some("pause") {
             connection.pause();
@@ -216,7 +217,7 @@ fn a_paused_connection_keeps_what_has_come() {
 }
 
 #[test]
-fn others_pause_a_connection_and_it_keeps_what_has_come() {
+fn a_connection_paused_by_others_keeps_its_input() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut client = fixture.connect("/");
     let id = fixture.ids()[0];
@@ -228,7 +229,7 @@ fn others_pause_a_connection_and_it_keeps_what_has_come() {
         fixture.expect_nothing(&mut client);
         assert!(fixture.with_hub(move |hub| hub.resume(id) && !hub.resume(id)), "once");
         assert_eq!(fixture.next_event(&mut client), text("two"));
-        // What is taken back in the same turn has never been.
+        // A pause that is undone in the same turn has no effect.
         assert!(fixture.with_hub(move |hub| hub.pause(id) && hub.resume(id)));
         client.send("three");
         assert_eq!(fixture.next_event(&mut client), text("three"));
@@ -238,7 +239,7 @@ fn others_pause_a_connection_and_it_keeps_what_has_come() {
         assert!(fixture.with_hub(move |hub| hub.resume(id)));
         assert_eq!(fixture.next_event(&mut client), text("four"));
     }
-    // Its silence is no reason to end it, and a Close is read all the same.
+    // A paused connection is not idle, and its Close frame is read all the same.
     assert!(
         fixture.with_hub(
             move |hub| hub.pause(id) && hub.close(id, CloseCode::NORMAL, "enough").is_ok()
@@ -253,7 +254,7 @@ fn others_pause_a_connection_and_it_keeps_what_has_come() {
     assert!(!fixture.with_hub(move |hub| hub.pause(id)), "it is gone");
 }
 
-/// A Close frame with code 1000 of a client whose key is zero.
+/// Returns a client's Close frame with code 1000 and a masking key of zero.
 fn close_frame() -> Vec<u8> {
     vec![0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8]
 }
@@ -275,8 +276,9 @@ fn a_connection_knows_its_peer_and_its_protocol() {
         let mut socket = TcpStream::connect(fixture.address).unwrap();
         write!(
             socket,
-            "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
-             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: x, {protocol}\r\n\r\n"
+            "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Sec-WebSocket-Protocol: x, {protocol}\r\n\r\n"
         )
         .unwrap();
         let address = socket.local_addr().unwrap();
@@ -292,7 +294,7 @@ fn a_connection_knows_its_peer_and_its_protocol() {
 }
 
 #[test]
-fn what_was_agreed_is_compressed() {
+fn negotiated_compression_is_used() {
     let config = DeflateConfig::DEFAULT;
     let mut fixture = Fixture::with(TestHandler::echo(), |options| options.deflate = Some(config));
     let mut client = fixture.connect_with("/", Some(&config));
@@ -308,7 +310,7 @@ fn what_was_agreed_is_compressed() {
 }
 
 #[test]
-fn a_name_is_good_for_one_connection_only() {
+fn an_id_is_valid_for_one_connection_only() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let client = fixture.connect("/");
     let id = fixture.ids()[0];

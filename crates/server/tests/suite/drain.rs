@@ -1,4 +1,4 @@
-//! The end of a service.
+//! Graceful shutdown of a service.
 
 use std::{cell::Cell, io, net::TcpStream, rc::Rc, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::fixture::{Client, ClientEvent, Fixture, TestHandler, text};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Begins a drain, and says whether it is over.
+/// Begins a drain. The returned cell counts how often its callback has run.
 fn drain(fixture: &mut Fixture, deadline: Duration) -> Rc<Cell<u32>> {
     let over = Rc::new(Cell::new(0));
     let (service, told): (Service<TestHandler>, _) = (fixture.service.clone(), Rc::clone(&over));
@@ -22,7 +22,7 @@ fn drain(fixture: &mut Fixture, deadline: Duration) -> Rc<Cell<u32>> {
 }
 
 #[test]
-fn connections_are_told_and_the_service_ends_with_the_last() {
+fn a_drain_notifies_connections_and_ends_with_the_last() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let (mut a, mut b) = (fixture.connect("/a"), fixture.connect("/b"));
     let visitor = TcpStream::connect(fixture.address).unwrap();
@@ -46,7 +46,7 @@ fn connections_are_told_and_the_service_ends_with_the_last() {
 }
 
 #[test]
-fn who_leaves_it_open_has_until_the_deadline() {
+fn a_connection_left_open_by_on_drain_lasts_until_the_deadline() {
     let mut fixture = Fixture::new(
         TestHandler::echo().on_drain(|connection, _| connection.send("we are closing").unwrap()),
     );
@@ -75,7 +75,7 @@ fn an_empty_service_is_drained_at_once() {
 }
 
 #[test]
-fn a_drain_can_be_hurried() {
+fn a_second_drain_can_shorten_the_deadline() {
     let mut fixture = Fixture::new(TestHandler::echo().on_drain(|_, _| {}));
     let mut client = fixture.connect("/");
     let over = drain(&mut fixture, 1000 * SECOND);
@@ -88,7 +88,7 @@ fn a_drain_can_be_hurried() {
 }
 
 #[test]
-fn an_upgrade_under_way_is_refused() {
+fn an_upgrade_in_progress_is_rejected_by_a_drain() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut half = TcpStream::connect(fixture.address).unwrap();
     io::Write::write_all(&mut half, b"GET / HTTP/1.1\r\nHost: localhost\r\n").unwrap();
@@ -102,7 +102,7 @@ fn an_upgrade_under_way_is_refused() {
 }
 
 #[test]
-fn a_connection_that_is_closing_already_is_not_told() {
+fn a_closing_connection_is_not_notified_of_a_drain() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut client = fixture.connect("/");
     client.is_mute = true;
@@ -118,10 +118,9 @@ fn a_connection_that_is_closing_already_is_not_told() {
     fixture.until(|_| (over.get() == 1).then_some(()));
 }
 
-/// Its stream opens in the turn after the one that has accepted it, and the drain begins in
-/// between.
+/// A stream opens in the turn after the one that accepted it. The drain begins between these two.
 #[test]
-fn one_who_was_accepted_and_not_open_yet_is_sent_away_too() {
+fn an_accepted_connection_that_is_not_open_yet_is_closed_by_a_drain() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let visitor = TcpStream::connect(fixture.address).unwrap();
     fixture.turn();
@@ -134,7 +133,7 @@ fn one_who_was_accepted_and_not_open_yet_is_sent_away_too() {
 }
 
 #[test]
-fn nobody_listens_after_a_drain() {
+fn a_drained_service_does_not_listen() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let _client = fixture.connect("/");
     let _over = drain(&mut fixture, 60 * SECOND);

@@ -1,5 +1,5 @@
-//! A service on a reactor with a clock of the test's, and clients on the same thread: nothing here
-//! depends on real time.
+//! A service on a reactor with a manual clock, and clients on the same thread. Nothing here depends
+//! on real time.
 
 use std::{
     cell::{Cell, RefCell},
@@ -23,7 +23,7 @@ use windlass_ws::{
     handshake::{ClientRequest, HeadLimits},
 };
 
-/// How long a test waits for what must come, in real time, before it fails.
+/// Maximum real time that a test waits for an expected event before it fails.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut ConnData)>;
@@ -35,7 +35,7 @@ type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Accept<ConnData>, Rej
 #[derive(Default)]
 pub(crate) struct ConnData {
     pub(crate) path: String,
-    /// Dropped with the data.
+    /// Called when the data is dropped.
     pub(crate) on_drop: Option<Box<dyn FnOnce()>>,
 }
 
@@ -47,10 +47,10 @@ impl Drop for ConnData {
     }
 }
 
-/// From where, with which answer, and why.
+/// Address, status and reason of each rejected client.
 type RejectionLog = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
 
-/// A handler made of closures, which notes what it is called for.
+/// A handler made of closures. It records its calls.
 #[derive(Default)]
 pub(crate) struct TestHandler {
     pub(crate) upgrade: Option<OnUpgrade>,
@@ -61,7 +61,7 @@ pub(crate) struct TestHandler {
     pub(crate) close: Option<OnClose>,
     pub(crate) events: Rc<RefCell<Vec<String>>>,
     pub(crate) refused: RejectionLog,
-    /// The names of all connections that were opened, in that order.
+    /// The IDs of all opened connections, in order.
     pub(crate) ids: Rc<RefCell<Vec<ConnectionId>>>,
 }
 
@@ -180,7 +180,7 @@ impl Handler for TestHandler {
     }
 }
 
-/// The server's side.
+/// A service with its reactor, listener and clock.
 pub(crate) struct Fixture {
     pub(crate) reactor: Reactor,
     pub(crate) service: Service<TestHandler>,
@@ -205,7 +205,7 @@ impl Fixture {
             .unwrap();
         let mut options = Options::new();
         configure(&mut options);
-        // A small buffer holds the longest message, with its header.
+        // A small buffer must hold the longest message with its header.
         options.limits.message_max =
             options.limits.message_max.min(options.receiver_buffer_max - 10);
         let (events, ids) = (Rc::clone(&handler.events), Rc::clone(&handler.ids));
@@ -216,12 +216,12 @@ impl Fixture {
         Self { reactor, service, address, events, ids, clock }
     }
 
-    /// Moves the clock alone.
+    /// Moves the clock without running a turn.
     pub(crate) fn move_clock(&self, by: Duration) {
         self.clock.set(self.clock.get() + by);
     }
 
-    /// Lets time pass, in small steps, so that what is due in between comes in its turn.
+    /// Advances the clock in small steps with a turn after each, so that every timer fires in time.
     pub(crate) fn advance_time(&mut self, time: Duration) {
         let step = Duration::from_millis(40);
         let mut left = time;
@@ -233,7 +233,7 @@ impl Fixture {
         }
     }
 
-    /// Lets time pass in one step, as if the loop had been kept from running.
+    /// Advances the clock in one step, as if the loop had been blocked.
     pub(crate) fn jump_clock(&mut self, time: Duration) {
         self.clock.set(self.clock.get() + time);
     }
@@ -242,7 +242,7 @@ impl Fixture {
         self.reactor.run_once(Duration::ZERO).unwrap();
     }
 
-    /// Runs turns until something is there.
+    /// Runs turns until the closure returns a value.
     #[track_caller]
     pub(crate) fn until<T>(&mut self, mut there: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begin = Instant::now();
@@ -259,14 +259,14 @@ impl Fixture {
         }
     }
 
-    /// Runs enough turns for everything that was caused to come.
+    /// Runs enough turns for all pending events to be handled.
     pub(crate) fn settle(&mut self) {
         for _ in 0..8 {
             self.turn();
         }
     }
 
-    /// Does something in a turn.
+    /// Calls the closure with a hub, in a turn.
     pub(crate) fn with_hub<T: 'static>(
         &mut self,
         act: impl FnOnce(&mut Hub<'_>) -> T + 'static,
@@ -284,7 +284,7 @@ impl Fixture {
         done.expect("deferred closures run in the turn")
     }
 
-    /// A client whose handshake is done.
+    /// Connects a client and completes its handshake.
     #[track_caller]
     pub(crate) fn connect(&mut self, path: &str) -> Client {
         self.connect_with(path, None)
@@ -297,7 +297,7 @@ impl Fixture {
         client
     }
 
-    /// The names of all connections that were opened, in that order.
+    /// Returns the IDs of all opened connections, in order.
     pub(crate) fn ids(&self) -> Vec<ConnectionId> {
         self.ids.borrow().clone()
     }
@@ -313,13 +313,13 @@ impl Fixture {
         });
     }
 
-    /// The next thing that a client is sent.
+    /// Returns the next event of a client.
     #[track_caller]
     pub(crate) fn next_event(&mut self, client: &mut Client) -> ClientEvent {
         self.until(|_| client.poll())
     }
 
-    /// That nothing is on its way to a client.
+    /// Checks that nothing is on its way to a client.
     #[track_caller]
     pub(crate) fn expect_nothing(&mut self, client: &mut Client) {
         self.settle();
@@ -327,7 +327,7 @@ impl Fixture {
     }
 }
 
-/// What a client has been sent.
+/// An event that a client has received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientEvent {
     Text(String),
@@ -335,7 +335,7 @@ pub(crate) enum ClientEvent {
     Ping(Vec<u8>),
     Pong(Vec<u8>),
     Close(Option<u16>, String),
-    /// The connection has ended: in order, or with the kernel's error.
+    /// The connection has ended: orderly, or with the kernel's error.
     End(Option<io::ErrorKind>),
 }
 
@@ -344,18 +344,18 @@ pub(crate) fn text(text: &str) -> ClientEvent {
 }
 
 fn entropy(bytes: &mut [u8]) {
-    // Masks must differ from one another here, and no more than that.
+    // Masking keys only have to differ from each other here.
     bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u8).wrapping_mul(37) ^ 0x5a);
 }
 
-/// A client that takes longer messages than a server does by default.
+/// Accepts longer messages than a server does by default.
 fn client_config() -> Config {
     let mut limits = EngineLimits::DEFAULT;
     (limits.frame_max, limits.message_max) = (16 << 20, 16 << 20);
     Config::client(entropy).with_limits(limits)
 }
 
-/// A client on a socket that does not block.
+/// A client on a non-blocking socket.
 pub(crate) struct Client {
     pub(crate) socket: TcpStream,
     engine: Engine,
@@ -364,11 +364,11 @@ pub(crate) struct Client {
     is_open: bool,
     request: (String, Option<DeflateConfig>),
     received: VecDeque<ClientEvent>,
-    /// The client does not answer on its own: no pongs, no Close.
+    /// The client sends no pongs and no Close frames on its own.
     pub(crate) is_mute: bool,
-    /// The head of the answer to the handshake.
+    /// The head of the handshake response.
     pub(crate) response: String,
-    /// Bytes that have come after it.
+    /// Number of bytes received after it.
     pub(crate) read_bytes: usize,
     skips_head: bool,
 }
@@ -389,7 +389,7 @@ impl Client {
         Self::of(socket, path, deflate)
     }
 
-    /// On a socket whose request was sent in another way.
+    /// Creates a client on a socket whose request was sent in another way.
     pub(crate) fn of(socket: TcpStream, path: &str, deflate: Option<&DeflateConfig>) -> Self {
         socket.set_nonblocking(true).unwrap();
         Self {
@@ -420,7 +420,7 @@ impl Client {
         }
     }
 
-    /// Whether the handshake is done.
+    /// Returns whether the handshake is complete.
     pub(crate) fn is_open(&mut self) -> bool {
         if self.is_open {
             return true;
@@ -433,7 +433,7 @@ impl Client {
             }
         }
         if self.skips_head {
-            // The test's own request asks for what this client does not know of.
+            // The test wrote its own request, with options that this client did not request.
             let end = self.head.windows(4).position(|end| end == b"\r\n\r\n");
             if let Some(end) = end {
                 assert!(self.head.starts_with(b"HTTP/1.1 101 "), "{}", self.head.escape_ascii());
@@ -487,17 +487,17 @@ impl Client {
         let outcome = pass.finish();
         let output: Vec<u8> = self.scratch.output(&outcome, &bytes).flatten().copied().collect();
         if !self.is_mute && !output.is_empty() {
-            // The server may be gone already.
+            // The server may have closed the connection already.
             let _ = self.socket.write_all(&output);
         }
     }
 
-    /// Takes any answer that switches protocols.
+    /// Accepts any response that switches protocols.
     pub(crate) fn skip_head(&mut self) {
         self.skips_head = true;
     }
 
-    /// What has come, if anything has.
+    /// Returns the next event, if one has arrived.
     pub(crate) fn poll(&mut self) -> Option<ClientEvent> {
         if let Some(received) = self.received.pop_front() {
             return Some(received);
@@ -512,7 +512,7 @@ impl Client {
         }
     }
 
-    /// The frame of a message.
+    /// Encodes a message as a frame.
     pub(crate) fn frame<'m>(
         &mut self,
         message: impl Into<windlass_server::OutMessage<'m>>,
@@ -543,12 +543,12 @@ impl Client {
         self.write(&frame);
     }
 
-    /// A message from one who has not read the server's Close yet.
+    /// Sends a message as a client that has not read the server's Close frame yet.
     pub(crate) fn send_raw_after_close(&mut self) {
         self.write(&[0x81, 0x81, 0, 0, 0, 0, b'x']);
     }
 
-    /// The answer to the server's Close, with code 1000.
+    /// Answers the server's Close frame with code 1000.
     pub(crate) fn close_back(&mut self) {
         self.write(&[0x88, 0x82, 0, 0, 0, 0, 3, 0xe8]);
     }
@@ -560,7 +560,8 @@ impl Client {
 }
 
 impl Client {
-    /// All bytes until the connection's end, once that is there: for a connection that is none yet.
+    /// Returns all bytes up to the end of the connection, once it has ended. For connections before
+    /// the upgrade.
     pub(crate) fn raw_end(&mut self) -> Option<String> {
         loop {
             match self.read() {
@@ -575,7 +576,7 @@ impl Client {
 }
 
 impl Client {
-    /// All bytes so far, as text.
+    /// Returns all bytes received so far, as text.
     pub(crate) fn raw_so_far(&mut self) -> String {
         while let ControlFlow::Continue(Some(bytes)) = self.read() {
             self.head.extend_from_slice(&bytes);
@@ -583,7 +584,7 @@ impl Client {
         String::from_utf8_lossy(&self.head).into_owned()
     }
 
-    /// There is no handshake.
+    /// Marks the connection as open without a handshake.
     pub(crate) fn open_at_once(&mut self) {
         self.is_open = true;
     }

@@ -1,4 +1,4 @@
-//! What comes before a connection is a WebSocket, through sockets.
+//! Requests and responses before a connection is a WebSocket, over sockets.
 
 use std::{io::Write, net::TcpStream, rc::Rc, time::Duration};
 
@@ -13,11 +13,11 @@ fn ask(fixture: &mut Fixture, request: &str) -> String {
     fixture.until(|_| client.raw_end())
 }
 
-const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
-    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+const UPGRADE: &str = "Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 #[test]
-fn a_refusal_is_what_the_client_is_told() {
+fn a_rejection_is_sent_to_the_client() {
     let handler = TestHandler::echo().on_upgrade(|request| {
         assert_eq!((request.path(), request.query()), ("/room", Some("x=1")));
         Err(Reject::status(401).text("who are you?").header("WWW-Authenticate", "Bearer"))
@@ -36,7 +36,7 @@ fn a_refusal_is_what_the_client_is_told() {
 }
 
 #[test]
-fn other_peoples_pages_may_not_connect() {
+fn pages_of_other_origins_are_rejected() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let answer = ask(
         &mut fixture,
@@ -90,7 +90,7 @@ fn a_page_and_then_a_connection_on_one_socket() {
     });
     let mut socket = TcpStream::connect(fixture.address).unwrap();
     let page = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // All at once: two pages, and an upgrade with its first message.
+    // One write contains two page requests and an upgrade with its first message.
     let mut bytes = format!("{page}{page}GET /ws HTTP/1.1\r\n{UPGRADE}\r\n").into_bytes();
     bytes.extend([0x81, 0x82, 0, 0, 0, 0, b'h', b'i']);
     socket.write_all(&bytes).unwrap();
@@ -116,7 +116,7 @@ fn garbage_is_answered_once() {
 }
 
 #[test]
-fn one_address_has_so_many_connections() {
+fn connections_per_address_are_limited() {
     let mut fixture =
         Fixture::with(TestHandler::echo(), |options| options.connections_per_address_max = Some(2));
     let (a, _b) = (fixture.connect("/"), fixture.connect("/"));
@@ -128,7 +128,7 @@ fn one_address_has_so_many_connections() {
 }
 
 #[test]
-fn more_connections_than_may_be_wait() {
+fn connections_above_the_limit_wait() {
     let mut fixture = Fixture::with(TestHandler::echo(), |options| options.connections_max = 2);
     let a = fixture.connect("/");
     fixture.advance_time(Duration::from_secs(2));
@@ -146,7 +146,7 @@ fn more_connections_than_may_be_wait() {
 }
 
 #[test]
-fn what_is_refused_is_told_with_its_peer_and_the_reason() {
+fn on_rejected_gets_the_peer_and_the_reason() {
     let handler = TestHandler::echo().on_upgrade(|request| match request.path() {
         "/secret" => Err(Reject::status(401).text("who are you?")),
         _ => Ok(Accept::new(ConnData::default())),
@@ -163,7 +163,7 @@ fn what_is_refused_is_told_with_its_peer_and_the_reason() {
         upgrade("/", "Origin: https://evil.example\r\n"),
         upgrade("/", "").replace("Key", "Clef"),
         "GARBAGE\r\n\r\n".to_owned(),
-        // These are no upgrades.
+        // These requests are not upgrades, so they are not reported.
         "GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_owned(),
         "GET /page HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n"
             .to_owned(),

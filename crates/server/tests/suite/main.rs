@@ -1,4 +1,4 @@
-//! Black-box tests of the server: real sockets, and the client's side of windlass-ws as the peer.
+//! Black-box tests of the server: real sockets, with the client side of windlass-ws as the peer.
 
 mod adopt;
 #[path = "../../../reactor/tests/common/backend.rs"]

@@ -1,4 +1,4 @@
-//! Messages that a handler has put together, which it gives away or keeps.
+//! Messages that a handler has built, passed by value or by reference.
 
 use std::{borrow::Cow, thread};
 
@@ -65,7 +65,7 @@ fn owned_messages_go_by_name_and_from_other_threads() {
 }
 
 #[test]
-fn messages_are_equal_by_what_they_say() {
+fn messages_are_equal_by_kind_and_payload() {
     let owned: OutMessage<'static> = String::from("same").into();
     assert_eq!(owned, OutMessage::from("same"));
     assert_eq!(

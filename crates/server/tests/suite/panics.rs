@@ -1,5 +1,5 @@
-//! A user who panics everywhere, drops where nobody expects it, and calls the service from every
-//! callback: one connection is lost at a time, and the service stays whole.
+//! Handlers that panic in every callback and in destructors, and handlers that call the service
+//! from every callback. Each panic costs one connection, and the service stays intact.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,7 +12,7 @@ use windlass_server::{CloseCode, ConnectionId, OutMessage, Service, http::Accept
 
 use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
 
-/// Runs turns until a panic comes out of one.
+/// Runs turns until one panics. Returns the message of the panic.
 #[track_caller]
 fn panic_of(fixture: &mut Fixture) -> String {
     let begin = Instant::now();
@@ -27,7 +27,7 @@ fn panic_of(fixture: &mut Fixture) -> String {
     panic!("nobody panics");
 }
 
-/// That others are served, and are all that there is.
+/// Checks that the other connections are served, and that no others exist.
 #[track_caller]
 fn is_whole(fixture: &mut Fixture, witness: &mut Client, connections: u64) {
     fixture.settle();
@@ -45,7 +45,7 @@ fn is_whole(fixture: &mut Fixture, witness: &mut Client, connections: u64) {
     assert_eq!(fixture.next_event(witness), text("to the witness"));
 }
 
-/// Echoes for everybody, all subscribed to `t`, and panics where the path says.
+/// Echoes to every client, subscribes all of them to `t`, and panics where the path says.
 fn fragile() -> TestHandler {
     let at = |data: &ConnData, place: &str| assert!(data.path != place, "at {place}");
     TestHandler::on_message(move |connection, data, message| {
@@ -79,7 +79,7 @@ fn dropped() {
     panic!("at /drop");
 }
 
-/// The same, but the witness and the next get an echo and nothing else.
+/// Like [`fragile`], but the clients at `/witness` and `/next` only get an echo.
 fn handler() -> TestHandler {
     let TestHandler { message, .. } = fragile();
     let inner = message.unwrap();
@@ -127,7 +127,7 @@ fn a_panic_in_a_message() {
     client.write(&frames);
     assert_eq!(panic_of(&mut fixture), "at /message");
     assert!(matches!(fixture.next_event(&mut client), ClientEvent::End(Some(_))), "it is reset");
-    // What was published before the panic is not taken back.
+    // A message that was published before the panic is still delivered.
     assert_eq!(fixture.next_event(&mut witness), text("half done"));
     is_whole(&mut fixture, &mut witness, 1);
     assert!(
@@ -152,8 +152,8 @@ fn a_panic_at_the_close_and_one_in_the_destructor() {
         let (mut fixture, mut witness) = with_witness();
         let mut client = fixture.connect(path);
         client.send("x");
-        // The client answers the Close as soon as it has read it, and then the next turn is the
-        // one.
+        // The client answers the Close frame as soon as it has read it. The panic comes in the turn
+        // after that.
         fixture.until(|_| {
             core::iter::from_fn(|| client.poll())
                 .find(|received| matches!(received, ClientEvent::Close(..)))
@@ -166,7 +166,7 @@ fn a_panic_at_the_close_and_one_in_the_destructor() {
 }
 
 #[test]
-fn a_panic_in_a_drain_keeps_nobody_from_it() {
+fn a_panic_in_on_drain_does_not_stop_the_drain() {
     let (mut fixture, mut witness) = with_witness();
     let mut client = fixture.connect("/drain");
     let over = Rc::new(Cell::new(false));
@@ -202,8 +202,8 @@ fn the_last_connection_of_a_drain_may_go_in_a_panic() {
 
 #[test]
 fn a_panic_with_messages_for_itself_on_the_way() {
-    // What others send to a connection in its own callback waits at a place that the next
-    // connection must not find it at.
+    // Messages that others send to a connection during its pass wait in the reentrant output. The
+    // next connection must not get them.
     let service: Rc<RefCell<Option<Service<TestHandler>>>> = Rc::default();
     let inside = Rc::clone(&service);
     let handler = TestHandler::on_message(move |connection, _, message| {

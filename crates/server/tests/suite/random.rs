@@ -1,5 +1,5 @@
-//! Random programs of sends, publications, subscriptions and closes, against a naive model: each
-//! connection gets exactly what the model says, in the order of the calls.
+//! Random programs of sends, publications, subscriptions and closes, compared with a naive model.
+//! Each connection gets exactly the model's messages, in the order of the calls.
 
 use std::{
     cell::RefCell,
@@ -16,7 +16,7 @@ use crate::fixture::{Client, ClientEvent, Fixture, TestHandler};
 const CLIENTS: usize = 4;
 const TOPICS: [&str; 3] = ["a", "b", "c"];
 
-/// One call. Indices of connections and topics are taken modulo what there is.
+/// One call. Indices of connections and topics are taken modulo their number.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Send,
@@ -45,27 +45,28 @@ fn call() -> impl Strategy<Value = Call> {
         3 => (0..3usize).prop_map(Call::HubPublish),
         4 => (0..3usize).prop_map(Call::Subscribe),
         2 => (0..3usize).prop_map(Call::Unsubscribe),
-        2 => ((0..CLIENTS), (0..3usize)).prop_map(|(client, topic)| Call::SubscribeOther(client, topic)),
+        2 => ((0..CLIENTS), (0..3usize))
+            .prop_map(|(client, topic)| Call::SubscribeOther(client, topic)),
         1 => Just(Call::Long),
         1 => Just(Call::Close),
         1 => (0..CLIENTS).prop_map(Call::CloseOther),
     ]
 }
 
-/// What connections should get.
+/// The messages that connections should get.
 #[derive(Default)]
 struct Model {
     ids: Vec<ConnectionId>,
     subscriptions: BTreeMap<usize, BTreeSet<usize>>,
     closed: BTreeSet<usize>,
     expected: BTreeMap<usize, VecDeque<String>>,
-    /// The programs of the messages that are on their way.
+    /// The programs of the messages in flight.
     programs: Vec<Vec<Call>>,
     next: u32,
 }
 
 impl Model {
-    /// A message that is like no other, long now and then so that it is worth compressing.
+    /// Returns a message that differs from all others. Some are long enough to be compressed.
     fn message(&mut self, is_long: bool) -> String {
         self.next += 1;
         if is_long {
@@ -91,7 +92,7 @@ impl Model {
     }
 }
 
-/// Does a call for real, and in the model.
+/// Makes a call on the connection and in the model.
 fn run(call: Call, me: usize, connection: &mut Connection<'_>, model: &mut Model, reply: &str) {
     let is_closed = model.closed.contains(&me);
     match call {
@@ -102,8 +103,8 @@ fn run(call: Call, me: usize, connection: &mut Connection<'_>, model: &mut Model
                 model.give(me, &message);
             }
         }
-        // In this test a reply is sent as a message of its own, for a received one can be sent back
-        // once.
+        // A received message can be replied to once, so this test sends replies as messages of
+        // their own.
         Call::Reply => {
             if connection.send(reply).is_ok() {
                 model.give(me, reply);
@@ -176,7 +177,7 @@ fn run_hub(call: Call, hub: &mut Hub<'_>, model: &mut Model) {
     }
 }
 
-/// What comes, as the model has it.
+/// Returns the payload of an event, as the model stores it.
 fn content(received: ClientEvent) -> Option<String> {
     match received {
         ClientEvent::Text(text) => Some(text),
@@ -196,8 +197,8 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
         let program = model.programs[message.as_str().unwrap().parse::<usize>().unwrap()].clone();
         let reply = format!("reply {}", message.as_str().unwrap());
         for call in program {
-            // One whom somebody else is about to close sends until then; the model would have to
-            // know when that is.
+            // A connection that another one closes may still send until its Close frame is written.
+            // The model does not know when that is.
             if model.closed.contains(&me) {
                 break;
             }
@@ -210,7 +211,8 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
         .map(|index| fixture.connect_with("/", (is_packed && index % 2 == 0).then_some(&config)))
         .collect();
     model.borrow_mut().ids = fixture.ids();
-    // Everything is sent before the server reads, so that many connections have their turn in one.
+    // All messages are sent before the server reads, so that many connections are called in one
+    // turn.
     for (number, (client, program)) in programs.iter().enumerate() {
         model.borrow_mut().programs.push(program.clone());
         clients[client % CLIENTS].send(&*number.to_string());
@@ -232,11 +234,18 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn everybody_gets_what_was_sent_in_the_order_of_the_calls(
-        programs in prop::collection::vec((0..CLIENTS, prop::collection::vec(call(), 1..12)), 1..12),
+    fn each_receiver_gets_the_messages_in_call_order(
+        programs in prop::collection::vec(
+            (0..CLIENTS, prop::collection::vec(call(), 1..12)),
+            1..12,
+        ),
         is_packed: bool,
     ) {
         check(&programs, is_packed);

@@ -1,4 +1,4 @@
-//! Promises that were once not kept, one by one.
+//! Regressions: each test holds a promise of the documentation that was once broken.
 
 use std::{
     cell::Cell,
@@ -16,11 +16,11 @@ use windlass_server::{
 use crate::backend::chosen;
 use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
 
-/// Turns with a little real time between them: what the kernel has to do is done by then.
+/// Runs turns with short real pauses between them, so that the kernel can do its part.
 fn run(fixture: &mut Fixture, turns: usize) {
     for _ in 0..turns {
         fixture.turn();
-        // sleep: loopback needs a moment, and nothing tells when it is over.
+        // sleep: loopback needs a moment, and no event reports that it is done.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -32,7 +32,7 @@ fn small_window(fixture: &Fixture) -> TcpStream {
     socket
 }
 
-/// Writes as much as goes, with turns of the server between.
+/// Writes as much as the kernel takes, with turns of the server in between.
 fn push(fixture: &mut Fixture, socket: &mut TcpStream, mut bytes: &[u8]) {
     socket.set_nonblocking(true).unwrap();
     let mut idle = 0;
@@ -53,10 +53,10 @@ const UPGRADE: &[u8] =
     b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
-/// Who asks for pages, does not read them, and upgrades then, has an output above its high
-/// watermark when it opens: it must be held back as any other.
+/// A client requests pages without reading them, and then upgrades. Its output is above the high
+/// watermark when it opens. The server must stop reading from it as from any other.
 #[test]
-fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
+fn an_upgrade_behind_unread_pages_is_not_read_from() {
     const MAX: usize = 64 << 10;
     let waiting = Rc::new(Cell::new(0));
     let seen = Rc::clone(&waiting);
@@ -96,10 +96,10 @@ fn an_upgrade_behind_pages_that_nobody_reads_is_held_back() {
     );
 }
 
-/// `close` waits for the peer's Close. It must be read then, though the application has paused the
-/// connection.
+/// `close` waits for the peer's Close frame. The frame must be read although the application has
+/// paused the connection.
 #[test]
-fn a_paused_connection_hears_the_answer_to_its_close() {
+fn a_paused_connection_receives_the_answer_to_its_close() {
     for by_hub in [true, false] {
         let handler = TestHandler::on_message(move |connection, _, _| {
             connection.pause();
@@ -127,7 +127,7 @@ fn a_paused_connection_hears_the_answer_to_its_close() {
     }
 }
 
-/// The same with the default of a drain.
+/// The same for the default `on_drain`.
 #[test]
 fn a_paused_connection_does_not_hold_a_drain_up() {
     let mut fixture = Fixture::new(TestHandler::on_message(|connection, _, _| connection.pause()));
@@ -152,9 +152,9 @@ fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// One encoding for all receivers: also when the message takes all of the buffer.
+/// A message is encoded once for all receivers, even if it fills the whole buffer.
 #[test]
-fn a_message_as_long_as_the_buffer_is_shared_by_those_who_wait_for_it() {
+fn a_message_as_long_as_the_buffer_is_shared_by_its_receivers() {
     let handler = TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
     let mut fixture =
         Fixture::with(handler, |options| options.receiver_buffer_max = (16 << 20) + 10);
@@ -168,9 +168,9 @@ fn a_message_as_long_as_the_buffer_is_shared_by_those_who_wait_for_it() {
     assert!(more < 400, "{more} MiB for a message of 16 MiB");
 }
 
-/// What the socket would take does not wait for a receiver.
+/// Output that the socket would accept does not count as waiting.
 #[test]
-fn a_burst_to_one_who_reads_is_not_dropped() {
+fn a_burst_to_a_reading_client_is_not_dropped() {
     for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::Evict] {
         let mut fixture = Fixture::with(TestHandler::echo(), |options| {
             options.receiver_buffer_max = 64 << 10;
@@ -191,9 +191,9 @@ fn a_burst_to_one_who_reads_is_not_dropped() {
     }
 }
 
-/// The same in a callback of the connection's own.
+/// The same for messages that a connection sends in its own callback.
 #[test]
-fn one_who_reads_is_not_evicted_for_what_its_own_callback_sends() {
+fn a_reading_client_is_not_evicted_for_output_of_its_own_callback() {
     let handler = TestHandler::echo().on_open(|connection, _| {
         for number in 0..32_u8 {
             let _ = connection.send(&[number; 8 << 10][..]);
@@ -208,9 +208,9 @@ fn one_who_reads_is_not_evicted_for_what_its_own_callback_sends() {
     assert_eq!(fixture.service.stats().evicted, 0, "{:?}", fixture.events());
 }
 
-/// "at most one `on_drain`"
+/// Documented: "at most one `on_drain`".
 #[test]
-fn a_second_drain_does_not_tell_again() {
+fn a_second_drain_does_not_call_on_drain_again() {
     let mut fixture = Fixture::new(TestHandler::echo().on_drain(|_, _| {}));
     let _client = fixture.connect("/");
     for _ in 0..2 {
@@ -227,16 +227,16 @@ fn a_second_drain_does_not_tell_again() {
     );
 }
 
-/// "those that are still there after `deadline` are reset": also those whose end has begun in
-/// another way.
+/// Documented: connections "that are still open after `deadline` are reset". That includes those
+/// that were ending already.
 #[test]
-fn a_drains_deadline_counts_for_connections_that_linger() {
+fn a_drains_deadline_applies_to_lingering_connections() {
     let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.close_timeout = Duration::from_secs(600)
     });
     let mut client = fixture.connect("/");
     client.is_mute = true;
-    // Not masked.
+    // The frame is not masked.
     client.write(&[0x81, 1, b'x']);
     assert_eq!(fixture.next_event(&mut client), ClientEvent::Close(Some(1002), String::new()));
     let over = Rc::new(Cell::new(false));
@@ -252,10 +252,9 @@ fn a_drains_deadline_counts_for_connections_that_linger() {
     );
 }
 
-/// Timeouts never come early: neither does a loop that was kept from running for long make a peer
-/// silent.
+/// Timeouts never expire early. A loop that was blocked for a long time does not make a peer idle.
 #[test]
-fn what_came_while_the_loop_stood_still_was_heard() {
+fn input_received_while_the_loop_was_blocked_is_no_silence() {
     let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.idle_timeout = Some(Duration::from_secs(10));
         options.ping_interval = None;
@@ -265,7 +264,7 @@ fn what_came_while_the_loop_stood_still_was_heard() {
     fixture.advance_time(Duration::from_secs(1));
     client.send("still here");
     other.send("I too");
-    // The time in which a handler computes, or the process is stopped.
+    // The clock jumps, as if a handler had computed or the process had been stopped.
     fixture.jump_clock(Duration::from_secs(11));
     fixture.settle();
     assert_eq!(
@@ -276,7 +275,7 @@ fn what_came_while_the_loop_stood_still_was_heard() {
     assert_eq!((client.poll(), other.poll()), (None, None), "{:?}", fixture.events());
 }
 
-/// Nothing can be heard from one who is not read from.
+/// A connection that is not read from cannot be idle.
 #[test]
 fn a_paused_connection_is_not_idle() {
     let mut fixture =
@@ -293,10 +292,10 @@ fn a_paused_connection_is_not_idle() {
     assert_eq!(client.poll(), None, "{:?}", fixture.events());
 }
 
-/// "What is sent goes out in the order of the calls, publications to a topic that it is subscribed
-/// to included."
+/// Documented: "Messages leave in the order of the calls, including publications to topics that
+/// this connection is subscribed to."
 #[test]
-fn a_ping_does_not_overtake_what_was_sent_before() {
+fn a_ping_does_not_overtake_earlier_messages() {
     let mut fixture = Fixture::new(
         TestHandler::on_message(|connection, _, _| {
             connection.publish_to_all("t", "one");
@@ -312,9 +311,9 @@ fn a_ping_does_not_overtake_what_was_sent_before() {
     );
 }
 
-/// "Handshakes that took too long": not a browser's connection that has got its page.
+/// A browser's connection that got its page does not count as a handshake timeout.
 #[test]
-fn a_page_that_was_served_is_no_handshake_that_took_too_long() {
+fn a_served_page_is_no_handshake_timeout() {
     let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.routes = Routes::new().page("/", Page::html("hello"))
     });
@@ -328,9 +327,9 @@ fn a_page_that_was_served_is_no_handshake_that_took_too_long() {
     assert_eq!(fixture.service.stats().handshake_timeouts, 0);
 }
 
-/// "The most bytes that wait for a receiver when a message is added, this one included"
+/// The limit covers the bytes that wait when a message is added, including that message.
 #[test]
-fn publications_count_what_waits_of_the_receivers_own() {
+fn publications_count_the_receivers_own_waiting_output() {
     const MAX: usize = 256 << 10;
     let handler = TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
     let mut fixture = Fixture::with(handler, |options| {
@@ -343,7 +342,7 @@ fn publications_count_what_waits_of_the_receivers_own() {
     let id = fixture.ids()[0];
     let mut frame = vec![0x82, 0xfe, 0x40, 0, 0, 0, 0, 0];
     frame.resize(8 + 0x4000, 7);
-    // Until it is held back.
+    // Until the server stops reading from it.
     push(&mut fixture, &mut socket, &frame.repeat(2000));
     let own = fixture.with_hub(move |hub| hub.buffered(id));
     assert!(own > MAX / 8, "{own}");
@@ -353,8 +352,8 @@ fn publications_count_what_waits_of_the_receivers_own() {
     assert!(all <= MAX.max(own), "{all} bytes wait where {own} did and {MAX} may");
 }
 
-/// What others send to a connection in its own pass counts as what it sends itself: one pass does
-/// not send without bound.
+/// Messages that others send to a connection during its pass count as its own output. So a pass
+/// cannot send without bound.
 #[test]
 fn a_pass_that_publishes_to_itself_is_bounded() {
     let handler = TestHandler::on_message(|connection, _, _| {
@@ -371,7 +370,7 @@ fn a_pass_that_publishes_to_itself_is_bounded() {
     assert!(buffered < 20, "{buffered} MiB wait for one who does not read");
 }
 
-/// "The most that were there at once"
+/// `connections_most` counts adopted connections too.
 #[test]
 fn adopted_connections_count_among_the_most() {
     let mut fixture = Fixture::new(TestHandler::echo());
@@ -390,7 +389,7 @@ fn adopted_connections_count_among_the_most() {
     assert_eq!((stats.connections, stats.connections_most), (1, 1));
 }
 
-/// A message that every connection may send and receive reaches the other workers too.
+/// The longest message that a connection may send also reaches the other workers.
 #[test]
 fn the_longest_message_goes_from_worker_to_worker() {
     struct Room;
@@ -425,7 +424,7 @@ fn the_longest_message_goes_from_worker_to_worker() {
     let mut frame = vec![0x82, 0xff];
     frame.extend_from_slice(&(longest as u64).to_be_bytes());
     frame.resize(14 + longest, 0);
-    // A ping behind it says when it was processed.
+    // The pong to a ping behind the message shows that it was processed.
     frame.extend_from_slice(&[0x89, 0x80, 0, 0, 0, 0]);
     socket.write_all(&frame).unwrap();
     let mut pong = [0; 2];
@@ -439,7 +438,7 @@ fn the_longest_message_goes_from_worker_to_worker() {
     assert_eq!(counts.stats().lost_between_workers, 0);
 }
 
-/// "Publications to topics"
+/// A publication counts once, not once for each worker.
 #[test]
 fn a_publication_of_another_thread_is_one_publication() {
     let make = |_| TestHandler::echo();

@@ -1,4 +1,4 @@
-//! The service from other threads.
+//! The service as other threads use it.
 
 use std::{thread, time::Duration};
 
@@ -8,7 +8,7 @@ use windlass_server::{CloseCode, ConnectionId, Prepared, SenderError};
 use crate::fixture::{ClientEvent, Fixture, TestHandler, text};
 
 #[test]
-fn what_a_thread_sends_comes_in_its_order() {
+fn messages_of_a_thread_keep_their_order() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut client = fixture.connect("/");
     let id = fixture.ids()[0];
@@ -22,7 +22,7 @@ fn what_a_thread_sends_comes_in_its_order() {
             sender.send_prepared(id, &prepared).unwrap();
         }
         sender.close(id, CloseCode::new(4000), "done").unwrap();
-        // Nobody hears of these any more.
+        // These calls have no effect, because the connection is closing.
         sender.send(id, "late").unwrap();
         sender.close(id, CloseCode::NO_STATUS, "").unwrap();
     });
@@ -65,7 +65,7 @@ fn a_full_queue_says_so_and_a_wait_on_its_own_thread_is_an_error() {
 }
 
 #[test]
-fn who_waits_for_room_gets_it() {
+fn waiting_senders_get_room() {
     let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.sender_bounds = Bounds::items(4);
         options.sender_messages_per_turn = 3;

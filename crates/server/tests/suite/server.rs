@@ -1,4 +1,4 @@
-//! Several workers.
+//! A server with several workers.
 
 use std::{
     io::{Read, Write},
@@ -16,7 +16,7 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-/// A chat in one room, that notes who is there.
+/// A chat with one room. It records the IDs of its connections.
 struct Chat {
     ids: Arc<Mutex<Vec<ConnectionId>>>,
 }
@@ -61,7 +61,7 @@ fn site(workers: usize) -> Site {
     Site { running, ids, panics, address }
 }
 
-/// A client that waits for what it reads.
+/// A client with blocking reads.
 struct Client(TcpStream);
 
 impl Client {
@@ -70,7 +70,8 @@ impl Client {
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         socket
             .write_all(
-                b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+                Connection: Upgrade\r\n\
                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
             )
             .unwrap();
@@ -89,7 +90,7 @@ impl Client {
         self.0.write_all(&frame).unwrap();
     }
 
-    /// The first byte and the payload of the next frame, which is short.
+    /// Returns the first byte and the payload of the next frame, which must be short.
     fn next(&mut self) -> (u8, String) {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).unwrap();
@@ -99,13 +100,13 @@ impl Client {
     }
 }
 
-/// Clients until each worker has one.
+/// Connects clients until each worker has one.
 fn one_on_each(site: &Site, workers: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     let begin = Instant::now();
     loop {
         clients.push(Client::new(site.address));
-        // A name's worker is in its upper bits.
+        // The upper bits of an ID are the worker.
         let ids = site.ids.lock().unwrap();
         let mut seen: Vec<u64> = ids.iter().map(|id| id.to_bits() >> 54).collect();
         seen.sort_unstable();
@@ -183,7 +184,7 @@ fn a_drain_waits_for_the_workers_that_have_connections() {
     wait_until(|| !site.ids.lock().unwrap().is_empty());
     site.running.drainer().drain(Duration::from_secs(20));
     assert_eq!(client.next(), (0x88, "\u{3}\u{fffd}".into()), "1001");
-    // The worker without connections is done, and this one is served all the same.
+    // The worker without connections has ended. This connection is still served.
     client.0.write_all(&[0x88, 0x82, 0, 0, 0, 0, 3, 0xe9]).unwrap();
     assert_eq!(client.0.read(&mut [0; 8]).unwrap(), 0, "an orderly end");
     drop(client);
@@ -210,8 +211,8 @@ fn it_listens_on_paths_and_on_sockets_of_others() {
     let _client = Client::new(there);
     let mut unix = std::os::unix::net::UnixStream::connect(&path).unwrap();
     unix.write_all(
-        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
-        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
     )
     .unwrap();
     let mut answer = [0; 12];

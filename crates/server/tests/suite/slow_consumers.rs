@@ -1,4 +1,4 @@
-//! Receivers that do not read: what they get, and what becomes of the rest.
+//! Receivers that do not read: the messages that they get, and those that are dropped.
 
 use windlass_server::{SendError, SlowConsumerPolicy};
 
@@ -23,7 +23,7 @@ fn message(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// Publishes until so many were dropped, and says how many were published.
+/// Publishes until this many messages were dropped. Returns the number published.
 fn publish_until_dropped(fixture: &mut Fixture, count: u64) -> u32 {
     for number in 0.. {
         fixture.with_hub(move |hub| hub.publish("t", &message(number)[..]));
@@ -36,7 +36,7 @@ fn publish_until_dropped(fixture: &mut Fixture, count: u64) -> u32 {
     unreachable!()
 }
 
-/// The numbers of the messages that a client gets until nothing more comes.
+/// Returns the numbers of the messages that a client receives until no more arrive.
 fn numbers(fixture: &mut Fixture, client: &mut Client) -> Vec<u32> {
     let mut numbers = Vec::new();
     let mut quiet = 0;
@@ -57,7 +57,7 @@ fn numbers(fixture: &mut Fixture, client: &mut Client) -> Vec<u32> {
 }
 
 #[test]
-fn the_newest_are_dropped_and_the_oldest_arrive() {
+fn drop_newest_keeps_the_oldest_messages() {
     let (mut fixture, mut client) = fixture(SlowConsumerPolicy::DropNewest);
     let id = fixture.ids()[0];
     let published = publish_until_dropped(&mut fixture, 10);
@@ -68,13 +68,13 @@ fn the_newest_are_dropped_and_the_oldest_arrive() {
     assert!(fixture.with_hub(move |hub| hub.buffered(id)) <= 5 * LEN);
     let received = numbers(&mut fixture, &mut client);
     assert_eq!(received, (0..published - 10).collect::<Vec<_>>());
-    // Who reads again is sent again.
+    // A client that reads again gets messages again.
     fixture.with_hub(|hub| hub.publish("t", &message(77)[..]));
     assert_eq!(numbers(&mut fixture, &mut client), [77]);
 }
 
 #[test]
-fn the_oldest_make_way_and_the_newest_arrive() {
+fn drop_oldest_keeps_the_newest_messages() {
     let (mut fixture, mut client) = fixture(SlowConsumerPolicy::DropOldest);
     let id = fixture.ids()[0];
     let published = publish_until_dropped(&mut fixture, 50);
@@ -91,14 +91,14 @@ fn the_oldest_make_way_and_the_newest_arrive() {
         "each is sent or counted"
     );
     assert_eq!(stats.messages_sent, received.len() as u64);
-    // Nothing is left at the side, and the short way is open again.
+    // The backlog is empty, and messages take the fast path again.
     fixture.with_hub(|hub| hub.publish("t", &message(77)[..]));
     assert_eq!(numbers(&mut fixture, &mut client), [77]);
     assert_eq!(fixture.with_hub(move |hub| hub.buffered(id)), 0);
 }
 
 #[test]
-fn who_must_not_miss_anything_is_sent_away() {
+fn evict_closes_the_slow_receiver() {
     let (mut fixture, mut client) = fixture(SlowConsumerPolicy::Evict);
     let mut other = fixture.connect("/other");
     let ids = fixture.ids();
@@ -122,9 +122,9 @@ fn who_must_not_miss_anything_is_sent_away() {
     assert!(matches!(end, ClientEvent::End(Some(_))), "{end:?}");
 }
 
-/// A message of `receiver_buffer_max` with its header is the longest that is taken (issue 13).
+/// The longest message that is accepted fills `receiver_buffer_max` with its header (issue 13).
 #[test]
-fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
+fn a_frame_that_does_not_fit_is_rejected_even_when_nothing_waits() {
     for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let (mut fixture, mut client) = fixture(slow);
         let id = fixture.ids()[0];
@@ -147,7 +147,7 @@ fn a_frame_that_does_not_fit_is_refused_even_when_nothing_waits() {
 }
 
 #[test]
-fn a_frame_that_does_not_fit_evicts_where_nothing_may_be_missed() {
+fn a_frame_that_does_not_fit_evicts_with_that_policy() {
     let (mut fixture, mut client) = fixture(SlowConsumerPolicy::Evict);
     let id = fixture.ids()[0];
     assert_eq!(
@@ -159,9 +159,9 @@ fn a_frame_that_does_not_fit_evicts_where_nothing_may_be_missed() {
     assert_eq!(fixture.service.stats().evicted, 1);
 }
 
-/// What a connection sends itself is refused, too: nothing is slow, so it is not evicted.
+/// A connection's own message is rejected too. The connection is not slow, so it is not evicted.
 #[test]
-fn a_connections_own_message_that_does_not_fit_is_refused() {
+fn a_connections_own_message_that_does_not_fit_is_rejected() {
     for slow in
         [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
     {
@@ -184,7 +184,7 @@ fn a_connections_own_message_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
+fn a_buffer_too_small_for_the_longest_message_is_rejected_at_start() {
     let mut options = windlass_server::Options::new();
     options.limits.message_max = 5000;
     options.receiver_buffer_max = 5009;
@@ -209,10 +209,10 @@ fn a_buffer_that_cannot_hold_the_longest_message_is_refused_at_start() {
     windlass_server::Service::new(TestHandler::echo(), &options, &mut reactor).unwrap();
 }
 
-/// Messages at the side of one whose output is below its marks: their turn comes by an event, not
-/// by looking again and again.
+/// The output of this receiver is below the watermarks while its backlog is not empty. The backlog
+/// is sent after an event, not by polling.
 #[test]
-fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
+fn a_backlog_does_not_keep_the_loop_awake() {
     let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.slow = SlowConsumerPolicy::DropOldest;
         options.receiver_buffer_max = 8 * LEN;
@@ -220,7 +220,7 @@ fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
     });
     let mut client = fixture.connect("/");
     let id = fixture.ids()[0];
-    // Until something waits that is more than the low watermark and less than the high one.
+    // Sends until more bytes wait than the low watermark, and fewer than the high one.
     let (mut sent, large) = (0, vec![7; 3 * LEN]);
     while fixture.with_hub(move |hub| hub.buffered(id)) < 2 * LEN {
         fixture.with_hub(move |hub| hub.send(id, &message(sent)[..])).unwrap();
@@ -243,10 +243,10 @@ fn what_waits_at_the_side_does_not_keep_the_loop_awake() {
     assert_eq!(fixture.service.stats().dropped, 0);
 }
 
-/// A receiver that does not read holds no more than its buffer, whatever its own echoes and others'
-/// messages come to.
+/// A receiver that does not read holds at most its buffer, whatever its own echoes and the messages
+/// of others add up to.
 #[test]
-fn what_waits_never_passes_the_buffer() {
+fn waiting_bytes_never_exceed_the_buffer() {
     const MAX: usize = 64 << 10;
     for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut fixture = Fixture::with(TestHandler::echo(), |options| {
@@ -282,7 +282,7 @@ fn what_waits_never_passes_the_buffer() {
 }
 
 #[test]
-fn a_handler_that_sends_too_much_is_refused() {
+fn a_handler_that_sends_too_much_gets_an_error() {
     let handler = TestHandler::on_message(|connection, _, _| {
         let mut sent = 0;
         let refusal = loop {
@@ -293,7 +293,7 @@ fn a_handler_that_sends_too_much_is_refused() {
             assert!(sent < 100, "it is never refused");
         };
         assert_eq!((refusal, sent), (SendError::Full, 4));
-        // Short ones still fit.
+        // Short messages still fit.
         connection.ping(b"still here").unwrap();
     });
     let mut fixture = Fixture::with(handler, |options| options.receiver_buffer_max = 4 * LEN + 100);
@@ -306,8 +306,8 @@ fn a_handler_that_sends_too_much_is_refused() {
 }
 
 #[test]
-fn what_was_read_waits_when_its_answers_do() {
-    // Many short messages in one read, each with a long answer, for a client that does not read.
+fn received_messages_wait_while_their_answers_wait() {
+    // One read brings many short messages with long answers, and the client does not read.
     let handler = TestHandler::on_message(|connection, data, _| {
         let number: u32 = data.path.parse().unwrap();
         data.path = (number + 1).to_string();
@@ -332,13 +332,13 @@ fn what_was_read_waits_when_its_answers_do() {
 }
 
 #[test]
-fn nothing_overtakes_what_waits_at_the_side() {
+fn no_message_overtakes_the_backlog() {
     let (mut fixture, mut client) = fixture(SlowConsumerPolicy::DropOldest);
     let id = fixture.ids()[0];
     let mut published = publish_until_dropped(&mut fixture, 10);
     let mut received = Vec::new();
-    // The client stops and goes on, and in every turn something is sent: also in those in which
-    // there is room in the stream while messages still wait beside it.
+    // The client stops and continues. Each turn sends a message, also turns in which the stream has
+    // room while the backlog is not empty.
     for round in 0..600 {
         let number = published;
         published += 1;

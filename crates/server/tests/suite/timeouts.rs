@@ -1,4 +1,4 @@
-//! Timeouts, by a clock of the test's.
+//! Timeouts, with a manual clock.
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
@@ -8,14 +8,14 @@ use crate::fixture::{Client, ClientEvent, Fixture, TestHandler, text};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Everything that a raw connection is sent until its end.
+/// Returns everything that a client without a WebSocket gets until the connection ends.
 fn all(fixture: &mut Fixture, socket: TcpStream) -> String {
     let mut client = Client::of(socket, "/", None);
     fixture.until(|_| client.raw_end())
 }
 
 #[test]
-fn a_handshake_has_its_time_and_no_more() {
+fn handshakes_end_at_the_handshake_timeout() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let silent = TcpStream::connect(fixture.address).unwrap();
     let mut slow = TcpStream::connect(fixture.address).unwrap();
@@ -53,9 +53,9 @@ fn a_visitor_of_pages_has_time_for_each() {
     assert!(!answers.contains("408"), "nothing was asked when the time was over: {answers}");
 }
 
-/// What is not asked for may be taken for the answer to the next request (issue 13).
+/// A client could take an unrequested response for the answer to its next request (issue 13).
 #[test]
-fn a_visitor_whose_request_came_in_pieces_is_not_told_of_a_timeout() {
+fn a_client_whose_request_came_in_pieces_gets_no_timeout_response() {
     let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.routes = options.routes.clone().page("/", Page::new("text/plain", "hello"));
     });
@@ -111,7 +111,7 @@ fn a_peer_that_does_not_answer_is_given_up() {
 }
 
 #[test]
-fn any_byte_is_a_sign_of_life() {
+fn any_received_byte_resets_the_idle_timeout() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut client = fixture.connect("/");
     let frame = client.frame("a rather long message that comes byte by byte");
@@ -128,7 +128,7 @@ fn any_byte_is_a_sign_of_life() {
 }
 
 #[test]
-fn a_life_has_an_end() {
+fn connections_end_at_the_maximum_lifetime() {
     let mut fixture =
         Fixture::with(TestHandler::echo(), |options| options.lifetime_max = Some(60 * SECOND));
     let mut client = fixture.connect("/");
@@ -147,7 +147,7 @@ fn a_life_has_an_end() {
 }
 
 #[test]
-fn a_close_that_is_not_answered_ends_by_itself() {
+fn an_unanswered_close_ends_at_the_close_timeout() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut client = fixture.connect("/");
     client.is_mute = true;
@@ -155,7 +155,7 @@ fn a_close_that_is_not_answered_ends_by_itself() {
     fixture.with_hub(move |hub| hub.close(id, CloseCode::NORMAL, "bye").unwrap());
     assert_eq!(fixture.next_event(&mut client), ClientEvent::Close(Some(1000), "bye".into()));
     fixture.advance_time(4 * SECOND);
-    // What it says meanwhile does not give it more time.
+    // Further messages of the client do not extend its time.
     client.send_raw_after_close();
     fixture.advance_time(500 * SECOND / 1000);
     assert_eq!(fixture.service.stats().connections, 1);
@@ -165,9 +165,9 @@ fn a_close_that_is_not_answered_ends_by_itself() {
 }
 
 #[test]
-fn many_connections_are_looked_at_over_several_turns() {
-    // More places than one turn visits are more than descriptors a test should have: the places are
-    // there, the connections are gone.
+fn many_connections_expire_at_the_idle_timeout() {
+    // One scan covers 8192 slots, and a test should not have as many descriptors. A unit test in
+    // `service/timeouts.rs` scans fewer at a time.
     let mut fixture =
         Fixture::with(TestHandler::echo(), |options| options.idle_timeout = Some(10 * SECOND));
     let mut clients: Vec<Client> = (0..50).map(|_| fixture.connect("/")).collect();
@@ -184,7 +184,7 @@ fn many_connections_are_looked_at_over_several_turns() {
 }
 
 #[test]
-fn nobody_is_idle_from_whom_nothing_is_read() {
+fn a_connection_that_is_not_read_from_is_not_idle() {
     let handler = TestHandler::on_message(|connection, _, message| {
         connection.pause();
         let _ = connection.reply_in_place(message);
@@ -196,7 +196,7 @@ fn nobody_is_idle_from_whom_nothing_is_read() {
     assert_eq!(fixture.next_event(&mut client), text("pause"));
     fixture.advance_time(200 * SECOND);
     assert_eq!(fixture.service.stats().connections, 1);
-    // The time counts from when it is read from again.
+    // The idle time starts again when reading resumes.
     assert!(fixture.with_hub(move |hub| hub.resume(id)));
     fixture.advance_time(70 * SECOND);
     fixture.expect_nothing(&mut client);
@@ -205,7 +205,7 @@ fn nobody_is_idle_from_whom_nothing_is_read() {
 }
 
 #[test]
-fn a_paused_connection_hears_the_answer_to_its_close() {
+fn a_paused_connection_receives_the_answer_to_its_close() {
     let handler = TestHandler::on_message(|connection, _, message| {
         connection.pause();
         if message.as_str() == Some("close") {
@@ -228,9 +228,9 @@ fn a_paused_connection_hears_the_answer_to_its_close() {
 }
 
 #[test]
-fn the_kernels_beat_does_as_well_as_the_clock() {
-    // A reactor without a clock of the test's, in real time: a handshake that is not finished, and
-    // nothing else that would wake the loop.
+fn timeouts_work_without_a_custom_clock() {
+    // This reactor uses the system's clock. The only thing that can wake its loop is the timeout of
+    // an unfinished handshake.
     let mut reactor =
         windlass::Reactor::builder().backend(crate::backend::chosen()).build().unwrap();
     let mut options = windlass_server::Options::new();
@@ -249,10 +249,10 @@ fn the_kernels_beat_does_as_well_as_the_clock() {
     assert!(began.elapsed() >= Duration::from_millis(80));
 }
 
-/// The log is given out at the end of a turn, and the Close frame of a connection whose time is
-/// over may be made before that.
+/// The publish batch is delivered at the end of a turn. The Close frame of an expired connection
+/// may be written before that.
 #[test]
-fn what_was_published_before_a_connections_time_is_over_still_comes() {
+fn publications_before_the_end_of_the_lifetime_are_delivered() {
     let handler = TestHandler::on_message(|connection, _, message| match message.as_str() {
         Some("pause") => connection.pause(),
         _ => _ = connection.publish("news", message.to_out()),
@@ -269,8 +269,8 @@ fn what_was_published_before_a_connections_time_is_over_still_comes() {
         speaker.write(&frames);
         fixture.settle();
         fixture.move_clock(Duration::from_millis(100));
-        // The speaker is called before a connection that the sweep finds later in this turn. It
-        // speaks then, and what it says is given out after that one is called.
+        // The speaker is called in this turn before a connection that the timeout scan finds later.
+        // It publishes a message, which is delivered after that connection was called.
         is_open = fixture.with_hub(move |hub| hub.resume(spoken) && hub.is_open(heard));
         sent += u32::from(is_open);
         fixture.settle();

@@ -1,4 +1,4 @@
-//! Topics: who gets what, and in which order.
+//! Topics: which connections get a publication, and in which order.
 
 use windlass_server::{CloseCode, OutMessage};
 use windlass_ws::deflate::DeflateConfig;
@@ -37,7 +37,7 @@ fn a_publication_reaches_all_but_its_publisher() {
 }
 
 #[test]
-fn a_publication_to_all_comes_between_what_the_publisher_sends() {
+fn a_publication_to_all_keeps_its_order_for_the_publisher() {
     let mut fixture = Fixture::new(
         TestHandler::on_message(|connection, _, message| {
             connection.send("before").unwrap();
@@ -60,7 +60,7 @@ fn a_publication_to_all_comes_between_what_the_publisher_sends() {
 }
 
 #[test]
-fn subscriptions_count_from_the_call_to_the_call() {
+fn subscriptions_apply_from_call_to_call() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut client = fixture.connect("/");
     let id = fixture.ids()[0];
@@ -84,7 +84,7 @@ fn subscriptions_count_from_the_call_to_the_call() {
 }
 
 #[test]
-fn a_new_subscriber_does_not_get_what_was_published_before() {
+fn a_new_subscriber_does_not_get_earlier_publications() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let (mut a, mut b) = (fixture.connect("/"), fixture.connect("/"));
     let ids = fixture.ids();
@@ -103,7 +103,7 @@ fn a_new_subscriber_does_not_get_what_was_published_before() {
 }
 
 #[test]
-fn topics_are_forgotten_with_their_last_subscriber() {
+fn topics_are_deleted_with_their_last_subscriber() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let client = fixture.connect("/");
     let _other = fixture.connect("/other");
@@ -118,7 +118,7 @@ fn topics_are_forgotten_with_their_last_subscriber() {
             assert!(hub.unsubscribe(ids[0], &topic.to_string()));
         }
         assert_eq!(hub.stats().topics, 51);
-        // It is given out although its last receiver leaves in the same turn.
+        // The publication is delivered although its last receiver leaves in the same turn.
         assert_eq!(hub.publish("60", "x"), 1);
     });
     drop(client);
@@ -127,9 +127,9 @@ fn topics_are_forgotten_with_their_last_subscriber() {
 }
 
 #[test]
-fn a_log_whose_receivers_have_gone_is_not_given_to_others() {
-    // The last receiver of a topic closes in the turn of the publication, and its place in the
-    // books is another topic's then.
+fn a_batch_without_receivers_is_not_delivered_to_others() {
+    // The last subscriber of a topic closes in the turn of the publication. The slot of its topic
+    // is then used by another topic.
     let mut fixture = Fixture::new(TestHandler::echo().on_close(|hub, data, _| {
         if data.path == "/gone" {
             hub.publish("old", "from the closed one");
@@ -161,7 +161,7 @@ fn a_connection_leaves_its_topics_when_it_closes() {
 }
 
 #[test]
-fn long_runs_are_given_out_in_parts() {
+fn long_batches_are_delivered_in_parts() {
     let mut fixture = Fixture::new(chat());
     let mut client = fixture.connect("/x");
     let payload = vec![9; 10_000];

@@ -107,7 +107,7 @@ pub enum HostError {
 pub struct HostsError {
     /// Index of the element, from 0.
     pub index: usize,
-    /// What is wrong with the element.
+    /// The reason why the element is invalid.
     pub reason: HostError,
 }
 
@@ -170,7 +170,7 @@ impl Hosts {
             return Ok(());
         }
         let Some(host) = request.host() else { return Ok(()) };
-        if self.lists(host, listener_kind) { Ok(()) } else { Err(rejection(host)) }
+        if self.allows_host(host, listener_kind) { Ok(()) } else { Err(rejection(host)) }
     }
 
     /// The same check for servers that have parsed the request themselves. The argument is the host
@@ -182,10 +182,10 @@ impl Hosts {
             (self, listener_kind),
             (Self::Any, _) | (Self::Local, ListenerKind::Unix | ListenerKind::Network)
         );
-        is_unchecked || host.is_none_or(|host| self.lists(host, listener_kind))
+        is_unchecked || host.is_none_or(|host| self.allows_host(host, listener_kind))
     }
 
-    fn lists(&self, host: &str, listener_kind: ListenerKind) -> bool {
+    fn allows_host(&self, host: &str, listener_kind: ListenerKind) -> bool {
         let Some(host) = requested_host(host) else { return false };
         let is_local = match host {
             RequestedHost::Name(name) => name.eq_ignore_ascii_case("localhost"),

@@ -63,7 +63,7 @@ fn by_default_loopback_answers_for_itself_alone_and_others_for_all() {
 }
 
 #[test]
-fn a_list_allows_what_is_in_it_and_on_this_machine_what_is_local() {
+fn a_list_allows_its_hosts_and_local_hosts() {
     let hosts = list(&[
         "Example.COM.",
         "10.0.0.1",
@@ -107,7 +107,7 @@ fn a_list_allows_what_is_in_it_and_on_this_machine_what_is_local() {
 }
 
 #[test]
-fn a_refusal_says_what_to_allow() {
+fn a_rejection_names_the_host_to_allow() {
     let refused = |host: &str| {
         let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
@@ -137,7 +137,7 @@ fn the_target_goes_before_the_header() {
 }
 
 #[test]
-fn what_is_no_host_is_named() {
+fn invalid_hosts_are_reported() {
     for (words, index, reason) in [
         (&["http://example.com"][..], 0, HostError::Url),
         (&["a", "example.com/"], 1, HostError::Url),

@@ -95,7 +95,7 @@ impl fmt::Display for PermitError {
 
 impl core::error::Error for PermitError {}
 
-type Table = HashMap<AddressKey, usize, Hasher>;
+type AddressCounts = HashMap<AddressKey, usize, Hasher>;
 
 /// Keys derived from peers are hashed with a secret of the process, so that attackers cannot choose
 /// addresses that collide.
@@ -128,7 +128,7 @@ pub struct ConnectionLimiter {
     per_address_max: usize,
     acquired: AtomicUsize,
     hasher: Hasher,
-    shards: [Mutex<Table>; SHARDS],
+    shards: [Mutex<AddressCounts>; SHARDS],
 }
 
 impl ConnectionLimiter {
@@ -141,7 +141,9 @@ impl ConnectionLimiter {
             connections_max: connections_max.unwrap_or(usize::MAX),
             per_address_max: per_address_max.unwrap_or(usize::MAX),
             acquired: AtomicUsize::new(0),
-            shards: core::array::from_fn(|_| Mutex::new(Table::with_hasher(hasher.clone()))),
+            shards: core::array::from_fn(|_| {
+                Mutex::new(AddressCounts::with_hasher(hasher.clone()))
+            }),
             hasher,
         })
     }
@@ -192,7 +194,7 @@ impl ConnectionLimiter {
         self.table(key).get(&key).copied().unwrap_or(0)
     }
 
-    fn table(&self, key: AddressKey) -> MutexGuard<'_, Table> {
+    fn table(&self, key: AddressKey) -> MutexGuard<'_, AddressCounts> {
         let shard = &self.shards[self.hasher.hash_one(key) as usize % SHARDS];
         // Nothing panics while the lock is held.
         shard.lock().unwrap_or_else(PoisonError::into_inner)

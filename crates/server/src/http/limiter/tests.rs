@@ -24,7 +24,7 @@ fn room(limiter: &ConnectionLimiter) -> usize {
 }
 
 #[test]
-fn what_is_one_address() {
+fn addresses_with_the_same_key() {
     for (one, other) in [
         ("1.2.3.4", "::ffff:1.2.3.4"),
         ("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff"),
@@ -67,7 +67,7 @@ fn keys_are_shown_as_networks() {
 }
 
 #[test]
-fn a_place_is_small() {
+fn a_permit_is_small() {
     assert_eq!(size_of::<Option<AddressKey>>(), 8);
     assert_eq!(size_of::<Option<ConnectionPermit>>(), 16, "each connection has one");
 }
@@ -120,7 +120,7 @@ fn without_a_limit_addresses_are_not_counted() {
 }
 
 #[test]
-fn a_limit_of_none_refuses_everybody_and_remembers_nobody() {
+fn a_limit_of_zero_rejects_all_and_stores_nothing() {
     let limiter = ConnectionLimiter::new(None, Some(0));
     for last in 0..100 {
         assert_eq!(
@@ -176,7 +176,7 @@ fn workers_share_one_count() {
 proptest! {
     /// Compares with a count that keeps every open permit in a list.
     #[test]
-    fn places_are_given_as_a_naive_count_says(
+    fn permits_agree_with_a_naive_count(
         all_max in 0..12_usize,
         address_max in 0..5_usize,
         steps in proptest::collection::vec(

@@ -101,7 +101,7 @@ pub enum OriginError {
 pub struct OriginsError {
     /// Index of the element, from 0.
     pub index: usize,
-    /// What is wrong with the element.
+    /// The reason why the element is invalid.
     pub reason: OriginError,
 }
 
@@ -164,19 +164,19 @@ impl Origins {
             return true;
         }
         let Some(origin) =
-            core::str::from_utf8(origin).ok().and_then(|origin| Parts::read(origin).ok())
+            core::str::from_utf8(origin).ok().and_then(|origin| OriginParts::read(origin).ok())
         else {
             return false;
         };
         if let Self::List(list) | Self::SameOr(list) = self {
-            if list.iter().any(|allowed| Parts::read(&allowed.text) == Ok(origin)) {
+            if list.iter().any(|allowed| OriginParts::read(&allowed.text) == Ok(origin)) {
                 return true;
             }
         }
         match (self, origin) {
             (Self::List(_), _) => false,
-            (_, Parts::Null) => false,
-            (_, Parts::Page { scheme, host: page, port }) => {
+            (_, OriginParts::Null) => false,
+            (_, OriginParts::Page { scheme, host: page, port }) => {
                 let own = host.and_then(|host| authority(host).ok());
                 own.is_some_and(|(host, own)| host == page && own.or(default_port(scheme)) == port)
             }
@@ -188,9 +188,9 @@ impl FromStr for Origin {
     type Err = OriginError;
 
     fn from_str(text: &str) -> Result<Self, OriginError> {
-        let text = match Parts::read(text)? {
-            Parts::Null => "null".to_owned(),
-            Parts::Page { scheme, host, port } => {
+        let text = match OriginParts::read(text)? {
+            OriginParts::Null => "null".to_owned(),
+            OriginParts::Page { scheme, host, port } => {
                 let scheme = scheme.to_ascii_lowercase();
                 let port = port.filter(|&port| default_port(&scheme) != Some(port));
                 match port {
@@ -217,7 +217,7 @@ impl fmt::Debug for Origin {
 
 /// The parts of an origin.
 #[derive(Clone, Copy, Debug)]
-enum Parts<'a> {
+enum OriginParts<'a> {
     Null,
     Page {
         scheme: &'a str,
@@ -227,7 +227,7 @@ enum Parts<'a> {
     },
 }
 
-impl<'a> Parts<'a> {
+impl<'a> OriginParts<'a> {
     fn read(text: &'a str) -> Result<Self, OriginError> {
         if text == "null" {
             return Ok(Self::Null);
@@ -257,7 +257,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl PartialEq for Parts<'_> {
+impl PartialEq for OriginParts<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Null, Self::Null) => true,

@@ -79,7 +79,7 @@ fn same_is_the_host_and_port_that_the_request_is_for() {
 }
 
 #[test]
-fn a_list_allows_what_is_in_it_wherever_the_request_goes() {
+fn a_list_allows_its_origins_for_every_host() {
     let list = list(&[
         "https://example.com",
         "http://localhost:8080",
@@ -160,7 +160,7 @@ fn an_origin_that_is_none_is_not_no_origin() {
 }
 
 #[test]
-fn who_is_refused_learns_how_to_be_allowed() {
+fn a_rejection_names_the_origin_to_allow() {
     let refused = check(&Origins::Same, Some(b"https://Other.example:443"), "example.com")
         .expect_err("another host");
     let expected = "pages of https://other.example may not connect; \
@@ -196,7 +196,7 @@ fn origins_are_written_as_browsers_do() {
 }
 
 #[test]
-fn what_is_no_origin_is_told_why() {
+fn invalid_origins_are_reported() {
     for (text, error) in [
         ("", OriginError::Scheme),
         ("example.com", OriginError::Scheme),

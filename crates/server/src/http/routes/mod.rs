@@ -255,11 +255,13 @@ impl Routes {
         let takes_upgrades = self.takes_upgrades(request.path());
         match request.upgrade() {
             Ok(upgrade) if takes_upgrades => return Next::Upgrade(upgrade),
-            Err(rejection) if takes_upgrades && (page.is_none() || is_of_an_upgrade(rejection)) => {
+            Err(rejection)
+                if takes_upgrades && (page.is_none() || is_failed_upgrade(rejection)) =>
+            {
                 return reject(rejection, request, served, out);
             }
             Ok(_) => return self.text(404, &self.not_found, request, served, true, out),
-            Err(rejection) if is_of_an_upgrade(rejection) => {
+            Err(rejection) if is_failed_upgrade(rejection) => {
                 return self.text(404, &self.not_found, request, served, true, out);
             }
             Err(Rejection::UnknownMethod) => {
@@ -330,7 +332,7 @@ const NOT_FOUND: &str = "there is nothing here";
 
 /// Returns whether the request asks for a WebSocket in an invalid way. HTTP/1.0 cannot ask (RFC
 /// 9110 section 7.8).
-const fn is_of_an_upgrade(rejection: Rejection) -> bool {
+const fn is_failed_upgrade(rejection: Rejection) -> bool {
     use Rejection::{HttpVersion, MethodNotAllowed, NotAnUpgrade, UnknownMethod};
     !matches!(rejection, NotAnUpgrade | MethodNotAllowed | UnknownMethod | HttpVersion)
 }

@@ -230,7 +230,7 @@ fn judge(case: &Case, served: &Served) {
 }
 
 #[test]
-fn errors_are_text_with_a_date_that_nobody_takes_for_html() {
+fn errors_are_plain_text_with_a_date() {
     let (response, _) =
         answer(&routes(), "GET /<script> HTTP/1.1\r\nHost: a\r\n\r\n", &fresh()).unwrap();
     assert_eq!(
@@ -270,7 +270,7 @@ fn without_pages_it_answers_as_the_handshake_does() {
 
 /// RFC 9110 section 9.3.7: the request is about the server, and the response has no body.
 #[test]
-fn the_asterisk_asks_what_the_server_can() {
+fn options_asterisk_lists_the_methods() {
     for routes in [Routes::new(), Routes::everywhere(), routes()] {
         for (rest, is_last) in
             [("", false), ("Connection: close\r\n", true), ("Content-Length: 1\r\n", true)]
