@@ -15,9 +15,6 @@ const HEADING: &str = "order of folders";
 /// The crates whose folders have an order.
 const CRATES: &str = "crates/";
 
-/// Crates with folders whose order is still to be found. The list may only shrink.
-const UNORDERED: &[&str] = &["crates/server"];
-
 /// How many exceptions a crate may have. The number may only shrink.
 const EXCEPTIONS_MAX: usize = 5;
 
@@ -57,17 +54,11 @@ pub(super) fn check(files: &[TextFile]) -> Vec<String> {
     let mut found = Vec::new();
     for one in crates(files) {
         match orders.remove(&one.folder) {
-            Some(_) if UNORDERED.contains(&one.folder.as_str()) => found.push(format!(
-                "{} has an order; remove it from UNORDERED (xtask/src/arrows/folders.rs)",
+            Some(order) => check_crate(&one, &order, &mut found),
+            None if one.has_folders() => found.push(format!(
+                "{PATH}: {} has folders, and no row in the table \"Order of folders\"",
                 one.folder
             )),
-            Some(order) => check_crate(&one, &order, &mut found),
-            None if one.has_folders() && !UNORDERED.contains(&one.folder.as_str()) => {
-                found.push(format!(
-                    "{PATH}: {} has folders, and no row in the table \"Order of folders\"",
-                    one.folder
-                ))
-            }
             None => {}
         }
     }
