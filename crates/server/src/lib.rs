@@ -72,7 +72,7 @@
 //! | serve pages, check origins and hosts, reject requests | [`http`] |
 //! | take over sockets whose upgrade another server has answered | [`Service::adopt`] |
 //! | shut down gracefully | [`RunningServer::drain`], [`Service::drain`], [`Drainer`] |
-//! | count what happens | [`Stats`], [`StatsHandle`] |
+//! | count what happens | [`ServerStats`], [`StatsHandle`] |
 
 #![deny(unsafe_code)]
 
@@ -86,7 +86,7 @@ mod workers;
 
 pub use api::{
     CloseReason, Closed, Connection, ConnectionId, ControlError, Handler, Hub, Message, Options,
-    OptionsError, OutMessage, Prepared, Rejected, SendError, SlowConsumerPolicy, Stats,
+    OptionsError, OutMessage, Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy,
 };
 pub use connection::Upgraded;
 pub use mailbox::{Sender, SenderError};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_server::Stats;
+use windlass_server::ServerStats;
 
 use super::raw_counts::RawCounts;
 
@@ -52,8 +52,8 @@ impl ServerCounts {
     }
 }
 
-fn line(stats: &Stats) -> String {
-    let Stats {
+fn line(stats: &ServerStats) -> String {
+    let ServerStats {
         opened,
         connections_most,
         broken_off,
@@ -64,7 +64,7 @@ fn line(stats: &Stats) -> String {
         messages_sent,
         ..
     } = *stats;
-    let Stats {
+    let ServerStats {
         dropped,
         evicted,
         evicted_for_memory,

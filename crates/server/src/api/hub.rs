@@ -11,7 +11,7 @@ use super::{
     id::{ConnectionId, NO_CONN},
     message::OutMessage,
     prepared::Prepared,
-    stats::Stats,
+    stats::ServerStats,
 };
 use crate::service::ServiceState;
 
@@ -173,7 +173,7 @@ impl Hub<'_> {
 
     /// Returns the counts of the service.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ServerStats {
         self.state.snapshot()
     }
 

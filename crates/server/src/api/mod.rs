@@ -25,4 +25,4 @@ pub use options::{Options, OptionsError, SlowConsumerPolicy};
 pub use prepared::Prepared;
 pub use rejected::Rejected;
 pub(crate) use stats::Counters;
-pub use stats::Stats;
+pub use stats::ServerStats;

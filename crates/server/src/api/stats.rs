@@ -7,22 +7,22 @@ macro_rules! counters {
         /// Counts of a service, or of several together, since they started.
         ///
         /// ```
-        /// use windlass_server::Stats;
+        /// use windlass_server::ServerStats;
         ///
-        /// let mut one = Stats::default();
+        /// let mut one = ServerStats::default();
         /// one.messages_received = 3;
-        /// let mut sum = Stats::default();
+        /// let mut sum = ServerStats::default();
         /// sum.add(&one);
         /// sum.add(&one);
         /// assert_eq!(sum.messages_received, 6);
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Stats {
+        pub struct ServerStats {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl Stats {
+        impl ServerStats {
             /// Adds the counts of another service.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
@@ -36,8 +36,8 @@ macro_rules! counters {
         }
 
         impl Counters {
-            pub(crate) fn snapshot(&self) -> Stats {
-                Stats { $($name: self.$name.0.get(),)* }
+            pub(crate) fn snapshot(&self) -> ServerStats {
+                ServerStats { $($name: self.$name.0.get(),)* }
             }
         }
     };

@@ -12,24 +12,24 @@ use std::{
 use windlass_flow::{Latch, Mailbox, Sender as MailboxSender, weighed_mailbox};
 
 use super::command::{WorkerCommand, weight_of};
-use crate::api::{Options, Stats};
+use crate::api::{Options, ServerStats};
 
 /// State of a service that other threads share, besides its mailbox.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     latch: Arc<Latch>,
-    stats: Mutex<Stats>,
+    stats: Mutex<ServerStats>,
     /// The requested drain time in nanoseconds, plus one; 0 if no drain was requested.
     drain: AtomicU64,
 }
 
 impl WorkerHandle {
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> ServerStats {
         // Nothing panics while the lock is held.
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_stats(&self, stats: Stats) {
+    pub(crate) fn set_stats(&self, stats: ServerStats) {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
 
@@ -63,8 +63,11 @@ impl WorkerMailbox {
         let latch = Arc::new(Latch::new()?);
         let (sender, receiver) =
             weighed_mailbox(options.sender_bounds, Arc::clone(&latch), weight_of);
-        let handle =
-            WorkerHandle { latch, stats: Mutex::new(Stats::default()), drain: AtomicU64::new(0) };
+        let handle = WorkerHandle {
+            latch,
+            stats: Mutex::new(ServerStats::default()),
+            drain: AtomicU64::new(0),
+        };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })
     }
 }

@@ -22,7 +22,7 @@ use super::{
     timeouts::start_timeouts,
 };
 use crate::{
-    api::{Handler, Hub, Options, Stats},
+    api::{Handler, Hub, Options, ServerStats},
     http::ConnectionLimiter,
     mailbox::{Sender, WorkerCommand, WorkerMailbox, WorkerQueue},
 };
@@ -181,7 +181,7 @@ impl<H: Handler> Service<H> {
 
     /// Returns the counts of the service.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ServerStats {
         self.0.state.snapshot()
     }
 }

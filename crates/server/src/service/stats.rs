@@ -3,7 +3,7 @@
 use windlass::{Turn, stream::ListenerKey};
 
 use super::state::ServiceState;
-use crate::api::{CloseReason, Stats};
+use crate::api::{CloseReason, ServerStats};
 
 impl ServiceState {
     /// Updates the maximum number of simultaneous connections.
@@ -23,7 +23,7 @@ impl ServiceState {
         }
     }
 
-    pub(crate) fn snapshot(&self) -> Stats {
+    pub(crate) fn snapshot(&self) -> ServerStats {
         let tables = self.tables.borrow();
         self.stats.connections.set(tables.conns.len() as u64);
         self.stats.topics.set(tables.topics.len() as u64);

@@ -9,7 +9,7 @@ use windlass::{
 };
 
 use crate::{
-    api::Stats,
+    api::ServerStats,
     mailbox::{Sender, WorkerHandle},
 };
 
@@ -96,7 +96,7 @@ impl RunningServer {
     /// After the workers have ended, the counts are exact; see
     /// [`stats_handle`](Self::stats_handle).
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ServerStats {
         self.stats_handle().stats()
     }
 
@@ -198,8 +198,8 @@ pub struct StatsHandle(Arc<[Arc<WorkerHandle>]>);
 impl StatsHandle {
     /// See [`RunningServer::stats`].
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
+    pub fn stats(&self) -> ServerStats {
+        let mut stats = ServerStats::default();
         for worker in self.0.iter() {
             stats.add(&worker.stats());
         }

@@ -15,7 +15,7 @@ use std::{
 use windlass::{Clock, Reactor, Turn};
 use windlass_server::{
     CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
-    Prepared, Service, Stats, Upgraded,
+    Prepared, ServerStats, Service, Upgraded,
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
@@ -178,7 +178,7 @@ impl Fixture {
         self.clock.0.set(self.clock.0.get() + Duration::from_millis(1));
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> ServerStats {
         self.service.stats()
     }
 

@@ -10,7 +10,7 @@ use std::{
 use windlass::{Clock, Reactor, Turn, stream::ListenerKey};
 use windlass_server::{
     CloseCode, CloseReason, Closed, Connection, ConnectionId, Handler, Hub, Message, Options,
-    Service, Stats,
+    ServerStats, Service,
     http::{Accept, Reject, UpgradeRequest},
 };
 
@@ -258,7 +258,7 @@ impl Fixture {
         }
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> ServerStats {
         self.service.stats()
     }
 
