@@ -21,8 +21,8 @@ use super::violation::Violation;
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Utf8Validator {
-    /// The incomplete character: the first `len` bytes.
-    carry: [u8; 4],
+    /// The first `len` bytes of an incomplete character, the first byte lowest.
+    carry: u32,
     /// Below four, or [`FAILED`].
     len: u8,
 }
@@ -34,7 +34,7 @@ impl Utf8Validator {
     /// A validator that has received nothing.
     #[must_use]
     pub const fn new() -> Self {
-        Self { carry: [0; 4], len: 0 }
+        Self { carry: 0, len: 0 }
     }
 
     /// Validates the next piece, of any length, split anywhere.
@@ -54,7 +54,7 @@ impl Utf8Validator {
     #[inline]
     fn check(&mut self, piece: &[u8]) -> Result<(), Violation> {
         let piece = if self.len == 0 { piece } else { self.complete(piece)? };
-        let (whole, rest) = piece.split_at(piece.len() - unfinished(piece));
+        let (whole, rest) = piece.split_at(piece.len() - incomplete_len(piece));
         if simdutf8::basic::from_utf8(whole).is_err() {
             return Err(Violation::InvalidUtf8);
         }
@@ -72,36 +72,62 @@ impl Utf8Validator {
     }
 
     /// Completes the kept character with bytes from `piece`, and returns the rest.
+    #[inline]
     fn complete<'a>(&mut self, piece: &'a [u8]) -> Result<&'a [u8], Violation> {
         if self.len == FAILED {
             return Err(Violation::InvalidUtf8);
         }
         let len = usize::from(self.len);
-        let (more, rest) = piece.split_at(piece.len().min(width(self.carry[0]) - len));
-        self.carry[len..len + more.len()].copy_from_slice(more);
-        match core::str::from_utf8(&self.carry[..len + more.len()]) {
-            Ok(_) => self.len = 0,
-            Err(error) if error.error_len().is_none() => self.len += more.len() as u8,
-            Err(_) => return Err(Violation::InvalidUtf8),
+        let [lead, ..] = self.carry.to_le_bytes();
+        let (more, rest) = piece.split_at(piece.len().min(width(lead) - len));
+        self.carry |= word(more) << (8 * len);
+        let len = len + more.len();
+        if !is_start(self.carry, len) {
+            return Err(Violation::InvalidUtf8);
         }
+        self.len = if len == width(lead) { 0 } else { len as u8 };
         Ok(rest)
     }
 
     /// Keeps the start of an incomplete character, if it can become valid.
+    #[inline]
     fn keep(&mut self, rest: &[u8]) -> Result<(), Violation> {
-        let may_go_on = match *rest {
-            // The lead bytes of RFC 3629 section 4.
-            [lead] => matches!(lead, 0xc2..=0xf4),
-            _ => core::str::from_utf8(rest)
-                .is_err_and(|error| error.error_len().is_none() && error.valid_up_to() == 0),
-        };
-        if !may_go_on {
-            return Err(Violation::InvalidUtf8);
-        }
-        self.carry[..rest.len()].copy_from_slice(rest);
-        self.len = rest.len() as u8;
-        Ok(())
+        (self.carry, self.len) = (word(rest), rest.len() as u8);
+        if is_start(self.carry, rest.len()) { Ok(()) } else { Err(Violation::InvalidUtf8) }
     }
+}
+
+/// The first three of these bytes as one number, the first byte lowest.
+#[inline]
+fn word(bytes: &[u8]) -> u32 {
+    match *bytes {
+        [] => 0,
+        [a] => u32::from(a),
+        [a, b] => u32::from_le_bytes([a, b, 0, 0]),
+        [a, b, c, ..] => u32::from_le_bytes([a, b, c, 0]),
+    }
+}
+
+/// Whether the lowest `len` bytes, at least one, begin or are a character of more than one byte (RFC
+/// 3629 section 4).
+#[inline]
+const fn is_start(bytes: u32, len: usize) -> bool {
+    let [lead, second, third, fourth] = bytes.to_le_bytes();
+    let (low, high) = match lead {
+        0xe0 => (0xa0, 0xbf),
+        0xed => (0x80, 0x9f),
+        0xf0 => (0x90, 0xbf),
+        0xf4 => (0x80, 0x8f),
+        0xc2..=0xf3 => (0x80, 0xbf),
+        _ => return false,
+    };
+    (len < 2 || (low <= second && second <= high))
+        && (len < 3 || is_continuation(third))
+        && (len < 4 || is_continuation(fourth))
+}
+
+const fn is_continuation(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
 }
 
 /// Whether all of these bytes are ASCII. Inlined, for few bytes: it takes two loads and a test for
@@ -140,23 +166,13 @@ const fn width(lead: u8) -> usize {
 
 /// How many bytes at the end belong to an incomplete character: none to three.
 #[inline]
-fn unfinished(piece: &[u8]) -> usize {
-    match piece.last() {
-        Some(0x80..) => unfinished_character(piece),
+const fn incomplete_len(text: &[u8]) -> usize {
+    match text {
+        [.., 0xc0..=0xff] => 1,
+        [.., 0xe0..=0xff, 0x80..=0xbf] => 2,
+        [.., 0xf0..=0xff, 0x80..=0xbf, 0x80..=0xbf] => 3,
         _ => 0,
     }
-}
-
-/// The same if the last byte is not ASCII.
-fn unfinished_character(piece: &[u8]) -> usize {
-    for (back, &byte) in piece.iter().rev().take(3).enumerate() {
-        match byte {
-            0x80..=0xbf => {}
-            0xc0.. if width(byte) > back + 1 => return back + 1,
-            _ => return 0,
-        }
-    }
-    0
 }
 
 #[cfg(test)]
@@ -307,6 +323,23 @@ mod tests {
                         "{bytes:x?} at once"
                     );
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn sequences_of_four_bytes_at_every_split() {
+        let edges = [0x7f, 0x80, 0x8f, 0x90, 0xbf, 0xc0];
+        for lead in 0xee..=0xf5 {
+            for second in edges {
+                for third in edges {
+                    for fourth in edges {
+                        check(&[lead, second, third, fourth, b'.']);
+                    }
+                }
+            }
+            if cfg!(miri) {
+                return;
             }
         }
     }
