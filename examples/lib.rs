@@ -1,5 +1,5 @@
-//! The programs in `examples/examples/` are this package's contents; `examples/README.md` lists
-//! them. Here is what they share: their command line.
+//! The common part of the programs in `examples/examples/`, which are the content of this package:
+//! the command line. `examples/README.md` lists the programs.
 
 #![deny(unsafe_code)]
 

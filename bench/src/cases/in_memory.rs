@@ -131,8 +131,8 @@ fn deflate(quick: bool) -> Vec<Case> {
     if quick { cases.into_iter().step_by(2).collect() } else { cases }
 }
 
-/// The cases whose instructions are counted, too. A step takes ten microseconds, so those are left
-/// out in which somebody runs hundreds of thousands.
+/// Returns the cases whose instructions are counted. A step takes ten microseconds, so cases with
+/// hundreds of thousands of instructions are omitted.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     let is_counted = |case: &Case| match *case {
         Case::Echo { content: Content::Binary, bytes, messages, .. } => {

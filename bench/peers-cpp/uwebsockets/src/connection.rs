@@ -116,8 +116,8 @@ impl EngineSubject for Connection {
                 return Ok(());
             }
             let data = thread.buffer[padding..].as_mut_ptr().cast();
-            // SAFETY: the connection is alive; what was read has the padding that the parser asks
-            // for on both sides.
+            // SAFETY: the connection is alive, and the received bytes have the padding on both
+            // sides that the parser needs.
             if !unsafe { windlass_bench_connection_data(self.handle, data, length as u32) } {
                 return Err("the connection was closed for a violation".into());
             }

@@ -56,10 +56,10 @@ impl DeflateSubject for Deflate {
 
     fn compress(&mut self, plain: &[u8]) -> Result<&[u8], Error> {
         let mut out = std::ptr::null();
-        // SAFETY: the streams are alive, and what is read is the message.
+        // SAFETY: the streams are alive, and the call only reads the message.
         let length =
             unsafe { windlass_bench_compress(self.0, plain.as_ptr(), plain.len(), &raw mut out) };
-        // SAFETY: what it returns is valid until the next call, for which `self` is borrowed.
+        // SAFETY: the returned bytes are valid until the next call, for which `self` is borrowed.
         Ok(unsafe { std::slice::from_raw_parts(out, length) })
     }
 
@@ -75,7 +75,7 @@ impl DeflateSubject for Deflate {
         if !done {
             return Err("it does not inflate".into());
         }
-        // SAFETY: what it returns is valid until the next call, for which `self` is borrowed.
+        // SAFETY: the returned bytes are valid until the next call, for which `self` is borrowed.
         Ok(unsafe { std::slice::from_raw_parts(out, out_length) })
     }
 }

@@ -71,7 +71,7 @@ struct Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: `own` made both fields, for the same type, and nobody else frees.
+        // SAFETY: `own` made both fields for the same type, and only this drop frees the memory.
         unsafe { (self.free)(self.address) }
     }
 }
@@ -232,9 +232,8 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
     fn dispatch(&mut self) {
         for event in &self.events {
             let head = event.data.ptr().cast::<Head>();
-            // SAFETY: the address is that of a live node's head, given to nobody but this epoll
-            // set; nodes are freed by `delete` alone, which also ends their watch, and never during
-            // a turn.
+            // SAFETY: the address is that of a live node's head, which only this epoll set knows.
+            // Only `delete` frees nodes, after it has ended their watch, and never during a turn.
             let call = unsafe { (*head).call };
             // SAFETY: `add` and `add_device` pair each function with the node it was made for.
             unsafe { call(head) };

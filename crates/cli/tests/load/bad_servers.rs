@@ -60,7 +60,7 @@ fn one_wrong_byte() {
 fn one_wrong_byte_in_a_stream() {
     let mut sent = 0;
     let server = raw(move |piece| {
-        // Of the fifth message of 64 bytes, the eighth byte.
+        // The eighth byte of the fifth message of 64 bytes.
         if let Some(byte) = piece.get_mut((4_usize * 64 + 7).wrapping_sub(sent)) {
             *byte ^= 0x20;
         }
@@ -176,7 +176,7 @@ fn a_byte_more_after_the_last() {
 #[test]
 fn a_message_before_any_request() {
     let server = BadServer::start(|mut socket| {
-        // An unmasked frame of text. It comes before the client can have asked for anything.
+        // An unmasked text frame, before the client can have sent a message.
         let mut peer = WebSocketPeer::accept_and_send(&mut socket, &[0x81, 2, b'h', b'i']);
         while peer.answer(&mut socket, |_, _| {}) {}
     });
@@ -209,7 +209,7 @@ fn disconnecting_early_in_every_way() {
     });
     let loaded = load_at(&server.ws());
     assert!(loaded.verified() <= 4, "{loaded:?}");
-    // What the server had not read makes its end a reset, which may overtake its answers.
+    // Unread bytes at the server make its close a reset, which may overtake its answers.
     assert!(
         loaded.json()["errors"]["closed_early"] == 1 || loaded.json()["errors"]["broken"] == 1,
         "{loaded:?}"
@@ -258,7 +258,7 @@ fn disconnecting_instead_of_a_close_frame() {
                 responder.send(message);
             });
         }
-        // The Close frame is read, so that the end is no reset, and not answered.
+        // The Close frame is read and not answered. Without the read the close would be a reset.
         let _ = socket.read(&mut [0; 64]);
     });
     load_at(&server.ws())
@@ -302,7 +302,7 @@ fn declining_compression() {
 #[test]
 fn never_answering_the_upgrade_or_hanging_up_over_it() {
     let server = BadServer::start(|mut socket| {
-        // Until the client gives up.
+        // Until the client disconnects.
         while let Ok(1..) = socket.read(&mut [0; 4096]) {}
     });
     load_with_short_timeout(&server.ws())
@@ -332,7 +332,7 @@ fn never_answering_at_all() {
 
 #[test]
 fn no_server_listens() {
-    // A port that is taken, so that nobody else listens there.
+    // A port that is reserved by a socket without a listener.
     let taken =
         rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -361,7 +361,7 @@ fn a_chat_room_is_not_measured() {
         assert_eq!((loaded.errors.lines().count(), loaded.verified()), (1, 0), "{}", loaded.errors);
         assert!(loaded.errors.contains("/echo") && loaded.json()["gave_up"] == true, "{loaded:?}");
     }
-    // Alone in the room nobody hears anything.
+    // A single member of the room receives nothing.
     let loaded = load(&[&url, "--connections", "1", "--messages", "5", "--timeout", "0.2"]);
     loaded.expect_fault("lost", "windlass: no message came back; ");
     server.stop_cleanly();
@@ -388,7 +388,7 @@ fn if_no_connection_can_be_opened_not_all_are_tried() {
             loaded.expect_fault(kind, why);
             loaded.expect_fault(kind, "windlass: gave up: none of the first ");
             let failed = loaded.number("/connections/failed");
-            // Those that were on their way fail too.
+            // Connections that were being opened fail, too.
             assert!(
                 (100.0..500.0).contains(&failed) && loaded.json()["gave_up"] == true,
                 "{failed}"
