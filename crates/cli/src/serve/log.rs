@@ -17,12 +17,13 @@ pub(crate) enum Format {
 /// The least severe level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
+    /// Nothing
     Off,
     /// Errors that stop the server
     Error,
     /// Also warnings about missing resources, such as file descriptors
     Warn,
-    /// Also start and shutdown, and refused connections (at most one line a second)
+    /// Also start and shutdown, and rejected connections (at most one line per second)
     Info,
     /// Also every connection
     Debug,
