@@ -108,8 +108,8 @@ fn word(bytes: &[u8]) -> u32 {
     }
 }
 
-/// Whether the lowest `len` bytes, at least one, begin or are a character of more than one byte (RFC
-/// 3629 section 4).
+/// Whether the lowest `len` bytes, at least one, begin or are a character of more than one byte
+/// (RFC 3629 section 4).
 #[inline]
 const fn is_start(bytes: u32, len: usize) -> bool {
     let [lead, second, third, fourth] = bytes.to_le_bytes();
