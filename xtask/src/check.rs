@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::command::Cmd;
-use crate::metadata::{self, Package};
 use crate::stage::{Report, Setting, Stage};
-use crate::{arrows, repository, tidy, toolchain};
+use crate::{arrows, metadata, repository, tidy, toolchain};
 
 /// Other workspaces. Only their formatting is checked, because building them takes long.
 const OTHER_WORKSPACES: &[&str] = &["bench/peers", "bench/peers-cpp", "fuzz"];
@@ -82,7 +81,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         deny(),
         msrv(root)?,
         no_std(),
-        package(root)?,
+        package()?,
         Stage::tests("test-tools", vec![Cmd::cargo(tools.split(' '))]),
         loom(),
     ])
@@ -119,19 +118,12 @@ fn deny() -> Stage {
     }
 }
 
-/// Packs every crate that can be published, and builds each library from its package. The program
-/// is not built: no crate depends on it, and its build would take most of the time.
-fn package(root: &Path) -> Result<Stage> {
-    let packages: Vec<_> =
-        metadata::workspace(root)?.into_iter().filter(|package| package.is_published).collect();
-    let pack = |is_wanted: fn(&Package) -> bool| {
-        // `check` runs before a commit, so the working tree is dirty.
-        let command = Cmd::cargo(["package", "--allow-dirty"]);
-        let wanted = packages.iter().filter(|package| is_wanted(package));
-        wanted.fold(command, |command, package| command.args(["-p", &package.name]))
-    };
-    let all = pack(|_| true).args(["--no-verify"]);
-    Ok(Stage::commands("package", vec![all, pack(Package::is_library)]))
+/// `cargo xtask package`, as a command of its own, so that its output and time are like those of
+/// other stages.
+fn package() -> Result<Stage> {
+    let program = std::env::current_exe()?;
+    let program = program.to_str().context("the path of this program is not UTF-8")?;
+    Ok(Stage::commands("package", vec![Cmd::new(program).args(["package"])]))
 }
 
 /// Builds `windlass-ws` for a target without std.

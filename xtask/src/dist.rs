@@ -1,10 +1,11 @@
 //! `cargo xtask dist`: the program as an archive with its checksum, for a release.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::package::succeed;
 use crate::{metadata, repository, toolchain};
 
 /// The released program and its package.
@@ -29,7 +30,7 @@ pub(crate) fn run(tag: Option<&str>) -> Result<bool> {
 
     let host = toolchain::host().map_err(anyhow::Error::msg)?;
     let name = format!("{PROGRAM}-{version}-{host}");
-    let target = target(&root);
+    let target = repository::target(&root);
     let dist = target.join("dist");
     let folder = dist.join(&name);
     std::fs::create_dir_all(&folder)?;
@@ -54,12 +55,6 @@ fn check_tag(tag: Option<&str>, version: &str) -> Result<()> {
     }
 }
 
-/// The common target directory.
-fn target(root: &Path) -> PathBuf {
-    let given = std::env::var_os("CARGO_TARGET_DIR");
-    given.map_or_else(|| root.join("target"), |given| root.join(given))
-}
-
 /// Packs the folder `name` in `dist`. Times and owners are left out, so that the archive is
 /// reproducible.
 fn archive(dist: &Path, name: &str) -> Command {
@@ -81,14 +76,6 @@ fn checksum(dist: &Path, file: &str) -> Result<String> {
     let line = String::from_utf8(output.stdout)?;
     std::fs::write(dist.join(format!("{file}.sha256")), &line)?;
     Ok(line)
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("{command:?} cannot be started"))?;
-    if !status.success() {
-        bail!("{command:?}: {status}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod dist;
 mod lanes;
 mod metadata;
 mod output;
+mod package;
 mod programs;
 mod prose;
 mod repository;
@@ -68,6 +69,8 @@ enum Task {
         #[arg(long)]
         root: Option<PathBuf>,
     },
+    /// Pack the crates that can be published, and build the libraries from their packages
+    Package,
     /// Build the release archive and its checksum in `target/dist`
     Dist {
         /// Fail if this tag does not match the version
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
             ci::run(&ci::Choice { full, only }, update_suites)
         }
         Task::Prose { root } => prose::run(&root.unwrap_or_else(repository::root)),
+        Task::Package => package::run(),
         Task::Dist { tag } => dist::run(tag.as_deref()),
         Task::Asm { what, profile } => asm::run(what, &profile),
     };

@@ -18,6 +18,12 @@ pub(crate) fn root() -> PathBuf {
     }
 }
 
+/// The target directory of cargo.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    let given = std::env::var_os("CARGO_TARGET_DIR");
+    given.map_or_else(|| root.join("target"), |given| root.join(given))
+}
+
 /// One text file of the repository.
 #[derive(Debug, Default)]
 pub(crate) struct TextFile {
