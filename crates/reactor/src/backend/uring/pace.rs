@@ -4,15 +4,16 @@
 //! Reading the clock costs as much as the bookkeeping of a small message. So it is read only after
 //! several completions, or after each one if handlers are slow.
 
-use core::time::Duration;
 use std::time::Instant;
+
+use crate::clock::nanoseconds;
 
 /// Queued replies are submitted after this many handled completions. It equals the number that the
 /// kernel delivers in one call, so that most turns submit theirs with the wait.
 const HANDLED_MAX: u32 = super::waits::AT_ONCE as u32;
 
 /// Queued replies are submitted after this time. A call costs some hundred nanoseconds.
-const WAITED_MAX: Duration = Duration::from_micros(100);
+const WAITED_MAX_NS: u64 = 100_000;
 
 /// The maximum number of completions between two clock readings.
 const STRIDE_MAX: u32 = 4;
@@ -56,11 +57,9 @@ impl Pace {
             None => self.stride == 1,
             Some(since) => {
                 self.timed += self.stride;
-                let elapsed = now.saturating_duration_since(since);
-                let each = (elapsed / self.timed).max(Duration::from_nanos(1));
-                let stride = WAITED_MAX.as_nanos() / each.as_nanos();
-                self.stride = u32::try_from(stride).unwrap_or(STRIDE_MAX).clamp(1, STRIDE_MAX);
-                elapsed >= WAITED_MAX
+                let elapsed = nanoseconds(now.saturating_duration_since(since));
+                self.stride = stride(elapsed, self.timed);
+                elapsed >= WAITED_MAX_NS
             }
         };
         let is_due = has_waited || self.handled >= HANDLED_MAX;
@@ -75,9 +74,36 @@ impl Pace {
     }
 }
 
+/// The number of completions until the next clock reading, if `count` of them took `elapsed`
+/// nanoseconds: as many as fit into the time that a reply may wait.
+#[inline]
+fn stride(elapsed: u64, count: u32) -> u32 {
+    let budget = WAITED_MAX_NS * u64::from(count);
+    // A few products are faster than two divisions.
+    (2..=STRIDE_MAX).rev().find(|n| elapsed.saturating_mul(u64::from(*n)) <= budget).unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn as_many_are_handled_between_two_clock_readings_as_fit_into_the_time() {
+        for (elapsed, count, expected) in [
+            (0, 1, STRIDE_MAX),
+            (25_000, 1, STRIDE_MAX),
+            (25_001, 1, 3),
+            (100_000, 4, STRIDE_MAX),
+            (33_333, 1, 3),
+            (50_000, 1, 2),
+            (50_001, 1, 1),
+            (u64::MAX, 1, 1),
+        ] {
+            assert_eq!(stride(elapsed, count), expected, "{elapsed} ns for {count}");
+        }
+    }
 
     /// Simulates a turn of `count` completions that take `each` to handle. Returns how many were
     /// handled at each submission of replies.

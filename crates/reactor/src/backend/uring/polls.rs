@@ -9,8 +9,6 @@
 //! `IO_ASYNC_POLL_COMMON` as a mark). It reports priority data by the conditions of the waker,
 //! which for sockets contain reading and priority in both cases. So the poll also asks for reading,
 //! and priority is reported only if poll(2) confirms it.
-//! is both for either. So reading is asked for beside it, and priority is believed when poll(2)
-//! says so too.
 
 #![allow(unsafe_code, reason = "lists carry the addresses of cells; see mod.rs")]
 

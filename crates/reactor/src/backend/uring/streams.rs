@@ -219,7 +219,6 @@ impl Uring {
     ///
     /// It is called before the completion is handled. If the replies to earlier completions have
     /// waited long enough, it submits them.
-    /// they have waited for long enough.
     #[inline]
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
         if self.sends.wait() && self.pace.looks() {
@@ -270,7 +269,6 @@ impl Uring {
     ///
     /// This function and [`queue_shared`](Self::queue_shared) choose between a send by the ring and
     /// one at once: see [`LENT_MAX`] and [`COPIED_MAX`].
-    /// [`queue_shared`](Self::queue_shared): see [`LENT_MAX`] and [`COPIED_MAX`].
     #[inline]
     pub(crate) fn queue_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         let Streams::By(pool) = &self.streams else { return false };
@@ -291,7 +289,6 @@ impl Uring {
     ///
     /// They are not sent directly from an input that contains them, because a handler may still
     /// hold that input and change it.
-    /// from there.
     #[inline]
     pub(crate) fn queue_shared(&mut self, index: u32, shared: &Shared<'_>) -> bool {
         if !self.sends.is_free(index) {

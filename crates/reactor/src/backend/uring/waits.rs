@@ -24,7 +24,6 @@ use crate::{
 /// The number of completions that the kernel delivers in one call (`IO_LOCAL_TW_DEFAULT_MAX`,
 /// io_uring/io_uring.c). A wait that has seen this many asks for more, so that a turn fetches
 /// everything that is ready, as with epoll.
-/// ready, as epoll's does.
 pub(super) const AT_ONCE: usize = 20;
 
 /// The result of one check for completions.
