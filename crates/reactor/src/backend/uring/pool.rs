@@ -230,21 +230,18 @@ impl Memory {
         unsafe { self.buffers.start.add(offset) }
     }
 
-    fn lend(self: &Rc<Self>, buffer: u16, start: NonNull<u8>, len: u32) -> Lent {
-        let slot = &self.slots[usize::from(buffer)];
-        slot.lent.set(slot.lent.get() + 1);
-        Lent { memory: Rc::clone(self), start, len, buffer }
-    }
-
+    #[inline]
     fn release(&self, buffer: u16) {
         let slot = &self.slots[usize::from(buffer)];
-        slot.lent.set(slot.lent.get() - 1);
-        if slot.lent.get() == 0 && !slot.is_out.get() {
+        let lent = slot.lent.get() - 1;
+        slot.lent.set(lent);
+        if lent == 0 && !slot.is_out.get() {
             self.put_back(buffer);
         }
     }
 
     /// The last part of a buffer was released.
+    #[inline(never)]
     fn put_back(&self, buffer: u16) {
         if self.out.get() < self.row_len.get() {
             self.give(buffer);
@@ -254,6 +251,7 @@ impl Memory {
     }
 
     /// The kernel is done with a buffer: it gets another one instead.
+    #[inline(never)]
     fn take_out(&self, slot: &Slot) {
         slot.is_out.set(false);
         self.out.set(self.out.get() - 1);
@@ -328,7 +326,7 @@ impl Pool {
 
     /// The bytes of a completion, by its result and flags. `None` if it names no buffer. Must be
     /// called once for every completion, in their order.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn claim(&self, result: i32, flags: u32) -> Option<Lent> {
         if flags & CQE_F_BUFFER == 0 {
             return None;
@@ -336,15 +334,21 @@ impl Pool {
         let memory = &self.0;
         let buffer = (flags >> CQE_BUFFER_SHIFT) as u16;
         let slot = memory.slots.get(usize::from(buffer)).filter(|slot| slot.is_out.get())?;
-        let start = slot.taken.get();
-        let len = u32::try_from(result).unwrap_or(0).min(memory.size.size - start);
-        slot.taken.set(start + len);
+        let from = slot.taken.get();
+        let len = u32::try_from(result).unwrap_or(0).min(memory.size.size - from);
+        slot.taken.set(from + len);
+        slot.lent.set(slot.lent.get() + 1);
+        let start = memory.at(buffer, from);
+        let lent = Lent { memory: Rc::clone(memory), start, len, buffer };
         if !memory.is_incremental || flags & CQE_F_BUF_MORE == 0 {
             memory.take_out(slot);
         }
-        let lent = memory.lend(buffer, memory.at(buffer, start), len);
-        // An empty part is released at once. That may also release its buffer.
-        (len > 0).then_some(lent)
+        if len == 0 {
+            // An empty part is released at once. That may also release its buffer.
+            drop(lent);
+            return None;
+        }
+        Some(lent)
     }
 
     /// A second reference to lent bytes, to send them without a copy. `None` if the bytes are not
@@ -360,8 +364,10 @@ impl Pool {
             .filter(|buffer| *buffer < memory.size.count)?;
         let slot = &memory.slots[usize::from(buffer)];
         debug_assert!(slot.lent.get() > 0, "bytes of the pool are looked at by who was lent them");
+        let len = u32::try_from(bytes.len()).ok()?;
+        slot.lent.set(slot.lent.get() + 1);
         let start = memory.at(buffer, offset % memory.size.size);
-        Some(memory.lend(buffer, start, u32::try_from(bytes.len()).ok()?))
+        Some(Lent { memory: Rc::clone(memory), start, len, buffer })
     }
 
     /// Keeps the memory forever, because the ring may still write to it.

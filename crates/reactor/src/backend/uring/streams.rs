@@ -197,14 +197,20 @@ impl Uring {
     }
 
     /// The event of a completion for its stream.
-    #[inline]
     pub(super) fn keep_done(&mut self, completion: Completion) -> u32 {
         if completion.user_data & tag::MASK == tag::SEND {
             return COMPLETION | FAILED;
         }
+        self.keep_receive(completion)
+    }
+
+    /// The event of a receive's completion.
+    #[inline(always)]
+    pub(super) fn keep_receive(&mut self, completion: Completion) -> u32 {
         let lent = self.pool().and_then(|pool| pool.claim(completion.result, completion.flags));
         // A turn has far fewer completions than there are indices.
-        let index = u32::try_from(self.done.len()).unwrap_or(FAILED).min(FAILED);
+        #[expect(clippy::cast_possible_truncation, reason = "bounded right before")]
+        let index = self.done.len().min(FAILED as usize) as u32;
         let is_brought = completion.has_more() && (1..=SCRATCH_MAX).contains(&completion.result);
         self.done.push(Some(Done {
             result: completion.result,

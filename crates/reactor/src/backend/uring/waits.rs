@@ -256,10 +256,13 @@ impl Uring {
     #[inline(always)]
     fn event_of(&mut self, completion: Completion) -> (u64, u32) {
         let tag = completion.user_data & tag::MASK;
-        // The fast path for a multishot poll that has found conditions and goes on. `note` and
-        // `report` handle the rest, and would give the same result here.
+        // The fast paths for a multishot poll that has found conditions, and for a receive. Both go
+        // on. `note` and `report` handle the rest, and would give the same result here.
+        let address = completion.user_data & !tag::MASK;
+        if tag == tag::RECEIVE && completion.has_more() {
+            return (address, self.keep_receive(completion));
+        }
         if tag < tag::RECEIVE && completion.has_more() {
-            let address = completion.user_data & !tag::MASK;
             // SAFETY: The kernel returns the value that it was given with a poll of this cell. The
             // cell is owed more completions of it, so it is allocated (protocol 1).
             let cell = unsafe { Cell::from_exposed(address) };
