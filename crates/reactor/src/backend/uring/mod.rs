@@ -109,7 +109,7 @@ pub(crate) struct Uring {
     /// Completions taken from the queue outside a wait (protocol 3).
     backlog: VecDeque<Completion>,
     /// Completions of streams in the current batch, by the index that their events carry.
-    done: Vec<Option<Done>>,
+    done: Vec<Done>,
     streams: streams::Streams,
     sends: Sends,
     /// Addresses of cells whose receive has found no buffer.

@@ -212,25 +212,34 @@ impl Uring {
         #[expect(clippy::cast_possible_truncation, reason = "bounded right before")]
         let index = self.done.len().min(FAILED as usize) as u32;
         let is_brought = completion.has_more() && (1..=SCRATCH_MAX).contains(&completion.result);
-        self.done.push(Some(Done {
-            result: completion.result,
-            has_more: completion.has_more(),
-            lent,
-        }));
+        let Completion { result, .. } = completion;
+        self.done.push(Done { result, has_more: completion.has_more(), lent });
         COMPLETION | index | if is_brought { GOES_ON } else { 0 }
     }
 
-    /// Takes the completion of an event with these conditions, once. `None` if the event reports
-    /// failed sends.
+    /// Takes the completion of an event with these conditions. Its bytes can be taken once. `None`
+    /// if the event reports failed sends.
     ///
     /// It is called before the completion is handled. If the replies to earlier completions have
     /// waited long enough, it submits them.
-    #[inline]
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
+        self.submit_if_due();
+        let done = self.done.get_mut((ready & FAILED) as usize)?;
+        Some(Done { lent: done.lent.take(), ..*done })
+    }
+
+    /// Takes only the bytes, for an event that [has brought](BROUGHT) some and means nothing else.
+    #[inline(always)]
+    pub(crate) fn take_lent(&mut self, ready: u32) -> Option<Lent> {
+        self.submit_if_due();
+        self.done.get_mut((ready & FAILED) as usize)?.lent.take()
+    }
+
+    #[inline(always)]
+    fn submit_if_due(&mut self) {
         if self.sends.wait() && self.pace.looks() {
             self.submit_due();
         }
-        self.done.get_mut((ready & FAILED) as usize)?.take()
     }
 
     /// Submits replies during a turn, if they are due. It does not fetch receives: those that have

@@ -273,14 +273,15 @@ impl DriverFrame<'_> {
     /// the stream.
     #[inline]
     pub(in crate::stream) fn take_brought(&mut self, ready: u32) -> Option<Lent> {
-        if ready & BROUGHT != BROUGHT || !self.core().flags.is_plain_on_ring() {
+        let flags = self.core().flags;
+        if ready & BROUGHT != BROUGHT || !flags.is_plain_on_ring() {
             return None;
         }
-        if self.core().flags.any(StreamFlags::IDLE) {
+        if flags.any(StreamFlags::IDLE) {
             let now = self.reactor.now_ns();
             self.core().last_rx_ns = now;
         }
-        self.reactor.backend.ring()?.take_done(ready)?.lent
+        self.reactor.backend.ring()?.take_lent(ready)
     }
 
     /// Handles an event of the ring for a stream.
