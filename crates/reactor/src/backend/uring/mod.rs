@@ -111,6 +111,8 @@ pub(crate) struct Uring {
     /// Completions of streams in the current batch, by the index that their events carry.
     done: Vec<Done>,
     streams: streams::Streams,
+    /// The bytes that were taken last. A reply may be sent from there.
+    current: pool::Part,
     sends: Sends,
     /// Addresses of cells whose receive has found no buffer.
     awaiting_buffer: VecDeque<u64>,
@@ -177,6 +179,7 @@ impl Uring {
             backlog: VecDeque::with_capacity(MERGED_MAX),
             done: Vec::new(),
             streams: streams::Streams::default(),
+            current: pool::Part::default(),
             sends: Sends::default(),
             awaiting_buffer: VecDeque::new(),
             settings,

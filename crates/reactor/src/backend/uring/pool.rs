@@ -13,15 +13,15 @@
 //! # The protocol of this module
 //!
 //! 1. Buffers and row are mapped when the pool is made, and unmapped when the pool and the last
-//!    [`Lent`] are dropped. Code that closes a ring that may still write to them must
+//!    [`Lent`] or [`Held`] are dropped. Code that closes a ring that may still write to them must
 //!    [keep](Pool::keep_for_ever) them.
 //! 2. The kernel has handed over the bytes of a buffer before `taken`, in parts that do not
 //!    overlap: one for each [`Pool::claim`]. It writes to the rest while the buffer
 //!    [`is out`](Slot::is_out). A part is lent while a [`Lent`] refers to it. The buffer returns to
-//!    the kernel when no part is lent and it is not out.
-//! 3. One part may have two [`Lent`]s: one that a handler reads and changes, and one from which a
-//!    reply is sent. The bytes of a reply no longer change, because the handler has given up its
-//!    [`Input`](crate::stream::Input) for it. Only the first is turned into a slice.
+//!    the kernel when no part is lent and it is not out. A [`Held`] counts as a lent part.
+//! 3. A reply is sent from the buffer while a [`Held`] keeps it. Its bytes no longer change, because
+//!    the handler has given up its [`Input`](crate::stream::Input) for it. Only a [`Lent`] is turned
+//!    into a slice.
 //! 4. Only this thread writes to the row: an entry first, then the tail, with a barrier between
 //!    them. The kernel reads both and writes neither.
 
@@ -110,7 +110,7 @@ const _: () = assert!(
 struct Slot {
     /// The number of its bytes that the kernel has handed over.
     taken: Cell<u32>,
-    /// The number of [`Lent`]s that refer to it.
+    /// The number of [`Lent`]s and [`Held`]s that refer to it.
     lent: Cell<u32>,
     /// The kernel owns it.
     is_out: Cell<bool>,
@@ -351,28 +351,45 @@ impl Pool {
         Some(lent)
     }
 
-    /// A second reference to lent bytes, to send them without a copy. `None` if the bytes are not
-    /// in this pool.
-    #[inline]
-    pub(crate) fn lend_again(&self, bytes: &[u8]) -> Option<Lent> {
+    /// Keeps the buffer of `bytes`, to send them without a copy. `None` if they do not begin in
+    /// `part`, which must be of this pool.
+    #[inline(always)]
+    pub(crate) fn hold(&self, bytes: &[u8], part: Part) -> Option<Held> {
+        let offset = bytes.as_ptr().addr().wrapping_sub(part.start);
+        if offset >= part.len as usize {
+            return None;
+        }
         let memory = &self.0;
-        let offset = bytes.as_ptr().addr().checked_sub(memory.buffers.start.addr().get())?;
-        // A division of `u32` is faster.
-        let offset = u32::try_from(offset).ok()?;
-        let buffer = u16::try_from(offset / memory.size.size)
-            .ok()
-            .filter(|buffer| *buffer < memory.size.count)?;
-        let slot = &memory.slots[usize::from(buffer)];
+        let slot = memory.slots.get(usize::from(part.buffer))?;
         debug_assert!(slot.lent.get() > 0, "bytes of the pool are looked at by who was lent them");
-        let len = u32::try_from(bytes.len()).ok()?;
         slot.lent.set(slot.lent.get() + 1);
-        let start = memory.at(buffer, offset % memory.size.size);
-        Some(Lent { memory: Rc::clone(memory), start, len, buffer })
+        Some(Held { memory: Rc::clone(memory), buffer: part.buffer })
     }
 
     /// Keeps the memory forever, because the ring may still write to it.
     pub(crate) fn keep_for_ever(&self) {
         core::mem::forget(Rc::clone(&self.0));
+    }
+}
+
+/// Where a part of a buffer lies. It may no longer be lent.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Part {
+    start: usize,
+    len: u32,
+    buffer: u16,
+}
+
+/// Keeps a buffer from the kernel. When it is dropped, the buffer may return.
+pub(crate) struct Held {
+    memory: Rc<Memory>,
+    buffer: u16,
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        self.memory.release(self.buffer);
     }
 }
 
@@ -389,9 +406,14 @@ impl Lent {
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: The kernel has handed over these bytes to this value only. It gets them back only
-        // after this is dropped (protocol 2), and the memory lives as long (protocol 1). A second
-        // reference to them makes no slice (protocol 3).
+        // after this is dropped (protocol 2), and the memory lives as long (protocol 1). A reply
+        // that is sent from them makes no slice (protocol 3).
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn part(&self) -> Part {
+        Part { start: self.start.addr().get(), len: self.len, buffer: self.buffer }
     }
 
     /// The address of the bytes, readable as long as `self` lives.
@@ -473,12 +495,14 @@ mod tests {
         let mut first = pool.claim(5, flags(0, false)).unwrap();
         assert_eq!((pool.out(), first.bytes().len()), (1, 5));
         first.bytes().copy_from_slice(b"hello");
-        let second = pool.lend_again(&first.bytes()[1..3]).unwrap();
+        let part = first.part();
+        let second = pool.hold(&first.bytes()[1..3], part).unwrap();
         drop(first);
         assert_eq!(pool.out(), 1);
         drop(second);
         assert_eq!(pool.out(), 2);
-        assert!(pool.lend_again(b"elsewhere").is_none());
+        assert!(pool.hold(b"elsewhere", part).is_none());
+        assert!(pool.hold(b"elsewhere", Part::default()).is_none());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use core::{
 };
 use std::sync::Arc;
 
-use super::pool::Lent;
+use super::pool::Held;
 
 /// The size of a chunk of copies, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -46,7 +46,7 @@ pub(crate) const SHARED_MAX: usize = CHUNK;
 /// The owner of a send's bytes.
 enum Hold {
     /// A reply, sent from the buffer where the bytes were received.
-    Lent(#[expect(dead_code, reason = "for what its destructor does")] Lent),
+    Buffer(#[expect(dead_code, reason = "for what its destructor does")] Held),
     Shared(Arc<[u8]>),
     /// The bytes are in `copies`, for this stream or for several.
     Copied,
@@ -75,7 +75,7 @@ struct Row {
 
 /// Bytes to send, and their owner.
 pub(crate) enum Source<'b> {
-    Lent(Lent, &'b [u8]),
+    Received(Held, &'b [u8]),
     Shared(&'b Arc<[u8]>),
     Copied(&'b [u8]),
     /// Bytes that were already copied in this turn, for another stream.
@@ -130,7 +130,7 @@ impl Send {
         let rest = &self.bytes()[sent..];
         match &self.hold {
             Hold::Shared(bytes) => Rest::Shared(Arc::clone(bytes), sent),
-            Hold::Lent(_) | Hold::Copied => Rest::Own(rest.to_vec()),
+            Hold::Buffer(_) | Hold::Copied => Rest::Own(rest.to_vec()),
         }
     }
 }
@@ -183,7 +183,7 @@ impl Sends {
             // Derives the pointer from the reference that the handler has given up. The handler's
             // frame is still on the stack, and has exclusive access to the bytes through that
             // reference and pointers derived from it.
-            Source::Lent(lent, bytes) => (bytes.as_ptr(), bytes.len(), Hold::Lent(lent)),
+            Source::Received(held, bytes) => (bytes.as_ptr(), bytes.len(), Hold::Buffer(held)),
             Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Hold::Shared(Arc::clone(bytes))),
             Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), Hold::Copied),
             Source::Again(copied, len) => {

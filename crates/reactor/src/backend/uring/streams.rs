@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use super::{
     COMPLETION, Cell, Completion, Uring,
     features::RingFeatures,
-    pool::{Lent, Pool, PoolSize},
+    pool::{Lent, Part, Pool, PoolSize},
     sends::{COPIED_MAX, Failed, LENT_MAX, SHARED_MAX, Source},
     tag,
 };
@@ -225,14 +225,18 @@ impl Uring {
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
         self.submit_if_due();
         let done = self.done.get_mut((ready & FAILED) as usize)?;
-        Some(Done { lent: done.lent.take(), ..*done })
+        let lent = done.lent.take();
+        self.current = lent.as_ref().map_or_else(Part::default, Lent::part);
+        Some(Done { lent, ..*done })
     }
 
     /// Takes only the bytes, for an event that [has brought](BROUGHT) some and means nothing else.
     #[inline(always)]
     pub(crate) fn take_lent(&mut self, ready: u32) -> Option<Lent> {
         self.submit_if_due();
-        self.done.get_mut((ready & FAILED) as usize)?.lent.take()
+        let lent = self.done.get_mut((ready & FAILED) as usize)?.lent.take()?;
+        self.current = lent.part();
+        Some(lent)
     }
 
     #[inline(always)]
@@ -290,8 +294,8 @@ impl Uring {
         if !self.sends.is_free(index) {
             return false;
         }
-        let source = match pool.lend_again(bytes) {
-            Some(lent) if bytes.len() <= LENT_MAX => Source::Lent(lent, bytes),
+        let source = match pool.hold(bytes, self.current) {
+            Some(held) if bytes.len() <= LENT_MAX => Source::Received(held, bytes),
             _ if bytes.len() <= COPIED_MAX => Source::Copied(bytes),
             _ => return false,
         };
