@@ -55,8 +55,9 @@ enum Hold {
 struct Send {
     /// The stream's index in its table, or [`NOBODY`] if it was removed.
     index: u32,
-    len: u32,
+    fd: i32,
     start: *const u8,
+    len: u32,
     hold: Hold,
 }
 
@@ -71,6 +72,13 @@ struct Row {
     fd: i32,
     /// The number of its last send.
     last: u32,
+}
+
+/// A stream that may have a send, and has none.
+#[derive(Clone, Copy)]
+pub(super) struct Free {
+    index: u32,
+    fd: i32,
 }
 
 /// Bytes to send, and their owner.
@@ -169,16 +177,41 @@ impl Sends {
         (row.cell, row.fd) = (cell, fd);
     }
 
-    /// Whether a stream may have a send, and has none.
+    /// The number of the next send.
     #[inline]
-    pub(crate) fn is_free(&self, index: u32) -> bool {
-        self.rows.get(index as usize).is_some_and(|row| row.cell != 0) && !self.has(index)
+    fn next_number(&self) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "numbers come round, and are told apart by the stream"
+        )]
+        let count = self.sends.len() as u32;
+        self.first.wrapping_add(count)
     }
 
-    /// Adds a send of a stream that [is free](Self::is_free).
+    /// The stream, if it may have a send and has none. Its next send must be [added](Self::add)
+    /// before another stream is asked for.
     #[inline(always)]
-    pub(crate) fn add(&mut self, index: u32, source: Source<'_>) {
-        debug_assert!(self.is_free(index), "two sends at a time would mix their bytes");
+    pub(super) fn free(&mut self, index: u32) -> Option<Free> {
+        let number = self.next_number();
+        let row = self.rows.get_mut(index as usize).filter(|row| row.cell != 0)?;
+        if let Some(Some(send)) = self.sends.get(row.last.wrapping_sub(self.first) as usize) {
+            if send.index == index {
+                return None;
+            }
+        }
+        // Without a send of this number, or with another stream's, the row has no send.
+        row.last = number;
+        Some(Free { index, fd: row.fd })
+    }
+
+    /// Adds a send of a stream that is free.
+    #[inline(always)]
+    pub(super) fn add(&mut self, stream: Free, source: Source<'_>) {
+        let Free { index, fd } = stream;
+        debug_assert!(
+            self.rows[index as usize].last == self.next_number(),
+            "two sends at a time would mix their bytes"
+        );
         let (start, len, hold) = match source {
             // Derives the pointer from the reference that the handler has given up. The handler's
             // frame is still on the stack, and has exclusive access to the bytes through that
@@ -191,13 +224,7 @@ impl Sends {
             }
         };
         let len = u32::try_from(len).expect("what is sent by the ring is short");
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "numbers come round, and are told apart by the stream"
-        )]
-        let number = self.first.wrapping_add(self.sends.len() as u32);
-        self.rows[index as usize].last = number;
-        self.sends.push(Some(Send { index, len, start, hold }));
+        self.sends.push(Some(Send { index, fd, start, len, hold }));
     }
 
     /// Copies bytes that may be sent to several streams in this turn.
@@ -212,21 +239,19 @@ impl Sends {
         copied.filter(|copied| copied.turn == self.copies.turn)
     }
 
-    /// The next send for the ring's queue.
-    #[inline]
-    pub(super) fn next(&mut self) -> Option<Entry> {
-        while let Some(send) = self.sends.get(self.pushed) {
-            #[expect(clippy::cast_possible_truncation, reason = "numbers come round")]
-            let number = self.first.wrapping_add(self.pushed as u32);
-            self.pushed += 1;
-            if let Some(send) = send {
-                // A send that is not in the queue yet has a stream: before a stream is removed, its
-                // send is withdrawn or submitted.
-                let row = self.rows.get(send.index as usize)?;
-                return Some(Entry { number, fd: row.fd, start: send.start, len: send.len });
-            }
-        }
-        None
+    /// The sends that are not in the ring's queue yet. The caller puts all of them there.
+    #[inline(always)]
+    pub(super) fn to_push(&mut self) -> impl Iterator<Item = Entry> {
+        let from = core::mem::replace(&mut self.pushed, self.sends.len());
+        #[expect(clippy::cast_possible_truncation, reason = "numbers come round")]
+        let mut number = self.first.wrapping_add(from as u32).wrapping_sub(1);
+        // A send that is not in the queue yet has a stream: before a stream is removed, its send is
+        // withdrawn or submitted.
+        self.sends[from..].iter().filter_map(move |send| {
+            number = number.wrapping_add(1);
+            let send = send.as_ref()?;
+            Some(Entry { number, fd: send.fd, start: send.start, len: send.len })
+        })
     }
 
     /// Withdraws a stream's send and passes its bytes and their owner to `keep`. False if it is
@@ -388,6 +413,15 @@ mod tests {
         sends
     }
 
+    fn add(sends: &mut Sends, index: u32, source: Source<'_>) {
+        let stream = sends.free(index).expect("it has no send");
+        sends.add(stream, source);
+    }
+
+    fn push_all(sends: &mut Sends) -> Vec<Entry> {
+        sends.to_push().collect()
+    }
+
     fn own(rest: Rest) -> Vec<u8> {
         match rest {
             Rest::Own(bytes) => bytes,
@@ -398,15 +432,17 @@ mod tests {
     #[test]
     fn a_send_is_taken_back_before_it_is_in_the_queue_and_not_after() {
         let mut sends = sends_of(8);
-        sends.add(0, Source::Copied(b"one"));
-        sends.add(5, Source::Copied(b"two"));
+        add(&mut sends, 0, Source::Copied(b"one"));
+        add(&mut sends, 5, Source::Copied(b"two"));
         assert!(sends.has(0) && sends.has(5) && !sends.has(1) && !sends.has(9));
         assert!(
             sends.take_back(0, |bytes, shared| assert_eq!((bytes, shared), (&b"one"[..], None)))
         );
         assert!(!sends.has(0));
-        let entry = sends.next().unwrap();
-        assert_eq!((entry.number, entry.len, sends.next().is_none()), (1, 3, true));
+        let entries = push_all(&mut sends);
+        assert_eq!((entries.len(), entries[0].number, entries[0].len), (1, 1, 3));
+        assert!(!sends.wait() && push_all(&mut sends).is_empty());
+        assert!(sends.free(5).is_none() && sends.free(9).is_none());
         assert!(!sends.take_back(5, |_, _| unreachable!("it is in the queue")) && sends.has(5));
         sends.finish();
         assert!(!sends.has(5) && !sends.any());
@@ -416,10 +452,10 @@ mod tests {
     fn what_was_not_sent_is_the_streams_again() {
         let mut sends = sends_of(3);
         let shared: Arc<[u8]> = Arc::from(&b"shared"[..]);
-        sends.add(0, Source::Copied(b"hello"));
-        sends.add(1, Source::Shared(&shared));
-        sends.add(2, Source::Copied(b"gone"));
-        while sends.next().is_some() {}
+        add(&mut sends, 0, Source::Copied(b"hello"));
+        add(&mut sends, 1, Source::Shared(&shared));
+        add(&mut sends, 2, Source::Copied(b"gone"));
+        assert_eq!(push_all(&mut sends).len(), 3);
         sends.forget(2);
         assert_eq!(sends.fail(0, 2), Some(8));
         assert_eq!(sends.fail(1, -11), Some(16));
@@ -437,9 +473,9 @@ mod tests {
         let mut sends = sends_of(3);
         let copied = sends.copy(b"for all");
         assert!(sends.copied(Some(copied)).is_some() && sends.copied(None).is_none());
-        (0..3).for_each(|index| sends.add(index, Source::Again(copied, 7)));
+        (0..3).for_each(|index| add(&mut sends, index, Source::Again(copied, 7)));
         let starts: Vec<_> =
-            core::iter::from_fn(|| sends.next()).map(|entry| (entry.start, entry.len)).collect();
+            push_all(&mut sends).iter().map(|entry| (entry.start, entry.len)).collect();
         assert_eq!((starts.len(), starts[0], starts[1]), (3, starts[2], starts[2]));
         assert_eq!(sends.fail(1, 3), Some(16));
         assert_eq!(own(sends.failed.remove(0).rest), b" all");
@@ -451,26 +487,39 @@ mod tests {
     #[test]
     fn who_is_forgotten_is_sent_nothing_and_told_nothing() {
         let mut sends = sends_of(3);
-        (0..3).for_each(|index| sends.add(index, Source::Copied(b"hello")));
-        assert_eq!(
-            (sends.next().map(|entry| entry.number), sends.next().map(|entry| entry.number)),
-            (Some(0), Some(1))
-        );
+        (0..2).for_each(|index| add(&mut sends, index, Source::Copied(b"hello")));
+        let numbers: Vec<_> = push_all(&mut sends).iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, [0, 1]);
+        add(&mut sends, 2, Source::Copied(b"hello"));
         assert_eq!(sends.fail(0, -32), Some(8));
         (0..3).for_each(|index| sends.forget(index));
-        assert!(sends.failed.is_empty() && sends.next().is_none());
+        assert!(sends.failed.is_empty() && push_all(&mut sends).is_empty());
         // The index now belongs to another stream.
         sends.enroll(1, 4, 800);
-        assert!(sends.is_free(1) && sends.fail(1, -32).is_none() && sends.failed.is_empty());
+        assert!(sends.free(1).is_some() && sends.fail(1, -32).is_none());
+        assert!(sends.failed.is_empty());
+    }
+
+    #[test]
+    fn a_stream_that_was_asked_for_in_vain_has_no_send() {
+        let mut sends = sends_of(3);
+        assert!(sends.free(0).is_some());
+        // The number that the first stream would have had.
+        add(&mut sends, 1, Source::Copied(b"second"));
+        assert!(!sends.has(0) && sends.has(1));
+        add(&mut sends, 0, Source::Copied(b"first"));
+        let entries = push_all(&mut sends);
+        assert_eq!(entries.iter().map(|entry| entry.len).collect::<Vec<_>>(), [6, 5]);
+        assert_eq!((sends.fail(0, 0), sends.fail(1, 0)), (Some(16), Some(8)));
     }
 
     #[test]
     fn copies_stay_where_they_are_and_few_chunks_are_kept() {
         let mut sends = sends_of(2000);
         for index in 0..2000u32 {
-            sends.add(index, Source::Copied(&[index as u8; 1000]));
+            add(&mut sends, index, Source::Copied(&[index as u8; 1000]));
         }
-        while let Some(entry) = sends.next() {
+        for entry in push_all(&mut sends) {
             // SAFETY: the bytes of the entry are kept (protocol 1).
             let bytes = unsafe { slice::from_raw_parts(entry.start, entry.len as usize) };
             assert_eq!(bytes, [entry.number as u8; 1000]);

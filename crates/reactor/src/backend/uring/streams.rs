@@ -291,15 +291,13 @@ impl Uring {
     #[inline]
     pub(crate) fn queue_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         let Streams::By(pool) = &self.streams else { return false };
-        if !self.sends.is_free(index) {
-            return false;
-        }
+        let Some(stream) = self.sends.free(index) else { return false };
         let source = match pool.hold(bytes, self.current) {
             Some(held) if bytes.len() <= LENT_MAX => Source::Received(held, bytes),
             _ if bytes.len() <= COPIED_MAX => Source::Copied(bytes),
             _ => return false,
         };
-        self.sends.add(index, source);
+        self.sends.add(stream, source);
         true
     }
 
@@ -310,9 +308,7 @@ impl Uring {
     /// hold that input and change it.
     #[inline]
     pub(crate) fn queue_shared(&mut self, index: u32, shared: &Shared<'_>) -> bool {
-        if !self.sends.is_free(index) {
-            return false;
-        }
+        let Some(stream) = self.sends.free(index) else { return false };
         let bytes = shared.bytes();
         let source = match (self.sends.copied(shared.copied()), shared.if_kept()) {
             (Some(copied), _) => {
@@ -328,7 +324,7 @@ impl Uring {
                 Source::Again(copied, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
             }
         };
-        self.sends.add(index, source);
+        self.sends.add(stream, source);
         true
     }
 
@@ -370,16 +366,17 @@ impl Uring {
 
     /// Puts the sends into the queue.
     pub(super) fn push_sends(&mut self) {
-        while let Some(send) = self.sends.next() {
+        let Self { ring, sends, named, .. } = self;
+        for send in sends.to_push() {
             let entry = opcode::Send::new(types::Fd(send.fd), send.start, send.len)
                 .flags(SEND_FLAGS)
                 .build();
             let entry = entry
                 .flags(squeue::Flags::SKIP_SUCCESS)
                 .user_data(u64::from(send.number) << 3 | tag::SEND);
-            self.named.note(send.fd);
+            named.note(send.fd);
             // SAFETY: The bytes are kept until the result of the send is known (protocol 2).
-            unsafe { self.ring.push(&entry) };
+            unsafe { ring.push(&entry) };
         }
     }
 
