@@ -4,9 +4,7 @@
 //! Reading the clock costs as much as the bookkeeping of a small message. So it is read only after
 //! several completions, or after each one if handlers are slow.
 
-use std::time::Instant;
-
-use crate::clock::nanoseconds;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Queued replies are submitted after this many handled completions. It equals the number that the
 /// kernel delivers in one call, so that most turns submit theirs with the wait.
@@ -24,21 +22,22 @@ pub(super) struct Pace {
     stride: u32,
     /// The number of completions handled since replies were last submitted.
     handled: u32,
-    /// The time when replies were last submitted in this turn, or else of the first clock reading.
-    since: Option<Instant>,
+    /// The time when replies were last submitted in this turn, or else of the first clock reading,
+    /// in nanoseconds. Zero before it.
+    since: u64,
     /// The number of completions handled since then.
     timed: u32,
 }
 
 impl Pace {
     pub(super) const fn new() -> Self {
-        Self { left: STRIDE_MAX, stride: STRIDE_MAX, handled: 0, since: None, timed: 0 }
+        Self { left: STRIDE_MAX, stride: STRIDE_MAX, handled: 0, since: 0, timed: 0 }
     }
 
     /// A wait begins, which submits the queue. Its duration is unknown.
     #[inline]
     pub(super) fn begin(&mut self) {
-        (self.left, self.handled, self.since) = (self.stride, 0, None);
+        (self.left, self.handled, self.since) = (self.stride, 0, 0);
     }
 
     /// Whether to check if queued replies are due. Called before a completion is handled.
@@ -48,23 +47,22 @@ impl Pace {
         self.left == 0
     }
 
-    /// Whether queued replies must be submitted now.
+    /// Whether queued replies must be submitted now, by the [time](now) in nanoseconds.
     #[cold]
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    pub(super) fn is_due(&mut self, now: u64) -> bool {
         self.handled += self.stride;
-        let has_waited = match self.since {
+        let has_waited = if self.since == 0 {
             // The handlers of the last turn were slow.
-            None => self.stride == 1,
-            Some(since) => {
-                self.timed += self.stride;
-                let elapsed = nanoseconds(now.saturating_duration_since(since));
-                self.stride = stride(elapsed, self.timed);
-                elapsed >= WAITED_MAX_NS
-            }
+            self.stride == 1
+        } else {
+            self.timed += self.stride;
+            let elapsed = now.saturating_sub(self.since);
+            self.stride = stride(elapsed, self.timed);
+            elapsed >= WAITED_MAX_NS
         };
         let is_due = has_waited || self.handled >= HANDLED_MAX;
-        if is_due || self.since.is_none() {
-            (self.since, self.timed) = (Some(now), 0);
+        if is_due || self.since == 0 {
+            (self.since, self.timed) = (now, 0);
         }
         if is_due {
             self.handled = 0;
@@ -72,6 +70,14 @@ impl Pace {
         self.left = self.stride;
         is_due
     }
+}
+
+/// The time in nanoseconds by a clock that never goes back. Not zero.
+#[inline]
+pub(super) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.unsigned_abs()).max(1)
 }
 
 /// The number of completions until the next clock reading, if `count` of them took `elapsed`
@@ -108,9 +114,11 @@ mod tests {
     /// Simulates a turn of `count` completions that take `each` to handle. Returns how many were
     /// handled at each submission of replies.
     fn turn(pace: &mut Pace, count: u32, each: Duration) -> Vec<u32> {
-        let start = Instant::now();
+        let (start, each) = (now(), u64::try_from(each.as_nanos()).unwrap());
         pace.begin();
-        (0..count).filter(|done| pace.looks() && pace.is_due(start + *done * each)).collect()
+        (0..count)
+            .filter(|done| pace.looks() && pace.is_due(start + u64::from(*done) * each))
+            .collect()
     }
 
     #[test]

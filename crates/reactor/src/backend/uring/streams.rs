@@ -22,7 +22,7 @@
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
@@ -30,6 +30,7 @@ use rustix::io::Errno;
 use super::{
     COMPLETION, Cell, Completion, Uring,
     features::RingFeatures,
+    pace,
     pool::{Lent, Part, Pool, PoolSize},
     sends::{COPIED_MAX, Failed, LENT_MAX, SHARED_MAX, Source},
     tag,
@@ -250,7 +251,7 @@ impl Uring {
     /// completed are handled first.
     #[cold]
     fn submit_due(&mut self) {
-        if self.pace.is_due(Instant::now()) {
+        if self.pace.is_due(pace::now()) {
             self.push_sends();
             self.submit();
             self.settle_sends();

@@ -271,9 +271,8 @@ impl Reactor {
 impl DriverFrame<'_> {
     /// Returns the received bytes, if there is nothing else in the event and nothing else to do for
     /// the stream.
-    #[inline]
-    pub(in crate::stream) fn take_brought(&mut self, ready: u32) -> Option<Lent> {
-        let flags = self.core().flags;
+    #[inline(always)]
+    pub(in crate::stream) fn take_brought(&mut self, flags: StreamFlags, ready: u32) -> Option<Lent> {
         if ready & BROUGHT != BROUGHT || !flags.is_plain_on_ring() {
             return None;
         }

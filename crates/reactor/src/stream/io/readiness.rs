@@ -44,15 +44,14 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
 
     #[inline(always)]
     fn handle(&mut self, event: Event, mut turn: Turn<'_>) {
-        let ready = event.ready().bits();
-        let (mut frame, is_plain) = DriverFrame::enter(turn.ops(), self.index, ready);
-        if is_plain {
-            match frame.receive() {
-                ReceiveResult::Data(count) => frame.data(&mut self.handler, count),
-                other => frame.note(other, &mut self.handler),
-            }
-        } else {
-            return frame.handle_slow(&mut self.handler, ready);
+        let (ready, reactor) = (event.ready().bits(), turn.ops());
+        if ready != IN || !DriverFrame::enter(reactor, self.index).is_plain() {
+            return DriverFrame::handle_slow(reactor, self.index, &mut self.handler, ready);
+        }
+        let mut frame = DriverFrame::new(reactor, self.index);
+        match frame.receive() {
+            ReceiveResult::Data(count) => frame.data(&mut self.handler, count),
+            other => frame.note(other, &mut self.handler),
         }
         frame.leave(&mut self.handler);
     }
@@ -78,14 +77,18 @@ pub(in crate::stream) struct DriverFrame<'r> {
 }
 
 impl<'r> DriverFrame<'r> {
-    /// Starts a call. Returns true if there is nothing to do except to receive.
+    /// Starts a call, for which a frame is made next. Returns the stream's flags.
     #[inline(always)]
-    fn enter(reactor: &'r mut Reactor, index: u32, ready: u32) -> (Self, bool) {
+    fn enter(reactor: &mut Reactor, index: u32) -> StreamFlags {
         let core = reactor.stream_core(index);
         core.flags |= StreamFlags::RUNNING;
         core.flags.clear(StreamFlags::DRIVER_QUEUED);
-        let is_plain = ready == IN && core.flags.is_plain();
-        (Self { reactor, index, scratch: None, is_open: true }, is_plain)
+        core.flags
+    }
+
+    #[inline(always)]
+    fn new(reactor: &'r mut Reactor, index: u32) -> Self {
+        Self { reactor, index, scratch: None, is_open: true }
     }
 
     #[inline]
@@ -164,21 +167,28 @@ impl<'r> DriverFrame<'r> {
     /// Handles an event that needs no receive. Kept out of line, so that the receive path stays
     /// short.
     #[inline(never)]
-    fn handle_slow<H: StreamHandler>(mut self, handler: &mut H, ready: u32) {
-        if let Some(mut lent) = self.take_brought(ready) {
-            let mut stream = Stream { reactor: self.reactor, index: self.index };
+    fn handle_slow<H: StreamHandler>(
+        reactor: &'r mut Reactor,
+        index: u32,
+        handler: &mut H,
+        ready: u32,
+    ) {
+        let flags = Self::enter(reactor, index);
+        let mut frame = Self::new(reactor, index);
+        if let Some(mut lent) = frame.take_brought(flags, ready) {
+            let mut stream = Stream { reactor: frame.reactor, index };
             handler.on_data(&mut stream, Input::new(lent.bytes()));
         } else {
-            self.drive(handler, ready);
+            frame.drive(handler, ready);
         }
-        let core = self.core();
+        let core = frame.core();
         if core.rests_on_ring() {
             core.flags.clear(StreamFlags::RUNNING);
-            self.end();
+            frame.end();
             // See `leave`.
-            core::mem::forget(self);
+            core::mem::forget(frame);
         } else {
-            self.leave(handler);
+            frame.leave(handler);
         }
     }
 
