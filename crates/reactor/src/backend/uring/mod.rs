@@ -109,7 +109,9 @@ pub(crate) struct Uring {
     /// Completions taken from the queue outside a wait (protocol 3).
     backlog: VecDeque<Completion>,
     /// Completions of streams in the current batch, by the index that their events carry.
-    done: Vec<Done>,
+    done: Vec<streams::Waiting>,
+    /// How many of them have bytes that no handler has taken yet.
+    untaken: usize,
     streams: streams::Streams,
     /// The bytes that were taken last. A reply may be sent from there.
     current: pool::Part,
@@ -150,6 +152,11 @@ impl Named {
         self.0[word] |= bit;
     }
 
+    /// Many are noted at once. The system call that follows clears them.
+    fn note_all(&mut self) {
+        self.0 = [u64::MAX; 4];
+    }
+
     fn may_have(&self, fd: i32) -> bool {
         let (word, bit) = Self::bit(fd);
         self.0[word] & bit != 0
@@ -178,6 +185,7 @@ impl Uring {
             to_arm: Vec::new(),
             backlog: VecDeque::with_capacity(MERGED_MAX),
             done: Vec::new(),
+            untaken: 0,
             streams: streams::Streams::default(),
             current: pool::Part::default(),
             sends: Sends::default(),
@@ -400,7 +408,7 @@ impl Uring {
     /// time stay outstanding forever.
     pub(crate) fn close(&mut self) {
         self.backlog.clear();
-        self.done.clear();
+        self.forget_done();
         for address in self.to_arm.drain(..) {
             // SAFETY: A listed cell is owed, so its block is allocated (protocol 1).
             unsafe { Cell::from_exposed(address) }.set_flag(Flags::TO_ARM, false);

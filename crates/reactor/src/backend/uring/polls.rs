@@ -98,7 +98,7 @@ impl Uring {
         self.submit_now();
         self.is_ending = true;
         self.backlog.clear();
-        self.done.clear();
+        self.forget_done();
         let mut cells: Vec<Cell> = cells.collect();
         while let Some(cell) = cells.pop() {
             cell.set_flag(Flags::DROPPED, true);

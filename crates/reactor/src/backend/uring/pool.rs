@@ -326,8 +326,28 @@ impl Pool {
 
     /// The bytes of a completion, by its result and flags. `None` if it names no buffer. Must be
     /// called once for every completion, in their order.
+    pub(crate) fn claim(&self, result: i32, flags: u32) -> Option<Claim> {
+        let memory = &self.0;
+        if flags & CQE_F_BUFFER == 0 {
+            return None;
+        }
+        let buffer = (flags >> CQE_BUFFER_SHIFT) as u16;
+        let left = memory
+            .slots
+            .get(usize::from(buffer))
+            .map_or(0, |slot| memory.size.size - slot.taken.get());
+        let claim = self.claim_bytes(u32::try_from(result).unwrap_or(0).min(left), flags)?;
+        if claim.len == 0 {
+            // An empty part is released at once. That may also release its buffer.
+            self.give_up(claim);
+            return None;
+        }
+        Some(claim)
+    }
+
+    /// Like [`claim`](Self::claim), for a completion that has returned `len` bytes.
     #[inline(always)]
-    pub(crate) fn claim(&self, result: i32, flags: u32) -> Option<Lent> {
+    pub(crate) fn claim_bytes(&self, len: u32, flags: u32) -> Option<Claim> {
         if flags & CQE_F_BUFFER == 0 {
             return None;
         }
@@ -335,35 +355,36 @@ impl Pool {
         let buffer = (flags >> CQE_BUFFER_SHIFT) as u16;
         let slot = memory.slots.get(usize::from(buffer)).filter(|slot| slot.is_out.get())?;
         let from = slot.taken.get();
-        let len = u32::try_from(result).unwrap_or(0).min(memory.size.size - from);
+        if len > memory.size.size - from {
+            return None;
+        }
         slot.taken.set(from + len);
         slot.lent.set(slot.lent.get() + 1);
         let start = memory.at(buffer, from);
-        let lent = Lent { memory: Rc::clone(memory), start, len, buffer };
         if !memory.is_incremental || flags & CQE_F_BUF_MORE == 0 {
             memory.take_out(slot);
         }
-        if len == 0 {
-            // An empty part is released at once. That may also release its buffer.
-            drop(lent);
-            return None;
-        }
-        Some(lent)
+        Some(Claim { start, len, buffer })
     }
 
-    /// Keeps the buffer of `bytes`, to send them without a copy. `None` if they do not begin in
-    /// `part`, which must be of this pool.
+    /// Passes on the bytes of a claim.
     #[inline(always)]
-    pub(crate) fn hold(&self, bytes: &[u8], part: Part) -> Option<Held> {
-        let offset = bytes.as_ptr().addr().wrapping_sub(part.start);
-        if offset >= part.len as usize {
-            return None;
-        }
-        let memory = &self.0;
-        let slot = memory.slots.get(usize::from(part.buffer))?;
+    pub(crate) fn lend(&self, claim: Claim) -> Lent {
+        let Claim { start, len, buffer } = claim;
+        Lent { memory: Rc::clone(&self.0), start, len, buffer }
+    }
+
+    /// Releases a claim that nobody has taken.
+    pub(crate) fn give_up(&self, claim: Claim) {
+        self.0.release(claim.buffer);
+    }
+
+    /// Keeps a buffer of which a part is lent.
+    pub(crate) fn hold(&self, buffer: u16) -> Held {
+        let slot = &self.0.slots[usize::from(buffer)];
         debug_assert!(slot.lent.get() > 0, "bytes of the pool are looked at by who was lent them");
         slot.lent.set(slot.lent.get() + 1);
-        Some(Held { memory: Rc::clone(memory), buffer: part.buffer })
+        Held { memory: Rc::clone(&self.0), buffer }
     }
 
     /// Keeps the memory forever, because the ring may still write to it.
@@ -372,12 +393,29 @@ impl Pool {
     }
 }
 
+/// A part of a buffer that a completion has returned, until it is [lent](Pool::lend) or
+/// [given up](Pool::give_up). It counts as lent.
+pub(crate) struct Claim {
+    start: NonNull<u8>,
+    len: u32,
+    buffer: u16,
+}
+
 /// Where a part of a buffer lies. It may no longer be lent.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Part {
     start: usize,
     len: u32,
     buffer: u16,
+}
+
+impl Part {
+    /// The buffer of bytes of the pool, if they begin in this part.
+    #[inline(always)]
+    pub(crate) fn buffer_of(self, bytes: &[u8]) -> Option<u16> {
+        let offset = bytes.as_ptr().addr().wrapping_sub(self.start);
+        (offset < self.len as usize).then_some(self.buffer)
+    }
 }
 
 /// Keeps a buffer from the kernel. When it is dropped, the buffer may return.
@@ -440,6 +478,10 @@ mod tests {
         CQE_F_BUFFER | if has_more { CQE_F_BUF_MORE } else { 0 } | buffer << CQE_BUFFER_SHIFT
     }
 
+    fn claim(pool: &Pool, result: i32, flags: u32) -> Option<Lent> {
+        pool.claim(result, flags).map(|claim| pool.lend(claim))
+    }
+
     /// Simulates the kernel's side of the row: the index that it takes next.
     struct Kernel {
         head: u16,
@@ -492,28 +534,28 @@ mod tests {
     #[test]
     fn a_plain_buffer_comes_back_when_nobody_has_it() {
         let pool = Pool::new(PoolSize::of(2, 256), false).unwrap();
-        let mut first = pool.claim(5, flags(0, false)).unwrap();
+        let mut first = claim(&pool, 5, flags(0, false)).unwrap();
         assert_eq!((pool.out(), first.bytes().len()), (1, 5));
         first.bytes().copy_from_slice(b"hello");
         let part = first.part();
-        let second = pool.hold(&first.bytes()[1..3], part).unwrap();
+        let second = pool.hold(part.buffer_of(&first.bytes()[1..3]).unwrap());
         drop(first);
         assert_eq!(pool.out(), 1);
         drop(second);
         assert_eq!(pool.out(), 2);
-        assert!(pool.hold(b"elsewhere", part).is_none());
-        assert!(pool.hold(b"elsewhere", Part::default()).is_none());
+        assert!(part.buffer_of(b"elsewhere").is_none());
+        assert!(Part::default().buffer_of(b"elsewhere").is_none());
     }
 
     #[test]
     fn an_incremental_buffer_comes_back_when_the_kernel_has_done_with_it_too() {
         let pool = Pool::new(PoolSize::of(2, 256), true).unwrap();
-        let first = pool.claim(100, flags(1, true)).unwrap();
-        let mut second = pool.claim(100, flags(1, true)).unwrap();
+        let first = claim(&pool, 100, flags(1, true)).unwrap();
+        let mut second = claim(&pool, 100, flags(1, true)).unwrap();
         assert_eq!(second.start().addr() - first.start().addr(), 100);
         drop(first);
         assert_eq!(pool.out(), 2, "the kernel fills it still");
-        let third = pool.claim(56, flags(1, false)).unwrap();
+        let third = claim(&pool, 56, flags(1, false)).unwrap();
         assert_eq!((pool.out(), second.bytes().len()), (1, 100));
         drop((second, third));
         assert_eq!(pool.out(), 2);
@@ -527,7 +569,7 @@ mod tests {
         let mut kernel = Kernel { head: 0, filling: None };
         for _ in 0..100 {
             let (result, flags) = kernel.receive(&pool, 256).unwrap();
-            let lent = pool.claim(result, flags).unwrap();
+            let lent = claim(&pool, result, flags).unwrap();
             used.insert(lent.buffer);
             assert_eq!((pool.out(), pool.held()), (usize::from(ROW_INCREMENTAL), 1));
         }
@@ -541,15 +583,26 @@ mod tests {
     #[test]
     fn a_completion_without_bytes_gives_its_buffer_back_and_one_without_a_buffer_has_none() {
         let pool = Pool::new(PoolSize::of(2, 256), false).unwrap();
-        assert!(pool.claim(0, flags(0, false)).is_none());
-        assert!(pool.claim(-105, 0).is_none());
+        assert!(claim(&pool, 0, flags(0, false)).is_none());
+        assert!(claim(&pool, -105, 0).is_none());
         assert_eq!(pool.out(), 2);
+    }
+
+    #[test]
+    fn a_claim_that_nobody_takes_gives_its_buffer_back() {
+        let pool = Pool::new(PoolSize::of(2, 256), false).unwrap();
+        let claim = pool.claim(5, flags(0, false)).unwrap();
+        assert_eq!(pool.out(), 1);
+        pool.give_up(claim);
+        assert_eq!(pool.out(), 2);
+        assert!(pool.claim_bytes(257, flags(0, false)).is_none(), "more than the buffer has");
+        assert_eq!(pool.claim(257, flags(0, false)).unwrap().len, 256);
     }
 
     #[test]
     fn the_memory_outlives_the_pool_while_a_part_is_lent() {
         let pool = Pool::new(PoolSize::of(2, 256), true).unwrap();
-        let mut lent = pool.claim(3, flags(0, true)).unwrap();
+        let mut lent = claim(&pool, 3, flags(0, true)).unwrap();
         drop(pool);
         lent.bytes().fill(7);
         assert_eq!(lent.bytes(), [7; 3]);
@@ -575,7 +628,7 @@ mod tests {
             let mut lent: Vec<Lent> = Vec::new();
             for (len, gone) in steps {
                 if let Some((result, flags)) = kernel.receive(&pool, len) {
-                    if let Some(mut part) = pool.claim(result, flags) {
+                    if let Some(mut part) = claim(&pool, result, flags) {
                         let mark = part.buffer as u8 ^ 0x5a;
                         prop_assert!(part.bytes().iter().all(|byte| *byte == mark));
                         part.bytes().fill(0);

@@ -8,8 +8,8 @@
 //! # The protocol of this module
 //!
 //! 1. A send's bytes are neither changed nor freed before [`Sends::finish`], or before its
-//!    [`Failed`] was made. They are lent from the pool, kept by an [`Arc`], or copied to `copies`,
-//!    whose chunks are not moved.
+//!    [`Failed`] was made. They are in a buffer of the pool that `buffers` holds, kept by an
+//!    [`Arc`], or copied to `copies`, whose chunks are not moved.
 //! 2. [`Sends::finish`] is called when no send is left in the ring's queue and every completion
 //!    that was there afterwards has been passed to [`Sends::fail`].
 //! 3. A send that is in the queue, [`pushed`](Sends::pushed), cannot be withdrawn.
@@ -43,22 +43,14 @@ pub(crate) const COPIED_MAX: usize = 4 << 10;
 /// The maximum number of bytes that are copied once for several streams.
 pub(crate) const SHARED_MAX: usize = CHUNK;
 
-/// The owner of a send's bytes.
-enum Hold {
-    /// A reply, sent from the buffer where the bytes were received.
-    Buffer(#[expect(dead_code, reason = "for what its destructor does")] Held),
-    Shared(Arc<[u8]>),
-    /// The bytes are in `copies`, for this stream or for several.
-    Copied,
-}
-
 struct Send {
     /// The stream's index in its table, or [`NOBODY`] if it was removed.
     index: u32,
     fd: i32,
     start: *const u8,
     len: u32,
-    hold: Hold,
+    /// The bytes, if they are shared. Others are in `copies`, or in a buffer of `buffers`.
+    shared: Option<Arc<[u8]>>,
 }
 
 /// Stands for the index of a removed stream.
@@ -83,7 +75,8 @@ pub(super) struct Free {
 
 /// Bytes to send, and their owner.
 pub(crate) enum Source<'b> {
-    Received(Held, &'b [u8]),
+    /// A reply, sent from the buffer where the bytes were received. It must be held.
+    Received(&'b [u8]),
     Shared(&'b Arc<[u8]>),
     Copied(&'b [u8]),
     /// Bytes that were already copied in this turn, for another stream.
@@ -125,6 +118,9 @@ pub(crate) struct Sends {
     /// Indexed by the stream's index.
     rows: Vec<Row>,
     copies: Copies,
+    /// Buffers from which replies are sent, and the last one's number.
+    buffers: Vec<Held>,
+    held: Option<u16>,
     pub(crate) failed: Vec<Failed>,
 }
 
@@ -136,11 +132,32 @@ impl Send {
 
     fn rest(self, sent: usize) -> Rest {
         let rest = &self.bytes()[sent..];
-        match &self.hold {
-            Hold::Shared(bytes) => Rest::Shared(Arc::clone(bytes), sent),
-            Hold::Buffer(_) | Hold::Copied => Rest::Own(rest.to_vec()),
+        match &self.shared {
+            Some(bytes) => Rest::Shared(Arc::clone(bytes), sent),
+            None => Rest::Own(rest.to_vec()),
         }
     }
+}
+
+/// [`Vec::push`], but the value is written to its place at once.
+#[inline(always)]
+pub(super) fn push<T>(vec: &mut Vec<T>, value: T) {
+    if vec.len() == vec.capacity() {
+        make_room(vec);
+    }
+    let len = vec.len();
+    // SAFETY: There is room for one more element behind the present ones.
+    let place = unsafe { vec.as_mut_ptr().add(len) };
+    // SAFETY: The place is inside the vector's memory, and holds no value yet.
+    unsafe { place.write(value) };
+    // SAFETY: The element has just been written.
+    unsafe { vec.set_len(len + 1) };
+}
+
+#[cold]
+#[inline(never)]
+fn make_room<T>(vec: &mut Vec<T>) {
+    vec.reserve(1);
 }
 
 impl Sends {
@@ -212,19 +229,31 @@ impl Sends {
             self.rows[index as usize].last == self.next_number(),
             "two sends at a time would mix their bytes"
         );
-        let (start, len, hold) = match source {
+        let (start, len, shared) = match source {
             // Derives the pointer from the reference that the handler has given up. The handler's
             // frame is still on the stack, and has exclusive access to the bytes through that
             // reference and pointers derived from it.
-            Source::Received(held, bytes) => (bytes.as_ptr(), bytes.len(), Hold::Buffer(held)),
-            Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Hold::Shared(Arc::clone(bytes))),
-            Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), Hold::Copied),
-            Source::Again(copied, len) => {
-                (self.copies.find(copied, len), len as usize, Hold::Copied)
-            }
+            Source::Received(bytes) => (bytes.as_ptr(), bytes.len(), None),
+            Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Some(Arc::clone(bytes))),
+            Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), None),
+            Source::Again(copied, len) => (self.copies.find(copied, len), len as usize, None),
         };
         let len = u32::try_from(len).expect("what is sent by the ring is short");
-        self.sends.push(Some(Send { index, fd, start, len, hold }));
+        push(&mut self.sends, Some(Send { index, fd, start, len, shared }));
+    }
+
+    /// Whether a buffer is held until the next [`finish`](Self::finish).
+    #[inline(always)]
+    pub(super) fn holds(&self, buffer: u16) -> bool {
+        // Replies of a turn come from a few buffers, one after the other.
+        self.held == Some(buffer)
+    }
+
+    /// Holds a buffer from which replies are sent.
+    #[cold]
+    pub(super) fn hold(&mut self, buffer: u16, held: Held) {
+        self.held = Some(buffer);
+        self.buffers.push(held);
     }
 
     /// Copies bytes that may be sent to several streams in this turn.
@@ -263,8 +292,7 @@ impl Sends {
     ) -> bool {
         let place = self.place_of(index).filter(|place| *place >= self.pushed);
         let Some(send) = place.and_then(|place| self.sends[place].take()) else { return false };
-        let shared = if let Hold::Shared(bytes) = &send.hold { Some(bytes) } else { None };
-        keep(send.bytes(), shared);
+        keep(send.bytes(), send.shared.as_ref());
         true
     }
 
@@ -304,6 +332,8 @@ impl Sends {
         self.sends.clear();
         self.pushed = 0;
         self.copies.clear();
+        self.held = None;
+        self.buffers.clear();
     }
 }
 

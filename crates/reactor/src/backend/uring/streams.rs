@@ -31,8 +31,8 @@ use super::{
     COMPLETION, Cell, Completion, Uring,
     features::RingFeatures,
     pace,
-    pool::{Lent, Part, Pool, PoolSize},
-    sends::{COPIED_MAX, Failed, LENT_MAX, SHARED_MAX, Source},
+    pool::{Claim, Lent, Pool, PoolSize},
+    sends::{COPIED_MAX, Failed, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };
 use crate::{backend::shared_bytes::Shared, cell::CellFlags as Flags};
@@ -67,6 +67,13 @@ pub(crate) struct Done {
     /// The receive continues.
     pub(crate) has_more: bool,
     pub(crate) lent: Option<Lent>,
+}
+
+/// A completion that waits for its event to be dispatched.
+pub(super) struct Waiting {
+    claim: Option<Claim>,
+    result: i32,
+    has_more: bool,
 }
 
 /// Whether streams work by completion.
@@ -206,16 +213,46 @@ impl Uring {
     }
 
     /// The event of a receive's completion.
-    #[inline(always)]
-    pub(super) fn keep_receive(&mut self, completion: Completion) -> u32 {
-        let lent = self.pool().and_then(|pool| pool.claim(completion.result, completion.flags));
+    fn keep_receive(&mut self, completion: Completion) -> u32 {
+        let claim = self.pool().and_then(|pool| pool.claim(completion.result, completion.flags));
         // A turn has far fewer completions than there are indices.
         #[expect(clippy::cast_possible_truncation, reason = "bounded right before")]
         let index = self.done.len().min(FAILED as usize) as u32;
         let is_brought = completion.has_more() && (1..=SCRATCH_MAX).contains(&completion.result);
+        self.untaken += usize::from(claim.is_some());
         let Completion { result, .. } = completion;
-        self.done.push(Done { result, has_more: completion.has_more(), lent });
+        self.done.push(Waiting { claim, result, has_more: completion.has_more() });
         COMPLETION | index | if is_brought { GOES_ON } else { 0 }
+    }
+
+    /// The same for a receive that goes on and [has brought](BROUGHT) bytes. `None` for others.
+    #[inline(always)]
+    pub(super) fn keep_brought(&mut self, completion: Completion) -> Option<u32> {
+        let Streams::By(pool) = &self.streams else { return None };
+        let len = u32::try_from(completion.result).ok()?;
+        let index = u32::try_from(self.done.len()).ok()?;
+        if !(1..=SCRATCH_MAX.unsigned_abs()).contains(&len) || index >= FAILED {
+            return None;
+        }
+        let claim = pool.claim_bytes(len, completion.flags)?;
+        self.untaken += 1;
+        let result = completion.result;
+        push(&mut self.done, Waiting { claim: Some(claim), result, has_more: true });
+        Some(BROUGHT | index)
+    }
+
+    /// Forgets the completions of the last batch. Those that were not taken return their buffers.
+    pub(super) fn forget_done(&mut self) {
+        if self.untaken > 0 {
+            self.untaken = 0;
+            if let Streams::By(pool) = &self.streams {
+                self.done
+                    .iter_mut()
+                    .filter_map(|done| done.claim.take())
+                    .for_each(|claim| pool.give_up(claim));
+            }
+        }
+        self.done.clear();
     }
 
     /// Takes the completion of an event with these conditions. Its bytes can be taken once. `None`
@@ -225,17 +262,23 @@ impl Uring {
     /// waited long enough, it submits them.
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
         self.submit_if_due();
-        let done = self.done.get_mut((ready & FAILED) as usize)?;
-        let lent = done.lent.take();
-        self.current = lent.as_ref().map_or_else(Part::default, Lent::part);
-        Some(Done { lent, ..*done })
+        let Waiting { result, has_more, .. } = *self.done.get((ready & FAILED) as usize)?;
+        Some(Done { result, has_more, lent: self.lend(ready) })
     }
 
     /// Takes only the bytes, for an event that [has brought](BROUGHT) some and means nothing else.
     #[inline(always)]
     pub(crate) fn take_lent(&mut self, ready: u32) -> Option<Lent> {
         self.submit_if_due();
-        let lent = self.done.get_mut((ready & FAILED) as usize)?.lent.take()?;
+        self.lend(ready)
+    }
+
+    #[inline(always)]
+    fn lend(&mut self, ready: u32) -> Option<Lent> {
+        let Streams::By(pool) = &self.streams else { return None };
+        let claim = self.done.get_mut((ready & FAILED) as usize)?.claim.take()?;
+        self.untaken -= 1;
+        let lent = pool.lend(claim);
         self.current = lent.part();
         Some(lent)
     }
@@ -289,16 +332,20 @@ impl Uring {
     ///
     /// This function and [`queue_shared`](Self::queue_shared) choose between a send by the ring and
     /// one at once: see [`LENT_MAX`] and [`COPIED_MAX`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn queue_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         let Streams::By(pool) = &self.streams else { return false };
         let Some(stream) = self.sends.free(index) else { return false };
-        let source = match pool.hold(bytes, self.current) {
-            Some(held) if bytes.len() <= LENT_MAX => Source::Received(held, bytes),
-            _ if bytes.len() <= COPIED_MAX => Source::Copied(bytes),
+        match self.current.buffer_of(bytes) {
+            Some(buffer) if bytes.len() <= LENT_MAX => {
+                if !self.sends.holds(buffer) {
+                    self.sends.hold(buffer, pool.hold(buffer));
+                }
+                self.sends.add(stream, Source::Received(bytes));
+            }
+            _ if bytes.len() <= COPIED_MAX => self.sends.add(stream, Source::Copied(bytes)),
             _ => return false,
-        };
-        self.sends.add(stream, source);
+        }
         true
     }
 
@@ -367,7 +414,11 @@ impl Uring {
 
     /// Puts the sends into the queue.
     pub(super) fn push_sends(&mut self) {
+        if !self.sends.wait() {
+            return;
+        }
         let Self { ring, sends, named, .. } = self;
+        named.note_all();
         for send in sends.to_push() {
             let entry = opcode::Send::new(types::Fd(send.fd), send.start, send.len)
                 .flags(SEND_FLAGS)
@@ -375,7 +426,6 @@ impl Uring {
             let entry = entry
                 .flags(squeue::Flags::SKIP_SUCCESS)
                 .user_data(u64::from(send.number) << 3 | tag::SEND);
-            named.note(send.fd);
             // SAFETY: The bytes are kept until the result of the send is known (protocol 2).
             unsafe { ring.push(&entry) };
         }

@@ -91,10 +91,7 @@ impl Uring {
         if !self.to_arm.is_empty() {
             self.arm_all();
         }
-        if !self.done.is_empty() {
-            // Completions that were not taken return their buffers to the pool.
-            self.done.clear();
-        }
+        self.forget_done();
         if !self.awaiting_buffer.is_empty() {
             self.rearm_awaiting_buffer();
         }
@@ -260,7 +257,9 @@ impl Uring {
         // on. `note` and `report` handle the rest, and would give the same result here.
         let address = completion.user_data & !tag::MASK;
         if tag == tag::RECEIVE && completion.has_more() {
-            return (address, self.keep_receive(completion));
+            if let Some(ready) = self.keep_brought(completion) {
+                return (address, ready);
+            }
         }
         if tag < tag::RECEIVE && completion.has_more() {
             // SAFETY: The kernel returns the value that it was given with a poll of this cell. The
