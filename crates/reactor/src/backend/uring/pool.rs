@@ -32,7 +32,7 @@
 
 use core::{
     cell::{Cell, RefCell},
-    mem::offset_of,
+    mem::{ManuallyDrop, offset_of},
     ptr::NonNull,
     slice,
     sync::atomic::{AtomicU16, Ordering},
@@ -230,7 +230,7 @@ impl Memory {
         unsafe { self.buffers.start.add(offset) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&self, buffer: u16) {
         let slot = &self.slots[usize::from(buffer)];
         let lent = slot.lent.get() - 1;
@@ -452,6 +452,15 @@ impl Lent {
     #[inline(always)]
     pub(crate) fn part(&self) -> Part {
         Part { start: self.start.addr().get(), len: self.len, buffer: self.buffer }
+    }
+
+    /// Drops it, inlined.
+    #[inline(always)]
+    pub(crate) fn give_back(self) {
+        let lent = ManuallyDrop::new(self);
+        // SAFETY: `lent` is not dropped, and its `memory` is not used again, so this moves it.
+        let memory = unsafe { core::ptr::read(&raw const lent.memory) };
+        memory.release(lent.buffer);
     }
 
     /// The address of the bytes, readable as long as `self` lives.

@@ -43,18 +43,21 @@ pub(crate) const COPIED_MAX: usize = 4 << 10;
 /// The maximum number of bytes that are copied once for several streams.
 pub(crate) const SHARED_MAX: usize = CHUNK;
 
+#[derive(Clone, Copy)]
 struct Send {
     /// The stream's index in its table, or [`NOBODY`] if it was removed.
     index: u32,
+    /// The stream's socket, or [`GONE`] if the send was withdrawn or has failed.
     fd: i32,
     start: *const u8,
     len: u32,
-    /// The bytes, if they are shared. Others are in `copies`, or in a buffer of `buffers`.
-    shared: Option<Arc<[u8]>>,
 }
 
 /// Stands for the index of a removed stream.
 const NOBODY: u32 = u32::MAX;
+
+/// Stands for the socket of a send that is no more.
+const GONE: i32 = -1;
 
 /// The data of a stream that its sends need.
 #[derive(Clone, Copy, Default)]
@@ -110,7 +113,7 @@ pub(super) struct Entry {
 
 #[derive(Default)]
 pub(crate) struct Sends {
-    sends: Vec<Option<Send>>,
+    sends: Vec<Send>,
     /// The number of the first send.
     first: u32,
     /// The number of sends with an entry in the ring's queue.
@@ -121,6 +124,8 @@ pub(crate) struct Sends {
     /// Buffers from which replies are sent, and the last one's number.
     buffers: Vec<Held>,
     held: Option<u16>,
+    /// Shared bytes that are sent. The same bytes to many streams in a row are kept once.
+    shared: Vec<Arc<[u8]>>,
     pub(crate) failed: Vec<Failed>,
 }
 
@@ -128,14 +133,6 @@ impl Send {
     fn bytes(&self) -> &[u8] {
         // SAFETY: The bytes stay allocated and unchanged as long as the send exists (protocol 1).
         unsafe { slice::from_raw_parts(self.start, self.len as usize) }
-    }
-
-    fn rest(self, sent: usize) -> Rest {
-        let rest = &self.bytes()[sent..];
-        match &self.shared {
-            Some(bytes) => Rest::Shared(Arc::clone(bytes), sent),
-            None => Rest::Own(rest.to_vec()),
-        }
     }
 }
 
@@ -175,7 +172,8 @@ impl Sends {
 
     fn place_of(&self, index: u32) -> Option<usize> {
         let place = self.rows.get(index as usize)?.last.wrapping_sub(self.first) as usize;
-        self.sends.get(place)?.as_ref().filter(|send| send.index == index).map(|_| place)
+        let send = self.sends.get(place)?;
+        (send.index == index && send.fd != GONE).then_some(place)
     }
 
     /// Whether a stream has a send.
@@ -211,8 +209,8 @@ impl Sends {
     pub(super) fn free(&mut self, index: u32) -> Option<Free> {
         let number = self.next_number();
         let row = self.rows.get_mut(index as usize).filter(|row| row.cell != 0)?;
-        if let Some(Some(send)) = self.sends.get(row.last.wrapping_sub(self.first) as usize) {
-            if send.index == index {
+        if let Some(send) = self.sends.get(row.last.wrapping_sub(self.first) as usize) {
+            if send.index == index && send.fd != GONE {
                 return None;
             }
         }
@@ -229,17 +227,22 @@ impl Sends {
             self.rows[index as usize].last == self.next_number(),
             "two sends at a time would mix their bytes"
         );
-        let (start, len, shared) = match source {
+        let (start, len) = match source {
             // Derives the pointer from the reference that the handler has given up. The handler's
             // frame is still on the stack, and has exclusive access to the bytes through that
             // reference and pointers derived from it.
-            Source::Received(bytes) => (bytes.as_ptr(), bytes.len(), None),
-            Source::Shared(bytes) => (bytes.as_ptr(), bytes.len(), Some(Arc::clone(bytes))),
-            Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len(), None),
-            Source::Again(copied, len) => (self.copies.find(copied, len), len as usize, None),
+            Source::Received(bytes) => (bytes.as_ptr(), bytes.len()),
+            Source::Shared(bytes) => {
+                if !self.shared.last().is_some_and(|last| Arc::ptr_eq(last, bytes)) {
+                    self.shared.push(Arc::clone(bytes));
+                }
+                (bytes.as_ptr(), bytes.len())
+            }
+            Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len()),
+            Source::Again(copied, len) => (self.copies.find(copied, len), len as usize),
         };
         let len = u32::try_from(len).expect("what is sent by the ring is short");
-        push(&mut self.sends, Some(Send { index, fd, start, len, shared }));
+        push(&mut self.sends, Send { index, fd, start, len });
     }
 
     /// Whether a buffer is held until the next [`finish`](Self::finish).
@@ -278,9 +281,21 @@ impl Sends {
         // withdrawn or submitted.
         self.sends[from..].iter().filter_map(move |send| {
             number = number.wrapping_add(1);
-            let send = send.as_ref()?;
-            Some(Entry { number, fd: send.fd, start: send.start, len: send.len })
+            let Send { fd, start, len, .. } = *send;
+            (fd != GONE).then_some(Entry { number, fd, start, len })
         })
+    }
+
+    /// The owner of a send's bytes, if they are shared.
+    fn owner(&self, send: Send) -> Option<&Arc<[u8]>> {
+        self.shared.iter().find(|bytes| bytes.as_ptr() == send.start)
+    }
+
+    fn rest(&self, send: Send, sent: usize) -> Rest {
+        match self.owner(send) {
+            Some(bytes) => Rest::Shared(Arc::clone(bytes), sent),
+            None => Rest::Own(send.bytes()[sent..].to_vec()),
+        }
     }
 
     /// Withdraws a stream's send and passes its bytes and their owner to `keep`. False if it is
@@ -290,9 +305,12 @@ impl Sends {
         index: u32,
         keep: impl FnOnce(&[u8], Option<&Arc<[u8]>>),
     ) -> bool {
-        let place = self.place_of(index).filter(|place| *place >= self.pushed);
-        let Some(send) = place.and_then(|place| self.sends[place].take()) else { return false };
-        keep(send.bytes(), send.shared.as_ref());
+        let Some(place) = self.place_of(index).filter(|place| *place >= self.pushed) else {
+            return false;
+        };
+        let send = self.sends[place];
+        self.sends[place].fd = GONE;
+        keep(send.bytes(), self.owner(send));
         true
     }
 
@@ -300,9 +318,10 @@ impl Sends {
     /// queue yet is dropped.
     pub(crate) fn forget(&mut self, index: u32) {
         if let Some(place) = self.place_of(index) {
+            let send = &mut self.sends[place];
             if place >= self.pushed {
-                self.sends[place] = None;
-            } else if let Some(send) = &mut self.sends[place] {
+                send.fd = GONE;
+            } else {
                 send.index = NOBODY;
             }
         }
@@ -315,11 +334,17 @@ impl Sends {
     /// Records that a send has failed, and returns the cell to notify.
     #[cold]
     pub(super) fn fail(&mut self, number: u32, result: i32) -> Option<u64> {
-        let send = self.sends.get_mut(number.wrapping_sub(self.first) as usize)?.take()?;
+        let place = self.sends.get_mut(number.wrapping_sub(self.first) as usize)?;
+        let send = *place;
+        if send.fd == GONE {
+            return None;
+        }
+        place.fd = GONE;
         let index = send.index;
         let cell = self.rows.get(index as usize).map(|row| row.cell).filter(|cell| *cell != 0)?;
         let sent = usize::try_from(result).unwrap_or(0).min(send.len as usize);
-        self.failed.push(Failed { index, result, rest: send.rest(sent) });
+        let rest = self.rest(send, sent);
+        self.failed.push(Failed { index, result, rest });
         Some(cell)
     }
 
@@ -334,6 +359,7 @@ impl Sends {
         self.copies.clear();
         self.held = None;
         self.buffers.clear();
+        self.shared.clear();
     }
 }
 

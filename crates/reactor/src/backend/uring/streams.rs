@@ -229,14 +229,15 @@ impl Uring {
     #[inline(always)]
     pub(super) fn keep_brought(&mut self, completion: Completion) -> Option<u32> {
         let Streams::By(pool) = &self.streams else { return None };
-        let len = u32::try_from(completion.result).ok()?;
-        let index = u32::try_from(self.done.len()).ok()?;
-        if !(1..=SCRATCH_MAX.unsigned_abs()).contains(&len) || index >= FAILED {
+        let Completion { result, flags, .. } = completion;
+        let index = self.done.len();
+        if !(1..=SCRATCH_MAX).contains(&result) || index >= FAILED as usize {
             return None;
         }
-        let claim = pool.claim_bytes(len, completion.flags)?;
+        #[expect(clippy::cast_possible_truncation, reason = "it is below `FAILED`")]
+        let index = index as u32;
+        let claim = pool.claim_bytes(result.unsigned_abs(), flags)?;
         self.untaken += 1;
-        let result = completion.result;
         push(&mut self.done, Waiting { claim: Some(claim), result, has_more: true });
         Some(BROUGHT | index)
     }
@@ -419,16 +420,14 @@ impl Uring {
         }
         let Self { ring, sends, named, .. } = self;
         named.note_all();
-        for send in sends.to_push() {
-            let entry = opcode::Send::new(types::Fd(send.fd), send.start, send.len)
-                .flags(SEND_FLAGS)
-                .build();
-            let entry = entry
-                .flags(squeue::Flags::SKIP_SUCCESS)
-                .user_data(u64::from(send.number) << 3 | tag::SEND);
-            // SAFETY: The bytes are kept until the result of the send is known (protocol 2).
-            unsafe { ring.push(&entry) };
-        }
+        let entries = sends.to_push().map(|send| {
+            let entry = opcode::Send::new(types::Fd(send.fd), send.start, send.len);
+            let number = u64::from(send.number) << 3 | tag::SEND;
+            let entry = entry.flags(SEND_FLAGS).build().user_data(number);
+            entry.flags(squeue::Flags::SKIP_SUCCESS)
+        });
+        // SAFETY: The bytes are kept until the result of the send is known (protocol 2).
+        unsafe { ring.push_all(entries) };
     }
 
     /// Called after a system call that has submitted sends: records the failed ones, and releases

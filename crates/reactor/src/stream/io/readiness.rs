@@ -45,8 +45,11 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
     #[inline(always)]
     fn handle(&mut self, event: Event, mut turn: Turn<'_>) {
         let (ready, reactor) = (event.ready().bits(), turn.ops());
-        if ready != IN || !DriverFrame::enter(reactor, self.index).is_plain() {
+        if ready != IN {
             return DriverFrame::handle_slow(reactor, self.index, &mut self.handler, ready);
+        }
+        if !DriverFrame::enter(reactor, self.index).is_plain() {
+            return DriverFrame::handle_slow(reactor, self.index, &mut self.handler, IN);
         }
         let mut frame = DriverFrame::new(reactor, self.index);
         match frame.receive() {
@@ -178,9 +181,17 @@ impl<'r> DriverFrame<'r> {
         if let Some(mut lent) = frame.take_brought(flags, ready) {
             let mut stream = Stream { reactor: frame.reactor, index };
             handler.on_data(&mut stream, Input::new(lent.bytes()));
-        } else {
-            frame.drive(handler, ready);
+            lent.give_back();
+            let core = frame.core();
+            if core.rests_on_ring() {
+                core.flags.clear(StreamFlags::RUNNING);
+                // See `leave`. It has no receive buffer.
+                core::mem::forget(frame);
+                return;
+            }
+            return frame.leave(handler);
         }
+        frame.drive(handler, ready);
         let core = frame.core();
         if core.rests_on_ring() {
             core.flags.clear(StreamFlags::RUNNING);
