@@ -13,9 +13,9 @@
 //! # The protocol of this module
 //!
 //! 1. Buffers and row are mapped when the pool is made, and unmapped when the pool and the last
-//!    [`Lent`] or [`Held`] are dropped. Code that closes a ring that may still write to them must
+//!    [`Held`] are dropped. A [`Lent`] does not outlive its pool. Code that closes a ring that may still write to them must
 //!    [keep](Pool::keep_for_ever) them.
-//! 2. The kernel has handed over the bytes of a buffer before `taken`, in parts that do not
+//! 2. The kernel has handed over the bytes of a buffer before `next`, in parts that do not
 //!    overlap: one for each [`Pool::claim`]. It writes to the rest while the buffer
 //!    [`is out`](Slot::is_out). A part is lent while a [`Lent`] refers to it. The buffer returns to
 //!    the kernel when no part is lent and it is not out. A [`Held`] counts as a lent part.
@@ -106,14 +106,22 @@ const _: () = assert!(
 );
 
 /// The state of a buffer.
-#[derive(Default)]
 struct Slot {
-    /// The number of its bytes that the kernel has handed over.
-    taken: Cell<u32>,
+    /// The address of the first byte that the kernel has not handed over.
+    next: Cell<NonNull<u8>>,
+    /// The number of bytes from there on, while the kernel owns it; else zero.
+    left: Cell<u32>,
     /// The number of [`Lent`]s and [`Held`]s that refer to it.
     lent: Cell<u32>,
     /// The kernel owns it.
     is_out: Cell<bool>,
+}
+
+/// Whether the kernel may hand over `len` bytes of a buffer. Only a buffer that it owns has bytes
+/// left.
+#[inline(always)]
+fn is_out(slot: &Slot, len: u32) -> bool {
+    len > 0 || slot.is_out.get()
 }
 
 /// Zeroed memory that starts at a page boundary, as the kernel requires for the row. A page uses
@@ -175,7 +183,6 @@ struct Memory {
     buffers: Mapping,
     row: Mapping,
     size: PoolSize,
-    is_incremental: bool,
     tail: Cell<u16>,
     /// The number of buffers that the kernel owns.
     out: Cell<u16>,
@@ -192,7 +199,8 @@ impl Memory {
     fn give(&self, buffer: u16) {
         let slot = &self.slots[usize::from(buffer)];
         debug_assert!(!slot.is_out.get() && slot.lent.get() == 0, "protocol 2");
-        slot.taken.set(0);
+        slot.next.set(self.start(buffer));
+        slot.left.set(self.size.size);
         slot.is_out.set(true);
         self.out.set(self.out.get() + 1);
         let tail = self.tail.get();
@@ -200,7 +208,7 @@ impl Memory {
         // SAFETY: The index is below the number of entries, so the address is inside the row
         // (protocol 1).
         let entry = unsafe { self.row.start.cast::<Entry>().add(place) };
-        let address = self.at(buffer, 0).as_ptr().expose_provenance() as u64;
+        let address = self.start(buffer).as_ptr().expose_provenance() as u64;
         // SAFETY: The address is inside the row and aligned. The kernel reads the entry only after
         // the tail has passed it, and no reference to it exists.
         unsafe { entry.cast::<u64>().write(address) };
@@ -222,12 +230,11 @@ impl Memory {
         shared.store(tail.wrapping_add(1), Ordering::Release);
     }
 
-    /// The address of a byte in a buffer.
-    fn at(&self, buffer: u16, offset: u32) -> NonNull<u8> {
-        debug_assert!(buffer < self.size.count && offset <= self.size.size);
-        let offset = usize::from(buffer) * self.size.size as usize + offset as usize;
-        // SAFETY: It is inside the buffers, or one past their end (protocol 1).
-        unsafe { self.buffers.start.add(offset) }
+    /// The address of a buffer.
+    fn start(&self, buffer: u16) -> NonNull<u8> {
+        assert!(buffer < self.size.count, "there are fewer buffers");
+        // SAFETY: It is inside the buffers (protocol 1).
+        unsafe { self.buffers.start.add(usize::from(buffer) * self.size.size as usize) }
     }
 
     #[inline(always)]
@@ -254,6 +261,7 @@ impl Memory {
     #[inline(never)]
     fn take_out(&self, slot: &Slot) {
         slot.is_out.set(false);
+        slot.left.set(0);
         self.out.set(self.out.get() - 1);
         self.fill();
     }
@@ -276,13 +284,19 @@ impl Pool {
     /// # Errors
     /// The errors of mmap(2): no memory or no address space left.
     pub(crate) fn new(size: PoolSize, is_incremental: bool) -> Result<Self, Errno> {
-        let slots = (0..size.count).map(|_| Slot::default()).collect();
+        let buffers = Mapping::new(size.count as usize * size.size as usize)?;
+        let slot = |_| Slot {
+            next: Cell::new(buffers.start),
+            left: Cell::new(0),
+            lent: Cell::new(0),
+            is_out: Cell::new(false),
+        };
+        let slots = (0..size.count).map(slot).collect();
         let row_len = if is_incremental { ROW_INCREMENTAL } else { ROW_PLAIN }.min(size.count);
         let memory = Memory {
-            buffers: Mapping::new(size.count as usize * size.size as usize)?,
+            buffers,
             row: Mapping::new(size.count as usize * size_of::<Entry>())?,
             size,
-            is_incremental,
             tail: Cell::new(0),
             out: Cell::new(0),
             row_len: Cell::new(row_len),
@@ -332,10 +346,7 @@ impl Pool {
             return None;
         }
         let buffer = (flags >> CQE_BUFFER_SHIFT) as u16;
-        let left = memory
-            .slots
-            .get(usize::from(buffer))
-            .map_or(0, |slot| memory.size.size - slot.taken.get());
+        let left = memory.slots.get(usize::from(buffer)).map_or(0, |slot| slot.left.get());
         let claim = self.claim_bytes(u32::try_from(result).unwrap_or(0).min(left), flags)?;
         if claim.len == 0 {
             // An empty part is released at once. That may also release its buffer.
@@ -353,25 +364,32 @@ impl Pool {
         }
         let memory = &self.0;
         let buffer = (flags >> CQE_BUFFER_SHIFT) as u16;
-        let slot = memory.slots.get(usize::from(buffer)).filter(|slot| slot.is_out.get())?;
-        let from = slot.taken.get();
-        if len > memory.size.size - from {
+        let slot = memory.slots.get(usize::from(buffer))?;
+        let left = slot.left.get();
+        if len > left || !is_out(slot, len) {
             return None;
         }
-        slot.taken.set(from + len);
+        let start = slot.next.get();
+        // SAFETY: At least `len` bytes of the buffer are left, so it is inside the buffer or one
+        // past its end.
+        slot.next.set(unsafe { start.add(len as usize) });
+        slot.left.set(left - len);
         slot.lent.set(slot.lent.get() + 1);
-        let start = memory.at(buffer, from);
-        if !memory.is_incremental || flags & CQE_F_BUF_MORE == 0 {
+        // Without `IOU_PBUF_RING_INC` the flag never comes.
+        if flags & CQE_F_BUF_MORE == 0 {
             memory.take_out(slot);
         }
         Some(Claim { start, len, buffer })
     }
 
     /// Passes on the bytes of a claim.
+    ///
+    /// # Safety
+    /// The pool lives at least as long as the result.
     #[inline(always)]
-    pub(crate) fn lend(&self, claim: Claim) -> Lent {
+    pub(crate) unsafe fn lend(&self, claim: Claim) -> Lent {
         let Claim { start, len, buffer } = claim;
-        Lent { memory: Rc::clone(&self.0), start, len, buffer }
+        Lent { memory: NonNull::from(&*self.0), start, len, buffer }
     }
 
     /// Releases a claim that nobody has taken.
@@ -433,7 +451,7 @@ impl Drop for Held {
 
 /// A part of a buffer. When it is dropped, the buffer may return to the kernel.
 pub(crate) struct Lent {
-    memory: Rc<Memory>,
+    memory: NonNull<Memory>,
     start: NonNull<u8>,
     len: u32,
     buffer: u16,
@@ -457,10 +475,13 @@ impl Lent {
     /// Drops it, inlined.
     #[inline(always)]
     pub(crate) fn give_back(self) {
-        let lent = ManuallyDrop::new(self);
-        // SAFETY: `lent` is not dropped, and its `memory` is not used again, so this moves it.
-        let memory = unsafe { core::ptr::read(&raw const lent.memory) };
-        memory.release(lent.buffer);
+        ManuallyDrop::new(self).release();
+    }
+
+    #[inline(always)]
+    fn release(&self) {
+        // SAFETY: The pool lives, and with it its memory (protocol 1).
+        unsafe { self.memory.as_ref() }.release(self.buffer);
     }
 
     /// The address of the bytes, readable as long as `self` lives.
@@ -471,9 +492,8 @@ impl Lent {
 }
 
 impl Drop for Lent {
-    #[inline]
     fn drop(&mut self) {
-        self.memory.release(self.buffer);
+        self.release();
     }
 }
 
@@ -488,7 +508,8 @@ mod tests {
     }
 
     fn claim(pool: &Pool, result: i32, flags: u32) -> Option<Lent> {
-        pool.claim(result, flags).map(|claim| pool.lend(claim))
+        // SAFETY: The tests drop what is lent before the pool.
+        pool.claim(result, flags).map(|claim| unsafe { pool.lend(claim) })
     }
 
     /// Simulates the kernel's side of the row: the index that it takes next.
@@ -496,6 +517,7 @@ mod tests {
         head: u16,
         /// The buffer that it fills, and the number of bytes filled.
         filling: Option<(u16, u32)>,
+        is_incremental: bool,
     }
 
     impl Kernel {
@@ -513,15 +535,17 @@ mod tests {
                     let entry = unsafe { entry.as_ref() };
                     assert_eq!(
                         (entry.address, entry.len),
-                        (memory.at(entry.buffer, 0).as_ptr().addr() as u64, memory.size.size)
+                        (memory.start(entry.buffer).as_ptr().addr() as u64, memory.size.size)
                     );
                     (entry.buffer, 0)
                 }
             };
             let len = len.min(memory.size.size - from);
+            // SAFETY: It is inside the buffer.
+            let start = unsafe { memory.start(buffer).add(from as usize) };
             // SAFETY: It is in the part of the buffer that the kernel owns.
-            unsafe { memory.at(buffer, from).write_bytes(buffer as u8 ^ 0x5a, len as usize) };
-            let has_more = memory.is_incremental && from + len < memory.size.size;
+            unsafe { start.write_bytes(buffer as u8 ^ 0x5a, len as usize) };
+            let has_more = self.is_incremental && from + len < memory.size.size;
             if has_more {
                 self.filling = Some((buffer, from + len));
             }
@@ -575,7 +599,7 @@ mod tests {
         let pool = Pool::new(PoolSize::of(16, 256), true).unwrap();
         assert_eq!((pool.out(), pool.held()), (usize::from(ROW_INCREMENTAL), 0));
         let mut used = std::collections::BTreeSet::new();
-        let mut kernel = Kernel { head: 0, filling: None };
+        let mut kernel = Kernel { head: 0, filling: None, is_incremental: true };
         for _ in 0..100 {
             let (result, flags) = kernel.receive(&pool, 256).unwrap();
             let lent = claim(&pool, result, flags).unwrap();
@@ -609,12 +633,16 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_outlives_the_pool_while_a_part_is_lent() {
+    fn the_memory_outlives_the_pool_while_a_buffer_is_held() {
         let pool = Pool::new(PoolSize::of(2, 256), true).unwrap();
         let mut lent = claim(&pool, 3, flags(0, true)).unwrap();
-        drop(pool);
         lent.bytes().fill(7);
-        assert_eq!(lent.bytes(), [7; 3]);
+        let (start, held) = (lent.start(), pool.hold(lent.part().buffer));
+        drop(lent);
+        drop(pool);
+        // SAFETY: The buffer is held, so its bytes are readable.
+        assert_eq!(unsafe { slice::from_raw_parts(start, 3) }, [7; 3]);
+        drop(held);
     }
 
     proptest! {
@@ -633,7 +661,7 @@ mod tests {
             steps in prop::collection::vec((0u32..400, 0usize..4), 1..60),
         ) {
             let pool = Pool::new(PoolSize::of(count, 256), is_incremental).unwrap();
-            let mut kernel = Kernel { head: 0, filling: None };
+            let mut kernel = Kernel { head: 0, filling: None, is_incremental };
             let mut lent: Vec<Lent> = Vec::new();
             for (len, gone) in steps {
                 if let Some((result, flags)) = kernel.receive(&pool, len) {

@@ -17,6 +17,7 @@
 #![allow(unsafe_code, reason = "bytes are read by where they are; the protocol above")]
 
 use core::{
+    num::NonZeroU32,
     ptr::{self, NonNull},
     slice,
     sync::atomic::{AtomicU64, Ordering},
@@ -123,7 +124,7 @@ pub(crate) struct Sends {
     copies: Copies,
     /// Buffers from which replies are sent, and the last one's number.
     buffers: Vec<Held>,
-    held: Option<u16>,
+    held: Option<NonZeroU32>,
     /// Shared bytes that are sent. The same bytes to many streams in a row are kept once.
     shared: Vec<Arc<[u8]>>,
     pub(crate) failed: Vec<Failed>,
@@ -134,6 +135,12 @@ impl Send {
         // SAFETY: The bytes stay allocated and unchanged as long as the send exists (protocol 1).
         unsafe { slice::from_raw_parts(self.start, self.len as usize) }
     }
+}
+
+/// The number of a buffer in a form in which comparing an `Option` takes one instruction.
+#[inline(always)]
+const fn named(buffer: u16) -> NonZeroU32 {
+    NonZeroU32::MIN.saturating_add(buffer as u32)
 }
 
 /// [`Vec::push`], but the value is written to its place at once.
@@ -249,13 +256,13 @@ impl Sends {
     #[inline(always)]
     pub(super) fn holds(&self, buffer: u16) -> bool {
         // Replies of a turn come from a few buffers, one after the other.
-        self.held == Some(buffer)
+        self.held == Some(named(buffer))
     }
 
     /// Holds a buffer from which replies are sent.
     #[cold]
     pub(super) fn hold(&mut self, buffer: u16, held: Held) {
-        self.held = Some(buffer);
+        self.held = Some(named(buffer));
         self.buffers.push(held);
     }
 

@@ -231,7 +231,10 @@ impl Uring {
         let Streams::By(pool) = &self.streams else { return None };
         let Completion { result, flags, .. } = completion;
         let index = self.done.len();
-        if !(1..=SCRATCH_MAX).contains(&result) || index >= FAILED as usize {
+        if !(1..=SCRATCH_MAX).contains(&result) {
+            return None;
+        }
+        if index >= FAILED as usize {
             return None;
         }
         #[expect(clippy::cast_possible_truncation, reason = "it is below `FAILED`")]
@@ -279,14 +282,15 @@ impl Uring {
         let Streams::By(pool) = &self.streams else { return None };
         let claim = self.done.get_mut((ready & FAILED) as usize)?.claim.take()?;
         self.untaken -= 1;
-        let lent = pool.lend(claim);
+        // SAFETY: It lives in a stream's frame, which borrows the reactor and so its pool.
+        let lent = unsafe { pool.lend(claim) };
         self.current = lent.part();
         Some(lent)
     }
 
     #[inline(always)]
     fn submit_if_due(&mut self) {
-        if self.sends.wait() && self.pace.looks() {
+        if self.pace.looks() {
             self.submit_due();
         }
     }
@@ -295,6 +299,9 @@ impl Uring {
     /// completed are handled first.
     #[cold]
     fn submit_due(&mut self) {
+        if !self.sends.wait() {
+            return self.pace.skip();
+        }
         if self.pace.is_due(pace::now()) {
             self.push_sends();
             self.submit();
@@ -337,17 +344,21 @@ impl Uring {
     pub(crate) fn queue_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         let Streams::By(pool) = &self.streams else { return false };
         let Some(stream) = self.sends.free(index) else { return false };
-        match self.current.buffer_of(bytes) {
-            Some(buffer) if bytes.len() <= LENT_MAX => {
-                if !self.sends.holds(buffer) {
-                    self.sends.hold(buffer, pool.hold(buffer));
-                }
-                self.sends.add(stream, Source::Received(bytes));
-            }
-            _ if bytes.len() <= COPIED_MAX => self.sends.add(stream, Source::Copied(bytes)),
-            _ => return false,
+        if bytes.len() > LENT_MAX {
+            return false;
         }
-        true
+        if let Some(buffer) = self.current.buffer_of(bytes) {
+            if !self.sends.holds(buffer) {
+                self.sends.hold(buffer, pool.hold(buffer));
+            }
+            self.sends.add(stream, Source::Received(bytes));
+            return true;
+        }
+        let is_short = bytes.len() <= COPIED_MAX;
+        if is_short {
+            self.sends.add(stream, Source::Copied(bytes));
+        }
+        is_short
     }
 
     /// Like [`queue_send`](Self::queue_send), for bytes that may be sent to several streams: they

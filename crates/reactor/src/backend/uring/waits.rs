@@ -221,7 +221,18 @@ impl Uring {
         while count < room.len() {
             let Some(completion) = self.ring.next_completion() else { break };
             seen += 1;
-            let (address, ready) = self.event_of(completion);
+            let tag = completion.user_data & tag::MASK;
+            // The fast path for a receive that goes on: there is nothing to record of it.
+            if tag == tag::RECEIVE && completion.has_more() {
+                if let Some(ready) = self.keep_brought(completion) {
+                    room[count].write(event(completion.user_data & !tag::MASK, ready));
+                    count += 1;
+                    continue;
+                }
+            }
+            // A copy: the fast path does not need it in memory.
+            let Completion { user_data, result, flags } = completion;
+            let (address, ready) = self.event_of(Completion { user_data, result, flags });
             if ready != 0 {
                 room[count].write(event(address, ready));
                 count += 1;
@@ -253,15 +264,10 @@ impl Uring {
     #[inline(always)]
     fn event_of(&mut self, completion: Completion) -> (u64, u32) {
         let tag = completion.user_data & tag::MASK;
-        // The fast paths for a multishot poll that has found conditions, and for a receive. Both go
-        // on. `note` and `report` handle the rest, and would give the same result here.
-        let address = completion.user_data & !tag::MASK;
-        if tag == tag::RECEIVE && completion.has_more() {
-            if let Some(ready) = self.keep_brought(completion) {
-                return (address, ready);
-            }
-        }
+        // The fast path for a multishot poll that has found conditions and goes on. `note` and
+        // `report` handle the rest, and would give the same result here.
         if tag < tag::RECEIVE && completion.has_more() {
+            let address = completion.user_data & !tag::MASK;
             // SAFETY: The kernel returns the value that it was given with a poll of this cell. The
             // cell is owed more completions of it, so it is allocated (protocol 1).
             let cell = unsafe { Cell::from_exposed(address) };

@@ -46,10 +46,10 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
     fn handle(&mut self, event: Event, mut turn: Turn<'_>) {
         let (ready, reactor) = (event.ready().bits(), turn.ops());
         if ready != IN {
-            return DriverFrame::handle_slow(reactor, self.index, &mut self.handler, ready);
+            return DriverFrame::handle_slow(reactor, self, ready);
         }
         if !DriverFrame::enter(reactor, self.index).is_plain() {
-            return DriverFrame::handle_slow(reactor, self.index, &mut self.handler, IN);
+            return DriverFrame::handle_slow(reactor, self, IN);
         }
         let mut frame = DriverFrame::new(reactor, self.index);
         match frame.receive() {
@@ -172,10 +172,11 @@ impl<'r> DriverFrame<'r> {
     #[inline(never)]
     fn handle_slow<H: StreamHandler>(
         reactor: &'r mut Reactor,
-        index: u32,
-        handler: &mut H,
+        cell: &mut StreamCell<H>,
         ready: u32,
     ) {
+        let StreamCell { index, handler } = cell;
+        let index = *index;
         let flags = Self::enter(reactor, index);
         let mut frame = Self::new(reactor, index);
         if let Some(mut lent) = frame.take_brought(flags, ready) {
