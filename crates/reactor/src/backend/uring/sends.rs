@@ -280,7 +280,7 @@ impl Sends {
 
     /// The sends that are not in the ring's queue yet. The caller puts all of them there.
     #[inline(always)]
-    pub(super) fn to_push(&mut self) -> impl Iterator<Item = Entry> {
+    pub(super) fn next_entries(&mut self) -> impl Iterator<Item = Entry> {
         let from = core::mem::replace(&mut self.pushed, self.sends.len());
         #[expect(clippy::cast_possible_truncation, reason = "numbers come round")]
         let mut number = self.first.wrapping_add(from as u32).wrapping_sub(1);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     fn push_all(sends: &mut Sends) -> Vec<Entry> {
-        sends.to_push().collect()
+        sends.next_entries().collect()
     }
 
     fn own(rest: Rest) -> Vec<u8> {

@@ -431,7 +431,7 @@ impl Uring {
         }
         let Self { ring, sends, named, .. } = self;
         named.note_all();
-        let entries = sends.to_push().map(|send| {
+        let entries = sends.next_entries().map(|send| {
             let entry = opcode::Send::new(types::Fd(send.fd), send.start, send.len);
             let number = u64::from(send.number) << 3 | tag::SEND;
             let entry = entry.flags(SEND_FLAGS).build().user_data(number);
