@@ -313,6 +313,15 @@ impl ActiveBackend {
         }
     }
 
+    /// Submits replies that are queued with a ring and have waited for long enough. Called before
+    /// each handler.
+    #[inline(always)]
+    pub(crate) fn submit_if_due(&mut self) {
+        if let Self::Uring(uring) = self {
+            uring.submit_if_due();
+        }
+    }
+
     /// Submits queued entries, for a turn that does not end in a wait.
     pub(crate) fn submit_now(&mut self) {
         match self {

@@ -101,6 +101,25 @@ unsafe fn dispatch_events(reactor: *mut Reactor) {
     }
 }
 
+/// The same where replies may be queued with a ring: they do not wait for a long turn.
+///
+/// # Safety
+/// As [`dispatch_batch`].
+#[inline(always)]
+unsafe fn dispatch_paced(reactor: *mut Reactor) {
+    loop {
+        // SAFETY: as in `dispatch_batch`.
+        let next = unsafe { &mut (*reactor).batch }.next();
+        let Some((address, ready)) = next else { return };
+        // SAFETY: no handler runs, so nothing else borrows the reactor.
+        unsafe { &mut (*reactor).driver }.submit_if_due();
+        // SAFETY: as in `dispatch_batch`.
+        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        // SAFETY: as in `dispatch_batch`.
+        unsafe { cell.call(ready, reactor) };
+    }
+}
+
 /// The same, with the time of every handler measured.
 ///
 /// # Safety
@@ -110,6 +129,8 @@ unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
         // SAFETY: as in `dispatch_batch`.
         let next = unsafe { &mut (*reactor).batch }.next();
         let Some((address, ready)) = next else { return };
+        // SAFETY: no handler runs, so nothing else borrows the reactor.
+        unsafe { &mut (*reactor).driver }.submit_if_due();
         // SAFETY: as in `dispatch_batch`.
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
         let start = Instant::now();
@@ -175,29 +196,36 @@ impl Reactor {
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
-            None if self.pending_work == 0 => self.fast_turn::<false, false>(),
-            Some(Duration::ZERO) if self.pending_work == 0 => self.fast_turn::<true, false>(),
-            timeout => self.slow_turn(timeout),
+            None if self.pending_work == 0 => self.short_turn::<false, 0>(),
+            Some(Duration::ZERO) if self.pending_work == 0 => self.short_turn::<true, 0>(),
+            timeout => self.longer_turn(timeout),
         }
     }
 
-    /// A turn in which other work may be due: only remote calls, or anything.
+    /// A turn in which other work may be due: only remote calls or queued replies, or anything.
     #[cold]
     #[inline(never)]
-    fn slow_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        match timeout {
-            None if self.pending_work == pending_work::REMOTE => self.fast_turn::<false, true>(),
-            Some(Duration::ZERO) if self.pending_work == pending_work::REMOTE => {
-                self.fast_turn::<true, true>()
-            }
-            timeout => self.turn(timeout),
+    fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        use pending_work::{PACED, REMOTE};
+
+        const BOTH: u32 = REMOTE | PACED;
+        match (timeout, self.pending_work) {
+            (None, REMOTE) => self.short_turn::<false, REMOTE>(),
+            (Some(Duration::ZERO), REMOTE) => self.short_turn::<true, REMOTE>(),
+            (None, PACED) => self.short_turn::<false, PACED>(),
+            (Some(Duration::ZERO), PACED) => self.short_turn::<true, PACED>(),
+            (None, BOTH) => self.short_turn::<false, BOTH>(),
+            (Some(Duration::ZERO), BOTH) => self.short_turn::<true, BOTH>(),
+            (timeout, _) => self.turn(timeout),
         }
     }
 
-    /// A turn in which only events can be due, and remote calls if there is a remote.
+    /// A turn in which only events can be due. `PENDING` is `pending_work` at its start: there may
+    /// be remote calls, and replies may be queued with a ring.
     #[inline(always)]
-    fn fast_turn<const AT_ONCE: bool, const REMOTE: bool>(&mut self) -> io::Result<usize> {
-        let at_once = AT_ONCE || (REMOTE && !self.stop.latch().sleep());
+    fn short_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
+        let has_remote = PENDING & pending_work::REMOTE != 0;
+        let at_once = AT_ONCE || (has_remote && !self.stop.latch().sleep());
         let timeout = if at_once { Some(&ZERO) } else { None };
         let count = match self.backend.wait(self.batch.whole_room(), timeout) {
             Ok(count) => count,
@@ -206,19 +234,23 @@ impl Reactor {
         };
         // SAFETY: the wait has written this many events to the front of the room.
         unsafe { self.batch.refilled(count) };
-        if REMOTE {
+        if has_remote {
             self.wake_up();
         }
         self.counters.turns += 1;
         self.counters.events += count as u64;
         self.phase = TurnPhase::Events;
         let guard = TurnGuard { reactor: self, counted: true };
-        // SAFETY: the guard is not used during the call. No handler runs, because this is not
-        // called from one (rule 4).
-        unsafe { dispatch_events(guard.reactor) };
-        let usual = if REMOTE { pending_work::REMOTE } else { 0 };
-        if guard.reactor.pending_work != usual {
-            return Ok(guard.finish_fast(count));
+        if PENDING & pending_work::PACED == 0 {
+            // SAFETY: the guard is not used during the call. No handler runs, because this is not
+            // called from one (rule 4).
+            unsafe { dispatch_events(guard.reactor) };
+        } else {
+            // SAFETY: as above.
+            unsafe { dispatch_paced(guard.reactor) };
+        }
+        if guard.reactor.pending_work != PENDING {
+            return Ok(guard.finish_short(count));
         }
         guard.reactor.phase = TurnPhase::Idle;
         mem::forget(guard);
@@ -446,7 +478,11 @@ impl Reactor {
             match watch {
                 // SAFETY: `self` is not used during the call. No handler runs, because this is not
                 // called from one (rule 4).
-                None => unsafe { dispatch_batch(this) },
+                None if self.pending_work & pending_work::PACED == 0 => unsafe {
+                    dispatch_batch(this)
+                },
+                // SAFETY: as above.
+                None => unsafe { dispatch_paced(this) },
                 // SAFETY: as above.
                 Some(fetched) => unsafe { dispatch_watched(this, fetched) },
             }
@@ -494,8 +530,12 @@ impl Reactor {
         self.is_deferring = false;
     }
 
-    /// Measures the time of a call, if the watchdog is on.
+    /// Makes a call. Before it, replies are submitted that have waited for long enough. If the
+    /// watchdog is on, the time of the call is measured.
     pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
+        if self.pending_work & pending_work::PACED != 0 {
+            self.driver.submit_if_due();
+        }
         let Some(fetched) = self.watch else {
             return call(self);
         };

@@ -7,13 +7,13 @@ use std::{
 };
 
 use windlass::{
-    Reactor,
+    Reactor, Turn,
     stream::{CloseReason, Connector, GRANULE, StreamOptions, Timeout},
 };
 
 use crate::{
     Build,
-    bed::{HandClock, Log, run_dry},
+    bed::{HandClock, Log, Shared, drain, idle, readable, ring, run_dry},
     script::{Peer, Said, Script, open, quiet, tcp, turn},
 };
 
@@ -419,9 +419,79 @@ fn answers_do_not_wait_for_a_long_turn(build: Build) {
     assert!(answered.get() >= STREAMS / 2, "{} are answered", answered.get());
 }
 
+/// What keeps a turn busy after a reply.
+#[derive(Clone, Copy, Debug)]
+enum Busy {
+    Descriptors,
+    Timers,
+    Closures,
+}
+
+/// A stream replies, and other handlers of the same turn take long. The peer has the reply before
+/// the last of them has ended.
+fn a_reply_does_not_wait_for_the_other_handlers_of_its_turn(build: Build) {
+    const OTHERS: usize = 12;
+    for busy in [Busy::Descriptors, Busy::Timers, Busy::Closures] {
+        let (mut reactor, clock) = with_clock(build);
+        let (ours, peer) = tcp();
+        let (peer, calls) = (Rc::new(RefCell::new(peer)), Rc::new(Cell::new(0)));
+        let is_answered = Rc::new(Cell::new(false));
+        let work = {
+            let (peer, calls, is_answered) = (peer.clone(), calls.clone(), is_answered.clone());
+            move || {
+                let start = Instant::now();
+                while start.elapsed() < TICK {}
+                calls.set(calls.get() + 1);
+                if calls.get() == OTHERS {
+                    is_answered.set(peer.borrow_mut().try_read(&mut [0; 8]).is_ok());
+                }
+            }
+        };
+        let closure = work.clone();
+        let script = Script::new(&Log::new()).on_data(move |stream, input| {
+            stream.reply(input, ..).unwrap();
+            if matches!(busy, Busy::Closures) {
+                for _ in 0..OTHERS {
+                    let closure = closure.clone();
+                    stream.turn().defer(move |_: Turn<'_>| closure()).unwrap();
+                }
+            }
+        });
+        open(&mut reactor, PLAIN, ours, script);
+        let descriptors: Vec<_> = (0..OTHERS).map(|_| idle()).collect();
+        for fd in &descriptors {
+            let work = work.clone();
+            let watch = readable().with_fd(Rc::clone(fd)).with_handler(move |fd: &mut Shared| {
+                drain(fd);
+                work();
+            });
+            watch.register_into(&mut reactor).unwrap();
+        }
+        quiet(&mut reactor);
+        // The stream's event comes first.
+        peer.borrow_mut().write(b"?");
+        match busy {
+            Busy::Descriptors => descriptors.iter().for_each(ring),
+            Busy::Timers => {
+                (0..OTHERS).for_each(|_| _ = reactor.after(SECOND, work.clone()).unwrap());
+                clock.advance(2 * SECOND);
+            }
+            Busy::Closures => {}
+        }
+        let turns = reactor.stats().turns;
+        while calls.get() < OTHERS {
+            reactor.run_once(None).unwrap();
+        }
+        assert_eq!(reactor.stats().turns, turns + 1, "they come together");
+        assert!(is_answered.get(), "{busy:?} hold the reply up");
+    }
+}
+
 scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     answers_do_not_wait_for_a_long_turn,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_reply_does_not_wait_for_the_other_handlers_of_its_turn,
     #[cfg_attr(miri, ignore = "sockets")]
     an_idle_stream_is_told_not_before_its_time_and_a_granule_late_at_most,
     #[cfg_attr(miri, ignore = "sockets")]

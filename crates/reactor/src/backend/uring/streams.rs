@@ -261,24 +261,14 @@ impl Uring {
 
     /// Takes the completion of an event with these conditions. Its bytes can be taken once. `None`
     /// if the event reports failed sends.
-    ///
-    /// It is called before the completion is handled. If the replies to earlier completions have
-    /// waited long enough, it submits them.
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
-        self.submit_if_due();
         let Waiting { result, has_more, .. } = *self.done.get((ready & FAILED) as usize)?;
-        Some(Done { result, has_more, lent: self.lend(ready) })
+        Some(Done { result, has_more, lent: self.take_lent(ready) })
     }
 
     /// Takes only the bytes, for an event that [has brought](BROUGHT) some and means nothing else.
     #[inline(always)]
     pub(crate) fn take_lent(&mut self, ready: u32) -> Option<Lent> {
-        self.submit_if_due();
-        self.lend(ready)
-    }
-
-    #[inline(always)]
-    fn lend(&mut self, ready: u32) -> Option<Lent> {
         let Streams::By(pool) = &self.streams else { return None };
         let claim = self.done.get_mut((ready & FAILED) as usize)?.claim.take()?;
         self.untaken -= 1;
@@ -288,8 +278,10 @@ impl Uring {
         Some(lent)
     }
 
+    /// Submits queued replies if they have waited for long enough. Called before each handler of a
+    /// turn.
     #[inline(always)]
-    fn submit_if_due(&mut self) {
+    pub(crate) fn submit_if_due(&mut self) {
         if self.pace.looks() {
             self.submit_due();
         }

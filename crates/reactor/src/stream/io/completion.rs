@@ -38,7 +38,11 @@ impl StreamCore {
 impl Reactor {
     /// Whether new streams work by completion.
     pub(in crate::stream) fn streams_complete(&mut self) -> bool {
-        self.backend.ring().is_some_and(Uring::completes)
+        let is_by_ring = self.backend.ring().is_some_and(Uring::completes);
+        if is_by_ring {
+            self.pending_work |= pending_work::PACED;
+        }
+        is_by_ring
     }
 
     fn stream_cell(&mut self, index: u32) -> Option<CellPtr<Self>> {
@@ -273,7 +277,8 @@ impl DriverFrame<'_> {
     /// the stream.
     #[inline(always)]
     pub(in crate::stream) fn take_brought(&mut self, flags: StreamFlags, ready: u32) -> Option<Lent> {
-        if ready & BROUGHT != BROUGHT || !flags.is_plain_on_ring() {
+        // No condition has a higher bit.
+        if ready < BROUGHT || !flags.is_plain_on_ring() {
             return None;
         }
         if flags.any(StreamFlags::IDLE) {
