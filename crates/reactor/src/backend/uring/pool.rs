@@ -348,7 +348,7 @@ impl Pool {
         let buffer = (flags >> CQE_BUFFER_SHIFT) as u16;
         let left = memory.slots.get(usize::from(buffer)).map_or(0, |slot| slot.left.get());
         let claim = self.claim_bytes(u32::try_from(result).unwrap_or(0).min(left), flags)?;
-        if claim.len == 0 {
+        if claim.0.len == 0 {
             // An empty part is released at once. That may also release its buffer.
             self.give_up(claim);
             return None;
@@ -379,7 +379,7 @@ impl Pool {
         if flags & CQE_F_BUF_MORE == 0 {
             memory.take_out(slot);
         }
-        Some(Claim { start, len, buffer })
+        Some(Claim(Part { start, len, buffer }))
     }
 
     /// Passes on the bytes of a claim.
@@ -388,13 +388,12 @@ impl Pool {
     /// The pool lives at least as long as the result.
     #[inline(always)]
     pub(crate) unsafe fn lend(&self, claim: Claim) -> Lent {
-        let Claim { start, len, buffer } = claim;
-        Lent { memory: NonNull::from(&*self.0), start, len, buffer }
+        Lent { memory: NonNull::from(&*self.0), part: claim.0 }
     }
 
     /// Releases a claim that nobody has taken.
     pub(crate) fn give_up(&self, claim: Claim) {
-        self.0.release(claim.buffer);
+        self.0.release(claim.0.buffer);
     }
 
     /// Keeps a buffer of which a part is lent.
@@ -411,27 +410,29 @@ impl Pool {
     }
 }
 
-/// A part of a buffer that a completion has returned, until it is [lent](Pool::lend) or
-/// [given up](Pool::give_up). It counts as lent.
-pub(crate) struct Claim {
+/// Where a part of a buffer lies. It may no longer be lent.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
     start: NonNull<u8>,
     len: u32,
     buffer: u16,
 }
 
-/// Where a part of a buffer lies. It may no longer be lent.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Part {
-    start: usize,
-    len: u32,
-    buffer: u16,
+/// A part of a buffer that a completion has returned, until it is [lent](Pool::lend) or
+/// [given up](Pool::give_up). It counts as lent.
+pub(crate) struct Claim(Part);
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { start: NonNull::dangling(), len: 0, buffer: 0 }
+    }
 }
 
 impl Part {
     /// The buffer of bytes of the pool, if they begin in this part.
     #[inline(always)]
     pub(crate) fn buffer_of(self, bytes: &[u8]) -> Option<u16> {
-        let offset = bytes.as_ptr().addr().wrapping_sub(self.start);
+        let offset = bytes.as_ptr().addr().wrapping_sub(self.start.addr().get());
         (offset < self.len as usize).then_some(self.buffer)
     }
 }
@@ -452,9 +453,7 @@ impl Drop for Held {
 /// A part of a buffer. When it is dropped, the buffer may return to the kernel.
 pub(crate) struct Lent {
     memory: NonNull<Memory>,
-    start: NonNull<u8>,
-    len: u32,
-    buffer: u16,
+    part: Part,
 }
 
 impl Lent {
@@ -464,12 +463,12 @@ impl Lent {
         // SAFETY: The kernel has handed over these bytes to this value only. It gets them back only
         // after this is dropped (protocol 2), and the memory lives as long (protocol 1). A reply
         // that is sent from them makes no slice (protocol 3).
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len as usize) }
+        unsafe { slice::from_raw_parts_mut(self.part.start.as_ptr(), self.part.len as usize) }
     }
 
     #[inline(always)]
     pub(crate) fn part(&self) -> Part {
-        Part { start: self.start.addr().get(), len: self.len, buffer: self.buffer }
+        self.part
     }
 
     /// Drops it, inlined.
@@ -481,13 +480,13 @@ impl Lent {
     #[inline(always)]
     fn release(&self) {
         // SAFETY: The pool lives, and with it its memory (protocol 1).
-        unsafe { self.memory.as_ref() }.release(self.buffer);
+        unsafe { self.memory.as_ref() }.release(self.part.buffer);
     }
 
     /// The address of the bytes, readable as long as `self` lives.
     #[cfg(test)]
     pub(crate) fn start(&self) -> *const u8 {
-        self.start.as_ptr()
+        self.part.start.as_ptr()
     }
 }
 
@@ -603,7 +602,7 @@ mod tests {
         for _ in 0..100 {
             let (result, flags) = kernel.receive(&pool, 256).unwrap();
             let lent = claim(&pool, result, flags).unwrap();
-            used.insert(lent.buffer);
+            used.insert(lent.part.buffer);
             assert_eq!((pool.out(), pool.held()), (usize::from(ROW_INCREMENTAL), 1));
         }
         assert_eq!(used.len(), usize::from(ROW_INCREMENTAL) + 1);
@@ -629,7 +628,7 @@ mod tests {
         pool.give_up(claim);
         assert_eq!(pool.out(), 2);
         assert!(pool.claim_bytes(257, flags(0, false)).is_none(), "more than the buffer has");
-        assert_eq!(pool.claim(257, flags(0, false)).unwrap().len, 256);
+        assert_eq!(pool.claim(257, flags(0, false)).unwrap().0.len, 256);
     }
 
     #[test]
@@ -666,7 +665,7 @@ mod tests {
             for (len, gone) in steps {
                 if let Some((result, flags)) = kernel.receive(&pool, len) {
                     if let Some(mut part) = claim(&pool, result, flags) {
-                        let mark = part.buffer as u8 ^ 0x5a;
+                        let mark = part.part.buffer as u8 ^ 0x5a;
                         prop_assert!(part.bytes().iter().all(|byte| *byte == mark));
                         part.bytes().fill(0);
                         lent.push(part);
