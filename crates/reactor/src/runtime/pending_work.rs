@@ -28,7 +28,10 @@ pub(crate) const QUEUED: u32 = 1 << 16;
 /// The epoll set rejected the reactor's own wake descriptor, so other threads cannot wake the
 /// loop.
 pub(crate) const DEAF: u32 = 1 << 17;
+/// Replies may be queued with a ring. They are submitted between two handlers if they have waited
+/// for long enough.
+pub(crate) const PACED: u32 = 1 << 18;
 /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
-pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF;
+pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF | PACED;
 /// Work that makes the host of an embedded reactor run another turn at once.
 pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;

@@ -132,46 +132,6 @@ const _: fn() = || {
     let _ = <Reactor as Ambiguous<_>>::chosen;
 };
 
-/// Bits of [`Reactor::pending_work`].
-pub(crate) mod pending_work {
-    /// The batch holds events that a panicking turn did not dispatch.
-    pub(crate) const KEPT: u32 = 1;
-    pub(crate) const TIMERS: u32 = 1 << 1;
-    pub(crate) const DEFERRED: u32 = 1 << 2;
-    pub(crate) const DIRTY: u32 = 1 << 3;
-    pub(crate) const FAULTS: u32 = 1 << 4;
-    pub(crate) const RECLAIM: u32 = 1 << 5;
-    pub(crate) const REBUILD: u32 = 1 << 6;
-    pub(crate) const HOOKS: u32 = 1 << 7;
-    pub(crate) const WATCHDOG: u32 = 1 << 8;
-    pub(crate) const BUSY_POLL: u32 = 1 << 9;
-    pub(crate) const WOKEN: u32 = 1 << 10;
-    pub(crate) const SELF_DELETED: u32 = 1 << 11;
-    /// The turn's clock has been read.
-    pub(crate) const CLOCK: u32 = 1 << 12;
-    /// A [`Remote`](crate::Remote) exists, so the loop reports to the latch when it sleeps.
-    pub(crate) const REMOTE: u32 = 1 << 13;
-    /// The latch was woken or calls are left over, and the inbox has not been checked yet.
-    pub(crate) const CALLS: u32 = 1 << 14;
-    /// Streams need service, for example because code other than their own handlers sent data to
-    /// them.
-    pub(crate) const STREAMS: u32 = 1 << 15;
-    /// The ring has queued requests and the turn is not part of [`run`](super::Reactor::run). They
-    /// are submitted when the turn ends.
-    pub(crate) const QUEUED: u32 = 1 << 16;
-    /// The epoll set rejected the reactor's own wake descriptor, so other threads cannot wake the
-    /// loop.
-    pub(crate) const DEAF: u32 = 1 << 17;
-    /// Replies may be queued with a ring. They are submitted between two handlers if they have
-    /// waited for long enough.
-    pub(crate) const PACED: u32 = 1 << 18;
-    /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
-    pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF | PACED;
-    /// Work that makes the host of an embedded reactor run another turn at once.
-    pub(crate) const WORK: u32 =
-        KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
-}
-
 impl Reactor {
     /// A reactor with the default settings.
     ///

@@ -112,7 +112,7 @@ unsafe fn dispatch_paced(reactor: *mut Reactor) {
         let next = unsafe { &mut (*reactor).batch }.next();
         let Some((address, ready)) = next else { return };
         // SAFETY: no handler runs, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).driver }.submit_if_due();
+        unsafe { &mut (*reactor).backend }.submit_if_due();
         // SAFETY: as in `dispatch_batch`.
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
         // SAFETY: as in `dispatch_batch`.
@@ -130,7 +130,7 @@ unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
         let next = unsafe { &mut (*reactor).batch }.next();
         let Some((address, ready)) = next else { return };
         // SAFETY: no handler runs, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).driver }.submit_if_due();
+        unsafe { &mut (*reactor).backend }.submit_if_due();
         // SAFETY: as in `dispatch_batch`.
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
         let start = Instant::now();
@@ -196,26 +196,26 @@ impl Reactor {
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
-            None if self.pending_work == 0 => self.short_turn::<false, 0>(),
-            Some(Duration::ZERO) if self.pending_work == 0 => self.short_turn::<true, 0>(),
-            timeout => self.longer_turn(timeout),
+            None if self.pending_work == 0 => self.fast_turn::<false, 0>(),
+            Some(Duration::ZERO) if self.pending_work == 0 => self.fast_turn::<true, 0>(),
+            timeout => self.slow_turn(timeout),
         }
     }
 
     /// A turn in which other work may be due: only remote calls or queued replies, or anything.
     #[cold]
     #[inline(never)]
-    fn longer_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    fn slow_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         use pending_work::{PACED, REMOTE};
 
         const BOTH: u32 = REMOTE | PACED;
         match (timeout, self.pending_work) {
-            (None, REMOTE) => self.short_turn::<false, REMOTE>(),
-            (Some(Duration::ZERO), REMOTE) => self.short_turn::<true, REMOTE>(),
-            (None, PACED) => self.short_turn::<false, PACED>(),
-            (Some(Duration::ZERO), PACED) => self.short_turn::<true, PACED>(),
-            (None, BOTH) => self.short_turn::<false, BOTH>(),
-            (Some(Duration::ZERO), BOTH) => self.short_turn::<true, BOTH>(),
+            (None, REMOTE) => self.fast_turn::<false, REMOTE>(),
+            (Some(Duration::ZERO), REMOTE) => self.fast_turn::<true, REMOTE>(),
+            (None, PACED) => self.fast_turn::<false, PACED>(),
+            (Some(Duration::ZERO), PACED) => self.fast_turn::<true, PACED>(),
+            (None, BOTH) => self.fast_turn::<false, BOTH>(),
+            (Some(Duration::ZERO), BOTH) => self.fast_turn::<true, BOTH>(),
             (timeout, _) => self.turn(timeout),
         }
     }
@@ -223,7 +223,7 @@ impl Reactor {
     /// A turn in which only events can be due. `PENDING` is `pending_work` at its start: there may
     /// be remote calls, and replies may be queued with a ring.
     #[inline(always)]
-    fn short_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
+    fn fast_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
         let has_remote = PENDING & pending_work::REMOTE != 0;
         let at_once = AT_ONCE || (has_remote && !self.stop.latch().sleep());
         let timeout = if at_once { Some(&ZERO) } else { None };
@@ -250,7 +250,7 @@ impl Reactor {
             unsafe { dispatch_paced(guard.reactor) };
         }
         if guard.reactor.pending_work != PENDING {
-            return Ok(guard.finish_short(count));
+            return Ok(guard.finish_fast(count));
         }
         guard.reactor.phase = TurnPhase::Idle;
         mem::forget(guard);
@@ -534,7 +534,7 @@ impl Reactor {
     /// watchdog is on, the time of the call is measured.
     pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
         if self.pending_work & pending_work::PACED != 0 {
-            self.driver.submit_if_due();
+            self.backend.submit_if_due();
         }
         let Some(fetched) = self.watch else {
             return call(self);

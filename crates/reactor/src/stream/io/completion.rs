@@ -276,7 +276,11 @@ impl DriverFrame<'_> {
     /// Returns the received bytes, if there is nothing else in the event and nothing else to do for
     /// the stream.
     #[inline(always)]
-    pub(in crate::stream) fn take_brought(&mut self, flags: StreamFlags, ready: u32) -> Option<Lent> {
+    pub(in crate::stream) fn take_brought(
+        &mut self,
+        flags: StreamFlags,
+        ready: u32,
+    ) -> Option<Lent> {
         // No condition has a higher bit.
         if ready < BROUGHT || !flags.is_plain_on_ring() {
             return None;

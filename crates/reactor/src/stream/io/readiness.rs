@@ -170,7 +170,11 @@ impl<'r> DriverFrame<'r> {
     /// Handles an event that needs no receive. Kept out of line, so that the receive path stays
     /// short.
     #[inline(never)]
-    fn handle_slow<H: StreamHandler>(reactor: &'r mut Reactor, cell: &mut StreamCell<H>, ready: u32) {
+    fn handle_slow<H: StreamHandler>(
+        reactor: &'r mut Reactor,
+        cell: &mut StreamCell<H>,
+        ready: u32,
+    ) {
         let StreamCell { index, handler } = cell;
         let index = *index;
         let flags = Self::enter(reactor, index);
