@@ -11,8 +11,9 @@ use rustix::net::sockopt;
 use super::{
     CloseReason, Stream, StreamHandler, StreamOptions,
     io::{memory::Undelivered, readiness::StreamCell},
-    state::{NO_LISTENER, StreamCore, StreamFlags, StreamTable, no_core},
+    state::{NO_LISTENER, StreamCore, StreamTable, no_core},
 };
+use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
 use crate::{
     AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn,
     api::key::{KeyKind, MAX_INDEX},
@@ -26,8 +27,8 @@ pub(super) struct NewStream {
     pub(super) socket: OwnedFd,
     pub(super) options: StreamOptions,
     pub(super) prefix: Vec<u8>,
-    /// [`StreamFlags::CONNECTING`] or none.
-    pub(super) flags: StreamFlags,
+    /// New or connecting.
+    pub(super) phase: StreamPhase,
     /// The error of a connection attempt that failed at once.
     pub(super) refused: Option<Errno>,
     pub(super) listener: Option<u32>,
@@ -82,7 +83,7 @@ impl Reactor {
     ) -> Result<Key, AddError<(OwnedFd, Vec<u8>, H)>> {
         let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
-        let is_connecting = begin.flags.any(StreamFlags::CONNECTING);
+        let is_connecting = begin.phase == StreamPhase::Connecting;
         let is_by_ring = self.streams_complete();
         let (interest, watches) = match (begin.refused, is_connecting) {
             (None, false) if is_by_ring => (interest(), StreamFlags::RING),
@@ -120,11 +121,11 @@ impl Reactor {
     }
 
     fn insert_stream(&mut self, begin: NewStream, watches: StreamFlags, cell: Key, index: u32) {
-        let NewStream { socket, options, prefix, flags, refused, listener } = begin;
+        let NewStream { socket, options, prefix, phase, refused, listener } = begin;
         let streams = self.streams_mut();
         let mut core = StreamCore {
             socket,
-            flags: flags | watches,
+            status: StreamStatus::new(phase, watches),
             cell,
             output: None,
             options: streams.share(&options),
@@ -133,15 +134,15 @@ impl Reactor {
             listener: listener.unwrap_or(NO_LISTENER),
             reason: None,
         };
-        core.flags.set(StreamFlags::IDLE, options.idle_timeout.is_some());
-        if flags.any(StreamFlags::CONNECTING) {
-            core.flags |= StreamFlags::STAMP_WAIT | StreamFlags::ARM;
+        core.status.set(StreamFlags::IDLE, options.idle_timeout.is_some());
+        if phase == StreamPhase::Connecting {
+            core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         }
         if let Some(errno) = refused {
             core.kill(CloseReason::Connect(errno));
         }
         if !prefix.is_empty() {
-            core.flags |= StreamFlags::PREFIX;
+            core.status.insert(StreamFlags::PREFIX);
             let prefix = Undelivered::new(prefix, &streams.memory);
             streams.prefixes.insert(index, VecDeque::from([prefix]));
         }
@@ -154,7 +155,7 @@ impl Reactor {
     ///
     /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
     pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
-        if self.stream_core(index).flags.any(StreamFlags::RING) {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
             self.leave_ring(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -163,13 +164,13 @@ impl Reactor {
             .cores
             .remove(index, generation)
             .expect("a stream's cell and its core live together");
-        let StreamCore { socket, flags, cell, output, listener, reason, .. } = core;
+        let StreamCore { socket, status, cell, output, listener, reason, .. } = core;
         streams.prefixes.remove(&index);
         streams.deadlines.remove(index);
         if let Some(output) = output {
             streams.keep_output(output);
         }
-        if flags.any(StreamFlags::RESET) && !streams.is_in_child() {
+        if status.any(StreamFlags::RESET) && !streams.is_in_child() {
             // A socket that cannot send a RST is closed without one.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
@@ -186,8 +187,8 @@ impl Reactor {
     pub(super) fn notify_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if !core.flags.any(StreamFlags::DRIVER_QUEUED) {
-            core.flags |= StreamFlags::DRIVER_QUEUED;
+        if !core.status.any(StreamFlags::DRIVER_QUEUED) {
+            core.status.insert(StreamFlags::DRIVER_QUEUED);
             let cell = core.cell;
             streams.notifications.push(cell);
             self.pending_work |= pending_work::FAULTS;
@@ -199,10 +200,10 @@ impl Reactor {
     pub(super) fn touch_stream(&mut self, index: u32) {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if core.flags.any(StreamFlags::RUNNING | StreamFlags::TOUCHED) {
+        if core.status.any(StreamFlags::RUNNING | StreamFlags::TOUCHED) {
             return;
         }
-        core.flags |= StreamFlags::TOUCHED;
+        core.status.insert(StreamFlags::TOUCHED);
         let key = Key::new(KeyKind::Stream, (index, streams.cores.generation(index)));
         streams.touched.push(key);
         self.pending_work |= pending_work::STREAMS;
@@ -218,7 +219,7 @@ impl Reactor {
         for key in touched.drain(..) {
             let Ok(Stream { index, .. }) = self.stream(key) else { continue };
             // The driver may have handled it meanwhile; doing so again has no effect.
-            self.stream_core(index).flags.clear(StreamFlags::TOUCHED);
+            self.stream_core(index).status.clear(StreamFlags::TOUCHED);
             self.flush_stream(index);
             self.sync_stream(index);
             if self.stream_core(index).needs_driver() {
@@ -261,19 +262,16 @@ impl Reactor {
             return;
         }
         let core = self.stream_core(index);
-        if core.flags.any(StreamFlags::DEAD) {
+        if core.status.is(StreamPhase::Dead) {
             return;
         }
-        if core.flags.any(StreamFlags::RING) {
+        if core.status.any(StreamFlags::RING) {
             return self.sync_by_ring(index);
         }
         let mut watches = StreamFlags::default();
         watches.set(StreamFlags::WATCHES_IN, core.wants_input());
-        watches.set(
-            StreamFlags::WATCHES_OUT,
-            core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING),
-        );
-        if core.flags.only(StreamFlags::WATCHES) == watches {
+        watches.set(StreamFlags::WATCHES_OUT, core.status.holds_output());
+        if core.status.only(StreamFlags::WATCHES) == watches {
             return;
         }
         let mut wanted = Interest::default();
@@ -291,8 +289,8 @@ impl Reactor {
         let core = self.stream_core(index);
         match done {
             Ok(()) => {
-                core.flags.clear(StreamFlags::WATCHES);
-                core.flags |= watches;
+                core.status.clear(StreamFlags::WATCHES);
+                core.status.insert(watches);
             }
             Err(ModifyError::Os(errno)) => core.fail(errno),
             Err(_) => core.fail(Errno::IO),

@@ -52,6 +52,7 @@ mod io;
 mod lifecycle;
 mod listen;
 mod state;
+mod status;
 mod timeouts;
 
 pub use crate::backend::shared_bytes::Shared;

@@ -11,10 +11,8 @@
 use core::any::Any;
 use std::time::Duration;
 
-use super::{
-    CloseReason,
-    state::{StreamCore, StreamFlags},
-};
+use super::{CloseReason, state::StreamCore};
+use crate::stream::status::{StreamFlags, StreamPhase};
 use crate::{
     Reactor, Tick, Turn, api::timer::TimerCall, cell::NO_GROUP, runtime::pending_work,
     time::clock::nanoseconds,
@@ -64,26 +62,26 @@ impl StreamCore {
     /// The wait with the earliest deadline.
     fn next_wait(&self) -> Option<Wait> {
         let after = |since: u64, timeout: Duration| since.saturating_add(nanoseconds(timeout));
-        if self.flags.any(StreamFlags::DEAD) {
+        if self.status.is(StreamPhase::Dead) {
             return None;
         }
-        if self.flags.any(StreamFlags::CONNECTING) {
+        if self.status.is(StreamPhase::Connecting) {
             return self
                 .options
                 .connect_timeout
                 .map(|timeout| Wait::Connect(after(self.since_ns, timeout)));
         }
-        if self.flags.any(StreamFlags::CLOSING) {
+        if self.status.is(StreamPhase::Closing) {
             return Some(Wait::Linger(after(self.since_ns, self.options.linger)));
         }
-        let hears = self.flags.any(StreamFlags::OPENED)
-            && !self.flags.any(StreamFlags::PAUSED | StreamFlags::ENDED);
+        let hears = self.status.is(StreamPhase::Open)
+            && !self.status.any(StreamFlags::PAUSED | StreamFlags::ENDED);
         let idle = self
             .options
             .idle_timeout
             .filter(|_| hears)
             .map(|timeout| Wait::Idle(after(self.last_rx_ns, timeout)));
-        let blocked = self.flags.any(StreamFlags::BLOCKED);
+        let blocked = self.status.any(StreamFlags::BLOCKED);
         let stall = self.options.write_stall_timeout.filter(|_| blocked);
         let stall = stall.map(|timeout| Wait::Stall(after(self.since_ns, timeout)));
         [idle, stall].into_iter().flatten().min_by_key(|wait| wait.deadline_ns())
@@ -97,11 +95,11 @@ impl StreamCore {
                 // The peer does not read the remaining output.
                 self.reason = Some(CloseReason::WriteStall);
                 self.kill(CloseReason::WriteStall);
-                self.flags |= StreamFlags::RESET;
+                self.status.insert(StreamFlags::RESET);
             }
             Wait::Linger(_) => self.kill(CloseReason::Closed),
-            Wait::Idle(_) => self.flags |= StreamFlags::IDLE_DUE,
-            Wait::Stall(_) => self.flags |= StreamFlags::STALL_DUE,
+            Wait::Idle(_) => self.status.insert(StreamFlags::IDLE_DUE),
+            Wait::Stall(_) => self.status.insert(StreamFlags::STALL_DUE),
         }
     }
 }
@@ -113,13 +111,13 @@ impl Reactor {
         let now = self.now_ns();
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
-        if core.flags.take(StreamFlags::STAMP_WAIT) {
+        if core.status.take(StreamFlags::STAMP_WAIT) {
             core.since_ns = now;
         }
-        if core.flags.take(StreamFlags::STAMP_RX) {
+        if core.status.take(StreamFlags::STAMP_RX) {
             core.last_rx_ns = now;
         }
-        if !core.flags.take(StreamFlags::ARM) {
+        if !core.status.take(StreamFlags::ARM) {
             return;
         }
         let wait = core.next_wait();

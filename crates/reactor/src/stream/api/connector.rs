@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{StreamHandler, StreamOptions, lifecycle::NewStream, state::StreamFlags},
+    stream::{StreamHandler, StreamOptions, lifecycle::NewStream, status::StreamPhase},
 };
 
 /// An outgoing connection to a TCP or Unix address.
@@ -115,20 +115,20 @@ impl Connector {
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<H>> {
-        let (socket, flags, refused) = match self.begin() {
+        let (socket, phase, refused) = match self.begin() {
             Ok(begun) => begun,
             Err(errno) => return Err(AddError::new(errno.into(), handler)),
         };
         let options = StreamOptions { connect_timeout: self.timeout, ..self.options };
         let begin =
-            NewStream { socket, options, prefix: Vec::new(), flags, refused, listener: None };
+            NewStream { socket, options, prefix: Vec::new(), phase, refused, listener: None };
         target
             .with_ops(Token(()), |reactor| reactor.add_stream(begin, handler))
             .map_err(|e| e.map(|(_, _, handler)| handler))
     }
 
-    /// Creates a socket, starts to connect it, and returns its state.
-    fn begin(&self) -> Result<(OwnedFd, StreamFlags, Option<Errno>), Errno> {
+    /// Creates a socket, starts to connect it, and returns its phase.
+    fn begin(&self) -> Result<(OwnedFd, StreamPhase, Option<Errno>), Errno> {
         let family = match &self.to {
             To::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
             To::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
@@ -148,9 +148,9 @@ impl Connector {
             (To::Unix(_), None) => Err(Errno::INVAL),
         };
         Ok(match begun {
-            Ok(()) => (socket, StreamFlags::default(), None),
-            Err(Errno::INPROGRESS | Errno::INTR) => (socket, StreamFlags::CONNECTING, None),
-            Err(errno) => (socket, StreamFlags::default(), Some(errno)),
+            Ok(()) => (socket, StreamPhase::New, None),
+            Err(Errno::INPROGRESS | Errno::INTR) => (socket, StreamPhase::Connecting, None),
+            Err(errno) => (socket, StreamPhase::New, Some(errno)),
         })
     }
 }

@@ -8,7 +8,7 @@ use rustix::net::sockopt;
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{StreamHandler, lifecycle::NewStream, state::StreamFlags},
+    stream::{StreamHandler, lifecycle::NewStream, status::StreamPhase},
 };
 
 /// Settings of a stream. `Copy`; each method documents its default.
@@ -342,7 +342,7 @@ impl<H: StreamHandler> StreamRegistration<H> {
             socket,
             options: *options,
             prefix,
-            flags: StreamFlags::default(),
+            phase: StreamPhase::New,
             refused: None,
             listener: None,
         };

@@ -13,7 +13,8 @@ use crate::{
     api::key::KeyKind,
     stream::{
         Address, CloseReason, Input, SendError, Shared, StreamOptions,
-        state::{StreamCore, StreamFlags},
+        state::StreamCore,
+        status::{StreamFlags, StreamPhase},
     },
 };
 
@@ -183,7 +184,7 @@ impl Stream<'_> {
     /// the next turn, which starts without waiting. If the stream is not open yet, the call follows
     /// when it is. A closed stream is not notified.
     pub fn notify(&mut self) {
-        self.core().flags |= StreamFlags::NOTIFY_DUE;
+        self.core().status.insert(StreamFlags::NOTIFY_DUE);
         self.touch();
     }
 
@@ -266,7 +267,7 @@ impl Stream<'_> {
     /// True if the output has exceeded the high watermark and has not fallen to the low one since.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.seen().0.flags.any(StreamFlags::FULL)
+        self.seen().0.status.any(StreamFlags::FULL)
     }
 
     /// Treats the output as above the high watermark, so that
@@ -276,9 +277,9 @@ impl Stream<'_> {
     pub fn wait_for_low_mark(&mut self) -> bool {
         let core = self.core();
         let may_wait =
-            core.flags.any(StreamFlags::BLOCKED) && core.buffered() > core.options.low_watermark;
+            core.status.any(StreamFlags::BLOCKED) && core.buffered() > core.options.low_watermark;
         if may_wait {
-            core.flags |= StreamFlags::FULL;
+            core.status.insert(StreamFlags::FULL);
             self.touch();
         }
         may_wait
@@ -288,7 +289,7 @@ impl Stream<'_> {
     /// when the peer closes its writing half too, or by [`close`](Self::close).
     #[doc(alias("shutdown", "SHUT_WR"))]
     pub fn finish(&mut self) {
-        self.core().flags |= StreamFlags::FINISHING;
+        self.core().status.insert(StreamFlags::FINISHING);
         self.touch();
     }
 
@@ -301,15 +302,14 @@ impl Stream<'_> {
     /// callback.
     pub fn close(&mut self) {
         let core = self.core();
-        if core.flags.any(StreamFlags::CLOSING | StreamFlags::DEAD) {
+        if core.status.is_ending() {
             return;
         }
         core.reason.get_or_insert(CloseReason::Closed);
-        core.flags |= StreamFlags::CLOSING | StreamFlags::STAMP_WAIT | StreamFlags::ARM;
-        if core.flags.any(StreamFlags::CONNECTING) {
-            // There is no connection to close gracefully.
-            core.flags |= StreamFlags::DEAD;
-        }
+        core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
+        // Without a connection, there is nothing to close gracefully.
+        let is_connecting = core.status.is(StreamPhase::Connecting);
+        core.status.advance(if is_connecting { StreamPhase::Dead } else { StreamPhase::Closing });
         self.touch();
     }
 
@@ -317,7 +317,7 @@ impl Stream<'_> {
     /// the peer has announced that it sends nothing more. If it still sends something, the kernel
     /// sends a RST, which may overtake the output.
     pub fn close_after_output(&mut self) {
-        self.core().flags |= StreamFlags::NO_LINGER;
+        self.core().status.insert(StreamFlags::NO_LINGER);
         self.close();
     }
 
@@ -327,11 +327,11 @@ impl Stream<'_> {
     #[doc(alias = "SO_LINGER")]
     pub fn abort(&mut self) {
         let core = self.core();
-        if core.flags.any(StreamFlags::CLOSING) && !core.flags.any(StreamFlags::DEAD) {
+        if core.status.is(StreamPhase::Closing) {
             core.reason = Some(CloseReason::Aborted);
         }
         core.kill(CloseReason::Aborted);
-        core.flags |= StreamFlags::RESET;
+        core.status.insert(StreamFlags::RESET);
         self.touch();
     }
 
@@ -348,10 +348,10 @@ impl Stream<'_> {
     /// when reading continues.
     pub fn pause(&mut self) {
         let core = self.core();
-        core.flags |= StreamFlags::PAUSED;
-        if core.flags.take(StreamFlags::IDLE_DUE) {
+        core.status.insert(StreamFlags::PAUSED);
+        if core.status.take(StreamFlags::IDLE_DUE) {
             // The wheel has already removed its deadline.
-            core.flags |= StreamFlags::ARM;
+            core.status.insert(StreamFlags::ARM);
         }
         self.touch();
     }
@@ -359,9 +359,9 @@ impl Stream<'_> {
     /// Reads again after [`pause`](Self::pause).
     pub fn resume(&mut self) {
         let core = self.core();
-        if core.flags.take(StreamFlags::PAUSED) {
-            if core.flags.any(StreamFlags::IDLE) {
-                core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
+        if core.status.take(StreamFlags::PAUSED) {
+            if core.status.any(StreamFlags::IDLE) {
+                core.status.insert(StreamFlags::STAMP_RX | StreamFlags::ARM);
             }
             self.touch();
         }
@@ -370,7 +370,7 @@ impl Stream<'_> {
     /// True while reading is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.seen().0.flags.any(StreamFlags::PAUSED)
+        self.seen().0.status.any(StreamFlags::PAUSED)
     }
 
     /// The stream's settings.
@@ -388,9 +388,9 @@ impl Stream<'_> {
     pub fn set_idle_timeout(&mut self, timeout: Option<Duration>) {
         self.set_options(|options| options.idle_timeout(timeout));
         let core = self.core();
-        core.flags.set(StreamFlags::IDLE, timeout.is_some());
-        core.flags.clear(StreamFlags::IDLE_DUE);
-        core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
+        core.status.set(StreamFlags::IDLE, timeout.is_some());
+        core.status.clear(StreamFlags::IDLE_DUE);
+        core.status.insert(StreamFlags::STAMP_RX | StreamFlags::ARM);
     }
 
     /// See [`StreamOptions::write_stall_timeout`]. The timeout starts again.
@@ -398,19 +398,19 @@ impl Stream<'_> {
         self.set_options(|options| options.write_stall_timeout(timeout));
         let core = self.core();
         // A closed stream waits for the end of its linger time, which must not start again.
-        let stamp = if core.flags.any(StreamFlags::CLOSING) {
+        let stamp = if core.status.is(StreamPhase::Closing) {
             StreamFlags::default()
         } else {
             StreamFlags::STAMP_WAIT
         };
-        core.flags.clear(StreamFlags::STALL_DUE);
-        core.flags |= stamp | StreamFlags::ARM;
+        core.status.clear(StreamFlags::STALL_DUE);
+        core.status.insert(stamp | StreamFlags::ARM);
     }
 
     /// See [`StreamOptions::linger`].
     pub fn set_linger(&mut self, longest: Duration) {
         self.set_options(|options| options.linger(longest));
-        self.core().flags |= StreamFlags::ARM;
+        self.core().status.insert(StreamFlags::ARM);
     }
 
     fn set_options(&mut self, change: impl FnOnce(StreamOptions) -> StreamOptions) {

@@ -23,7 +23,8 @@ use crate::{
     stream::{
         Input, Shared, StreamHandler,
         io::{memory::Undelivered, readiness::DriverFrame},
-        state::{SCRATCH_LEN, StreamCore, StreamFlags},
+        state::{SCRATCH_LEN, StreamCore},
+        status::{StreamFlags, StreamPhase, StreamStatus},
     },
 };
 
@@ -31,7 +32,7 @@ impl StreamCore {
     /// Like `is_plain`, for a stream on a ring: there is nothing to do except to receive.
     #[inline]
     pub(in crate::stream) fn rests_on_ring(&self) -> bool {
-        self.flags.is_plain_on_ring() && self.output.is_none()
+        self.status.is_plain_on_ring() && self.output.is_none()
     }
 }
 
@@ -164,7 +165,7 @@ impl Reactor {
         self.before_output(index);
         let is_in_turn = self.phase != TurnPhase::Idle;
         let core = self.stream_core(index);
-        let is_last = core.flags.any(StreamFlags::NO_OUTPUT | StreamFlags::BLOCKED);
+        let is_last = core.status.rejects_output() || core.status.any(StreamFlags::BLOCKED);
         let Some(output) = core.output.take() else { return };
         let is_queued = match output.single() {
             Some(single) if is_in_turn && !is_last => {
@@ -194,7 +195,7 @@ impl Reactor {
         }
         self.before_output(index);
         let core = self.stream_core(index);
-        if core.output.is_none() || core.flags.any(StreamFlags::BLOCKED) {
+        if core.output.is_none() || core.status.any(StreamFlags::BLOCKED) {
             return;
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -224,25 +225,22 @@ impl Reactor {
         let core = streams.core(index);
         // Kept input is delivered first. A closed stream keeps none.
         let wants_input = core.wants_input()
-            && (core.flags.any(StreamFlags::CLOSING) || !core.flags.any(StreamFlags::PREFIX));
-        if wants_input && !core.flags.any(StreamFlags::WATCHES_IN | StreamFlags::ENDING) {
+            && (core.status.is(StreamPhase::Closing) || !core.status.any(StreamFlags::PREFIX));
+        if wants_input && !core.status.any(StreamFlags::WATCHES_IN | StreamFlags::ENDING) {
             ring.receive(cell);
             ring.enroll_sender(index, cell);
-            core.flags |= StreamFlags::WATCHES_IN;
-        } else if !wants_input && core.flags.take(StreamFlags::WATCHES_IN) {
+            core.status.insert(StreamFlags::WATCHES_IN);
+        } else if !wants_input && core.status.take(StreamFlags::WATCHES_IN) {
             let is_over = ring.end_receive(cell);
-            core.flags.set(StreamFlags::ENDING, !is_over);
+            core.status.set(StreamFlags::ENDING, !is_over);
         }
         let mut polls = StreamFlags::default();
-        polls.set(
-            StreamFlags::WATCHES_OUT,
-            core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING),
-        );
+        polls.set(StreamFlags::WATCHES_OUT, core.status.holds_output());
         polls.set(
             StreamFlags::WATCHES_ENDS,
-            !polls.any(StreamFlags::WATCHES_OUT) && !core.flags.any(StreamFlags::WATCHES_IN),
+            !polls.any(StreamFlags::WATCHES_OUT) && !core.status.any(StreamFlags::WATCHES_IN),
         );
-        if core.flags.only(StreamFlags::POLLS) != polls {
+        if core.status.only(StreamFlags::POLLS) != polls {
             self.poll_stream(index, cell, polls);
         }
     }
@@ -263,8 +261,8 @@ impl Reactor {
         let core = self.stream_core(index);
         match done {
             Ok(()) => {
-                core.flags.clear(StreamFlags::POLLS);
-                core.flags |= polls;
+                core.status.clear(StreamFlags::POLLS);
+                core.status.insert(polls);
             }
             Err(ModifyError::Os(errno)) => core.fail(errno),
             Err(_) => core.fail(Errno::IO),
@@ -278,14 +276,14 @@ impl DriverFrame<'_> {
     #[inline(always)]
     pub(in crate::stream) fn take_brought(
         &mut self,
-        flags: StreamFlags,
+        status: StreamStatus,
         ready: u32,
     ) -> Option<Lent> {
         // No condition has a higher bit.
-        if ready < BROUGHT || !flags.is_plain_on_ring() {
+        if ready < BROUGHT || !status.is_plain_on_ring() {
             return None;
         }
-        if flags.any(StreamFlags::IDLE) {
+        if status.any(StreamFlags::IDLE) {
             let now = self.reactor.now_ns();
             self.core().last_rx_ns = now;
         }
@@ -301,7 +299,7 @@ impl DriverFrame<'_> {
         };
         let core = self.core();
         if !has_more {
-            core.flags.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
+            core.status.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
         }
         // This event may precede the one that opens the stream.
         self.open(handler, ready);
@@ -315,10 +313,7 @@ impl DriverFrame<'_> {
                     self.take_input(handler, piece);
                     // Once another callback is due, or input is kept, the next piece waits for the
                     // next call of the driver.
-                    if pieces.len() > 0
-                        && !self.core().rests_on_ring()
-                        && !self.has(StreamFlags::CLOSING | StreamFlags::DEAD)
-                    {
+                    if pieces.len() > 0 && !self.core().rests_on_ring() && !self.is_ending() {
                         self.keep(pieces);
                         break;
                     }
@@ -335,13 +330,13 @@ impl DriverFrame<'_> {
     }
 
     fn note_rx(&mut self) {
-        if self.core().flags.any(StreamFlags::IDLE) {
+        if self.core().status.any(StreamFlags::IDLE) {
             let now = self.reactor.now_ns();
             let core = self.core();
             core.last_rx_ns = now;
-            if core.flags.take(StreamFlags::IDLE_DUE) {
+            if core.status.take(StreamFlags::IDLE_DUE) {
                 // The wheel has already removed its deadline.
-                core.flags |= StreamFlags::ARM;
+                core.status.insert(StreamFlags::ARM);
             }
         }
     }
@@ -349,7 +344,7 @@ impl DriverFrame<'_> {
     /// Passes received bytes to the handler, or the peer's end of stream if there are none. They
     /// are kept while reading is paused.
     fn take_input(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
-        if self.has(StreamFlags::CLOSING | StreamFlags::DEAD) {
+        if self.is_ending() {
             if bytes.is_empty() {
                 self.end_of_input(handler);
             }
@@ -358,7 +353,7 @@ impl DriverFrame<'_> {
             let streams = self.reactor.streams_mut();
             let piece = Undelivered::new(bytes.to_vec(), &streams.memory);
             streams.prefixes.entry(index).or_default().push_back(piece);
-            self.core().flags.clear(StreamFlags::PREFIX);
+            self.core().status.clear(StreamFlags::PREFIX);
             self.deliver_prefix(handler);
         } else if bytes.is_empty() {
             self.end_of_input(handler);
@@ -374,34 +369,37 @@ impl DriverFrame<'_> {
         let streams = self.reactor.streams_mut();
         let kept = streams.prefixes.entry(index).or_default();
         kept.extend(pieces.map(|piece| Undelivered::new(piece.to_vec(), &streams.memory)));
-        self.core().flags |= StreamFlags::PREFIX;
+        self.core().status.insert(StreamFlags::PREFIX);
     }
 
     /// The receive has found no buffer. It is armed again when buffers are free.
     #[cold]
     fn await_buffer(&mut self) {
         let core = self.core();
-        if core.flags.any(StreamFlags::DEAD | StreamFlags::PREFIX) || !core.wants_input() {
+        if core.status.any(StreamFlags::PREFIX) || !core.wants_input() {
             return;
         }
         let index = self.index;
         let Some(cell) = self.reactor.stream_cell(index) else { return };
         if let Some(ring) = self.reactor.backend.ring() {
             ring.receive_later(cell);
-            self.core().flags |= StreamFlags::WATCHES_IN;
+            self.core().status.insert(StreamFlags::WATCHES_IN);
         }
     }
 
     /// Handles the conditions of a poll other than writable.
     pub(in crate::stream) fn look_at_poll(&mut self, ready: u32) {
         // If a receive is active, it reports the error.
-        if ready & (ERR | HUP) != 0 && !self.has(StreamFlags::WATCHES_IN | StreamFlags::DEAD) {
+        if ready & (ERR | HUP) != 0
+            && !self.has(StreamFlags::WATCHES_IN)
+            && !self.is(StreamPhase::Dead)
+        {
             self.note_error();
         }
         if self.has(StreamFlags::IDLE_DUE) && self.core().wants_input() && self.has_news() {
             let core = self.core();
-            core.flags.clear(StreamFlags::IDLE_DUE);
-            core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
+            core.status.clear(StreamFlags::IDLE_DUE);
+            core.status.insert(StreamFlags::STAMP_RX | StreamFlags::ARM);
         }
     }
 

@@ -21,7 +21,8 @@ use crate::{
     interest,
     stream::{
         CloseReason, Input, Stream, StreamHandler, Timeout,
-        state::{StreamCore, StreamFlags, no_core},
+        state::{StreamCore, no_core},
+        status::{StreamFlags, StreamPhase},
     },
 };
 
@@ -80,13 +81,13 @@ pub(in crate::stream) struct DriverFrame<'r> {
 }
 
 impl<'r> DriverFrame<'r> {
-    /// Starts a call, for which a frame is made next. Returns the stream's flags.
+    /// Starts a call, for which a frame is made next. Returns the stream's status.
     #[inline(always)]
-    fn enter(reactor: &mut Reactor, index: u32) -> StreamFlags {
+    fn enter(reactor: &mut Reactor, index: u32) -> StreamStatus {
         let core = reactor.stream_core(index);
-        core.flags |= StreamFlags::RUNNING;
-        core.flags.clear(StreamFlags::DRIVER_QUEUED);
-        core.flags
+        core.status.insert(StreamFlags::RUNNING);
+        core.status.clear(StreamFlags::DRIVER_QUEUED);
+        core.status
     }
 
     #[inline(always)]
@@ -100,7 +101,16 @@ impl<'r> DriverFrame<'r> {
     }
 
     pub(in crate::stream) fn has(&mut self, flags: StreamFlags) -> bool {
-        self.core().flags.any(flags)
+        self.core().status.any(flags)
+    }
+
+    pub(in crate::stream) fn is(&mut self, phase: StreamPhase) -> bool {
+        self.core().status.is(phase)
+    }
+
+    /// See [`StreamStatus::is_ending`](crate::stream::status::StreamStatus::is_ending).
+    pub(in crate::stream) fn is_ending(&mut self) -> bool {
+        self.core().status.is_ending()
     }
 
     /// Receives once; the next receive waits for the next event. Inlined, because most events need
@@ -114,7 +124,7 @@ impl<'r> DriverFrame<'r> {
         match rustix::net::recv(&core.socket, &mut scratch[..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => ReceiveResult::End,
             Ok((count, _)) => {
-                if core.flags.any(StreamFlags::IDLE) {
+                if core.status.any(StreamFlags::IDLE) {
                     let now = self.reactor.now_ns();
                     self.core().last_rx_ns = now;
                 }
@@ -148,7 +158,7 @@ impl<'r> DriverFrame<'r> {
     fn note(&mut self, received: ReceiveResult, handler: &mut dyn StreamHandler) {
         match received {
             // A closed stream discards its input.
-            ReceiveResult::Data(_) if self.has(StreamFlags::CLOSING) => {}
+            ReceiveResult::Data(_) if self.is(StreamPhase::Closing) => {}
             ReceiveResult::Data(count) => self.data(handler, count),
             ReceiveResult::End => self.end_of_input(handler),
             ReceiveResult::Nothing => {}
@@ -158,11 +168,11 @@ impl<'r> DriverFrame<'r> {
 
     /// The peer has closed its writing half.
     pub(in crate::stream) fn end_of_input(&mut self, handler: &mut dyn StreamHandler) {
-        if self.has(StreamFlags::ENDED | StreamFlags::DEAD) {
+        if self.has(StreamFlags::ENDED) || self.is(StreamPhase::Dead) {
             return;
         }
-        self.core().flags |= StreamFlags::ENDED;
-        if !self.has(StreamFlags::CLOSING) {
+        self.core().status.insert(StreamFlags::ENDED);
+        if !self.is(StreamPhase::Closing) {
             self.call(|stream| handler.on_end(stream));
         }
     }
@@ -177,15 +187,15 @@ impl<'r> DriverFrame<'r> {
     ) {
         let StreamCell { index, handler } = cell;
         let index = *index;
-        let flags = Self::enter(reactor, index);
+        let status = Self::enter(reactor, index);
         let mut frame = Self::new(reactor, index);
-        if let Some(mut lent) = frame.take_brought(flags, ready) {
+        if let Some(mut lent) = frame.take_brought(status, ready) {
             let mut stream = Stream { reactor: frame.reactor, index };
             handler.on_data(&mut stream, Input::new(lent.bytes()));
             lent.give_back();
             let core = frame.core();
             if core.rests_on_ring() {
-                core.flags.clear(StreamFlags::RUNNING);
+                core.status.clear(StreamFlags::RUNNING);
                 // See `leave`. It has no receive buffer.
                 core::mem::forget(frame);
                 return;
@@ -195,7 +205,7 @@ impl<'r> DriverFrame<'r> {
         frame.drive(handler, ready);
         let core = frame.core();
         if core.rests_on_ring() {
-            core.flags.clear(StreamFlags::RUNNING);
+            core.status.clear(StreamFlags::RUNNING);
             frame.end();
             // See `leave`.
             core::mem::forget(frame);
@@ -215,12 +225,10 @@ impl<'r> DriverFrame<'r> {
             return;
         }
         self.write_blocked(ready);
-        if self.core().flags.take(StreamFlags::PREFIX) {
+        if self.core().status.take(StreamFlags::PREFIX) {
             self.deliver_prefix(handler);
         }
-        if self.core().flags.take(StreamFlags::NOTIFY_DUE)
-            && !self.has(StreamFlags::CLOSING | StreamFlags::DEAD)
-        {
+        if self.core().status.take(StreamFlags::NOTIFY_DUE) && !self.is_ending() {
             self.call(|stream| handler.on_notify(stream));
         }
         if self.has(StreamFlags::RING) {
@@ -231,9 +239,9 @@ impl<'r> DriverFrame<'r> {
         if asks && self.core().wants_input() {
             let received = self.receive_cold();
             let is_nothing = matches!(received, ReceiveResult::Nothing);
-            if !is_nothing && self.core().flags.take(StreamFlags::IDLE_DUE) {
+            if !is_nothing && self.core().status.take(StreamFlags::IDLE_DUE) {
                 // The wheel has already removed its deadline.
-                self.core().flags |= StreamFlags::ARM;
+                self.core().status.insert(StreamFlags::ARM);
             }
             self.note(received, handler);
             if is_nothing && ready & (ERR | HUP) != 0 {
@@ -247,7 +255,7 @@ impl<'r> DriverFrame<'r> {
 
     /// Writes the blocked output, if the socket may accept it by now.
     fn write_blocked(&mut self, ready: u32) {
-        if !self.has(StreamFlags::BLOCKED) || self.has(StreamFlags::DEAD) {
+        if !self.has(StreamFlags::BLOCKED) || self.is(StreamPhase::Dead) {
             return;
         }
         // After a hang-up the write fails, which reports the error even while reading is paused. A
@@ -261,21 +269,21 @@ impl<'r> DriverFrame<'r> {
         let before = self.core().buffered();
         self.reactor.write_stream(self.index);
         let core = self.core();
-        if core.buffered() < before && core.flags.take(StreamFlags::STALL_DUE) {
+        if core.buffered() < before && core.status.take(StreamFlags::STALL_DUE) {
             // The wheel has already removed its deadline.
-            core.flags |= StreamFlags::ARM;
+            core.status.insert(StreamFlags::ARM);
         }
     }
 
     /// Brings a new stream to the open state. False if it is not open yet or has failed.
     pub(in crate::stream) fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
-        if self.has(StreamFlags::OPENED) {
+        if self.is(StreamPhase::Open) {
             return true;
         }
-        if self.has(StreamFlags::DEAD) {
+        if self.is(StreamPhase::Dead) {
             return false;
         }
-        if self.has(StreamFlags::CONNECTING) {
+        if self.is(StreamPhase::Connecting) {
             if ready & (OUT | ERR | HUP) == 0 {
                 return false;
             }
@@ -283,15 +291,14 @@ impl<'r> DriverFrame<'r> {
                 self.core().kill(CloseReason::Connect(errno));
                 return false;
             }
-            self.core().flags.clear(StreamFlags::CONNECTING);
         }
-        if self.has(StreamFlags::CLOSING) {
+        if self.is(StreamPhase::Closing) {
             return true;
         }
         let core = self.core();
-        core.flags |= StreamFlags::OPENED;
-        if core.flags.any(StreamFlags::IDLE) {
-            core.flags |= StreamFlags::STAMP_RX | StreamFlags::ARM;
+        core.status.advance(StreamPhase::Open);
+        if core.status.any(StreamFlags::IDLE) {
+            core.status.insert(StreamFlags::STAMP_RX | StreamFlags::ARM);
         }
         self.call(|stream| handler.on_open(stream));
         true
@@ -304,12 +311,12 @@ impl<'r> DriverFrame<'r> {
     /// written or buffered, and the handler is told about a watermark before the next piece.
     pub(in crate::stream) fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
-        if self.has(StreamFlags::CLOSING | StreamFlags::DEAD) {
+        if self.is_ending() {
             self.reactor.streams_mut().prefixes.remove(&index);
             return;
         }
         if self.has(StreamFlags::PAUSED) {
-            self.core().flags |= StreamFlags::PREFIX;
+            self.core().status.insert(StreamFlags::PREFIX);
             return;
         }
         let prefixes = &mut self.reactor.streams_mut().prefixes;
@@ -318,7 +325,7 @@ impl<'r> DriverFrame<'r> {
         if kept.is_empty() {
             prefixes.remove(&index);
         } else {
-            self.core().flags |= StreamFlags::PREFIX;
+            self.core().status.insert(StreamFlags::PREFIX);
         }
         match piece {
             None => {}
@@ -363,16 +370,16 @@ impl<'r> DriverFrame<'r> {
                 StreamFlags::STAMP_WAIT,
             ),
         ] {
-            if !self.core().flags.take(due) || self.has(StreamFlags::CLOSING | StreamFlags::DEAD) {
+            if !self.core().status.take(due) || self.is_ending() {
                 continue;
             }
             // This is the reason reported, however the handler ends the stream.
             self.core().reason = Some(reason);
             self.call(|stream| handler.on_timeout(stream, timeout));
             let core = self.core();
-            if !core.flags.any(StreamFlags::CLOSING | StreamFlags::DEAD) {
+            if !core.status.is_ending() {
                 core.reason = None;
-                core.flags |= anew | StreamFlags::ARM;
+                core.status.insert(anew | StreamFlags::ARM);
             }
         }
     }
@@ -381,14 +388,14 @@ impl<'r> DriverFrame<'r> {
     #[inline(always)]
     fn leave<H: StreamHandler>(mut self, handler: &mut H) {
         let mut core = self.core();
-        let mut is_plain = core.flags.is_plain();
+        let mut is_plain = core.status.is_plain();
         if is_plain && core.output.is_some() {
             self.reactor.write_stream(self.index);
             core = self.core();
-            is_plain = core.flags.is_plain() && core.output.is_none();
+            is_plain = core.status.is_plain() && core.output.is_none();
         }
         if is_plain {
-            core.flags.clear(StreamFlags::RUNNING);
+            core.status.clear(StreamFlags::RUNNING);
             self.end();
             // Nothing is left to drop, so `forget` saves the check.
             core::mem::forget(self);
@@ -402,7 +409,7 @@ impl<'r> DriverFrame<'r> {
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
         if self.reactor.streams_in_child() {
             // The process was forked in a callback. The stream belongs to the parent.
-            self.core().flags.clear(StreamFlags::RUNNING);
+            self.core().status.clear(StreamFlags::RUNNING);
             return self.end();
         }
         let index = self.index;
@@ -415,24 +422,24 @@ impl<'r> DriverFrame<'r> {
                 break;
             }
             let is_full = self.has(StreamFlags::FULL);
-            self.core().flags.set(StreamFlags::REPORTED_FULL, is_full);
+            self.core().status.set(StreamFlags::REPORTED_FULL, is_full);
             self.call(
                 |stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) },
             );
             self.reactor.flush_stream(index);
         }
-        if is_on_ring && self.has(StreamFlags::NO_OUTPUT) {
+        if is_on_ring && self.core().status.rejects_output() {
             self.reactor.send_before_the_end(index);
         }
         self.core().advance_end();
-        if self.core().flags.any(StreamFlags::TIMES) && !self.has(StreamFlags::DEAD) {
+        if self.core().status.any(StreamFlags::TIMES) && !self.is(StreamPhase::Dead) {
             self.reactor.arm_stream(index);
         }
         self.reactor.sync_stream(index);
-        if self.has(StreamFlags::DEAD) {
+        if self.is(StreamPhase::Dead) {
             return self.close(handler);
         }
-        self.core().flags.clear(StreamFlags::RUNNING);
+        self.core().status.clear(StreamFlags::RUNNING);
         if self.core().needs_driver() {
             self.reactor.notify_stream(index);
         }
@@ -468,7 +475,7 @@ impl DriverFrame<'_> {
     #[cold]
     #[inline(never)]
     fn reset_after_panic(&mut self) {
-        self.core().flags |= StreamFlags::RESET;
+        self.core().status.insert(StreamFlags::RESET);
         drop(self.reactor.deregister_stream(self.index));
         self.end();
     }
@@ -487,18 +494,18 @@ impl Drop for DriverFrame<'_> {
 impl StreamCore {
     /// Closes the writing half when the output is written, and records when the stream has ended.
     fn advance_end(&mut self) {
-        if self.can_finish() && !self.flags.any(StreamFlags::DEAD) {
+        if self.can_finish() && !self.status.is(StreamPhase::Dead) {
             // `ENOTCONN`: the peer has reset the connection. If the stream still reads, the next
             // receive reports it.
             let is_gone = rustix::net::shutdown(&self.socket, Shutdown::Write).is_err();
-            self.flags |= StreamFlags::FINISHED;
+            self.status.insert(StreamFlags::FINISHED);
             let skips_linger =
-                is_gone || self.options.linger.is_zero() || self.flags.any(StreamFlags::NO_LINGER);
-            if self.flags.any(StreamFlags::CLOSING) && skips_linger {
+                is_gone || self.options.linger.is_zero() || self.status.any(StreamFlags::NO_LINGER);
+            if self.status.is(StreamPhase::Closing) && skips_linger {
                 self.kill(CloseReason::Closed);
             }
         }
-        if self.flags.any(StreamFlags::FINISHED) && self.flags.any(StreamFlags::ENDED) {
+        if self.status.any(StreamFlags::FINISHED) && self.status.any(StreamFlags::ENDED) {
             self.kill(CloseReason::Closed);
         }
     }

@@ -9,7 +9,8 @@ use crate::{
     stream::{
         SendError, Shared,
         io::output::Output,
-        state::{StreamCore, StreamFlags, StreamTable},
+        state::{StreamCore, StreamTable},
+        status::{StreamFlags, StreamPhase},
     },
 };
 
@@ -30,7 +31,8 @@ impl Reactor {
     pub(in crate::stream) fn flush_stream(&mut self, index: u32) {
         let core = self.stream_core(index);
         if core.output.is_some()
-            && !core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING | StreamFlags::DEAD)
+            && !core.status.holds_output()
+            && !core.status.is(StreamPhase::Dead)
         {
             self.write_stream(index);
         }
@@ -43,7 +45,7 @@ impl Reactor {
         if self.streams_in_child() {
             return;
         }
-        if self.stream_core(index).flags.any(StreamFlags::RING) {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
             return self.write_by_ring(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -61,7 +63,7 @@ impl Reactor {
             return Err(SendError::Closed);
         }
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        if self.stream_core(index).flags.any(StreamFlags::RING) {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -84,7 +86,7 @@ impl Reactor {
         if self.streams_in_child() {
             return Err(SendError::Closed);
         }
-        if self.stream_core(index).flags.any(StreamFlags::RING) {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -107,7 +109,7 @@ impl Reactor {
         }
         let core = self.stream_core(index);
         let bytes = shared.bytes();
-        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
+        if core.status.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
         {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
@@ -157,13 +159,13 @@ impl Reactor {
         index: u32,
         shared: &Shared<'_>,
     ) -> Result<usize, SendError> {
-        if self.stream_core(index).flags.any(StreamFlags::RING) {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let bytes = shared.bytes();
         streams.admit_output(index, bytes.len())?;
-        let is_held = streams.core(index).flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING);
+        let is_held = streams.core(index).status.holds_output();
         let taken = if is_held { Ok(0) } else { streams.transmit(index, &[IoSlice::new(bytes)]) };
         self.stream_wrote_shared(index, shared, taken)
     }
@@ -180,7 +182,7 @@ impl Reactor {
         }
         let core = self.stream_core(index);
         // The fast path of most replies: nothing is buffered, and the socket accepts everything.
-        if core.flags.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
+        if core.status.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
         {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
@@ -217,7 +219,7 @@ impl Reactor {
 
     #[cold]
     fn stream_reply_behind(&mut self, index: u32, bytes: &[u8]) -> Result<usize, SendError> {
-        if self.stream_core(index).flags.any(StreamFlags::RING) {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -244,7 +246,7 @@ impl StreamTable {
         len: usize,
     ) -> Result<(), SendError> {
         let core = self.core(index);
-        if core.flags.any(StreamFlags::NO_OUTPUT) {
+        if core.status.rejects_output() {
             return Err(SendError::Closed);
         }
         if core.buffered().saturating_add(len) <= core.options.output_max {
@@ -256,7 +258,7 @@ impl StreamTable {
     /// Part of the buffered output may only be gathered, so writing it may make room.
     #[cold]
     fn make_room(&mut self, index: u32, len: usize) -> Result<(), SendError> {
-        if !self.core(index).flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING) {
+        if !self.core(index).status.holds_output() {
             if let Err(errno) = self.transmit(index, &[]) {
                 self.core(index).fail(errno);
                 return Err(SendError::Closed);
@@ -278,11 +280,7 @@ impl StreamTable {
         pieces: &[IoSlice<'_>],
     ) -> Result<(), SendError> {
         let core = self.core(index);
-        let taken = if core.flags.any(StreamFlags::BLOCKED | StreamFlags::CONNECTING) {
-            Ok(0)
-        } else {
-            self.transmit(index, pieces)
-        };
+        let taken = if core.status.holds_output() { Ok(0) } else { self.transmit(index, pieces) };
         self.settle_write(index, pieces, taken)
     }
 
@@ -359,7 +357,7 @@ impl StreamCore {
             let sent = self.offer(&slices[..count + more])?;
             let own = sent.min(output.len());
             output.advance(own);
-            if is_whole || self.flags.any(StreamFlags::BLOCKED) {
+            if is_whole || self.status.any(StreamFlags::BLOCKED) {
                 return Ok(sent - own);
             }
         }
@@ -394,7 +392,7 @@ impl StreamCore {
     fn note_sent(&mut self, sent: Result<usize, Errno>, offered: usize) -> Result<usize, Errno> {
         match sent {
             Ok(sent) if sent == offered => {
-                self.flags.clear(StreamFlags::BLOCKED);
+                self.status.clear(StreamFlags::BLOCKED);
                 Ok(sent)
             }
             Ok(sent) => {
@@ -414,10 +412,10 @@ impl StreamCore {
     /// reads a little from time to time could keep the stream open without end.
     pub(in crate::stream) fn block(&mut self, anew: bool) {
         let is_timed =
-            self.options.write_stall_timeout.is_some() && !self.flags.any(StreamFlags::CLOSING);
-        if is_timed && (anew || !self.flags.any(StreamFlags::BLOCKED)) {
-            self.flags |= StreamFlags::STAMP_WAIT | StreamFlags::ARM;
+            self.options.write_stall_timeout.is_some() && !self.status.is(StreamPhase::Closing);
+        if is_timed && (anew || !self.status.any(StreamFlags::BLOCKED)) {
+            self.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         }
-        self.flags |= StreamFlags::BLOCKED;
+        self.status.insert(StreamFlags::BLOCKED);
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     runtime::pending_work,
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit,
-        lifecycle::NewStream, listen::limit::StreamPermit, state::StreamFlags,
+        lifecycle::NewStream, listen::limit::StreamPermit, status::StreamPhase,
     },
     time::clock::nanoseconds,
 };
@@ -397,7 +397,7 @@ impl Reactor {
             socket,
             options,
             prefix: Vec::new(),
-            flags: StreamFlags::default(),
+            phase: StreamPhase::New,
             refused: None,
             listener: Some(slot),
         };
