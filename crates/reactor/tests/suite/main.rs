@@ -47,6 +47,7 @@ mod streams_ends;
 mod streams_listeners;
 mod streams_listeners_shared;
 mod streams_panics;
+mod streams_payloads;
 mod streams_random;
 mod streams_shared;
 mod streams_time;

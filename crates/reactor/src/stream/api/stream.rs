@@ -13,6 +13,7 @@ use crate::{
     api::key::KeyKind,
     stream::{
         Address, CloseReason, Input, SendError, Shared, StreamOptions,
+        io::write::Payload,
         state::StreamCore,
         status::{StreamFlags, StreamPhase},
     },
@@ -129,7 +130,7 @@ impl Stream<'_> {
     ///   or has failed. Also in a child of fork(2).
     #[doc(alias("write", "sendto"))]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
-        let sent = self.reactor.stream_send(self.index, &[IoSlice::new(bytes)]);
+        let sent = self.reactor.stream_send(self.index, Payload::Bytes(bytes));
         self.noted(sent)
     }
 
@@ -144,7 +145,7 @@ impl Stream<'_> {
     ///   or has failed. Also in a child of fork(2).
     #[doc(alias("writev", "sendmsg"))]
     pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
-        let sent = self.reactor.stream_send(self.index, pieces);
+        let sent = self.reactor.stream_send(self.index, Payload::Pieces(pieces));
         self.noted(sent)
     }
 
@@ -159,7 +160,7 @@ impl Stream<'_> {
     /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
     ///   or has failed. Also in a child of fork(2).
     pub fn send_shared(&mut self, bytes: &Shared<'_>) -> Result<(), SendError> {
-        let sent = self.reactor.stream_send_shared(self.index, bytes);
+        let sent = self.reactor.stream_send(self.index, Payload::Shared(bytes));
         self.noted(sent)
     }
 
@@ -176,7 +177,7 @@ impl Stream<'_> {
     ///   or has failed. Also in a child of fork(2).
     #[inline]
     pub fn write_shared(&mut self, bytes: &Shared<'_>) -> Result<usize, SendError> {
-        let sent = self.reactor.stream_write_shared(self.index, bytes);
+        let sent = self.reactor.stream_write(self.index, Payload::Shared(bytes));
         self.noted(sent)
     }
 
@@ -242,7 +243,7 @@ impl Stream<'_> {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => input.bytes.len(),
         };
-        let sent = self.reactor.stream_reply(self.index, &input.bytes[start..end]);
+        let sent = self.reactor.stream_write(self.index, Payload::Bytes(&input.bytes[start..end]));
         self.noted(sent)
     }
 
