@@ -22,7 +22,7 @@ use crate::{
     stream::{
         CloseReason, Input, Stream, StreamHandler, Timeout,
         state::{StreamCore, no_core},
-        status::{StreamFlags, StreamPhase},
+        status::{StreamFlags, StreamPhase, StreamStatus},
     },
 };
 
@@ -108,7 +108,7 @@ impl<'r> DriverFrame<'r> {
         self.core().status.is(phase)
     }
 
-    /// See [`StreamStatus::is_ending`](crate::stream::status::StreamStatus::is_ending).
+    /// See [`StreamStatus::is_ending`].
     pub(in crate::stream) fn is_ending(&mut self) -> bool {
         self.core().status.is_ending()
     }
