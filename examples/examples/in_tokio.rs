@@ -24,7 +24,7 @@ use tokio::{
 };
 use windlass::{
     Builder, Embedded, Key, Turn,
-    stream::{CloseReason, Input, Listener, Peer, Stream, StreamHandler},
+    stream::{DisconnectReason, Input, Listener, Peer, Stream, StreamHandler},
 };
 
 /// Returns whether the reactor has something to do.
@@ -62,7 +62,7 @@ impl StreamHandler for Echo {
         let _ = stream.reply(input, ..);
     }
 
-    fn on_close(&mut self, _: Key, _: CloseReason, _: Turn<'_>) {
+    fn on_close(&mut self, _: Key, _: DisconnectReason, _: Turn<'_>) {
         self.0.set(self.0.get() - 1);
     }
 }

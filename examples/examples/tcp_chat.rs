@@ -6,7 +6,8 @@
 //! - A `Listener` calls a closure for the handler of each connection. A handler owns the state of
 //!   its connection.
 //! - Any handler can reach a stream by its key. `on_open` stores the key, and `on_close` gets it.
-//! - Bytes for many streams are `Shared`: they are copied at most once, for all streams that wait.
+//! - Bytes for many streams are `SharedBytes`: they are copied at most once, for all streams that
+//!   wait.
 //! - Every buffer is bounded: lines have a maximum length, and a member that does not read is
 //!   disconnected.
 
@@ -15,8 +16,8 @@ use std::{cell::RefCell, error::Error, io, net::SocketAddr, rc::Rc};
 use windlass::{
     Builder, Key, Reactor, Turn,
     stream::{
-        CloseReason, Input, ListenOptions, Peer, SendError, Shared, Stream, StreamHandler,
-        StreamOptions,
+        DisconnectReason, Input, ListenOptions, Peer, SharedBytes, Stream, StreamHandler,
+        StreamOptions, StreamWriteError,
     },
 };
 
@@ -36,11 +37,11 @@ impl Room {
     /// Sends a line to all members except one.
     fn tell(&self, line: &str, but: Key, turn: &mut Turn<'_>) {
         let bytes = format!("{line}\n");
-        let shared = Shared::new(bytes.as_bytes());
+        let shared = SharedBytes::new(bytes.as_bytes());
         // No callback runs here, so the list is not borrowed elsewhere.
         for (key, _) in self.members.borrow().iter().filter(|(key, _)| *key != but) {
             let Ok(mut stream) = turn.stream(*key) else { continue };
-            if stream.send_shared(&shared) == Err(SendError::Full) {
+            if stream.send_shared(&shared) == Err(StreamWriteError::Full) {
                 // It does not read. `on_close` tells the others.
                 stream.abort();
             }
@@ -84,7 +85,7 @@ impl StreamHandler for Member {
         }
     }
 
-    fn on_close(&mut self, key: Key, _: CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, key: Key, _: DisconnectReason, mut turn: Turn<'_>) {
         let Some(name) = self.room.name(key) else { return };
         self.room.members.borrow_mut().retain(|(member, _)| *member != key);
         self.room.tell(&format!("* {name} has left"), key, &mut turn);

@@ -16,7 +16,8 @@ use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc};
 use windlass::{
     Builder, Key, Reactor, Turn,
     stream::{
-        CloseReason, Connector, Input, ListenOptions, Peer, Stream, StreamHandler, StreamOptions,
+        Connector, DisconnectReason, Input, ListenOptions, Peer, Stream, StreamHandler,
+        StreamOptions,
     },
 };
 
@@ -95,9 +96,9 @@ impl StreamHandler for Side {
         with(self.other(), stream.turn(), |other| other.finish());
     }
 
-    fn on_close(&mut self, _: Key, reason: CloseReason, turn: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: DisconnectReason, turn: Turn<'_>) {
         // An orderly end: both directions have ended, and the other side knows it.
-        if reason != CloseReason::Closed {
+        if reason != DisconnectReason::Closed {
             with(self.other(), turn, |other| other.abort());
         }
     }

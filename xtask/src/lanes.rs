@@ -105,7 +105,7 @@ mod tests {
             meets("b").in_lane(X),
             meets("c").in_lane(Lane { name: "y", nice: 5 }),
         ]);
-        assert_eq!(names[0], "a", "what is in front is told of first");
+        assert_eq!(names[0], "a", "the stage in front is reported first");
         names.sort_unstable();
         assert_eq!(names, ["a", "b", "c"]);
     }

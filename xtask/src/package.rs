@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::metadata::{self, Package};
 use crate::repository;
 
-/// What each package contains besides its source.
+/// The files of each package besides its source.
 const FILES: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
 /// Packs the crates, unpacks the libraries and builds them.

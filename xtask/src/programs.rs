@@ -13,7 +13,7 @@ use crate::command::Cmd;
 use crate::metadata::{self, Package};
 use crate::output::Output;
 
-/// What the names of test programs tell about a package.
+/// The part of a package that names of test programs depend on.
 #[derive(Debug, Clone)]
 struct Known {
     name: String,

@@ -412,7 +412,7 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_programs_name_tells_of_the_part_it_ran_in() {
+    fn a_programs_name_ends_in_its_part() {
         let mut tally = Tally::default();
         for part in ["", "epoll"] {
             tally.begin_part(part);

@@ -134,5 +134,5 @@ pub use runtime::{
     hook::{HOOKS_MAX, HookKey},
     reactor::Reactor,
 };
-pub use signal::{Received, Signal, SignalSet};
+pub use signal::{ReceivedSignals, Signal, SignalSet};
 pub use time::clock::Clock;

@@ -95,16 +95,16 @@ impl Signal {
 /// The set of signals that [`SignalSet::read`] returned.
 ///
 /// ```
-/// use windlass::{Received, Signal};
+/// use windlass::{ReceivedSignals, Signal};
 ///
-/// let received: Received = [Signal::TERM, Signal::INT].into_iter().collect();
+/// let received: ReceivedSignals = [Signal::TERM, Signal::INT].into_iter().collect();
 /// assert!(received.contains(Signal::INT) && !received.contains(Signal::HUP));
 /// assert_eq!(received.iter().collect::<Vec<_>>(), [Signal::INT, Signal::TERM]);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received(u64);
+pub struct ReceivedSignals(u64);
 
-impl Received {
+impl ReceivedSignals {
     /// Whether this signal was received.
     #[must_use]
     pub const fn contains(self, signal: Signal) -> bool {
@@ -123,7 +123,7 @@ impl Received {
     }
 }
 
-impl FromIterator<Signal> for Received {
+impl FromIterator<Signal> for ReceivedSignals {
     /// Makes a set of received signals, for unit tests of handlers.
     fn from_iter<I: IntoIterator<Item = Signal>>(signals: I) -> Self {
         Self(signals.into_iter().fold(0, |bits, signal| bits | signal.bit()))
@@ -200,7 +200,7 @@ impl SignalSet {
     ///   has no descriptor or memory left.
     #[doc(alias("signalfd", "pthread_sigmask", "sigprocmask"))]
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
-        let Received(signals) = signals.into_iter().collect();
+        let ReceivedSignals(signals) = signals.into_iter().collect();
         let uncatchable = [libc::SIGKILL, libc::SIGSTOP, 32, 33];
         if uncatchable
             .into_iter()
@@ -228,7 +228,7 @@ impl SignalSet {
     /// # Errors
     /// The errors of read(2) on a signalfd.
     #[doc(alias("signalfd_siginfo", "sigwaitinfo"))]
-    pub fn read(&mut self) -> io::Result<Received> {
+    pub fn read(&mut self) -> io::Result<ReceivedSignals> {
         let mut received = 0;
         let mut infos = [0u8; INFO_SIZE * 16];
         for _ in 0..READ_MAX / 16 {
@@ -247,7 +247,7 @@ impl SignalSet {
                 break;
             }
         }
-        Ok(Received(received))
+        Ok(ReceivedSignals(received))
     }
 }
 
@@ -259,7 +259,7 @@ impl AsFd for SignalSet {
 
 impl fmt::Debug for SignalSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(Received(self.signals).iter()).finish()
+        f.debug_list().entries(ReceivedSignals(self.signals).iter()).finish()
     }
 }
 
@@ -349,7 +349,7 @@ fn kernel_set(signals: u64) -> libc::sigset_t {
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     // SAFETY: sigemptyset(3) has initialised it.
     let mut set = unsafe { set.assume_init() };
-    for signal in Received(signals).iter() {
+    for signal in ReceivedSignals(signals).iter() {
         // SAFETY: the set is initialised, and the number is a valid signal number.
         unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
     }
@@ -366,7 +366,8 @@ mod tests {
         assert_eq!(Signal::from_raw(65), None);
         assert_eq!(Signal::from_raw(-1), None);
         assert_eq!(Signal::from_raw(libc::SIGTERM), Some(Signal::TERM));
-        let received: Received = [Signal::INT, Signal::TERM, Signal::INT].into_iter().collect();
+        let received: ReceivedSignals =
+            [Signal::INT, Signal::TERM, Signal::INT].into_iter().collect();
         assert!(received.iter().eq([Signal::INT, Signal::TERM]));
         assert_eq!(
             format!("{:?} {:?}", Signal::TERM, Signal::from_raw(40).unwrap()),

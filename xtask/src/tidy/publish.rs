@@ -7,11 +7,11 @@ use crate::repository::TextFile;
 /// Where the crates are that users depend on. All of them can be published.
 const CRATES: &str = "crates/";
 
-/// What a manifest has. A key may be inherited from the workspace.
+/// The keys of each manifest. A key may be inherited from the workspace.
 const KEYS: &[&str] =
     &["categories", "description", "edition", "include", "keywords", "license", "readme"];
 
-/// What a library's manifest has besides.
+/// Further keys of a library's manifest.
 const LIBRARY_KEYS: &[&str] = &["documentation", "rust-version"];
 
 /// Files of each package. Licences are symbolic links to those of the repository, which cargo

@@ -5,7 +5,7 @@
 
 use windlass::{
     Key,
-    stream::{CloseReason, Input, Stream},
+    stream::{DisconnectReason, Input, Stream},
 };
 use windlass_ws::{Engine, Scratch};
 
@@ -299,10 +299,12 @@ impl LoadConnection {
     }
 
     /// Handles the end of the stream. Returns the fault, if the end is one.
-    pub(crate) fn closed(&mut self, reason: CloseReason) -> Option<Fault> {
+    pub(crate) fn closed(&mut self, reason: DisconnectReason) -> Option<Fault> {
         let kind = match (self.phase, reason) {
             (ConnPhase::Over, _) => return None,
-            (_, CloseReason::Connect(_) | CloseReason::ConnectTimeout) => FaultKind::Connect,
+            (_, DisconnectReason::Connect(_) | DisconnectReason::ConnectTimeout) => {
+                FaultKind::Connect
+            }
             _ => FaultKind::Broken,
         };
         Some(Fault::new(kind, reason))

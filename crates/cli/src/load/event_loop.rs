@@ -9,8 +9,8 @@ use std::{cell::RefCell, io, num::NonZeroU64, rc::Rc, sync::Arc, time::Duration}
 
 use rustix::thread::set_current_timer_slack;
 use windlass::{
-    Key, Reactor, Received, Signal, SignalSet, Tick, Turn, interest,
-    stream::{CloseReason, Connector, Input, Stream, StreamHandler, StreamOptions, Worker},
+    Key, Reactor, ReceivedSignals, Signal, SignalSet, Tick, Turn, interest,
+    stream::{Connector, DisconnectReason, Input, Stream, StreamHandler, StreamOptions, Worker},
 };
 
 use super::{
@@ -78,7 +78,7 @@ fn end_on_signals(load_worker: &Rc<RefCell<LoadWorker>>, reactor: &mut Reactor) 
         .read()
         .with_fd(signals)
         .with_handler(move |signals: &mut SignalSet, mut turn: Turn<'_, _>| {
-            for signal in signals.read().into_iter().flat_map(Received::iter) {
+            for signal in signals.read().into_iter().flat_map(ReceivedSignals::iter) {
                 if run_state.interrupt(signal.as_raw()) {
                     turn.stop();
                 }
@@ -219,7 +219,7 @@ impl StreamHandler for LoadHandler {
         self.load_worker.borrow_mut().ended(self.index, stream);
     }
 
-    fn on_close(&mut self, _: Key, reason: CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: DisconnectReason, mut turn: Turn<'_>) {
         self.load_worker.borrow_mut().closed(self.index, reason);
         open_more(&self.load_worker, &mut turn);
         end_if_done(&self.load_worker, &mut turn);

@@ -10,7 +10,7 @@ use std::{
 use rustix::io::Errno;
 use windlass::{
     Key, Turn,
-    stream::{CloseReason, Input, Stream},
+    stream::{DisconnectReason, Input, Stream},
 };
 use windlass_ws::Scratch;
 
@@ -258,7 +258,7 @@ impl LoadWorker {
     }
 
     /// Handles the end of a stream.
-    pub(crate) fn closed(&mut self, index: usize, reason: CloseReason) {
+    pub(crate) fn closed(&mut self, index: usize, reason: DisconnectReason) {
         let was_opening = self.connections[index].is_opening();
         if was_opening {
             self.opening -= 1;
@@ -274,8 +274,8 @@ impl LoadWorker {
     }
 
     /// Returns whether a connection that failed to connect may try again.
-    fn should_retry(&mut self, index: usize, reason: CloseReason) -> bool {
-        let CloseReason::Connect(errno) = reason else { return false };
+    fn should_retry(&mut self, index: usize, reason: DisconnectReason) -> bool {
+        let DisconnectReason::Connect(errno) = reason else { return false };
         let (cursor, addresses) = (&mut self.cursors[index], self.plan.addresses.len());
         // Connecting to a Unix socket with a full backlog fails at once, whereas TCP waits.
         if errno == Errno::AGAIN {

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use windlass::{
     Backend, Builder, Key, Reactor, Turn,
     stream::{
-        CloseReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream,
+        DisconnectReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream,
         StreamHandler, StreamLimit, Worker, Workers,
     },
 };
@@ -56,8 +56,8 @@ impl StreamHandler for RawHandler {
         stream.resume();
     }
 
-    fn on_close(&mut self, _: Key, reason: CloseReason, _: Turn<'_>) {
-        self.counts.closed(reason != CloseReason::Closed);
+    fn on_close(&mut self, _: Key, reason: DisconnectReason, _: Turn<'_>) {
+        self.counts.closed(reason != DisconnectReason::Closed);
     }
 }
 

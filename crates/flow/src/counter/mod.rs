@@ -61,7 +61,7 @@
 //!       must not lose this state: **a thread that has made a side show "not ready" looks at the
 //!       other side afterwards**, and so on until one side shows "ready" (`settle`).
 //!     - So a death leaves both sides at "not ready" in one case only. A process looks, others
-//!       overtake it and make the side ready, it shows "not ready" all the same, and is killed
+//!       overtake it and make the side ready, it shows "not ready" nevertheless, and is killed
 //!       before it compares. A write to a descriptor cannot depend on the word, and waiting for a
 //!       late process would mean waiting for a hostile one. A caller that must survive this polls
 //!       with a timeout and tries again.

@@ -52,7 +52,7 @@ fn a_polled_side_costs_a_call_when_its_level_changes() {
     assert_eq!(
         calls_of(|| counter.write(2)),
         0,
-        "it was readable before, and nobody polls the writer's side"
+        "it was readable before, and the writer's side is not exposed"
     );
     assert_eq!(calls_of(|| counter.read()), 1);
     let _writer = counter.writer().unwrap();
@@ -64,11 +64,15 @@ fn a_polled_side_costs_a_call_when_its_level_changes() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_shared_counter_tells_at_every_step() {
+fn a_shared_counter_notifies_at_every_step() {
     let counter = EventCounter::builder().maximum(10).semaphore(true).shared(true).build().unwrap();
     let (_reader, _writer) = (counter.reader().unwrap(), counter.writer().unwrap());
     counter.write(2).unwrap();
-    assert_eq!(calls_of(|| counter.write(1)), 1, "who wrote before may have died before it told");
+    assert_eq!(
+        calls_of(|| counter.write(1)),
+        1,
+        "an earlier writer may have died before it notified"
+    );
     assert_eq!(calls_of(|| counter.read()), 1);
     counter.read().unwrap();
     counter.read().unwrap();
@@ -181,7 +185,7 @@ fn the_next_read_makes_up_for_a_dead_reader() {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no memfd_create")]
-fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
+fn a_process_that_dies_while_it_notifies_leaves_its_own_side_ready() {
     // The other side is notified first. If the calls stop in between, the own side shows "ready",
     // and its spurious wake-ups repair the state.
     let counter = shared(2, false);
@@ -206,7 +210,7 @@ fn a_process_that_dies_while_it_tells_leaves_its_own_side_ready() {
     assert_eq!(
         order(&|| assert_eq!(counter.read(), Ok(1))),
         "wwrw",
-        "nobody was rejected since; it is asked, and set"
+        "no writer was rejected since; the flag is read and set"
     );
     assert_eq!(order(&|| assert!(counter.try_read().is_err())), "wrw");
 }
@@ -264,7 +268,7 @@ fn a_corrupt_page_is_an_error_and_wakes_all_waiters() {
             (mine.count(), mine.maximum(), mine.is_overflowed()),
             (Err(Corrupt), Err(Corrupt), Err(Corrupt))
         );
-        assert_eq!(levels(&mine), (true, true), "whoever polls comes and hears of it");
+        assert_eq!(levels(&mine), (true, true), "pollers wake up and get the error");
         assert!(format!("{mine:?}").contains("Corrupt"));
     }
 }

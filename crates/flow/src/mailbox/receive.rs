@@ -8,8 +8,7 @@ use std::{collections::VecDeque, sync::Arc};
 use super::{MailboxCore, Sender, Weighed};
 use crate::{Latch, panics::Panics};
 
-/// The receiving end of a mailbox. It has one owner, who drains it when the [`Latch`] wakes the
-/// owner.
+/// The receiving end of a mailbox. Its only owner drains it after a wake of the [`Latch`].
 ///
 /// Dropping it closes the mailbox and drops the items in it.
 ///

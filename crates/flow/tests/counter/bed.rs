@@ -56,7 +56,7 @@ impl Sides {
         Self { reader, writer, epoll }
     }
 
-    /// What poll(2) and epoll(7) report now: (reader's side readable, writer's side writable).
+    /// The reports of poll(2) and epoll(7) now: (reader's side readable, writer's side writable).
     pub(crate) fn levels(&self) -> (bool, bool) {
         let room = room_of(&self.writer);
         let mut set = [PollFd::new(&self.reader, PollFlags::IN), PollFd::new(&self.writer, room)];
@@ -101,12 +101,12 @@ pub(crate) fn spawn_asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     f: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let thread = scope.spawn(move || {
-        tell.send(gettid()).unwrap();
+        sender.send(gettid()).unwrap();
         f()
     });
-    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap().as_raw_nonzero());
+    let stat = format!("/proc/self/task/{}/stat", receiver.recv().unwrap().as_raw_nonzero());
     // The state follows the name, which is in parentheses. A thread that has ended has no file.
     while !thread.is_finished() {
         let stat = std::fs::read_to_string(&stat).unwrap_or_default();

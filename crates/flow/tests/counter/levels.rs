@@ -1,4 +1,4 @@
-//! What poll(2) and epoll(7) report for the two sides, compared with a table and with a naive
+//! Compares the reports of poll(2) and epoll(7) for the two sides with a table and with a naive
 //! model.
 
 use proptest::prelude::*;

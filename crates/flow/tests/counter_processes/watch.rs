@@ -60,12 +60,12 @@ pub(crate) fn forget(child: &Child) {
 
 /// Runs a test on its own thread, and fails if it hangs.
 pub(crate) fn within_patience(test: Box<dyn FnOnce() + Send>) -> Result<(), Failed> {
-    let (tell, told) = mpsc::channel::<()>();
+    let (done, ended) = mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
-        let _tell = tell;
+        let _tell = done;
         test();
     });
-    let hung = told.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+    let hung = ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
     if hung {
         GIVEN_UP.lock().unwrap().push(thread.thread().id());
     }

@@ -16,7 +16,7 @@ use super::Copied;
 ///
 /// ```
 /// use std::os::unix::net::UnixStream;
-/// use windlass::{Reactor, stream::{Shared, StreamOptions}};
+/// use windlass::{Reactor, stream::{SharedBytes, StreamOptions}};
 /// # use windlass::stream::{Input, Stream, StreamHandler};
 /// # struct Echo;
 /// # impl StreamHandler for Echo {
@@ -33,14 +33,14 @@ use super::Copied;
 ///     let registration = StreamOptions::new().with_fd(socket).with_handler(Echo);
 ///     keys.push(registration.register_into(&mut reactor)?);
 /// }
-/// let news = Shared::new(b"to all");
+/// let news = SharedBytes::new(b"to all");
 /// for key in keys {
 ///     let _ = reactor.stream(key)?.send_shared(&news);
 /// }
 /// # Ok(())
 /// # }
 /// ```
-pub struct Shared<'b> {
+pub struct SharedBytes<'b> {
     bytes: &'b [u8],
     kept: OnceCell<Arc<[u8]>>,
     /// On a ring: where they were last copied for sending.
@@ -49,7 +49,7 @@ pub struct Shared<'b> {
     is_for_many: Cell<bool>,
 }
 
-impl<'b> Shared<'b> {
+impl<'b> SharedBytes<'b> {
     /// Borrows the caller's bytes. The caller may reuse them once the calls that take this have
     /// returned.
     #[must_use]
@@ -117,9 +117,9 @@ impl<'b> Shared<'b> {
     }
 }
 
-impl fmt::Debug for Shared<'_> {
+impl fmt::Debug for SharedBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("SharedBytes")
             .field("len", &self.bytes.len())
             .field("is_kept", &self.is_kept())
             .finish_non_exhaustive()

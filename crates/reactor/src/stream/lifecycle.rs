@@ -9,7 +9,7 @@ use std::{
 use rustix::net::sockopt;
 
 use super::{
-    CloseReason, Stream, StreamHandler, StreamOptions,
+    DisconnectReason, Stream, StreamHandler, StreamOptions,
     io::{memory::Undelivered, readiness::StreamCell},
     state::{NO_LISTENER, StreamCore, StreamTable, no_core},
 };
@@ -139,7 +139,7 @@ impl Reactor {
             core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         }
         if let Some(errno) = refused {
-            core.kill(CloseReason::Connect(errno));
+            core.kill(DisconnectReason::Connect(errno));
         }
         if !prefix.is_empty() {
             core.status.insert(StreamFlags::PREFIX);
@@ -154,7 +154,7 @@ impl Reactor {
     /// caller closes it.
     ///
     /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
-    pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, CloseReason) {
+    pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, DisconnectReason) {
         if self.stream_core(index).status.any(StreamFlags::RING) {
             self.leave_ring(index);
         }
@@ -180,7 +180,7 @@ impl Reactor {
         if listener != NO_LISTENER {
             self.leave_listener(listener);
         }
-        (socket, reason.unwrap_or(CloseReason::Closed))
+        (socket, reason.unwrap_or(DisconnectReason::Closed))
     }
 
     /// Calls the stream's driver in the next turn, with an event without readiness.

@@ -55,11 +55,11 @@ mod state;
 mod status;
 mod timeouts;
 
-pub use crate::backend::shared_bytes::Shared;
+pub use crate::backend::shared_bytes::SharedBytes;
 pub use api::{
     address::{Address, Peer},
     connector::Connector,
-    handler::{CloseReason, Input, SendError, StreamHandler, Timeout},
+    handler::{DisconnectReason, Input, StreamHandler, StreamWriteError, Timeout},
     options::{StreamOptions, StreamRegistration, StreamWithFd},
     stream::Stream,
 };

@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use super::{CloseReason, StreamOptions};
+use super::{DisconnectReason, StreamOptions};
 use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
 use crate::{
     Errno, Key,
@@ -50,7 +50,7 @@ pub(crate) struct StreamCore {
     pub(super) since_ns: u64,
     /// The listener that has accepted it, or [`NO_LISTENER`].
     pub(super) listener: u32,
-    pub(super) reason: Option<CloseReason>,
+    pub(super) reason: Option<DisconnectReason>,
 }
 
 // The memory of a connection beside its cell: this, and 8 bytes of its place in the table. (Under
@@ -66,7 +66,7 @@ impl StreamCore {
     }
 
     /// Marks it for closing. The first reason is kept.
-    pub(super) fn kill(&mut self, reason: CloseReason) {
+    pub(super) fn kill(&mut self, reason: DisconnectReason) {
         self.reason.get_or_insert(reason);
         self.status.advance(StreamPhase::Dead);
     }
@@ -76,9 +76,9 @@ impl StreamCore {
         let is_over = self.status.is(StreamPhase::Dead)
             || (self.status.is(StreamPhase::Closing) && self.status.any(StreamFlags::FINISHED));
         if !is_over {
-            self.reason = Some(CloseReason::Error(errno));
+            self.reason = Some(DisconnectReason::Error(errno));
         }
-        self.kill(CloseReason::Closed);
+        self.kill(DisconnectReason::Closed);
     }
 
     /// Whether received bytes are wanted, even if only to be discarded after closing.

@@ -11,7 +11,7 @@
 use core::any::Any;
 use std::time::Duration;
 
-use super::{CloseReason, state::StreamCore};
+use super::{DisconnectReason, state::StreamCore};
 use crate::stream::status::{StreamFlags, StreamPhase};
 use crate::{
     Reactor, Tick, Turn, api::timer::TimerCall, cell::NO_GROUP, runtime::pending_work,
@@ -90,14 +90,14 @@ impl StreamCore {
     /// A wait has expired.
     fn expire(&mut self, wait: Wait) {
         match wait {
-            Wait::Connect(_) => self.kill(CloseReason::ConnectTimeout),
+            Wait::Connect(_) => self.kill(DisconnectReason::ConnectTimeout),
             Wait::Linger(_) if self.output.is_some() => {
                 // The peer does not read the remaining output.
-                self.reason = Some(CloseReason::WriteStall);
-                self.kill(CloseReason::WriteStall);
+                self.reason = Some(DisconnectReason::WriteStall);
+                self.kill(DisconnectReason::WriteStall);
                 self.status.insert(StreamFlags::RESET);
             }
-            Wait::Linger(_) => self.kill(CloseReason::Closed),
+            Wait::Linger(_) => self.kill(DisconnectReason::Closed),
             Wait::Idle(_) => self.status.insert(StreamFlags::IDLE_DUE),
             Wait::Stall(_) => self.status.insert(StreamFlags::STALL_DUE),
         }

@@ -12,7 +12,8 @@ use rustix::net::sockopt;
 use windlass::{
     Backend, Key, Reactor, Turn,
     stream::{
-        CloseReason, Input, Listener, Peer, SendError, Shared, Stream, StreamHandler, StreamOptions,
+        DisconnectReason, Input, Listener, Peer, SharedBytes, Stream, StreamHandler, StreamOptions,
+        StreamWriteError,
     },
 };
 
@@ -39,7 +40,7 @@ impl StreamHandler for Scripted {
         (self.on_data)(stream, input);
     }
 
-    fn on_close(&mut self, _: Key, _: CloseReason, _: Turn<'_>) {
+    fn on_close(&mut self, _: Key, _: DisconnectReason, _: Turn<'_>) {
         self.closed.set(self.closed.get() + 1);
     }
 }
@@ -129,13 +130,13 @@ pub(crate) fn a_listener_deleted_by_a_child_accepts_for_the_parent(backend: Back
 fn assert_sends_nothing(stream: &mut Stream<'_>) {
     let long = vec![b'l'; 100_000];
     for bytes in [&b"short"[..], &long] {
-        assert_eq!(stream.send(bytes), Err(SendError::Closed));
+        assert_eq!(stream.send(bytes), Err(StreamWriteError::Closed));
         assert_eq!(
             stream.send_vectored(&[IoSlice::new(b"v"), IoSlice::new(bytes)]),
-            Err(SendError::Closed)
+            Err(StreamWriteError::Closed)
         );
-        assert_eq!(stream.send_shared(&Shared::new(bytes)), Err(SendError::Closed));
-        assert_eq!(stream.write_shared(&Shared::new(bytes)), Err(SendError::Closed));
+        assert_eq!(stream.send_shared(&SharedBytes::new(bytes)), Err(StreamWriteError::Closed));
+        assert_eq!(stream.write_shared(&SharedBytes::new(bytes)), Err(StreamWriteError::Closed));
     }
 }
 
@@ -162,7 +163,10 @@ pub(crate) fn output_that_waits_is_sent_by_the_parent_alone(backend: Backend) {
         assert_refused(parent.reactor.run_once(NOW));
         // Output beyond the maximum would make room by sending what waits.
         let much = vec![b'm'; OUTPUT_MAX];
-        assert_eq!(parent.reactor.stream(parent.key).unwrap().send(&much), Err(SendError::Closed));
+        assert_eq!(
+            parent.reactor.stream(parent.key).unwrap().send(&much),
+            Err(StreamWriteError::Closed)
+        );
         assert_refused(parent.reactor.run_once(NOW));
     });
     parent.assert_peer_got(b"once");
@@ -209,7 +213,7 @@ pub(crate) fn a_stream_does_nothing_in_a_child_that_was_forked_in_its_handler(ba
         |stream| stream.send(b"once").unwrap(),
         |stream, input| {
             // The input comes after the output that waits, and would be sent with it.
-            assert_eq!(stream.reply(input, ..), Err(SendError::Closed));
+            assert_eq!(stream.reply(input, ..), Err(StreamWriteError::Closed));
             assert_sends_nothing(stream);
         },
     );
@@ -217,7 +221,7 @@ pub(crate) fn a_stream_does_nothing_in_a_child_that_was_forked_in_its_handler(ba
     let mut parent = forked_in_a_handler(
         backend,
         |_| {},
-        |stream, input| assert_eq!(stream.reply(input, ..), Err(SendError::Closed)),
+        |stream, input| assert_eq!(stream.reply(input, ..), Err(StreamWriteError::Closed)),
     );
     parent.assert_peer_got(b"");
     let ends: [fn(&mut Stream<'_>); 4] =

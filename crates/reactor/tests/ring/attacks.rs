@@ -12,7 +12,7 @@ use std::{
 
 use windlass::{
     Builder, Key, Reactor, Turn,
-    stream::{Input, Shared, Stream, StreamHandler, StreamOptions},
+    stream::{Input, SharedBytes, Stream, StreamHandler, StreamOptions},
 };
 
 use crate::{
@@ -125,7 +125,7 @@ pub(crate) fn a_leaked_reactor_does_no_harm() {
             reactor.run_once(NOW).unwrap();
         }
         for (key, _) in &peers {
-            let _ = reactor.stream(*key).unwrap().send_shared(&Shared::new(&[round; 9000]));
+            let _ = reactor.stream(*key).unwrap().send_shared(&SharedBytes::new(&[round; 9000]));
         }
         std::mem::forget(reactor);
         for (_, peer) in &mut peers {

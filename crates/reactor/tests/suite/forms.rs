@@ -10,7 +10,9 @@ use std::{
 
 use windlass::{
     AddReason, Backend, Key, Reactor, TimerReason, Turn,
-    stream::{CloseReason, Connector, Input, Listener, Peer, Stream, StreamHandler, StreamOptions},
+    stream::{
+        Connector, DisconnectReason, Input, Listener, Peer, Stream, StreamHandler, StreamOptions,
+    },
 };
 
 use crate::{
@@ -29,7 +31,7 @@ impl StreamHandler for Keys {
 
     fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
 
-    fn on_close(&mut self, key: Key, _: CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, key: Key, _: DisconnectReason, mut turn: Turn<'_>) {
         assert!(turn.stream(key).is_err(), "it is stale");
         self.0.note(("close", key));
     }

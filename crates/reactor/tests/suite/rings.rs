@@ -5,7 +5,7 @@ use std::{cell::Cell, os::fd::OwnedFd, rc::Rc};
 
 use windlass::{
     Backend, Builder, Key, Reactor,
-    stream::{CloseReason, Shared, StreamOptions},
+    stream::{DisconnectReason, SharedBytes, StreamOptions},
 };
 
 use crate::{
@@ -219,7 +219,10 @@ fn what_a_paused_stream_has_received_comes_when_it_is_resumed_and_starves_nobody
         said.iter().map(|said| if let Said::Data(bytes) = said { bytes.len() } else { 0 }).sum();
     assert_eq!(count, 4 * 2_000);
     assert_eq!(said.iter().filter(|said| **said == Said::End).count(), 4);
-    assert_eq!(said.iter().filter(|said| **said == Said::Close(CloseReason::Closed)).count(), 4);
+    assert_eq!(
+        said.iter().filter(|said| **said == Said::Close(DisconnectReason::Closed)).count(),
+        4
+    );
 }
 
 fn random_programs_with_two_buffers_and_small_queues_keep_the_order_of_calls_and_bytes() {
@@ -262,7 +265,7 @@ fn what_a_turn_has_sent_is_submitted_though_run_returns_or_panics_or_the_reactor
         let target = open(&mut reactor, PLAIN, ours, Script::new(&log));
         let script = Script::new(&log).on_data(move |stream, _| {
             let mut turn = stream.turn();
-            turn.stream(target).unwrap().write_shared(&Shared::new(b"answer")).unwrap();
+            turn.stream(target).unwrap().write_shared(&SharedBytes::new(b"answer")).unwrap();
             turn.stop();
             assert!(how != "panic", "bad");
         });
@@ -377,10 +380,10 @@ fn answers_and_what_else_is_sent_in_a_turn_keep_their_order() {
         let log = Log::new();
         let script = Script::new(&log).on_data(|stream, input| {
             stream.reply(input, 0..1).unwrap();
-            stream.write_shared(&Shared::new(b"b")).unwrap();
+            stream.write_shared(&SharedBytes::new(b"b")).unwrap();
             stream.send(b"c").unwrap();
-            stream.send_shared(&Shared::new(&[b'd'; 5_000])).unwrap();
-            stream.write_shared(&Shared::new(b"e")).unwrap();
+            stream.send_shared(&SharedBytes::new(&[b'd'; 5_000])).unwrap();
+            stream.write_shared(&SharedBytes::new(b"e")).unwrap();
             stream.send(&[b'f'; 20_000]).unwrap();
             stream.send(b"g").unwrap();
             stream.finish();
@@ -402,7 +405,7 @@ fn what_is_sent_to_many_is_what_it_was_though_the_input_it_came_from_is_changed_
     let log = Log::new();
     for (ours, mut peer) in both_families() {
         let script = Script::new(&log).on_data(|stream, mut input| {
-            stream.write_shared(&Shared::new(&input)).unwrap();
+            stream.write_shared(&SharedBytes::new(&input)).unwrap();
             input.fill(b'x');
         });
         open(&mut reactor, PLAIN, ours, script);

@@ -13,7 +13,7 @@ use std::{
 
 use windlass::{
     Key, Reactor, Turn,
-    stream::{CloseReason, Input, Stream, StreamHandler, StreamOptions, Timeout},
+    stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions, Timeout},
 };
 
 use crate::bed::{Log, NOW, pair, tcp_pair};
@@ -28,7 +28,7 @@ pub(crate) enum Said {
     Drained,
     Timeout(Timeout),
     Notify,
-    Close(CloseReason),
+    Close(DisconnectReason),
     Dropped,
 }
 
@@ -40,7 +40,7 @@ impl Said {
 
 type OnData = Box<dyn FnMut(&mut Stream<'_>, Input<'_>)>;
 type On = Box<dyn FnMut(&mut Stream<'_>)>;
-type OnClose = Box<dyn FnMut(CloseReason, Turn<'_>)>;
+type OnClose = Box<dyn FnMut(DisconnectReason, Turn<'_>)>;
 
 /// Records every callback, then runs its instruction. Without an instruction for the peer's end, it
 /// closes the stream, as most handlers do.
@@ -99,7 +99,10 @@ impl Script {
         self
     }
 
-    pub(crate) fn on_close(mut self, act: impl FnMut(CloseReason, Turn<'_>) + 'static) -> Self {
+    pub(crate) fn on_close(
+        mut self,
+        act: impl FnMut(DisconnectReason, Turn<'_>) + 'static,
+    ) -> Self {
         self.on_close = Some(Box::new(act));
         self
     }
@@ -170,7 +173,7 @@ impl StreamHandler for Script {
         run(&mut self.on_notify, stream);
     }
 
-    fn on_close(&mut self, _: Key, reason: CloseReason, turn: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: DisconnectReason, turn: Turn<'_>) {
         let _entered = self.enter(Said::Close(reason));
         if let Some(act) = &mut self.on_close {
             act(reason, turn);

@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, io, mem::MaybeUninit, ptr, rc::Rc, sync::mpsc, thread};
 
-use windlass::{Event, Group, Reactor, Received, Signal, SignalSet, Turn, interest};
+use windlass::{Event, Group, Reactor, ReceivedSignals, Signal, SignalSet, Turn, interest};
 
 use crate::{
     Build,
@@ -114,7 +114,7 @@ fn a_set_of_nothing_is_silent(build: Build) {
     let log = Log::new();
     watch(&mut reactor, SignalSet::new([]).unwrap(), &log);
     assert_eq!((run_dry(&mut reactor), log.len()), (0, 0));
-    assert_eq!(SignalSet::new([]).unwrap().read().unwrap(), Received::default());
+    assert_eq!(SignalSet::new([]).unwrap().read().unwrap(), ReceivedSignals::default());
 }
 
 fn what_cannot_be_caught_is_refused_and_the_mask_stays(_: Build) {

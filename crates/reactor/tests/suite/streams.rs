@@ -4,7 +4,7 @@ use std::{cell::Cell, io::IoSlice, rc::Rc};
 
 use windlass::{
     AddReason, Key, NotFound, interest,
-    stream::{CloseReason, SendError, Shared, StreamOptions},
+    stream::{DisconnectReason, SharedBytes, StreamOptions, StreamWriteError},
 };
 
 use crate::{
@@ -56,7 +56,7 @@ fn what_a_callback_sends_goes_out_in_one_write(build: Build) {
         stream
             .send_vectored(&[IoSlice::new(b"two "), IoSlice::new(b""), IoSlice::new(b"three ")])
             .unwrap();
-        stream.send_shared(&Shared::new(&[b'x'; 1000])).unwrap();
+        stream.send_shared(&SharedBytes::new(&[b'x'; 1000])).unwrap();
         stream.send(b"").unwrap();
         assert_eq!(stream.buffered(), 1014);
     });
@@ -117,7 +117,7 @@ fn large_pieces_are_written_at_once_and_in_order(build: Build) {
             stream.send(&[1; 100]).unwrap();
             stream.send(&[2; 20_000]).unwrap();
             noted.set(stream.buffered());
-            stream.send_shared(&Shared::new(&[3; 20_000])).unwrap();
+            stream.send_shared(&SharedBytes::new(&[3; 20_000])).unwrap();
             stream.send(&[4; 10]).unwrap();
         });
         open(&mut reactor, PLAIN, ours, script);
@@ -200,7 +200,7 @@ fn what_is_more_than_the_bound_is_refused_whole(build: Build) {
     let mut stream = reactor.stream(key).unwrap();
     assert_eq!(
         stream.send(&[0; 100_001]),
-        Err(SendError::Full),
+        Err(StreamWriteError::Full),
         "it could not wait if the socket took none of it"
     );
     let mut sent = 0;
@@ -269,7 +269,7 @@ fn a_prefix_comes_before_what_is_in_the_socket_and_after_the_call(build: Build) 
         let said = [Said::Open, Said::data(b"first"), Said::data(b"second"), Said::End];
         assert_eq!(
             log.take(),
-            [&said[..], &[Said::Close(CloseReason::Closed), Said::Dropped]].concat()
+            [&said[..], &[Said::Close(DisconnectReason::Closed), Said::Dropped]].concat()
         );
         assert_eq!(peer.read_all(), b"firstsecond");
     }
@@ -368,7 +368,7 @@ fn a_stale_key_and_one_of_another_kind_find_nothing(build: Build) {
     }
     reactor.stream(key).unwrap().abort();
     run_dry(&mut reactor);
-    assert_eq!(log.take(), [Said::Open, Said::Close(CloseReason::Aborted), Said::Dropped]);
+    assert_eq!(log.take(), [Said::Open, Said::Close(DisconnectReason::Aborted), Said::Dropped]);
     assert_eq!(reactor.stream(key).err(), Some(NotFound));
     let (ours, _peer) = tcp();
     let next = open(&mut reactor, PLAIN, ours, Script::new(&log));
@@ -396,7 +396,7 @@ fn callbacks_never_come_inside_one_another(build: Build) {
         turn.stream(aborted).unwrap().abort();
         let own = stream.key();
         stream.turn().stream(own).unwrap().abort();
-        assert_eq!(stream.reply(input, ..), Err(SendError::Closed));
+        assert_eq!(stream.reply(input, ..), Err(StreamWriteError::Closed));
     });
     open(&mut reactor, MARKS, ours, script);
     log.take();
@@ -406,12 +406,12 @@ fn callbacks_never_come_inside_one_another(build: Build) {
     let (own, rest) = said.split_at(3);
     assert_eq!(
         own,
-        [Said::data(b"?"), Said::Close(CloseReason::Aborted), Said::Dropped],
+        [Said::data(b"?"), Said::Close(DisconnectReason::Aborted), Said::Dropped],
         "at once, for its own"
     );
     assert_eq!(
         rest,
-        [Said::Full, Said::Close(CloseReason::Aborted), Said::Dropped],
+        [Said::Full, Said::Close(DisconnectReason::Aborted), Said::Dropped],
         "in the next turn, for others"
     );
 }

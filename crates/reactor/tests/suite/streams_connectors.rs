@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use windlass::{
     AddReason, Errno, Reactor,
-    stream::{Address, CloseReason, Connector, Listener},
+    stream::{Address, Connector, DisconnectReason, Listener},
 };
 
 use crate::{
@@ -59,7 +59,7 @@ fn a_refused_connection_is_told_after_the_call(build: Build) {
         reactor.stream(key).unwrap().send(b"never").ok();
         until(&mut reactor, &log, 2);
         let said = log.take();
-        let Said::Close(CloseReason::Connect(told)) = said[0] else { panic!("{said:?}") };
+        let Said::Close(DisconnectReason::Connect(told)) = said[0] else { panic!("{said:?}") };
         assert!(told == errno || (errno == Errno::NETUNREACH && told == Errno::ACCESS), "{told}");
         assert_eq!(said[1], Said::Dropped);
     }
@@ -73,9 +73,9 @@ fn a_stream_that_is_ended_before_it_is_connected_never_opens(build: Build) {
     let log = Log::new();
     let listener = TcpListener::bind(anywhere()).unwrap();
     let to = listener.local_addr().unwrap();
-    let ends: [(fn(&mut Reactor, windlass::Key), CloseReason); 2] = [
-        (|reactor, key| reactor.stream(key).unwrap().abort(), CloseReason::Aborted),
-        (|reactor, key| reactor.stream(key).unwrap().close(), CloseReason::Closed),
+    let ends: [(fn(&mut Reactor, windlass::Key), DisconnectReason); 2] = [
+        (|reactor, key| reactor.stream(key).unwrap().abort(), DisconnectReason::Aborted),
+        (|reactor, key| reactor.stream(key).unwrap().close(), DisconnectReason::Closed),
     ];
     for (end, reason) in ends {
         let key = Connector::tcp(to)

@@ -9,7 +9,7 @@ use std::{
 
 use windlass::{
     Errno, Key,
-    stream::{CloseReason, SendError, Stream, StreamOptions},
+    stream::{DisconnectReason, Stream, StreamOptions, StreamWriteError},
 };
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 
 const PLAIN: StreamOptions = StreamOptions::new();
 
-const CLOSED: [Said; 2] = [Said::Close(CloseReason::Closed), Said::Dropped];
+const CLOSED: [Said; 2] = [Said::Close(DisconnectReason::Closed), Said::Dropped];
 
 fn data_and_end_in_one_segment_are_data_then_end(build: Build) {
     for (ours, mut peer) in both_families() {
@@ -49,7 +49,7 @@ fn a_stream_can_be_sent_to_after_the_peers_end(build: Build) {
         assert_eq!(log.take(), [Said::Open, Said::End]);
         reactor.stream(key).unwrap().send(b" here").unwrap();
         reactor.stream(key).unwrap().finish();
-        assert_eq!(reactor.stream(key).unwrap().send(b"!"), Err(SendError::Closed));
+        assert_eq!(reactor.stream(key).unwrap().send(b"!"), Err(StreamWriteError::Closed));
         run_dry(&mut reactor);
         assert_eq!(log.take(), CLOSED, "both halves are closed");
         assert_eq!(peer.drain(), (b"still here".to_vec(), Ok(0)));
@@ -122,7 +122,7 @@ fn closing_with_unread_input_is_no_reset(build: Build) {
         stream.send(b"last words").unwrap();
         stream.close();
         stream.close();
-        assert_eq!(stream.send(b"!"), Err(SendError::Closed));
+        assert_eq!(stream.send(b"!"), Err(StreamWriteError::Closed));
         run_dry(&mut reactor);
         assert_eq!(log.take(), [Said::Open], "it lingers");
         peer.write(b"nor this");
@@ -177,7 +177,7 @@ fn a_closed_stream_whose_peer_takes_nothing_is_reset_in_the_end(build: Build) {
     assert_eq!(log.take(), [Said::Open]);
     clock.advance(std::time::Duration::from_millis(200));
     quiet(&mut reactor);
-    assert_eq!(log.take(), [Said::Close(CloseReason::WriteStall), Said::Dropped]);
+    assert_eq!(log.take(), [Said::Close(DisconnectReason::WriteStall), Said::Dropped]);
     assert_eq!(peer.drain().1, Err(ErrorKind::ConnectionReset));
 }
 
@@ -214,7 +214,7 @@ fn a_closed_stream_whose_peer_takes_a_little_now_and_then_is_reset_in_the_end(bu
     assert_eq!(log.take(), [Said::Open]);
     clock.advance(std::time::Duration::from_millis(301));
     quiet(&mut reactor);
-    assert_eq!(log.take(), [Said::Close(CloseReason::WriteStall), Said::Dropped]);
+    assert_eq!(log.take(), [Said::Close(DisconnectReason::WriteStall), Said::Dropped]);
 }
 
 /// The output is sent first, and the stream does not wait for the peer's end.
@@ -262,12 +262,12 @@ fn an_abort_is_a_reset_and_loses_the_output(build: Build) {
     let script = Script::new(&log).on_data(|stream, _| {
         stream.send(b"lost").unwrap();
         stream.abort();
-        assert_eq!(stream.send(b"x"), Err(SendError::Closed));
+        assert_eq!(stream.send(b"x"), Err(StreamWriteError::Closed));
     });
     open(&mut reactor, PLAIN, ours, script);
     peer.write(b"?");
     until(&mut reactor, &log, 3);
-    assert_eq!(log.take()[2], Said::Close(CloseReason::Aborted));
+    assert_eq!(log.take()[2], Said::Close(DisconnectReason::Aborted));
     assert_eq!(peer.drain(), (vec![], Err(ErrorKind::ConnectionReset)));
     // From outside a handler, and after a close.
     let (ours, mut peer) = tcp();
@@ -278,7 +278,7 @@ fn an_abort_is_a_reset_and_loses_the_output(build: Build) {
     assert_eq!(log.take(), []);
     reactor.stream(key).unwrap().abort();
     run_dry(&mut reactor);
-    assert_eq!(log.take()[0], Said::Close(CloseReason::Aborted));
+    assert_eq!(log.take()[0], Said::Close(DisconnectReason::Aborted));
     assert_eq!(peer.drain().1, Ok(0), "the end was out before");
 }
 
@@ -297,7 +297,7 @@ fn a_reset_is_told_while_reading_and_while_paused(build: Build) {
         until(&mut reactor, &log, 3);
         assert_eq!(
             log.take()[1..],
-            [Said::Close(CloseReason::Error(Errno::CONNRESET)), Said::Dropped]
+            [Said::Close(DisconnectReason::Error(Errno::CONNRESET)), Said::Dropped]
         );
     }
 }
@@ -317,7 +317,7 @@ fn a_reset_is_told_when_output_waits(build: Build) {
     run_dry(&mut reactor);
     let said = log.take();
     let failed =
-        [Errno::CONNRESET, Errno::PIPE].map(|errno| Said::Close(CloseReason::Error(errno)));
+        [Errno::CONNRESET, Errno::PIPE].map(|errno| Said::Close(DisconnectReason::Error(errno)));
     assert!(failed.contains(&said[0]), "{said:?}");
 }
 
@@ -361,7 +361,7 @@ fn a_stream_whose_number_was_replaced_is_closed(build: Build) {
     log.take();
     poke.write(b"x");
     run_dry(&mut reactor);
-    assert_eq!(log.take(), [Said::Close(CloseReason::Error(Errno::IO)), Said::Dropped]);
+    assert_eq!(log.take(), [Said::Close(DisconnectReason::Error(Errno::IO)), Said::Dropped]);
 }
 
 fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
@@ -393,7 +393,10 @@ fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
         quiet(&mut reactor);
         let said = log.take();
         assert!(
-            matches!(said[..], [Said::Open, Said::Close(CloseReason::Error(_)), Said::Dropped]),
+            matches!(
+                said[..],
+                [Said::Open, Said::Close(DisconnectReason::Error(_)), Said::Dropped]
+            ),
             "{said:?}"
         );
     }
@@ -476,7 +479,7 @@ fn a_stream_closed_by_another_in_the_same_batch_gets_no_data(build: Build) {
         let said = log.take();
         assert_eq!(said[0], Said::data(b"x"));
         assert!(
-            matches!(said[1], Said::Close(CloseReason::Closed | CloseReason::Aborted)),
+            matches!(said[1], Said::Close(DisconnectReason::Closed | DisconnectReason::Aborted)),
             "{said:?}"
         );
     }
@@ -491,7 +494,7 @@ fn writing_to_a_peer_that_is_gone_ends_the_stream(build: Build) {
     drop(peer);
     reactor.stream(key).unwrap().send(b"x").unwrap();
     run_dry(&mut reactor);
-    assert_eq!(log.take()[1..], [Said::Close(CloseReason::Error(Errno::PIPE)), Said::Dropped]);
+    assert_eq!(log.take()[1..], [Said::Close(DisconnectReason::Error(Errno::PIPE)), Said::Dropped]);
 }
 
 fn on_close_can_begin_anew_under_any_number(build: Build) {

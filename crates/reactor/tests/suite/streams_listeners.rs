@@ -21,7 +21,7 @@ use rustix::{
 use windlass::{
     AddReason, Errno, NotFound, Reactor,
     stream::{
-        Address, CloseReason, Connector, ListenOptions, Listener, StreamLimit, StreamOptions,
+        Address, Connector, DisconnectReason, ListenOptions, Listener, StreamLimit, StreamOptions,
     },
 };
 
@@ -132,7 +132,7 @@ fn a_unix_path_is_listened_at_and_connected_to(build: Build) {
     assert_eq!(ours.take(), [Said::Open, Said::data(b"hello")]);
     reactor.stream(key).unwrap().close();
     run_dry(&mut reactor);
-    assert_eq!(ours.take(), [Said::Close(CloseReason::Closed), Said::Dropped]);
+    assert_eq!(ours.take(), [Said::Close(DisconnectReason::Closed), Said::Dropped]);
     let mut outside = UnixStream::connect(&path.0).unwrap();
     outside.write_all(b"hi").unwrap();
     log.take();
@@ -462,7 +462,7 @@ fn with_as_many_subscribers_as_may_be_a_listener_rests(build: Build) {
     assert_eq!(log.take(), [Said::Open]);
     drop(first);
     until(&mut reactor, &log, 3);
-    assert_eq!(log.take(), [Said::End, Said::Close(CloseReason::Closed), Said::Dropped]);
+    assert_eq!(log.take(), [Said::End, Said::Close(DisconnectReason::Closed), Said::Dropped]);
     clock.advance(Duration::from_millis(100));
     quiet(&mut reactor);
     log.take();

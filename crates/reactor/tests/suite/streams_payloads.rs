@@ -10,7 +10,7 @@ use std::{
 
 use windlass::{
     Reactor,
-    stream::{Connector, Input, SendError, Shared, Stream, StreamOptions},
+    stream::{Connector, Input, SharedBytes, Stream, StreamOptions, StreamWriteError},
 };
 
 use crate::{
@@ -23,17 +23,17 @@ use crate::{
 const PLAIN: StreamOptions = StreamOptions::new();
 
 /// Sends the input back.
-type Answer = fn(&mut Stream<'_>, Input<'_>) -> Result<(), SendError>;
+type Answer = fn(&mut Stream<'_>, Input<'_>) -> Result<(), StreamWriteError>;
 
 const ANSWERS: [Answer; 5] = [
     |stream, input| stream.reply(input, ..),
     |stream, input| stream.send(&input),
     |stream, input| send_in_pieces(stream, &input),
-    |stream, input| stream.send_shared(&Shared::new(&input)),
-    |stream, input| stream.write_shared(&Shared::new(&input)).map(drop),
+    |stream, input| stream.send_shared(&SharedBytes::new(&input)),
+    |stream, input| stream.write_shared(&SharedBytes::new(&input)).map(drop),
 ];
 
-fn send_in_pieces(stream: &mut Stream<'_>, bytes: &[u8]) -> Result<(), SendError> {
+fn send_in_pieces(stream: &mut Stream<'_>, bytes: &[u8]) -> Result<(), StreamWriteError> {
     let (one, two) = bytes.split_at(bytes.len() / 3);
     stream.send_vectored(&[IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(two)])
 }
@@ -136,7 +136,7 @@ fn every_way_rejects_what_exceeds_the_limit_and_what_follows_the_end(build: Buil
             reactor.stream(key).unwrap().finish();
             peer.write(b"!");
             run_dry(&mut reactor);
-            assert_eq!(said.take(), [Err(SendError::Full), Err(SendError::Closed)]);
+            assert_eq!(said.take(), [Err(StreamWriteError::Full), Err(StreamWriteError::Closed)]);
         }
     }
 }
@@ -153,8 +153,8 @@ fn what_is_sent_before_the_connection_goes_out_in_order(build: Build) {
         match at % 4 {
             0 => stream.send(&message).unwrap(),
             1 => send_in_pieces(&mut stream, &message).unwrap(),
-            2 => stream.send_shared(&Shared::new(&message)).unwrap(),
-            _ => drop(stream.write_shared(&Shared::new(&message)).unwrap()),
+            2 => stream.send_shared(&SharedBytes::new(&message)).unwrap(),
+            _ => drop(stream.write_shared(&SharedBytes::new(&message)).unwrap()),
         }
         expected.extend(message);
         assert_eq!(stream.buffered(), expected.len(), "nothing goes out before it is connected");

@@ -10,7 +10,7 @@ use std::{
 
 use windlass::{
     Key, Reactor,
-    stream::{CloseReason, SendError, Shared, Stream, StreamOptions},
+    stream::{DisconnectReason, SharedBytes, Stream, StreamOptions, StreamWriteError},
 };
 
 use crate::{
@@ -64,14 +64,14 @@ fn act(world: &mut World, at: usize, stream: &mut Stream<'_>) {
             let piece = bytes(world.taken[at], count);
             let sent = match sort % 3 {
                 0 => stream.send(&piece),
-                1 => stream.send_shared(&Shared::new(&piece)),
+                1 => stream.send_shared(&SharedBytes::new(&piece)),
                 _ => stream
-                    .write_shared(&Shared::new(&piece))
+                    .write_shared(&SharedBytes::new(&piece))
                     .map(|waiting| assert_eq!(waiting, stream.buffered())),
             };
             match sent {
                 Ok(()) => world.taken[at] += count,
-                Err(SendError::Full | SendError::Closed) => {}
+                Err(StreamWriteError::Full | StreamWriteError::Closed) => {}
                 Err(other) => panic!("{other:?}"),
             }
         }
@@ -146,7 +146,7 @@ fn check(said: &[Said], end: &End, taken: usize) {
         "what the peer sends is received in order"
     );
     assert!(end.received <= taken);
-    let is_closed = matches!(said[said.len() - 2], Said::Close(CloseReason::Closed));
+    let is_closed = matches!(said[said.len() - 2], Said::Close(DisconnectReason::Closed));
     if is_closed && end.last == Ok(0) {
         assert_eq!(end.received, taken, "an orderly end comes after all of the output");
     }

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
-use windlass::stream::{CloseReason, SendError, Shared, StreamOptions};
+use windlass::stream::{DisconnectReason, SharedBytes, StreamOptions, StreamWriteError};
 
 use crate::{
     Build,
@@ -26,15 +26,15 @@ fn what_is_written_for_many_goes_out_at_once_behind_what_waits(build: Build) {
         let mut turn = stream.turn();
         let mut target = turn.stream(target).unwrap();
         target.send(b"first ").unwrap();
-        let waiting = target.write_shared(&Shared::new(b"second ")).unwrap();
+        let waiting = target.write_shared(&SharedBytes::new(b"second ")).unwrap();
         noted.set((waiting, segments_sent(&copy)));
-        let again = target.write_shared(&Shared::new(b"third")).unwrap();
+        let again = target.write_shared(&SharedBytes::new(b"third")).unwrap();
         // A ring sends it when the turn ends.
         assert_eq!(
             (again, target.buffered(), segments_sent(&copy)),
             (0, 0, if by_ring { 1 } else { 2 })
         );
-        assert_eq!(target.write_shared(&Shared::new(b"")), Ok(0));
+        assert_eq!(target.write_shared(&SharedBytes::new(b"")), Ok(0));
     });
     open(&mut reactor, PLAIN, others, script);
     sender.write(b"?");
@@ -57,9 +57,9 @@ fn what_many_sockets_do_not_take_waits_once_for_all(build: Build) {
     for (key, _) in &peers {
         let mut stream = reactor.stream(*key).unwrap();
         stream.send(b"before").unwrap();
-        waiting.push(stream.write_shared(&Shared::of(&bytes)).unwrap());
+        waiting.push(stream.write_shared(&SharedBytes::of(&bytes)).unwrap());
         assert_eq!(stream.buffered(), *waiting.last().unwrap());
-        stream.send_shared(&Shared::of(&bytes)).unwrap();
+        stream.send_shared(&SharedBytes::of(&bytes)).unwrap();
         stream.send(b"behind").unwrap();
     }
     assert!(
@@ -89,10 +89,14 @@ fn what_is_written_for_many_is_refused_as_other_output_is(build: Build) {
     let key = open(&mut reactor, PLAIN.output_max(10), ours, Script::new(&log));
     let mut stream = reactor.stream(key).unwrap();
     stream.send(b"12345").unwrap();
-    assert_eq!(stream.write_shared(&Shared::new(b"67890")), Ok(0), "what was gathered makes room");
-    assert_eq!(stream.write_shared(&Shared::new(b"12345678901")), Err(SendError::Full));
+    assert_eq!(
+        stream.write_shared(&SharedBytes::new(b"67890")),
+        Ok(0),
+        "what was gathered makes room"
+    );
+    assert_eq!(stream.write_shared(&SharedBytes::new(b"12345678901")), Err(StreamWriteError::Full));
     stream.finish();
-    assert_eq!(stream.write_shared(&Shared::new(b"late")), Err(SendError::Closed));
+    assert_eq!(stream.write_shared(&SharedBytes::new(b"late")), Err(StreamWriteError::Closed));
     turn(&mut reactor);
     assert_eq!(peer.read_all(), b"1234567890");
 }
@@ -105,10 +109,10 @@ fn a_peer_that_is_gone_ends_the_stream_when_it_is_written_to(build: Build) {
     log.take();
     reactor.stream(key).unwrap().pause();
     peer.reset();
-    let sent = reactor.stream(key).unwrap().write_shared(&Shared::new(b"nobody"));
-    assert_eq!(sent, Err(SendError::Closed));
+    let sent = reactor.stream(key).unwrap().write_shared(&SharedBytes::new(b"nobody"));
+    assert_eq!(sent, Err(StreamWriteError::Closed));
     until(&mut reactor, &log, 1);
-    assert!(matches!(log.take()[0], Said::Close(CloseReason::Error(_))));
+    assert!(matches!(log.take()[0], Said::Close(DisconnectReason::Error(_))));
 }
 
 fn a_nudge_calls_the_handler_once_in_the_next_turn(build: Build) {
@@ -158,7 +162,7 @@ fn a_nudge_waits_for_the_stream_to_open_and_a_closed_one_has_none(build: Build) 
     stream.notify();
     stream.abort();
     until(&mut reactor, &log, 1);
-    assert_eq!(log.take()[0], Said::Close(CloseReason::Aborted));
+    assert_eq!(log.take()[0], Said::Close(DisconnectReason::Aborted));
 }
 
 scenarios! {

@@ -8,7 +8,7 @@ use std::{
 
 use windlass::{
     Reactor, Turn,
-    stream::{CloseReason, Connector, GRANULE, StreamOptions, Timeout},
+    stream::{Connector, DisconnectReason, GRANULE, StreamOptions, Timeout},
 };
 
 use crate::{
@@ -46,7 +46,7 @@ fn an_idle_stream_is_told_not_before_its_time_and_a_granule_late_at_most(build: 
     advance(&mut reactor, &clock, SECOND - TICK);
     assert_eq!(log.take(), [], "not before");
     advance(&mut reactor, &clock, TICK + GRANULE);
-    let reason = Said::Close(CloseReason::IdleTimeout);
+    let reason = Said::Close(DisconnectReason::IdleTimeout);
     assert_eq!(
         log.take(),
         [Said::Timeout(Timeout::Idle), reason, Said::Dropped],
@@ -253,7 +253,7 @@ fn output_that_is_not_taken_is_told_and_progress_begins_anew(build: Build) {
     advance(&mut reactor, &clock, SECOND * 9 / 10);
     assert_eq!(log.take(), []);
     advance(&mut reactor, &clock, SECOND / 10 + GRANULE);
-    let reason = Said::Close(CloseReason::WriteStall);
+    let reason = Said::Close(DisconnectReason::WriteStall);
     assert_eq!(log.take(), [Said::Timeout(Timeout::WriteStall), reason, Said::Dropped]);
 }
 
@@ -313,7 +313,7 @@ fn many_streams_time_out_in_one_look(build: Build) {
     let closed = log
         .take()
         .into_iter()
-        .filter(|said| *said == Said::Close(CloseReason::IdleTimeout))
+        .filter(|said| *said == Said::Close(DisconnectReason::IdleTimeout))
         .count();
     assert_eq!(closed, 50, "the reason is the timeout however the handler ends it");
 }
@@ -379,7 +379,7 @@ fn a_connection_that_nobody_answers_times_out(build: Build) {
     advance(&mut reactor, &clock, SECOND - TICK);
     assert_eq!(log.take(), []);
     advance(&mut reactor, &clock, TICK + GRANULE);
-    let expected = [Said::Close(CloseReason::ConnectTimeout), Said::Dropped];
+    let expected = [Said::Close(DisconnectReason::ConnectTimeout), Said::Dropped];
     assert_eq!(log.take(), vec![expected; scripts - opened].concat());
 }
 

@@ -198,7 +198,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         self.handle_requests(stream);
     }
 
-    fn on_close(&mut self, _: Key, reason: stream::CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, _: Key, reason: stream::DisconnectReason, mut turn: Turn<'_>) {
         let Some((id, close_info)) = self.leave() else { return };
         let state = &self.service.state;
         state.check_drained(&mut turn);
@@ -212,12 +212,12 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
 }
 
 /// Returns the reason for an end that has no other explanation.
-fn close_reason_of(reason: stream::CloseReason) -> CloseReason {
+fn close_reason_of(reason: stream::DisconnectReason) -> CloseReason {
     match reason {
-        stream::CloseReason::Error(errno) => CloseReason::Failed(errno),
-        stream::CloseReason::WriteStall => CloseReason::WriteStall,
+        stream::DisconnectReason::Error(errno) => CloseReason::Failed(errno),
+        stream::DisconnectReason::WriteStall => CloseReason::WriteStall,
         // All other code that aborts a stream notes a reason.
-        stream::CloseReason::Aborted => CloseReason::Drained,
+        stream::DisconnectReason::Aborted => CloseReason::Drained,
         _ => CloseReason::Lost,
     }
 }

@@ -1,6 +1,6 @@
 //! An open connection: passes of received bytes through its engine, and what follows from them.
 
-use windlass::stream::{Input, Shared, Stream};
+use windlass::stream::{Input, SharedBytes, Stream};
 use windlass_ws::{CloseCode, End, Engine, Outcome, Scratch};
 
 use crate::{
@@ -318,7 +318,7 @@ impl<D: 'static> Open<D> {
         if let Ok(frame) = self.engine.close(code, text, &mut scratch) {
             // A failed stream reports its end separately.
             for message in state.take_backlog(self.conn.index) {
-                let _ = stream.send_shared(&Shared::of(&message));
+                let _ = stream.send_shared(&SharedBytes::of(&message));
             }
             let _ = stream.send(frame);
             self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
@@ -357,7 +357,7 @@ fn send_output(stream: &mut Stream<'_>, input: &[u8], outcome: &Outcome, scratch
     // A failed stream reports its end separately.
     let Some(first) = first else { return };
     let Some(second) = second else {
-        let _ = stream.write_shared(&Shared::new(first));
+        let _ = stream.write_shared(&SharedBytes::new(first));
         return;
     };
     for piece in [first, second].into_iter().chain(pieces) {

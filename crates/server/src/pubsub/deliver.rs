@@ -8,7 +8,7 @@ use std::{rc::Rc, sync::Arc};
 
 use windlass::{
     Turn,
-    stream::{Shared, Stream},
+    stream::{SharedBytes, Stream},
 };
 
 use super::{backlog::Backlogs, publish_batch::PublishBatch};
@@ -70,7 +70,7 @@ impl ServiceState {
         if !is_compressed {
             message.encode(&mut frame);
         }
-        let sent = tables.deliver(self, turn, index, &Shared::new(&frame));
+        let sent = tables.deliver(self, turn, index, &SharedBytes::new(&frame));
         frame.shrink_to(FRAME_KEPT);
         tables.frame = frame;
         drop(guard);
@@ -90,7 +90,7 @@ impl ServiceState {
         let index = tables.conns.find(id).ok_or(SendError::Closed)?;
         tables.flush_for(self, index, turn);
         let frame = tables.prepared_frame(self, turn, index, prepared);
-        let sent = tables.deliver(self, turn, index, &Shared::of(frame));
+        let sent = tables.deliver(self, turn, index, &SharedBytes::of(frame));
         drop(guard);
         self.check_memory_if_grown(turn);
         sent
@@ -213,7 +213,8 @@ impl Tables {
                     state.note_compressed(turn, compressor);
                 }
             }
-            let (plain, compressed) = (Shared::new(batch.plain()), Shared::new(batch.compressed()));
+            let (plain, compressed) =
+                (SharedBytes::new(batch.plain()), SharedBytes::new(batch.compressed()));
             let has_fast_path = batch.plain().len() <= state.options.receiver_buffer_max;
             let mut fast_count = 0_u64;
             let delivery = &mut Delivery { state, backlogs, reentrant_output, frame_cache };
@@ -252,7 +253,7 @@ impl Tables {
         state: &ServiceState,
         turn: &mut Turn<'_>,
         index: u32,
-        frame: &Shared<'_>,
+        frame: &SharedBytes<'_>,
     ) -> Result<(), SendError> {
         let Self { conns, backlogs, reentrant_output, frame_cache, .. } = self;
         let entry = conns.entry(index);
@@ -290,7 +291,7 @@ pub(crate) fn waiting_bytes(stream: &mut Stream<'_>, more: usize, max: usize) ->
         return waiting;
     }
     // A failed stream reports its end separately.
-    stream.write_shared(&Shared::new(&[])).unwrap_or(waiting)
+    stream.write_shared(&SharedBytes::new(&[])).unwrap_or(waiting)
 }
 
 /// Notes that output from others waits for a connection. A failed stream is closed by its handler.
@@ -332,7 +333,7 @@ impl Delivery<'_> {
         entry: &mut ConnEntry,
         index: u32,
         batch: &PublishBatch,
-        frames: &Shared<'_>,
+        frames: &SharedBytes<'_>,
     ) {
         if !entry.flags.takes_messages() {
             return;
@@ -363,7 +364,7 @@ impl Delivery<'_> {
                 .get(at)
                 .and_then(Option::as_ref)
                 .map(Arc::clone);
-            let shared = cached.as_ref().map_or_else(|| Shared::new(frame), Shared::of);
+            let shared = cached.as_ref().map_or_else(|| SharedBytes::new(frame), SharedBytes::of);
             // A rejected frame is counted.
             let _ = self.deliver_frame(turn, entry, index, &shared, is_in_pass);
             if cached.is_none() && shared.is_kept() {
@@ -380,7 +381,7 @@ impl Delivery<'_> {
         turn: &mut Turn<'_>,
         entry: &mut ConnEntry,
         index: u32,
-        frame: &Shared<'_>,
+        frame: &SharedBytes<'_>,
         is_in_pass: bool,
     ) -> Result<(), SendError> {
         if !entry.flags.takes_messages() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass::stream::{Shared, Stream};
+use windlass::stream::{SharedBytes, Stream};
 
 use super::{
     conn_table::ConnFlags,
@@ -53,7 +53,7 @@ impl ServiceState {
         {
             let Some(frame) = tables.backlogs.pop(index) else { break };
             self.stats.messages_sent.add(1);
-            if stream.send_shared(&Shared::of(&frame)).is_err() {
+            if stream.send_shared(&SharedBytes::of(&frame)).is_err() {
                 break;
             }
         }

@@ -86,7 +86,7 @@ struct Workspace {
     modules: BTreeMap<Path, (String, Module)>,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 enum Target {
     Type(Export),
     Module(Path),
@@ -175,8 +175,8 @@ impl Workspace {
         Export { definition, place: (file.to_owned(), line) }
     }
 
-    /// What the path of an import in module `from` stands for: a type or a module. `place` is that
-    /// of the import, for types of other projects.
+    /// Resolves the path of an import in module `from` to a type or a module. `place` is that of
+    /// the import, for types of other projects.
     fn resolve(
         &self,
         from: &[String],
@@ -221,7 +221,7 @@ impl Workspace {
         Some(Target::Module(module))
     }
 
-    /// What `name` stands for inside `module`.
+    /// Resolves `name` inside `module`.
     fn named(
         &self,
         module: &[String],

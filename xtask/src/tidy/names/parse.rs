@@ -79,7 +79,7 @@ struct Parser<'a> {
     at: usize,
 }
 
-/// What stands before an item.
+/// The attributes and the visibility of an item.
 #[derive(Default)]
 struct Front {
     /// `pub` without a restriction, and not `#[doc(hidden)]`.

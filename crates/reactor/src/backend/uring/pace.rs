@@ -6,9 +6,9 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Queued replies are submitted after this many handlers, at the next check. It equals
-/// the number of completions that the kernel delivers in one call. A turn of that many submits its replies with
-/// the wait.
+/// Queued replies are submitted after this many handlers, at the next check. It equals the number
+/// of completions that the kernel delivers in one call. A turn of that many submits its replies
+/// with the wait.
 const HANDLED_MAX: u32 = super::waits::AT_ONCE as u32;
 
 /// Queued replies are submitted after this time. A call costs some hundred nanoseconds.

@@ -35,7 +35,7 @@ use super::{
     sends::{COPIED_MAX, Failed, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };
-use crate::{backend::shared_bytes::Shared, cell::CellFlags as Flags};
+use crate::{backend::shared_bytes::SharedBytes, cell::CellFlags as Flags};
 
 /// The only group of buffers, that of the pool.
 const GROUP: u16 = 0;
@@ -359,7 +359,7 @@ impl Uring {
     /// They are not sent directly from an input that contains them, because a handler may still
     /// hold that input and change it.
     #[inline]
-    pub(crate) fn queue_shared(&mut self, index: u32, shared: &Shared<'_>) -> bool {
+    pub(crate) fn queue_shared(&mut self, index: u32, shared: &SharedBytes<'_>) -> bool {
         let Some(stream) = self.sends.free(index) else { return false };
         let bytes = shared.bytes();
         let source = match (self.sends.copied(shared.copied()), shared.if_kept()) {

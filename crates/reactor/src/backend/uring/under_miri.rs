@@ -7,7 +7,7 @@ use std::{os::fd::BorrowedFd, sync::Arc};
 use rustix::{io::Errno, time::Timespec};
 
 use crate::{
-    backend::{batch::RawEvent, shared_bytes::Shared},
+    backend::{batch::RawEvent, shared_bytes::SharedBytes},
     cell::CellPtr,
 };
 
@@ -165,7 +165,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn queue_shared(&mut self, _: u32, _: &Shared<'_>) -> bool {
+    pub(crate) fn queue_shared(&mut self, _: u32, _: &SharedBytes<'_>) -> bool {
         match *self {}
     }
 

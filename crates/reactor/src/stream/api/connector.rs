@@ -19,7 +19,7 @@ use crate::{
 ///
 /// ```
 /// use windlass::{Key, Reactor, Turn};
-/// use windlass::stream::{CloseReason, Connector, Input, Stream, StreamHandler};
+/// use windlass::stream::{DisconnectReason, Connector, Input, Stream, StreamHandler};
 ///
 /// struct Print;
 /// impl StreamHandler for Print {
@@ -29,7 +29,7 @@ use crate::{
 ///     fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
 ///         print!("{}", String::from_utf8_lossy(&input));
 ///     }
-///     fn on_close(&mut self, _: Key, reason: CloseReason, mut turn: Turn<'_>) {
+///     fn on_close(&mut self, _: Key, reason: DisconnectReason, mut turn: Turn<'_>) {
 ///         println!("{reason}");
 ///         turn.stop();
 ///     }
@@ -97,9 +97,9 @@ impl Connector {
     ///
     /// [`on_open`](StreamHandler::on_open) reports success. On failure only
     /// [`on_close`](StreamHandler::on_close) is called, with
-    /// [`CloseReason::Connect`](crate::stream::CloseReason::Connect) or
-    /// [`ConnectTimeout`](crate::stream::CloseReason::ConnectTimeout). Both callbacks come after
-    /// this call has returned.
+    /// [`DisconnectReason::Connect`](crate::stream::DisconnectReason::Connect) or
+    /// [`ConnectTimeout`](crate::stream::DisconnectReason::ConnectTimeout). Both callbacks come
+    /// after this call has returned.
     ///
     /// # Errors
     /// The error returns the handler, and the reason:

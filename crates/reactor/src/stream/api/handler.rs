@@ -25,14 +25,14 @@ use crate::{Errno, Key, Turn, error::plain_error, stream::Stream};
 /// ```
 /// use std::{io::Write, os::unix::net::UnixStream};
 /// use windlass::{Key, Reactor, Turn};
-/// use windlass::stream::{CloseReason, Input, Stream, StreamHandler, StreamOptions};
+/// use windlass::stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions};
 ///
 /// struct Count(usize);
 /// impl StreamHandler for Count {
 ///     fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
 ///         self.0 += input.len();
 ///     }
-///     fn on_close(&mut self, _: Key, _: CloseReason, mut turn: Turn<'_>) {
+///     fn on_close(&mut self, _: Key, _: DisconnectReason, mut turn: Turn<'_>) {
 ///         assert_eq!(self.0, 5);
 ///         turn.stop();
 ///     }
@@ -96,7 +96,7 @@ pub trait StreamHandler: 'static {
 
     /// The stream is closed. `key` was its key, so that the handler can remove it from its own
     /// tables; it is already stale. The handler is dropped after this call.
-    fn on_close(&mut self, key: Key, reason: CloseReason, turn: Turn<'_>) {
+    fn on_close(&mut self, key: Key, reason: DisconnectReason, turn: Turn<'_>) {
         let _ = (key, reason, turn);
     }
 }
@@ -132,15 +132,15 @@ pub enum Timeout {
 /// ```
 /// use std::os::unix::net::UnixStream;
 /// use windlass::{Key, Reactor, Turn};
-/// use windlass::stream::{CloseReason, Input, Stream, StreamHandler, StreamOptions};
+/// use windlass::stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions};
 ///
 /// struct Abort;
 /// impl StreamHandler for Abort {
 ///     fn on_data(&mut self, stream: &mut Stream<'_>, _: Input<'_>) {
 ///         stream.abort();
 ///     }
-///     fn on_close(&mut self, _: Key, reason: CloseReason, mut turn: Turn<'_>) {
-///         assert_eq!(reason, CloseReason::Aborted);
+///     fn on_close(&mut self, _: Key, reason: DisconnectReason, mut turn: Turn<'_>) {
+///         assert_eq!(reason, DisconnectReason::Aborted);
 ///         turn.stop();
 ///     }
 /// }
@@ -155,7 +155,7 @@ pub enum Timeout {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum CloseReason {
+pub enum DisconnectReason {
     /// Orderly: by [`close`](Stream::close), or because both sides have closed their writing half.
     Closed,
     /// By [`abort`](Stream::abort).
@@ -177,7 +177,7 @@ pub enum CloseReason {
     ConnectTimeout,
 }
 
-impl fmt::Display for CloseReason {
+impl fmt::Display for DisconnectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("closed"),
@@ -195,7 +195,7 @@ impl fmt::Display for CloseReason {
 ///
 /// ```
 /// use std::os::unix::net::UnixStream;
-/// use windlass::{Reactor, stream::{SendError, StreamOptions}};
+/// use windlass::{Reactor, stream::{StreamWriteError, StreamOptions}};
 /// # use windlass::stream::{Input, Stream, StreamHandler};
 /// # struct Echo;
 /// # impl StreamHandler for Echo {
@@ -210,15 +210,15 @@ impl fmt::Display for CloseReason {
 /// let options = StreamOptions::new().output_max(4);
 /// let key = options.with_fd(ours).with_handler(Echo).register_into(&mut reactor)?;
 /// let mut stream = reactor.stream(key)?;
-/// assert_eq!(stream.send(b"hello"), Err(SendError::Full));
+/// assert_eq!(stream.send(b"hello"), Err(StreamWriteError::Full));
 /// stream.close();
-/// assert_eq!(stream.send(b"late"), Err(SendError::Closed));
+/// assert_eq!(stream.send(b"late"), Err(StreamWriteError::Closed));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum SendError {
+pub enum StreamWriteError {
     /// The buffered output would exceed [`output_max`](crate::stream::StreamOptions::output_max)
     /// bytes.
     Full,
@@ -228,14 +228,14 @@ pub enum SendError {
 }
 
 plain_error!(
-    SendError,
+    StreamWriteError,
     |e| match e {
         Self::Full => "as much output as may be waits already",
         Self::Closed => "the stream is closed for output",
     },
     Err(match e {
-        SendError::Full => io::ErrorKind::WouldBlock,
-        SendError::Closed => io::ErrorKind::BrokenPipe,
+        StreamWriteError::Full => io::ErrorKind::WouldBlock,
+        StreamWriteError::Closed => io::ErrorKind::BrokenPipe,
     })
 );
 

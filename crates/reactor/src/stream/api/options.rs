@@ -85,7 +85,7 @@ impl StreamOptions {
     }
 
     /// The maximum buffered output in bytes. A send that would exceed it is rejected as a whole
-    /// ([`SendError::Full`](crate::stream::SendError::Full)). Default: 16 MiB.
+    /// ([`StreamWriteError::Full`](crate::stream::StreamWriteError::Full)). Default: 16 MiB.
     pub const fn output_max(mut self, bytes: usize) -> Self {
         self.output_max = bytes;
         self

@@ -12,7 +12,7 @@ use crate::{
     Key, Reactor, Turn,
     api::key::KeyKind,
     stream::{
-        Address, CloseReason, Input, SendError, Shared, StreamOptions,
+        Address, DisconnectReason, Input, SharedBytes, StreamOptions, StreamWriteError,
         io::write::Payload,
         state::StreamCore,
         status::{StreamFlags, StreamPhase},
@@ -124,12 +124,12 @@ impl Stream<'_> {
     /// # Errors
     /// None of the bytes is sent.
     ///
-    /// - [`Full`](crate::stream::SendError::Full): more than
+    /// - [`Full`](crate::stream::StreamWriteError::Full): more than
     ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
-    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
-    ///   or has failed. Also in a child of fork(2).
+    /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
+    ///   aborted, or has failed. Also in a child of fork(2).
     #[doc(alias("write", "sendto"))]
-    pub fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), StreamWriteError> {
         let sent = self.reactor.stream_send(self.index, Payload::Bytes(bytes));
         self.noted(sent)
     }
@@ -139,12 +139,12 @@ impl Stream<'_> {
     /// # Errors
     /// None of the bytes is sent.
     ///
-    /// - [`Full`](crate::stream::SendError::Full): more than
+    /// - [`Full`](crate::stream::StreamWriteError::Full): more than
     ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
-    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
-    ///   or has failed. Also in a child of fork(2).
+    /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
+    ///   aborted, or has failed. Also in a child of fork(2).
     #[doc(alias("writev", "sendmsg"))]
-    pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+    pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), StreamWriteError> {
         let sent = self.reactor.stream_send(self.index, Payload::Pieces(pieces));
         self.noted(sent)
     }
@@ -155,11 +155,11 @@ impl Stream<'_> {
     /// # Errors
     /// None of the bytes is sent.
     ///
-    /// - [`Full`](crate::stream::SendError::Full): more than
+    /// - [`Full`](crate::stream::StreamWriteError::Full): more than
     ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
-    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
-    ///   or has failed. Also in a child of fork(2).
-    pub fn send_shared(&mut self, bytes: &Shared<'_>) -> Result<(), SendError> {
+    /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
+    ///   aborted, or has failed. Also in a child of fork(2).
+    pub fn send_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<(), StreamWriteError> {
         let sent = self.reactor.stream_send(self.index, Payload::Shared(bytes));
         self.noted(sent)
     }
@@ -171,12 +171,12 @@ impl Stream<'_> {
     /// # Errors
     /// None of the bytes is sent.
     ///
-    /// - [`Full`](crate::stream::SendError::Full): more than
+    /// - [`Full`](crate::stream::StreamWriteError::Full): more than
     ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
-    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
-    ///   or has failed. Also in a child of fork(2).
+    /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
+    ///   aborted, or has failed. Also in a child of fork(2).
     #[inline]
-    pub fn write_shared(&mut self, bytes: &Shared<'_>) -> Result<usize, SendError> {
+    pub fn write_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<usize, StreamWriteError> {
         let sent = self.reactor.stream_write(self.index, Payload::Shared(bytes));
         self.noted(sent)
     }
@@ -197,10 +197,10 @@ impl Stream<'_> {
     /// # Errors
     /// None of the bytes is sent.
     ///
-    /// - [`Full`](crate::stream::SendError::Full): more than
+    /// - [`Full`](crate::stream::StreamWriteError::Full): more than
     ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
-    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
-    ///   or has failed. Also in a child of fork(2).
+    /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
+    ///   aborted, or has failed. Also in a child of fork(2).
     ///
     /// # Panics
     /// If the range is not inside the input.
@@ -209,7 +209,7 @@ impl Stream<'_> {
         &mut self,
         input: Input<'_>,
         range: impl RangeBounds<usize>,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), StreamWriteError> {
         self.write_reply(input, range).map(drop)
     }
 
@@ -219,10 +219,10 @@ impl Stream<'_> {
     /// # Errors
     /// None of the bytes is sent.
     ///
-    /// - [`Full`](crate::stream::SendError::Full): more than
+    /// - [`Full`](crate::stream::StreamWriteError::Full): more than
     ///   [`output_max`](crate::stream::StreamOptions::output_max) bytes would be buffered.
-    /// - [`Closed`](crate::stream::SendError::Closed): the stream was finished, closed or aborted,
-    ///   or has failed. Also in a child of fork(2).
+    /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
+    ///   aborted, or has failed. Also in a child of fork(2).
     ///
     /// # Panics
     /// If the range is not inside the input.
@@ -231,7 +231,7 @@ impl Stream<'_> {
         &mut self,
         input: Input<'_>,
         range: impl RangeBounds<usize>,
-    ) -> Result<usize, SendError> {
+    ) -> Result<usize, StreamWriteError> {
         // Written out so that the compiler can inline it: slicing by bounds is a call.
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
@@ -306,7 +306,7 @@ impl Stream<'_> {
         if core.status.is_ending() {
             return;
         }
-        core.reason.get_or_insert(CloseReason::Closed);
+        core.reason.get_or_insert(DisconnectReason::Closed);
         core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         // Without a connection, there is nothing to close gracefully.
         let is_connecting = core.status.is(StreamPhase::Connecting);
@@ -329,9 +329,9 @@ impl Stream<'_> {
     pub fn abort(&mut self) {
         let core = self.core();
         if core.status.is(StreamPhase::Closing) {
-            core.reason = Some(CloseReason::Aborted);
+            core.reason = Some(DisconnectReason::Aborted);
         }
-        core.kill(CloseReason::Aborted);
+        core.kill(DisconnectReason::Aborted);
         core.status.insert(StreamFlags::RESET);
         self.touch();
     }
@@ -427,7 +427,7 @@ impl Stream<'_> {
     /// A failed write ends the stream. That is handled here, because the kernel may already have
     /// reported the error and need not do so again.
     #[inline]
-    fn noted<T>(&mut self, sent: Result<T, SendError>) -> Result<T, SendError> {
+    fn noted<T>(&mut self, sent: Result<T, StreamWriteError>) -> Result<T, StreamWriteError> {
         if sent.is_err() {
             self.touch();
         }

@@ -21,7 +21,7 @@ use crate::{
     interest,
     runtime::{pending_work, reactor::TurnPhase},
     stream::{
-        Input, Shared, StreamHandler,
+        Input, SharedBytes, StreamHandler,
         io::{memory::Undelivered, readiness::DriverFrame, write::Payload},
         state::{SCRATCH_LEN, StreamCore},
         status::{StreamFlags, StreamPhase, StreamStatus},
@@ -97,7 +97,7 @@ impl Reactor {
             );
             let output = streams.output(index);
             match shared {
-                Some(shared) => output.push_shared(&Shared::of(shared), 0),
+                Some(shared) => output.push_shared(&SharedBytes::of(shared), 0),
                 None => output.push(bytes),
             }
         });
@@ -115,7 +115,7 @@ impl Reactor {
             Rest::Own(bytes) if bytes.is_empty() => {}
             Rest::Own(bytes) => streams.output(index).push(&bytes),
             Rest::Shared(bytes, from) => {
-                streams.output(index).push_shared(&Shared::of(&bytes), from)
+                streams.output(index).push_shared(&SharedBytes::of(&bytes), from)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io::IoSlice, rc::Rc, sync::Arc};
 
-use crate::stream::{Shared, io::memory::BufferMemory};
+use crate::stream::{SharedBytes, io::memory::BufferMemory};
 
 /// The maximum size of an own piece. An emptied output keeps at most this much memory.
 pub(in crate::stream) const CHUNK: usize = 16 << 10;
@@ -98,7 +98,7 @@ impl Output {
     }
 
     /// Buffers shared bytes, starting at offset `from`.
-    pub(in crate::stream) fn push_shared(&mut self, shared: &Shared<'_>, from: usize) {
+    pub(in crate::stream) fn push_shared(&mut self, shared: &SharedBytes<'_>, from: usize) {
         let rest = &shared.bytes()[from..];
         if rest.len() <= COPIED_MAX {
             return self.push(rest);
@@ -207,8 +207,8 @@ mod tests {
         assert_eq!((output.pieces(), output.len()), (1, 8000));
         output.push(&[2; CHUNK]);
         output.push(&[3; 10]);
-        output.push_shared(&Shared::new(&[4; COPIED_MAX]), 0);
-        output.push_shared(&Shared::new(&[5; COPIED_MAX + 1]), 0);
+        output.push_shared(&SharedBytes::new(&[4; COPIED_MAX]), 0);
+        output.push_shared(&SharedBytes::new(&[5; COPIED_MAX + 1]), 0);
         assert_eq!(output.pieces(), 4);
         assert!(output.single().is_none());
         output.advance(8000 + CHUNK + 10 + COPIED_MAX + 1);
@@ -248,8 +248,8 @@ mod tests {
         let shared: Arc<[u8]> = vec![3; 5000].into();
         let mut other = Output::new(&memory);
         let before = memory.bytes();
-        output.push_shared(&Shared::of(&shared), 0);
-        other.push_shared(&Shared::of(&shared), 4000);
+        output.push_shared(&SharedBytes::of(&shared), 0);
+        other.push_shared(&SharedBytes::of(&shared), 4000);
         assert!(
             (before + 5000..before + 6000).contains(&memory.bytes()),
             "{}: shared bytes count once",
@@ -286,7 +286,7 @@ mod tests {
                 let bytes: Vec<u8> = (0..len).map(|_| count()).collect();
                 let from = gone % (len + 1);
                 if shared {
-                    output.push_shared(&Shared::new(&bytes), from);
+                    output.push_shared(&SharedBytes::new(&bytes), from);
                 } else {
                     output.push(&bytes[from..]);
                 }

@@ -20,7 +20,7 @@ use crate::{
     cell::CellFlags,
     interest,
     stream::{
-        CloseReason, Input, Stream, StreamHandler, Timeout,
+        DisconnectReason, Input, Stream, StreamHandler, Timeout,
         state::{StreamCore, no_core},
         status::{StreamFlags, StreamPhase, StreamStatus},
     },
@@ -288,7 +288,7 @@ impl<'r> DriverFrame<'r> {
                 return false;
             }
             if let Err(errno) = socket_error(self.core()) {
-                self.core().kill(CloseReason::Connect(errno));
+                self.core().kill(DisconnectReason::Connect(errno));
                 return false;
             }
         }
@@ -362,11 +362,16 @@ impl<'r> DriverFrame<'r> {
             return;
         }
         for (due, timeout, reason, anew) in [
-            (StreamFlags::IDLE_DUE, Timeout::Idle, CloseReason::IdleTimeout, StreamFlags::STAMP_RX),
+            (
+                StreamFlags::IDLE_DUE,
+                Timeout::Idle,
+                DisconnectReason::IdleTimeout,
+                StreamFlags::STAMP_RX,
+            ),
             (
                 StreamFlags::STALL_DUE,
                 Timeout::WriteStall,
-                CloseReason::WriteStall,
+                DisconnectReason::WriteStall,
                 StreamFlags::STAMP_WAIT,
             ),
         ] {
@@ -502,11 +507,11 @@ impl StreamCore {
             let skips_linger =
                 is_gone || self.options.linger.is_zero() || self.status.any(StreamFlags::NO_LINGER);
             if self.status.is(StreamPhase::Closing) && skips_linger {
-                self.kill(CloseReason::Closed);
+                self.kill(DisconnectReason::Closed);
             }
         }
         if self.status.any(StreamFlags::FINISHED) && self.status.any(StreamFlags::ENDED) {
-            self.kill(CloseReason::Closed);
+            self.kill(DisconnectReason::Closed);
         }
     }
 }

@@ -7,7 +7,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 use crate::{
     Errno, Reactor,
     stream::{
-        SendError, Shared,
+        SharedBytes, StreamWriteError,
         io::output::Output,
         state::{StreamCore, StreamTable},
         status::{StreamFlags, StreamPhase},
@@ -34,7 +34,7 @@ pub(in crate::stream) enum Payload<'p> {
     /// Several pieces of such bytes, in order.
     Pieces(&'p [IoSlice<'p>]),
     /// Bytes for many streams, which all keep one copy of bytes that have to wait.
-    Shared(&'p Shared<'p>),
+    Shared(&'p SharedBytes<'p>),
 }
 
 impl Payload<'_> {
@@ -95,9 +95,9 @@ impl Reactor {
         &mut self,
         index: u32,
         payload: Payload<'_>,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), StreamWriteError> {
         if self.streams_in_child() {
-            return Err(SendError::Closed);
+            return Err(StreamWriteError::Closed);
         }
         if self.stream_core(index).status.any(StreamFlags::RING) {
             self.before_output(index);
@@ -125,9 +125,9 @@ impl Reactor {
         &mut self,
         index: u32,
         payload: Payload<'_>,
-    ) -> Result<usize, SendError> {
+    ) -> Result<usize, StreamWriteError> {
         if self.streams_in_child() {
-            return Err(SendError::Closed);
+            return Err(StreamWriteError::Closed);
         }
         let core = self.stream_core(index);
         let bytes = payload.single();
@@ -150,14 +150,14 @@ impl Reactor {
         index: u32,
         payload: Payload<'_>,
         sent: Result<usize, Errno>,
-    ) -> Result<usize, SendError> {
+    ) -> Result<usize, StreamWriteError> {
         let accepted = self.stream_core(index).note_sent(sent, payload.len());
         self.buffer_rest(index, payload, accepted)?;
         Ok(self.stream_core(index).buffered())
     }
 
     #[inline(never)]
-    fn write_slow(&mut self, index: u32, payload: Payload<'_>) -> Result<usize, SendError> {
+    fn write_slow(&mut self, index: u32, payload: Payload<'_>) -> Result<usize, StreamWriteError> {
         if self.queue_payload(index, payload) {
             return Ok(0);
         }
@@ -165,7 +165,11 @@ impl Reactor {
     }
 
     #[cold]
-    fn write_behind(&mut self, index: u32, payload: Payload<'_>) -> Result<usize, SendError> {
+    fn write_behind(
+        &mut self,
+        index: u32,
+        payload: Payload<'_>,
+    ) -> Result<usize, StreamWriteError> {
         if self.stream_core(index).status.any(StreamFlags::RING) {
             self.before_output(index);
         }
@@ -182,13 +186,13 @@ impl Reactor {
         index: u32,
         payload: Payload<'_>,
         accepted: Result<usize, Errno>,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), StreamWriteError> {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         match accepted {
             Ok(accepted) => streams.buffer(index, payload, accepted),
             Err(errno) => {
                 streams.core(index).fail(errno);
-                return Err(SendError::Closed);
+                return Err(StreamWriteError::Closed);
             }
         }
         self.after_output(index);
@@ -210,10 +214,10 @@ impl StreamTable {
         &mut self,
         index: u32,
         len: usize,
-    ) -> Result<(), SendError> {
+    ) -> Result<(), StreamWriteError> {
         let core = self.core(index);
         if core.status.rejects_output() {
-            return Err(SendError::Closed);
+            return Err(StreamWriteError::Closed);
         }
         if core.buffered().saturating_add(len) <= core.options.output_max {
             return Ok(());
@@ -223,18 +227,18 @@ impl StreamTable {
 
     /// Part of the buffered output may only be gathered, so writing it may make room.
     #[cold]
-    fn make_room(&mut self, index: u32, len: usize) -> Result<(), SendError> {
+    fn make_room(&mut self, index: u32, len: usize) -> Result<(), StreamWriteError> {
         if !self.core(index).status.holds_output() {
             if let Err(errno) = self.transmit(index, &[]) {
                 self.core(index).fail(errno);
-                return Err(SendError::Closed);
+                return Err(StreamWriteError::Closed);
             }
         }
         let core = self.core(index);
         if core.buffered().saturating_add(len) <= core.options.output_max {
             Ok(())
         } else {
-            Err(SendError::Full)
+            Err(StreamWriteError::Full)
         }
     }
 

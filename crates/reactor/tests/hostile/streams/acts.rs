@@ -11,7 +11,9 @@ use std::{
 use rustix::net::sockopt;
 use windlass::{
     Reactor, Turn,
-    stream::{Connector, Input, ListenOptions, SendError, Shared, Stream, StreamOptions},
+    stream::{
+        Connector, Input, ListenOptions, SharedBytes, Stream, StreamOptions, StreamWriteError,
+    },
 };
 
 use super::world::{Peer, World, bytes};
@@ -40,7 +42,7 @@ pub(crate) fn options(world: &World) -> StreamOptions {
 }
 
 /// Records the outcome of a call that sends `len` bytes.
-fn note(world: &World, id: usize, len: usize, outcome: Result<(), SendError>) {
+fn note(world: &World, id: usize, len: usize, outcome: Result<(), StreamWriteError>) {
     world.with(id, |record| match outcome {
         Ok(()) => {
             assert!(
@@ -49,7 +51,7 @@ fn note(world: &World, id: usize, len: usize, outcome: Result<(), SendError>) {
             );
             record.sent += len;
         }
-        Err(SendError::Full) => {}
+        Err(StreamWriteError::Full) => {}
         Err(_) => assert!(record.closing || record.finished || record.lost, "{record:?}"),
     });
 }
@@ -57,8 +59,8 @@ fn note(world: &World, id: usize, len: usize, outcome: Result<(), SendError>) {
 fn send(world: &World, stream: &mut Stream<'_>, id: usize, len: usize) {
     let data = bytes(id, 0, world.with(id, |record| record.sent), len);
     let outcome = match world.index(5) {
-        0 => stream.send_shared(&Shared::new(&data)),
-        4 => stream.write_shared(&Shared::new(&data)).map(drop),
+        0 => stream.send_shared(&SharedBytes::new(&data)),
+        4 => stream.write_shared(&SharedBytes::new(&data)).map(drop),
         1 => {
             let mut pieces = vec![IoSlice::new(&[])];
             let size = 1 + world.index(len.max(1));

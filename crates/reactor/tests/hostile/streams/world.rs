@@ -13,7 +13,7 @@ use std::{
 use rustix::net::sockopt;
 use windlass::{
     Key, Turn,
-    stream::{CloseReason, Input, ListenerKey, Stream, StreamHandler, Timeout},
+    stream::{DisconnectReason, Input, ListenerKey, Stream, StreamHandler, Timeout},
 };
 
 use super::acts;
@@ -110,7 +110,7 @@ pub(crate) struct Record {
     full: bool,
     /// True if it was told not to linger. Output may be lost then.
     pub(crate) hasty: bool,
-    pub(crate) closed: Option<CloseReason>,
+    pub(crate) closed: Option<DisconnectReason>,
     panicked: bool,
     dropped: bool,
 }
@@ -271,7 +271,7 @@ impl World {
             match peer.read(&mut buffer[..most - sum]) {
                 Ok(0) => {
                     record.peer_saw = PeerSaw::End;
-                    let is_orderly = matches!(record.closed, None | Some(CloseReason::Closed));
+                    let is_orderly = matches!(record.closed, None | Some(DisconnectReason::Closed));
                     if is_orderly && record.opened && !record.aborted && !record.is_over() {
                         assert!(
                             record.closing || record.finished,
@@ -312,7 +312,9 @@ impl World {
     pub(crate) fn verdict(&self) {
         for (id, record) in self.records.borrow().iter().enumerate() {
             assert!(record.dropped, "the handler of stream {id}: {record:?}");
-            if record.peer.is_some() && record.closed == Some(CloseReason::Closed) && record.opened
+            if record.peer.is_some()
+                && record.closed == Some(DisconnectReason::Closed)
+                && record.opened
             {
                 assert!(record.hasty || record.peer_saw == PeerSaw::End, "stream {id}: {record:?}");
                 assert!(
@@ -459,16 +461,16 @@ impl StreamHandler for Handler {
         self.act(stream);
     }
 
-    fn on_close(&mut self, key: Key, reason: CloseReason, mut turn: Turn<'_>) {
+    fn on_close(&mut self, key: Key, reason: DisconnectReason, mut turn: Turn<'_>) {
         let _inside = self.enter();
         self.world.with(self.id, |record| {
             record.closed = Some(reason);
             let may_be = match reason {
-                CloseReason::Closed => record.closing || (record.finished && record.ended),
-                CloseReason::Aborted => record.aborted,
-                CloseReason::IdleTimeout | CloseReason::WriteStall => record.closing,
-                CloseReason::Error(_) => record.lost,
-                CloseReason::Connect(_) | CloseReason::ConnectTimeout => !record.opened,
+                DisconnectReason::Closed => record.closing || (record.finished && record.ended),
+                DisconnectReason::Aborted => record.aborted,
+                DisconnectReason::IdleTimeout | DisconnectReason::WriteStall => record.closing,
+                DisconnectReason::Error(_) => record.lost,
+                DisconnectReason::Connect(_) | DisconnectReason::ConnectTimeout => !record.opened,
                 _ => false,
             };
             assert!(may_be, "stream {}: {record:?}", self.id);
