@@ -13,7 +13,6 @@ use crate::{
     api::key::KeyKind,
     stream::{
         Address, DisconnectReason, Input, SharedBytes, StreamOptions, StreamWriteError,
-        io::write::Payload,
         state::StreamCore,
         status::{StreamFlags, StreamPhase},
     },
@@ -130,7 +129,7 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[doc(alias("write", "sendto"))]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send(self.index, Payload::Bytes(bytes));
+        let sent = self.reactor.stream_send(self.index, &[IoSlice::new(bytes)]);
         self.noted(sent)
     }
 
@@ -145,7 +144,7 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[doc(alias("writev", "sendmsg"))]
     pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send(self.index, Payload::Pieces(pieces));
+        let sent = self.reactor.stream_send(self.index, pieces);
         self.noted(sent)
     }
 
@@ -160,7 +159,7 @@ impl Stream<'_> {
     /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
     ///   aborted, or has failed. Also in a child of fork(2).
     pub fn send_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send(self.index, Payload::Shared(bytes));
+        let sent = self.reactor.stream_send_shared(self.index, bytes);
         self.noted(sent)
     }
 
@@ -177,7 +176,7 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[inline]
     pub fn write_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<usize, StreamWriteError> {
-        let sent = self.reactor.stream_write(self.index, Payload::Shared(bytes));
+        let sent = self.reactor.stream_write_shared(self.index, bytes);
         self.noted(sent)
     }
 
@@ -243,7 +242,7 @@ impl Stream<'_> {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => input.bytes.len(),
         };
-        let sent = self.reactor.stream_write(self.index, Payload::Bytes(&input.bytes[start..end]));
+        let sent = self.reactor.stream_reply(self.index, &input.bytes[start..end]);
         self.noted(sent)
     }
 

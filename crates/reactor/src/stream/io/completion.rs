@@ -22,7 +22,7 @@ use crate::{
     runtime::{pending_work, reactor::TurnPhase},
     stream::{
         Input, SharedBytes, StreamHandler,
-        io::{memory::Undelivered, readiness::DriverFrame, write::Payload},
+        io::{memory::Undelivered, readiness::DriverFrame},
         state::{SCRATCH_LEN, StreamCore},
         status::{StreamFlags, StreamPhase, StreamStatus},
     },
@@ -54,13 +54,20 @@ impl Reactor {
     /// Queues bytes with the ring. False if that is not possible, or if other bytes of the stream
     /// must go first.
     #[inline]
-    pub(in crate::stream) fn queue_payload(&mut self, index: u32, payload: Payload<'_>) -> bool {
-        self.may_queue(index, payload.len())
-            && self.queue(|ring| match payload {
-                Payload::Bytes(bytes) => ring.queue_send(index, bytes),
-                Payload::Shared(shared) => ring.queue_shared(index, shared),
-                Payload::Pieces(_) => false,
-            })
+    pub(in crate::stream) fn queue_stream_send(&mut self, index: u32, bytes: &[u8]) -> bool {
+        self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_send(index, bytes))
+    }
+
+    /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that are sent to many
+    /// streams.
+    #[inline]
+    pub(in crate::stream) fn queue_stream_shared(
+        &mut self,
+        index: u32,
+        shared: &SharedBytes<'_>,
+    ) -> bool {
+        self.may_queue(index, shared.bytes().len())
+            && self.queue(|ring| ring.queue_shared(index, shared))
     }
 
     /// Whether `len` bytes may be queued: they are next in order, and a wait follows that submits

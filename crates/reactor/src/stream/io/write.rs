@@ -26,42 +26,6 @@ const KERNEL_PIECES_MAX: usize = 1024;
 /// `DONTWAIT`, because the socket may have been left in blocking mode.
 const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
-/// Bytes to send.
-#[derive(Clone, Copy)]
-pub(in crate::stream) enum Payload<'p> {
-    /// Bytes that are copied if they have to wait.
-    Bytes(&'p [u8]),
-    /// Several pieces of such bytes, in order.
-    Pieces(&'p [IoSlice<'p>]),
-    /// Bytes for many streams, which all keep one copy of bytes that have to wait.
-    Shared(&'p SharedBytes<'p>),
-}
-
-impl Payload<'_> {
-    #[inline]
-    pub(in crate::stream) fn len(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Pieces(pieces) => pieces.iter().map(|piece| piece.len()).sum(),
-            Self::Shared(shared) => shared.bytes().len(),
-        }
-    }
-
-    /// The bytes, which must be in one piece.
-    #[inline(always)]
-    fn single(&self) -> &[u8] {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Shared(shared) => shared.bytes(),
-            Self::Pieces(_) => unreachable!("pieces are sent and not written"),
-        }
-    }
-
-    const fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_))
-    }
-}
-
 impl Reactor {
     /// Writes the buffered output, unless the socket is known to be full.
     pub(in crate::stream) fn flush_stream(&mut self, index: u32) {
@@ -90,11 +54,34 @@ impl Reactor {
         }
     }
 
-    /// Sends bytes when the turn or the callback ends, or at once if there are many.
     pub(in crate::stream) fn stream_send(
         &mut self,
         index: u32,
-        payload: Payload<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<(), StreamWriteError> {
+        if self.streams_in_child() {
+            return Err(StreamWriteError::Closed);
+        }
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        if self.stream_core(index).status.any(StreamFlags::RING) {
+            self.before_output(index);
+        }
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        streams.admit_output(index, len)?;
+        let core = streams.core(index);
+        if core.buffered() + len >= WRITE_AT_ONCE {
+            streams.write_through(index, pieces)?;
+        } else {
+            streams.enqueue(index, pieces, 0);
+        }
+        self.after_output(index);
+        Ok(())
+    }
+
+    pub(in crate::stream) fn stream_send_shared(
+        &mut self,
+        index: u32,
+        shared: &SharedBytes<'_>,
     ) -> Result<(), StreamWriteError> {
         if self.streams_in_child() {
             return Err(StreamWriteError::Closed);
@@ -103,100 +90,143 @@ impl Reactor {
             self.before_output(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        let len = payload.len();
-        streams.admit_output(index, len)?;
-        let is_long = streams.core(index).buffered() + len >= WRITE_AT_ONCE;
-        let accepted = if is_long && !payload.is_shared() {
-            streams.write_through(index, payload)
-        } else {
-            Ok(0)
-        };
-        self.buffer_rest(index, payload, accepted)
+        streams.admit_output(index, shared.bytes().len())?;
+        if !shared.bytes().is_empty() {
+            streams.output(index).push_shared(shared, 0);
+        }
+        self.after_output(index);
+        Ok(())
     }
 
-    /// Sends bytes at once, after the output sent before. Returns the number of buffered bytes.
-    ///
-    /// 1. If nothing is buffered and the socket accepts everything, nothing else is done.
-    /// 2. On a ring, the bytes are queued if they are next in order.
-    /// 3. Otherwise they go out behind the buffered output, and the rest is buffered.
-    // A function call here would cost an echo a twentieth of its instructions.
-    #[inline(always)]
-    pub(in crate::stream) fn stream_write(
+    #[inline]
+    pub(in crate::stream) fn stream_write_shared(
         &mut self,
         index: u32,
-        payload: Payload<'_>,
+        shared: &SharedBytes<'_>,
     ) -> Result<usize, StreamWriteError> {
         if self.streams_in_child() {
             return Err(StreamWriteError::Closed);
         }
         let core = self.stream_core(index);
-        let bytes = payload.single();
+        let bytes = shared.bytes();
         if core.status.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
         {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
                 return Ok(0);
             }
-            return self.write_accepted_part(index, payload, sent);
+            let taken = core.note_sent(sent, bytes.len());
+            return self.stream_wrote_shared(index, shared, taken);
         }
-        self.write_slow(index, payload)
-    }
-
-    /// The socket has accepted a part of the bytes, or none.
-    #[cold]
-    #[inline(never)]
-    fn write_accepted_part(
-        &mut self,
-        index: u32,
-        payload: Payload<'_>,
-        sent: Result<usize, Errno>,
-    ) -> Result<usize, StreamWriteError> {
-        let accepted = self.stream_core(index).note_sent(sent, payload.len());
-        self.buffer_rest(index, payload, accepted)?;
-        Ok(self.stream_core(index).buffered())
-    }
-
-    #[inline(never)]
-    fn write_slow(&mut self, index: u32, payload: Payload<'_>) -> Result<usize, StreamWriteError> {
-        if self.queue_payload(index, payload) {
-            return Ok(0);
-        }
-        self.write_behind(index, payload)
+        self.stream_write_shared_after(index, shared)
     }
 
     #[cold]
-    fn write_behind(
+    fn stream_wrote_shared(
         &mut self,
         index: u32,
-        payload: Payload<'_>,
+        shared: &SharedBytes<'_>,
+        taken: Result<usize, Errno>,
     ) -> Result<usize, StreamWriteError> {
-        if self.stream_core(index).status.any(StreamFlags::RING) {
-            self.before_output(index);
-        }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        streams.admit_output(index, payload.len())?;
-        let accepted = streams.write_through(index, payload);
-        self.buffer_rest(index, payload, accepted)?;
-        Ok(self.stream_core(index).buffered())
-    }
-
-    /// Buffers the bytes that the socket has not accepted. An error ends the stream.
-    fn buffer_rest(
-        &mut self,
-        index: u32,
-        payload: Payload<'_>,
-        accepted: Result<usize, Errno>,
-    ) -> Result<(), StreamWriteError> {
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        match accepted {
-            Ok(accepted) => streams.buffer(index, payload, accepted),
+        match taken {
+            Ok(taken) if taken == shared.bytes().len() => {}
+            Ok(taken) => streams.output(index).push_shared(shared, taken),
             Err(errno) => {
                 streams.core(index).fail(errno);
                 return Err(StreamWriteError::Closed);
             }
         }
         self.after_output(index);
-        Ok(())
+        Ok(self.stream_core(index).buffered())
+    }
+
+    #[inline(never)]
+    fn stream_write_shared_after(
+        &mut self,
+        index: u32,
+        shared: &SharedBytes<'_>,
+    ) -> Result<usize, StreamWriteError> {
+        if self.queue_stream_shared(index, shared) {
+            return Ok(0);
+        }
+        self.stream_write_shared_behind(index, shared)
+    }
+
+    #[cold]
+    fn stream_write_shared_behind(
+        &mut self,
+        index: u32,
+        shared: &SharedBytes<'_>,
+    ) -> Result<usize, StreamWriteError> {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
+            self.before_output(index);
+        }
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let bytes = shared.bytes();
+        streams.admit_output(index, bytes.len())?;
+        let is_held = streams.core(index).status.holds_output();
+        let taken = if is_held { Ok(0) } else { streams.transmit(index, &[IoSlice::new(bytes)]) };
+        self.stream_wrote_shared(index, shared, taken)
+    }
+
+    // A function call here would cost an echo a twentieth of its instructions.
+    #[inline(always)]
+    pub(in crate::stream) fn stream_reply(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+    ) -> Result<usize, StreamWriteError> {
+        if self.streams_in_child() {
+            return Err(StreamWriteError::Closed);
+        }
+        let core = self.stream_core(index);
+        // The fast path of most replies: nothing is buffered, and the socket accepts everything.
+        if core.status.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
+        {
+            let sent = core.send(bytes);
+            if sent == Ok(bytes.len()) {
+                return Ok(0);
+            }
+            return self.stream_replied(index, bytes, sent);
+        }
+        self.stream_reply_after(index, bytes)
+    }
+
+    /// The socket has accepted a part of the bytes, or none.
+    #[cold]
+    #[inline(never)]
+    fn stream_replied(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        sent: Result<usize, Errno>,
+    ) -> Result<usize, StreamWriteError> {
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        let taken = streams.core(index).note_sent(sent, bytes.len());
+        streams.settle_write(index, &[IoSlice::new(bytes)], taken)?;
+        self.after_output(index);
+        Ok(self.stream_core(index).buffered())
+    }
+
+    #[inline(never)]
+    fn stream_reply_after(&mut self, index: u32, bytes: &[u8]) -> Result<usize, StreamWriteError> {
+        if self.queue_stream_send(index, bytes) {
+            return Ok(0);
+        }
+        self.stream_reply_behind(index, bytes)
+    }
+
+    #[cold]
+    fn stream_reply_behind(&mut self, index: u32, bytes: &[u8]) -> Result<usize, StreamWriteError> {
+        if self.stream_core(index).status.any(StreamFlags::RING) {
+            self.before_output(index);
+        }
+        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
+        streams.admit_output(index, bytes.len())?;
+        streams.write_through(index, &[IoSlice::new(bytes)])?;
+        self.after_output(index);
+        Ok(self.stream_core(index).buffered())
     }
 
     /// Output was added. The driver or the end of the turn writes the rest and handles the effects.
@@ -242,34 +272,45 @@ impl StreamTable {
         }
     }
 
-    /// Writes bytes after the buffered output, unless the socket is known to be full. Returns how
-    /// many of them the socket has accepted.
+    /// Writes pieces after the buffered output. Bytes that the socket does not accept are buffered.
     #[inline]
-    fn write_through(&mut self, index: u32, payload: Payload<'_>) -> Result<usize, Errno> {
-        if self.core(index).status.holds_output() {
-            return Ok(0);
-        }
-        match payload {
-            Payload::Bytes(bytes) => self.transmit(index, &[IoSlice::new(bytes)]),
-            Payload::Pieces(pieces) => self.transmit(index, pieces),
-            Payload::Shared(shared) => self.transmit(index, &[IoSlice::new(shared.bytes())]),
+    pub(in crate::stream) fn write_through(
+        &mut self,
+        index: u32,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<(), StreamWriteError> {
+        let core = self.core(index);
+        let taken = if core.status.holds_output() { Ok(0) } else { self.transmit(index, pieces) };
+        self.settle_write(index, pieces, taken)
+    }
+
+    /// Buffers the bytes that a write of pieces has left.
+    fn settle_write(
+        &mut self,
+        index: u32,
+        pieces: &[IoSlice<'_>],
+        taken: Result<usize, Errno>,
+    ) -> Result<(), StreamWriteError> {
+        match taken {
+            Ok(taken) => {
+                self.enqueue(index, pieces, taken);
+                Ok(())
+            }
+            Err(errno) => {
+                self.core(index).fail(errno);
+                Err(StreamWriteError::Closed)
+            }
         }
     }
 
-    /// Buffers bytes, except for the first `skip`, which were already sent.
-    fn buffer(&mut self, index: u32, payload: Payload<'_>, mut skip: usize) {
-        match payload {
-            _ if skip == payload.len() => {}
-            Payload::Bytes(bytes) => self.output(index).push(&bytes[skip..]),
-            Payload::Shared(shared) => self.output(index).push_shared(shared, skip),
-            Payload::Pieces(pieces) => {
-                for piece in pieces {
-                    let rest = &piece[skip.min(piece.len())..];
-                    skip -= piece.len() - rest.len();
-                    if !rest.is_empty() {
-                        self.output(index).push(rest);
-                    }
-                }
+    /// Buffers pieces, except for their first bytes that were already sent.
+    #[inline]
+    fn enqueue(&mut self, index: u32, pieces: &[IoSlice<'_>], mut skip: usize) {
+        for piece in pieces {
+            let rest = &piece[skip.min(piece.len())..];
+            skip -= piece.len() - rest.len();
+            if !rest.is_empty() {
+                self.output(index).push(rest);
             }
         }
     }
