@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use windlass_bench_driver::Error;
 
-const BUFFERS: u16 = 32;
+/// The kernel makes up to 20 receives ready while the 20 buffers of the batch before are in use.
+/// With fewer than 40 buffers, receives end for lack of one.
+const BUFFERS: u16 = 128;
 const BUFFER_BYTES: usize = 32 << 10;
 const ARENA_BYTES: usize = 1 << 20;
 const GROUP: u16 = 0;
