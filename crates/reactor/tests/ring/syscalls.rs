@@ -7,12 +7,16 @@ use std::{
     io::Write as _,
     mem::MaybeUninit,
     net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     ptr,
     rc::Rc,
     time::Duration,
 };
 
-use windlass::{Key, Reactor, RingFeatures, Turn, interest};
+use windlass::{
+    Key, Reactor, RingFeatures, Turn, interest,
+    stream::{Input, SharedBytes, Stream, StreamHandler, StreamOptions},
+};
 
 use crate::tools::{Log, NOW, builder, counter, fire, heard, noting, run_dry};
 
@@ -194,6 +198,43 @@ pub(crate) fn who_waits_for_priority_alone_sleeps_beside_plain_data() {
         // The turn looks at the new event, arms what it watches, and sleeps.
         assert!(calls.len() <= 10, "{calls:?}");
     }
+}
+
+struct Silent;
+
+impl StreamHandler for Silent {
+    fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+}
+
+/// A full queue is submitted as a whole, and then takes as many sends again.
+pub(crate) fn more_sends_than_the_queue_holds_make_few_system_calls() {
+    const STREAMS: usize = 1000;
+    let body = || {
+        let mut reactor = builder().build().unwrap();
+        let (mut peers, mut keys) = (Vec::new(), Vec::new());
+        for _ in 0..STREAMS {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let registration = StreamOptions::new().with_fd(ours).with_handler(Silent);
+            keys.push(registration.register_into(&mut reactor).unwrap());
+            peers.push(theirs);
+        }
+        run_dry(&mut reactor);
+        let publish = move |mut turn: Turn<'_>| {
+            let bytes = SharedBytes::new(b"to all of them");
+            for key in &keys {
+                assert_eq!(turn.stream(*key).unwrap().write_shared(&bytes), Ok(0));
+            }
+        };
+        assert!(reactor.defer(publish).is_ok());
+        mark();
+        reactor.run_once(NOW).unwrap();
+        run_dry(&mut reactor);
+        mark();
+    };
+    let Some(spans) = calls_between_marks(body) else {
+        return eprintln!("nobody may be traced here");
+    };
+    assert!(spans[0].len() <= 50, "{} calls", spans[0].len());
 }
 
 pub(crate) fn a_busy_poll_spins_in_user_space() {

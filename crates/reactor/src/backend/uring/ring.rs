@@ -223,19 +223,24 @@ impl Ring {
     /// As for [`push`](Self::push), for each entry.
     #[inline(always)]
     pub(crate) unsafe fn push_all(&mut self, mut entries: impl Iterator<Item = squeue::Entry>) {
-        if self.spill.is_empty() {
-            let mut queue = self.ring.submission();
-            let before = queue.len();
-            while !queue.is_full() {
-                let Some(entry) = entries.next() else { break };
-                // SAFETY: The caller's guarantee is the one that the queue requires. There is room.
-                let _ = unsafe { queue.push(&entry) };
+        loop {
+            if self.spill.is_empty() {
+                let mut queue = self.ring.submission();
+                let before = queue.len();
+                while !queue.is_full() {
+                    let Some(entry) = entries.next() else { break };
+                    // SAFETY: The caller's guarantee is the one that the queue requires. There is
+                    // room.
+                    let _ = unsafe { queue.push(&entry) };
+                }
+                let count = queue.len() - before;
+                drop(queue);
+                self.untaken += u32::try_from(count).unwrap_or(u32::MAX);
             }
-            let count = queue.len() - before;
-            drop(queue);
-            self.untaken += u32::try_from(count).unwrap_or(u32::MAX);
+            // Submitting the full queue makes room for many more, not only for this entry.
+            let Some(entry) = entries.next() else { return };
+            self.push_spilled(&entry);
         }
-        entries.for_each(|entry| self.push_spilled(&entry));
     }
 
     #[cold]
