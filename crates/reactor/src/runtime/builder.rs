@@ -7,6 +7,7 @@ use crate::{
     Backend, BuildError, Capacity, Clock, Reactor,
     api::key::MAX_INDEX,
     backend::{PoolSize, RingSettings},
+    time::timers::DEFAULT_TICK_NS,
     util::unwind_safe_drop::UnwindSafeDrop,
 };
 
@@ -48,6 +49,7 @@ pub struct Builder {
     pub(crate) backend: Backend,
     pub(crate) limits: Limits,
     pub(crate) clock: Option<UnwindSafeDrop<Box<dyn Clock>>>,
+    pub(crate) timer_resolution_ns: u64,
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
     pub(crate) ring: RingSettings,
@@ -58,6 +60,7 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("backend", &self.backend)
             .field("limits", &self.limits)
+            .field("timer_resolution_ns", &self.timer_resolution_ns)
             .field("busy_poll", &self.busy_poll)
             .field("watchdog", &self.watchdog)
             .finish_non_exhaustive()
@@ -91,6 +94,7 @@ impl Builder {
                 quarantine_max: 256,
             },
             clock: None,
+            timer_resolution_ns: DEFAULT_TICK_NS,
             busy_poll: Duration::ZERO,
             watchdog: false,
             ring: RingSettings::DEFAULT,
@@ -148,6 +152,27 @@ impl Builder {
     /// The clock used for timers. Default: the system's monotonic clock.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(UnwindSafeDrop::new(Box::new(clock)));
+        self
+    }
+
+    /// The resolution of timers. Default: one microsecond.
+    ///
+    /// A deadline is rounded up to a multiple of the resolution, counted from the time at which the
+    /// reactor was built. So no timer fires early. Timers fire in the order of their rounded
+    /// deadlines. Those with the same rounded deadline fire in the order in which they were started
+    /// or reset. [`Tick::deadline`](crate::Tick::deadline) and the deadlines of a periodic timer
+    /// are not rounded, so rounding does not add up.
+    ///
+    /// The resolution is at least one nanosecond and at most one second. A value outside is
+    /// replaced by the nearer of the two.
+    pub const fn timer_resolution(mut self, resolution: Duration) -> Self {
+        self.timer_resolution_ns = if resolution.is_zero() {
+            1
+        } else if resolution.as_secs() > 0 {
+            1_000_000_000
+        } else {
+            resolution.subsec_nanos() as u64
+        };
         self
     }
 

@@ -148,7 +148,8 @@ impl Reactor {
     }
 
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
-        let Builder { backend, limits, clock, busy_poll, watchdog, ring } = builder;
+        let Builder { backend, limits, clock, timer_resolution_ns, busy_poll, watchdog, ring } =
+            builder;
         let backend = ActiveBackend::new(backend, ring)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
@@ -159,7 +160,7 @@ impl Reactor {
             backend,
             registry: Registry::new(),
             groups: Arena::new(),
-            timers: Timers::new(),
+            timers: Timers::new(timer_resolution_ns),
             deferred: DeferredQueue::new(),
             deferred_later: DeferredQueue::new(),
             is_deferring: false,

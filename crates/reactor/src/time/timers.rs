@@ -14,12 +14,17 @@ use crate::{
     util::arena::Arena,
 };
 
+/// The default resolution: a microsecond.
+pub(crate) const DEFAULT_TICK_NS: u64 = 1000;
+
 /// A timer with a key.
 struct TimerEntry<R: ReactorOps> {
     /// `None` while the handler runs, because the dispatcher owns it then.
     call: Option<Box<dyn TimerCall<R>>>,
     /// Zero for a timer that fires once.
     period_ns: u64,
+    /// When it is due, not rounded. The next deadline of a periodic timer is computed from it.
+    deadline_ns: u64,
     group: u32,
 }
 
@@ -39,14 +44,38 @@ pub(crate) struct Ended<R: ReactorOps> {
 }
 
 /// The timers of a reactor. Times are nanoseconds since the reactor's epoch.
+///
+/// The wheel counts in ticks, whose length is the resolution. Deadlines are rounded up to a tick
+/// and the current time is rounded down. So no timer fires early.
 pub(crate) struct Timers<R: ReactorOps> {
     entries: Arena<TimerEntry<R>>,
     wheel: Wheel,
+    tick_ns: u64,
 }
 
 impl<R: ReactorOps> Timers<R> {
-    pub(crate) const fn new() -> Self {
-        Self { entries: Arena::new(), wheel: Wheel::new() }
+    /// `tick_ns` is at least 1.
+    pub(crate) const fn new(tick_ns: u64) -> Self {
+        Self { entries: Arena::new(), wheel: Wheel::new(), tick_ns }
+    }
+
+    /// The first tick that is not before a time.
+    fn tick_from(&self, ns: u64) -> u64 {
+        // A division by a constant is a multiplication.
+        if self.tick_ns == DEFAULT_TICK_NS {
+            ns.div_ceil(DEFAULT_TICK_NS)
+        } else {
+            ns.div_ceil(self.tick_ns)
+        }
+    }
+
+    /// The last tick that is not after a time.
+    fn tick_until(&self, ns: u64) -> u64 {
+        if self.tick_ns == DEFAULT_TICK_NS { ns / DEFAULT_TICK_NS } else { ns / self.tick_ns }
+    }
+
+    fn time_of(&self, tick: u64) -> u64 {
+        tick.saturating_mul(self.tick_ns)
     }
 
     /// The number of timers with a key.
@@ -67,8 +96,8 @@ impl<R: ReactorOps> Timers<R> {
         group: u32,
     ) -> Key {
         let (index, generation) = self.entries.next(MAX_INDEX);
-        self.entries.insert(TimerEntry { call: Some(call), period_ns, group });
-        self.wheel.insert(index, deadline_ns);
+        self.entries.insert(TimerEntry { call: Some(call), period_ns, deadline_ns, group });
+        self.wheel.insert(index, self.tick_from(deadline_ns));
         Key::new(KeyKind::Timer, (index, generation))
     }
 
@@ -82,11 +111,12 @@ impl<R: ReactorOps> Timers<R> {
         let Some((index, generation)) = key.parts(KeyKind::Timer) else {
             return false;
         };
-        if self.entries.get(index, generation).is_none() {
+        let Some(entry) = self.entries.get_mut(index, generation) else {
             return false;
-        }
+        };
+        entry.deadline_ns = deadline_ns;
         self.wheel.remove(index);
-        self.wheel.insert(index, deadline_ns);
+        self.wheel.insert(index, self.tick_from(deadline_ns));
         true
     }
 
@@ -101,13 +131,13 @@ impl<R: ReactorOps> Timers<R> {
     /// The next deadline, or an instant after `now` before which nothing is due. Advances the wheel
     /// to `now`, so that the past deadline of a cancelled timer is forgotten.
     pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
-        self.wheel.advance(now_ns);
-        self.wheel.next_deadline()
+        self.wheel.advance(self.tick_until(now_ns));
+        self.next_deadline()
     }
 
     /// A time before which nothing is due.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        self.wheel.next_deadline()
+        self.wheel.next_deadline().map(|tick| self.time_of(tick))
     }
 
     /// False if no timer is due at `now_ns`. May be true if a cancelled timer was due.
@@ -118,16 +148,21 @@ impl<R: ReactorOps> Timers<R> {
     /// Takes the next due timer. A periodic timer is rescheduled before it fires, so a panic of its
     /// handler changes nothing (rule 3).
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
-        let (index, deadline_ns) = self.wheel.pop_due(now_ns)?;
+        let (index, tick) = self.wheel.pop_due(self.tick_until(now_ns))?;
+        // A deadline before the wheel's time counts as the wheel's time.
+        let earliest_ns = self.time_of(tick).saturating_sub(self.tick_ns - 1);
         let generation = self.entries.generation(index);
         let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
         let call =
             entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
+        let deadline_ns = entry.deadline_ns.max(earliest_ns);
         // A period of zero marks a timer that fires once.
-        let missed = (now_ns - deadline_ns).checked_div(entry.period_ns);
+        let missed = now_ns.saturating_sub(deadline_ns).checked_div(entry.period_ns);
         if let Some(missed) = missed {
             let beats = entry.period_ns.saturating_mul(missed.saturating_add(1));
-            self.wheel.insert(index, deadline_ns.saturating_add(beats));
+            entry.deadline_ns = deadline_ns.saturating_add(beats);
+            let next = entry.deadline_ns;
+            self.wheel.insert(index, self.tick_from(next));
         }
         let missed = missed.unwrap_or(0);
         Some(Due { key: Key::new(KeyKind::Timer, (index, generation)), call, deadline_ns, missed })

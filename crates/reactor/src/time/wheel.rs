@@ -1,17 +1,25 @@
-//! A timing wheel in nanoseconds that finds the index due next.
+//! A timing wheel that finds the index due next.
 //!
-//! Eleven levels of 64 slots cover 64 bits. Compare a deadline with `elapsed` in groups of six
-//! bits. The highest group that differs gives the level, and the group's value gives the slot. So
-//! the lowest occupied slot of the lowest occupied level holds the next deadline. When time reaches
-//! a slot of a higher level, its entries move down. Insert and remove are O(1). An entry moves down
-//! at most ten times. An entry that is removed before it is due usually never moves.
+//! Times are counted in ticks of any length. Eleven levels of 64 slots cover 64 bits. Compare a
+//! deadline with `elapsed` in groups of six bits. The highest group that differs gives the level,
+//! and the group's value gives the slot. So the lowest occupied slot of the lowest occupied level
+//! holds the next deadline. Insert and remove are O(1). An entry that is removed before it is due
+//! usually never moves.
 //!
-//! Equal deadlines always share a slot. Slots are lists in insertion order, and entries move down
-//! in that order. Therefore due entries are ordered by deadline, then by insertion.
+//! When time reaches a slot of a higher level, its due entries are sorted once, into the run. The
+//! others move to a lower level, which happens to an entry at most ten times. The entries of the
+//! run are taken from its front. An entry may be inserted before the end of the run. It goes to a
+//! slot, and the next entry is the earlier of the run's first and the slots' first.
+//!
+//! Equal deadlines always share a slot. Slots are lists in insertion order. Entries move down in
+//! that order, and the sort is stable. If an entry of the run and one of a slot have the same
+//! deadline, the one in the run was inserted first. Therefore due entries are ordered by deadline,
+//! then by insertion.
 //!
 //! Entries are indices that the caller assigns. The wheel keeps its links in an array by index, so
-//! no entry needs an allocation once the array has grown.
+//! no entry needs an allocation once the arrays have grown.
 
+use super::run::{Run, SPAN_BITS_MAX};
 use crate::util::arena::reserve_one;
 
 const GROUP_BITS: u32 = 6;
@@ -20,6 +28,8 @@ const LEVELS: usize = 11;
 const NONE: u32 = u32::MAX;
 /// `Node::place` of an index that is not in the wheel.
 const NOWHERE: u16 = u16::MAX;
+/// `Node::place` of an index in the run.
+const IN_RUN: u16 = u16::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -40,7 +50,7 @@ struct Slot {
 
 const EMPTY: Slot = Slot { head: NONE, tail: NONE, earliest: u64::MAX };
 
-/// The wheel. Times are nanoseconds since any fixed moment, up to `u64::MAX`.
+/// The wheel. Times are ticks since any fixed moment, up to `u64::MAX`.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     /// Every deadline in the wheel is equal to or later than this.
@@ -50,17 +60,27 @@ pub(crate) struct Wheel {
     occupied: [u64; LEVELS],
     /// Empty until the first insert, so a reactor without timers needs no memory for the table.
     slots: Vec<Slot>,
-    len: usize,
+    /// Due entries in order.
+    run: Run,
+    /// The entries in slots.
+    linked: usize,
 }
 
 impl Wheel {
     pub(crate) const fn new() -> Self {
-        Self { elapsed: 0, nodes: Vec::new(), occupied: [0; LEVELS], slots: Vec::new(), len: 0 }
+        Self {
+            elapsed: 0,
+            nodes: Vec::new(),
+            occupied: [0; LEVELS],
+            slots: Vec::new(),
+            run: Run::new(),
+            linked: 0,
+        }
     }
 
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.linked + self.run.len()
     }
 
     /// Whether an index is in the wheel.
@@ -86,7 +106,7 @@ impl Wheel {
             self.nodes.push(Node { deadline: 0, prev: NONE, next: NONE, place: NOWHERE });
         }
         debug_assert_eq!(self.nodes[index as usize].place, NOWHERE, "inserted twice");
-        self.len += 1;
+        self.linked += 1;
         self.link(index, deadline.max(self.elapsed));
     }
 
@@ -109,14 +129,20 @@ impl Wheel {
 
     /// Removes an index. True if it was in the wheel.
     pub(crate) fn remove(&mut self, index: u32) -> bool {
-        let Some(&Node { prev, next, place, .. }) = self.nodes.get(index as usize) else {
+        let Some(node) = self.nodes.get_mut(index as usize) else {
             return false;
         };
+        let Node { prev, next, place, .. } = *node;
+        node.place = NOWHERE;
         if place == NOWHERE {
             return false;
         }
-        self.len -= 1;
-        self.nodes[index as usize].place = NOWHERE;
+        if place == IN_RUN {
+            // Its record in the run is skipped, because the place says that it has left.
+            self.run.leave();
+            return true;
+        }
+        self.linked -= 1;
         let place = place as usize;
         if prev == NONE {
             self.slots[place].head = next;
@@ -129,10 +155,14 @@ impl Wheel {
             self.nodes[next as usize].prev = prev;
         }
         if self.slots[place].head == NONE {
-            self.slots[place] = EMPTY;
-            self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
+            self.clear(place);
         }
         true
+    }
+
+    fn clear(&mut self, place: usize) {
+        self.slots[place] = EMPTY;
+        self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
     }
 
     /// The first occupied level and slot.
@@ -144,55 +174,84 @@ impl Wheel {
     /// An instant before which nothing is due: the next deadline, or an earlier instant if the next
     /// one was removed.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
-        let (level, slot) = self.first()?;
-        Some(self.slots[level * SLOTS + slot].earliest)
+        let linked = self.first().map(|(level, slot)| self.slots[level * SLOTS + slot].earliest);
+        match (self.run.next_deadline(), linked) {
+            (Some(run), Some(linked)) => Some(run.min(linked)),
+            (run, linked) => run.or(linked),
+        }
     }
 
-    /// Moves entries down until the first one is on the lowest level, or starts after `now`. `now`
-    /// must not decrease between calls.
+    /// Moves entries until the first one is due, or until nothing is due. Then
+    /// [`next_deadline`](Self::next_deadline) is at most `now` only if an entry is due. `now` must
+    /// not decrease between calls.
     pub(crate) fn advance(&mut self, now: u64) {
-        while let Some((level, slot)) = self.first() {
+        // An entry of the run is due.
+        while self.run.len() == 0 {
+            let Some((level, slot)) = self.first() else { break };
             let start = self.start_of(level, slot);
             if start > now {
                 break;
             }
-            // Nothing is due before the first slot's start.
-            self.elapsed = start;
             if level == 0 {
+                // All entries of the slot are due at its start.
                 return;
             }
-            self.move_down(level * SLOTS + slot);
+            self.take_due(level, slot, start, now);
         }
-        // The remaining entries start after `now`, so their places are the same relative to `now`.
-        self.elapsed = self.elapsed.max(now);
+        if self.run.len() == 0 {
+            // The remaining entries start after `now`, so their places are the same relative to
+            // `now`.
+            self.elapsed = self.elapsed.max(now);
+        }
     }
 
     /// Takes the first entry due at `now`, with its deadline. `now` must not decrease between
     /// calls.
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u32, u64)> {
         loop {
-            let (level, slot) = self.first()?;
-            let start = self.start_of(level, slot);
-            if start > now {
-                // The remaining entries start after `now`, so their places are the same relative to
-                // `now`.
-                self.elapsed = self.elapsed.max(now);
-                return None;
-            }
+            let nodes = &self.nodes;
+            let ahead = self.run.first(|index| nodes[index as usize].place == IN_RUN);
+            // All entries of the run are due.
+            let limit = ahead.unwrap_or(now);
+            let first = self.first().map(|(level, slot)| (level, slot, self.start_of(level, slot)));
+            let Some((level, slot, start)) = first.filter(|(.., start)| *start <= limit) else {
+                // The slots start after `limit`, so places are the same relative to it.
+                self.elapsed = self.elapsed.max(limit);
+                return ahead.map(|deadline| (self.pop_run(), deadline));
+            };
+            // Nothing is due before the first slot's start.
             self.elapsed = start;
             let place = level * SLOTS + slot;
             let Slot { head, tail, .. } = self.slots[place];
             // All entries of a slot on the lowest level have the same deadline. A single due entry
-            // need not move down first.
+            // need not move first.
             if level == 0 || head == tail {
                 let deadline = self.nodes[head as usize].deadline;
-                if deadline <= now {
-                    self.remove(head);
-                    return Some((head, deadline));
+                match ahead {
+                    Some(ahead) if ahead <= deadline && level == 0 => {
+                        return Some((self.pop_run(), ahead));
+                    }
+                    Some(ahead) if ahead <= deadline => {}
+                    _ if deadline > now => {}
+                    _ => {
+                        self.remove(head);
+                        return Some((head, deadline));
+                    }
                 }
             }
-            self.move_down(place);
+            if ahead.is_some() {
+                self.move_down(place);
+            } else {
+                self.take_due(level, slot, start, now);
+            }
         }
+    }
+
+    /// Takes the first entry of the run.
+    fn pop_run(&mut self) -> u32 {
+        let index = self.run.pop();
+        self.nodes[index as usize].place = NOWHERE;
+        index
     }
 
     fn start_of(&self, level: usize, slot: usize) -> u64 {
@@ -204,13 +263,39 @@ impl Wheel {
 
     fn move_down(&mut self, place: usize) {
         let mut index = self.slots[place].head;
-        self.slots[place] = EMPTY;
-        self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
+        self.clear(place);
         while index != NONE {
             let Node { next, deadline, .. } = self.nodes[index as usize];
             self.link(index, deadline);
             index = next;
         }
+    }
+
+    /// Sorts the due entries of a slot of a higher level into the run, which is empty. The others
+    /// move down. The slot is the first one, and its `start` is not after `now`.
+    fn take_due(&mut self, level: usize, slot: usize, start: u64, now: u64) {
+        let (place, bits) = (level * SLOTS + slot, u32::try_from(level).unwrap_or(0) * GROUP_BITS);
+        let is_due = self.slots[place].earliest <= now;
+        // Later entries are placed relative to the first one that is due.
+        self.elapsed = if is_due { start } else { now };
+        if !is_due || bits > SPAN_BITS_MAX {
+            return self.move_down(place);
+        }
+        let mut index = self.slots[place].head;
+        self.clear(place);
+        self.run.begin(start);
+        while index != NONE {
+            let Node { next, deadline, .. } = self.nodes[index as usize];
+            if deadline <= now {
+                self.nodes[index as usize].place = IN_RUN;
+                self.run.push(index, deadline);
+                self.linked -= 1;
+            } else {
+                self.link(index, deadline);
+            }
+            index = next;
+        }
+        self.run.sort(bits);
     }
 }
 
@@ -263,18 +348,31 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Op {
         Insert(u64),
+        /// Inserts at a time that has passed.
+        InsertLate(u64),
         Remove(usize),
+        /// Removes an entry and inserts it again with the same deadline.
+        Again(usize),
         Advance(u64),
+        /// Takes some of the due entries.
+        Pop(usize),
     }
 
     fn op() -> impl Strategy<Value = Op> {
         // Distances of every magnitude, to use every level.
         let distance = (0u32..63, any::<u64>())
             .prop_map(|(bits, x)| x & ((1u64 << bits) | ((1u64 << bits) - 1)));
+        // Near ones, so that many are due together.
+        let near = 0u64..20_000;
         prop_oneof![
             4 => distance.clone().prop_map(Op::Insert),
-            2 => any::<usize>().prop_map(Op::Remove),
-            3 => distance.prop_map(Op::Advance),
+            20 => near.clone().prop_map(Op::Insert),
+            4 => any::<u64>().prop_map(Op::InsertLate),
+            3 => any::<usize>().prop_map(Op::Remove),
+            2 => any::<usize>().prop_map(Op::Again),
+            1 => distance.prop_map(Op::Advance),
+            2 => near.prop_map(Op::Advance),
+            6 => (0usize..40).prop_map(Op::Pop),
         ]
     }
 
@@ -287,39 +385,87 @@ mod tests {
 
         /// Compares with a sorted list: the same entries in the same order, and no missed wake-up.
         #[test]
-        fn agrees_with_a_sorted_list(ops in prop::collection::vec(op(), 1..200)) {
+        fn agrees_with_a_sorted_list(ops in prop::collection::vec(op(), 1..400)) {
             let mut wheel = Wheel::new();
             let mut model: Vec<(u64, u32)> = Vec::new();
             let (mut now, mut next_index) = (0u64, 0u32);
+            let add = |wheel: &mut Wheel, model: &mut Vec<(u64, u32)>, index, deadline| {
+                let deadline = u64::max(deadline, wheel.elapsed);
+                wheel.insert(index, deadline);
+                let at = model.partition_point(|(d, _)| *d <= deadline);
+                model.insert(at, (deadline, index));
+            };
             for op in ops {
                 match op {
                     Op::Insert(distance) => {
-                        let deadline = now.saturating_add(distance);
-                        wheel.insert(next_index, deadline);
-                        let at = model.partition_point(|(d, _)| *d <= deadline);
-                        model.insert(at, (deadline, next_index));
+                        add(&mut wheel, &mut model, next_index, now.saturating_add(distance));
+                        next_index += 1;
+                    }
+                    Op::InsertLate(pick) => {
+                        let late = (now - wheel.elapsed).saturating_add(1000);
+                        add(&mut wheel, &mut model, next_index, now.saturating_sub(pick % late));
                         next_index += 1;
                     }
                     Op::Remove(pick) if !model.is_empty() => {
                         let (_, index) = model.remove(pick % model.len());
                         prop_assert!(wheel.remove(index));
                     }
-                    Op::Remove(_) => {}
+                    Op::Again(pick) if !model.is_empty() => {
+                        let (deadline, index) = model.remove(pick % model.len());
+                        prop_assert!(wheel.remove(index));
+                        add(&mut wheel, &mut model, index, deadline);
+                    }
+                    Op::Remove(_) | Op::Again(_) => {}
                     Op::Advance(distance) => {
                         now = now.saturating_add(distance);
-                        let due = model.partition_point(|(d, _)| *d <= now);
-                        for (deadline, index) in model.drain(..due) {
-                            prop_assert_eq!(wheel.pop_due(now), Some((index, deadline)));
+                        wheel.advance(now);
+                        let is_due = model.first().is_some_and(|(first, _)| *first <= now);
+                        prop_assert_eq!(
+                            wheel.next_deadline().is_some_and(|next| next <= now), is_due
+                        );
+                    }
+                    Op::Pop(count) => {
+                        for _ in 0..count {
+                            let due = model.first().copied().filter(|(first, _)| *first <= now);
+                            prop_assert_eq!(
+                                wheel.pop_due(now), due.map(|(deadline, index)| (index, deadline))
+                            );
+                            if due.is_none() {
+                                break;
+                            }
+                            model.remove(0);
                         }
-                        prop_assert_eq!(wheel.pop_due(now), None);
                     }
                 }
                 prop_assert_eq!(wheel.len(), model.len());
+                let first = model.first().map_or(u64::MAX, |(deadline, _)| *deadline);
+                prop_assert!(wheel.elapsed <= first.min(now));
                 match (wheel.next_deadline(), model.first()) {
                     (Some(bound), Some((first, _))) => prop_assert!(bound <= *first),
                     (bound, first) => prop_assert_eq!(bound.is_some(), first.is_some()),
                 }
             }
+            for (deadline, index) in model {
+                prop_assert_eq!(wheel.pop_due(u64::MAX), Some((index, deadline)));
+            }
+            prop_assert_eq!((wheel.pop_due(u64::MAX), wheel.len()), (None, 0));
         }
+    }
+
+    #[test]
+    fn a_large_slot_is_sorted_once_and_equal_deadlines_keep_their_order() {
+        let mut wheel = Wheel::new();
+        let count: u32 = if cfg!(miri) { 300 } else { 20_000 };
+        let deadline = |index: u32| 1 << 20 | u64::from(index.wrapping_mul(2_654_435_761) >> 19);
+        let mut model: Vec<(u64, u32)> = (0..count).map(|index| (deadline(index), index)).collect();
+        for (deadline, index) in &model {
+            wheel.insert(*index, *deadline);
+        }
+        model.sort_unstable();
+        let mut fired = Vec::new();
+        while let Some((index, deadline)) = wheel.pop_due(2 << 20) {
+            fired.push((deadline, index));
+        }
+        assert!(fired == model);
     }
 }

@@ -181,8 +181,9 @@ impl Machine {
             now: Cell::new(start),
         });
         let clock = world.clone();
-        let reactor =
-            Reactor::builder().backend(backend).clock(move || clock.now.get()).build().unwrap();
+        // The model counts in nanoseconds.
+        let builder = Reactor::builder().backend(backend).timer_resolution(Duration::from_nanos(1));
+        let reactor = builder.clock(move || clock.now.get()).build().unwrap();
         Self { reactor: Some(reactor), world, start }
     }
 

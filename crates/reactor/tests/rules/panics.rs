@@ -343,8 +343,9 @@ fn rule_8_due_timers_come_first_after_the_panic_of_a_closure_that_was_left_over(
 
 /// Regression: a timer that is always due and always panics came first in each turn.
 fn rule_8_a_timer_that_panics_in_each_turn_keeps_no_event_from_coming(build: Build) {
-    let mut reactor = build().build().unwrap();
-    reactor.every(Duration::from_nanos(1), || panic!("timer")).unwrap();
+    let exact = Duration::from_nanos(1);
+    let mut reactor = build().timer_resolution(exact).build().unwrap();
+    reactor.every(exact, || panic!("timer")).unwrap();
     let (count, seen) = counter();
     on_ready(&mut reactor, ready(), move |_, _| count.set(count.get() + 1));
     for _ in 0..6 {
@@ -382,7 +383,7 @@ fn rule_8_timers_and_kept_events_come_once_each_whoever_panics(build: Build) {
 }
 
 fn rule_3_a_repeated_timer_that_panics_keeps_its_beat(build: Build) {
-    let mut reactor = build().build().unwrap();
+    let mut reactor = build().timer_resolution(Duration::from_nanos(1)).build().unwrap();
     let (count, seen) = counter();
     let key = reactor
         .every(Duration::from_nanos(1), move || {

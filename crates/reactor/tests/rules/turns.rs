@@ -93,7 +93,7 @@ fn rule_10_a_closure_that_defers_itself_for_ever_starves_nothing(build: Build) {
         log.say("closure");
         turn.defer(move |turn: Turn<'_, Reactor>| again(log, turn)).unwrap();
     }
-    let mut reactor = build().build().unwrap();
+    let mut reactor = build().timer_resolution(Duration::from_nanos(1)).build().unwrap();
     let log = Log::default();
     let said = log.clone();
     reactor.defer(move |turn: Turn<'_, Reactor>| again(said, turn)).unwrap();

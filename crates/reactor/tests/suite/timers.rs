@@ -41,6 +41,80 @@ fn a_timer_fires_once_when_its_time_has_come(build: Build) {
     assert_eq!(reactor.stats().timers_fired, 1);
 }
 
+fn a_deadline_is_rounded_up_to_the_resolution(build: Build) {
+    let (ns, us) = (Duration::from_nanos(1), Duration::from_micros(1));
+    for (resolution, tick) in [
+        (None, us),
+        (Some(ns), ns),
+        (Some(NOW), ns),
+        (Some(7 * us), 7 * us),
+        (Some(LONG), 1000 * MS),
+    ] {
+        let clock = HandClock::new();
+        let builder = build().clock(clock.clone());
+        let builder = match resolution {
+            None => builder,
+            Some(resolution) => builder.timer_resolution(resolution),
+        };
+        let mut reactor = builder.build().unwrap();
+        let (log, start) = (Log::new(), clock.time());
+        let ticked = |log: &Log<(&'static str, Duration)>, name| {
+            let log = log.clone();
+            move |tick: Tick| log.note((name, tick.deadline - start))
+        };
+        // The last nanosecond of the second tick and the first ones round up to the same tick.
+        reactor.after(2 * tick, ticked(&log, "first")).unwrap();
+        reactor.after(2 * tick - tick / 2, ticked(&log, "second")).unwrap();
+        reactor.after(tick + ns, ticked(&log, "third")).unwrap();
+        let beat = reactor.every(tick + ns, ticked(&log, "beat")).unwrap();
+        clock.advance(2 * tick - ns);
+        reactor.run_once(NOW).unwrap();
+        assert_eq!(log.take(), [], "{tick:?}: early");
+        clock.advance(ns);
+        reactor.run_once(NOW).unwrap();
+        let notes = log.take();
+        let names: Vec<_> = notes.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["first", "second", "third", "beat"], "{tick:?}");
+        assert_eq!(notes[2].1, tick + ns, "the tick tells the deadline as it was requested");
+        // The beats are not rounded: the second is due at 2 ticks and 2 ns.
+        clock.advance(tick);
+        reactor.run_once(NOW).unwrap();
+        let second = 2 * (tick + ns);
+        let due = if tick == ns { vec![] } else { vec![("beat", second)] };
+        assert_eq!(log.take(), due, "{tick:?}");
+        reactor.cancel(beat).unwrap();
+    }
+}
+
+fn a_timer_in_the_past_comes_before_due_ones_that_a_turn_left_over(build: Build) {
+    let clock = HandClock::new();
+    let mut reactor = build().clock(clock.clone()).timers_per_turn(10).build().unwrap();
+    let (log, start) = (Log::new(), clock.time());
+    let us = Duration::from_micros(1);
+    // 97 and 1000 have no common factor, so these are all of them in another order.
+    let keys: Vec<_> = (0..1000u32)
+        .map(|i| reactor.after(4 * MS + i * 97 % 1000 * us, note(&log, i * 97 % 1000)))
+        .collect();
+    clock.advance(LONG);
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), (0..10).collect::<Vec<_>>());
+    reactor.at(start + 4 * MS + 12 * us, note(&log, 5012)).unwrap();
+    reactor.at(start + 4 * MS + 10 * us, note(&log, 5010)).unwrap();
+    reactor.at(start + 4 * MS, note(&log, 5000)).unwrap();
+    for gone in [11u32, 13] {
+        let place = (0..1000).find(|i| i * 97 % 1000 == gone).unwrap();
+        reactor.cancel(*keys[place as usize].as_ref().unwrap()).unwrap();
+    }
+    let place = (0..1000).find(|i| i * 97 % 1000 == 14).unwrap();
+    reactor.reset_at(*keys[place as usize].as_ref().unwrap(), start + 4 * MS + 16 * us).unwrap();
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), [5000, 10, 5010, 12, 5012, 15, 16, 14, 17, 18]);
+    while reactor.stats().timers > 0 {
+        reactor.run_once(None).unwrap();
+    }
+    assert_eq!(log.take(), (19..1000).collect::<Vec<_>>());
+}
+
 // libuv: timer order.
 fn they_fire_by_deadline_then_by_insertion(build: Build) {
     let (clock, mut reactor) = by_hand(build);
@@ -68,7 +142,9 @@ fn a_reset_counts_as_a_new_insertion(build: Build) {
 }
 
 fn deadlines_of_every_magnitude_fire_in_order(build: Build) {
-    let (clock, mut reactor) = by_hand(build);
+    let clock = HandClock::new();
+    let exact = build().clock(clock.clone()).timer_resolution(Duration::from_nanos(1));
+    let mut reactor = exact.build().unwrap();
     let log = Log::new();
     let spans: Vec<u64> = (0..60).map(|bits| 1u64 << bits).collect();
     for span in spans.iter().rev() {
@@ -400,6 +476,8 @@ fn all_five_signatures_are_called(build: Build) {
 
 scenarios! {
     a_timer_fires_once_when_its_time_has_come,
+    a_deadline_is_rounded_up_to_the_resolution,
+    a_timer_in_the_past_comes_before_due_ones_that_a_turn_left_over,
     they_fire_by_deadline_then_by_insertion,
     a_reset_counts_as_a_new_insertion,
     deadlines_of_every_magnitude_fire_in_order,
