@@ -84,6 +84,7 @@ fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes(
     }
     a_small_closure_is_deferred_without_an_allocation();
     deletion_in_a_turn_allocates_nothing_once_warm();
+    a_small_timer_is_started_without_an_allocation();
     a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large();
 }
 
@@ -198,6 +199,28 @@ fn dispatch_allocates_nothing(backend: Backend) {
     });
     assert_eq!(count, 0, "events, merged changes, timers");
     assert!(reactor.stats().timers_fired > 100);
+}
+
+/// A handler of four words is stored in the table of timers. A larger one needs a box.
+fn a_small_timer_is_started_without_an_allocation() {
+    fn round<const WORDS: usize>(reactor: &mut Reactor) -> usize {
+        let captured = [7_u64; WORDS];
+        let handler = move || assert_eq!(captured[WORDS - 1], 7);
+        allocations(|| {
+            for _ in 0..10 {
+                let key = reactor.after(Duration::from_secs(3600), handler).unwrap();
+                reactor.reset(key, Duration::from_secs(7200)).unwrap();
+                reactor.cancel(key).unwrap();
+                reactor.after(Duration::ZERO, handler).unwrap();
+                reactor.run_once(Duration::ZERO).unwrap();
+            }
+        })
+    }
+    let mut reactor = Reactor::new().unwrap();
+    round::<4>(&mut reactor);
+    assert_eq!(round::<4>(&mut reactor), 0);
+    assert_eq!(round::<5>(&mut reactor), 20);
+    assert_eq!(reactor.stats().timers_fired, 30);
 }
 
 /// Deleted cells are kept until the end of the turn, in lists that have grown before.

@@ -1,6 +1,6 @@
 //! Timers and deferred closures, as users name them.
 
-use core::{any::Any, fmt, marker::PhantomData};
+use core::{fmt, marker::PhantomData};
 use std::time::{Duration, Instant};
 
 use crate::{
@@ -8,6 +8,7 @@ use crate::{
     api::{
         handler_fn::TimerFn,
         inline_closure::{InlineClosure, Once},
+        inline_timer::InlineTimer,
         ops::ReactorOps,
     },
     util::unwind_safe_drop::UnwindSafeDrop,
@@ -63,10 +64,9 @@ pub enum Schedule {
     Every(Duration),
 }
 
-/// A timer's handler, type-erased.
-pub(crate) trait TimerCall<R: ReactorOps>: Any {
+/// What a timer calls: a handler with its parameter list.
+pub(crate) trait TimerCall<R: ReactorOps>: 'static {
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>);
-    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 /// A handler together with the type of its parameter list.
@@ -76,13 +76,10 @@ impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for TimerHa
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
         self.0.call(tick, turn);
     }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
 
-/// A type-erased timer, passed into a reactor or returned by it.
+/// A type-erased timer, passed into a reactor or returned by it. A handler that captures at most
+/// four words needs no heap allocation.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -101,12 +98,16 @@ impl<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static> TimerCall<R> for TimerHa
 #[doc(alias = "timerfd")]
 pub struct Timer<R: ReactorOps> {
     pub(crate) schedule: Schedule,
-    pub(crate) call: Box<dyn TimerCall<R>>,
+    pub(crate) call: InlineTimer<R>,
 }
 
 impl<R: ReactorOps> Timer<R> {
     pub(crate) fn new<H: TimerFn<R, Args>, Args: 'static>(schedule: Schedule, handler: H) -> Self {
-        Self { schedule, call: Box::new(TimerHandler(UnwindSafeDrop::new(handler), PhantomData)) }
+        Self::from_call(schedule, TimerHandler(UnwindSafeDrop::new(handler), PhantomData))
+    }
+
+    pub(crate) fn from_call<C: TimerCall<R>>(schedule: Schedule, call: C) -> Self {
+        Self { schedule, call: InlineTimer::new(call) }
     }
 
     /// When the timer fires.
@@ -132,7 +133,7 @@ pub(crate) fn typed_timer_error<R: ReactorOps, H: TimerFn<R, Args>, Args: 'stati
     e: TimerError<Timer<R>>,
 ) -> TimerError<H> {
     let TimerError { reason, handler } = e;
-    let Ok(plain) = handler.call.into_any().downcast::<TimerHandler<H, Args>>() else {
+    let Some(plain) = handler.call.into_inner::<TimerHandler<H, Args>>() else {
         panic!(
             "start_timer gave back another timer than it was given: a mock's expectation is wrong"
         );

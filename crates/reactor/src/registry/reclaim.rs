@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use crate::{
     Subscriber,
-    api::{ops::ReactorOps, timer::TimerCall},
+    api::{inline_timer::InlineTimer, ops::ReactorOps},
     backend::{ActiveBackend, batch::Batch},
     cell::CellPtr,
 };
@@ -32,7 +32,7 @@ use crate::{
 /// A value with a user's destructor that has not run yet.
 enum Waiting<R: ReactorOps> {
     Cell { cell: CellPtr<R>, is_stale: bool, early: bool },
-    Timer(Box<dyn TimerCall<R>>),
+    Timer(InlineTimer<R>),
 }
 
 pub(crate) struct ReclaimQueue<R: ReactorOps> {
@@ -54,7 +54,7 @@ impl<R: ReactorOps> ReclaimQueue<R> {
     }
 
     /// Takes the handler of a timer that is not running.
-    pub(crate) fn retire_timer(&mut self, call: Box<dyn TimerCall<R>>) {
+    pub(crate) fn retire_timer(&mut self, call: InlineTimer<R>) {
         self.waiting.push_back(Waiting::Timer(call));
     }
 

@@ -4,6 +4,7 @@
 
 use crate::{
     Reactor, Subscriber,
+    api::inline_timer::InlineTimer,
     cell::CellPtr,
     registry::reclaim::ReclaimQueue,
     runtime::{
@@ -25,6 +26,17 @@ impl Reactor {
             }
         }
         self.free_if_idle();
+    }
+
+    /// Runs the destructor of a timer's handler, which is not running. If the thread is panicking, it
+    /// waits for the next turn, because a second panic would abort (rule 8).
+    pub(crate) fn drop_timer(&mut self, call: InlineTimer<Self>) {
+        if std::thread::panicking() {
+            self.reclaim.retire_timer(call);
+            self.pending_work |= pending_work::RECLAIM;
+        } else {
+            drop(call);
+        }
     }
 
     /// Runs the destructors that a panicking turn left in the queue (rule 8).

@@ -125,13 +125,14 @@ impl ReactorOps for Reactor {
         if ended.group != NO_GROUP {
             self.leave_group(ended.group, key);
         }
-        let mark = self.reclaim.waiting();
         // The call is `None` if the timer is running. It is then dropped after its handler has
         // returned (rule 1).
         if let Some(call) = ended.call {
-            self.reclaim.retire_timer(call);
+            self.drop_timer(call);
         }
-        self.drop_waiting_down_to(mark);
+        if self.phase == TurnPhase::Idle && self.timers.len() == 0 {
+            self.recompute_pending();
+        }
         Ok(())
     }
 

@@ -47,7 +47,7 @@ use rustix::{io::Errno, time::Timespec};
 
 use crate::{
     Reactor, Tick, Turn,
-    api::{interest::ERR, timer::TimerCall},
+    api::{inline_timer::InlineTimer, interest::ERR},
     cell::{CellFlags, CellPtr, NO_GROUP},
     runtime::{hook::Moment, pending_work, reactor::TurnPhase},
     time::{clock::timespec, timers::Due},
@@ -603,7 +603,7 @@ impl TurnGuard<'_> {
 struct Firing<'r> {
     reactor: &'r mut Reactor,
     key: crate::Key,
-    call: Option<Box<dyn TimerCall<Reactor>>>,
+    call: Option<InlineTimer<Reactor>>,
 }
 
 impl Drop for Firing<'_> {
@@ -616,10 +616,8 @@ impl Drop for Firing<'_> {
         if ended.group != NO_GROUP {
             reactor.leave_group(ended.group, self.key);
         }
-        let mark = reactor.reclaim.waiting();
         if let Some(call) = ended.call {
-            reactor.reclaim.retire_timer(call);
+            reactor.drop_timer(call);
         }
-        reactor.drop_waiting_down_to(mark);
     }
 }

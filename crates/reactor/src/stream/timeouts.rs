@@ -8,13 +8,15 @@
 //!
 //! So a stream is checked about once per timeout.
 
-use core::any::Any;
 use std::time::Duration;
 
 use super::{DisconnectReason, state::StreamCore};
 use crate::stream::status::{StreamFlags, StreamPhase};
 use crate::{
-    Reactor, Tick, Turn, api::timer::TimerCall, cell::NO_GROUP, runtime::pending_work,
+    Reactor, Tick, Turn,
+    api::{inline_timer::InlineTimer, timer::TimerCall},
+    cell::NO_GROUP,
+    runtime::pending_work,
     time::clock::nanoseconds,
 };
 
@@ -34,10 +36,6 @@ struct DeadlineTimer;
 impl TimerCall<Reactor> for DeadlineTimer {
     fn fire(&mut self, _: Tick, mut turn: Turn<'_>) {
         turn.ops().check_deadlines();
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }
 
@@ -139,7 +137,8 @@ impl Reactor {
             }
             // There is no timer yet, or it has fired for the last time.
             _ => {
-                let key = self.timers.start(Box::new(DeadlineTimer), deadline_ns, 0, NO_GROUP);
+                let key =
+                    self.timers.start(InlineTimer::new(DeadlineTimer), deadline_ns, 0, NO_GROUP);
                 streams.timer = Some((key, deadline_ns));
             }
         }

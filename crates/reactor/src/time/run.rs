@@ -32,6 +32,11 @@ impl Run {
         Self { records: Vec::new(), scratch: Vec::new(), start: 0, at: 0, len: 0 }
     }
 
+    /// Makes room for a small run, so that later turns with few due timers do not allocate.
+    pub(super) fn reserve(&mut self) {
+        self.records.reserve_exact(SMALL);
+    }
+
     /// The number of entries.
     pub(super) const fn len(&self) -> usize {
         self.len
@@ -90,6 +95,11 @@ impl Run {
 
     fn deadline(&self, record: u64) -> u64 {
         self.start + (record >> 32)
+    }
+
+    /// The index of the entry at a distance from the first one, or of one that has left.
+    pub(super) fn ahead(&self, distance: usize) -> Option<u32> {
+        self.records.get(self.at + distance).map(|record| *record as u32)
     }
 
     /// The deadline of the first entry, which [`pop`](Self::pop) then takes. `stays` tells whether

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use crate::{
     Key,
     api::{
+        inline_timer::InlineTimer,
         key::{KeyKind, MAX_INDEX},
         ops::ReactorOps,
-        timer::{Deferred, TimerCall},
+        timer::Deferred,
     },
     cell::NO_GROUP,
     time::wheel::Wheel,
@@ -20,7 +21,7 @@ pub(crate) const DEFAULT_TICK_NS: u64 = 1000;
 /// A timer with a key.
 struct TimerEntry<R: ReactorOps> {
     /// `None` while the handler runs, because the dispatcher owns it then.
-    call: Option<Box<dyn TimerCall<R>>>,
+    call: Option<InlineTimer<R>>,
     /// Zero for a timer that fires once.
     period_ns: u64,
     /// When it is due, not rounded. The next deadline of a periodic timer is computed from it.
@@ -31,7 +32,7 @@ struct TimerEntry<R: ReactorOps> {
 /// A due timer, taken out to be fired.
 pub(crate) struct Due<R: ReactorOps> {
     pub(crate) key: Key,
-    pub(crate) call: Box<dyn TimerCall<R>>,
+    pub(crate) call: InlineTimer<R>,
     pub(crate) deadline_ns: u64,
     pub(crate) missed: u64,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Due<R: ReactorOps> {
 /// A removed timer.
 pub(crate) struct Ended<R: ReactorOps> {
     /// `None` if the timer is running, because the dispatcher owns its handler.
-    pub(crate) call: Option<Box<dyn TimerCall<R>>>,
+    pub(crate) call: Option<InlineTimer<R>>,
     pub(crate) group: u32,
 }
 
@@ -90,7 +91,7 @@ impl<R: ReactorOps> Timers<R> {
 
     pub(crate) fn start(
         &mut self,
-        call: Box<dyn TimerCall<R>>,
+        call: InlineTimer<R>,
         deadline_ns: u64,
         period_ns: u64,
         group: u32,
@@ -149,6 +150,9 @@ impl<R: ReactorOps> Timers<R> {
     /// handler changes nothing (rule 3).
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
         let (index, tick) = self.wheel.pop_due(self.tick_until(now_ns))?;
+        if let Some(next) = self.wheel.soon_due() {
+            self.entries.prefetch(next);
+        }
         // A deadline before the wheel's time counts as the wheel's time.
         let earliest_ns = self.time_of(tick).saturating_sub(self.tick_ns - 1);
         let generation = self.entries.generation(index);
@@ -170,7 +174,7 @@ impl<R: ReactorOps> Timers<R> {
 
     /// Returns the handler to a fired timer that is scheduled again. Otherwise removes the timer:
     /// its key is stale, and the result is for the caller to drop.
-    pub(crate) fn settle(&mut self, key: Key, call: Box<dyn TimerCall<R>>) -> Option<Ended<R>> {
+    pub(crate) fn settle(&mut self, key: Key, call: InlineTimer<R>) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
         let Some(entry) = self.entries.get_mut(index, generation) else {
             // The timer cancelled itself. Its group was updated at that time.
@@ -186,7 +190,7 @@ impl<R: ReactorOps> Timers<R> {
     }
 
     /// Removes an arbitrary timer, when the reactor is dropped or taken apart.
-    pub(crate) fn pop(&mut self) -> Option<Option<Box<dyn TimerCall<R>>>> {
+    pub(crate) fn pop(&mut self) -> Option<Option<InlineTimer<R>>> {
         self.entries.pop().map(|(_, _, entry)| entry.call)
     }
 

@@ -20,7 +20,7 @@
 //! no entry needs an allocation once the arrays have grown.
 
 use super::run::{Run, SPAN_BITS_MAX};
-use crate::util::arena::reserve_one;
+use crate::util::{arena::reserve_one, prefetch::prefetch};
 
 const GROUP_BITS: u32 = 6;
 const SLOTS: usize = 1 << GROUP_BITS;
@@ -30,6 +30,10 @@ const NONE: u32 = u32::MAX;
 const NOWHERE: u16 = u16::MAX;
 /// `Node::place` of an index in the run.
 const IN_RUN: u16 = u16::MAX - 1;
+/// How many entries ahead the wheel prefetches its nodes, and its user what belongs to an entry.
+/// Entries of a run are scattered in memory, and a handler takes less time than a read of memory.
+const NODE_AHEAD: usize = 8;
+const ENTRY_AHEAD: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -100,6 +104,7 @@ impl Wheel {
     pub(crate) fn insert(&mut self, index: u32, deadline: u64) {
         if self.slots.is_empty() {
             self.slots.resize(LEVELS * SLOTS, EMPTY);
+            self.run.reserve();
         }
         while self.nodes.len() <= index as usize {
             reserve_one(&mut self.nodes);
@@ -247,9 +252,17 @@ impl Wheel {
         }
     }
 
+    /// An entry that [`pop_due`](Self::pop_due) returns soon, if the next ones are known.
+    pub(crate) fn soon_due(&self) -> Option<u32> {
+        self.run.ahead(ENTRY_AHEAD)
+    }
+
     /// Takes the first entry of the run.
     fn pop_run(&mut self) -> u32 {
         let index = self.run.pop();
+        if let Some(node) = self.run.ahead(NODE_AHEAD).and_then(|i| self.nodes.get(i as usize)) {
+            prefetch(node);
+        }
         self.nodes[index as usize].place = NOWHERE;
         index
     }

@@ -1,6 +1,9 @@
 //! A growing array whose slots are named by index and generation. A stale name finds nothing.
 
-use crate::util::generations::{BLOCK, Generations, PROCESS};
+use crate::util::{
+    generations::{BLOCK, Generations, PROCESS},
+    prefetch::prefetch,
+};
 
 /// The end of the free list.
 const NONE: u32 = u32::MAX;
@@ -150,6 +153,14 @@ impl<T> Arena<T> {
     /// The value at an index that is known to be occupied.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slots.get_mut(index as usize)?.value.as_mut()
+    }
+
+    /// Tells the processor that the value at an index is read soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: u32) {
+        if let Some(slot) = self.slots.get(index as usize) {
+            prefetch(slot);
+        }
     }
 
     /// The generation of an index that is known to be occupied.

@@ -2,4 +2,5 @@
 
 pub(crate) mod arena;
 pub(crate) mod generations;
+pub(crate) mod prefetch;
 pub(crate) mod unwind_safe_drop;

@@ -129,6 +129,12 @@ impl TimerSubject for Windlass {
     }
 
     fn every(&mut self, period: Duration, fired: Hits) -> Result<(), Error> {
+        // A timer can only be due in every turn if the resolution is as fine as its period.
+        self.0 = Reactor::builder()
+            .backend(self.0.backend())
+            .events_per_turn(EVENTS_PER_TURN)
+            .timer_resolution(period)
+            .build()?;
         let key = self.0.every(period, move || fired.add());
         key.map(drop).map_err(|refused| std::io::Error::from(refused).into())
     }

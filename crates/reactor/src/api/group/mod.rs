@@ -359,8 +359,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         handler: H,
     ) -> Self {
         let (handler, shared) = (UnwindSafeDrop::new(handler), Rc::clone(&self.state));
-        let call = Box::new(TimerMember { handler, shared, args: PhantomData });
-        self.members.push(Member::Timer(Timer { schedule, call }));
+        let call = TimerMember { handler, shared, args: PhantomData };
+        self.members.push(Member::Timer(Timer::from_call(schedule, call)));
         self
     }
 

@@ -158,8 +158,4 @@ where
         // SAFETY: as in `DescriptorMember::handle`.
         unsafe { shared.with(|state| handler.call(state, tick, turn)) };
     }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
 }
