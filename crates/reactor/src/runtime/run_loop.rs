@@ -202,13 +202,15 @@ impl Reactor {
         }
     }
 
-    /// A turn in which other work may be due: only remote calls or queued replies, or anything.
+    /// A turn in which other work may be due: only remote calls, queued replies and
+    /// timers, or anything.
     #[cold]
     #[inline(never)]
     fn slow_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        use pending_work::{PACED, REMOTE};
+        use pending_work::{PACED, REMOTE, TIMERS};
 
         const BOTH: u32 = REMOTE | PACED;
+        const REMOTE_TIMERS: u32 = REMOTE | TIMERS;
         match (timeout, self.pending_work) {
             (None, REMOTE) => self.fast_turn::<false, REMOTE>(),
             (Some(Duration::ZERO), REMOTE) => self.fast_turn::<true, REMOTE>(),
@@ -216,17 +218,30 @@ impl Reactor {
             (Some(Duration::ZERO), PACED) => self.fast_turn::<true, PACED>(),
             (None, BOTH) => self.fast_turn::<false, BOTH>(),
             (Some(Duration::ZERO), BOTH) => self.fast_turn::<true, BOTH>(),
+            (None, TIMERS) => self.fast_turn::<false, TIMERS>(),
+            (Some(Duration::ZERO), TIMERS) => self.fast_turn::<true, TIMERS>(),
+            (None, REMOTE_TIMERS) => self.fast_turn::<false, REMOTE_TIMERS>(),
+            (Some(Duration::ZERO), REMOTE_TIMERS) => self.fast_turn::<true, REMOTE_TIMERS>(),
             (timeout, _) => self.turn(timeout),
         }
     }
 
     /// A turn in which only events can be due. `PENDING` is `pending_work` at its start: there may
-    /// be remote calls, and replies may be queued with a ring.
+    /// be remote calls, replies may be queued with a ring, and timers may wait.
     #[inline(always)]
     fn fast_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
         let has_remote = PENDING & pending_work::REMOTE != 0;
+        let has_timers = PENDING & pending_work::TIMERS != 0;
+        let until_timer = if has_timers { self.until_timer_if_none_is_due() } else { Some(ZERO) };
+        let Some(until_timer) = until_timer else {
+            return self.turn(AT_ONCE.then_some(Duration::ZERO));
+        };
         let at_once = AT_ONCE || (has_remote && !self.stop.latch().sleep());
-        let timeout = if at_once { Some(&ZERO) } else { None };
+        let timeout = match at_once {
+            true => Some(&ZERO),
+            false if has_timers => Some(&until_timer),
+            false => None,
+        };
         let count = match self.backend.wait(self.batch.whole_room(), timeout) {
             Ok(count) => count,
             Err(Errno::INTR) => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
@@ -236,6 +251,11 @@ impl Reactor {
         unsafe { self.batch.refilled(count) };
         if has_remote {
             self.wake_up();
+        }
+        // The wait has ended for a timer. If the latch was woken, calls come first, and the timer
+        // fires in the next turn.
+        if has_timers && !at_once && count == 0 && self.pending_work & pending_work::CALLS == 0 {
+            return self.turn(None);
         }
         self.counters.turns += 1;
         self.counters.events += count as u64;
@@ -416,6 +436,22 @@ impl Reactor {
                 return Ok(());
             }
         }
+    }
+
+    /// The time until the next timer may be due, at most [`WAIT_MAX`]. `None` if one may be due, if
+    /// none waits, or if the clock is custom: such a clock may differ from the kernel's, and its
+    /// time must be read again after the wait.
+    #[inline]
+    fn until_timer_if_none_is_due(&mut self) -> Option<Timespec> {
+        if self.time.is_custom() {
+            return None;
+        }
+        let next = self.timers.next_deadline()?;
+        let now = self.time.read_ns();
+        if next <= now {
+            return None;
+        }
+        Some(timespec(Duration::from_nanos(next - now).min(WAIT_MAX)))
     }
 
     /// The time until the next timer is due, after the wheel has advanced to now.

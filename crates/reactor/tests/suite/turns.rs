@@ -54,6 +54,58 @@ fn a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are(build: 
     assert_eq!(clock.reads(), 0, "they have all fired");
 }
 
+/// The clock is not custom, so the turns beside the timer are short.
+fn a_turn_beside_a_waiting_timer_does_all_that_its_handlers_ask_for(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let remote = reactor.remote();
+    let far = log.clone();
+    let far = reactor.after(Duration::from_secs(3600), move || far.note("far")).unwrap();
+    let fd = ready();
+    let (noted, posts) = (log.clone(), remote.clone());
+    let handler = move |event: windlass::Event, mut turn: Turn<'_>| {
+        noted.note("event");
+        let (closure, timer) = (noted.clone(), noted.clone());
+        assert!(turn.defer(move |_: Turn<'_>| closure.note("closure")).is_ok());
+        turn.after(NOW, move || timer.note("timer")).unwrap();
+        assert!(posts.try_post(|_: Turn<'_>| {}).is_ok());
+        turn.delete(event.key()).unwrap();
+    };
+    readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();
+    while log.len() < 3 {
+        reactor.run_once(None).unwrap();
+    }
+    assert_eq!(log.take(), ["event", "closure", "timer"]);
+    while reactor.stats().calls < 1 {
+        reactor.run_once(None).unwrap();
+    }
+    // The wait ends for the timer, which fires in the same call.
+    let (noted, before) = (log.clone(), reactor.stats().turns);
+    reactor.after(Duration::from_millis(2), move || noted.note("soon")).unwrap();
+    assert_eq!(reactor.run_once(None).unwrap(), 0);
+    assert_eq!((log.take(), reactor.stats().turns), (vec!["soon"], before + 1));
+    reactor.cancel(far).unwrap();
+    assert_eq!((reactor.run_once(NOW).unwrap(), log.len(), reactor.stats().timers), (0, 0, 0));
+}
+
+/// A descriptor is ready in every turn, so no wait ends for the timer.
+fn a_timer_fires_at_most_one_turn_after_it_is_due_beside_events(build: Build) {
+    let mut reactor = build().build().unwrap();
+    readable().with_fd(ready()).with_handler(|| {}).register_into(&mut reactor).unwrap();
+    for timeout in [None, Some(NOW)] {
+        let log = Log::new();
+        let due = std::time::Instant::now() + Duration::from_millis(1);
+        let noted = log.clone();
+        reactor.at(due, move || noted.note(std::time::Instant::now())).unwrap();
+        let mut turns_late = 0;
+        while log.len() == 0 {
+            turns_late += u32::from(std::time::Instant::now() > due + Duration::from_micros(1));
+            assert_eq!(reactor.run_once(timeout).unwrap(), 1);
+        }
+        assert!(log.take()[0] >= due && turns_late <= 2, "{turns_late}");
+    }
+}
+
 fn a_clock_is_read_once_for_all_who_ask_in_a_turn(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).build().unwrap();
@@ -343,6 +395,8 @@ scenarios! {
     a_timer_that_a_turn_starts_waits_for_a_clock_that_stands_still,
     no_clock_is_read_in_a_turn_without_timer_and_watchdog,
     a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are,
+    a_turn_beside_a_waiting_timer_does_all_that_its_handlers_ask_for,
+    a_timer_fires_at_most_one_turn_after_it_is_due_beside_events,
     a_clock_is_read_once_for_all_who_ask_in_a_turn,
     a_clock_that_goes_back_stands_still,
     a_clock_that_panics_leaves_the_reactor_usable,
