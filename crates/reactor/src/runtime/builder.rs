@@ -158,7 +158,8 @@ impl Builder {
     /// The resolution of timers. Default: one microsecond.
     ///
     /// A deadline is rounded up to a multiple of the resolution, counted from the time at which the
-    /// reactor was built. So no timer fires early. Timers fire in the order of their rounded
+    /// reactor was built. So no timer fires early. Outside a turn, a deadline that has passed is
+    /// rounded down instead, and is due at once. Timers fire in the order of their rounded
     /// deadlines. Those with the same rounded deadline fire in the order in which they were started
     /// or reset. [`Tick::deadline`](crate::Tick::deadline) and the deadlines of a periodic timer
     /// are not rounded, so rounding does not add up.

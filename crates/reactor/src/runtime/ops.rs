@@ -36,7 +36,14 @@ impl Reactor {
             }
             Schedule::At(moment) => self.time.since_epoch_ns(moment),
         };
-        if in_turn { deadline.max(now.saturating_add(1)) } else { deadline }
+        if in_turn {
+            deadline.max(now.saturating_add(1))
+        } else if deadline <= now {
+            // It has passed, so it is due at once.
+            self.timers.rounded_down(deadline)
+        } else {
+            deadline
+        }
     }
 
     /// Starts a timer, given the current time. The caller reads the clock, which may be custom,

@@ -75,6 +75,11 @@ impl<R: ReactorOps> Timers<R> {
         if self.tick_ns == DEFAULT_TICK_NS { ns / DEFAULT_TICK_NS } else { ns / self.tick_ns }
     }
 
+    /// The start of the tick that a time is in.
+    pub(crate) fn rounded_down(&self, ns: u64) -> u64 {
+        self.time_of(self.tick_until(ns))
+    }
+
     fn time_of(&self, tick: u64) -> u64 {
         tick.saturating_mul(self.tick_ns)
     }

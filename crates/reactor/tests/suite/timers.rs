@@ -86,6 +86,19 @@ fn a_deadline_is_rounded_up_to_the_resolution(build: Build) {
     }
 }
 
+fn no_delay_is_due_at_once_also_between_two_ticks(build: Build) {
+    let (clock, mut reactor) = by_hand(build);
+    let log = Log::new();
+    for nanoseconds in [0, 1, 499, 998, 1] {
+        clock.advance(Duration::from_nanos(nanoseconds));
+        reactor.after(NOW, note(&log, ())).unwrap();
+        let key = reactor.after(LONG, note(&log, ())).unwrap();
+        reactor.reset_at(key, clock.time()).unwrap();
+        reactor.run_once(NOW).unwrap();
+        assert_eq!(log.take().len(), 2);
+    }
+}
+
 fn a_timer_in_the_past_comes_before_due_ones_that_a_turn_left_over(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).timers_per_turn(10).build().unwrap();
@@ -477,6 +490,7 @@ fn all_five_signatures_are_called(build: Build) {
 scenarios! {
     a_timer_fires_once_when_its_time_has_come,
     a_deadline_is_rounded_up_to_the_resolution,
+    no_delay_is_due_at_once_also_between_two_ticks,
     a_timer_in_the_past_comes_before_due_ones_that_a_turn_left_over,
     they_fire_by_deadline_then_by_insertion,
     a_reset_counts_as_a_new_insertion,
