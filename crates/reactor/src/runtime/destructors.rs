@@ -28,8 +28,8 @@ impl Reactor {
         self.free_if_idle();
     }
 
-    /// Runs the destructor of a timer's handler, which is not running. If the thread is panicking, it
-    /// waits for the next turn, because a second panic would abort (rule 8).
+    /// Runs the destructor of a timer's handler, which is not running. If the thread is panicking,
+    /// it waits for the next turn, because a second panic would abort (rule 8).
     pub(crate) fn drop_timer(&mut self, call: InlineTimer<Self>) {
         if std::thread::panicking() {
             self.reclaim.retire_timer(call);

@@ -13,7 +13,9 @@
 //! 6. Free the blocks of deleted cells, if the batch is empty (rule 2).
 //!
 //! If only events can be due (`pending_work` is zero), a turn is the wait and the events. With a
-//! `Remote` it also updates the latch.
+//! `Remote` it also updates the latch. Beside timers it reads the clock once, before the wait, and
+//! takes all steps if one is due. A timer that becomes due while it waits for events fires in the
+//! next turn. If the wait ends for a timer, a turn with all steps follows in the same call.
 //!
 //! # How the loop sleeps
 //!
