@@ -14,3 +14,4 @@ mod registration;
 mod remote_calls;
 mod run_loop;
 mod thread_bound;
+mod timers;

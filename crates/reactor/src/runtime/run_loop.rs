@@ -48,18 +48,18 @@ use std::{
 use rustix::{io::Errno, time::Timespec};
 
 use crate::{
-    Reactor, Tick, Turn,
-    api::{inline_timer::InlineTimer, interest::ERR},
-    cell::{CellFlags, CellPtr, NO_GROUP},
+    Reactor, Turn,
+    api::interest::ERR,
+    cell::{CellFlags, CellPtr},
     runtime::{hook::Moment, pending_work, reactor::TurnPhase},
-    time::{clock::timespec, timers::Due},
+    time::clock::timespec,
 };
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The longest single wait. Longer waits are repeated. epoll_wait(2) takes 31 bits of milliseconds,
 /// which is some days more than this.
-const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// The longest wait while no other thread can wake the loop, so that requests of other threads are
 /// still noticed.
@@ -440,29 +440,6 @@ impl Reactor {
         }
     }
 
-    /// The time until the next timer may be due, at most [`WAIT_MAX`]. `None` if one may be due, if
-    /// none waits, or if the clock is custom: such a clock may differ from the kernel's, and its
-    /// time must be read again after the wait.
-    #[inline]
-    fn until_timer_if_none_is_due(&mut self) -> Option<Timespec> {
-        if self.time.is_custom() {
-            return None;
-        }
-        let next = self.timers.next_deadline()?;
-        let now = self.time.read_ns();
-        if next <= now {
-            return None;
-        }
-        Some(timespec(Duration::from_nanos(next - now).min(WAIT_MAX)))
-    }
-
-    /// The time until the next timer is due, after the wheel has advanced to now.
-    fn until_next_timer(&mut self) -> Option<Duration> {
-        let now = self.time.read_ns();
-        let next = self.timers.next_deadline_after_advance(now)?;
-        Some(Duration::from_nanos(next.saturating_sub(now)))
-    }
-
     /// Polls for as long as `busy_poll` allows. True if events or calls came.
     fn spin(&mut self, start: Instant, deadline: Option<Instant>) -> io::Result<bool> {
         let mut span = self.busy_poll;
@@ -529,33 +506,6 @@ impl Reactor {
             }
             self.drop_self_deleted();
         }
-    }
-
-    /// Fires due timers, up to the limit of one turn.
-    fn fire_timers(&mut self) {
-        let now = self.time.turn_ns();
-        for _ in 0..self.limits.timers_per_turn {
-            // If a timer panics, the other due timers fire in the next turn (rule 8).
-            self.timers_left = true;
-            let Some(due) = self.timers.take_due(now) else {
-                self.timers_left = false;
-                return;
-            };
-            self.fire(due);
-        }
-        self.timers_left = self.timers.may_be_due(now);
-    }
-
-    fn fire(&mut self, due: Due<Self>) {
-        let Due { key, call, deadline_ns, missed } = due;
-        self.counters.timers_fired += 1;
-        let tick = Tick { key, deadline: self.time.instant(deadline_ns), missed };
-        let mut firing = Firing { reactor: self, key, call: Some(call) };
-        let Firing { reactor, call: Some(call), .. } = &mut firing else {
-            return;
-        };
-        reactor.timed(|reactor| call.fire(tick, Turn::new(reactor)));
-        drop(firing);
     }
 
     /// Runs deferred closures, the oldest first. Closures that they defer wait for the next turn.
@@ -634,28 +584,5 @@ impl TurnGuard<'_> {
         let count = count - reactor.woken;
         reactor.reclaim.free(&reactor.batch, &reactor.backend);
         count
-    }
-}
-
-/// A timer whose handler runs. Its drop reschedules or removes the timer, even after a panic.
-struct Firing<'r> {
-    reactor: &'r mut Reactor,
-    key: crate::Key,
-    call: Option<InlineTimer<Reactor>>,
-}
-
-impl Drop for Firing<'_> {
-    fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
-        let reactor = &mut *self.reactor;
-        let Some(ended) = reactor.timers.settle(self.key, call) else {
-            return;
-        };
-        if ended.group != NO_GROUP {
-            reactor.leave_group(ended.group, self.key);
-        }
-        if let Some(call) = ended.call {
-            reactor.drop_timer(call);
-        }
     }
 }
