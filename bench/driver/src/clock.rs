@@ -14,7 +14,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 }
 
 /// Keeps the processor busy for a time.
-pub(crate) fn work(span: Duration) {
+pub fn work(span: Duration) {
     let started = Instant::now();
     while started.elapsed() < span {}
 }

@@ -34,5 +34,6 @@ pub mod wakeup;
 pub mod websocket;
 
 pub use affinity::{PRIORITIES, pin, raise_priority};
+pub use clock::work;
 pub use measured::{EVENTS_PER_TURN, Error, Measured, STEPPED, Unsupported};
 pub use program::{Program, Suite, locked_version};

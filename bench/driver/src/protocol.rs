@@ -387,6 +387,14 @@ pub enum Case {
         /// Messages are compressed in both directions, without context takeover.
         deflate: bool,
     },
+    /// Each connection sends one message, and all of these arrive at once. The server works on each
+    /// message before it answers. A round is a message.
+    BurstOfWork {
+        /// Number of connections.
+        connections: usize,
+        /// Work per message.
+        work_us: u64,
+    },
     /// A server sends the messages of one connection to all receivers. A round is a delivery.
     Publish {
         /// Number of receivers.
@@ -444,6 +452,7 @@ impl Case {
             Self::Compress { .. } | Self::Inflate { .. } => "deflate",
             Self::Messages { deflate: false, .. } => "echo",
             Self::Messages { deflate: true, .. } => "echo/deflate",
+            Self::BurstOfWork { .. } => "echo/work",
             Self::Publish { .. } => "broadcast",
             Self::Upgrade { .. } => "handshake",
             Self::IdleConnection { .. } => "memory",

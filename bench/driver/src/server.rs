@@ -1,13 +1,15 @@
 //! The common part of all server programs of the suites `echo`, `broadcast`, `handshake` and
 //! `memory`: the command line and the announcement.
 //!
-//! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--cpu N` and `--first`.
+//! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--work-us N`, `--cpu N`
+//! and `--first`.
 //! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
 //! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
 //! messages, and all others receive them.
 #![allow(unsafe_code, reason = "prctl, getrlimit and setrlimit")]
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use crate::measured::Error;
 use crate::protocol::ServerInfo;
@@ -41,6 +43,9 @@ pub struct Settings {
     pub mode: Mode,
     /// Agree to permessage-deflate without context takeover.
     pub deflate: bool,
+    /// How long the server works on a message before it echoes it. Only servers with the part
+    /// `echo/work` get a time other than zero.
+    pub work: Duration,
     /// The name of the backend, for a server with several.
     pub backend: Option<String>,
     cpu: Option<usize>,
@@ -73,12 +78,23 @@ impl Settings {
             Some("broadcast") => Mode::Broadcast,
             _ => return Err("`echo` or `broadcast` must come first".into()),
         };
-        let mut settings = Self { mode, deflate: false, backend: None, cpu: None, first: false };
+        let mut settings = Self {
+            mode,
+            deflate: false,
+            work: Duration::ZERO,
+            backend: None,
+            cpu: None,
+            first: false,
+        };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--deflate" => settings.deflate = true,
                 "--backend" => {
                     settings.backend = Some(arguments.next().ok_or("no backend is named")?)
+                }
+                "--work-us" => {
+                    let time_us = arguments.next().ok_or("no working time is named")?.parse()?;
+                    settings.work = Duration::from_micros(time_us);
                 }
                 "--first" => settings.first = true,
                 "--cpu" => {
@@ -136,14 +152,24 @@ mod tests {
         let backend = Some("epoll".to_owned());
         assert_eq!(
             settings,
-            Settings { mode: Mode::Broadcast, deflate: true, backend, cpu: Some(1), first: false }
+            Settings {
+                mode: Mode::Broadcast,
+                deflate: true,
+                work: Duration::ZERO,
+                backend,
+                cpu: Some(1),
+                first: false
+            }
         );
         assert!(read(&["echo", "--first"]).unwrap().first);
+        assert_eq!(read(&["echo", "--work-us", "200"]).unwrap().work, Duration::from_micros(200));
         for wrong in [
             &[][..],
             &["chat"],
             &["echo", "--cpu"],
             &["echo", "--backend"],
+            &["echo", "--work-us"],
+            &["echo", "--work-us", "-1"],
             &["echo", "--cpu", "x"],
             &["echo", "--x"],
         ] {

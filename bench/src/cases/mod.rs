@@ -205,7 +205,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Call { .. } | Case::Unmask { .. } | Case::Validate { .. } => "call",
         Case::Echo { .. } | Case::Compress { .. } | Case::Inflate { .. } => "message",
         Case::IdleEngine { .. } => "engine",
-        Case::Messages { .. } => "message",
+        Case::Messages { .. } | Case::BurstOfWork { .. } => "message",
         Case::Publish { .. } => "delivery",
         Case::Upgrade { .. } => "handshake",
         Case::IdleConnection { .. } => "connection",

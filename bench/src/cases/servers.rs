@@ -52,6 +52,7 @@ fn echo() -> Vec<Case> {
         deflate: true,
     };
     cases.extend([deflated(10, KIB), deflated(100, 128)]);
+    cases.push(Case::BurstOfWork { connections: 100, work_us: 200 });
     cases
 }
 

@@ -18,7 +18,11 @@ pub(crate) struct ServerProgram {
 
 /// The parts for servers without permessage-deflate.
 const PLAIN: &[&str] = &["echo", "broadcast", "handshake", "memory"];
-const ALL: &[&str] = &["echo", "echo/deflate", "broadcast", "handshake", "memory"];
+/// The parts for the hand-written server.
+const FLOOR_PARTS: &[&str] = &["echo", "echo/work", "broadcast", "handshake", "memory"];
+/// The parts for a library that has permessage-deflate.
+const DEFLATING: &[&str] = &["echo", "echo/deflate", "broadcast", "handshake", "memory"];
+const ALL: &[&str] = &["echo", "echo/deflate", "echo/work", "broadcast", "handshake", "memory"];
 
 const fn server(
     name: &'static str,
@@ -54,15 +58,15 @@ const fn peer(name: &'static str, package: &'static str) -> ServerProgram {
 /// All servers, in the order of the report. `floor-again` is the same program as `floor`; their
 /// difference shows the noise.
 pub(crate) const SERVERS: &[ServerProgram] = &[
-    own(FLOOR, PLAIN, "bench-server-floor"),
-    own("floor-again", PLAIN, "bench-server-floor"),
-    on_a_ring(own("floor-ring", &["echo", "broadcast"], "bench-server-floor-ring")),
+    own(FLOOR, FLOOR_PARTS, "bench-server-floor"),
+    own("floor-again", FLOOR_PARTS, "bench-server-floor"),
+    on_a_ring(own("floor-ring", &["echo", "echo/work", "broadcast"], "bench-server-floor-ring")),
     on_each_backend(own(crate::programs::WINDLASS, ALL, "bench-server-windlass")),
     ServerProgram {
         counted: Some("windlass-bench-server-uwebsockets-counted"),
         ..server(
             UWEBSOCKETS,
-            ALL,
+            DEFLATING,
             Workspace::PeersCpp,
             "windlass-bench-server-uwebsockets",
             "windlass-bench-server-uwebsockets",

@@ -32,6 +32,9 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
     if matches!(case, Case::Messages { deflate: true, .. }) {
         arguments.push("--deflate".to_owned());
     }
+    if let Case::BurstOfWork { work_us, .. } = case {
+        arguments.extend(["--work-us".to_owned(), work_us.to_string()]);
+    }
     if let Some(cpu) = cpu {
         arguments.extend(["--cpu".to_owned(), cpu.to_string()]);
     }
@@ -147,5 +150,7 @@ mod tests {
         let case = Case::Publish { receivers: 1, bytes: 1, outstanding: 1 };
         assert_eq!(arguments(&case, Some(1), true), ["broadcast", "--cpu", "1", "--first"]);
         assert_eq!(arguments(&Case::Upgrade { parallel: 1 }, None, false), ["echo"]);
+        let case = Case::BurstOfWork { connections: 1, work_us: 200 };
+        assert_eq!(arguments(&case, None, false), ["echo", "--work-us", "200"]);
     }
 }

@@ -142,6 +142,8 @@ impl<'a> ServerTiming<'a> {
         for gauge in [
             "client_cpu_share",
             "server_cpu_share",
+            "latency_p50_us",
+            "latency_p99_us",
             "rss_bytes_per_connection",
             "anonymous_bytes_per_connection",
         ] {
@@ -190,6 +192,12 @@ impl<'a> ServerTiming<'a> {
                 ratios.push((format!("{}_over_epoll_ratio", units_per_s(unit)), both));
                 ratios
                     .push(("server_cpu_over_epoll_ratio".to_owned(), ratio(cpu(this), cpu(other))));
+                let latency = |of: &MeasuredServer| {
+                    let latencies = of.samples.iter().filter_map(|s| s.gauge("latency_p50_us"));
+                    latencies.collect::<Vec<_>>().into_iter()
+                };
+                let both = ratio(latency(this), latency(other));
+                ratios.push(("latency_p50_over_epoll_ratio".to_owned(), both));
                 continue;
             }
             if [FLOOR, UWEBSOCKETS].contains(&other.name) {

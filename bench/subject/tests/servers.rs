@@ -60,7 +60,12 @@ fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
     let mode = if matches!(case, Case::Publish { .. }) { "broadcast" } else { "echo" };
     let deflate: &[&str] =
         if matches!(case, Case::Messages { deflate: true, .. }) { &["--deflate"] } else { &[] };
-    let mut server = Running::start(program, &[&[mode], deflate].concat());
+    let work_us = match case {
+        Case::BurstOfWork { work_us, .. } => *work_us,
+        _ => 0,
+    };
+    let work = ["--work-us", &work_us.to_string()];
+    let mut server = Running::start(program, &[&[mode], deflate, &work].concat());
     let said: ServerInfo = serde_json::from_str(&server.line()).unwrap();
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
     let connected = client.ask(&Request::Connect { case: case.clone(), server: said });
@@ -171,6 +176,20 @@ fn all_receivers_get_what_is_published() {
         for program in [FLOOR, WINDLASS] {
             passes(program, &Case::Publish { receivers, bytes, outstanding });
         }
+    }
+}
+
+#[test]
+fn answers_to_a_burst_take_as_long_as_the_work() {
+    let name = "answers_to_a_burst_take_as_long_as_the_work";
+    let has_rings = rings::are_to_be_had(name);
+    let case = Case::BurstOfWork { connections: 30, work_us: 100 };
+    for program in [FLOOR, WINDLASS].into_iter().chain(has_rings.then_some(FLOOR_RING)) {
+        let outcome = passes(program, &case);
+        // Half of the messages are worked on before the median answer, and nearly all before the
+        // last.
+        let [median, last] = ["latency_p50_us", "latency_p99_us"].map(|name| outcome.gauges[name]);
+        assert!(median >= 1_400.0 && last >= 2_900.0, "{program}: {outcome:?}");
     }
 }
 

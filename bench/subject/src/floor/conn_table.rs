@@ -9,6 +9,8 @@ pub enum Role {
     Opening,
     /// The server echoes its messages.
     Echo,
+    /// The server works on its messages before it echoes them.
+    Work,
     /// The server sends its messages to all receivers.
     Publisher,
     /// It gets the messages of publishers.

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
-use windlass_bench_driver::server::{Mode, PUBLISHER};
+use windlass_bench_driver::server::{Mode, PUBLISHER, Settings};
 
 use super::conn_table::{Connection, Role};
 use super::frames::Output;
@@ -19,7 +19,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket
 /// the request; 0 if it is not complete yet.
 pub fn respond(
     connection: &mut Connection,
-    mode: Mode,
+    settings: &Settings,
     received: &[u8],
     output: &mut Output,
 ) -> usize {
@@ -37,8 +37,9 @@ pub fn respond(
     output.put(RESPONSE);
     output.put(&accept);
     output.put(b"\r\n\r\n");
-    connection.role = match mode {
-        Mode::Echo => Role::Echo,
+    connection.role = match settings.mode {
+        Mode::Echo if settings.work.is_zero() => Role::Echo,
+        Mode::Echo => Role::Work,
         Mode::Broadcast if path == PUBLISHER => Role::Publisher,
         Mode::Broadcast => Role::Receiver,
     };

@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod burst;
 mod clocks;
 mod echo;
 mod frame_cycle;
@@ -70,6 +71,9 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
         Case::Messages { content, bytes, connections, depth, deflate } => {
             let spec = frame_cycle::MessageSpec { content, bytes, deflate };
             Box::new(echo::EchoClient::connect(server, spec, connections, depth)?)
+        }
+        Case::BurstOfWork { connections, .. } => {
+            Box::new(burst::BurstClient::connect(server, connections)?)
         }
         Case::Publish { receivers, bytes, outstanding } => {
             Box::new(publish::PublishClient::connect(server, receivers, bytes, outstanding)?)

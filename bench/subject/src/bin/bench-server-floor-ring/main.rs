@@ -14,8 +14,8 @@ use std::os::fd::{AsFd as _, AsRawFd};
 use std::process::ExitCode;
 
 use windlass::{Signal, SignalSet};
-use windlass_bench_driver::Error;
-use windlass_bench_driver::server::{Mode, Settings, announce};
+use windlass_bench_driver::server::{Settings, announce};
+use windlass_bench_driver::{Error, work};
 use windlass_bench_subject::floor::{
     self, BUFFER_BYTES,
     conn_table::{ConnTable, Connection, Role},
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 }
 
 struct Floor {
-    mode: Mode,
+    settings: Settings,
     ring: Ring,
     table: ConnTable,
     /// The batch of the last send, by descriptor. Two sends in one batch would mix their bytes.
@@ -52,7 +52,7 @@ fn serve(settings: Settings) -> Result<(), Error> {
     ring.accept(listener.as_raw_fd());
     announce(listener.local_addr()?, env!("CARGO_PKG_VERSION"));
     let mut floor = Floor {
-        mode: settings.mode,
+        settings,
         ring,
         table: ConnTable::default(),
         sent_in: Vec::new(),
@@ -112,7 +112,10 @@ impl Floor {
         let Some(connection) = self.table.get(fd) else { return Ok(()) };
         let role = connection.role;
         let partial = connection.take_partial(&mut self.whole);
-        if partial == 0 && role == Role::Echo {
+        if role == Role::Work {
+            work(self.settings.work);
+        }
+        if partial == 0 && matches!(role, Role::Echo | Role::Work) {
             let bytes = self.ring.bytes(buffer, len);
             match frames::echo(bytes, &mut self.output) {
                 Echoed::InPlace(range) if range.len() <= QUEUED_MAX && self.may_queue(fd) => {
@@ -149,12 +152,13 @@ impl Floor {
         let used = match role {
             Role::Opening => {
                 let connection = self.table.get(fd).expect("it was there");
-                let used = handshake::respond(connection, self.mode, received, &mut self.output);
+                let used =
+                    handshake::respond(connection, &self.settings, received, &mut self.output);
                 self.table.upgraded(fd);
                 self.send_output(fd)?;
                 used
             }
-            Role::Echo => {
+            Role::Echo | Role::Work => {
                 let used = frames::append(received, &mut self.output);
                 self.send_output(fd)?;
                 used

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
-use windlass_bench_driver::Error;
-use windlass_bench_driver::server::{Mode, Settings, announce};
+use windlass_bench_driver::server::{Settings, announce};
+use windlass_bench_driver::{Error, work};
 use windlass_bench_subject::floor::{
     self, BUFFER_BYTES,
     conn_table::{ConnTable, Connection, Role},
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 struct Floor {
-    mode: Mode,
+    settings: Settings,
     epoll: OwnedFd,
     table: ConnTable,
     /// The received bytes.
@@ -45,7 +45,7 @@ fn serve(settings: Settings) -> Result<(), Error> {
     epoll::add(&epoll, &listener, event_data(listening), epoll::EventFlags::IN)?;
     announce(listener.local_addr()?, env!("CARGO_PKG_VERSION"));
     let mut floor = Floor {
-        mode: settings.mode,
+        settings,
         epoll,
         table: ConnTable::default(),
         buffer: vec![0; BUFFER_BYTES],
@@ -111,14 +111,17 @@ impl Floor {
             Role::Opening => {
                 received.start = handshake::respond(
                     connection,
-                    self.mode,
+                    &self.settings,
                     &self.buffer[received.clone()],
                     &mut self.output,
                 );
                 self.table.upgraded(fd);
                 self.send_output(fd)?;
             }
-            Role::Echo => {
+            Role::Echo | Role::Work => {
+                if connection.role == Role::Work {
+                    work(self.settings.work);
+                }
                 let connection = self.table.get(fd).expect("it was there");
                 match frames::echo(&mut self.buffer[received.clone()], &mut self.output) {
                     Echoed::InPlace(range) => {

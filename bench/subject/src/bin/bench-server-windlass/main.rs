@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use windlass::{Backend, Reactor};
-use windlass_bench_driver::Error;
 use windlass_bench_driver::server::{
     ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
 };
+use windlass_bench_driver::{Error, work};
 use windlass_server::http::{Accept, Reject, UpgradeRequest};
 use windlass_server::{Connection, Handler, Message, Options, Service};
 use windlass_ws::deflate::DeflateConfig;
@@ -21,7 +21,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let served = Settings::take().and_then(|settings| match settings.mode {
-        Mode::Echo => serve(Echo, settings),
+        Mode::Echo if settings.work.is_zero() => serve(Echo, settings),
+        Mode::Echo => serve(WorkingEcho(settings.work), settings),
         Mode::Broadcast => serve(Broadcast, settings),
     });
     served
@@ -65,6 +66,22 @@ impl Handler for Echo {
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
         // This fails if the connection is closing, and then no client waits for the answer.
         let _ = connection.reply_in_place(message);
+    }
+}
+
+/// Works on every message before it sends it back.
+struct WorkingEcho(Duration);
+
+impl Handler for WorkingEcho {
+    type Data = ();
+
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+        Echo.on_upgrade(request)
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+        work(self.0);
+        Echo.on_message(connection, &mut (), message);
     }
 }
 
