@@ -61,6 +61,7 @@
 //! | call the loop from another thread | [`Remote`]; to end it: [`Stop`] |
 //! | run the loop inside another one | [`Reactor::embed`], [`Embedded`] |
 //! | run code around each wait | [`Reactor::before_wait`], [`after_turn`](Reactor::after_turn) |
+//! | drive a queue or an executor from the loop | [`Reactor::run_with`], [`TurnDriver`] |
 //! | measure | [`Stats`] |
 //! | test handlers without a kernel | feature `mock`: `MockReactor`, `turn!` |
 //! | read how it works | [`technical`] |
@@ -103,6 +104,7 @@ pub mod technical {}
 pub use api::mock::{MockReactor, mock_turn};
 pub use api::{
     backend::Backend,
+    driver::{NextTurn, TurnDriver},
     event::Event,
     group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered},
     handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn},

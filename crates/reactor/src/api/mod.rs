@@ -1,6 +1,7 @@
 //! The types that users name in their handlers: interest, event, turn, registration, timer.
 
 pub(crate) mod backend;
+pub(crate) mod driver;
 pub(crate) mod event;
 pub(crate) mod group;
 pub(crate) mod handler_fn;

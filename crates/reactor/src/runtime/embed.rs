@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use crate::{
-    Backend, Errno, Reactor,
+    Backend, Errno, NextTurn, Reactor, TurnDriver,
     api::{
         ops::{Token, sealed::Sealed},
         registration::Registrar,
@@ -86,6 +86,8 @@ pub struct Embedded {
     armed: Option<u64>,
     /// An error from updating the descriptors. The next `run_once` returns it.
     trouble: Option<Errno>,
+    /// The last answer of the driver, if there is one.
+    next: NextTurn,
 }
 
 /// A reactor that could not be embedded, and the reason.
@@ -175,6 +177,7 @@ impl Reactor {
             raised: false,
             armed: None,
             trouble: None,
+            next: NextTurn::Wait,
         };
         embedded.settle();
         match embedded.trouble.take() {
@@ -189,8 +192,20 @@ impl Reactor {
     }
 }
 
+/// Updates the descriptors when it is dropped, also by a panic, because kept events must wake the
+/// host.
+struct Settle<'e>(&'e mut Embedded);
+
+impl Drop for Settle<'_> {
+    fn drop(&mut self) {
+        self.0.settle();
+    }
+}
+
 impl Embedded {
     /// Runs one turn. See [`Reactor::run_once`]. The host passes a timeout of zero.
+    ///
+    /// With a driver, call [`run_once_with`](Self::run_once_with) instead.
     ///
     /// # Errors
     /// The errors of [`Reactor::run_once`], and an error of the kernel from updating the
@@ -207,18 +222,76 @@ impl Embedded {
         }
     }
 
+    /// Runs one turn, then calls `driver`, whose answer tells when the descriptor becomes readable
+    /// again: for [`Until`](NextTurn::Until) at its deadline, for [`Again`](NextTurn::Again) at
+    /// once. The answer holds until the next call of this method. The host passes a timeout of
+    /// zero; otherwise the driver is also called before the wait.
+    ///
+    /// Call it once before the host waits for the first time, and whenever the host itself has
+    /// handed something to the driver. If the driver answers [`Stop`](NextTurn::Stop) or requests a
+    /// stop, [`Reactor::stop_requested`] is true afterwards.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use windlass::{Embedded, NextTurn, Reactor, Turn, interest};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut host = Reactor::new()?;
+    /// let stop = host.stop_handle();
+    /// let start = Instant::now();
+    /// let mut driver = move |_: Turn<'_>| {
+    ///     let deadline = start + Duration::from_millis(1);
+    ///     if Instant::now() >= deadline {
+    ///         stop.stop();
+    ///     }
+    ///     NextTurn::Until(deadline)
+    /// };
+    /// let mut guest = Reactor::new()?.embed()?;
+    /// guest.run_once_with(Duration::ZERO, &mut driver)?;
+    /// interest()
+    ///     .read()
+    ///     .with_fd(guest)
+    ///     .with_handler(move |guest: &mut Embedded| {
+    ///         drop(guest.run_once_with(Duration::ZERO, &mut driver));
+    ///     })
+    ///     .register_into(&mut host)?;
+    /// host.run()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run_once`](Self::run_once).
+    ///
+    /// # Panics
+    /// With the panic of a handler, destructor or the driver. The descriptor is readable
+    /// afterwards, so that the host calls again.
+    pub fn run_once_with(
+        &mut self,
+        timeout: impl Into<Option<Duration>>,
+        driver: &mut (impl TurnDriver + ?Sized),
+    ) -> io::Result<usize> {
+        // If anything goes wrong before the driver has answered, it is called again.
+        self.next = NextTurn::Again;
+        let settle = Settle(self);
+        let Self { reactor, next, .. } = &mut *settle.0;
+        let count = match timeout.into() {
+            Some(Duration::ZERO) => reactor.run_once(Duration::ZERO)?,
+            timeout => reactor.run_once_with(timeout, driver)?,
+        };
+        *next = reactor.ask_after_turn(driver);
+        drop(settle);
+        match self.trouble.take() {
+            None => Ok(count),
+            Some(errno) => Err(errno.into()),
+        }
+    }
+
     /// Lends the reactor, then updates the descriptor.
     ///
     /// # Panics
     /// With the panic of `run`. The descriptor is updated first.
     pub fn with<T>(&mut self, run: impl FnOnce(&mut Reactor) -> T) -> T {
-        /// Updates the descriptors even if `run` panics, because kept events must wake the host.
-        struct Settle<'e>(&'e mut Embedded);
-        impl Drop for Settle<'_> {
-            fn drop(&mut self) {
-                self.0.settle();
-            }
-        }
         let settle = Settle(self);
         run(&mut settle.0.reactor)
     }
@@ -256,7 +329,7 @@ impl Embedded {
     }
 
     fn raise_work(&mut self, more: bool) -> Result<(), Errno> {
-        let has_work = self.reactor.has_work() || more;
+        let has_work = self.reactor.has_work() || self.next == NextTurn::Again || more;
         if has_work != self.raised {
             if has_work {
                 rustix::io::write(&self.work, &1u64.to_ne_bytes())?;
@@ -300,7 +373,12 @@ impl Embedded {
     }
 
     fn arm_timer(&mut self) -> Result<(), Errno> {
-        let next = self.reactor.timers.next_deadline();
+        let timer = self.reactor.timers.next_deadline();
+        let until = match self.next {
+            NextTurn::Until(deadline) => Some(self.reactor.time.since_epoch_ns(deadline)),
+            _ => None,
+        };
+        let next = timer.into_iter().chain(until).min();
         let is_custom = self.reactor.time.is_custom();
         // A custom clock may run at any speed, so the time to the same deadline must be computed
         // again.

@@ -1,5 +1,7 @@
 //! Bits of `Reactor::pending_work`: the work beside events.
 
+use crate::Reactor;
+
 /// The batch holds events that a panicking turn did not dispatch.
 pub(crate) const KEPT: u32 = 1;
 pub(crate) const TIMERS: u32 = 1 << 1;
@@ -35,3 +37,27 @@ pub(crate) const PACED: u32 = 1 << 18;
 pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF | PACED;
 /// Work that makes the host of an embedded reactor run another turn at once.
 pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
+
+impl Reactor {
+    /// Recomputes the bits of `pending_work` from the reactor's state.
+    pub(crate) fn recompute_pending(&mut self) {
+        let mut bits = self.pending_work & LASTING;
+        let (has_nudges, has_touched) = self.recompute_pending_streams();
+        for (bit, is_so) in [
+            (KEPT, !self.batch.is_empty()),
+            (TIMERS, self.timers.len() > 0),
+            (
+                DEFERRED,
+                !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left,
+            ),
+            (CALLS, self.calls_left),
+            (DIRTY, !self.dirty.is_empty()),
+            (FAULTS, !self.faults.is_empty() || has_nudges),
+            (STREAMS, has_touched),
+            (RECLAIM, self.reclaim.has_waiting() || self.reclaim.has_dead()),
+        ] {
+            bits |= if is_so { bit } else { 0 };
+        }
+        self.pending_work = bits;
+    }
+}

@@ -1,10 +1,7 @@
 //! The [`Reactor`]: its fields, and the methods its owner may call outside a turn.
 
 use core::fmt;
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use crate::{
     AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest,
@@ -188,30 +185,6 @@ impl Reactor {
         };
         added.map_err(BuildError::Os)?;
         Ok(reactor)
-    }
-
-    /// Runs turns until [`Stop`] or [`Turn::stop`] is called.
-    ///
-    /// # Errors
-    /// The errors of [`run_once`](Self::run_once).
-    ///
-    /// # Panics
-    /// With the panic of a handler or destructor, as [`run_once`](Self::run_once) does.
-    pub fn run(&mut self) -> io::Result<()> {
-        /// Submits the requests that the last turn queued, even after a panic.
-        struct Submit<'r>(&'r mut Reactor);
-        impl Drop for Submit<'_> {
-            fn drop(&mut self) {
-                self.0.keeps_queue = false;
-                self.0.backend.submit_now();
-            }
-        }
-        self.keeps_queue = true;
-        let submit = Submit(self);
-        while !submit.0.stop.take() {
-            submit.0.run_once(None)?;
-        }
-        Ok(())
     }
 
     /// Returns a handle that makes [`run`](Self::run) return. It works from any thread.

@@ -40,6 +40,7 @@
     reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above"
 )]
 
+use core::ops::ControlFlow;
 use std::{
     io, mem,
     time::{Duration, Instant},
@@ -51,7 +52,7 @@ use crate::{
     Reactor, Turn,
     api::interest::ERR,
     cell::{CellFlags, CellPtr},
-    runtime::{hook::Moment, pending_work, reactor::TurnPhase},
+    runtime::{driver::DriverCall, hook::Moment, pending_work, reactor::TurnPhase},
     time::clock::timespec,
 };
 
@@ -145,10 +146,10 @@ unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
 
 /// Ends a turn, also after a panic. It then restores the reactor's state and runs no user code
 /// (rule 8).
-struct TurnGuard<'r> {
-    reactor: &'r mut Reactor,
+pub(super) struct TurnGuard<'r> {
+    pub(super) reactor: &'r mut Reactor,
     /// True if the batch's events have been counted as dispatched.
-    counted: bool,
+    pub(super) counted: bool,
 }
 
 impl Drop for TurnGuard<'_> {
@@ -288,18 +289,24 @@ impl Reactor {
     }
 
     /// A turn with all steps.
+    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.turn_with(timeout, None)
+    }
+
+    /// A turn with all steps. The driver is called right before the wait.
     #[cold]
     #[inline(never)]
-    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    pub(super) fn turn_with(
+        &mut self,
+        timeout: Option<Duration>,
+        driver: Option<DriverCall<'_>>,
+    ) -> io::Result<usize> {
         self.backend.check_owner()?;
         self.deferred.append(&mut self.deferred_later);
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
         let mut guard = TurnGuard { reactor: self, counted: false };
-        let ends = guard.reactor.prepare();
-        let timeout = match timeout {
-            _ if ends => Some(Duration::ZERO),
-            timeout if guard.reactor.pending_work & pending_work::DEAF == 0 => timeout,
-            timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
+        let ControlFlow::Continue(timeout) = guard.reactor.prepare(timeout, driver) else {
+            return Ok(0);
         };
         // Before the batch is filled, so that it may name only cells added before
         // (`Reactor::is_new`).
@@ -338,9 +345,13 @@ impl Reactor {
         Ok(guard.finish(count, left, called))
     }
 
-    /// The steps before the wait. True if a hook has requested a stop, because nothing would wake
-    /// the wait.
-    fn prepare(&mut self) -> bool {
+    /// The steps before the wait. Returns how long it may take. `Break` if the driver ends the
+    /// loop, and so there is no wait.
+    fn prepare(
+        &mut self,
+        timeout: Option<Duration>,
+        driver: Option<DriverCall<'_>>,
+    ) -> ControlFlow<(), Option<Duration>> {
         // Rule 14, then rule 8.
         self.flush();
         self.drop_all_waiting();
@@ -353,11 +364,23 @@ impl Reactor {
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
+        let is_driven = driver.is_some();
+        let answer = match driver {
+            None => ControlFlow::Continue(timeout),
+            Some(driver) => self.drive(timeout, driver),
+        };
         if self.pending_work & pending_work::STREAMS != 0 {
             self.service_streams();
         }
         self.flush();
-        !was_asked && self.stop.is_asked()
+        let is_ended = !was_asked && self.stop.is_asked();
+        ControlFlow::Continue(match answer? {
+            // Nothing would wake the wait.
+            _ if is_ended && is_driven => return ControlFlow::Break(()),
+            _ if is_ended => Some(Duration::ZERO),
+            timeout if self.pending_work & pending_work::DEAF == 0 => timeout,
+            timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
+        })
     }
 
     /// Fills the empty batch: first with pending error events, then from the kernel.
@@ -530,28 +553,6 @@ impl Reactor {
         let start = Instant::now();
         call(self);
         self.counters.note_handler(fetched, start);
-    }
-
-    /// Recomputes the bits of `pending_work` from the reactor's state.
-    pub(crate) fn recompute_pending(&mut self) {
-        let mut bits = self.pending_work & pending_work::LASTING;
-        let (has_nudges, has_touched) = self.recompute_pending_streams();
-        for (bit, is_so) in [
-            (pending_work::KEPT, !self.batch.is_empty()),
-            (pending_work::TIMERS, self.timers.len() > 0),
-            (
-                pending_work::DEFERRED,
-                !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left,
-            ),
-            (pending_work::CALLS, self.calls_left),
-            (pending_work::DIRTY, !self.dirty.is_empty()),
-            (pending_work::FAULTS, !self.faults.is_empty() || has_nudges),
-            (pending_work::STREAMS, has_touched),
-            (pending_work::RECLAIM, self.reclaim.has_waiting() || self.reclaim.has_dead()),
-        ] {
-            bits |= if is_so { bit } else { 0 };
-        }
-        self.pending_work = bits;
     }
 }
 

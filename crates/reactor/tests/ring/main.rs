@@ -94,6 +94,7 @@ fn alone() -> Vec<Test> {
         guests::a_child_of_fork_does_not_keep_the_parents_host_asleep,
         syscalls::a_busy_poll_spins_in_user_space,
         syscalls::a_turn_is_one_system_call_and_a_deletion_another,
+        syscalls::sends_of_a_driver_go_with_the_call_that_waits,
         syscalls::more_sends_than_the_queue_holds_make_few_system_calls,
         syscalls::who_waits_for_priority_alone_sleeps_beside_plain_data,
         limits::buffers_that_nothing_was_received_into_take_no_memory,

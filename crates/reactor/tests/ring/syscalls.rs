@@ -4,7 +4,7 @@
 
 use std::{
     cell::RefCell,
-    io::Write as _,
+    io::{Read as _, Write as _},
     mem::MaybeUninit,
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
@@ -14,7 +14,7 @@ use std::{
 };
 
 use windlass::{
-    Key, Reactor, RingFeatures, Turn, interest,
+    Key, NextTurn, Reactor, RingFeatures, Turn, interest,
     stream::{Input, SharedBytes, Stream, StreamHandler, StreamOptions},
 };
 
@@ -235,6 +235,52 @@ pub(crate) fn more_sends_than_the_queue_holds_make_few_system_calls() {
         return eprintln!("nobody may be traced here");
     };
     assert!(spans[0].len() <= 50, "{} calls", spans[0].len());
+}
+
+/// What a driver writes to streams is submitted by the call that waits.
+pub(crate) fn sends_of_a_driver_go_with_the_call_that_waits() {
+    const TURNS: usize = 10;
+    let body = || {
+        let mut reactor = builder().build().unwrap();
+        let (mut peers, mut keys) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let registration = StreamOptions::new().with_fd(ours).with_handler(Silent);
+            keys.push(registration.register_into(&mut reactor).unwrap());
+            peers.push(theirs);
+        }
+        let fd = Rc::new(counter(0));
+        noting(&mut reactor, &fd, interest().read().edge_triggered(), 0, &Log::default());
+        run_dry(&mut reactor);
+        let mut left = TURNS;
+        let mut driver = |mut turn: Turn<'_>| {
+            if left == 0 {
+                mark();
+                return NextTurn::Stop;
+            }
+            left -= 1;
+            for key in &keys {
+                turn.stream(*key).unwrap().send(b"hello").unwrap();
+            }
+            // Makes the wait end.
+            fire(&*fd);
+            mark();
+            NextTurn::Wait
+        };
+        reactor.run_with(&mut driver).unwrap();
+        let mut bytes = [0; 5 * TURNS + 1];
+        for peer in &mut peers {
+            assert_eq!(peer.read(&mut bytes).unwrap(), 5 * TURNS);
+        }
+        mark();
+    };
+    let Some(spans) = calls_between_marks(body) else {
+        return eprintln!("nobody may be traced here");
+    };
+    for calls in spans.iter().take(TURNS) {
+        let enters = calls.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
+        assert_eq!(enters, 1, "{calls:?}");
+    }
 }
 
 pub(crate) fn a_busy_poll_spins_in_user_space() {

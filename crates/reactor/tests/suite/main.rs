@@ -21,6 +21,8 @@ mod contention;
 mod conversions;
 mod deferral;
 mod destructors;
+mod drivers;
+mod drivers_embedded;
 mod embedding;
 mod forms;
 mod groups;
