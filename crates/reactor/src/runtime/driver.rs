@@ -166,11 +166,11 @@ impl Reactor {
         next
     }
 
-    /// Calls the driver of an [`Embedded`](crate::Embedded), after a turn.
+    /// Calls the driver of an [`Embedded`](crate::Embedded), after a turn. What it queues with a
+    /// ring is submitted when the descriptors are updated.
     pub(super) fn ask_after_turn(&mut self, driver: &mut (impl TurnDriver + ?Sized)) -> NextTurn {
         let next = self.ask(driver);
         let next = self.settle_driver(next);
-        self.backend.submit_now();
         if next == NextTurn::Stop {
             self.stop.ask();
         }
@@ -182,10 +182,13 @@ impl Reactor {
     #[inline(never)]
     fn settle_driver(&mut self, next: NextTurn) -> NextTurn {
         self.time.end_turn();
+        // Sends are queued with a ring only within a turn.
+        self.phase = TurnPhase::Calls;
         if self.pending_work & pending_work::STREAMS != 0 {
             self.service_streams();
         }
         self.flush();
+        self.phase = TurnPhase::Idle;
         self.reclaim.free(&self.batch, &self.backend);
         self.recompute_pending();
         self.unless_destructors_wait(next)

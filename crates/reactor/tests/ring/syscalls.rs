@@ -280,6 +280,8 @@ pub(crate) fn sends_of_a_driver_go_with_the_call_that_waits() {
     for calls in spans.iter().take(TURNS) {
         let enters = calls.iter().filter(|call| **call == libc::SYS_io_uring_enter).count();
         assert_eq!(enters, 1, "{calls:?}");
+        let sends = [libc::SYS_sendto, libc::SYS_sendmsg];
+        assert!(!calls.iter().any(|call| sends.contains(call)), "{calls:?}");
     }
 }
 

@@ -127,6 +127,10 @@ fn a_stop_of_any_kind_ends_the_run_before_the_wait(build: Build) {
             })
             .unwrap();
         assert_eq!((calls, reactor.stats().turns), (1, turns + 1), "{name}");
+        // The turn is over: only the owner between two turns may take a subscriber out.
+        let key = noting(&mut reactor, &idle(), &Log::new(), ());
+        reactor.run_with(&mut |_: Turn<'_>| NextTurn::Stop).unwrap();
+        reactor.take_fd::<Shared>(key).unwrap();
     }
 }
 
@@ -420,8 +424,11 @@ fn a_panic_of_the_driver_leaves_the_reactor_usable(build: Build) {
             })
             .then(|_| if log.len() < 4 { NextTurn::Again } else { NextTurn::Stop })
             .then(|_| NextTurn::Stop);
+        let other = noting(&mut reactor, &idle(), &Log::new(), ());
         assert_eq!(panic_of(|| reactor.run_with(&mut driver)), "driver");
         assert!(!reactor.stop_requested());
+        // The turn is over: only the owner between two turns may take a subscriber out.
+        reactor.take_fd::<Shared>(other).unwrap();
         reactor.run_with(&mut driver).unwrap();
         drop(driver);
         let mut notes = log.take();
