@@ -44,7 +44,7 @@ pub struct SharedBytes<'b> {
     bytes: &'b [u8],
     kept: OnceCell<Arc<[u8]>>,
     /// On a ring: where they were last copied for sending.
-    copied: Cell<Option<Copied>>,
+    copied: Cell<Copied>,
     /// On a ring: they were sent to a stream before.
     is_for_many: Cell<bool>,
 }
@@ -57,7 +57,7 @@ impl<'b> SharedBytes<'b> {
         Self {
             bytes,
             kept: OnceCell::new(),
-            copied: Cell::new(None),
+            copied: Cell::new(Copied::NONE),
             is_for_many: Cell::new(false),
         }
     }
@@ -66,7 +66,7 @@ impl<'b> SharedBytes<'b> {
     #[must_use]
     pub fn of(bytes: &'b Arc<[u8]>) -> Self {
         let kept = OnceCell::from(Arc::clone(bytes));
-        Self { bytes, kept, copied: Cell::new(None), is_for_many: Cell::new(false) }
+        Self { bytes, kept, copied: Cell::new(Copied::NONE), is_for_many: Cell::new(false) }
     }
 
     /// The bytes.
@@ -96,13 +96,13 @@ impl<'b> SharedBytes<'b> {
 
     /// Where the ring last copied them.
     #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
-    pub(crate) fn copied(&self) -> Option<Copied> {
+    pub(crate) fn copied(&self) -> Copied {
         self.copied.get()
     }
 
     #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn note_copied(&self, copied: Copied) {
-        self.copied.set(Some(copied));
+        self.copied.set(copied);
     }
 
     /// Marks this as sent, and returns true if it was sent before.

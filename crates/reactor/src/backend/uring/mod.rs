@@ -38,6 +38,7 @@
 
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; the protocol above")]
 
+mod copies;
 mod features;
 mod host_epoll;
 mod pace;
@@ -57,13 +58,14 @@ use std::{
 
 use rustix::{io::Errno, time::Timespec};
 
+pub(crate) use copies::Copied;
 pub(crate) use features::RingSettings;
 pub use features::{RingError, RingFeature, RingFeatures};
 use host_epoll::HostEpoll;
 pub(crate) use pool::{Lent, PoolSize};
 use ring::{Completion, Ring};
 use sends::Sends;
-pub(crate) use sends::{Copied, Failed, Rest};
+pub(crate) use sends::{Failed, Rest};
 pub(crate) use streams::{BROUGHT, Done, NO_BUFFER};
 use wait_batch::WaitBatch;
 

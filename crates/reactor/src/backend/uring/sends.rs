@@ -16,21 +16,13 @@
 
 #![allow(unsafe_code, reason = "bytes are read by where they are; the protocol above")]
 
-use core::{
-    num::NonZeroU32,
-    ptr::{self, NonNull},
-    slice,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use core::{num::NonZeroU32, slice};
 use std::sync::Arc;
 
-use super::pool::Held;
-
-/// The size of a chunk of copies, in bytes.
-const CHUNK: usize = 64 << 10;
-
-/// The maximum number of chunks kept for reuse.
-const CHUNKS_KEPT: usize = 16;
+use super::{
+    copies::{CHUNK, Copied, Copies},
+    pool::Held,
+};
 
 /// The maximum length of a reply that the ring sends from the receive buffer. Longer replies are
 /// sent at once, while they are in the processor's cache. Their buffer is then free for the next
@@ -83,8 +75,8 @@ pub(crate) enum Source<'b> {
     Received(&'b [u8]),
     Shared(&'b Arc<[u8]>),
     Copied(&'b [u8]),
-    /// Bytes that were already copied in this turn, for another stream.
-    Again(Copied, u32),
+    /// Bytes that were already copied in this turn.
+    Again(Copied),
 }
 
 /// Unsent bytes that return to the stream.
@@ -246,7 +238,7 @@ impl Sends {
                 (bytes.as_ptr(), bytes.len())
             }
             Source::Copied(bytes) => (self.copies.keep(bytes), bytes.len()),
-            Source::Again(copied, len) => (self.copies.find(copied, len), len as usize),
+            Source::Again(copied) => self.copies.find(copied),
         };
         let len = u32::try_from(len).expect("what is sent by the ring is short");
         push(&mut self.sends, Send { index, fd, start, len });
@@ -268,14 +260,13 @@ impl Sends {
 
     /// Copies bytes that may be sent to several streams in this turn.
     pub(crate) fn copy(&mut self, bytes: &[u8]) -> Copied {
-        self.copies.keep(bytes);
-        self.copies.last(bytes.len())
+        self.copies.copy(bytes)
     }
 
-    /// The address of those bytes, if they were copied in this turn.
+    /// Whether those bytes were copied in this turn.
     #[inline]
-    pub(crate) fn copied(&self, copied: Option<Copied>) -> Option<Copied> {
-        copied.filter(|copied| copied.turn == self.copies.turn)
+    pub(crate) fn has_copied(&self, copied: Copied) -> bool {
+        self.copies.has(copied)
     }
 
     /// The sends that are not in the ring's queue yet. The caller puts all of them there.
@@ -370,101 +361,6 @@ impl Sends {
     }
 }
 
-/// Copies of bytes. They stay at their addresses until all are released.
-struct Copies {
-    /// Boxes of [`CHUNK`] bytes, as raw pointers: moving or reborrowing a box would invalidate the
-    /// pointers that sends have into it.
-    chunks: Vec<NonNull<[u8; CHUNK]>>,
-    /// The chunk in use, and the number of its bytes in use.
-    chunk: usize,
-    used: usize,
-    /// A number that changes with every release of all copies. No other list of copies has it.
-    turn: u64,
-}
-
-/// A copy of bytes, valid for one turn.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Copied {
-    turn: u64,
-    chunk: usize,
-    from: usize,
-}
-
-impl Default for Copies {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), chunk: 0, used: 0, turn: next_turn() }
-    }
-}
-
-/// A number that no list of copies has had before.
-fn next_turn() -> u64 {
-    static TURNS: AtomicU64 = AtomicU64::new(1);
-    TURNS.fetch_add(1, Ordering::Relaxed)
-}
-
-impl Copies {
-    /// The last `len` bytes that were copied.
-    fn last(&self, len: usize) -> Copied {
-        Copied { turn: self.turn, chunk: self.chunk, from: self.used - len }
-    }
-
-    /// The address of a copy. It must be of this turn.
-    #[inline]
-    fn find(&self, copied: Copied, len: u32) -> *const u8 {
-        assert!(
-            copied.turn == self.turn && copied.from + len as usize <= CHUNK,
-            "it was copied in this turn"
-        );
-        // SAFETY: The chunk is allocated until `let_go`, and the copy lies inside it.
-        unsafe { self.chunks[copied.chunk].cast::<u8>().add(copied.from) }.as_ptr()
-    }
-
-    fn keep(&mut self, bytes: &[u8]) -> *const u8 {
-        assert!(bytes.len() <= CHUNK, "longer ones are sent without the ring");
-        if self.used + bytes.len() > CHUNK {
-            (self.chunk, self.used) = (self.chunk + 1, 0);
-        }
-        if self.chunk == self.chunks.len() {
-            let chunk: Box<[u8; CHUNK]> = match vec![0; CHUNK].into_boxed_slice().try_into() {
-                Ok(chunk) => chunk,
-                Err(_) => unreachable!("it has as many bytes"),
-            };
-            self.chunks.push(NonNull::from(Box::leak(chunk)));
-        }
-        // SAFETY: `used` plus the length of the bytes is at most the chunk's size, and the chunk is
-        // allocated until `let_go`.
-        let place = unsafe { self.chunks[self.chunk].cast::<u8>().add(self.used) };
-        self.used += bytes.len();
-        // SAFETY: The destination has room for the bytes and does not overlap them: only this
-        // function writes to a chunk, and all copies made before lie in front of it.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
-        place.as_ptr()
-    }
-
-    fn clear(&mut self) {
-        if self.used == 0 && self.chunk == 0 {
-            return;
-        }
-        self.let_go(CHUNKS_KEPT);
-        (self.chunk, self.used, self.turn) = (0, 0, next_turn());
-    }
-
-    /// Frees all but the first `kept` chunks.
-    fn let_go(&mut self, kept: usize) {
-        for chunk in self.chunks.drain(kept.min(self.chunks.len())..) {
-            // SAFETY: It came from a box of this type and was removed from the list. No send has a
-            // pointer into it (protocol 1).
-            drop(unsafe { Box::from_raw(chunk.as_ptr()) });
-        }
-    }
-}
-
-impl Drop for Copies {
-    fn drop(&mut self) {
-        self.let_go(0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -535,16 +431,16 @@ mod tests {
     fn bytes_for_many_are_copied_once_a_turn() {
         let mut sends = sends_of(3);
         let copied = sends.copy(b"for all");
-        assert!(sends.copied(Some(copied)).is_some() && sends.copied(None).is_none());
-        (0..3).for_each(|index| add(&mut sends, index, Source::Again(copied, 7)));
+        assert!(sends.has_copied(copied) && !sends.has_copied(Copied::NONE));
+        (0..3).for_each(|index| add(&mut sends, index, Source::Again(copied)));
         let starts: Vec<_> =
             push_all(&mut sends).iter().map(|entry| (entry.start, entry.len)).collect();
         assert_eq!((starts.len(), starts[0], starts[1]), (3, starts[2], starts[2]));
         assert_eq!(sends.fail(1, 3), Some(16));
         assert_eq!(own(sends.failed.remove(0).rest), b" all");
         sends.finish();
-        assert!(sends.copied(Some(copied)).is_none(), "it is gone with the turn");
-        assert!(sends_of(1).copied(Some(copied)).is_none(), "another reactor has not copied it");
+        assert!(!sends.has_copied(copied), "it is gone with the turn");
+        assert!(!sends_of(1).has_copied(copied), "another reactor has not copied it");
     }
 
     #[test]
@@ -574,21 +470,5 @@ mod tests {
         let entries = push_all(&mut sends);
         assert_eq!(entries.iter().map(|entry| entry.len).collect::<Vec<_>>(), [6, 5]);
         assert_eq!((sends.fail(0, 0), sends.fail(1, 0)), (Some(16), Some(8)));
-    }
-
-    #[test]
-    fn copies_stay_where_they_are_and_few_chunks_are_kept() {
-        let mut sends = sends_of(2000);
-        for index in 0..2000u32 {
-            add(&mut sends, index, Source::Copied(&[index as u8; 1000]));
-        }
-        for entry in push_all(&mut sends) {
-            // SAFETY: the bytes of the entry are kept (protocol 1).
-            let bytes = unsafe { slice::from_raw_parts(entry.start, entry.len as usize) };
-            assert_eq!(bytes, [entry.number as u8; 1000]);
-        }
-        assert!(sends.copies.chunks.len() > CHUNKS_KEPT);
-        sends.finish();
-        assert_eq!(sends.copies.chunks.len(), CHUNKS_KEPT);
     }
 }

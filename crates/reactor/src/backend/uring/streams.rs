@@ -32,7 +32,7 @@ use super::{
     features::RingFeatures,
     pace,
     pool::{Claim, Lent, Pool, PoolSize},
-    sends::{COPIED_MAX, Failed, LENT_MAX, SHARED_MAX, Source, push},
+    sends::{COPIED_MAX, Failed, Free, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };
 use crate::{backend::shared_bytes::SharedBytes, cell::CellFlags as Flags};
@@ -361,22 +361,31 @@ impl Uring {
     #[inline]
     pub(crate) fn queue_shared(&mut self, index: u32, shared: &SharedBytes<'_>) -> bool {
         let Some(stream) = self.sends.free(index) else { return false };
+        let copied = shared.copied();
+        if self.sends.has_copied(copied) {
+            self.sends.add(stream, Source::Again(copied));
+            return true;
+        }
+        self.queue_shared_first(stream, shared)
+    }
+
+    /// The same for bytes that were not copied in this turn.
+    #[inline(never)]
+    fn queue_shared_first(&mut self, stream: Free, shared: &SharedBytes<'_>) -> bool {
         let bytes = shared.bytes();
-        let source = match (self.sends.copied(shared.copied()), shared.if_kept()) {
-            (Some(copied), _) => {
-                Source::Again(copied, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
+        match shared.if_kept() {
+            Some(kept) if bytes.len() > COPIED_MAX => {
+                self.sends.add(stream, Source::Shared(kept));
             }
-            (None, Some(kept)) if bytes.len() > COPIED_MAX => Source::Shared(kept),
-            (None, _) if bytes.len() > SHARED_MAX => return false,
+            _ if bytes.len() > SHARED_MAX => return false,
             // For a single stream, one system call costs less than a copy.
-            (None, _) if bytes.len() > COPIED_MAX && !shared.is_for_many() => return false,
-            (None, _) => {
+            _ if bytes.len() > COPIED_MAX && !shared.is_for_many() => return false,
+            _ => {
                 let copied = self.sends.copy(bytes);
                 shared.note_copied(copied);
-                Source::Again(copied, u32::try_from(bytes.len()).unwrap_or(u32::MAX))
+                self.sends.add(stream, Source::Again(copied));
             }
-        };
-        self.sends.add(stream, source);
+        }
         true
     }
 

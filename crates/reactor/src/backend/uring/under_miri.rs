@@ -11,6 +11,9 @@ use crate::{
     cell::CellPtr,
 };
 
+#[path = "copies.rs"]
+#[allow(dead_code, reason = "tested here and not used")]
+mod copies;
 #[path = "features.rs"]
 mod features;
 #[path = "pool.rs"]
@@ -20,10 +23,11 @@ mod pool;
 #[allow(dead_code, reason = "tested here and not used")]
 mod sends;
 
+pub(crate) use copies::Copied;
 pub(crate) use features::RingSettings;
 pub use features::{RingError, RingFeature, RingFeatures};
 pub(crate) use pool::{Lent, PoolSize};
-pub(crate) use sends::{Copied, Failed, Rest};
+pub(crate) use sends::{Failed, Rest};
 
 type Cell = CellPtr;
 

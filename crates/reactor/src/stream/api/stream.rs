@@ -129,7 +129,7 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[doc(alias("write", "sendto"))]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send(self.index, &[IoSlice::new(bytes)]);
+        let sent = self.reactor.stream_send(self.index, bytes);
         self.noted(sent)
     }
 
@@ -159,7 +159,7 @@ impl Stream<'_> {
     /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
     ///   aborted, or has failed. Also in a child of fork(2).
     pub fn send_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send_shared(self.index, bytes);
+        let sent = self.reactor.stream_send(self.index, bytes);
         self.noted(sent)
     }
 
@@ -176,7 +176,7 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[inline]
     pub fn write_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<usize, StreamWriteError> {
-        let sent = self.reactor.stream_write_shared(self.index, bytes);
+        let sent = self.reactor.stream_write(self.index, bytes);
         self.noted(sent)
     }
 
@@ -242,12 +242,13 @@ impl Stream<'_> {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => input.bytes.len(),
         };
-        let sent = self.reactor.stream_reply(self.index, &input.bytes[start..end]);
+        let sent = self.reactor.stream_write(self.index, &input.bytes[start..end]);
         self.noted(sent)
     }
 
     /// The number of buffered bytes: gathered output, and output that the socket has not accepted.
     #[must_use]
+    #[inline]
     pub fn buffered(&self) -> usize {
         self.seen().0.buffered()
     }

@@ -53,14 +53,14 @@ impl Reactor {
 
     /// Queues bytes with the ring. False if that is not possible, or if other bytes of the stream
     /// must go first.
-    #[inline]
+    #[inline(never)]
     pub(in crate::stream) fn queue_stream_send(&mut self, index: u32, bytes: &[u8]) -> bool {
         self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_send(index, bytes))
     }
 
     /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that are sent to many
     /// streams.
-    #[inline]
+    #[inline(never)]
     pub(in crate::stream) fn queue_stream_shared(
         &mut self,
         index: u32,
