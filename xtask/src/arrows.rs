@@ -43,7 +43,11 @@ const TABLE: &[Row] = &[
         &["windlass", "windlass-flow", "windlass-ws"],
         &["rustix", "rustls", "httparse"],
     ),
-    library("windlass-task", &["windlass"], &["async-task", "futures-io?", "tokio?", "hyper?"]),
+    library(
+        "windlass-task",
+        &["windlass", "windlass-flow"],
+        &["rustix", "loom", "futures-io?", "tokio?", "hyper?"],
+    ),
     program("windlass-cli", &["windlass", "windlass-server", "windlass-ws"]),
     Row {
         // A library by the look of it only: its programs are the content.

@@ -1,0 +1,74 @@
+//! The settings of an executor. Each has a bound and a default.
+
+use windlass::{BuildError, Reactor};
+
+use crate::{executor::Executor, task::shared::LocalLimits};
+
+/// Settings of an [`Executor`]. Each method states its default.
+///
+/// ```
+/// use windlass::{Backend, Reactor};
+/// use windlass_task::Executor;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut executor = Executor::builder()
+///     .reactor(Reactor::builder().backend(Backend::Epoll))
+///     .polls_per_turn(16)
+///     .build()?;
+/// assert_eq!(executor.block_on(async { 1 }), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct ExecutorBuilder {
+    pub(super) reactor: windlass::Builder,
+    pub(super) limits: LocalLimits,
+}
+
+impl ExecutorBuilder {
+    pub(super) fn new() -> Self {
+        Self { reactor: Reactor::builder(), limits: LocalLimits::DEFAULT }
+    }
+
+    /// The settings of the reactor: backend, clock, limits. Default: those of
+    /// [`Reactor::builder`].
+    pub fn reactor(mut self, reactor: windlass::Builder) -> Self {
+        self.reactor = reactor;
+        self
+    }
+
+    /// Maximum polls of tasks between two looks at the reactor; at least 1. Default: 61.
+    pub fn polls_per_turn(mut self, count: u32) -> Self {
+        self.limits.polls_per_turn = count.max(1);
+        self
+    }
+
+    /// Maximum operations of one poll, counted by
+    /// [`poll_proceed`](crate::budget::poll_proceed); at least 1. Default: 32.
+    pub fn operations_per_poll(mut self, count: u32) -> Self {
+        self.limits.operations_per_poll = count.max(1);
+        self
+    }
+
+    /// Maximum futures that a [`Spawner`](crate::Spawner) has queued; at least 1. Default: 1024.
+    pub fn spawns_max(mut self, count: usize) -> Self {
+        self.limits.spawns_max = count.max(1);
+        self
+    }
+
+    /// Measures each poll, for [`longest_poll`](crate::ExecutorStats::longest_poll). It reads the
+    /// clock twice a poll. Default: off.
+    pub fn measure_polls(mut self, measures: bool) -> Self {
+        self.limits.measures_polls = measures;
+        self
+    }
+
+    /// Builds the executor and its reactor.
+    ///
+    /// # Errors
+    /// That of [`windlass::Builder::build`].
+    pub fn build(self) -> Result<Executor, BuildError> {
+        Executor::from_builder(self)
+    }
+}

@@ -1,0 +1,218 @@
+//! The executor: tasks, polled at the end of each turn of its reactor.
+//!
+//! One round, in the end of a turn (`rounds.rs`):
+//!
+//! 1. Run the requests that were queued where there was no turn.
+//! 2. Schedule the tasks that other threads have woken, and spawn their futures.
+//! 3. Poll scheduled tasks, the first to be scheduled first, at most `polls_per_turn`.
+//! 4. Run the requests again. Then wait, or do not wait if anything is left.
+
+mod builder;
+mod rounds;
+mod shutdown;
+mod stats;
+
+use core::{fmt, future::Future, pin::pin, task::Poll};
+
+use windlass::{BuildError, NextTurn, Reactor, Turn};
+
+use crate::{
+    ambient::{Handle, publish},
+    join::JoinHandle,
+    spawner::Spawner,
+    sync::Arc,
+    task::{
+        current::{self, Entered},
+        error::JoinError,
+        shared::OwnerShared,
+    },
+};
+pub use builder::ExecutorBuilder;
+use rounds::{RootTask, Rounds};
+pub use stats::{ExecutorStats, stats};
+
+/// An executor for futures that need not be `Send`, with the reactor that it runs on.
+///
+/// It stays on its thread. Its tasks run inside of [`block_on`](Self::block_on) alone. Between two
+/// calls they rest, and go on with the next.
+///
+/// Dropping it drops all futures, while the reactor still works, and then the reactor. Futures that
+/// are spawned by their destructors are dropped too. A panic of one does not keep the others from
+/// being dropped. Handles then report [`JoinError::Cancelled`]. Wakers may outlive the executor,
+/// and do nothing then.
+///
+/// ```
+/// use windlass_task::{Executor, spawn};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut executor = Executor::new()?;
+/// let sum = executor.block_on(async {
+///     let task = spawn(async { 20 });
+///     task.await.unwrap() + 22
+/// });
+/// assert_eq!(sum, 42);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Executor {
+    /// Dropped after `shutdown` has run.
+    reactor: Reactor,
+    handle: Handle,
+}
+
+/// Runs a future and the tasks that it spawns, on a new executor with the default settings.
+///
+/// Returns when the future is ready. Tasks that are not finished then are cancelled.
+///
+/// ```
+/// assert_eq!(windlass_task::block_on(async { 42 }), 42);
+/// ```
+///
+/// # Panics
+/// If the future panics, if the reactor cannot be built (use [`Executor::builder`] for the error),
+/// or if an executor runs on this thread already.
+#[track_caller]
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    assert_not_nested();
+    let mut executor = match Executor::new() {
+        Ok(executor) => executor,
+        Err(error) => panic!("cannot build the reactor of the executor: {error}"),
+    };
+    executor.block_on(future)
+}
+
+#[track_caller]
+fn assert_not_nested() {
+    assert!(
+        current::executor().is_null(),
+        "`block_on` inside of `block_on`: an executor runs on this thread already, and would wait \
+         for itself; await the future instead, or use another thread",
+    );
+}
+
+impl Executor {
+    /// An executor with the default settings.
+    ///
+    /// # Errors
+    /// That of [`Reactor::new`].
+    pub fn new() -> Result<Self, BuildError> {
+        Self::builder().build()
+    }
+
+    /// A builder with the default settings.
+    pub fn builder() -> ExecutorBuilder {
+        ExecutorBuilder::new()
+    }
+
+    fn from_builder(builder: ExecutorBuilder) -> Result<Self, BuildError> {
+        let mut reactor = builder.reactor.build()?;
+        let owner = OwnerShared::create(reactor.remote(), builder.limits);
+        Ok(Self { reactor, handle: Handle::new(owner) })
+    }
+
+    /// Runs a future, and the executor's tasks, until the future is ready.
+    ///
+    /// The tasks that are left rest until the next call. A request to stop the reactor
+    /// ([`Turn::stop`]) does not end it.
+    ///
+    /// # Panics
+    /// - With the panic of the future.
+    /// - With the panic of a reactor's handler. The tasks are not lost, and the next call goes on.
+    /// - If an executor runs on this thread already.
+    /// - If the reactor fails ([`Reactor::run_once`]): in a child of fork(2), or because other code
+    ///   tampers with its descriptors.
+    #[track_caller]
+    pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        assert_not_nested();
+        let _entered = Entered::new(Arc::as_ptr(self.handle.owner().shared()));
+        let local = self.handle.local();
+        let mut output = None;
+        let mut future = pin!(Some(future));
+        let mut poll = |context: &mut core::task::Context<'_>| {
+            let Some(running) = future.as_mut().as_pin_mut() else { return Poll::Ready(()) };
+            let Poll::Ready(ready) = running.poll(context) else { return Poll::Pending };
+            output = Some(ready);
+            // With the turn at hand, so that its sockets leave the reactor at once.
+            future.set(None);
+            local.polls_left.set(0);
+            Poll::Ready(())
+        };
+        let root = RootTask::spawn(self.handle.owner(), &mut poll);
+        let mut rounds = Rounds::new(&self.handle, &root);
+        while !root.is_finished() {
+            if let Err(error) = self.reactor.run_with(&mut rounds) {
+                panic!("the reactor of the executor has failed: {error}");
+            }
+        }
+        let end = root.take_output();
+        drop(root);
+        match end {
+            Some(Err(JoinError::Panicked(payload))) => {
+                self.in_turn(|| future.set(None));
+                std::panic::resume_unwind(payload)
+            }
+            _ => output.expect("the future has an output when its task is finished"),
+        }
+    }
+
+    /// Spawns a task from outside of [`block_on`](Self::block_on). It starts with the next call.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        JoinHandle::new(self.handle.owner().spawn(future))
+    }
+
+    /// A handle that spawns futures from any thread.
+    #[must_use]
+    pub fn spawner(&self) -> Spawner {
+        Spawner::new(Arc::clone(self.handle.owner().shared()))
+    }
+
+    /// Calls a closure with the reactor's turn, outside of [`block_on`](Self::block_on): to
+    /// register handlers and timers. Inside, use [`with_turn`](crate::with_turn).
+    ///
+    /// # Panics
+    /// With the panic of the closure, or if the reactor fails, as for [`block_on`](Self::block_on).
+    pub fn with_turn<T>(&mut self, call: impl FnOnce(Turn<'_>) -> T) -> T {
+        let _entered = Entered::new(Arc::as_ptr(self.handle.owner().shared()));
+        let handle = self.handle.clone();
+        self.in_turn(|| handle.with_turn(call))
+            .flatten()
+            .expect("the reactor gives no turn: it belongs to the parent of this process")
+    }
+
+    /// Counters of the executor.
+    #[must_use]
+    pub fn stats(&self) -> ExecutorStats {
+        ExecutorStats::read(self.handle.local())
+    }
+
+    /// Calls a closure with a published turn, and then runs what requests are queued. `None`,
+    /// without a call, if the reactor belongs to another process.
+    fn in_turn<T>(&mut self, call: impl FnOnce() -> T) -> Option<T> {
+        let handle = &self.handle;
+        let (mut call, mut result) = (Some(call), None);
+        // The first run may take a stop that was requested before, and return without a turn.
+        while call.is_some() {
+            let mut driver = |turn: Turn<'_>| {
+                publish(turn, || {
+                    result = call.take().map(|call| call());
+                    handle.run_requests();
+                });
+                NextTurn::Stop
+            };
+            if self.reactor.run_with(&mut driver).is_err() {
+                break;
+            }
+        }
+        result
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! Single-threaded async/await on the Windlass reactor.
+//!
+//! ```
+//! use windlass_task::{block_on, spawn};
+//!
+//! let output = block_on(async {
+//!     let task = spawn(async { "from a task" });
+//!     task.await.unwrap()
+//! });
+//! assert_eq!(output, "from a task");
+//! ```
+//!
+//! # The parts
+//!
+//! ```text
+//!    block_on   spawn   JoinHandle   JoinSet            Spawner, AbortHandle, wakers
+//!        \        |         |           /                      | any thread
+//!         v       v         v          v                       v
+//!    +---------------- Executor: one thread -------------------------------+
+//!    |  run queue --> poll, at most 61 a turn     <-- inbox: woken tasks   |
+//!    +----------------------------------+----------------------------------+
+//!                                       | end of each turn
+//!                                       v
+//!                             windlass::Reactor
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | run a future | [`block_on()`], [`Executor`], [`ExecutorBuilder`] |
+//! | start a task, wait for it, cancel it | [`spawn()`], [`JoinHandle`], [`AbortHandle`], [`JoinSet`] |
+//! | spawn from another thread | [`Spawner`] |
+//! | use the reactor from a task | [`with_turn`] |
+//! | let other tasks run | [`yield_now()`], [`budget`] |
+//! | measure | [`stats`], [`ExecutorStats`] |
+//!
+//! # Rules for all of it
+//!
+//! - *Threads.* An executor, its tasks and their outputs stay on one thread. Futures are dropped
+//!   there. Wakers, [`AbortHandle`]s and [`Spawner`]s may be used and dropped on any thread, at any
+//!   time.
+//! - *Fairness.* Tasks are polled in the order in which they were woken, at most 61 between two
+//!   looks at the reactor. A poll does at most 32 operations.
+//! - *Panics.* A panic of a task is in its [`JoinHandle`]. The others go on.
+//! - *Cancellation.* Dropping a future cancels it. Dropping a [`JoinHandle`] detaches the task.
+
+#![deny(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The models have no reactor, so they use a part of the crate alone.
+#![cfg_attr(loom, allow(dead_code, unused_imports, reason = "the models use the tasks alone"))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("windlass-task is for Linux: it runs on the reactor of the crate windlass");
+
+#[cfg(not(loom))]
+mod ambient;
+#[cfg(not(loom))]
+pub mod budget;
+#[cfg(not(loom))]
+mod executor;
+#[cfg(not(loom))]
+mod join;
+#[cfg(not(loom))]
+mod spawner;
+mod sync;
+mod task;
+mod yield_now;
+
+#[cfg(not(loom))]
+pub use ambient::with_turn;
+#[cfg(not(loom))]
+pub use executor::{Executor, ExecutorBuilder, ExecutorStats, block_on, stats};
+#[cfg(not(loom))]
+pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
+#[cfg(not(loom))]
+pub use spawner::{SpawnError, SpawnReason, Spawner};
+pub use task::error::JoinError;
+pub use yield_now::{YieldNow, yield_now};

@@ -1,0 +1,245 @@
+//! The header of a task: the part that does not depend on the type of its future.
+
+#![allow(
+    unsafe_code,
+    reason = "wakers are raw pointers to headers, counted by hand; the protocol in `task`"
+)]
+
+use core::{cell::Cell, ptr::NonNull};
+
+use crate::{
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, Ordering, fence},
+    task::{error::JoinError, join_ref::JoinSlot, shared::Shared},
+};
+
+/// More references than this are a leak. The process then aborts, as `Arc` does, before the count
+/// wraps around and frees a task that is in use.
+const REFS_MAX: u32 = u32::MAX / 2;
+
+/// First in the allocation of a task.
+pub(crate) struct Header {
+    pub(crate) vtable: &'static TaskVtable,
+    pub(crate) shared: Arc<Shared>,
+    owner: OwnerPart,
+    refs: AtomicU32,
+    /// Linked in the inbox (protocol 6).
+    pub(super) is_remote: AtomicBool,
+    /// `abort` was called. The owner drops the future when it next looks at the task.
+    is_aborted: AtomicBool,
+    /// The future is gone. Written by the owner, for handles on other threads.
+    is_finished: AtomicBool,
+    /// The next task in the inbox.
+    pub(super) remote_next: AtomicPtr<Header>,
+}
+
+/// The part that only the owner's thread touches (protocol 2).
+pub(crate) struct OwnerPart {
+    /// The next task in the run queue.
+    pub(super) next: Cell<Option<TaskPtr>>,
+    /// Protocol 5.
+    pub(super) is_scheduled: Cell<bool>,
+    pub(crate) content: Cell<Content>,
+    /// Neighbours in the list of live tasks.
+    pub(super) live_before: Cell<Option<TaskPtr>>,
+    pub(super) live_after: Cell<Option<TaskPtr>>,
+    /// What is to be done when the task is finished.
+    pub(crate) join: Cell<JoinSlot>,
+}
+
+impl OwnerPart {
+    /// The executor has unlinked the task to poll it. A wake links it again from now on.
+    #[inline(always)]
+    pub(crate) fn clear_scheduled(&self) {
+        self.is_scheduled.set(false);
+    }
+}
+
+/// What is in the slot of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Future,
+    Output,
+    Nothing,
+}
+
+/// The functions of a task that depend on the type of its future. All but `free` are for the owner.
+pub(crate) struct TaskVtable {
+    /// Polls the future, and finishes the task if it is ready. A panic of the future propagates,
+    /// and the task is not finished then. The slot holds the future.
+    pub(crate) poll: unsafe fn(TaskPtr),
+    /// Drops the future and finishes the task with this error. Does not panic. The slot holds the
+    /// future.
+    pub(crate) end: unsafe fn(TaskPtr, JoinError),
+    /// Moves the output to this place, a `MaybeUninit<Result<T, JoinError>>`. The slot holds the
+    /// output.
+    pub(crate) take_output: unsafe fn(TaskPtr, NonNull<()>),
+    /// Drops the output. Its panic propagates. The slot holds the output.
+    pub(crate) drop_output: unsafe fn(TaskPtr),
+    /// Frees the memory, for the last reference. The slot is empty.
+    pub(super) free: unsafe fn(TaskPtr),
+}
+
+impl Header {
+    /// With one reference, for the executor.
+    pub(super) fn new(vtable: &'static TaskVtable, shared: Arc<Shared>) -> Self {
+        Self {
+            vtable,
+            shared,
+            owner: OwnerPart {
+                next: Cell::new(None),
+                is_scheduled: Cell::new(false),
+                content: Cell::new(Content::Future),
+                live_before: Cell::new(None),
+                live_after: Cell::new(None),
+                join: Cell::new(JoinSlot::Detached),
+            },
+            refs: AtomicU32::new(1),
+            is_remote: AtomicBool::new(false),
+            is_aborted: AtomicBool::new(false),
+            is_finished: AtomicBool::new(false),
+            remote_next: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// The part of the owner's thread.
+    ///
+    /// # Safety
+    /// The caller is on the owner's thread (protocol 2).
+    #[inline(always)]
+    pub(crate) unsafe fn owner(&self) -> &OwnerPart {
+        &self.owner
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        // Pairs with the store at the end of the future.
+        self.is_finished.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_finished(&self) {
+        self.is_finished.store(true, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.is_aborted.load(Ordering::Acquire)
+    }
+
+    /// Requests the end of the task. The caller wakes it afterwards.
+    pub(super) fn set_aborted(&self) {
+        self.is_aborted.store(true, Ordering::Release);
+    }
+}
+
+/// The address of a task, with the provenance of its whole allocation. It counts no reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct TaskPtr(NonNull<Header>);
+
+impl TaskPtr {
+    /// `address` is that of a whole allocation, of which the header is the first field.
+    pub(super) fn new(address: NonNull<Header>) -> Self {
+        Self(address)
+    }
+
+    #[inline(always)]
+    pub(super) fn as_non_null(self) -> NonNull<Header> {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(super) fn as_ptr(self) -> *mut Header {
+        self.0.as_ptr()
+    }
+
+    /// Borrows the header. All that changes in it is in cells and atomics.
+    ///
+    /// # Safety
+    /// A reference to the task is held for as long as the result is used.
+    #[inline(always)]
+    pub(crate) unsafe fn header<'t>(self) -> &'t Header {
+        // SAFETY: while a reference is held, the allocation lives (protocol 1).
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Counts one more reference.
+    ///
+    /// # Safety
+    /// A reference is held during the call.
+    pub(super) unsafe fn retain(self) {
+        // SAFETY: the caller holds a reference.
+        let header = unsafe { self.header() };
+        // Relaxed, as in `Arc`: the new reference is made from one that the thread can see.
+        if header.refs.fetch_add(1, Ordering::Relaxed) > REFS_MAX {
+            std::process::abort();
+        }
+    }
+
+    /// Gives up one reference. The last one frees the task.
+    ///
+    /// # Safety
+    /// The caller owns a reference, and does not use it afterwards.
+    pub(crate) unsafe fn release(self) {
+        // SAFETY: the caller's reference is counted until this subtraction.
+        let count = unsafe { self.header() }.refs.fetch_sub(1, Ordering::Release);
+        if count == 1 {
+            // All uses through other references happen before the memory is freed, as in `Arc`.
+            fence(Ordering::Acquire);
+            // SAFETY: no reference is left, so the slot is empty (protocol 4).
+            unsafe { self.free() };
+        }
+    }
+
+    /// # Safety
+    /// No reference is left.
+    #[cold]
+    unsafe fn free(self) {
+        // SAFETY: this call frees the memory, so it is there until then.
+        let free = unsafe { self.header() }.vtable.free;
+        // SAFETY: the vtable is that of this task.
+        unsafe { free(self) };
+    }
+}
+
+/// A counted reference to a task. It may be used and dropped on any thread.
+pub(crate) struct TaskRef(TaskPtr);
+
+// SAFETY: a reference gives safe code the parts of the header that are made for all threads. The
+// owner's part is behind an unsafe function. Dropping the last reference frees memory, which may
+// drop the task's `Arc<Shared>`, and `Shared` is `Send` and `Sync` (protocol 4).
+unsafe impl Send for TaskRef {}
+// SAFETY: as above.
+unsafe impl Sync for TaskRef {}
+
+impl TaskRef {
+    /// Takes over a counted reference.
+    ///
+    /// # Safety
+    /// The caller owns a reference, which now belongs to the result.
+    pub(super) unsafe fn from_counted(task: TaskPtr) -> Self {
+        Self(task)
+    }
+
+    pub(crate) fn ptr(&self) -> TaskPtr {
+        self.0
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: this reference is counted while `self` lives.
+        unsafe { self.0.header() }
+    }
+}
+
+impl Clone for TaskRef {
+    fn clone(&self) -> Self {
+        // SAFETY: this reference is counted.
+        unsafe { self.0.retain() };
+        Self(self.0)
+    }
+}
+
+impl Drop for TaskRef {
+    fn drop(&mut self) {
+        // SAFETY: this is the last use of the reference.
+        unsafe { self.0.release() };
+    }
+}

@@ -1,0 +1,148 @@
+//! Fairness: at most 61 polls between two looks at the reactor, and 32 operations a poll.
+
+use std::{
+    cell::Cell,
+    future::{pending, poll_fn},
+    io::Write as _,
+    os::unix::net::UnixStream,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
+
+use windlass::interest;
+use windlass_task::{
+    Executor, block_on,
+    budget::{has_remaining, poll_proceed},
+    spawn, stats, with_turn, yield_now,
+};
+
+use crate::tools::Flag;
+
+#[test]
+fn a_poll_does_32_operations() {
+    block_on(async {
+        let done = Rc::new(Cell::new(0));
+        let count = Rc::clone(&done);
+        let task = spawn(async move {
+            loop {
+                poll_fn(poll_proceed).await.made_progress();
+                count.set(count.get() + 1);
+            }
+        });
+        for polls in 1..5 {
+            yield_now().await;
+            assert_eq!(done.get(), 32 * polls);
+        }
+        task.abort();
+        assert_eq!(stats().unwrap().budget_exhausted, 4);
+    });
+}
+
+#[test]
+fn an_operation_without_progress_is_given_back() {
+    block_on(async {
+        poll_fn(|context| {
+            for _ in 0..100 {
+                assert!(poll_proceed(context).is_ready(), "the permission was dropped unused");
+            }
+            for _ in 0..32 {
+                let Poll::Ready(proceed) = poll_proceed(context) else { panic!("too early") };
+                proceed.made_progress();
+            }
+            assert!(!has_remaining());
+            assert!(poll_proceed(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        yield_now().await;
+        assert!(has_remaining(), "each poll has a budget of its own");
+    });
+    assert!(has_remaining(), "there is no budget outside of an executor");
+}
+
+#[test]
+fn ready_join_handles_keep_to_the_budget() {
+    block_on(async {
+        let tasks: Vec<_> = (0..40).map(|_| spawn(async {})).collect();
+        yield_now().await;
+        let before = stats().unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let after = stats().unwrap();
+        assert_eq!(after.budget_exhausted - before.budget_exhausted, 1);
+    });
+}
+
+#[test]
+fn a_turn_polls_at_most_61_tasks() {
+    let mut executor = Executor::new().unwrap();
+    for _ in 0..200 {
+        executor
+            .spawn(async {
+                loop {
+                    yield_now().await;
+                }
+            })
+            .detach();
+    }
+    let turns = |executor: &mut Executor| executor.with_turn(|turn| turn.stats().turns);
+    let (polls, before) = (executor.stats().polls, turns(&mut executor));
+    executor.block_on(async {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+    });
+    let (polls, turns) = (executor.stats().polls - polls, turns(&mut executor) - before);
+    assert!(polls >= 20_000, "{polls}");
+    // One turn more for the polls that are left at the end.
+    assert!(polls <= 61 * (turns + 1), "{polls} polls in {turns} turns");
+    assert!(turns <= polls / 61 + 3, "{polls} polls in {turns} turns");
+}
+
+#[test]
+fn tasks_that_are_always_ready_starve_neither_timers_nor_descriptors_nor_each_other() {
+    let mut executor = Executor::new().unwrap();
+    executor.block_on(async {
+        for _ in 0..100 {
+            drop(spawn(async {
+                loop {
+                    poll_fn(poll_proceed).await.made_progress();
+                }
+            }));
+        }
+        let (timer, readable) = (Flag::default(), Flag::default());
+        let (here, there) = UnixStream::pair().unwrap();
+        with_turn(|mut turn| {
+            let timer = timer.clone();
+            turn.after_with(Duration::from_millis(1), move |_| timer.set()).unwrap();
+            let readable = readable.clone();
+            interest()
+                .read()
+                .with_fd(here)
+                .with_handler(move |_: &mut UnixStream| readable.set())
+                .register_into(&mut turn)
+                .unwrap();
+        })
+        .unwrap();
+        (&there).write_all(b"x").unwrap();
+        timer.wait().await;
+        readable.wait().await;
+        let other = spawn(async {});
+        other.await.unwrap();
+        drop(spawn(pending::<()>()));
+    });
+}
+
+#[test]
+fn settings_change_the_limits() {
+    let mut executor =
+        Executor::builder().polls_per_turn(0).operations_per_poll(2).build().unwrap();
+    executor.block_on(async {
+        for _ in 0..6 {
+            poll_fn(poll_proceed).await.made_progress();
+        }
+        assert_eq!(stats().unwrap().budget_exhausted, 2);
+    });
+}

@@ -1,0 +1,204 @@
+//! The end of an executor.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::pending,
+    os::unix::net::UnixStream,
+    rc::Rc,
+};
+
+use windlass::{Key, interest};
+use windlass_task::{Executor, block_on, spawn, with_turn, yield_now};
+
+use crate::{
+    panics::caught,
+    tools::{Drops, Flag, OnDrop, own_waker},
+};
+
+#[test]
+fn all_futures_are_dropped_polled_or_not() {
+    let drops = Drops::default();
+    let mut executor = Executor::new().unwrap();
+    let tokens: Vec<_> = (0..3).map(|_| drops.token()).collect();
+    for token in tokens {
+        executor
+            .spawn(async move {
+                let _token = token;
+                pending::<()>().await;
+            })
+            .detach();
+    }
+    executor.block_on(yield_now());
+    let never_polled = drops.token();
+    let handle = executor.spawn(async move { drop(never_polled) });
+    assert_eq!(drops.count(), 0);
+    drop(executor);
+    assert_eq!(drops.count(), 4);
+    assert!(block_on(handle).unwrap_err().is_cancelled());
+}
+
+#[test]
+fn futures_are_dropped_with_the_reactor_alive() {
+    let (here, _there) = UnixStream::pair().unwrap();
+    let seen = Rc::new(Cell::new(None));
+    let at_drop = Rc::clone(&seen);
+    let mut executor = Executor::new().unwrap();
+    executor.block_on(async move {
+        let register = |mut turn: windlass::Turn<'_>| -> Key {
+            interest()
+                .read()
+                .with_fd(here)
+                .with_handler(|_: &mut UnixStream| {})
+                .register_into(&mut turn)
+                .unwrap()
+        };
+        let key = with_turn(register).unwrap();
+        let mut delete = move || at_drop.set(with_turn(|mut turn| turn.delete(key).is_ok()));
+        drop(spawn(async move {
+            let _guard = OnDrop(&mut delete);
+            pending::<()>().await;
+        }));
+        yield_now().await;
+    });
+    assert_eq!(seen.get(), None);
+    drop(executor);
+    assert_eq!(seen.get(), Some(true), "the registration was deleted by the destructor");
+}
+
+#[test]
+fn futures_that_are_spawned_by_destructors_are_dropped_and_never_polled() {
+    let drops = Drops::default();
+    let executor = Executor::new().unwrap();
+    let outer = drops.clone();
+    let spawn_more = OnDrop(move || {
+        let (token, inner) = (outer.token(), outer.clone());
+        let again = OnDrop(move || {
+            let token = inner.token();
+            drop(spawn(async move {
+                drop(token);
+                unreachable!("polled");
+            }));
+        });
+        drop(spawn(async move {
+            let (_token, _again) = (token, again);
+            unreachable!("polled");
+        }));
+    });
+    executor
+        .spawn(async move {
+            let _spawn_more = spawn_more;
+            pending::<()>().await;
+        })
+        .detach();
+    drop(executor);
+    assert_eq!(drops.count(), 2);
+}
+
+#[test]
+fn a_panic_of_one_destructor_does_not_keep_the_others_from_being_dropped() {
+    let drops = Drops::default();
+    let executor = Executor::new().unwrap();
+    let mut handles = Vec::new();
+    for number in 0..4 {
+        let token = drops.token();
+        handles.push(executor.spawn(async move {
+            let _token = token;
+            let _bomb = OnDrop(move || {
+                if number % 2 == 0 {
+                    std::panic::resume_unwind(Box::new("bomb"));
+                }
+            });
+            pending::<()>().await;
+        }));
+    }
+    // Destructors of variables need a poll. Of what a future has captured, they do not.
+    let mut executor = executor;
+    executor.block_on(yield_now());
+    drop(executor);
+    assert_eq!(drops.count(), 4);
+    let ends: Vec<bool> =
+        handles.into_iter().map(|handle| block_on(handle).unwrap_err().is_panic()).collect();
+    assert_eq!(ends, [true, false, true, false]);
+}
+
+#[test]
+fn wakes_by_destructors_at_the_end_do_nothing() {
+    let mut executor = Executor::new().unwrap();
+    let wakers = Rc::new(RefCell::new(Vec::new()));
+    for _ in 0..3 {
+        let wakers = Rc::clone(&wakers);
+        executor
+            .spawn(async move {
+                wakers.borrow_mut().push(own_waker().await);
+                let _wake_all = OnDrop(|| wakers.borrow().iter().for_each(|w| w.wake_by_ref()));
+                pending::<()>().await;
+            })
+            .detach();
+    }
+    executor.block_on(yield_now());
+    drop(executor);
+    let wakers = wakers.take();
+    assert_eq!(wakers.len(), 3);
+    wakers.into_iter().for_each(std::task::Waker::wake);
+}
+
+#[test]
+fn an_executor_may_be_dropped_in_a_task_of_another() {
+    let drops = Drops::default();
+    let token = drops.token();
+    let other = Executor::new().unwrap();
+    other
+        .spawn(async move {
+            let _token = token;
+            pending::<()>().await;
+        })
+        .detach();
+    block_on(async move {
+        drop(other);
+        // This executor is current again, with its turn.
+        assert!(with_turn(|_| ()).is_some());
+        spawn(async {}).await.unwrap();
+    });
+    assert_eq!(drops.count(), 1);
+}
+
+#[test]
+fn a_panic_of_a_reactors_handler_comes_out_of_block_on_and_no_task_is_lost() {
+    let mut executor = Executor::new().unwrap();
+    executor.with_turn(|mut turn| {
+        turn.defer(|_| std::panic::resume_unwind(Box::new("handler"))).unwrap();
+    });
+    let flag = Flag::default();
+    let wait = flag.clone();
+    let task = executor.spawn(async move { wait.wait().await });
+    let main = Drops::default();
+    let token = main.token();
+    let result = caught(|| {
+        executor.block_on(async move {
+            let _token = token;
+            pending::<()>().await
+        })
+    });
+    assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "handler");
+    assert_eq!(main.count(), 1, "the main future is dropped");
+    assert!(with_turn(|_| ()).is_none(), "nothing is current");
+    flag.set();
+    executor.block_on(task).unwrap();
+}
+
+#[test]
+fn a_stop_that_was_requested_does_not_keep_futures_from_being_dropped_with_a_turn() {
+    let seen = Rc::new(Cell::new(false));
+    let at_drop = Rc::clone(&seen);
+    let mut executor = Executor::new().unwrap();
+    executor
+        .spawn(async move {
+            let _guard = OnDrop(|| at_drop.set(with_turn(|_| ()).is_some()));
+            pending::<()>().await;
+        })
+        .detach();
+    executor.block_on(yield_now());
+    executor.with_turn(|mut turn| turn.stop());
+    drop(executor);
+    assert!(seen.get());
+}

@@ -1,0 +1,100 @@
+//! Futures and wakers that tests are made of.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::{Future, poll_fn},
+    pin::Pin,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, ThreadId},
+};
+
+/// Counts drops, and says on which thread the last one was.
+#[derive(Clone, Default)]
+pub(crate) struct Drops(Rc<Cell<usize>>, Rc<Cell<Option<ThreadId>>>);
+
+/// Counts when it is dropped.
+pub(crate) struct Counted(Drops);
+
+impl Drops {
+    pub(crate) fn token(&self) -> Counted {
+        Counted(self.clone())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.get()
+    }
+
+    pub(crate) fn thread(&self) -> Option<ThreadId> {
+        self.1.get()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.set(self.0.0.get() + 1);
+        self.0.1.set(Some(thread::current().id()));
+    }
+}
+
+/// Runs a closure when it is dropped.
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A flag that tasks wait for. It is set on the same thread.
+#[derive(Clone, Default)]
+pub(crate) struct Flag(Rc<(Cell<bool>, RefCell<Vec<Waker>>)>);
+
+impl Flag {
+    pub(crate) fn set(&self) {
+        self.0.0.set(true);
+        let wakers = self.0.1.take();
+        wakers.iter().for_each(Waker::wake_by_ref);
+    }
+
+    pub(crate) async fn wait(&self) {
+        poll_fn(|context| {
+            if self.0.0.get() {
+                return Poll::Ready(());
+            }
+            self.0.1.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// The waker of the task that runs this.
+pub(crate) async fn own_waker() -> Waker {
+    poll_fn(|context| Poll::Ready(context.waker().clone())).await
+}
+
+/// A waker that counts.
+#[derive(Default)]
+pub(crate) struct CountingWaker(AtomicUsize);
+
+impl CountingWaker {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Wake for CountingWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Polls a future once with this waker.
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
