@@ -87,8 +87,8 @@ impl<T> JoinSet<T> {
         abort
     }
 
-    /// The next output. `None` if the set is empty. Cancel safe: if the future is dropped, no output
-    /// is lost.
+    /// The next output. `None` if the set is empty. Cancel safe: if the future is dropped, no
+    /// output is lost.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         poll_fn(|context| self.poll_join_next(context)).await
     }

@@ -74,8 +74,8 @@ impl<F: Future> Vtable<F> {
     };
 }
 
-/// The slot, which only the owner touches: a `Slot<F>`, an `F`, or a `Result<F::Output, JoinError>`,
-/// which all have the same address.
+/// The slot, which only the owner touches: a `Slot<F>`, an `F`, or a `Result<F::Output,
+/// JoinError>`, which all have the same address.
 ///
 /// # Safety
 /// `task` is one of `F`, and a reference to it is held.
@@ -173,7 +173,8 @@ unsafe fn finish<F: Future>(task: TaskPtr, output: Result<F::Output, JoinError>)
 /// Tells the join handle, and gives up the executor's reference.
 ///
 /// # Safety
-/// The caller is on the owner's thread, the executor has a reference, and the slot holds the output.
+/// The caller is on the owner's thread, the executor has a reference, and the slot holds the
+/// output.
 unsafe fn finished(task: TaskPtr) {
     // SAFETY: the executor has a reference until the end of this function.
     let header = unsafe { task.header() };

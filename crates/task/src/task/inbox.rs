@@ -118,7 +118,8 @@ impl Inbox {
     /// The caller is on the owner's thread, before [`close`](Self::close).
     #[inline(always)]
     pub(crate) unsafe fn take_woken(&self, each: impl FnMut(TaskRef)) {
-        // A push that this load misses wakes the latch afterwards, so the next wait returns at once.
+        // A push that this load misses wakes the latch afterwards, so the next wait returns at
+        // once.
         if !self.woken.load(Ordering::Relaxed).is_null() {
             let first = self.woken.swap(ptr::null_mut(), Ordering::Acquire);
             // SAFETY: the whole stack was taken, so it is this thread's.

@@ -60,7 +60,8 @@ impl SetMember {
 /// thread.
 pub(crate) struct JoinRef<T> {
     task: TaskRef,
-    not_send: PhantomData<(*mut (), fn() -> T)>,
+    not_send: PhantomData<*mut ()>,
+    output: PhantomData<fn() -> T>,
 }
 
 impl<T> JoinRef<T> {
@@ -74,7 +75,8 @@ impl<T> JoinRef<T> {
         // SAFETY: the executor has a reference.
         unsafe { task.retain() };
         // SAFETY: the reference counted above belongs to the result.
-        let this = Self { task: unsafe { TaskRef::from_counted(task) }, not_send: PhantomData };
+        let task = unsafe { TaskRef::from_counted(task) };
+        let this = Self { task, not_send: PhantomData, output: PhantomData };
         this.owner().join.set(JoinSlot::Idle);
         this
     }

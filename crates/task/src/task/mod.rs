@@ -21,9 +21,9 @@
 //!    any thread. The executor has one reference to each task that is not finished or is linked in
 //!    the run queue. Each join handle, abort handle and waker has one, and so has the inbox while
 //!    the task is linked there.
-//! 2. *Owner's part.* Only the owner touches `OwnerPart`, the slot, and `Shared::local`. A thread is
-//!    the owner if its current executor (`current`) has the same `Shared`, or if it holds a value
-//!    that is `!Send` and was made on the owner's thread.
+//! 2. *Owner's part.* Only the owner touches `OwnerPart`, the slot, and `Shared::local`. A thread
+//!    is the owner if its current executor (`current`) has the same `Shared`, or if it holds a
+//!    value that is `!Send` and was made on the owner's thread.
 //! 3. *Slot.* `OwnerPart::content` says what is in the slot. It is changed before the destructor of
 //!    the content runs. A task is finished when its future is gone. From then on the slot holds the
 //!    output or nothing.
@@ -47,6 +47,7 @@ pub(crate) mod error;
 pub(crate) mod header;
 pub(crate) mod inbox;
 pub(crate) mod join_ref;
+pub(crate) mod polls;
 pub(crate) mod queue;
 pub(crate) mod shared;
 pub(crate) mod waker;

@@ -49,8 +49,8 @@ impl RunQueue {
     /// Links a task at the end.
     ///
     /// # Safety
-    /// The caller is on the owner's thread. The executor has a reference to the task, which it keeps
-    /// while the task is linked. The task is not linked.
+    /// The caller is on the owner's thread. The executor has a reference to the task, which it
+    /// keeps while the task is linked. The task is not linked.
     #[inline(always)]
     pub(super) unsafe fn push(&self, task: TaskPtr) {
         match self.last.replace(Some(task)) {
