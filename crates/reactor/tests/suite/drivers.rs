@@ -414,7 +414,7 @@ fn a_panic_of_the_driver_leaves_the_reactor_usable(build: Build) {
                 turn.defer(move |_| log.note("deferred")).unwrap();
                 let log = timed.clone();
                 turn.after(NOW, move || log.note("timer")).unwrap();
-                turn.now();
+                let _: std::time::Instant = turn.now();
                 panic!("driver")
             })
             .then(|_| {

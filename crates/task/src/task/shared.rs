@@ -170,7 +170,7 @@ impl OwnerShared {
         unsafe { body::spawn(&self.shared, future) };
     }
 
-    /// Schedules the tasks that other threads have woken. Not after [`close`](Self::close).
+    /// Schedules the tasks that other threads have woken. Not after [`Inbox::close`].
     #[inline(always)]
     pub(crate) fn schedule_woken(&self) {
         let schedule = |task: TaskRef| {

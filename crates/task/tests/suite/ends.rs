@@ -129,7 +129,8 @@ fn wakes_by_destructors_at_the_end_do_nothing() {
         let wakers = Rc::clone(&wakers);
         executor
             .spawn(async move {
-                wakers.borrow_mut().push(own_waker().await);
+                let waker = own_waker().await;
+                wakers.borrow_mut().push(waker);
                 let _wake_all = OnDrop(|| wakers.borrow().iter().for_each(|w| w.wake_by_ref()));
                 pending::<()>().await;
             })

@@ -80,13 +80,12 @@ fn the_future_of_block_on_may_borrow() {
 fn tasks_rest_between_two_runs_and_go_on() {
     let mut executor = Executor::new().unwrap();
     let flag = Flag::default();
-    let task = executor.block_on(async {
-        let flag = flag.clone();
-        spawn(async move {
-            flag.wait().await;
-            5
-        })
+    let waits = flag.clone();
+    let task = executor.spawn(async move {
+        waits.wait().await;
+        5
     });
+    executor.block_on(yield_now());
     // A wake between two runs.
     executor.block_on(yield_now());
     flag.set();

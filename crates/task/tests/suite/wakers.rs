@@ -137,8 +137,9 @@ fn wakers_work_while_thread_locals_are_destroyed() {
     impl Drop for AtEnd {
         fn drop(&mut self) {
             let waker = self.0.take().unwrap();
+            let clone = waker.clone();
             waker.wake_by_ref();
-            waker.clone().wake();
+            clone.wake();
         }
     }
     std::thread_local! {
