@@ -76,7 +76,6 @@ impl Handle {
     }
 
     /// Whether the executor still runs or may run again. If not, no operation will ever complete.
-    #[allow(dead_code, reason = "for the modules of timers and sockets")]
     pub(crate) fn is_open(&self) -> bool {
         self.local().phase.get() == Phase::Open
     }
@@ -137,7 +136,6 @@ impl Handle {
     /// The executor's value of this type, which is made by the first call. For the modules of this
     /// crate: a value for all sockets, or for all timers. It is dropped at the executor's end, with
     /// the reactor alive and after all tasks.
-    #[allow(dead_code, reason = "for the modules of timers and sockets")]
     pub(crate) fn extension<T: Default + 'static>(&self) -> Rc<T> {
         let id = TypeId::of::<T>();
         let found = {

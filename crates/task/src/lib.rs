@@ -30,6 +30,7 @@
 //! | start a task, wait for it, cancel it | [`spawn()`], [`JoinHandle`], [`AbortHandle`], [`JoinSet`] |
 //! | spawn from another thread | [`Spawner`] |
 //! | use the reactor from a task | [`with_turn`] |
+//! | run a closure that blocks | [`spawn_blocking`], [`BlockingHandle`] |
 //! | let other tasks run | [`yield_now()`], [`budget`] |
 //! | measure | [`stats`], [`ExecutorStats`] |
 //!
@@ -54,6 +55,8 @@ compile_error!("windlass-task is for Linux: it runs on the reactor of the crate 
 #[cfg(not(loom))]
 mod ambient;
 #[cfg(not(loom))]
+mod blocking;
+#[cfg(not(loom))]
 pub mod budget;
 #[cfg(not(loom))]
 mod executor;
@@ -67,6 +70,8 @@ mod yield_now;
 
 #[cfg(not(loom))]
 pub use ambient::with_turn;
+#[cfg(not(loom))]
+pub use blocking::{BlockingError, BlockingHandle, BlockingReason, spawn_blocking};
 #[cfg(not(loom))]
 pub use executor::{Executor, ExecutorBuilder, ExecutorStats, block_on, stats};
 #[cfg(not(loom))]

@@ -57,6 +57,20 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Maximum threads for the closures of [`spawn_blocking`](crate::spawn_blocking); at least 1.
+    /// Default: 16.
+    pub fn blocking_threads_max(mut self, count: usize) -> Self {
+        self.limits.blocking.threads_max = count.max(1);
+        self
+    }
+
+    /// Maximum closures of [`spawn_blocking`](crate::spawn_blocking) that wait for a thread. Zero
+    /// accepts a closure only if a thread can take it at once. Default: 1024.
+    pub fn blocking_queue_len_max(mut self, count: usize) -> Self {
+        self.limits.blocking.queue_len_max = count;
+        self
+    }
+
     /// Measures each poll, for [`longest_poll`](crate::ExecutorStats::longest_poll). It reads the
     /// clock twice a poll. Default: off.
     pub fn measure_polls(mut self, measures: bool) -> Self {

@@ -54,5 +54,3 @@ pub(crate) mod waker;
 
 #[cfg(all(test, loom))]
 mod models;
-#[cfg(all(test, not(loom)))]
-mod tests;

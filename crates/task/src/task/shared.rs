@@ -85,6 +85,14 @@ pub(crate) struct LocalLimits {
     pub(crate) operations_per_poll: u32,
     pub(crate) spawns_max: usize,
     pub(crate) measures_polls: bool,
+    pub(crate) blocking: BlockingLimits,
+}
+
+/// Settings of the threads for blocking closures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockingLimits {
+    pub(crate) threads_max: usize,
+    pub(crate) queue_len_max: usize,
 }
 
 impl LocalLimits {
@@ -93,6 +101,7 @@ impl LocalLimits {
         operations_per_poll: 32,
         spawns_max: 1024,
         measures_polls: false,
+        blocking: BlockingLimits { threads_max: 16, queue_len_max: 1024 },
     };
 }
 

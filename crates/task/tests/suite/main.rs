@@ -6,9 +6,12 @@
 mod panics;
 
 mod aborts;
+mod blocking;
 mod budget;
 mod ends;
 mod joins;
+mod polls;
+mod send_sync;
 mod sets;
 mod spawning;
 mod tasks;

@@ -80,9 +80,9 @@ fn the_future_of_block_on_may_borrow() {
 fn tasks_rest_between_two_runs_and_go_on() {
     let mut executor = Executor::new().unwrap();
     let flag = Flag::default();
-    let waits = flag.clone();
+    let wait = flag.clone();
     let task = executor.spawn(async move {
-        waits.wait().await;
+        wait.wait().await;
         5
     });
     executor.block_on(yield_now());

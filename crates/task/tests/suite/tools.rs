@@ -15,18 +15,24 @@ use std::{
 
 /// Counts drops, and says on which thread the last one was.
 #[derive(Clone, Default)]
-pub(crate) struct Drops(Rc<Cell<usize>>, Rc<Cell<Option<ThreadId>>>);
+pub(crate) struct Drops(Rc<Cell<usize>>, Rc<Cell<Option<ThreadId>>>, Rc<Cell<usize>>);
 
 /// Counts when it is dropped.
 pub(crate) struct Counted(Drops);
 
 impl Drops {
     pub(crate) fn token(&self) -> Counted {
+        self.2.set(self.2.get() + 1);
         Counted(self.clone())
     }
 
     pub(crate) fn count(&self) -> usize {
         self.0.get()
+    }
+
+    /// How many tokens were made.
+    pub(crate) fn made(&self) -> usize {
+        self.2.get()
     }
 
     pub(crate) fn thread(&self) -> Option<ThreadId> {

@@ -137,8 +137,8 @@ fn wakers_work_while_thread_locals_are_destroyed() {
     impl Drop for AtEnd {
         fn drop(&mut self) {
             let waker = self.0.take().unwrap();
-            let clone = waker.clone();
             waker.wake_by_ref();
+            let clone = waker.clone();
             clone.wake();
         }
     }

@@ -1,0 +1,111 @@
+//! A task is one allocation, and a wake and a poll are none.
+//!
+//! It is a separate program because it replaces the global allocator. The allocator counts the
+//! requests of the test's own thread, because the harness runs another thread.
+
+#![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    future::{pending, poll_fn},
+    sync::mpsc,
+    task::{Poll, Waker},
+    thread,
+};
+
+use windlass_task::{Executor, spawn, yield_now};
+
+thread_local! {
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is passed on unchanged to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.set(CALLS.get() + 1);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which the system allocator
+        // shares.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, which the system
+        // allocator shares.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations<T>(run: impl FnOnce() -> T) -> (usize, T) {
+    let before = CALLS.get();
+    let result = run();
+    (CALLS.get() - before, result)
+}
+
+#[test]
+fn a_task_is_one_allocation_and_wakes_and_polls_are_none() {
+    let mut executor = Executor::new().unwrap();
+    // Turns have allocated what they need.
+    executor.block_on(yield_now());
+    executor.block_on(async {
+        let (count, task) = allocations(|| spawn(async { [0u64; 100] }));
+        assert_eq!(count, 1, "a spawn");
+
+        let before = CALLS.get();
+        assert_eq!(task.await.unwrap(), [0; 100]);
+        assert_eq!(CALLS.get() - before, 0, "a poll, its output, and the wake of a handle");
+
+        let before = CALLS.get();
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        assert_eq!(CALLS.get() - before, 0, "a hundred wakes and polls");
+    });
+}
+
+#[test]
+fn a_wake_of_another_thread_allocates_nothing_there_and_here() {
+    let mut executor = Executor::new().unwrap();
+    executor.block_on(yield_now());
+    let (sender, receiver) = mpsc::sync_channel::<Option<Waker>>(1);
+    let (answers, is_answered) = mpsc::sync_channel::<usize>(1);
+    let thread = thread::spawn(move || {
+        while let Ok(Some(waker)) = receiver.recv() {
+            let (count, ()) = allocations(|| {
+                let other = waker.clone();
+                other.wake();
+                waker.wake_by_ref();
+                drop(waker);
+            });
+            answers.send(count).unwrap();
+        }
+    });
+    executor.block_on(async {
+        drop(spawn(pending::<()>()));
+        for round in 0..10 {
+            let mut is_first = true;
+            let before = Cell::new(0);
+            poll_fn(|context| {
+                if std::mem::take(&mut is_first) {
+                    sender.send(Some(context.waker().clone())).unwrap();
+                    before.set(CALLS.get());
+                    return Poll::Pending;
+                }
+                Poll::Ready(())
+            })
+            .await;
+            // The first wakes may make the channel allocate.
+            if round > 1 {
+                assert_eq!(CALLS.get() - before.get(), 0, "the side of the executor");
+            }
+            assert_eq!(is_answered.recv().unwrap(), 0, "the side of the waker");
+        }
+    });
+    sender.send(None).unwrap();
+    thread.join().unwrap();
+}

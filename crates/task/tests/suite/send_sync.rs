@@ -1,0 +1,60 @@
+//! Which types may leave the thread, checked when this is compiled.
+
+use windlass_task::{
+    AbortHandle, BlockingError, BlockingHandle, Executor, ExecutorBuilder, ExecutorStats,
+    JoinError, JoinHandle, JoinSet, SpawnError, Spawner, YieldNow, budget::Proceed,
+};
+
+/// Fails to compile if the type has the trait: two implementations would match then.
+macro_rules! assert_not {
+    ($type:ty: $trait:path) => {
+        const _: fn() = || {
+            struct IfSo;
+            trait Ambiguous<Why> {
+                fn chosen() {}
+            }
+            impl<T: ?Sized> Ambiguous<()> for T {}
+            impl<T: ?Sized + $trait> Ambiguous<IfSo> for T {}
+            let _ = <$type as Ambiguous<_>>::chosen;
+        };
+    };
+}
+
+macro_rules! assert_is {
+    ($type:ty: $($trait:path),+) => {
+        const _: fn() = || {
+            fn is<T: ?Sized $(+ $trait)+>() {}
+            is::<$type>();
+        };
+    };
+}
+
+/// Neither `Send` nor `Sync`.
+type Local = *const ();
+
+assert_not!(Executor: Send);
+assert_not!(Executor: Sync);
+assert_not!(ExecutorBuilder: Sync);
+assert_is!(ExecutorStats: Send, Sync, Unpin);
+assert_not!(JoinHandle<()>: Send);
+assert_not!(JoinHandle<()>: Sync);
+assert_is!(JoinHandle<core::marker::PhantomPinned>: Unpin);
+assert_not!(JoinSet<()>: Send);
+assert_not!(JoinSet<()>: Sync);
+assert_is!(JoinSet<core::marker::PhantomPinned>: Unpin);
+assert_is!(AbortHandle: Send, Sync, Unpin, Clone);
+assert_is!(Spawner: Send, Sync, Unpin, Clone);
+assert_is!(SpawnError<()>: Send, Sync, std::error::Error);
+assert_not!(SpawnError<Local>: Send);
+assert_is!(BlockingHandle<()>: Send, Sync, Unpin);
+assert_is!(BlockingError<()>: Send, Sync, std::error::Error);
+assert_is!(JoinError: Send, Unpin, std::error::Error);
+assert_not!(JoinError: Sync);
+assert_is!(YieldNow: Send, Sync, Unpin);
+assert_is!(Proceed: Send, Unpin);
+
+/// The futures of a set, and of `block_on`'s caller, stay on the thread.
+const _: fn() = || {
+    fn is_unpin_or_not<T>(_: T) {}
+    is_unpin_or_not(windlass_task::yield_now());
+};
