@@ -14,7 +14,10 @@ mod stats;
 
 use core::{fmt, future::Future, pin::pin, task::Poll};
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use windlass::{BuildError, NextTurn, Reactor, Turn};
+use windlass_flow::panics::Panics;
 
 use crate::{
     ambient::{Handle, publish},
@@ -81,6 +84,14 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     executor.block_on(future)
 }
 
+fn run_rounds(reactor: &mut Reactor, rounds: &mut Rounds<'_>) {
+    while !rounds.is_finished() {
+        if let Err(error) = reactor.run_with(rounds) {
+            panic!("the reactor of the executor has failed: {error}");
+        }
+    }
+}
+
 #[track_caller]
 fn assert_not_nested() {
     assert!(
@@ -139,20 +150,23 @@ impl Executor {
         };
         let root = RootTask::spawn(self.handle.owner(), &mut poll);
         let mut rounds = Rounds::new(&self.handle, &root);
-        while !root.is_finished() {
-            if let Err(error) = self.reactor.run_with(&mut rounds) {
-                panic!("the reactor of the executor has failed: {error}");
-            }
-        }
+        // A panic of a handler, or of the future itself.
+        let run = catch_unwind(AssertUnwindSafe(|| run_rounds(&mut self.reactor, &mut rounds)));
         let end = root.take_output();
         drop(root);
-        match end {
-            Some(Err(JoinError::Panicked(payload))) => {
-                self.in_turn(|| future.set(None));
-                std::panic::resume_unwind(payload)
-            }
-            _ => output.expect("the future has an output when its task is finished"),
-        }
+        let payload = match (run, end) {
+            (Err(payload), _) | (Ok(()), Some(Err(JoinError::Panicked(payload)))) => payload,
+            _ => return output.expect("the future has an output when its task is finished"),
+        };
+        // Their destructors may panic too, and two panics at once would abort the process.
+        let mut panics = Panics::default();
+        panics.catch(|| resume_unwind(payload));
+        panics.catch(|| {
+            let _: Option<()> = self.in_turn(|| future.set(None));
+        });
+        panics.catch(|| drop(output));
+        panics.resume();
+        unreachable!("a panic was caught")
     }
 
     /// Spawns a task from outside of [`block_on`](Self::block_on). It starts with the next call.

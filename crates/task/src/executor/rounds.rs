@@ -29,6 +29,11 @@ impl<'e> Rounds<'e> {
         Self { handle, root }
     }
 
+    /// Whether the future of `block_on` is ready, or has panicked.
+    pub(super) fn is_finished(&self) -> bool {
+        self.root.is_finished()
+    }
+
     fn round(&self) -> NextTurn {
         let handle = self.handle;
         let owner = handle.owner();

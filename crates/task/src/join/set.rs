@@ -3,6 +3,7 @@
 use core::{
     fmt,
     future::{Future, poll_fn},
+    mem,
     task::{Context, Poll, ready},
 };
 use std::rc::Rc;
@@ -157,11 +158,12 @@ impl<T> JoinSet<T> {
 
     /// Lets all tasks go on without the set. Their outputs are dropped.
     pub fn detach_all(&mut self) {
-        for task in self.members.drain(..).flatten() {
-            task.inner().leave_set();
-        }
+        // First, because outputs are dropped below, and a destructor may panic.
         self.free.clear();
         self.queue.finished.borrow_mut().clear();
+        for task in mem::take(&mut self.members).into_iter().flatten() {
+            task.inner().leave_set();
+        }
     }
 }
 

@@ -118,8 +118,10 @@ fn tasks_that_are_always_ready_starve_neither_timers_nor_descriptors_nor_each_ot
             let timer = timer.clone();
             turn.after_with(Duration::from_millis(1), move |_| timer.set()).unwrap();
             let readable = readable.clone();
+            // Edge-triggered, because Miri knows nothing else.
             interest()
                 .read()
+                .edge_triggered()
                 .with_fd(here)
                 .with_handler(move |_: &mut UnixStream| readable.set())
                 .register_into(&mut turn)

@@ -2,9 +2,11 @@
 
 use std::{
     cell::{Cell, RefCell},
-    future::pending,
+    future::{Future, pending},
     os::unix::net::UnixStream,
+    pin::Pin,
     rc::Rc,
+    task::{Context, Poll},
 };
 
 use windlass::{Key, interest};
@@ -202,4 +204,40 @@ fn a_stop_that_was_requested_does_not_keep_futures_from_being_dropped_with_a_tur
     executor.with_turn(|mut turn| turn.stop());
     drop(executor);
     assert!(seen.get());
+}
+
+#[test]
+fn a_future_and_an_output_that_panic_when_they_are_dropped_do_not_abort() {
+    struct Ready(Option<OnDrop<fn()>>);
+    impl Future for Ready {
+        type Output = OnDrop<fn()>;
+        fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+            Poll::Ready(self.0.take().unwrap())
+        }
+    }
+    impl Drop for Ready {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("future"));
+        }
+    }
+    let output = || OnDrop((|| std::panic::resume_unwind(Box::new("output"))) as fn());
+    let mut executor = Executor::new().unwrap();
+    // Of the main future.
+    let result = caught(|| std::mem::forget(executor.block_on(Ready(Some(output())))));
+    assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "future");
+    // Of a task.
+    let task = executor.spawn(Ready(Some(output())));
+    assert!(executor.block_on(task).map(std::mem::forget).unwrap_err().is_panic());
+    // Of a main future that is pending while a handler panics.
+    executor.with_turn(|mut turn| {
+        turn.defer(|_| std::panic::resume_unwind(Box::new("handler"))).unwrap();
+    });
+    let result = caught(|| {
+        executor.block_on(async {
+            let _output = output();
+            pending::<()>().await
+        })
+    });
+    assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "handler");
+    assert_eq!(executor.block_on(async { 1 }), 1);
 }
