@@ -48,6 +48,7 @@ impl Key {
     }
 
     /// The index and the generation, if the key is of this kind.
+    #[inline]
     pub(crate) fn parts(self, kind: KeyKind) -> Option<(u32, u32)> {
         let [low, generation] =
             [self.0 & 0xffff_ffff, self.0 >> 32].map(|half| u32::try_from(half).unwrap_or(0));

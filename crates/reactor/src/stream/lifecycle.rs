@@ -60,6 +60,7 @@ impl Reactor {
     ///
     /// # Errors
     /// [`NotFound`] if the stream was closed.
+    #[inline]
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
         let (index, generation) = key.parts(KeyKind::Stream).ok_or(NotFound)?;
         let streams = self.streams.as_deref().ok_or(NotFound)?;
@@ -204,8 +205,7 @@ impl Reactor {
             return;
         }
         core.status.insert(StreamFlags::TOUCHED);
-        let key = Key::new(KeyKind::Stream, (index, streams.cores.generation(index)));
-        streams.touched.push(key);
+        streams.touched.push(index);
         self.pending_work |= pending_work::STREAMS;
     }
 
@@ -216,19 +216,31 @@ impl Reactor {
         self.pending_work &= !pending_work::STREAMS;
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let mut touched = core::mem::take(&mut streams.touched);
-        for key in touched.drain(..) {
-            let Ok(Stream { index, .. }) = self.stream(key) else { continue };
-            // The driver may have handled it meanwhile; doing so again has no effect.
-            self.stream_core(index).status.clear(StreamFlags::TOUCHED);
-            self.flush_stream(index);
-            self.sync_stream(index);
-            if self.stream_core(index).needs_driver() {
-                self.notify_stream(index);
-            }
+        for index in touched.drain(..) {
+            self.service_stream(index);
         }
         // No stream was touched meanwhile. The list keeps its memory (rule 12).
         if let Some(streams) = self.streams.as_deref_mut() {
             streams.touched = touched;
+        }
+    }
+
+    /// Handles a stream that is in the list of touched ones, unless it was removed meanwhile. Then
+    /// there is none at its index, or another one. That one has its own entry if it is touched.
+    fn service_stream(&mut self, index: u32) {
+        let streams = self.streams.as_deref_mut();
+        let Some(core) = streams.and_then(|streams| streams.cores.at_mut(index)) else { return };
+        if !core.status.take(StreamFlags::TOUCHED) {
+            return;
+        }
+        // The driver may have handled it meanwhile; doing so again has no effect.
+        self.flush_stream(index);
+        if self.stream_core(index).is_at_rest() {
+            return;
+        }
+        self.sync_stream(index);
+        if self.stream_core(index).needs_driver() {
+            self.notify_stream(index);
         }
     }
 
@@ -304,6 +316,7 @@ impl Turn<'_> {
     ///
     /// # Errors
     /// [`NotFound`] if the stream was closed, from [`on_close`](StreamHandler::on_close) on.
+    #[inline]
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
         self.ops().stream(key)
     }

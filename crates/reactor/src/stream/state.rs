@@ -122,6 +122,12 @@ impl StreamCore {
             && self.output.is_none()
     }
 
+    /// Whether there is nothing to do except to receive, by readiness or on a ring.
+    #[inline]
+    pub(super) fn is_at_rest(&self) -> bool {
+        (self.status.is_plain() || self.status.is_plain_on_ring()) && self.output.is_none()
+    }
+
     /// Whether there is work that only the driver does, without an event from the kernel.
     pub(super) fn needs_driver(&self) -> bool {
         let status = self.status;
@@ -159,8 +165,9 @@ pub(crate) struct StreamTable {
         reason = "a stream's output is boxed, and to take it out of its box would be to allocate"
     )]
     spares: Vec<Box<Output>>,
-    /// Streams that must be handled at the end of the turn.
-    pub(super) touched: Vec<Key>,
+    /// The indices of streams that must be handled at the end of the turn. An entry counts only if
+    /// the stream at its index is [touched](StreamFlags::TOUCHED).
+    pub(super) touched: Vec<u32>,
     /// Cells of streams whose driver is called in the next turn.
     pub(super) notifications: Vec<Key>,
     /// The undelivered bytes of adoptions, by the stream's index. On a ring also input received

@@ -150,7 +150,12 @@ impl<T> Arena<T> {
         if slot.generation == generation { slot.value.as_mut() } else { None }
     }
 
-    /// The value at an index that is known to be occupied.
+    /// The value at an index.
+    pub(crate) fn at(&self, index: u32) -> Option<&T> {
+        self.slots.get(index as usize)?.value.as_ref()
+    }
+
+    /// The value at an index.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slots.get_mut(index as usize)?.value.as_mut()
     }

@@ -165,6 +165,56 @@ fn a_nudge_waits_for_the_stream_to_open_and_a_closed_one_has_none(build: Build) 
     assert_eq!(log.take()[0], Said::Close(DisconnectReason::Aborted));
 }
 
+/// A stream is sent to by another one's handler, and is removed before the turn ends. Then the end
+/// of the turn finds no stream at its index, or a new one.
+fn a_stream_that_is_gone_before_its_output_is_written_leaves_its_successor_alone(build: Build) {
+    for has_successor in [false, true] {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let (ours, mut target_peer) = tcp();
+        let (next, mut next_peer) = tcp();
+        let (log_next, mut next) = (log.clone(), has_successor.then_some(next));
+        let successor = Rc::new(Cell::new(None));
+        let noted = successor.clone();
+        let script = Script::new(&log).on_close(move |_, mut turn| {
+            if let Some(next) = next.take() {
+                let script = Script::new(&log_next).on_open(|stream| stream.send(b"new").unwrap());
+                noted.set(Some(PLAIN.register(next, script, &mut turn).unwrap()));
+            }
+        });
+        // The sender is registered first, and its event comes first.
+        let (others, mut sender) = tcp();
+        let target = Rc::new(Cell::new(None));
+        let found = target.clone();
+        let sending = Script::new(&log).on_data(move |stream, _| {
+            let mut turn = stream.turn();
+            let mut target = turn.stream(found.get().unwrap()).unwrap();
+            target.send(b"too late").unwrap();
+            target.abort();
+        });
+        open(&mut reactor, PLAIN, others, sending);
+        let old = open(&mut reactor, PLAIN, ours, script);
+        target.set(Some(old));
+        log.take();
+        sender.write(b"?");
+        target_peer.write(b"?");
+        reactor.run_once(NOW).unwrap();
+        let said = log.take();
+        assert!(
+            said.contains(&Said::Close(DisconnectReason::Aborted)),
+            "its own event comes in the same turn: {said:?}"
+        );
+        assert!(reactor.stream(old).is_err());
+        let Some(new) = successor.get() else { continue };
+        assert_eq!(new.to_bits() as u32, old.to_bits() as u32, "it has the same index");
+        assert_ne!(new, old);
+        until(&mut reactor, &log, 1);
+        assert_eq!(log.take(), [Said::Open]);
+        assert_eq!(next_peer.read_all(), b"new");
+        assert!(!reactor.stream(new).unwrap().is_full());
+    }
+}
+
 scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     what_is_written_for_many_goes_out_at_once_behind_what_waits,
@@ -180,4 +230,6 @@ scenarios! {
     a_handler_that_nudges_itself_is_called_after_it_has_returned,
     #[cfg_attr(miri, ignore = "sockets")]
     a_nudge_waits_for_the_stream_to_open_and_a_closed_one_has_none,
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_stream_that_is_gone_before_its_output_is_written_leaves_its_successor_alone,
 }

@@ -13,7 +13,7 @@ use crate::{
     api::key::KeyKind,
     stream::{
         Address, DisconnectReason, Input, SharedBytes, StreamOptions, StreamWriteError,
-        state::StreamCore,
+        state::{StreamCore, no_core},
         status::{StreamFlags, StreamPhase},
     },
 };
@@ -76,22 +76,23 @@ impl Stream<'_> {
         self.reactor.stream_core(self.index)
     }
 
-    /// The core, by shared reference, and its generation.
-    fn seen(&self) -> (&StreamCore, u32) {
-        let streams = self.reactor.streams.as_deref().expect("a stream is in the table");
-        let generation = streams.cores.generation(self.index);
-        let core = streams
-            .cores
-            .get(self.index, generation)
-            .expect("a stream's cell and its core live together");
-        (core, generation)
+    /// The core, by shared reference.
+    #[inline]
+    fn core_ref(&self) -> &StreamCore {
+        let streams = self.reactor.streams.as_deref();
+        match streams.and_then(|streams| streams.cores.at(self.index)) {
+            Some(core) => core,
+            None => no_core(),
+        }
     }
 
     /// The stream's key, as [`Turn::stream`] takes it. It becomes stale as soon as
     /// [`on_close`](crate::stream::StreamHandler::on_close) is called.
     #[must_use]
     pub fn key(&self) -> Key {
-        Key::new(KeyKind::Stream, (self.index, self.seen().1))
+        let streams = self.reactor.streams.as_deref();
+        let generation = streams.map_or(0, |streams| streams.cores.generation(self.index));
+        Key::new(KeyKind::Stream, (self.index, generation))
     }
 
     /// The current turn, for example to use another stream.
@@ -250,7 +251,7 @@ impl Stream<'_> {
     #[must_use]
     #[inline]
     pub fn buffered(&self) -> usize {
-        self.seen().0.buffered()
+        self.core_ref().buffered()
     }
 
     /// Bytes of memory held for buffered output, and for received bytes that were not delivered
@@ -268,7 +269,7 @@ impl Stream<'_> {
     /// True if the output has exceeded the high watermark and has not fallen to the low one since.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.seen().0.status.any(StreamFlags::FULL)
+        self.core_ref().status.any(StreamFlags::FULL)
     }
 
     /// Treats the output as above the high watermark, so that
@@ -371,13 +372,13 @@ impl Stream<'_> {
     /// True while reading is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
-        self.seen().0.status.any(StreamFlags::PAUSED)
+        self.core_ref().status.any(StreamFlags::PAUSED)
     }
 
     /// The stream's settings.
     #[must_use = "it changes nothing"]
     pub fn options(&self) -> StreamOptions {
-        *self.seen().0.options
+        *self.core_ref().options
     }
 
     /// See [`StreamOptions::watermarks`].
@@ -444,6 +445,6 @@ impl AsFd for Stream<'_> {
     /// The socket, for queries and for setting options. Reading from it or writing to it directly
     /// breaks the order of the bytes.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.seen().0.socket.as_fd()
+        self.core_ref().socket.as_fd()
     }
 }
