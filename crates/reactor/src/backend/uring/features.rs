@@ -12,7 +12,7 @@ use std::{io, sync::OnceLock, thread, time::Instant};
 use io_uring::{IoUring, Parameters};
 use rustix::io::Errno;
 
-use super::pool::PoolSize;
+use super::buffer_ring::PoolSize;
 
 /// Optional features that make a ring faster and that older kernels lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

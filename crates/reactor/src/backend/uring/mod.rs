@@ -38,6 +38,7 @@
 
 #![allow(unsafe_code, reason = "completions carry the addresses of cells; the protocol above")]
 
+mod buffer_ring;
 mod copies;
 mod features;
 mod host_epoll;
@@ -58,11 +59,12 @@ use std::{
 
 use rustix::{io::Errno, time::Timespec};
 
+pub(crate) use buffer_ring::PoolSize;
 pub(crate) use copies::Copied;
 pub(crate) use features::RingSettings;
 pub use features::{RingError, RingFeature, RingFeatures};
 use host_epoll::HostEpoll;
-pub(crate) use pool::{Lent, PoolSize};
+pub(crate) use pool::Lent;
 use ring::{Completion, Ring};
 use sends::Sends;
 pub(crate) use sends::{Failed, Rest};

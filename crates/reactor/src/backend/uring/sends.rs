@@ -38,19 +38,19 @@ pub(crate) const SHARED_MAX: usize = CHUNK;
 
 #[derive(Clone, Copy)]
 struct Send {
-    /// The stream's index in its table, or [`NOBODY`] if it was removed.
+    /// The stream's index in its table, or [`NO_STREAM`] if it was removed.
     index: u32,
-    /// The stream's socket, or [`GONE`] if the send was withdrawn or has failed.
+    /// The stream's socket, or [`NO_FD`] if the send was withdrawn or has failed.
     fd: i32,
     start: *const u8,
     len: u32,
 }
 
 /// Stands for the index of a removed stream.
-const NOBODY: u32 = u32::MAX;
+const NO_STREAM: u32 = u32::MAX;
 
 /// Stands for the socket of a send that is no more.
-const GONE: i32 = -1;
+const NO_FD: i32 = -1;
 
 /// The data of a stream that its sends need.
 #[derive(Clone, Copy, Default)]
@@ -172,7 +172,7 @@ impl Sends {
     fn place_of(&self, index: u32) -> Option<usize> {
         let place = self.rows.get(index as usize)?.last.wrapping_sub(self.first) as usize;
         let send = self.sends.get(place)?;
-        (send.index == index && send.fd != GONE).then_some(place)
+        (send.index == index && send.fd != NO_FD).then_some(place)
     }
 
     /// Whether a stream has a send.
@@ -209,7 +209,7 @@ impl Sends {
         let number = self.next_number();
         let row = self.rows.get_mut(index as usize).filter(|row| row.cell != 0)?;
         if let Some(send) = self.sends.get(row.last.wrapping_sub(self.first) as usize) {
-            if send.index == index && send.fd != GONE {
+            if send.index == index && send.fd != NO_FD {
                 return None;
             }
         }
@@ -280,7 +280,7 @@ impl Sends {
         self.sends[from..].iter().filter_map(move |send| {
             number = number.wrapping_add(1);
             let Send { fd, start, len, .. } = *send;
-            (fd != GONE).then_some(Entry { number, fd, start, len })
+            (fd != NO_FD).then_some(Entry { number, fd, start, len })
         })
     }
 
@@ -307,7 +307,7 @@ impl Sends {
             return false;
         };
         let send = self.sends[place];
-        self.sends[place].fd = GONE;
+        self.sends[place].fd = NO_FD;
         keep(send.bytes(), self.owner(send));
         true
     }
@@ -318,9 +318,9 @@ impl Sends {
         if let Some(place) = self.place_of(index) {
             let send = &mut self.sends[place];
             if place >= self.pushed {
-                send.fd = GONE;
+                send.fd = NO_FD;
             } else {
-                send.index = NOBODY;
+                send.index = NO_STREAM;
             }
         }
         self.failed.retain(|failed| failed.index != index);
@@ -334,10 +334,10 @@ impl Sends {
     pub(super) fn fail(&mut self, number: u32, result: i32) -> Option<u64> {
         let place = self.sends.get_mut(number.wrapping_sub(self.first) as usize)?;
         let send = *place;
-        if send.fd == GONE {
+        if send.fd == NO_FD {
             return None;
         }
-        place.fd = GONE;
+        place.fd = NO_FD;
         let index = send.index;
         let cell = self.rows.get(index as usize).map(|row| row.cell).filter(|cell| *cell != 0)?;
         let sent = usize::try_from(result).unwrap_or(0).min(send.len as usize);

@@ -28,10 +28,10 @@ use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
 
 use super::{
-    COMPLETION, Cell, Completion, Uring,
+    COMPLETION, Cell, Completion, PoolSize, Uring,
     features::RingFeatures,
     pace,
-    pool::{Claim, Lent, Pool, PoolSize},
+    pool::{Claim, Lent, Pool},
     sends::{COPIED_MAX, Failed, Free, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };

@@ -11,6 +11,9 @@ use crate::{
     cell::CellPtr,
 };
 
+#[path = "buffer_ring.rs"]
+#[allow(dead_code, reason = "tested here and not used")]
+mod buffer_ring;
 #[path = "copies.rs"]
 #[allow(dead_code, reason = "tested here and not used")]
 mod copies;
@@ -23,10 +26,11 @@ mod pool;
 #[allow(dead_code, reason = "tested here and not used")]
 mod sends;
 
+pub(crate) use buffer_ring::PoolSize;
 pub(crate) use copies::Copied;
 pub(crate) use features::RingSettings;
 pub use features::{RingError, RingFeature, RingFeatures};
-pub(crate) use pool::{Lent, PoolSize};
+pub(crate) use pool::Lent;
 pub(crate) use sends::{Failed, Rest};
 
 type Cell = CellPtr;
