@@ -74,6 +74,11 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
+    #[inline(always)]
+    fn of(entry: cqueue::Entry) -> Self {
+        Self { user_data: entry.user_data(), result: entry.result(), flags: entry.flags() }
+    }
+
     /// Whether further completions of the request follow.
     #[inline(always)]
     pub(crate) fn has_more(self) -> bool {
@@ -357,15 +362,17 @@ impl Ring {
         outcome.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
+    /// Takes the completions that are in the queue now, in their order. Those taken leave the queue
+    /// when the result is dropped.
+    #[inline(always)]
+    pub(crate) fn completions(&mut self) -> impl Iterator<Item = Completion> {
+        self.ring.completion().map(Completion::of)
+    }
+
     /// Takes the oldest completion from the queue.
     #[inline(always)]
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        let entry = self.ring.completion().next()?;
-        Some(Completion {
-            user_data: entry.user_data(),
-            result: entry.result(),
-            flags: entry.flags(),
-        })
+        self.ring.completion().next().map(Completion::of)
     }
 
     /// Submits the queue, as far as the kernel takes it. It neither waits nor asks for completions.

@@ -87,6 +87,29 @@ pub(super) enum Streams {
     By(Pool),
 }
 
+/// The event of a completion of a receive that goes on and [has brought](BROUGHT) bytes. `None` for
+/// others. [`Uring::keep_done`] handles those.
+#[inline(always)]
+pub(super) fn keep_brought(
+    streams: &Streams,
+    done: &mut Vec<Waiting>,
+    untaken: &mut usize,
+    completion: Completion,
+) -> Option<u32> {
+    let Streams::By(pool) = streams else { return None };
+    let Completion { result, flags, .. } = completion;
+    let index = done.len();
+    if !(1..=SCRATCH_MAX).contains(&result) || index >= FAILED as usize {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "it is below `FAILED`")]
+    let index = index as u32;
+    let claim = pool.claim_bytes(result.unsigned_abs(), flags)?;
+    *untaken += 1;
+    push(done, Waiting { claim: Some(claim), result, has_more: true });
+    Some(BROUGHT | index)
+}
+
 impl Uring {
     /// Whether streams work by completion. The first call creates the pool.
     pub(crate) fn completes(&mut self) -> bool {
@@ -223,26 +246,6 @@ impl Uring {
         let Completion { result, .. } = completion;
         self.done.push(Waiting { claim, result, has_more: completion.has_more() });
         COMPLETION | index | if is_brought { GOES_ON } else { 0 }
-    }
-
-    /// The same for a receive that goes on and [has brought](BROUGHT) bytes. `None` for others.
-    #[inline(always)]
-    pub(super) fn keep_brought(&mut self, completion: Completion) -> Option<u32> {
-        let Streams::By(pool) = &self.streams else { return None };
-        let Completion { result, flags, .. } = completion;
-        let index = self.done.len();
-        if !(1..=SCRATCH_MAX).contains(&result) {
-            return None;
-        }
-        if index >= FAILED as usize {
-            return None;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "it is below `FAILED`")]
-        let index = index as u32;
-        let claim = pool.claim_bytes(result.unsigned_abs(), flags)?;
-        self.untaken += 1;
-        push(&mut self.done, Waiting { claim: Some(claim), result, has_more: true });
-        Some(BROUGHT | index)
     }
 
     /// Forgets the completions of the last batch. Those that were not taken return their buffers.

@@ -14,7 +14,7 @@ use rustix::{
     time::Timespec,
 };
 
-use super::{CONDITIONS, Cell, Completion, Uring, tag};
+use super::{CONDITIONS, Cell, Completion, Uring, streams::keep_brought, tag};
 use crate::{
     api::interest::{ERR, HUP, PRI},
     backend::batch::RawEvent,
@@ -44,6 +44,20 @@ fn may_block(timeout: Option<&Timespec>) -> bool {
 #[inline(always)]
 fn event(address: u64, ready: u32) -> RawEvent {
     RawEvent { flags: EventFlags::from_bits_retain(ready), data: EventData::new_u64(address) }
+}
+
+/// The conditions that a multishot poll has found, if it goes on and there is nothing to record.
+/// [`Uring::event_noted`] handles the rest, and would give the same result here.
+#[inline(always)]
+fn found_by_poll(completion: Completion) -> Option<u32> {
+    // SAFETY: The kernel returns the value that it was given with a poll of this cell. The cell is
+    // owed more completions of it, so it is allocated (protocol 1).
+    let cell = unsafe { Cell::from_exposed(completion.user_data & !tag::MASK) };
+    let is_usual = completion.user_data & tag::MASK == u64::from(cell.generation())
+        && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0;
+    // A negative result would be an error, and an error ends a multishot poll.
+    let found = u32::try_from(completion.result).unwrap_or(0);
+    is_usual.then(|| found & (cell.armed_mask() & CONDITIONS | ERR | HUP))
 }
 
 impl Uring {
@@ -218,27 +232,51 @@ impl Uring {
     #[inline]
     fn harvest(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> (usize, usize) {
         let (mut count, mut seen) = (0, 0);
-        while count < room.len() {
-            let Some(completion) = self.ring.next_completion() else { break };
-            seen += 1;
-            let tag = completion.user_data & tag::MASK;
-            // The fast path for a receive that goes on: there is nothing to record of it.
-            if tag == tag::RECEIVE && completion.has_more() {
-                if let Some(ready) = self.keep_brought(completion) {
-                    room[count].write(event(completion.user_data & !tag::MASK, ready));
-                    count += 1;
-                    continue;
-                }
-            }
-            // A copy: the fast path does not need it in memory.
-            let Completion { user_data, result, flags } = completion;
-            let (address, ready) = self.event_of(Completion { user_data, result, flags });
+        loop {
+            let (events, completions, other) = self.harvest_repeating(&mut room[count..]);
+            count += events;
+            seen += completions;
+            let Some(completion) = other else { return (count, seen) };
+            let (address, ready) = self.event_noted(completion);
             if ready != 0 {
+                // A completion is only taken if there is room for its event.
                 room[count].write(event(address, ready));
                 count += 1;
             }
         }
-        (count, seen)
+    }
+
+    /// The fast path of [`harvest`](Self::harvest): completions of multishot requests that go on,
+    /// of which there is nothing to record. Returns the number of events, the number of completions
+    /// and the first completion of another kind. It writes the queue's head once.
+    #[inline(always)]
+    fn harvest_repeating(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+    ) -> (usize, usize, Option<Completion>) {
+        let Self { ring, streams, done, untaken, .. } = self;
+        let (mut count, mut seen) = (0, 0);
+        let mut completions = ring.completions();
+        while count < room.len() {
+            let Some(completion) = completions.next() else { break };
+            seen += 1;
+            let tag = completion.user_data & tag::MASK;
+            let found = if !completion.has_more() {
+                None
+            } else if tag == tag::RECEIVE {
+                keep_brought(streams, done, untaken, completion)
+            } else if tag < tag::RECEIVE {
+                found_by_poll(completion)
+            } else {
+                None
+            };
+            let Some(ready) = found else { return (count, seen, Some(completion)) };
+            if ready != 0 {
+                room[count].write(event(completion.user_data & !tag::MASK, ready));
+                count += 1;
+            }
+        }
+        (count, seen, None)
     }
 
     /// Waits for a completion, or for several if the settings say so.
@@ -261,33 +299,12 @@ impl Uring {
 
     /// Records a completion and converts it to an event: a cell's address, and conditions.
     /// Conditions of zero mean that there is no event.
-    #[inline(always)]
-    fn event_of(&mut self, completion: Completion) -> (u64, u32) {
-        let tag = completion.user_data & tag::MASK;
-        // The fast path for a multishot poll that has found conditions and goes on. `note` and
-        // `report` handle the rest, and would give the same result here.
-        if tag < tag::RECEIVE && completion.has_more() {
-            let address = completion.user_data & !tag::MASK;
-            // SAFETY: The kernel returns the value that it was given with a poll of this cell. The
-            // cell is owed more completions of it, so it is allocated (protocol 1).
-            let cell = unsafe { Cell::from_exposed(address) };
-            if tag == u64::from(cell.generation())
-                && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0
-            {
-                // A negative result would be an error, and an error ends a multishot poll.
-                let found = u32::try_from(completion.result).unwrap_or(0);
-                return (address, found & (cell.armed_mask() & CONDITIONS | ERR | HUP));
-            }
-        }
-        self.event_noted(completion)
-    }
-
     #[inline(never)]
     fn event_noted(&mut self, mut completion: Completion) -> (u64, u32) {
         if self.note(&mut completion) { self.report(completion) } else { (0, 0) }
     }
 
-    /// The event of a recorded completion: see [`event_of`](Self::event_of).
+    /// The event of a recorded completion: see [`event_noted`](Self::event_noted).
     #[inline]
     fn report(&mut self, completion: Completion) -> (u64, u32) {
         let tag = completion.user_data & tag::MASK;
