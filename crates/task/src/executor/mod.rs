@@ -123,7 +123,8 @@ impl Executor {
 
     /// Runs a future, and the executor's tasks, until the future is ready.
     ///
-    /// The tasks that are left rest until the next call. A request to stop the reactor
+    /// The tasks that are left rest until the next call. Those that are scheduled may still be
+    /// polled, within the limit of a turn. A request to stop the reactor
     /// ([`Turn::stop`]) does not end it.
     ///
     /// # Panics
@@ -136,7 +137,6 @@ impl Executor {
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
         assert_not_nested();
         let _entered = Entered::new(Arc::as_ptr(self.handle.owner().shared()));
-        let local = self.handle.local();
         let mut output = None;
         let mut future = pin!(Some(future));
         let mut poll = |context: &mut core::task::Context<'_>| {
@@ -145,7 +145,6 @@ impl Executor {
             output = Some(ready);
             // With the turn at hand, so that its sockets leave the reactor at once.
             future.set(None);
-            local.polls_left.set(0);
             Poll::Ready(())
         };
         let root = RootTask::spawn(self.handle.owner(), &mut poll);

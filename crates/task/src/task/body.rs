@@ -23,6 +23,8 @@ use crate::{
         error::JoinError,
         header::{Content, Header, TaskPtr, TaskVtable},
         join_ref::JoinSlot,
+        polls::note_finished,
+        queue::RunQueue,
         shared::Shared,
         waker,
     },
@@ -111,7 +113,7 @@ unsafe fn poll<F: Future>(task: TaskPtr) {
     let future = unsafe { Pin::new_unchecked(future) };
     if let Poll::Ready(output) = future.poll(&mut Context::from_waker(&waker)) {
         // SAFETY: the caller's promise.
-        let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { drop_future::<F>(task) }));
+        let dropped = catch_unwind(AssertUnwindSafe(move || unsafe { drop_future::<F>(task) }));
         let output = match dropped {
             Ok(()) => Ok(output),
             Err(payload) => {
@@ -181,12 +183,14 @@ unsafe fn finished(task: TaskPtr) {
     // SAFETY: the caller's promise.
     let owner = unsafe { header.owner() };
     // SAFETY: the caller's promise.
-    let local = unsafe { header.shared.local() };
+    let local = unsafe { header.shared().local() };
     header.set_finished();
+    note_finished(owner);
     // SAFETY: the task was in the list, because it was not finished.
     unsafe { local.live.remove(task) };
     // Protocol 5: no wake links it from now on.
-    let is_linked = owner.is_scheduled.replace(true);
+    // SAFETY: this is the owner's thread, and the executor has a reference.
+    let is_linked = unsafe { RunQueue::finished(task) };
     match owner.join.replace(JoinSlot::Idle) {
         JoinSlot::Detached => {
             // SAFETY: the slot holds the output, and nobody is there to take it.

@@ -5,10 +5,13 @@
     reason = "wakers are raw pointers to headers, counted by hand; the protocol in `task`"
 )]
 
-use core::{cell::Cell, ptr::NonNull};
+use core::{
+    cell::Cell,
+    ptr::{self, NonNull},
+};
 
 use crate::{
-    sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, Ordering, fence},
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, fence},
     task::{error::JoinError, join_ref::JoinSlot, shared::Shared},
 };
 
@@ -16,28 +19,35 @@ use crate::{
 /// wraps around and frees a task that is in use.
 const REFS_MAX: u32 = u32::MAX / 2;
 
+/// A note of a [`Header`]: `abort` was called.
+const ABORTED: u8 = 1;
+/// The future is gone. Written by the owner.
+const FINISHED: u8 = 2;
+
 /// First in the allocation of a task.
+#[repr(C)]
 pub(crate) struct Header {
-    pub(crate) vtable: &'static TaskVtable,
-    pub(crate) shared: Arc<Shared>,
     owner: OwnerPart,
-    refs: AtomicU32,
-    /// Linked in the inbox (protocol 6).
-    pub(super) is_remote: AtomicBool,
-    /// `abort` was called. The owner drops the future when it next looks at the task.
-    is_aborted: AtomicBool,
-    /// The future is gone. Written by the owner, for handles on other threads.
-    is_finished: AtomicBool,
+    /// One `Arc`, as a pointer that can be compared with that of the thread's executor.
+    shared: *const Shared,
+    pub(crate) vtable: &'static TaskVtable,
     /// The next task in the inbox.
     pub(super) remote_next: AtomicPtr<Header>,
+    refs: AtomicU32,
+    /// [`ABORTED`] and [`FINISHED`].
+    notes: AtomicU8,
+    /// Linked in the inbox (protocol 6).
+    pub(super) is_remote: AtomicBool,
 }
 
 /// The part that only the owner's thread touches (protocol 2).
+#[repr(C)]
 pub(crate) struct OwnerPart {
-    /// The next task in the run queue.
-    pub(super) next: Cell<Option<TaskPtr>>,
-    /// Protocol 5.
-    pub(super) is_scheduled: Cell<bool>,
+    /// What the executor calls when it comes to the task in the run queue: [`TaskVtable::poll`],
+    /// or what replaces it when the task is aborted or finished (protocol 9).
+    pub(super) turn: Cell<unsafe fn(TaskPtr)>,
+    /// The next task in the run queue, null for the last one, or [`UNLINKED`] (protocol 5).
+    pub(super) next: Cell<*mut Header>,
     pub(crate) content: Cell<Content>,
     /// Neighbours in the list of live tasks.
     pub(super) live_before: Cell<Option<TaskPtr>>,
@@ -46,13 +56,8 @@ pub(crate) struct OwnerPart {
     pub(crate) join: Cell<JoinSlot>,
 }
 
-impl OwnerPart {
-    /// The executor has unlinked the task to poll it. A wake links it again from now on.
-    #[inline(always)]
-    pub(crate) fn clear_scheduled(&self) {
-        self.is_scheduled.set(false);
-    }
-}
+/// The link of a task that is in no run queue, and that a wake links. No task has this address.
+pub(super) const UNLINKED: *mut Header = ptr::without_provenance_mut(1);
 
 /// What is in the slot of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,20 +88,19 @@ impl Header {
     /// With one reference, for the executor.
     pub(super) fn new(vtable: &'static TaskVtable, shared: Arc<Shared>) -> Self {
         Self {
-            vtable,
-            shared,
             owner: OwnerPart {
-                next: Cell::new(None),
-                is_scheduled: Cell::new(false),
+                turn: Cell::new(vtable.poll),
+                next: Cell::new(UNLINKED),
                 content: Cell::new(Content::Future),
                 live_before: Cell::new(None),
                 live_after: Cell::new(None),
                 join: Cell::new(JoinSlot::Detached),
             },
+            shared: Arc::into_raw(shared),
+            vtable,
             refs: AtomicU32::new(1),
             is_remote: AtomicBool::new(false),
-            is_aborted: AtomicBool::new(false),
-            is_finished: AtomicBool::new(false),
+            notes: AtomicU8::new(0),
             remote_next: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
@@ -110,23 +114,42 @@ impl Header {
         &self.owner
     }
 
-    pub(crate) fn is_finished(&self) -> bool {
-        // Pairs with the store at the end of the future.
-        self.is_finished.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set_finished(&self) {
-        self.is_finished.store(true, Ordering::Release);
+    /// The address of what the tasks of the executor share.
+    #[inline(always)]
+    pub(crate) fn shared_ptr(&self) -> *const Shared {
+        self.shared
     }
 
     #[inline(always)]
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.is_aborted.load(Ordering::Acquire)
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: the header has one `Arc` until its own end.
+        unsafe { &*self.shared }
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        // Pairs with the change at the end of the future.
+        self.notes.load(Ordering::Acquire) & FINISHED != 0
+    }
+
+    pub(super) fn set_finished(&self) {
+        self.notes.fetch_or(FINISHED, Ordering::Release);
+    }
+
+    /// Whether the task was aborted before it was finished.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.notes.load(Ordering::Acquire) == ABORTED
     }
 
     /// Requests the end of the task. The caller wakes it afterwards.
     pub(super) fn set_aborted(&self) {
-        self.is_aborted.store(true, Ordering::Release);
+        self.notes.fetch_or(ABORTED, Ordering::Release);
+    }
+}
+
+impl Drop for Header {
+    fn drop(&mut self) {
+        // SAFETY: `new` has made the pointer from an `Arc`, whose count ends here.
+        drop(unsafe { Arc::from_raw(self.shared) });
     }
 }
 
@@ -139,6 +162,12 @@ impl TaskPtr {
     /// `address` is that of a whole allocation, of which the header is the first field.
     pub(super) fn new(address: NonNull<Header>) -> Self {
         Self(address)
+    }
+
+    /// The task of a link that is neither null nor [`UNLINKED`].
+    #[inline(always)]
+    pub(super) fn from_link(link: *mut Header) -> Option<Self> {
+        NonNull::new(link).map(Self)
     }
 
     #[inline(always)]

@@ -80,7 +80,6 @@ impl Inbox {
     }
 
     /// Wakes a task from any thread (protocol 6).
-    #[cold]
     pub(super) fn wake(&self, task: &TaskRef) {
         let header = task.header();
         if header.is_finished() || header.is_remote.swap(true, Ordering::AcqRel) {

@@ -30,8 +30,8 @@
 //! 4. *Empty before the end.* The future is dropped before the executor gives up its reference. The
 //!    output is dropped or taken before the join handle gives up its own. So the last reference
 //!    finds an empty slot, and frees memory only.
-//! 5. *Local wake.* `is_scheduled` is true while a task is linked in the run queue, and for ever
-//!    once it is finished. A wake on the owner's thread links the task if it was false.
+//! 5. *Local wake.* `OwnerPart::next` is `UNLINKED` while a task is neither linked in the run queue
+//!    nor finished. A wake on the owner's thread links such a task, and does nothing to others.
 //! 6. *Remote wake.* `is_remote` is true while a task is linked in the inbox. The thread that sets
 //!    it links the task, with a reference of its own, and then wakes the latch. The owner clears it
 //!    by a read-modify-write before it schedules the task. So it sees all that was written before a
@@ -40,6 +40,11 @@
 //!    does nothing else.
 //! 8. *User code.* Futures, outputs, wakers and their destructors run while nothing of this module
 //!    is borrowed or half changed. A wake runs no user code.
+//! 9. *Turn.* `OwnerPart::turn` is the function that the executor calls when it comes to a task in
+//!    the run queue. It polls the future. An abort replaces it by the function that drops the
+//!    future, and the end of the task by the one that gives up the executor's reference. So a poll
+//!    tests no state. An abort on another thread leaves a note, which the owner reads when it takes
+//!    the task out of the inbox.
 
 pub(crate) mod body;
 pub(crate) mod current;

@@ -13,23 +13,38 @@ use windlass_flow::panics::Panics;
 use crate::task::{
     current,
     error::JoinError,
-    header::{Content, TaskPtr},
+    header::{OwnerPart, TaskPtr},
+    queue::RunQueue,
     shared::{Local, OwnerShared},
 };
 
 /// Polls scheduled tasks until none is left, or the limit of a round is reached.
 pub(crate) fn poll_tasks(local: &Local) {
-    local.polls_left.set(local.limits.polls_per_turn);
+    /// Ends the time in which polls have a budget.
+    struct Polling;
+    impl Drop for Polling {
+        fn drop(&mut self) {
+            current::with(|current| current.is_polling.set(false));
+        }
+    }
+    current::with(|current| current.is_polling.set(true));
+    let _polling = Polling;
+    let polls = &local.counters.polls;
+    let end = polls.get() + u64::from(local.limits.polls_per_turn);
     // One frame for all polls: a panic is rare, and a frame for each would cost each poll.
-    while let Err(payload) = catch_unwind(AssertUnwindSafe(|| poll_until_panic(local))) {
+    let round = || match local.limits.measures_polls {
+        false => poll_until_panic::<false>(local, end - polls.get()),
+        true => poll_until_panic::<true>(local, end - polls.get()),
+    };
+    while let Err(payload) = catch_unwind(AssertUnwindSafe(round)) {
         end_panicked(local, payload);
     }
+    local.running.set(None);
 }
 
 /// The task that was being polled has panicked.
 #[cold]
 fn end_panicked(local: &Local, payload: Box<dyn Any + Send>) {
-    current::with(|current| current.is_polling.set(false));
     if let Some(task) = local.running.take() {
         // SAFETY: the executor has a reference to the task that it polls.
         let header = unsafe { task.header() };
@@ -39,64 +54,75 @@ fn end_panicked(local: &Local, payload: Box<dyn Any + Send>) {
     }
 }
 
-fn poll_until_panic(local: &Local) {
-    let measures = local.limits.measures_polls;
-    loop {
-        // The end of `block_on`'s future sets it to zero.
-        let left = local.polls_left.get();
-        if left == 0 {
-            break;
-        }
+#[inline(always)]
+fn poll_until_panic<const MEASURES: bool>(local: &Local, polls_max: u64) {
+    let operations = local.limits.operations_per_poll;
+    for _ in 0..polls_max {
         // SAFETY: this is the owner's thread, because `local` is borrowed.
         let Some(task) = (unsafe { local.queue.pop() }) else { break };
         // SAFETY: the executor has a reference to a task that was linked.
         let header = unsafe { task.header() };
         // SAFETY: this is the owner's thread.
         let owner = unsafe { header.owner() };
-        if owner.content.get() != Content::Future {
-            // SAFETY: the task is finished and was linked, so its end has left the executor's
-            // reference to the run queue (protocol 1).
-            unsafe { task.release() };
-            continue;
-        }
-        owner.clear_scheduled();
-        local.polls_left.set(left - 1);
-        if measures {
-            poll_measured(local, task);
-        } else {
-            poll_one(local, task);
+        local.running.set(Some(task));
+        local.counters.polls.set(local.counters.polls.get() + 1);
+        current::with(|current| current.budget.set(operations));
+        let start = if MEASURES { Some(Instant::now()) } else { None };
+        // SAFETY: this is the owner's thread, and the task was just unlinked. If it is neither
+        // aborted nor finished, the slot holds the future (protocol 9).
+        unsafe { owner.turn.get()(task) };
+        if let Some(start) = start {
+            note_poll(local, start);
         }
     }
-}
-
-/// Polls a task, or ends it if it was aborted.
-#[inline(always)]
-fn poll_one(local: &Local, task: TaskPtr) {
-    // SAFETY: the executor has a reference to a task that is not finished.
-    let header = unsafe { task.header() };
-    if header.is_aborted() {
-        // SAFETY: this is the owner's thread, and the slot holds the future.
-        return unsafe { (header.vtable.end)(task, JoinError::Cancelled) };
-    }
-    local.running.set(Some(task));
-    local.counters.polls.set(local.counters.polls.get() + 1);
-    current::with(|current| {
-        current.budget.set(local.limits.operations_per_poll);
-        current.is_polling.set(true);
-    });
-    // SAFETY: as above.
-    unsafe { (header.vtable.poll)(task) };
-    current::with(|current| current.is_polling.set(false));
-    local.running.set(None);
 }
 
 #[cold]
-fn poll_measured(local: &Local, task: TaskPtr) {
-    let start = Instant::now();
-    poll_one(local, task);
+fn note_poll(local: &Local, start: Instant) {
     let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let longest = &local.counters.longest_poll_ns;
     longest.set(longest.get().max(took));
+}
+
+/// The turn of a task that was aborted: drops the future.
+///
+/// # Safety
+/// The caller is on the owner's thread, and has just unlinked the task, which is not finished.
+unsafe fn end_aborted(task: TaskPtr) {
+    // SAFETY: the executor has a reference to a task that is not finished.
+    let header = unsafe { task.header() };
+    // SAFETY: this is the owner's thread, and the slot holds the future.
+    unsafe { (header.vtable.end)(task, JoinError::Cancelled) };
+}
+
+/// The turn of a task that was finished while it was linked: gives up the executor's reference.
+///
+/// # Safety
+/// The caller is on the owner's thread, and has just unlinked the task.
+unsafe fn release_finished(task: TaskPtr) {
+    // SAFETY: this is the owner's thread, and the executor has a reference to a task that was
+    // linked.
+    unsafe { RunQueue::finished(task) };
+    // SAFETY: the end of the task has left the executor's reference to the run queue (protocol 1).
+    unsafe { task.release() };
+}
+
+/// Changes the turn of a task that has an abort noted. A finished one keeps its own.
+///
+/// # Safety
+/// The caller is on the owner's thread, and a reference to the task is held.
+pub(super) unsafe fn note_abort(task: TaskPtr) {
+    // SAFETY: a reference is held.
+    let header = unsafe { task.header() };
+    if header.is_aborted() {
+        // SAFETY: this is the owner's thread.
+        unsafe { header.owner() }.turn.set(end_aborted);
+    }
+}
+
+/// Changes the turn of a task that is finished.
+pub(super) fn note_finished(owner: &OwnerPart) {
+    owner.turn.set(release_finished);
 }
 
 /// Ends all tasks, at the executor's end. Their destructors may spawn others, which are ended too.
@@ -111,9 +137,8 @@ pub(crate) fn end_tasks(local: &Local) {
     }
     // SAFETY: this is the owner's thread.
     while let Some(task) = unsafe { local.queue.pop() } {
-        // SAFETY: all tasks are finished. This one was linked, so its end has left the executor's
-        // reference to the run queue (protocol 1).
-        unsafe { task.release() };
+        // SAFETY: this is the owner's thread. All tasks are finished, and this one was linked.
+        unsafe { release_finished(task) };
     }
 }
 

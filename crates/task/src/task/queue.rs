@@ -2,17 +2,17 @@
 
 #![allow(unsafe_code, reason = "the lists are linked through the tasks; the protocol in `task`")]
 
-use core::cell::Cell;
+use core::{cell::Cell, ptr};
 
-use crate::task::header::{OwnerPart, TaskPtr};
+use crate::task::header::{Header, OwnerPart, TaskPtr, UNLINKED};
 
 /// The tasks that are to be polled, the first to be scheduled first. A task is linked at most once.
 ///
 /// A linked task lives: the executor keeps its reference to it (protocol 1).
-#[derive(Default)]
 pub(crate) struct RunQueue {
-    first: Cell<Option<TaskPtr>>,
-    last: Cell<Option<TaskPtr>>,
+    /// Null if the queue is empty.
+    first: Cell<*mut Header>,
+    last: Cell<*mut Header>,
 }
 
 /// # Safety
@@ -25,10 +25,16 @@ unsafe fn owner<'t>(task: TaskPtr) -> &'t OwnerPart {
     unsafe { header.owner() }
 }
 
+impl Default for RunQueue {
+    fn default() -> Self {
+        Self { first: Cell::new(ptr::null_mut()), last: Cell::new(ptr::null_mut()) }
+    }
+}
+
 impl RunQueue {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.get().is_none()
+        self.first.get().is_null()
     }
 
     /// The number of tasks. It walks over them, so that a wake need not count.
@@ -37,43 +43,65 @@ impl RunQueue {
     /// The caller is on the owner's thread.
     pub(crate) unsafe fn count(&self) -> usize {
         let mut count = 0;
-        let mut next = self.first.get();
+        let mut next = TaskPtr::from_link(self.first.get());
         while let Some(task) = next {
             count += 1;
             // SAFETY: a linked task lives, and this is the owner's thread.
-            next = unsafe { owner(task) }.next.get();
+            next = TaskPtr::from_link(unsafe { owner(task) }.next.get());
         }
         count
     }
 
-    /// Links a task at the end.
+    /// Links a task at the end, unless it is linked or finished (protocol 5).
     ///
     /// # Safety
-    /// The caller is on the owner's thread. The executor has a reference to the task, which it
-    /// keeps while the task is linked. The task is not linked.
+    /// The caller is on the owner's thread, and a reference to the task is held. If the task is not
+    /// finished, the executor has a reference to it, which it keeps while the task is linked.
     #[inline(always)]
     pub(super) unsafe fn push(&self, task: TaskPtr) {
-        match self.last.replace(Some(task)) {
+        // SAFETY: the caller's promise.
+        let link = &unsafe { owner(task) }.next;
+        if link.get() != UNLINKED {
+            return;
+        }
+        link.set(ptr::null_mut());
+        match TaskPtr::from_link(self.last.replace(task.as_ptr())) {
             // SAFETY: a linked task lives, and this is the owner's thread.
-            Some(last) => unsafe { owner(last) }.next.set(Some(task)),
-            None => self.first.set(Some(task)),
+            Some(last) => unsafe { owner(last) }.next.set(task.as_ptr()),
+            None => self.first.set(task.as_ptr()),
         }
     }
 
-    /// Unlinks the first task. `is_scheduled` stays as it is.
+    /// Unlinks the first task. From now on a wake links it again. If the task is finished, the
+    /// caller calls [`finished`](Self::finished) and gives up the executor's reference.
     ///
     /// # Safety
     /// The caller is on the owner's thread.
     #[inline(always)]
-    pub(crate) unsafe fn pop(&self) -> Option<TaskPtr> {
-        let task = self.first.get()?;
+    pub(super) unsafe fn pop(&self) -> Option<TaskPtr> {
+        let task = TaskPtr::from_link(self.first.get())?;
         // SAFETY: a linked task lives, and this is the owner's thread.
-        let next = unsafe { owner(task) }.next.take();
+        let next = unsafe { owner(task) }.next.replace(UNLINKED);
         self.first.set(next);
-        if next.is_none() {
-            self.last.set(None);
+        if next.is_null() {
+            self.last.set(ptr::null_mut());
         }
         Some(task)
+    }
+
+    /// Makes wakes leave a finished task alone. True if it is linked: it then stays so until
+    /// [`pop`](Self::pop).
+    ///
+    /// # Safety
+    /// The caller is on the owner's thread, and a reference to the task is held.
+    pub(super) unsafe fn finished(task: TaskPtr) -> bool {
+        // SAFETY: the caller's promise.
+        let link = &unsafe { owner(task) }.next;
+        let is_linked = link.get() != UNLINKED;
+        if !is_linked {
+            link.set(ptr::null_mut());
+        }
+        is_linked
     }
 }
 

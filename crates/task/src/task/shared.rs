@@ -20,6 +20,7 @@ use crate::{
         header::{TaskPtr, TaskRef},
         inbox::{Inbox, Waking},
         join_ref::JoinRef,
+        polls::note_abort,
         queue::{LiveTasks, RunQueue},
     },
 };
@@ -50,8 +51,6 @@ pub(crate) struct Local {
     pub(crate) phase: Cell<Phase>,
     /// The task that is being polled.
     pub(crate) running: Cell<Option<TaskPtr>>,
-    /// Polls that are left until the reactor is to be looked at.
-    pub(crate) polls_left: Cell<u32>,
     pub(crate) requests: RefCell<VecDeque<Request>>,
     /// One value of each type, for the modules of this crate.
     pub(crate) extensions: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
@@ -114,7 +113,6 @@ impl Shared {
                 live: LiveTasks::default(),
                 phase: Cell::new(Phase::Open),
                 running: Cell::new(None),
-                polls_left: Cell::new(0),
                 requests: RefCell::default(),
                 extensions: RefCell::default(),
                 counters: LocalCounters::default(),
@@ -184,6 +182,8 @@ impl OwnerShared {
     pub(crate) fn schedule_woken(&self) {
         let schedule = |task: TaskRef| {
             // SAFETY: this is the owner's thread. The reference keeps the task alive for the call.
+            unsafe { note_abort(task.ptr()) };
+            // SAFETY: as above.
             unsafe { self.local().schedule(task.ptr()) };
         };
         // SAFETY: this is the owner's thread.
@@ -204,15 +204,9 @@ impl Local {
     /// The caller is on the owner's thread, and a reference to the task is held.
     #[inline(always)]
     pub(crate) unsafe fn schedule(&self, task: TaskPtr) {
-        // SAFETY: a reference is held.
-        let header = unsafe { task.header() };
-        // SAFETY: this is the owner's thread.
-        let owner = unsafe { header.owner() };
-        if !owner.is_scheduled.replace(true) {
-            // SAFETY: the flag was false, so the task is not linked and not finished, and the
-            // executor has a reference to it (protocols 1 and 5).
-            unsafe { self.queue.push(task) };
-        }
+        // SAFETY: the caller's promise. The executor has a reference to each task that is not
+        // finished (protocol 1).
+        unsafe { self.queue.push(task) };
     }
 
     /// Adds a new task, and schedules it while the executor is open.

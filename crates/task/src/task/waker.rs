@@ -8,12 +8,10 @@ use core::{
     task::{RawWaker, RawWakerVTable, Waker},
 };
 
-use crate::{
-    sync::Arc,
-    task::{
-        current,
-        header::{Header, TaskPtr, TaskRef},
-    },
+use crate::task::{
+    current,
+    header::{Header, TaskPtr, TaskRef},
+    polls::note_abort,
 };
 
 /// A static, so that all wakers of a task have the same address here: `Waker::will_wake` compares
@@ -87,28 +85,35 @@ unsafe fn drop_waker(data: *const ()) {
 pub(super) unsafe fn wake_task(task: TaskPtr) {
     // SAFETY: the caller's promise.
     let header = unsafe { task.header() };
-    if current::is(Arc::as_ptr(&header.shared)) {
-        // SAFETY: this thread runs the task's executor, so it is the owner (protocol 2).
-        let local = unsafe { header.shared.local() };
-        // SAFETY: as above, and the caller holds a reference.
-        unsafe { local.schedule(task) };
-    } else {
-        // SAFETY: the reference is the caller's, and is not released here.
-        let task = ManuallyDrop::new(unsafe { TaskRef::from_counted(task) });
-        header.shared.inbox.wake(&task);
+    if !current::is(header.shared_ptr()) {
+        // SAFETY: the caller's promise.
+        return unsafe { wake_remotely(task) };
     }
+    // SAFETY: this thread runs the task's executor, so it is the owner (protocol 2).
+    let local = unsafe { header.shared().local() };
+    // SAFETY: as above, and the caller holds a reference.
+    unsafe { local.schedule(task) };
+}
+
+/// # Safety
+/// A reference to the task is held during the call.
+#[cold]
+unsafe fn wake_remotely(task: TaskPtr) {
+    // SAFETY: the reference is the caller's, and is not released here.
+    let task = ManuallyDrop::new(unsafe { TaskRef::from_counted(task) });
+    task.header().shared().inbox.wake(&task);
 }
 
 impl TaskRef {
-    /// Wakes the task; see [`wake_task`].
-    pub(crate) fn wake(&self) {
-        // SAFETY: `self` holds a reference.
-        unsafe { wake_task(self.ptr()) };
-    }
-
-    /// Requests the end of the task. Its future is dropped when the executor next looks at it.
+    /// Requests the end of the task. Its future is dropped when the executor next comes to it.
     pub(crate) fn abort(&self) {
         self.header().set_aborted();
-        self.wake();
+        if current::is(self.header().shared_ptr()) {
+            // SAFETY: this thread runs the task's executor, so it is the owner (protocol 2), and
+            // `self` is a reference. On another thread, the owner does it (protocol 9).
+            unsafe { note_abort(self.ptr()) };
+        }
+        // SAFETY: `self` is a reference.
+        unsafe { wake_task(self.ptr()) };
     }
 }

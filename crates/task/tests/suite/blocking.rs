@@ -143,7 +143,13 @@ fn a_result_without_a_handle_is_dropped() {
                 std::panic::resume_unwind(Box::new("the thread survives this"));
             }
         }
-        drop(spawn_blocking(move || TellsEnd(held, sender)));
+        let gate = Gate::default();
+        let at_gate = gate.clone();
+        drop(spawn_blocking(move || {
+            at_gate.wait();
+            TellsEnd(held, sender)
+        }));
+        gate.open();
         receiver.recv().unwrap();
         assert_eq!(spawn_blocking(|| 1).unwrap().await.unwrap(), 1);
     });

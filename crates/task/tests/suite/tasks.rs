@@ -177,8 +177,6 @@ fn counters_count() {
         stats().unwrap()
     });
     assert_eq!((inside.spawned, inside.tasks, inside.queue_depth, inside.polls), (3, 3, 2, 1));
-    let outside = executor.stats();
-    assert_eq!(outside.polls, 1, "the end of the main future ends the run");
     executor.block_on(async {
         yield_now().await;
     });
