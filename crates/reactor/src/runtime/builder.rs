@@ -1,6 +1,6 @@
 //! The settings of a reactor. Each has a bound and a default.
 
-use core::fmt;
+use core::{fmt, num::NonZeroU64};
 use std::time::Duration;
 
 use crate::{
@@ -50,6 +50,7 @@ pub struct Builder {
     pub(crate) limits: Limits,
     pub(crate) clock: Option<UnwindSafeDrop<Box<dyn Clock>>>,
     pub(crate) timer_resolution_ns: u64,
+    pub(crate) timer_slack_ns: Option<NonZeroU64>,
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
     pub(crate) ring: RingSettings,
@@ -61,6 +62,7 @@ impl fmt::Debug for Builder {
             .field("backend", &self.backend)
             .field("limits", &self.limits)
             .field("timer_resolution_ns", &self.timer_resolution_ns)
+            .field("timer_slack_ns", &self.timer_slack_ns)
             .field("busy_poll", &self.busy_poll)
             .field("watchdog", &self.watchdog)
             .finish_non_exhaustive()
@@ -95,6 +97,7 @@ impl Builder {
             },
             clock: None,
             timer_resolution_ns: DEFAULT_TICK_NS,
+            timer_slack_ns: None,
             busy_poll: Duration::ZERO,
             watchdog: false,
             ring: RingSettings::DEFAULT,
@@ -173,6 +176,40 @@ impl Builder {
             1_000_000_000
         } else {
             resolution.subsec_nanos() as u64
+        };
+        self
+    }
+
+    /// The timer slack of the thread that builds the reactor, which is the reactor's thread.
+    /// Default: unchanged, which on most systems means 50 microseconds.
+    ///
+    /// The kernel may let a wait last longer by this time, to wake several threads at once. A small
+    /// slack makes timers that wake a sleeping thread more punctual, and costs more wake-ups. It is
+    /// at least one nanosecond and at most one second. A value outside is replaced by the nearer of
+    /// the two. On epoll and poll, the kernel allows at least a thousandth of
+    /// the wait, at most 100 ms, whatever the slack is. Threads with a real-time policy have no
+    /// slack.
+    ///
+    /// The slack belongs to the thread (prctl(2), `PR_SET_TIMERSLACK`). It applies to everything
+    /// that the thread waits for. Threads that it starts later inherit it. It stays when the
+    /// reactor is dropped.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::Reactor;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let reactor = Reactor::builder().timer_slack(Duration::from_nanos(1)).build()?;
+    /// # drop(reactor);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "PR_SET_TIMERSLACK")]
+    pub const fn timer_slack(mut self, slack: Duration) -> Self {
+        let ns = if slack.as_secs() > 0 { 1_000_000_000 } else { slack.subsec_nanos() as u64 };
+        self.timer_slack_ns = match NonZeroU64::new(ns) {
+            Some(ns) => Some(ns),
+            None => Some(NonZeroU64::MIN),
         };
         self
     }
@@ -270,7 +307,12 @@ impl Builder {
     ///   [`RingError`](crate::RingError) has the causes.
     pub fn build(self) -> Result<Reactor, BuildError> {
         self.check()?;
-        Reactor::from_builder(self)
+        let slack = self.timer_slack_ns;
+        let reactor = Reactor::from_builder(self)?;
+        if slack.is_some() {
+            rustix::thread::set_current_timer_slack(slack).map_err(BuildError::Os)?;
+        }
+        Ok(reactor)
     }
 
     fn check(&self) -> Result<(), BuildError> {

@@ -15,6 +15,9 @@ use crate::{
     time::clock::nanoseconds,
 };
 
+/// The kernel sets the coarse clock at least every 10 ms, so it is behind by less than this.
+const COARSE_MARGIN_NS: u64 = 1_000_000_000;
+
 impl Reactor {
     /// The turn's time; outside a turn, the current time.
     pub(crate) fn now_ns(&mut self) -> u64 {
@@ -24,6 +27,19 @@ impl Reactor {
         // The end of the turn must discard the reading.
         self.pending_work |= pending_work::CLOCK;
         self.time.turn_ns()
+    }
+
+    /// The time that a timer's deadline depends on: that of [`now_ns`](Self::now_ns), or an earlier
+    /// one if the deadline is far from both.
+    fn now_for(&mut self, schedule: Schedule) -> u64 {
+        if let (Schedule::At(moment), TurnPhase::Idle) = (schedule, self.phase) {
+            let deadline = self.time.since_epoch_ns(moment);
+            if let Some(now) = self.time.coarse_ns().filter(|now| deadline > now + COARSE_MARGIN_NS)
+            {
+                return now;
+            }
+        }
+        self.now_ns()
     }
 
     /// The deadline of a timer, in the reactor's count. In a turn, it lies after that turn's time
@@ -123,7 +139,7 @@ impl ReactorOps for Reactor {
     }
 
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
-        let now = self.now_ns();
+        let now = self.now_for(timer.schedule);
         self.place_timer(now, timer)
     }
 
@@ -137,8 +153,12 @@ impl ReactorOps for Reactor {
         if let Some(call) = ended.call {
             self.drop_timer(call);
         }
-        if self.phase == TurnPhase::Idle && self.timers.len() == 0 {
-            self.recompute_pending();
+        if self.timers.len() == 0 {
+            if self.phase == TurnPhase::Idle {
+                self.recompute_pending();
+            } else {
+                self.pending_work &= !pending_work::TIMERS;
+            }
         }
         Ok(())
     }
@@ -147,7 +167,7 @@ impl ReactorOps for Reactor {
         if !self.timers.contains(key) {
             return Err(NotFound);
         }
-        let now = self.now_ns();
+        let now = self.now_for(schedule);
         let deadline_ns = self.deadline(now, schedule);
         self.timers.reset(key, deadline_ns);
         self.pending_work |= pending_work::TIMERS;

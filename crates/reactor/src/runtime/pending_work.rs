@@ -35,10 +35,23 @@ pub(crate) const DEAF: u32 = 1 << 17;
 pub(crate) const PACED: u32 = 1 << 18;
 /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
 pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF | PACED;
+/// Bits that a short turn serves, and pairs of them.
+pub(crate) const SHORT: u32 = REMOTE | PACED | TIMERS;
+pub(crate) const REMOTE_PACED: u32 = REMOTE | PACED;
+pub(crate) const REMOTE_TIMERS: u32 = REMOTE | TIMERS;
+pub(crate) const PACED_TIMERS: u32 = PACED | TIMERS;
 /// Work that makes the host of an embedded reactor run another turn at once.
 pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
 
 impl Reactor {
+    /// Whether a short turn may follow one that did no more than set the bits of a short turn.
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        let bits = self.pending_work & !CLOCK;
+        let has_timers = bits & TIMERS != 0;
+        bits & !SHORT == 0 && !self.timers_left && has_timers == (self.timers.len() > 0)
+    }
+
     /// Recomputes the bits of `pending_work` from the reactor's state.
     pub(crate) fn recompute_pending(&mut self) {
         let mut bits = self.pending_work & LASTING;

@@ -145,8 +145,7 @@ impl Reactor {
     }
 
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
-        let Builder { backend, limits, clock, timer_resolution_ns, busy_poll, watchdog, ring } =
-            builder;
+        let Builder { backend, limits, clock, busy_poll, watchdog, ring, .. } = builder;
         let backend = ActiveBackend::new(backend, ring)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
@@ -157,7 +156,7 @@ impl Reactor {
             backend,
             registry: Registry::new(),
             groups: Arena::new(),
-            timers: Timers::new(timer_resolution_ns),
+            timers: Timers::new(builder.timer_resolution_ns),
             deferred: DeferredQueue::new(),
             deferred_later: DeferredQueue::new(),
             is_deferring: false,

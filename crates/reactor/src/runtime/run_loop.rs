@@ -13,9 +13,9 @@
 //! 6. Free the blocks of deleted cells, if the batch is empty (rule 2).
 //!
 //! If only events can be due (`pending_work` is zero), a turn is the wait and the events. With a
-//! `Remote` it also updates the latch. Beside timers it reads the clock once, before the wait, and
-//! takes all steps if one is due. A timer that becomes due while it waits for events fires in the
-//! next turn. If the wait ends for a timer, a turn with all steps follows in the same call.
+//! `Remote` it also updates the latch. Beside timers it reads the clock before the wait. If one is
+//! due, the wait does not block, and timers fire after the events. If the wait ends for a timer, it
+//! fires in the same turn. If the wait ends for events, due timers fire in the next turn.
 //!
 //! # How the loop sleeps
 //!
@@ -52,15 +52,18 @@ use crate::{
     Reactor, Turn,
     api::interest::ERR,
     cell::{CellFlags, CellPtr},
-    runtime::{driver::DriverCall, hook::Moment, pending_work, reactor::TurnPhase},
-    time::clock::timespec,
+    runtime::{
+        driver::DriverCall, hook::Moment, pending_work, reactor::TurnPhase, timers::TimerState,
+    },
+    time::clock::{timespec, timespec_of_ns},
 };
 
 const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The longest single wait. Longer waits are repeated. epoll_wait(2) takes 31 bits of milliseconds,
 /// which is some days more than this.
-pub(super) const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
+const WAIT_MAX_NS: u64 = WAIT_MAX.as_nanos() as u64;
 
 /// The longest wait while no other thread can wake the loop, so that requests of other threads are
 /// still noticed.
@@ -205,27 +208,35 @@ impl Reactor {
         }
     }
 
-    /// A turn in which other work may be due: only remote calls, queued replies and
-    /// timers, or anything.
+    /// A turn in which other work may be due.
     #[cold]
     #[inline(never)]
     fn slow_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        use pending_work::{PACED, REMOTE, TIMERS};
+        match timeout {
+            None => self.short_turn::<false>(),
+            Some(Duration::ZERO) => self.short_turn::<true>(),
+            timeout => self.turn(timeout),
+        }
+    }
 
-        const BOTH: u32 = REMOTE | PACED;
-        const REMOTE_TIMERS: u32 = REMOTE | TIMERS;
-        match (timeout, self.pending_work) {
-            (None, REMOTE) => self.fast_turn::<false, REMOTE>(),
-            (Some(Duration::ZERO), REMOTE) => self.fast_turn::<true, REMOTE>(),
-            (None, PACED) => self.fast_turn::<false, PACED>(),
-            (Some(Duration::ZERO), PACED) => self.fast_turn::<true, PACED>(),
-            (None, BOTH) => self.fast_turn::<false, BOTH>(),
-            (Some(Duration::ZERO), BOTH) => self.fast_turn::<true, BOTH>(),
-            (None, TIMERS) => self.fast_turn::<false, TIMERS>(),
-            (Some(Duration::ZERO), TIMERS) => self.fast_turn::<true, TIMERS>(),
-            (None, REMOTE_TIMERS) => self.fast_turn::<false, REMOTE_TIMERS>(),
-            (Some(Duration::ZERO), REMOTE_TIMERS) => self.fast_turn::<true, REMOTE_TIMERS>(),
-            (timeout, _) => self.turn(timeout),
+    /// The same where `AT_ONCE` says that the wait does not block.
+    #[inline(always)]
+    fn short_turn<const AT_ONCE: bool>(&mut self) -> io::Result<usize> {
+        use pending_work::{
+            PACED, PACED_TIMERS, REMOTE, REMOTE_PACED, REMOTE_TIMERS, SHORT, TIMERS,
+        };
+
+        if self.pending_work == TIMERS {
+            return self.fast_turn::<AT_ONCE, TIMERS>();
+        }
+        match self.pending_work {
+            REMOTE_TIMERS => self.fast_turn::<AT_ONCE, REMOTE_TIMERS>(),
+            REMOTE => self.fast_turn::<AT_ONCE, REMOTE>(),
+            PACED => self.fast_turn::<AT_ONCE, PACED>(),
+            REMOTE_PACED => self.fast_turn::<AT_ONCE, REMOTE_PACED>(),
+            PACED_TIMERS => self.fast_turn::<AT_ONCE, PACED_TIMERS>(),
+            SHORT => self.fast_turn::<AT_ONCE, SHORT>(),
+            _ => self.turn(AT_ONCE.then_some(Duration::ZERO)),
         }
     }
 
@@ -235,14 +246,22 @@ impl Reactor {
     fn fast_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
         let has_remote = PENDING & pending_work::REMOTE != 0;
         let has_timers = PENDING & pending_work::TIMERS != 0;
-        let until_timer = if has_timers { self.until_timer_if_none_is_due() } else { Some(ZERO) };
-        let Some(until_timer) = until_timer else {
-            return self.turn(AT_ONCE.then_some(Duration::ZERO));
-        };
+        let mut until_timer_ns = 0;
+        if has_timers {
+            match self.look_at_timers() {
+                TimerState::NoneFor(ns) => until_timer_ns = ns,
+                TimerState::Due => return self.due_turn(),
+                TimerState::Unclear => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
+            }
+        }
         let at_once = AT_ONCE || (has_remote && !self.stop.latch().sleep());
+        let until_timer;
         let timeout = match at_once {
             true => Some(&ZERO),
-            false if has_timers => Some(&until_timer),
+            false if has_timers => {
+                until_timer = timespec_of_ns(until_timer_ns.min(WAIT_MAX_NS));
+                Some(&until_timer)
+            }
             false => None,
         };
         let count = match self.backend.wait(self.batch.whole_room(), timeout) {
@@ -258,7 +277,7 @@ impl Reactor {
         // The wait has ended for a timer. If the latch was woken, calls come first, and the timer
         // fires in the next turn.
         if has_timers && !at_once && count == 0 && self.pending_work & pending_work::CALLS == 0 {
-            return self.turn(None);
+            return self.after_wait_for_timer();
         }
         self.counters.turns += 1;
         self.counters.events += count as u64;
@@ -280,6 +299,17 @@ impl Reactor {
         Ok(count)
     }
 
+    /// One wait that does not block, into the empty batch.
+    pub(super) fn fetch_at_once(&mut self) -> Result<usize, Errno> {
+        let count = self.backend.wait(self.batch.whole_room(), Some(&ZERO))?;
+        // SAFETY: the wait has written this many events to the front of the room.
+        unsafe { self.batch.refilled(count) };
+        if self.pending_work & pending_work::REMOTE != 0 {
+            self.wake_up();
+        }
+        Ok(count)
+    }
+
     /// Puts the latch awake. If it was woken, the inbox must be checked.
     #[inline]
     fn wake_up(&mut self) {
@@ -289,7 +319,7 @@ impl Reactor {
     }
 
     /// A turn with all steps.
-    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    pub(super) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         self.turn_with(timeout, None)
     }
 
@@ -508,7 +538,7 @@ impl Reactor {
 
     /// Runs the handlers of the batch.
     #[inline]
-    fn run_events(&mut self) {
+    pub(super) fn run_events(&mut self) {
         self.phase = TurnPhase::Events;
         loop {
             let watch = self.watch;
@@ -557,10 +587,16 @@ impl Reactor {
 }
 
 impl TurnGuard<'_> {
-    /// The steps after events that have left other work.
-    #[cold]
+    /// The end of a short turn that may have left other work.
     #[inline(never)]
-    fn finish_fast(self, count: usize) -> usize {
+    pub(super) fn finish_fast(self, count: usize) -> usize {
+        if self.reactor.is_settled() {
+            self.reactor.pending_work &= !pending_work::CLOCK;
+            self.reactor.time.end_turn();
+            self.reactor.phase = TurnPhase::Idle;
+            mem::forget(self);
+            return count;
+        }
         if self.reactor.pending_work & pending_work::SELF_DELETED != 0 {
             self.reactor.drop_self_deleted();
             self.reactor.run_events();

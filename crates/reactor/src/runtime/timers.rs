@@ -1,32 +1,90 @@
 //! Timers in the loop: how long a wait may last for them, and firing those that are due.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
-use rustix::time::Timespec;
+use rustix::io::Errno;
 
 use crate::{
     Key, Reactor, Tick, Turn,
     api::inline_timer::InlineTimer,
     cell::NO_GROUP,
-    runtime::run_loop::WAIT_MAX,
-    time::{clock::timespec, timers::Due},
+    runtime::{reactor::TurnPhase, run_loop::TurnGuard},
+    time::timers::Due,
 };
 
+/// What a short turn needs to know of the timers.
+pub(super) enum TimerState {
+    /// None is due for so many nanoseconds.
+    NoneFor(u64),
+    /// One is due. The reading of the clock is the turn's time.
+    Due,
+    /// The turn needs all steps: no timer waits, or the clock is custom. Such a clock may differ
+    /// from the kernel's, and its time must be read again after the wait.
+    Unclear,
+}
+
 impl Reactor {
-    /// The time until the next timer may be due, at most [`WAIT_MAX`]. `None` if one may be due, if
-    /// none waits, or if the clock is custom: such a clock may differ from the kernel's, and its
-    /// time must be read again after the wait.
-    #[inline]
-    pub(super) fn until_timer_if_none_is_due(&mut self) -> Option<Timespec> {
+    /// Finds out whether a timer is due, with one reading of the clock.
+    #[inline(always)]
+    pub(super) fn look_at_timers(&mut self) -> TimerState {
         if self.time.is_custom() {
-            return None;
+            return TimerState::Unclear;
         }
-        let next = self.timers.next_deadline()?;
         let now = self.time.read_ns();
-        if next <= now {
-            return None;
+        let bound = self.timers.bound_ns();
+        if bound > now { TimerState::NoneFor(bound - now) } else { self.ask_for_timer(now) }
+    }
+
+    /// The same where the wheel must be asked.
+    #[inline(never)]
+    fn ask_for_timer(&mut self, now: u64) -> TimerState {
+        match self.timers.next_deadline_after_advance(now) {
+            Some(next) if next <= now => {
+                self.time.begin_turn(now);
+                TimerState::Due
+            }
+            Some(next) => TimerState::NoneFor(next - now),
+            None => TimerState::Unclear,
         }
-        Some(timespec(Duration::from_nanos(next - now).min(WAIT_MAX)))
+    }
+
+    /// A short turn in which timers are due. Its wait does not block, and its time has been read.
+    #[inline(never)]
+    pub(super) fn due_turn(&mut self) -> io::Result<usize> {
+        match self.fetch_at_once() {
+            Ok(count) => Ok(self.run_due_turn(count)),
+            Err(Errno::INTR) => self.turn(Some(Duration::ZERO)),
+            Err(errno) => {
+                self.time.end_turn();
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// The rest of a short turn whose wait has ended for a timer, without events.
+    #[inline(never)]
+    pub(super) fn after_wait_for_timer(&mut self) -> io::Result<usize> {
+        match self.look_at_timers() {
+            TimerState::Due => Ok(self.run_due_turn(0)),
+            // The timer was cancelled or reset, so the wait goes on.
+            TimerState::NoneFor(_) | TimerState::Unclear => self.turn(None),
+        }
+    }
+
+    /// The steps of a short turn after the wait: events, then due timers.
+    fn run_due_turn(&mut self, count: usize) -> usize {
+        self.counters.turns += 1;
+        self.counters.events += count as u64;
+        // Set until they have fired. If anything panics before that, they come first in the next
+        // turn (rule 8).
+        self.timers_left = true;
+        let guard = TurnGuard { reactor: self, counted: true };
+        if count > 0 {
+            guard.reactor.run_events();
+        }
+        guard.reactor.phase = TurnPhase::Calls;
+        guard.reactor.fire_timers();
+        guard.finish_fast(count)
     }
 
     /// The time until the next timer is due, after the wheel has advanced to now.
@@ -44,11 +102,12 @@ impl Reactor {
             self.timers_left = true;
             let Some(due) = self.timers.take_due(now) else {
                 self.timers_left = false;
+                self.timers.none_left();
                 return;
             };
             self.fire(due);
         }
-        self.timers_left = self.timers.may_be_due(now);
+        self.timers_left = self.timers.next_deadline_after_advance(now).is_some_and(|t| t <= now);
     }
 
     fn fire(&mut self, due: Due<Self>) {

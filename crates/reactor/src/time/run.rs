@@ -9,8 +9,8 @@ const SMALL: usize = 64;
 /// The bits that one pass of the radix sort looks at.
 const DIGIT_BITS: u32 = 8;
 
-/// A run that had room for more records than this gives its memory back at its end.
-const KEPT: usize = 16 << 10;
+/// An array that had room for more records than this gives its memory back at the end of its use.
+pub(super) const KEPT: usize = 16 << 10;
 
 /// Entries that were due together, the earliest first. An entry that leaves the run keeps its
 /// record there, which is skipped.
@@ -66,6 +66,13 @@ impl Run {
             self.sort_digit(32 + shift);
         }
         self.scratch.clear();
+    }
+
+    /// Sorts entries with the same deadline by a number.
+    pub(super) fn order_equal(&mut self, number: impl Fn(u32) -> u64) {
+        for equal in self.records.chunk_by_mut(|a, b| a >> 32 == b >> 32) {
+            equal.sort_unstable_by_key(|record| number(*record as u32));
+        }
     }
 
     /// One pass of the radix sort.

@@ -52,12 +52,14 @@ pub(crate) struct Timers<R: ReactorOps> {
     entries: Arena<TimerEntry<R>>,
     wheel: Wheel,
     tick_ns: u64,
+    /// Nothing is due before this time. Zero if the wheel must be asked.
+    bound_ns: u64,
 }
 
 impl<R: ReactorOps> Timers<R> {
     /// `tick_ns` is at least 1.
     pub(crate) const fn new(tick_ns: u64) -> Self {
-        Self { entries: Arena::new(), wheel: Wheel::new(), tick_ns }
+        Self { entries: Arena::new(), wheel: Wheel::new(), tick_ns, bound_ns: 0 }
     }
 
     /// The first tick that is not before a time.
@@ -94,6 +96,13 @@ impl<R: ReactorOps> Timers<R> {
         self.wheel.len()
     }
 
+    /// Puts a timer into the wheel.
+    fn schedule(&mut self, index: u32, deadline_ns: u64) {
+        let tick = self.tick_from(deadline_ns);
+        self.wheel.insert(index, tick);
+        self.bound_ns = self.bound_ns.min(self.time_of(tick));
+    }
+
     pub(crate) fn start(
         &mut self,
         call: InlineTimer<R>,
@@ -103,7 +112,7 @@ impl<R: ReactorOps> Timers<R> {
     ) -> Key {
         let (index, generation) = self.entries.next(MAX_INDEX);
         self.entries.insert(TimerEntry { call: Some(call), period_ns, deadline_ns, group });
-        self.wheel.insert(index, self.tick_from(deadline_ns));
+        self.schedule(index, deadline_ns);
         Key::new(KeyKind::Timer, (index, generation))
     }
 
@@ -121,8 +130,9 @@ impl<R: ReactorOps> Timers<R> {
             return false;
         };
         entry.deadline_ns = deadline_ns;
-        self.wheel.remove(index);
-        self.wheel.insert(index, self.tick_from(deadline_ns));
+        let tick = self.tick_from(deadline_ns);
+        self.wheel.reset(index, tick);
+        self.bound_ns = self.bound_ns.min(self.time_of(tick));
         true
     }
 
@@ -138,7 +148,21 @@ impl<R: ReactorOps> Timers<R> {
     /// to `now`, so that the past deadline of a cancelled timer is forgotten.
     pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
         self.wheel.advance(self.tick_until(now_ns));
-        self.next_deadline()
+        let next = self.next_deadline();
+        self.bound_ns = next.unwrap_or(0);
+        next
+    }
+
+    /// The wheel has no more due timers.
+    pub(crate) fn none_left(&mut self) {
+        self.bound_ns = self.next_deadline().unwrap_or(0);
+    }
+
+    /// A time before which nothing is due, without a look at the wheel. Zero if the wheel must be
+    /// asked.
+    #[inline]
+    pub(crate) fn bound_ns(&self) -> u64 {
+        self.bound_ns
     }
 
     /// A time before which nothing is due.
@@ -165,15 +189,17 @@ impl<R: ReactorOps> Timers<R> {
         let call =
             entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
         let deadline_ns = entry.deadline_ns.max(earliest_ns);
+        let (period_ns, late_ns) = (entry.period_ns, now_ns.saturating_sub(deadline_ns));
+        // A division takes long, and is rarely needed.
+        let missed =
+            if late_ns < period_ns { 0 } else { late_ns.checked_div(period_ns).unwrap_or(0) };
         // A period of zero marks a timer that fires once.
-        let missed = now_ns.saturating_sub(deadline_ns).checked_div(entry.period_ns);
-        if let Some(missed) = missed {
-            let beats = entry.period_ns.saturating_mul(missed.saturating_add(1));
+        if period_ns > 0 {
+            let beats = period_ns.saturating_mul(missed.saturating_add(1));
             entry.deadline_ns = deadline_ns.saturating_add(beats);
             let next = entry.deadline_ns;
-            self.wheel.insert(index, self.tick_from(next));
+            self.schedule(index, next);
         }
-        let missed = missed.unwrap_or(0);
         Some(Due { key: Key::new(KeyKind::Timer, (index, generation)), call, deadline_ns, missed })
     }
 

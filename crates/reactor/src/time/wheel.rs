@@ -11,15 +11,24 @@
 //! run are taken from its front. An entry may be inserted before the end of the run. It goes to a
 //! slot, and the next entry is the earlier of the run's first and the slots' first.
 //!
-//! Equal deadlines always share a slot. Slots are lists in insertion order. Entries move down in
-//! that order, and the sort is stable. If an entry of the run and one of a slot have the same
-//! deadline, the one in the run was inserted first. Therefore due entries are ordered by deadline,
-//! then by insertion.
+//! An entry that is reset does not move if its slot begins before the new deadline. It moves when
+//! time reaches that slot. So a later deadline costs a few stores.
+//!
+//! Entries are ordered by deadline, then by insertion or reset, which gives an entry a number:
+//!
+//! 1. A slot is a list in the order of these numbers, unless it is marked as unordered. A reset in
+//!    place marks it, and so does an entry that is linked behind one with a higher number.
+//! 2. No deadline in a slot is before the slot's start. In a slot of the lowest level that is not
+//!    marked, all deadlines are the same. A marked one is put in order before entries are taken.
+//! 3. The sort of a run is stable, and orders equal deadlines of a marked slot by number. The run
+//!    takes entries only whose deadlines are within the slot.
+//! 4. If an entry of the run and one of a slot have the same deadline, the one in the run has the
+//!    lower number.
 //!
 //! Entries are indices that the caller assigns. The wheel keeps its links in an array by index, so
 //! no entry needs an allocation once the arrays have grown.
 
-use super::run::{Run, SPAN_BITS_MAX};
+use super::run::{KEPT, Run, SPAN_BITS_MAX};
 use crate::util::{arena::reserve_one, prefetch::prefetch};
 
 const GROUP_BITS: u32 = 6;
@@ -38,6 +47,8 @@ const ENTRY_AHEAD: usize = 4;
 #[derive(Clone, Copy, Debug)]
 struct Node {
     deadline: u64,
+    /// Rises with every insertion and reset.
+    number: u64,
     prev: u32,
     next: u32,
     /// Level and slot, as one number.
@@ -48,11 +59,18 @@ struct Node {
 struct Slot {
     head: u32,
     tail: u32,
-    /// No entry is due earlier. Exact unless the earliest entry was removed.
+    /// No entry is due earlier. Exact unless the earliest entry was removed or reset.
     earliest: u64,
 }
 
+const ABSENT: Node = Node { deadline: 0, number: 0, prev: NONE, next: NONE, place: NOWHERE };
+
 const EMPTY: Slot = Slot { head: NONE, tail: NONE, earliest: u64::MAX };
+
+/// Whether a deadline is within the slot of this level that begins at `start`.
+fn is_within(deadline: u64, level: usize, start: u64) -> bool {
+    (deadline ^ start) >> (level * GROUP_BITS as usize) == 0
+}
 
 /// The wheel. Times are ticks since any fixed moment, up to `u64::MAX`.
 #[derive(Debug)]
@@ -62,12 +80,18 @@ pub(crate) struct Wheel {
     nodes: Vec<Node>,
     /// One bit per slot: set if the slot is occupied.
     occupied: [u64; LEVELS],
+    /// The same for slots that are marked as unordered.
+    unordered: [u64; LEVELS],
     /// Empty until the first insert, so a reactor without timers needs no memory for the table.
     slots: Vec<Slot>,
     /// Due entries in order.
     run: Run,
     /// The entries in slots.
     linked: usize,
+    /// The last number given to an entry.
+    number: u64,
+    /// Numbers and indices while a slot is put in order. Otherwise empty.
+    scratch: Vec<(u64, u32)>,
 }
 
 impl Wheel {
@@ -76,9 +100,12 @@ impl Wheel {
             elapsed: 0,
             nodes: Vec::new(),
             occupied: [0; LEVELS],
+            unordered: [0; LEVELS],
             slots: Vec::new(),
             run: Run::new(),
             linked: 0,
+            number: 0,
+            scratch: Vec::new(),
         }
     }
 
@@ -108,14 +135,35 @@ impl Wheel {
         }
         while self.nodes.len() <= index as usize {
             reserve_one(&mut self.nodes);
-            self.nodes.push(Node { deadline: 0, prev: NONE, next: NONE, place: NOWHERE });
+            self.nodes.push(ABSENT);
         }
         debug_assert_eq!(self.nodes[index as usize].place, NOWHERE, "inserted twice");
         self.linked += 1;
-        self.link(index, deadline.max(self.elapsed));
+        self.number += 1;
+        self.link(index, deadline.max(self.elapsed), self.number);
     }
 
-    fn link(&mut self, index: u32, deadline: u64) {
+    /// Removes an entry and inserts it again, or inserts an index. The entry stays in its slot if
+    /// that begins before the deadline.
+    pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
+        if let Some(node) = self.nodes.get(index as usize) {
+            let place = usize::from(node.place);
+            let (level, slot) = (place / SLOTS, place % SLOTS);
+            // The other places are not slots.
+            if level < LEVELS && self.start_of(level, slot) <= deadline {
+                self.number += 1;
+                let node = &mut self.nodes[index as usize];
+                (node.deadline, node.number) = (deadline, self.number);
+                self.slots[place].earliest = self.slots[place].earliest.min(deadline);
+                self.unordered[level] |= 1 << slot;
+                return;
+            }
+        }
+        self.remove(index);
+        self.insert(index, deadline);
+    }
+
+    fn link(&mut self, index: u32, deadline: u64, number: u64) {
         let (level, slot) = self.place(deadline);
         let place = level * SLOTS + slot;
         self.occupied[level] |= 1 << slot;
@@ -126,10 +174,14 @@ impl Wheel {
         if prev == NONE {
             list.head = index;
         } else {
-            self.nodes[prev as usize].next = index;
+            let prev = &mut self.nodes[prev as usize];
+            prev.next = index;
+            if prev.number > number {
+                self.unordered[level] |= 1 << slot;
+            }
         }
         let place = u16::try_from(place).unwrap_or(NOWHERE);
-        self.nodes[index as usize] = Node { deadline, prev, next: NONE, place };
+        self.nodes[index as usize] = Node { deadline, number, prev, next: NONE, place };
     }
 
     /// Removes an index. True if it was in the wheel.
@@ -168,6 +220,7 @@ impl Wheel {
     fn clear(&mut self, place: usize) {
         self.slots[place] = EMPTY;
         self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
+        self.unordered[place / SLOTS] &= !(1 << (place % SLOTS));
     }
 
     /// The first occupied level and slot.
@@ -177,7 +230,7 @@ impl Wheel {
     }
 
     /// An instant before which nothing is due: the next deadline, or an earlier instant if the next
-    /// one was removed.
+    /// one was removed or reset.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let linked = self.first().map(|(level, slot)| self.slots[level * SLOTS + slot].earliest);
         match (self.run.next_deadline(), linked) {
@@ -197,9 +250,21 @@ impl Wheel {
             if start > now {
                 break;
             }
-            if level == 0 {
-                // All entries of the slot are due at its start.
+            let place = level * SLOTS + slot;
+            let Slot { head, tail, .. } = self.slots[place];
+            let deadline = self.nodes[head as usize].deadline;
+            if head == tail && is_within(deadline, level, start) {
+                // A single entry need not move. Those of other slots are due later.
+                self.slots[place].earliest = deadline;
                 return;
+            }
+            if level == 0 {
+                if self.unordered[0] & 1 << slot == 0 {
+                    // All entries of the slot are due at its start.
+                    return;
+                }
+                self.order_lowest(place, start);
+                continue;
             }
             self.take_due(level, slot, start, now);
         }
@@ -224,26 +289,28 @@ impl Wheel {
                 self.elapsed = self.elapsed.max(limit);
                 return ahead.map(|deadline| (self.pop_run(), deadline));
             };
-            // Nothing is due before the first slot's start.
-            self.elapsed = start;
             let place = level * SLOTS + slot;
             let Slot { head, tail, .. } = self.slots[place];
-            // All entries of a slot on the lowest level have the same deadline. A single due entry
-            // need not move first.
-            if level == 0 || head == tail {
-                let deadline = self.nodes[head as usize].deadline;
-                match ahead {
-                    Some(ahead) if ahead <= deadline && level == 0 => {
-                        return Some((self.pop_run(), ahead));
-                    }
-                    Some(ahead) if ahead <= deadline => {}
-                    _ if deadline > now => {}
-                    _ => {
-                        self.remove(head);
-                        return Some((head, deadline));
-                    }
-                }
+            let deadline = self.nodes[head as usize].deadline;
+            let is_only = head == tail && is_within(deadline, level, start);
+            if level == 0 && !is_only && self.unordered[0] & 1 << slot != 0 {
+                self.order_lowest(place, start);
+                continue;
             }
+            // A single entry need not move.
+            if level == 0 || is_only {
+                return match ahead {
+                    Some(ahead) if ahead <= deadline => Some((self.pop_run(), ahead)),
+                    _ if deadline > now => None,
+                    _ => {
+                        // Nothing is due before the first slot's start.
+                        self.elapsed = start;
+                        self.remove(head);
+                        Some((head, deadline))
+                    }
+                };
+            }
+            self.elapsed = start;
             if ahead.is_some() {
                 self.move_down(place);
             } else {
@@ -278,9 +345,34 @@ impl Wheel {
         let mut index = self.slots[place].head;
         self.clear(place);
         while index != NONE {
-            let Node { next, deadline, .. } = self.nodes[index as usize];
-            self.link(index, deadline);
+            let Node { next, deadline, number, .. } = self.nodes[index as usize];
+            self.link(index, deadline, number);
             index = next;
+        }
+    }
+
+    /// Puts a slot of the lowest level in order: entries with later deadlines leave it, and the
+    /// others are sorted by number.
+    fn order_lowest(&mut self, place: usize, start: u64) {
+        self.elapsed = start;
+        let mut index = self.slots[place].head;
+        let mut same = core::mem::take(&mut self.scratch);
+        self.clear(place);
+        while index != NONE {
+            let Node { next, deadline, number, .. } = self.nodes[index as usize];
+            if deadline == start {
+                same.push((number, index));
+            } else {
+                self.link(index, deadline, number);
+            }
+            index = next;
+        }
+        same.sort_unstable();
+        for (number, index) in same.drain(..) {
+            self.link(index, start, number);
+        }
+        if same.capacity() <= KEPT {
+            self.scratch = same;
         }
     }
 
@@ -295,190 +387,27 @@ impl Wheel {
             return self.move_down(place);
         }
         let mut index = self.slots[place].head;
+        let is_unordered = self.unordered[level] & 1 << slot != 0;
         self.clear(place);
         self.run.begin(start);
         while index != NONE {
-            let Node { next, deadline, .. } = self.nodes[index as usize];
-            if deadline <= now {
+            let Node { next, deadline, number, .. } = self.nodes[index as usize];
+            if deadline <= now && is_within(deadline, level, start) {
                 self.nodes[index as usize].place = IN_RUN;
                 self.run.push(index, deadline);
                 self.linked -= 1;
             } else {
-                self.link(index, deadline);
+                self.link(index, deadline, number);
             }
             index = next;
         }
         self.run.sort(bits);
+        if is_unordered {
+            let nodes = &self.nodes;
+            self.run.order_equal(|index| nodes[index as usize].number);
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn what_is_due_comes_by_deadline_then_by_insertion() {
-        let mut wheel = Wheel::new();
-        for (index, deadline) in [(0, 500), (1, 100), (2, 1 << 40), (3, 100), (4, u64::MAX), (5, 0)]
-        {
-            wheel.insert(index, deadline);
-        }
-        assert_eq!(wheel.next_deadline(), Some(0));
-        let mut fired = Vec::new();
-        while let Some(due) = wheel.pop_due(500) {
-            fired.push(due);
-        }
-        assert_eq!(fired, [(5, 0), (1, 100), (3, 100), (0, 500)]);
-        assert_eq!(wheel.next_deadline(), Some(1 << 40));
-        assert_eq!(wheel.pop_due(u64::MAX), Some((2, 1 << 40)));
-        assert_eq!(wheel.pop_due(u64::MAX), Some((4, u64::MAX)));
-        assert_eq!((wheel.pop_due(u64::MAX), wheel.len()), (None, 0));
-    }
-
-    #[test]
-    fn an_equal_deadline_inserted_when_the_first_has_moved_down_comes_second() {
-        let mut wheel = Wheel::new();
-        wheel.insert(0, 1_000_000);
-        wheel.insert(1, 999_990);
-        assert_eq!(wheel.pop_due(999_995), Some((1, 999_990)));
-        assert_eq!(wheel.pop_due(999_995), None);
-        wheel.insert(2, 1_000_000);
-        assert_eq!(wheel.pop_due(2_000_000), Some((0, 1_000_000)));
-        assert_eq!(wheel.pop_due(2_000_000), Some((2, 1_000_000)));
-    }
-
-    #[test]
-    fn removing_twice_or_what_was_never_in_does_nothing() {
-        let mut wheel = Wheel::new();
-        wheel.insert(3, 10);
-        assert!(!wheel.remove(7));
-        assert!(wheel.remove(3));
-        assert!(!wheel.remove(3));
-        assert_eq!((wheel.next_deadline(), wheel.len()), (None, 0));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Op {
-        Insert(u64),
-        /// Inserts at a time that has passed.
-        InsertLate(u64),
-        Remove(usize),
-        /// Removes an entry and inserts it again with the same deadline.
-        Again(usize),
-        Advance(u64),
-        /// Takes some of the due entries.
-        Pop(usize),
-    }
-
-    fn op() -> impl Strategy<Value = Op> {
-        // Distances of every magnitude, to use every level.
-        let distance = (0u32..63, any::<u64>())
-            .prop_map(|(bits, x)| x & ((1u64 << bits) | ((1u64 << bits) - 1)));
-        // Near ones, so that many are due together.
-        let near = 0u64..20_000;
-        prop_oneof![
-            4 => distance.clone().prop_map(Op::Insert),
-            20 => near.clone().prop_map(Op::Insert),
-            4 => any::<u64>().prop_map(Op::InsertLate),
-            3 => any::<usize>().prop_map(Op::Remove),
-            2 => any::<usize>().prop_map(Op::Again),
-            1 => distance.prop_map(Op::Advance),
-            2 => near.prop_map(Op::Advance),
-            6 => (0usize..40).prop_map(Op::Pop),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: if cfg!(miri) { 4 } else { 400 },
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
-
-        /// Compares with a sorted list: the same entries in the same order, and no missed wake-up.
-        #[test]
-        fn agrees_with_a_sorted_list(ops in prop::collection::vec(op(), 1..400)) {
-            let mut wheel = Wheel::new();
-            let mut model: Vec<(u64, u32)> = Vec::new();
-            let (mut now, mut next_index) = (0u64, 0u32);
-            let add = |wheel: &mut Wheel, model: &mut Vec<(u64, u32)>, index, deadline| {
-                let deadline = u64::max(deadline, wheel.elapsed);
-                wheel.insert(index, deadline);
-                let at = model.partition_point(|(d, _)| *d <= deadline);
-                model.insert(at, (deadline, index));
-            };
-            for op in ops {
-                match op {
-                    Op::Insert(distance) => {
-                        add(&mut wheel, &mut model, next_index, now.saturating_add(distance));
-                        next_index += 1;
-                    }
-                    Op::InsertLate(pick) => {
-                        let late = (now - wheel.elapsed).saturating_add(1000);
-                        add(&mut wheel, &mut model, next_index, now.saturating_sub(pick % late));
-                        next_index += 1;
-                    }
-                    Op::Remove(pick) if !model.is_empty() => {
-                        let (_, index) = model.remove(pick % model.len());
-                        prop_assert!(wheel.remove(index));
-                    }
-                    Op::Again(pick) if !model.is_empty() => {
-                        let (deadline, index) = model.remove(pick % model.len());
-                        prop_assert!(wheel.remove(index));
-                        add(&mut wheel, &mut model, index, deadline);
-                    }
-                    Op::Remove(_) | Op::Again(_) => {}
-                    Op::Advance(distance) => {
-                        now = now.saturating_add(distance);
-                        wheel.advance(now);
-                        let is_due = model.first().is_some_and(|(first, _)| *first <= now);
-                        prop_assert_eq!(
-                            wheel.next_deadline().is_some_and(|next| next <= now), is_due
-                        );
-                    }
-                    Op::Pop(count) => {
-                        for _ in 0..count {
-                            let due = model.first().copied().filter(|(first, _)| *first <= now);
-                            prop_assert_eq!(
-                                wheel.pop_due(now), due.map(|(deadline, index)| (index, deadline))
-                            );
-                            if due.is_none() {
-                                break;
-                            }
-                            model.remove(0);
-                        }
-                    }
-                }
-                prop_assert_eq!(wheel.len(), model.len());
-                let first = model.first().map_or(u64::MAX, |(deadline, _)| *deadline);
-                prop_assert!(wheel.elapsed <= first.min(now));
-                match (wheel.next_deadline(), model.first()) {
-                    (Some(bound), Some((first, _))) => prop_assert!(bound <= *first),
-                    (bound, first) => prop_assert_eq!(bound.is_some(), first.is_some()),
-                }
-            }
-            for (deadline, index) in model {
-                prop_assert_eq!(wheel.pop_due(u64::MAX), Some((index, deadline)));
-            }
-            prop_assert_eq!((wheel.pop_due(u64::MAX), wheel.len()), (None, 0));
-        }
-    }
-
-    #[test]
-    fn a_large_slot_is_sorted_once_and_equal_deadlines_keep_their_order() {
-        let mut wheel = Wheel::new();
-        let count: u32 = if cfg!(miri) { 300 } else { 20_000 };
-        let deadline = |index: u32| 1 << 20 | u64::from(index.wrapping_mul(2_654_435_761) >> 19);
-        let mut model: Vec<(u64, u32)> = (0..count).map(|index| (deadline(index), index)).collect();
-        for (deadline, index) in &model {
-            wheel.insert(*index, *deadline);
-        }
-        model.sort_unstable();
-        let mut fired = Vec::new();
-        while let Some((index, deadline)) = wheel.pop_due(2 << 20) {
-            fired.push((deadline, index));
-        }
-        assert!(fired == model);
-    }
-}
+mod tests;

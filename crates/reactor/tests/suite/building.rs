@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use windlass::{Backend, BuildError, Capacity, Reactor};
+use windlass::{Backend, BuildError, Builder, Capacity, Reactor};
 
 use crate::Build;
 
@@ -75,7 +75,33 @@ fn a_reactor_may_be_moved_between_turns(build: Build) {
     assert_eq!(moved.run_once(None).unwrap(), 1);
 }
 
+/// In threads of their own, because the slack belongs to the thread.
+fn the_slack_of_timers_is_that_of_the_thread_and_stays(build: Build) {
+    let slack = || rustix::thread::current_timer_slack().unwrap();
+    let of_reactor = |builder: fn(Build) -> Builder| {
+        let run = move || {
+            let before = slack();
+            let reactor = builder(build).build().unwrap();
+            let during = slack();
+            drop(reactor);
+            (before, during, slack())
+        };
+        std::thread::spawn(run).join().unwrap()
+    };
+    let ns = Duration::from_nanos;
+    let (before, during, after) = of_reactor(|build| build());
+    assert_eq!((during, after), (before, before), "unchanged by default");
+    let micro: fn(Build) -> Builder = |build| build().timer_slack(Duration::from_micros(7));
+    let (_, during, after) = of_reactor(micro);
+    assert_eq!((during, after), (7000, 7000));
+    assert_eq!(of_reactor(|build| build().timer_slack(Duration::ZERO)).1, 1);
+    assert_eq!(of_reactor(|build| build().timer_slack(Duration::MAX)).1, 1_000_000_000);
+    let error = build().timer_slack(ns(5)).timers_per_turn(0).build().unwrap_err();
+    assert_eq!((error, slack() == 5), (BuildError::ZeroCapacity(Capacity::TimersPerTurn), false));
+}
+
 scenarios! {
+    the_slack_of_timers_is_that_of_the_thread_and_stays,
     each_capacity_of_zero_is_an_error,
     capacities_beyond_what_a_key_or_the_kernel_takes_are_errors,
     the_smallest_capacities_do,

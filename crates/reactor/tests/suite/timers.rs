@@ -154,6 +154,54 @@ fn a_reset_counts_as_a_new_insertion(build: Build) {
     assert_eq!(log.take(), ["second", "first"]);
 }
 
+fn resets_to_one_deadline_fire_in_the_order_of_the_resets(build: Build) {
+    for distance in [2u32, 70, 5000, 400_000] {
+        let (clock, mut reactor) = by_hand(build);
+        let log = Log::new();
+        let us = Duration::from_micros(1);
+        let keys: Vec<_> = (0..100)
+            .map(|place| reactor.after((distance + place % 2) * us, note(&log, place)).unwrap())
+            .collect();
+        let order: Vec<u32> = (0..100).map(|i| i * 7 % 100).collect();
+        for place in &order {
+            reactor.reset(keys[*place as usize], 2 * distance * us).unwrap();
+        }
+        reactor.after(2 * distance * us, note(&log, 100)).unwrap();
+        clock.advance(2 * distance * us - Duration::from_nanos(1));
+        reactor.run_once(NOW).unwrap();
+        assert_eq!(log.len(), 0, "early");
+        clock.advance(us);
+        reactor.run_once(NOW).unwrap();
+        let fired: Vec<u32> = log.take();
+        assert_eq!((&fired[..100], fired[100]), (&order[..], 100), "{distance}");
+    }
+}
+
+/// The clock is not custom.
+fn a_reset_to_a_later_time_does_not_end_the_wait_at_the_old_one(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let key = reactor.after(2 * MS, move || noted.note(std::time::Instant::now())).unwrap();
+    reactor.reset(key, 8 * MS).unwrap();
+    let due = std::time::Instant::now() + 8 * MS;
+    reactor.reset_at(key, due).unwrap();
+    assert_eq!(reactor.run_once(None).unwrap(), 0);
+    assert!(log.take()[0] >= due);
+    assert_eq!((reactor.stats().turns, reactor.stats().timers), (1, 0));
+}
+
+/// The clock is not custom.
+fn a_deadline_that_has_just_passed_is_due_at_once_at_any_resolution(build: Build) {
+    let mut reactor = build().timer_resolution(Duration::from_secs(1)).build().unwrap();
+    let log = Log::new();
+    let key = reactor.after(LONG, note(&log, "reset")).unwrap();
+    reactor.reset_at(key, std::time::Instant::now()).unwrap();
+    reactor.at(std::time::Instant::now(), note(&log, "at")).unwrap();
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), ["reset", "at"]);
+}
+
 fn deadlines_of_every_magnitude_fire_in_order(build: Build) {
     let clock = HandClock::new();
     let exact = build().clock(clock.clone()).timer_resolution(Duration::from_nanos(1));
@@ -494,6 +542,9 @@ scenarios! {
     a_timer_in_the_past_comes_before_due_ones_that_a_turn_left_over,
     they_fire_by_deadline_then_by_insertion,
     a_reset_counts_as_a_new_insertion,
+    resets_to_one_deadline_fire_in_the_order_of_the_resets,
+    a_reset_to_a_later_time_does_not_end_the_wait_at_the_old_one,
+    a_deadline_that_has_just_passed_is_due_at_once_at_any_resolution,
     deadlines_of_every_magnitude_fire_in_order,
     a_deadline_that_has_passed_fires_in_the_next_turn_without_a_wait,
     a_tick_tells_the_key_and_the_deadline,

@@ -106,6 +106,81 @@ fn a_timer_fires_at_most_one_turn_after_it_is_due_beside_events(build: Build) {
     }
 }
 
+/// The clock is not custom, so the turns in which the timers are due are short.
+fn a_short_turn_fires_so_many_timers_and_the_rest_go_first_in_the_next(build: Build) {
+    let mut reactor = build().timers_per_turn(3).build().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let handler = move || noted.note(100);
+    readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    for place in 0..8 {
+        let noted = log.clone();
+        reactor.after(NOW, move || noted.note(place)).unwrap();
+    }
+    for expected in [vec![100, 0, 1, 2], vec![3, 4, 5, 100], vec![6, 7, 100], vec![100]] {
+        assert_eq!(reactor.run_once(None).unwrap(), 1);
+        assert_eq!(log.take(), expected);
+    }
+    assert_eq!(reactor.stats().timers_fired, 8);
+}
+
+// Rule 8.
+fn a_panic_in_a_short_turn_leaves_the_due_timers_to_the_next(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let handler = move || {
+        noted.note("event");
+        assert!(noted.len() > 1, "the first call");
+    };
+    readable().with_fd(ready()).with_handler(handler).register_into(&mut reactor).unwrap();
+    let noted = log.clone();
+    reactor.after(NOW, move || noted.note("timer")).unwrap();
+    panic_of(|| reactor.run_once(None));
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take(), ["event", "timer", "event"]);
+}
+
+// Rule 9. The handlers start timers that are due at once, and end the last one.
+fn timers_started_in_a_short_turn_fire_in_the_next(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (noted, inner) = (log.clone(), log.clone());
+    let handler = move |mut turn: Turn<'_>| {
+        noted.note("outer");
+        let inner = inner.clone();
+        turn.after(NOW, move || inner.note("inner")).unwrap();
+        let gone = turn.after(NOW, || unreachable!("it was cancelled")).unwrap();
+        turn.cancel(gone).unwrap();
+    };
+    reactor.after(NOW, handler).unwrap();
+    assert_eq!(reactor.run_once(None).unwrap(), 0);
+    assert_eq!(log.take(), ["outer"]);
+    assert_eq!(reactor.run_once(None).unwrap(), 0);
+    assert_eq!((log.take(), reactor.stats().timers), (vec!["inner"], 0));
+    assert_eq!(reactor.run_once(NOW).unwrap(), 0);
+}
+
+/// Calls come first in a turn whose wait they end, and a due timer does not delay them.
+fn calls_and_due_timers_share_short_turns(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let (log, remote) = (Log::new(), reactor.remote());
+    let noted = log.clone();
+    let beat = reactor.every(Duration::from_micros(1), move || noted.note("beat")).unwrap();
+    for calls in 1..=10 {
+        assert!(remote.try_post(|_: Turn<'_>| {}).is_ok());
+        reactor.run_once(None).unwrap();
+        assert_eq!(reactor.stats().calls, calls);
+        // A wake-up may be left, which ends a wait before the beat.
+        while (log.len() as u64) < calls {
+            reactor.run_once(None).unwrap();
+        }
+    }
+    // Beats that were due in the turns of calls fired in them.
+    assert!(reactor.stats().turns < 40, "{:?}", reactor.stats());
+    reactor.cancel(beat).unwrap();
+}
+
 fn a_clock_is_read_once_for_all_who_ask_in_a_turn(build: Build) {
     let clock = HandClock::new();
     let mut reactor = build().clock(clock.clone()).build().unwrap();
@@ -397,6 +472,10 @@ scenarios! {
     a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are,
     a_turn_beside_a_waiting_timer_does_all_that_its_handlers_ask_for,
     a_timer_fires_at_most_one_turn_after_it_is_due_beside_events,
+    a_short_turn_fires_so_many_timers_and_the_rest_go_first_in_the_next,
+    a_panic_in_a_short_turn_leaves_the_due_timers_to_the_next,
+    timers_started_in_a_short_turn_fire_in_the_next,
+    calls_and_due_timers_share_short_turns,
     a_clock_is_read_once_for_all_who_ask_in_a_turn,
     a_clock_that_goes_back_stands_still,
     a_clock_that_panics_leaves_the_reactor_usable,
