@@ -206,7 +206,7 @@ const BASE_WORDS: usize =
 /// load and a test. Without `std` the build's target features decide.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn has_avx2() -> bool {
+pub(super) fn has_avx2() -> bool {
     #[cfg(feature = "std")]
     {
         std::is_x86_feature_detected!("avx2")

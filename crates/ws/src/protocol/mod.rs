@@ -5,4 +5,6 @@ pub(crate) mod close;
 pub(crate) mod frame;
 pub(crate) mod mask;
 pub(crate) mod utf8;
+#[cfg(target_arch = "x86_64")]
+mod utf8_blocks;
 pub(crate) mod violation;

@@ -53,6 +53,38 @@ impl Utf8Validator {
 
     #[inline]
     fn check(&mut self, piece: &[u8]) -> Result<(), Violation> {
+        #[cfg(target_arch = "x86_64")]
+        if self.len != FAILED {
+            if let Some(valid) = super::utf8_blocks::is_valid(piece, self.highest_bytes()) {
+                return self.end_piece(piece, valid);
+            }
+        }
+        self.check_by_characters(piece)
+    }
+
+    /// Keeps the incomplete character at the end of a piece that is longer than a character. Its
+    /// bytes are valid after each other, if `valid`, but the last one may begin no character.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    fn end_piece(&mut self, piece: &[u8], valid: bool) -> Result<(), Violation> {
+        if !valid {
+            return Err(Violation::InvalidUtf8);
+        }
+        let rest = &piece[piece.len() - incomplete_len(piece)..];
+        (self.carry, self.len) = (word(rest), rest.len() as u8);
+        if rest.is_empty() || is_lead(rest[0]) { Ok(()) } else { Err(Violation::InvalidUtf8) }
+    }
+
+    /// The kept bytes, the last one highest.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    fn highest_bytes(&self) -> u32 {
+        if self.len == 0 { 0 } else { self.carry << (8 * (4 - u32::from(self.len))) }
+    }
+
+    /// Validates a piece by its characters.
+    #[inline(never)]
+    fn check_by_characters(&mut self, piece: &[u8]) -> Result<(), Violation> {
         let piece = if self.len == 0 { piece } else { self.complete(piece)? };
         let (whole, rest) = piece.split_at(piece.len() - incomplete_len(piece));
         if simdutf8::basic::from_utf8(whole).is_err() {
@@ -124,6 +156,12 @@ const fn is_start(bytes: u32, len: usize) -> bool {
     (len < 2 || (low <= second && second <= high))
         && (len < 3 || is_continuation(third))
         && (len < 4 || is_continuation(fourth))
+}
+
+/// Whether a character of more than one byte may begin with this byte.
+#[cfg(target_arch = "x86_64")]
+const fn is_lead(byte: u8) -> bool {
+    matches!(byte, 0xc2..=0xf4)
 }
 
 const fn is_continuation(byte: u8) -> bool {
