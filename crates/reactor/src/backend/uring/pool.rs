@@ -17,7 +17,7 @@
 //!    still write to them must [keep](Pool::keep_for_ever) them.
 //! 2. The kernel has handed over the bytes of a buffer before `next`, in parts that do not
 //!    overlap: one for each [`Pool::claim`]. It writes to the rest while the buffer
-//!    is out (`Slot::is_out`). A part is lent while a [`Lent`] refers to it. The buffer returns to
+//!    [is out](is_out). A part is lent while a [`Lent`] refers to it. The buffer returns to
 //!    the kernel when no part is lent and it is not out. A [`Held`] counts as a lent part.
 //! 3. A reply is sent from the buffer while a [`Held`] keeps it. Its bytes no longer change,
 //!    because the handler has given up its [`Input`](crate::stream::Input) for it. Only a [`Lent`]
