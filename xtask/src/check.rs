@@ -87,11 +87,15 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
     ])
 }
 
-/// The models of `windlass-flow`: every interleaving of small programs. They are optimised, because
-/// they would take too long otherwise.
+/// The models of `windlass-flow` and `windlass-task`: every interleaving of small programs. They are
+/// optimised, because they would take too long otherwise.
 fn loom() -> Stage {
-    let models = "test -p windlass-flow --release --test loom";
-    Stage::tests("loom", vec![Cmd::cargo(models.split(' ')).env("RUSTFLAGS", "--cfg loom")])
+    let models = [
+        "test -p windlass-flow --release --test loom",
+        "test -p windlass-task --release --lib models",
+    ];
+    let command = |args: &str| Cmd::cargo(args.split(' ')).env("RUSTFLAGS", "--cfg loom");
+    Stage::tests("loom", models.map(command).into())
 }
 
 fn fmt(root: &Path) -> Vec<Cmd> {

@@ -199,3 +199,137 @@ pub fn with_turn<T>(call: impl FnOnce(Turn<'_>) -> T) -> Option<T> {
     let turn = unsafe { &mut *place.cast::<Turn<'_>>() };
     Some(call(turn.reborrow()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::{Cell, RefCell},
+        rc::Rc,
+        time::Duration,
+    };
+
+    use super::*;
+    use crate::{Executor, block_on, spawn, yield_now};
+
+    /// Notes in which order things happen.
+    #[derive(Clone, Default)]
+    struct Log(Rc<RefCell<Vec<&'static str>>>);
+
+    impl Log {
+        fn add(&self, what: &'static str) {
+            self.0.borrow_mut().push(what);
+        }
+
+        fn request(&self, handle: &Handle, what: &'static str) {
+            let log = self.clone();
+            handle.request(move |_| log.add(what));
+        }
+    }
+
+    #[test]
+    fn a_request_runs_at_once_where_there_is_a_turn() {
+        let log = Log::default();
+        block_on(async {
+            let handle = Handle::expect_current();
+            log.request(&handle, "request");
+            log.add("after");
+        });
+        assert_eq!(*log.0.borrow(), ["request", "after"]);
+    }
+
+    #[test]
+    fn inside_of_a_call_there_is_no_turn_and_a_request_is_queued_for_the_same_turn() {
+        let log = Log::default();
+        block_on(async {
+            let handle = Handle::expect_current();
+            let turns = handle.with_turn(|turn| {
+                assert!(handle.with_turn(|_| ()).is_none());
+                log.request(&handle, "request");
+                log.add("call");
+                turn.stats().turns
+            });
+            log.add("poll");
+            yield_now().await;
+            assert!(handle.with_turn(|_| ()).is_some(), "it was put back");
+            let _ = turns;
+        });
+        assert_eq!(*log.0.borrow(), ["call", "poll", "request"]);
+    }
+
+    #[test]
+    fn a_call_that_panics_puts_the_turn_back() {
+        block_on(async {
+            let task = spawn(async { with_turn(|_| std::panic::resume_unwind(Box::new(1))) });
+            assert!(task.await.unwrap_err().is_panic());
+            assert!(with_turn(|_| ()).is_some());
+        });
+        assert!(with_turn(|_| ()).is_none());
+    }
+
+    #[test]
+    fn in_a_handler_a_request_is_queued_and_runs_before_the_next_wait() {
+        let log = Log::default();
+        block_on(async {
+            let handle = Handle::expect_current();
+            let (in_handler, log) = (handle.clone(), log.clone());
+            let done = Rc::new(Cell::new(false));
+            let is_done = Rc::clone(&done);
+            let timer = move |_: Turn<'_>| {
+                assert!(in_handler.with_turn(|_| ()).is_none());
+                let done = Rc::clone(&done);
+                in_handler.request(move |mut turn| {
+                    // It reaches the reactor.
+                    turn.after_with(Duration::ZERO, move |_| done.set(true)).unwrap();
+                });
+                log.request(&in_handler, "request");
+                log.add("handler");
+            };
+            handle.with_turn(|mut turn| turn.after_with(Duration::ZERO, timer).map(drop).unwrap());
+            while !is_done.get() {
+                yield_now().await;
+            }
+        });
+        assert_eq!(*log.0.borrow(), ["handler", "request"]);
+    }
+
+    #[test]
+    fn between_runs_a_request_waits_and_after_the_end_it_is_dropped() {
+        let log = Log::default();
+        let mut executor = Executor::new().unwrap();
+        let handle = executor.block_on(async { Handle::expect_current() });
+        log.request(&handle, "first");
+        assert!(log.0.borrow().is_empty());
+        executor.block_on(async { log.add("run") });
+        log.request(&handle, "second");
+        let late = log.clone();
+        handle.request({
+            let handle = handle.clone();
+            move |_| late.request(&handle, "by the second")
+        });
+        drop(executor);
+        assert_eq!(*log.0.borrow(), ["first", "run", "second", "by the second"]);
+        let token = Rc::new(());
+        let held = Rc::clone(&token);
+        handle.request(move |_| drop(held));
+        assert_eq!(Rc::strong_count(&token), 1, "it is dropped at once");
+        assert!(!handle.is_open());
+        assert_eq!(log.0.borrow().len(), 4);
+    }
+
+    #[test]
+    fn an_extension_is_one_value_and_goes_with_the_executor() {
+        #[derive(Default)]
+        struct Counter(Cell<u32>);
+        let mut executor = Executor::new().unwrap();
+        let kept = executor.block_on(async {
+            let handle = Handle::expect_current();
+            handle.extension::<Counter>().0.set(5);
+            let other = handle.extension::<Cell<u8>>();
+            assert_eq!((Rc::strong_count(&other), other.get()), (2, 0));
+            handle.extension::<Counter>()
+        });
+        assert_eq!((kept.0.get(), Rc::strong_count(&kept)), (5, 2));
+        drop(executor);
+        assert_eq!(Rc::strong_count(&kept), 1);
+    }
+}

@@ -34,6 +34,7 @@ const MIRI: &[MiriRun] = &[
     MiriRun { package: "windlass-ws", targets: &["--lib"], filter: &[] },
     MiriRun { package: "windlass", targets: &["--lib"], filter: &["--skip", MODEL_OF_THE_WHEEL] },
     MiriRun { package: "windlass", targets: &["--test", "rules"], filter: &[] },
+    MiriRun { package: "windlass-task", targets: &["--lib", "--test", "suite"], filter: &[] },
 ];
 
 /// Programs with a test that takes a minute or more under Miri: random programs against models.
