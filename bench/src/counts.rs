@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use windlass_bench_driver::protocol::Case;
 
-use crate::cases::{self, counted, is_counted_with_lto, size};
+use crate::cases::{self, counted, is_counted_whole, is_counted_with_lto, size};
 use crate::error::MeasureError;
 use crate::programs::WINDLASS;
 use crate::report::stats::Spread;
@@ -17,13 +17,18 @@ use crate::tools::instructions::{CountedCase, Tool};
 struct SuiteCounts<'a> {
     implementation: &'a Implementation,
     version: String,
-    rounds: Vec<f64>,
+    /// `None` for a case that the implementation does not support.
+    rounds: Vec<Option<f64>>,
 }
 
 /// Counts the instructions of these implementations, built with this profile, for a suite.
 pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, report: &mut Report) {
     let mut cases = counted(suite, quick);
     cases.retain(|case| build.is_timed || is_counted_with_lto(case));
+    if tool == Tool::Perf {
+        // The set-up of such a round cannot be told from the round.
+        cases.retain(|case| !is_counted_whole(case));
+    }
     let all: Vec<CountedCase> = cases.iter().map(rounds).collect();
     let mut counts = Vec::new();
     // The rounds of a program that only copies are the workload's own cost, which is subtracted.
@@ -39,31 +44,55 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
         );
         let version = build.timed.iter().find(|c| c.program.name == implementation.program.name);
         let version = version.map(|c| c.version.clone()).unwrap_or_default();
-        match tool.count(&implementation.path, implementation.backend, &all) {
-            Ok(rounds) => counts.push(SuiteCounts { implementation, version, rounds }),
-            Err(error) => report.skip(suite, "instructions", implementation.program.name, error),
-        }
+        let rounds = match tool.count(&implementation.path, implementation.backend, &all) {
+            Ok(rounds) => rounds.into_iter().map(Some).collect(),
+            Err(MeasureError::Unsupported(_)) => each_alone(tool, implementation, &all, report),
+            Err(error) => {
+                report.skip(suite, "instructions", implementation.program.name, error);
+                continue;
+            }
+        };
+        counts.push(SuiteCounts { implementation, version, rounds });
     }
     let windlass = counts.iter().find(|counts| counts.implementation.program.name == WINDLASS);
     for (number, case) in cases.iter().enumerate() {
         let further =
             one_message(case).and_then(|one| cases.iter().position(|other| *other == one));
         for counts in &counts {
-            let mut metrics = metrics(case, counts.rounds[number]);
-            if let Some(one) = further {
-                let further =
-                    (counts.rounds[number] - counts.rounds[one]) / (size(case).0 - 1) as f64;
+            let Some(round) = counts.rounds[number] else { continue };
+            let mut metrics = metrics(case, round);
+            if let Some(one) = further.and_then(|one| counts.rounds[one]) {
+                let further = (round - one) / (size(case).0 - 1) as f64;
                 metrics.push(("user_instructions_per_further_message".to_owned(), further));
             }
-            if let Some(windlass) =
-                windlass.filter(|_| counts.implementation.program.name != WINDLASS)
-            {
-                let ratio = windlass.rounds[number] / counts.rounds[number];
+            let windlass = windlass.filter(|_| counts.implementation.program.name != WINDLASS);
+            if let Some(windlass) = windlass.and_then(|windlass| windlass.rounds[number]) {
+                let ratio = windlass / round;
                 metrics.push(("windlass_instructions_over_this_ratio".to_owned(), ratio));
             }
             report.results.push(entry(case, counts, build.profile, tool, metrics));
         }
     }
+}
+
+/// Counts each case in a run of its own, because the implementation does not support all of them.
+fn each_alone(
+    tool: Tool,
+    implementation: &Implementation,
+    all: &[CountedCase],
+    report: &mut Report,
+) -> Vec<Option<f64>> {
+    let mut rounds = Vec::new();
+    for counted in all {
+        let alone = std::slice::from_ref(counted);
+        let count = tool.count(&implementation.path, implementation.backend, alone);
+        let count = count.map_err(|error| {
+            let (case, name) = (cases::describe(&counted.case).0, implementation.program.name);
+            report.skip(counted.case.suite(), &case, name, error);
+        });
+        rounds.push(count.ok().and_then(|count| count.first().copied()));
+    }
+    rounds
 }
 
 /// Programs built with one profile.
@@ -87,6 +116,9 @@ impl Build<'_> {
         report: &mut Report,
     ) {
         match tool {
+            Ok(tool) if cases::reads_clock(suite) => {
+                count(suite, quick, tool.for_clock(), self, report);
+            }
             Ok(tool) => count(suite, quick, *tool, self, report),
             Err(reason) => {
                 report.skip(suite, "instructions", "*", MeasureError::Unsupported(reason.clone()))
@@ -100,6 +132,12 @@ impl Build<'_> {
 fn rounds(case: &Case) -> CountedCase {
     if matches!(case, Case::EmptyTurn { .. }) {
         return CountedCase { case: case.clone(), few: 10, many: 20 };
+    }
+    if is_counted_whole(case) {
+        return CountedCase { case: case.clone(), few: 1, many: 1 };
+    }
+    if matches!(case.suite(), "timers" | "flow") {
+        return CountedCase { case: case.clone(), few: 64, many: 192 };
     }
     if !matches!(case, Case::Echo { .. }) {
         return CountedCase { case: case.clone(), few: 1, many: 2 };

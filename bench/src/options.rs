@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use crate::cases;
 use crate::pin::Pin;
 use crate::programs::servers::SERVERS;
-use crate::programs::{PROGRAMS, WINDLASS, Workspace};
+use crate::programs::{PROGRAMS, Program, WINDLASS, Workspace};
 use crate::tools::instructions::Tool;
 
 /// Measures windlass and its peers in one interleaved run, and reports figures and ratios.
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     pub(crate) backends: Vec<String>,
 
     /// Run only cases whose name contains this text; `instructions` and `system_calls` are the
-    /// counts
+    /// counts, and with --counts-only also `allocations`
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
 
@@ -65,6 +65,11 @@ pub(crate) struct Options {
     /// Do not count instructions and system calls, which needs valgrind, perf or strace
     #[arg(long)]
     pub(crate) no_counts: bool,
+
+    /// Only count: instructions, system calls, allocations and bytes of windlass, without times and
+    /// without peers
+    #[arg(long, conflicts_with = "no_counts")]
+    pub(crate) counts_only: bool,
 }
 
 /// The suites that the command line can name.
@@ -96,7 +101,23 @@ impl Options {
 
     /// Returns whether this peer is to be measured.
     pub(crate) fn wants_peer(&self, name: &str) -> bool {
-        self.peers.is_empty() || self.peers.iter().any(|peer| peer == name)
+        !self.counts_only && (self.peers.is_empty() || self.peers.iter().any(|peer| peer == name))
+    }
+
+    /// Returns whether this program is to be measured. The programs of this workspace always are,
+    /// except that only those of windlass are counted without times.
+    pub(crate) fn wants_program(&self, program: &Program) -> bool {
+        if self.counts_only {
+            return program.name.starts_with(WINDLASS);
+        }
+        program.workspace == Workspace::Root || self.wants_peer(program.name)
+    }
+
+    /// Returns the tool that counts instructions, or why there is none. Counts alone are compared
+    /// with those of other runs, so they need an exact tool.
+    pub(crate) fn find_tool(&self) -> Result<Tool, String> {
+        let find = if self.counts_only { Tool::find_exact } else { Tool::find };
+        self.tool.map_or_else(find, Ok)
     }
 
     /// Returns whether this suite is to be run.
@@ -141,6 +162,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Options::command().debug_assert();
+    }
+
+    #[test]
+    fn counts_without_times_are_those_of_windlass() {
+        let wanted = |arguments: &[&str]| {
+            let options = Options::parse_from([&["windlass-bench"], arguments].concat());
+            let wanted = PROGRAMS.iter().filter(|program| options.wants_program(program));
+            wanted.map(|program| program.name).collect::<Vec<_>>()
+        };
+        assert_eq!(wanted(&["--counts-only"]), [WINDLASS, "windlass-flow"]);
+        let some = wanted(&["--peer", "mio"]);
+        assert!(some.contains(&"raw") && some.contains(&"mio") && !some.contains(&"tokio"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::report::meta::Meta;
 use crate::report::stats::{Line, Spread};
 use crate::report::{Entry, Report};
 use crate::servers;
-use crate::timing::{CaseRun, Implementation, participating, time};
+use crate::timing::{self, CaseRun, Implementation, participating, time};
 use crate::tools::instructions::{CountedCase, Tool};
 use crate::tools::strace;
 
@@ -36,7 +36,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
         {
             report.skip(suite, "*", peer, MeasureError::Unsupported((*reason).to_owned()));
         }
-        time_suite(suite, options, pin, &mut implementations, &mut report);
+        if options.counts_only {
+            count_allocations(suite, options, pin, &mut implementations, &mut report);
+        } else {
+            time_suite(suite, options, pin, &mut implementations, &mut report);
+        }
         if options.no_counts {
             continue;
         }
@@ -65,7 +69,7 @@ fn implementations(
     let mut implementations = Vec::new();
     for program in PROGRAMS {
         let takes_part = program.suites().iter().any(|suite| suites.contains(suite));
-        if !takes_part || !program.is_wanted(&options.peers) {
+        if !takes_part || !options.wants_program(program) {
             continue;
         }
         eprintln!("building {} ({profile})", program.name);
@@ -121,6 +125,32 @@ fn time_suite(
     implementations.iter_mut().for_each(Implementation::rest);
 }
 
+/// Counts the allocations and bytes of a suite's cases, in slices that are not timed.
+fn count_allocations(
+    suite: &str,
+    options: &Options,
+    pin: Pin,
+    implementations: &mut [Implementation],
+    report: &mut Report,
+) {
+    if !options.wants_case("allocations") {
+        return;
+    }
+    let all = cases::groups(suite, options.quick).into_iter().flatten();
+    for case in all.filter(cases::counts_allocations) {
+        eprintln!("{suite}/{} (allocations)", title(std::slice::from_ref(&case)));
+        let rounds = cases::untimed_rounds(&case);
+        let mut takes_part = participating(case.part());
+        for implementation in implementations.iter_mut() {
+            if takes_part(implementation) {
+                let mut run = CaseRun { implementation, case: &case };
+                timing::count(&mut run, rounds, pin, report);
+            }
+        }
+    }
+    implementations.iter_mut().for_each(Implementation::rest);
+}
+
 /// Returns the name of a group's case, and the parameters of each.
 fn title(group: &[Case]) -> String {
     let params = group.iter().map(|case| {
@@ -134,7 +164,7 @@ fn title(group: &[Case]) -> String {
 
 /// Counts the instructions of a suite per round, in both builds where they differ much.
 fn count_in_memory(suite: &str, options: &Options, timed: &[Implementation], report: &mut Report) {
-    let tool = options.tool.map_or_else(Tool::find, Ok);
+    let tool = options.find_tool();
     for profile in PROFILES {
         let is_timed = profile == PROFILES[0];
         if !is_timed && !cases::counted(suite, options.quick).iter().any(cases::is_counted_with_lto)
@@ -175,7 +205,7 @@ fn counted_cases() -> Vec<(CountedCase, u64)> {
 
 /// Counts the instructions of the suite `dispatch` in both builds.
 fn instructions(options: &Options, timed: &[Implementation], report: &mut Report) {
-    let tool = match options.tool.map_or_else(Tool::find, Ok) {
+    let tool = match options.find_tool() {
         Ok(tool) => tool,
         Err(reason) => {
             report.skip("dispatch", "instructions", "*", MeasureError::Unsupported(reason));

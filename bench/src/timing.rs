@@ -161,6 +161,23 @@ pub(crate) fn time(runs: &mut [CaseRun<'_>], shape: Shape, pin: Pin, report: &mu
     report.results.extend(entries);
 }
 
+/// Runs a case without timing it, for its allocations and bytes.
+pub(crate) fn count(run: &mut CaseRun<'_>, rounds: u64, pin: Pin, report: &mut Report) {
+    let CaseRun { implementation, case } = run;
+    let counted = implementation.prepare(case, Length::Rounds(rounds), pin).and_then(|rounds| {
+        // The first slice is a warm-up, for everything that happens only once.
+        implementation.slice(rounds)?;
+        implementation.slice(rounds)
+    });
+    match counted {
+        Ok(outcome) => {
+            let sample = Samples { run: 0, rounds, outcomes: vec![outcome] };
+            report.push_counts(entry(&sample, &[], std::slice::from_ref(run)));
+        }
+        Err(error) => implementation.failed(case, error, report),
+    }
+}
+
 /// Returns the report entry of one case run, with its ratios to others.
 fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
     let CaseRun { implementation, case } = &runs[sample.run];

@@ -10,6 +10,7 @@ mod asm;
 mod check;
 mod ci;
 mod command;
+mod counts;
 mod dist;
 mod lanes;
 mod metadata;
@@ -63,6 +64,13 @@ enum Task {
         #[arg(long)]
         update_suites: bool,
     },
+    /// Compare the counts of the benchmarks with `.ci/expected-counts`: instructions, system calls,
+    /// allocations and bytes
+    Counts {
+        /// Count twice and write the list instead
+        #[arg(long)]
+        record: bool,
+    },
     /// Count words per sentence, wide lines, and names that several public types have
     Prose {
         /// Count in this checkout instead
@@ -95,6 +103,7 @@ fn main() -> ExitCode {
         Task::Ci { only, full, update_suites } => {
             ci::run(&ci::Choice { full, only }, update_suites)
         }
+        Task::Counts { record } => counts::run(record),
         Task::Prose { root } => prose::run(&root.unwrap_or_else(repository::root)),
         Task::Package => package::run(),
         Task::Dist { tag } => dist::run(tag.as_deref()),

@@ -23,9 +23,14 @@ pub(crate) enum Work {
     Parts(Vec<Part>),
     /// Code of this program. It returns the failures, one per line.
     Inspect(Box<dyn FnOnce() -> anyhow::Result<Vec<String>> + Send>),
+    /// Code of this program that adds its tests to the tally. It returns the failures.
+    Counted(Box<Counting>),
     /// The stage cannot run here.
     Skip(String),
 }
+
+/// The work of [`Work::Counted`].
+type Counting = dyn FnOnce(&mut Tally, &mut Output) -> anyhow::Result<Vec<String>> + Send;
 
 impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -34,6 +39,7 @@ impl std::fmt::Debug for Work {
             Self::Tests(commands) => f.debug_tuple("Tests").field(commands).finish(),
             Self::Parts(parts) => f.debug_tuple("Parts").field(parts).finish(),
             Self::Inspect(_) => f.write_str("Inspect"),
+            Self::Counted(_) => f.write_str("Counted"),
             Self::Skip(reason) => f.debug_tuple("Skip").field(reason).finish(),
         }
     }
@@ -102,6 +108,13 @@ impl Stage {
         inspect: impl FnOnce() -> anyhow::Result<Vec<String>> + Send + 'static,
     ) -> Self {
         Self::new(name, Work::Inspect(Box::new(inspect)))
+    }
+
+    pub(crate) fn counted(
+        name: &'static str,
+        count: impl FnOnce(&mut Tally, &mut Output) -> anyhow::Result<Vec<String>> + Send + 'static,
+    ) -> Self {
+        Self::new(name, Work::Counted(Box::new(count)))
     }
 
     pub(crate) fn skip(name: &'static str, reason: impl Into<String>) -> Self {
@@ -173,7 +186,7 @@ impl Setting {
             failures: Vec::new(),
             skipped: None,
             tally: Tally::new(Arc::clone(&self.packages)),
-            counts_tests: matches!(stage.work, Work::Tests(_) | Work::Parts(_)),
+            counts_tests: matches!(stage.work, Work::Tests(_) | Work::Parts(_) | Work::Counted(_)),
         };
         match stage.work {
             Work::Commands(commands) | Work::Tests(commands) => {
@@ -183,6 +196,10 @@ impl Setting {
                 parts.into_iter().for_each(|part| self.part(part, &mut ended, output))
             }
             Work::Inspect(inspect) => match inspect() {
+                Ok(failures) => ended.failures = failures,
+                Err(error) => ended.failures.push(format!("{error:#}")),
+            },
+            Work::Counted(count) => match count(&mut ended.tally, output) {
                 Ok(failures) => ended.failures = failures,
                 Err(error) => ended.failures.push(format!("{error:#}")),
             },
@@ -462,6 +479,24 @@ mod tests {
         let mut all: Vec<Ignored> = (0..6).map(|test| ignored(test, "no rings")).collect();
         all.push(ignored(6, "no browser"));
         assert_eq!(skipped(&all), ["p s: t6: no browser", "p s: 6 tests: no rings"]);
+    }
+
+    #[test]
+    fn code_that_counts_its_tests_adds_them_to_the_report() {
+        let mut report = report();
+        let rows = |result: &'static str, failures: &'static [&'static str]| {
+            Stage::counted("c", move |tally, _| {
+                tally.feed("Running rows (x/rows)");
+                tally.feed(result);
+                Ok(failures.iter().map(|text| (*text).to_owned()).collect())
+            })
+        };
+        report.run(rows("test result: ok. 5 passed; 0 failed; 1 ignored", &[]));
+        assert_eq!(report.counts().to_string(), "5 passed, 0 failed, 1 skipped");
+        report.run(rows("test result: FAILED. 4 passed; 1 failed; 0 ignored", &["over"]));
+        report.run(Stage::counted("d", |_, _| anyhow::bail!("no JSON")));
+        assert_eq!(report.counts().to_string(), "9 passed, 2 failed, 1 skipped");
+        assert!(!report.succeeded() && report.ended[1].failures == ["over"]);
     }
 
     #[test]

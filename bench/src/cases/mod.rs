@@ -50,7 +50,49 @@ fn poll0() -> Vec<Case> {
 
 /// Returns the cases of a suite whose instructions are counted per round.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
-    if suite == "poll0" { poll0() } else { in_memory::counted(suite, quick) }
+    match suite {
+        "poll0" => poll0(),
+        "timers" => counted_timers(),
+        "flow" => [false, true].map(|polled| Case::Uncontended { polled }).into(),
+        _ => in_memory::counted(suite, quick),
+    }
+}
+
+/// Returns whether the case can run without the implementation, as the idle workload. What that
+/// costs is subtracted from the instruction counts.
+pub(crate) fn has_idle_workload(case: &Case) -> bool {
+    let starts_timers = matches!(
+        case,
+        Case::InsertCancel { .. }
+            | Case::Insert { .. }
+            | Case::Fire { .. }
+            | Case::Every { .. }
+            | Case::Reset { .. }
+    );
+    !starts_timers && !matches!(case.suite(), "flow" | "wakeup")
+}
+
+/// Returns whether the counted cases of a suite read the clock.
+pub(crate) fn reads_clock(suite: &str) -> bool {
+    suite == "timers"
+}
+
+/// Returns whether a round is counted as a whole: each round begins with an empty subject.
+pub(crate) fn is_counted_whole(case: &Case) -> bool {
+    matches!(case, Case::Insert { .. } | Case::Fire { .. })
+}
+
+/// Returns the counted cases of the suite `timers`. Counting is slow, so there are fewer timers
+/// than in the timed cases.
+fn counted_timers() -> Vec<Case> {
+    vec![
+        Case::InsertCancel { alive: 1_000 },
+        Case::InsertCancel { alive: 100_000 },
+        Case::Reset { alive: 100_000 },
+        Case::Insert { count: 1_000 },
+        Case::Fire { count: 1_000 },
+        Case::Every { period_ns: 1 },
+    ]
 }
 
 fn timers(quick: bool) -> Vec<Case> {
@@ -235,6 +277,24 @@ pub(crate) fn has_one_thread(case: &Case) -> bool {
     }
 }
 
+/// Returns whether the allocations or bytes of the case are counted. The queue of `post` is counted
+/// while it is set up.
+pub(crate) fn counts_allocations(case: &Case) -> bool {
+    has_one_thread(case) || matches!(case, Case::IdleEngine { .. } | Case::Post { .. })
+}
+
+/// Returns the number of rounds of a slice that is not timed.
+pub(crate) fn untimed_rounds(case: &Case) -> u64 {
+    match case {
+        Case::RegistrationMemory { .. }
+        | Case::IdleEngine { .. }
+        | Case::Insert { .. }
+        | Case::Fire { .. } => 1,
+        Case::Post { .. } => 1_000,
+        _ => 64,
+    }
+}
+
 /// Returns whether a suite runs in memory, without the kernel, and so without a backend.
 pub(crate) fn works_in_memory(suite: &str) -> bool {
     matches!(suite, "engine" | "unmask" | "utf8" | "deflate")
@@ -273,6 +333,17 @@ mod tests {
         {
             assert_eq!(group.iter().filter(|case| is_unlimited(case)).count(), 1);
         }
+    }
+
+    #[test]
+    fn what_has_no_idle_workload_is_counted_with_it() {
+        let all = SUITES.iter().flat_map(|suite| counted(suite, false));
+        for case in all.filter(|case| !has_idle_workload(case)) {
+            assert!(["timers", "flow"].contains(&case.suite()), "{case:?}");
+        }
+        assert!(has_idle_workload(&Case::EmptyTurn { registered: 1 }));
+        assert!(is_counted_whole(&Case::Fire { count: 1 }));
+        assert_eq!(untimed_rounds(&Case::Fire { count: 1 }), 1);
     }
 
     #[test]

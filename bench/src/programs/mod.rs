@@ -189,13 +189,6 @@ impl Program {
         self.parts.contains(&part)
     }
 
-    /// Returns whether it is to be measured. The programs of this workspace always are.
-    pub(crate) fn is_wanted(&self, peers: &[String]) -> bool {
-        self.workspace == Workspace::Root
-            || peers.is_empty()
-            || peers.iter().any(|peer| peer == self.name)
-    }
-
     /// Builds it with a profile. Returns the path of the executable, or the reason of the failure.
     pub(crate) fn build(&self, profile: &str) -> Result<PathBuf, String> {
         let bench = Path::new(env!("CARGO_MANIFEST_DIR"));

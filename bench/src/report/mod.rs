@@ -90,6 +90,19 @@ impl Report {
         self.skipped.push(skip);
     }
 
+    /// Adds the metrics of an entry that do not depend on time: allocations, bytes, sends.
+    pub(crate) fn push_counts(&mut self, mut entry: Entry) {
+        let is_count = |name: &str| {
+            name.starts_with("allocations_per_")
+                || name.starts_with("sends_per_")
+                || name.split('_').any(|word| word == "bytes")
+        };
+        entry.metrics.retain(|name, _| is_count(name));
+        if !entry.metrics.is_empty() {
+            self.results.push(entry);
+        }
+    }
+
     /// Returns the failures, without the cases that an implementation or the machine does not
     /// support.
     pub(crate) fn failures(&self) -> &[Skipped] {
@@ -240,6 +253,18 @@ pub(crate) mod tests {
         assert_eq!((&result["impl"], &result["params"]["registered"]), (&"raw".into(), &1.into()));
         assert_eq!(result["metrics"]["ns_per_event"]["median"], 2.0);
         assert_eq!(value["skipped"][0]["impl"], "mio");
+    }
+
+    #[test]
+    fn counts_are_told_from_times() {
+        let mut report = sample();
+        let names = ["allocations_per_pair", "engine_bytes", "ns_per_pair", "gib_per_s"];
+        let metrics = names.map(|name| (name.to_owned(), Spread::exact(1.0))).into();
+        report.push_counts(Entry { metrics, ..report.results[0].clone() });
+        report.push_counts(report.results[0].clone());
+        assert_eq!(report.results.len(), 3, "an entry without counts is left out");
+        let counts: Vec<_> = report.results[2].metrics.keys().collect();
+        assert_eq!(counts, ["allocations_per_pair", "engine_bytes"]);
     }
 
     #[test]

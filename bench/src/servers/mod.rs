@@ -9,9 +9,11 @@ mod counts;
 mod process;
 mod timing;
 
+use std::path::Path;
+
 use windlass_bench_driver::protocol::Case;
 
-use crate::cases::servers::{SUITES, cases};
+use crate::cases::servers::{SUITES, cases, counted};
 use crate::error::MeasureError;
 use crate::options::Options;
 use crate::pin::Pin;
@@ -39,9 +41,9 @@ fn run_suite(
     let processors = Processors::choose(pin)?;
     let client = build(&CLIENT)?;
     let servers = build_all(suite, options, report);
-    for case in
-        cases(suite).iter().filter(|case| options.wants_case(&crate::cases::describe(case).0))
-    {
+    let is_timed =
+        |case: &&Case| !options.counts_only && options.wants_case(&crate::cases::describe(case).0);
+    for case in cases(suite).iter().filter(is_timed) {
         let (name, params) = crate::cases::describe(case);
         let params: Vec<String> =
             params.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -55,11 +57,30 @@ fn run_suite(
         let participating = servers.iter().filter(|built| built.server.program.has(case.part()));
         ServerTiming::run(case, participating, &client, processors, options.quick, report);
     }
+    count_suite(suite, &servers, &client, options, processors, report);
+    Ok(())
+}
+
+/// Counts the cases of a suite whose counts are results.
+fn count_suite(
+    suite: &str,
+    servers: &[BuiltServer],
+    client: &Path,
+    options: &Options,
+    processors: Processors,
+    report: &mut Report,
+) {
+    if options.counts_only && options.wants_case("allocations") {
+        for (case, _) in counted(suite, options.quick) {
+            let takes_part = |built: &&BuiltServer| built.server.program.has(case.part());
+            let servers = servers.iter().filter(takes_part);
+            ServerTiming::count_allocations(&case, servers, client, processors, report);
+        }
+    }
     let wants_counts = options.wants_case("instructions") || options.wants_case("system_calls");
     if !options.no_counts && wants_counts {
-        counts::count(suite, &servers, &client, options, processors, report);
+        counts::count(suite, servers, client, options, processors, report);
     }
-    Ok(())
 }
 
 fn is_part(case: &Case, part: &str) -> bool {
@@ -70,7 +91,7 @@ fn is_part(case: &Case, part: &str) -> bool {
 fn build_all(suite: &str, options: &Options, report: &mut Report) -> Vec<BuiltServer> {
     let mut built = Vec::new();
     for server in SERVERS.iter().filter(|server| server.program.suites().contains(&suite)) {
-        if !server.program.is_wanted(&options.peers) {
+        if !options.wants_program(&server.program) {
             continue;
         }
         match build(&server.program) {

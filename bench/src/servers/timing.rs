@@ -17,6 +17,9 @@ use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 use crate::timing::{Shuffle, calibrate, ratio};
 
+/// Rounds of a slice in which allocations are counted.
+const COUNTED_ROUNDS: u64 = 2_000;
+
 /// A server in a case.
 struct MeasuredServer {
     name: &'static str,
@@ -130,6 +133,36 @@ impl<'a> ServerTiming<'a> {
         }
         timing.servers.sort_by_key(|server| order.iter().position(|name| *name == who(server)));
         report.results.extend(timing.servers.iter().map(|server| timing.entry(server)));
+    }
+
+    /// Counts the allocations of the servers per message, in slices that are not timed.
+    pub(super) fn count_allocations<'b>(
+        case: &'a Case,
+        servers: impl Iterator<Item = &'b BuiltServer>,
+        client: &Path,
+        processors: Processors,
+        report: &mut Report,
+    ) {
+        let name = crate::cases::describe(case).0;
+        for built in servers {
+            eprintln!("{}/{name} {} (allocations)", case.suite(), built.name());
+            let shape = ServerShape { slice_ns: 0, slices: 1 };
+            let counted = MeasuredServer::start(built, client, case, processors, shape);
+            let counted = counted.and_then(|mut server| {
+                server.rounds = COUNTED_ROUNDS;
+                // The first slice is a warm-up, for everything that happens only once.
+                server.slice()?;
+                server.samples.clear();
+                server.slice().map(|()| server)
+            });
+            match counted {
+                Ok(server) => {
+                    let timing = Self { case, servers: vec![server] };
+                    report.push_counts(timing.entry(&timing.servers[0]));
+                }
+                Err(error) => report.skip(case.suite(), &name, built.name(), error),
+            }
+        }
     }
 
     fn entry(&self, server: &MeasuredServer) -> Entry {

@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use windlass_bench_driver::protocol::{Case, Reply, Request};
 
 use super::singlestep;
+use crate::cases;
 use crate::child::parse;
 use crate::error::MeasureError;
 
@@ -35,6 +36,15 @@ pub(crate) enum Tool {
 impl Tool {
     /// Returns the first tool that works here, or the reason why there is none.
     pub(crate) fn find() -> Result<Self, String> {
+        Self::first_of([Self::Perf, Self::Singlestep, Self::Callgrind])
+    }
+
+    /// Returns the first tool that works here and gives the same count in every run.
+    pub(crate) fn find_exact() -> Result<Self, String> {
+        Self::first_of([Self::Singlestep, Self::Callgrind, Self::Perf])
+    }
+
+    fn first_of(tools: [Self; 3]) -> Result<Self, String> {
         let works = |tool: &Self| match tool {
             Self::Perf => perf(Path::new("true"), &[]).is_ok(),
             Self::Singlestep => can_step(),
@@ -43,9 +53,15 @@ impl Tool {
                 .output()
                 .is_ok_and(|output| output.status.success()),
         };
-        let tools = [Self::Perf, Self::Singlestep, Self::Callgrind];
         let none = "neither `perf stat -e instructions:u`, ptrace nor valgrind works here";
         tools.into_iter().find(works).ok_or_else(|| none.to_owned())
+    }
+
+    /// Returns the tool for code that reads the clock. A stepped read is slow enough for the kernel
+    /// to change the clock meanwhile, and begins again then. In callgrind it is a system call.
+    pub(crate) fn for_clock(self) -> Self {
+        let can_run = self == Self::Singlestep && Self::first_of([Self::Callgrind; 3]).is_ok();
+        if can_run { Self::Callgrind } else { self }
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -65,38 +81,47 @@ impl Tool {
     ) -> Result<Vec<f64>, MeasureError> {
         let count_slices = match self {
             Self::Perf => {
-                let both = cases.iter().map(|counted| {
+                let each = cases.iter().map(|counted| {
                     let turns = perf_difference(program, backend, counted, false)?;
+                    if !cases::has_idle_workload(&counted.case) {
+                        return Ok(turns);
+                    }
                     Ok(turns - perf_difference(program, backend, counted, true)?)
                 });
-                return both.collect();
+                return each.collect();
             }
             Self::Singlestep => stepped,
             Self::Callgrind => callgrind,
         };
         let counts = count_slices(program, &slices_of(backend, cases))?;
-        if counts.len() != cases.len() * SLICES {
-            let expected = cases.len() * SLICES;
+        let expected: usize = cases.iter().map(CountedCase::slices).sum();
+        if counts.len() != expected {
             return Err(MeasureError::Failed(format!(
                 "{} slices were counted, not {expected}",
                 counts.len()
             )));
         }
-        let per_round = cases.iter().zip(counts.chunks_exact(SLICES)).map(|(counted, counts)| {
-            counted.per_round(counts[4], counts[5]) - counted.per_round(counts[1], counts[2])
+        let mut rest = &counts[..];
+        let per_round = cases.iter().map(|counted| {
+            let (slices, after) = rest.split_at(counted.slices());
+            rest = after;
+            counted.without_workload(slices)
         });
         Ok(per_round.collect())
     }
 }
 
-/// Number of counted slices of a case: three without turns, three with them.
-const SLICES: usize = 6;
+/// Number of slices of a case that are counted with its turns, and as many without them.
+const SLICES: usize = 3;
 
-/// Returns the requests that count each case in [`SLICES`] slices.
+/// Returns the requests that count each case in its slices.
 fn slices_of(backend: &str, cases: &[CountedCase]) -> Vec<Request> {
     let mut requests = Vec::new();
     for counted in cases {
         for idle in [true, false] {
+            if idle && !cases::has_idle_workload(&counted.case) {
+                continue;
+            }
             requests.push(counted.prepare(backend, idle));
             // The first slice is a warm-up, for everything that happens only once.
             requests.extend(
@@ -123,7 +148,28 @@ impl CountedCase {
         Self { case, few, many: few * 3 }
     }
 
+    /// The number of slices in which it is counted.
+    fn slices(&self) -> usize {
+        if cases::has_idle_workload(&self.case) { 2 * SLICES } else { SLICES }
+    }
+
+    /// The instructions per round, less those of the idle workload if there is one.
+    fn without_workload(&self, counts: &[u64]) -> f64 {
+        match *counts {
+            [_, idle_few, idle_many, _, few, many] => {
+                self.per_round(few, many) - self.per_round(idle_few, idle_many)
+            }
+            [.., few, many] => self.per_round(few, many),
+            _ => f64::NAN,
+        }
+    }
+
+    /// The count per round, from the counts of the two slices. If a round is counted as a whole,
+    /// both slices are one round.
     pub(crate) fn per_round(&self, few: u64, many: u64) -> f64 {
+        if self.few == self.many {
+            return many as f64 / self.many as f64;
+        }
         (many as f64 - few as f64) / (self.many - self.few) as f64
     }
 
@@ -287,6 +333,18 @@ mod tests {
         let counted = CountedCase::new(case, 16);
         assert_eq!((counted.few, counted.many), (2, 6));
         assert_eq!(counted.per_round(1_000 + 2 * 87, 1_000 + 6 * 87), 87.0);
+        assert_eq!(counted.without_workload(&[9, 20, 60, 9, 2 * 87, 6 * 87]), 77.0);
+    }
+
+    #[test]
+    fn a_case_without_an_idle_workload_is_counted_in_half_as_many_slices() {
+        let pair = CountedCase::new(Case::InsertCancel { alive: 1 }, 1);
+        assert_eq!((pair.few, pair.many), (8, 24));
+        assert_eq!(pair.without_workload(&[9, 8 * 50, 24 * 50]), 50.0);
+        let whole = CountedCase { case: Case::Fire { count: 10 }, few: 1, many: 1 };
+        assert_eq!(whole.without_workload(&[9, 700, 710]), 710.0);
+        let requests = slices_of("epoll", &[pair, whole]);
+        assert_eq!(requests.len(), 2 * (1 + SLICES));
     }
 
     #[test]

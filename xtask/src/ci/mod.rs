@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use self::suites::Expected;
+pub(crate) use self::suites::Expected;
 use crate::programs::Packages;
 use crate::stage::{Report, Setting, Stage};
 use crate::{check, repository};

@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::{backends, readme, smoke};
 use crate::check;
 use crate::command::Cmd;
+use crate::counts;
 use crate::lanes::Lane;
 use crate::metadata::{self, Package};
 use crate::stage::{Part, Stage, Step};
@@ -107,6 +108,8 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(clients());
     stages.push(smoke::bench("bench", &["--peer", "mio"], root));
     stages.push(smoke::bench("bench-whole", &[], root));
+    // After the benchmark, whose programs it runs.
+    stages.push(counts::stage(root));
     stages.push(asan(&packages));
     stages.push(builds(&packages).in_lane(COMPILER));
     stages.extend(checks.into_iter().map(|stage| {
@@ -337,7 +340,9 @@ mod tests {
 
     #[test]
     fn stages_with_tests_are_in_front_except_interpreters_and_models() {
-        let tests = |stage: &&Stage| matches!(stage.work, Work::Tests(_) | Work::Parts(_));
+        let tests = |stage: &&Stage| {
+            matches!(stage.work, Work::Tests(_) | Work::Parts(_) | Work::Counted(_))
+        };
         let stages = stages();
         let beside: Vec<&str> = stages
             .iter()

@@ -20,7 +20,7 @@ const HEADER: &str = "\
 
 /// The committed list: stage, then program of a package, then minimum number of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Expected(BTreeMap<String, BTreeMap<Suite, u64>>);
+pub(crate) struct Expected(BTreeMap<String, BTreeMap<Suite, u64>>);
 
 impl Expected {
     /// Reads the list.
@@ -28,7 +28,7 @@ impl Expected {
     /// # Errors
     ///
     /// If it is missing or a line is malformed.
-    pub(super) fn read(root: &Path) -> Result<Self> {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(root.join(PATH)).with_context(|| PATH.to_owned())?;
         Self::parse(&text)
     }
@@ -78,7 +78,7 @@ impl Expected {
     }
 
     /// Replaces the expected programs of `stage` by those that ran.
-    pub(super) fn update(&mut self, stage: &str, tally: &Tally) {
+    pub(crate) fn update(&mut self, stage: &str, tally: &Tally) {
         let mut suites = self.0.remove(stage).unwrap_or_default();
         suites.retain(|suite, _| tally.is_left_out(suite));
         for (suite, counts) in tally.suites() {
@@ -96,7 +96,7 @@ impl Expected {
     /// # Errors
     ///
     /// If the file cannot be written.
-    pub(super) fn write(&self, root: &Path) -> Result<()> {
+    pub(crate) fn write(&self, root: &Path) -> Result<()> {
         std::fs::write(root.join(PATH), self.print()).with_context(|| PATH.to_owned())
     }
 
