@@ -87,8 +87,8 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
     ])
 }
 
-/// The models of `windlass-flow` and `windlass-task`: every interleaving of small programs. They are
-/// optimised, because they would take too long otherwise.
+/// The models of `windlass-flow` and `windlass-task`: every interleaving of small programs. They
+/// are optimised, because they would take too long otherwise.
 fn loom() -> Stage {
     let models = [
         "test -p windlass-flow --release --test loom",

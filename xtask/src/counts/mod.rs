@@ -2,7 +2,7 @@
 //! must not grow.
 //!
 //! `windlass-bench --counts-only` counts user instructions, system calls, allocations and bytes of
-//! windlass. [`compare`] compares them with the committed list, which [`list`] reads and writes. A
+//! windlass. [`mod@compare`] compares them with the committed list, which [`list`] reads and writes. A
 //! new row needs no code here: it is recorded as soon as the benchmark counts it.
 
 mod compare;
