@@ -3,29 +3,33 @@
 //! # The protocol of this module
 //!
 //! 1. The bounds include the items that the receiver has not finished. An item takes room when it
-//!    is pushed. It gives the room back when the [`Drain`] that took it ends. So the items in the
-//!    mailbox and those held by the receiver never exceed the bounds together.
-//! 2. The queue has two halves. Senders push to `Inner::queue` under the lock. The receiver swaps
-//!    it for `Mailbox::front`, which is empty then, and pops from there without the lock. It swaps
-//!    once per drain, so it does not take the lock for each item of fast senders.
-//! 3. A sender that pushes to an empty queue wakes the latch after it has released the lock. A
-//!    sender that pushes to a non-empty queue does not: the receiver has not swapped since the
-//!    earlier push, and will look again after its wake. A drain that leaves items behind wakes the
-//!    latch itself.
+//!    is pushed. It gives the room back when the [`Drain`] that took it ends, or by
+//!    [`Drain::give_back`]. So the items in the mailbox and those held by the receiver never exceed
+//!    the bounds together.
+//! 2. The bytes are reserved before the place in the queue. A push that has bytes and gets no place
+//!    gives them back as the receiver does (rule 4).
+//! 3. A drain that ends arms the place of the next item. The sender that fills an armed place wakes
+//!    the latch. If the item is there already, the drain wakes the latch itself.
 //! 4. Giving room back wakes all waiting threads and tasks. One may need more bytes than are free,
-//!    while another needs fewer.
-//! 5. No user code runs under the lock. Items are weighed before it is taken. Wakers are cloned
-//!    before it, and woken and dropped after it.
+//!    while another needs fewer. A waiter registers, and looks for room once more. The one that
+//!    gives room back looks for waiters afterwards. A fence on each side makes sure that one sees
+//!    the other.
+//! 5. No user code runs while the lock of the waiters is held or a place is claimed. Items are
+//!    weighed before. Wakers are cloned before, and woken and dropped after.
+//!
+//! The queue itself is in `ring.rs`, with a protocol of its own.
 
 mod error;
 mod push;
 mod receive;
+mod ring;
+mod room;
 
 use core::fmt;
 use std::{
-    collections::VecDeque,
-    sync::{Arc, PoisonError},
-    task::Waker,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -35,9 +39,11 @@ pub use receive::{Drain, Mailbox};
 
 use crate::{
     Latch,
-    panics::Panics,
-    sync::{Condvar, Mutex, MutexGuard},
+    panics::discard_panic,
+    sync::{AtomicUsize, Ordering},
 };
+use ring::Ring;
+use room::Room;
 
 /// The bounds of a mailbox. They include items that the receiver has taken and not finished.
 ///
@@ -49,7 +55,7 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most items.
+    /// The most items. A number above 2^24 (16 777 216) counts as 2^24.
     pub items_max: usize,
     /// The most bytes, as the mailbox's `weigh` counts them.
     pub bytes_max: usize,
@@ -89,7 +95,7 @@ impl Bounds {
 /// ```
 #[must_use]
 pub fn mailbox<T>(bounds: Bounds, latch: Arc<Latch>) -> (Sender<T>, Mailbox<T>) {
-    weighed_mailbox(bounds, latch, |_| 0)
+    new_mailbox(bounds, latch, None)
 }
 
 /// Creates a mailbox that calls `weigh` once for each pushed item to get its weight.
@@ -114,25 +120,31 @@ pub fn weighed_mailbox<T>(
     latch: Arc<Latch>,
     weigh: fn(&T) -> usize,
 ) -> (Sender<T>, Mailbox<T>) {
-    let inner = Inner {
-        queue: VecDeque::new(),
-        items: 0,
-        bytes: 0,
-        senders: 0,
-        is_closed: false,
-        blocked: 0,
-        tasks: Vec::new(),
-        next_ticket: 0,
-    };
-    let shared = Arc::new(MailboxCore {
-        inner: Mutex::new(inner),
-        room: Condvar::new(),
+    new_mailbox(bounds, latch, Some(weigh))
+}
+
+fn new_mailbox<T>(
+    bounds: Bounds,
+    latch: Arc<Latch>,
+    weigh: Option<fn(&T) -> usize>,
+) -> (Sender<T>, Mailbox<T>) {
+    let side = Side {
+        room: Room::new(),
+        bytes: AtomicUsize::new(0),
+        senders: AtomicUsize::new(0),
         bounds,
         latch,
         weigh,
-    });
-    (Sender::new(&shared), Mailbox::new(shared))
+    };
+    let (shared, reader) = Ring::new(bounds.items_max, side);
+    (Sender::new(&shared), Mailbox::new(reader))
 }
+
+/// How often a thread looks for room before it sleeps: first it spins for twice as long each time,
+/// then it yields. To sleep and be woken takes longer than the receiver needs for many items.
+const LOOKS: u32 = if cfg!(any(loom, miri)) { 0 } else { 12 };
+/// How many of them spin.
+const SPINNING_LOOKS: u32 = 7;
 
 /// An item and its weight.
 struct Weighed<T> {
@@ -140,139 +152,165 @@ struct Weighed<T> {
     bytes: usize,
 }
 
-struct MailboxCore<T> {
-    inner: Mutex<Inner<T>>,
-    /// Threads wait here for room.
-    room: Condvar,
+/// What the threads share.
+type MailboxCore<T> = Ring<T, Side<T>>;
+
+/// The state beside the queue.
+struct Side<T> {
+    room: Room,
+    /// The sum of the weights that occupy room.
+    bytes: AtomicUsize,
+    senders: AtomicUsize,
     bounds: Bounds,
     latch: Arc<Latch>,
-    weigh: fn(&T) -> usize,
+    /// `None`: items weigh nothing.
+    weigh: Option<fn(&T) -> usize>,
 }
 
-struct Inner<T> {
-    queue: VecDeque<Weighed<T>>,
-    /// Items that occupy room: those in `queue`, and those that the receiver has not finished.
-    items: usize,
-    bytes: usize,
-    senders: usize,
-    is_closed: bool,
-    /// How many threads wait for room.
-    blocked: usize,
-    /// The tasks that wait for room, in ascending order of tickets.
-    tasks: Vec<(u64, Waker)>,
-    next_ticket: u64,
+/// An item that has found no room.
+struct Rejection<T> {
+    reason: PushReason,
+    weighed: Weighed<T>,
+    /// The push has given bytes back, so [`MailboxCore::announce_room`] must be called (rule 2).
+    must_announce: bool,
 }
 
-/// The threads and tasks to wake after the lock is released.
-#[must_use]
-struct Wakes {
-    blocked: bool,
-    tasks: Vec<(u64, Waker)>,
-}
+impl<T> Side<T> {
+    /// Reserves bytes if they are free.
+    fn reserve(&self, bytes: usize) -> bool {
+        let reserved = |sum: usize| (bytes <= self.bounds.bytes_max - sum).then(|| sum + bytes);
+        bytes == 0 || self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserved).is_ok()
+    }
 
-impl<T> Inner<T> {
-    /// Whether there is room, or else the reason.
-    fn admits(&self, bounds: Bounds, bytes: usize) -> Result<(), PushReason> {
-        if self.is_closed {
-            Err(PushReason::Closed)
-        } else if bytes > bounds.bytes_max || bounds.items_max == 0 {
-            Err(PushReason::TooLarge)
-        } else if self.items >= bounds.items_max || bytes > bounds.bytes_max - self.bytes {
-            Err(PushReason::Full)
-        } else {
-            Ok(())
+    fn unreserve(&self, bytes: usize) {
+        if bytes > 0 {
+            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         }
-    }
-
-    /// Queues an item that was admitted. True if the receiver must be woken (protocol 3).
-    fn take_in(&mut self, weighed: Weighed<T>) -> bool {
-        let was_empty = self.queue.is_empty();
-        self.items += 1;
-        self.bytes += weighed.bytes;
-        self.queue.push_back(weighed);
-        was_empty
-    }
-
-    /// Everything that waits for room (protocol 4).
-    fn waiting(&mut self) -> Wakes {
-        Wakes { blocked: self.blocked > 0, tasks: core::mem::take(&mut self.tasks) }
     }
 }
 
 impl<T> MailboxCore<T> {
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
-        // No code panics under the lock (protocol 5), so a poisoned lock guards consistent data.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Pushes an item if there is room. True if the latch must be woken (rule 3).
+    #[inline]
+    fn offer(&self, weighed: Weighed<T>) -> Result<bool, Rejection<T>> {
+        let Weighed { item, bytes } = weighed;
+        let bounds = &self.side.bounds;
+        let reason = if bytes > bounds.bytes_max || bounds.items_max == 0 {
+            PushReason::TooLarge
+        } else if bytes == 0 || (self.has_room() && self.side.reserve(bytes)) {
+            match self.push(item, bytes) {
+                Ok(wakes) => return Ok(wakes),
+                Err((reason, item)) => {
+                    self.side.unreserve(bytes);
+                    let weighed = Weighed { item, bytes };
+                    return Err(Rejection { reason, weighed, must_announce: bytes > 0 });
+                }
+            }
+        } else {
+            PushReason::Full
+        };
+        let reason = if self.is_closed() { PushReason::Closed } else { reason };
+        Err(Rejection { reason, weighed: Weighed { item, bytes }, must_announce: false })
     }
 
-    /// Pushes an item if there is room.
-    fn offer(&self, weighed: Weighed<T>) -> Result<(), (PushReason, Weighed<T>)> {
-        let mut inner = self.lock();
-        if let Err(reason) = inner.admits(self.bounds, weighed.bytes) {
-            return Err((reason, weighed));
+    /// Pushes an item if there is room, and wakes the receiver.
+    #[inline]
+    fn try_push(&self, weighed: Weighed<T>) -> Result<(), (PushReason, Weighed<T>)> {
+        match self.offer(weighed) {
+            Ok(wakes) => {
+                if wakes {
+                    self.side.latch.wake();
+                }
+                Ok(())
+            }
+            Err(rejection) => {
+                if rejection.must_announce {
+                    self.announce_rejected();
+                }
+                Err((rejection.reason, rejection.weighed))
+            }
         }
-        let wakes = inner.take_in(weighed);
-        drop(inner);
-        if wakes {
-            self.latch.wake();
-        }
-        Ok(())
     }
 
     /// Pushes an item as soon as there is room. `None`: no deadline.
-    fn wait_for_room(
+    #[inline]
+    fn push_or_wait(
         &self,
         weighed: Weighed<T>,
         deadline: Option<Instant>,
     ) -> Result<(), (PushReason, Weighed<T>)> {
-        let mut inner = self.lock();
+        match self.try_push(weighed) {
+            Err((PushReason::Full, weighed)) => self.wait_for_room(weighed, deadline),
+            outcome => outcome,
+        }
+    }
+
+    #[cold]
+    fn wait_for_room(
+        &self,
+        mut weighed: Weighed<T>,
+        deadline: Option<Instant>,
+    ) -> Result<(), (PushReason, Weighed<T>)> {
+        let has_passed = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        for look in 0..LOOKS {
+            if has_passed() {
+                return Err((PushReason::TimedOut, weighed));
+            }
+            if look < SPINNING_LOOKS {
+                (0..1 << look).for_each(|_| core::hint::spin_loop());
+            } else {
+                thread::yield_now();
+            }
+            match self.try_push(weighed) {
+                Err((PushReason::Full, rejected)) => weighed = rejected,
+                outcome => return outcome,
+            }
+        }
+        let mut waiting = self.side.room.register_thread();
         loop {
-            match inner.admits(self.bounds, weighed.bytes) {
-                Ok(()) => break,
-                Err(PushReason::Full) => {}
-                Err(reason) => return Err((reason, weighed)),
+            match self.offer(weighed) {
+                Ok(wakes) => {
+                    drop(waiting);
+                    if wakes {
+                        self.side.latch.wake();
+                    }
+                    return Ok(());
+                }
+                Err(rejection) => {
+                    weighed = rejection.weighed;
+                    if rejection.must_announce {
+                        drop(waiting);
+                        self.announce_rejected();
+                        waiting = self.side.room.register_thread();
+                        if rejection.reason == PushReason::Full {
+                            continue;
+                        }
+                    }
+                    if rejection.reason != PushReason::Full {
+                        return Err((rejection.reason, weighed));
+                    }
+                }
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 return Err((PushReason::TimedOut, weighed));
             }
-            inner.blocked += 1;
-            inner = match left {
-                None => self.room.wait(inner).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => {
-                    self.room.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-            inner.blocked -= 1;
+            waiting.wait(left);
         }
-        let wakes = inner.take_in(weighed);
-        drop(inner);
-        if wakes {
-            self.latch.wake();
-        }
-        Ok(())
     }
 
-    /// Wakes the waiting threads and tasks, after the lock was released. A waker that panics does
-    /// not prevent the other wake-ups.
-    fn notify(&self, wakes: Wakes) {
-        if wakes.blocked {
-            self.room.notify_all();
-        }
-        let mut panics = Panics::default();
-        for (_, waker) in wakes.tasks {
-            panics.catch(|| waker.wake());
-        }
-        panics.resume();
+    /// Tells waiters that bytes of a rejected item are free again. The wakers are not the caller's,
+    /// and neither are their panics.
+    #[cold]
+    fn announce_rejected(&self) {
+        let announce = AssertUnwindSafe(|| self.side.room.announce());
+        discard_panic(catch_unwind(announce));
     }
 
-    fn close(&self) {
-        let mut inner = self.lock();
-        let wakes = inner.waiting();
-        inner.is_closed = true;
-        drop(inner);
-        self.latch.wake();
-        self.notify(wakes);
+    fn close_all(&self) {
+        self.close();
+        self.side.latch.wake();
+        self.side.room.announce_all();
     }
 }
 
@@ -308,12 +346,13 @@ pub struct Sender<T> {
 
 impl<T> Sender<T> {
     fn new(shared: &Arc<MailboxCore<T>>) -> Self {
-        shared.lock().senders += 1;
+        shared.side.senders.fetch_add(1, Ordering::Relaxed);
         Self { shared: Arc::clone(shared) }
     }
 
+    #[inline]
     fn weigh(&self, item: T) -> Weighed<T> {
-        Weighed { bytes: (self.shared.weigh)(&item), item }
+        Weighed { bytes: self.shared.side.weigh.map_or(0, |weigh| weigh(&item)), item }
     }
 
     /// Pushes an item if there is room at present.
@@ -323,8 +362,9 @@ impl<T> Sender<T> {
     /// - `Full` if there is no room;
     /// - `TooLarge` if the item would not fit into an empty mailbox;
     /// - `Closed` if the mailbox was closed or dropped.
+    #[inline]
     pub fn try_push(&self, item: T) -> Result<(), PushError<T>> {
-        self.shared.offer(self.weigh(item)).map_err(rejected)
+        self.shared.try_push(self.weigh(item)).map_err(rejected)
     }
 
     /// Pushes an item. Waits for room if necessary.
@@ -335,8 +375,9 @@ impl<T> Sender<T> {
     /// The error returns the item. Its reason is:
     /// - `TooLarge` if the item would not fit into an empty mailbox;
     /// - `Closed` if the mailbox was closed or dropped, also during the wait.
+    #[inline]
     pub fn push(&self, item: T) -> Result<(), PushError<T>> {
-        self.shared.wait_for_room(self.weigh(item), None).map_err(rejected)
+        self.shared.push_or_wait(self.weigh(item), None).map_err(rejected)
     }
 
     /// Pushes an item. Waits for room for at most `timeout`.
@@ -349,7 +390,7 @@ impl<T> Sender<T> {
     pub fn push_timeout(&self, item: T, timeout: Duration) -> Result<(), PushError<T>> {
         // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
-        self.shared.wait_for_room(self.weigh(item), deadline).map_err(rejected)
+        self.shared.push_or_wait(self.weigh(item), deadline).map_err(rejected)
     }
 
     /// Pushes an item as a future, which waits for room. It works with any executor, and does
@@ -364,13 +405,13 @@ impl<T> Sender<T> {
     /// Closes the mailbox. Later pushes fail, and the items in it can still be drained. Wakes
     /// everything that waits for room.
     pub fn close(&self) {
-        self.shared.close();
+        self.shared.close_all();
     }
 
     /// Whether the mailbox was closed or dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.shared.lock().is_closed
+        self.shared.is_closed()
     }
 }
 
@@ -386,18 +427,15 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        let mut inner = self.shared.lock();
-        inner.senders -= 1;
-        let was_last = inner.senders == 0;
-        drop(inner);
-        if was_last {
-            self.shared.latch.wake();
+        // The receiver that sees that the last sender is gone also sees its items.
+        if self.shared.side.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.side.latch.wake();
         }
     }
 }
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("bounds", &self.shared.bounds).finish_non_exhaustive()
+        f.debug_struct("Sender").field("bounds", &self.shared.side.bounds).finish_non_exhaustive()
     }
 }

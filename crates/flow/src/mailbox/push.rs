@@ -57,49 +57,37 @@ impl<T> Push<T> {
 
     /// Unregisters the waker of this future. The caller drops it after the lock is released.
     fn forget_ticket(&mut self) -> Option<Waker> {
-        let ticket = self.ticket.take()?;
-        let mut inner = self.sender.shared.lock();
-        let place = inner.tasks.binary_search_by_key(&ticket, |(number, _)| *number).ok()?;
-        Some(inner.tasks.remove(place).1)
+        self.sender.shared.side.room.unregister_task(self.ticket.take()?)
     }
 
-    /// Pushes the item, or registers the waker where [`Wakes`](super::Wakes) finds it. Both happen
-    /// under one lock; otherwise room could become free in between.
+    /// Pushes the item, or leaves the waker where [`Room::announce`](super::room::Room::announce)
+    /// finds it. The waker is registered first; otherwise room could become free in between.
     fn offer_or_wait(
         &mut self,
         weighed: Weighed<T>,
         waker: Waker,
     ) -> Poll<Result<(), PushError<T>>> {
-        let shared = &self.sender.shared;
-        let mut inner = shared.lock();
-        match inner.admits(shared.bounds, weighed.bytes) {
-            Err(PushReason::Full) => {
-                let ticket = inner.next_ticket;
-                inner.next_ticket += 1;
-                inner.tasks.push((ticket, waker));
-                drop(inner);
-                self.ticket = Some(ticket);
-                self.weighed = Some(weighed);
-                Poll::Pending
-            }
-            Err(reason) => {
-                drop(inner);
-                // The item is back in place before the user's waker is dropped, because that may
-                // panic.
-                self.weighed = Some(weighed);
-                drop(waker);
-                let weighed = self.weighed.take().expect("it was put there a moment ago");
-                Poll::Ready(Err(rejected((reason, weighed))))
-            }
-            Ok(()) => {
-                let wakes = inner.take_in(weighed);
-                drop(inner);
-                if wakes {
-                    shared.latch.wake();
-                }
-                Poll::Ready(Ok(()))
-            }
+        let ticket = self.sender.shared.side.room.register_task(waker);
+        self.ticket = Some(ticket);
+        let outcome = self.sender.shared.try_push(weighed);
+        if let Err((PushReason::Full, weighed)) = outcome {
+            self.weighed = Some(weighed);
+            return Poll::Pending;
         }
+        // A rejected item is back in place before the user's waker is dropped, because that may
+        // panic.
+        let rejection = outcome.err().map(|(reason, weighed)| {
+            self.weighed = Some(weighed);
+            reason
+        });
+        drop(self.forget_ticket());
+        Poll::Ready(match rejection {
+            None => Ok(()),
+            Some(reason) => {
+                let weighed = self.weighed.take().expect("it was put there a moment ago");
+                Err(rejected((reason, weighed)))
+            }
+        })
     }
 }
 
@@ -114,7 +102,7 @@ impl<T> Future for Push<T> {
         // task.
         drop(this.forget_ticket());
         let weighed = this.weighed.take().expect("a `Push` was polled after it was ready");
-        match this.sender.shared.offer(weighed) {
+        match this.sender.shared.try_push(weighed) {
             Ok(()) => Poll::Ready(Ok(())),
             Err((PushReason::Full, weighed)) => {
                 // The item is back in place before the user's waker is cloned, because that may

@@ -32,10 +32,10 @@ fn a_drain_with_a_limit_leaves_the_rest_first_and_keeps_the_owner_awake() {
     assert!(inbox.drain(2).eq([0, 1]));
     assert!(woken(&inbox), "three are left");
     sender.try_push(5).unwrap();
-    assert!(woken(&inbox), "the senders' half was empty");
+    assert!(!woken(&inbox), "the drain's wake was for this item too");
     assert_eq!(inbox.len(), 4);
     assert!(inbox.drain(3).eq([2, 3, 4]));
-    assert!(woken(&inbox), "one is left in the senders' half");
+    assert!(woken(&inbox), "one is left");
     assert!(inbox.drain(3).eq([5]));
     assert!(!woken(&inbox), "nothing is left");
     assert!(inbox.is_empty());
@@ -101,6 +101,30 @@ fn items_held_by_the_receiver_keep_their_room_until_the_drain_ends() {
     sender.try_push(0).unwrap();
     assert_eq!(rejection(sender.try_push(0)), (PushReason::Full, 0));
     assert_eq!(inbox.len(), 3);
+}
+
+#[test]
+fn room_given_back_early_is_that_of_the_items_returned_so_far() {
+    let (sender, mut inbox) = scales(Bounds::items(3).bytes(10));
+    for item in [5, 1, 4] {
+        sender.try_push(item).unwrap();
+    }
+    let mut drain = inbox.drain(3);
+    drain.give_back();
+    assert_eq!(rejection(sender.try_push(0)), (PushReason::Full, 0));
+    assert_eq!(drain.next(), Some(5));
+    assert_eq!(drain.next(), Some(1));
+    drain.give_back();
+    assert_eq!(rejection(sender.try_push(7)), (PushReason::Full, 7), "4 are in");
+    sender.try_push(6).unwrap();
+    sender.try_push(0).unwrap();
+    assert_eq!(rejection(sender.try_push(0)), (PushReason::Full, 0), "three are in");
+    assert_eq!(drain.next(), Some(4));
+    assert_eq!(drain.next(), None, "the others came later");
+    drop(drain);
+    assert_eq!(inbox.len(), 2);
+    assert!(inbox.drain(3).eq([6, 0]));
+    sender.try_push(10).unwrap();
 }
 
 #[test]

@@ -54,6 +54,22 @@ fn room_comes_at_the_end_of_a_drain_and_wakes_waiting_senders() {
 }
 
 #[test]
+fn room_given_back_early_wakes_sleeping_senders_at_the_end_of_the_drain() {
+    let (sender, mut inbox) = inbox(1);
+    sender.push('a').unwrap();
+    thread::scope(|scope| {
+        let mut drain = inbox.drain(1);
+        let thread = spawn_asleep(scope, || sender.push('b').unwrap());
+        assert_eq!(drain.next(), Some('a'));
+        drain.give_back();
+        // Nothing is given back here, because that was done above.
+        drop(drain);
+        thread.join().unwrap();
+    });
+    assert!(inbox.drain(9).eq(['b']));
+}
+
+#[test]
 fn a_large_item_among_small_ones_leaves_no_sender_asleep() {
     let (sender, mut inbox) = scales(Bounds::items(9).bytes(10));
     for round in 1..=4 {

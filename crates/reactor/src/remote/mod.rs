@@ -181,6 +181,7 @@ impl Remote {
     ///   on the loop's own thread.
     ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[inline]
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
         closure: F,
@@ -209,6 +210,7 @@ impl Remote {
     /// - [`Closed`](crate::PostReason::Closed): the reactor was dropped.
     ///
     /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    #[inline]
     pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
         closure: F,

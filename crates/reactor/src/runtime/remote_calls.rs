@@ -9,6 +9,10 @@ use crate::{
     runtime::pending_work,
 };
 
+/// The room of calls and posts is given back each time this number of them is finished, so that
+/// senders go on while the rest of a full queue runs.
+const GIVE_BACK_EVERY: usize = 64;
+
 impl Reactor {
     /// Returns the handle for other threads. Every call returns a handle to the same queue.
     ///
@@ -46,13 +50,16 @@ impl Reactor {
         let RestoreInbox(reactor, Some(inbox)) = &mut restore else { return 0 };
         let mut ran = 0;
         let mut drain = inbox.queue.drain(count);
-        for message in &mut drain {
+        while let Some(message) = drain.next() {
             ran += 1;
             reactor.counters.calls += 1;
             reactor.timed(|reactor| match message {
                 RemoteItem::Post(post) => post.run(Turn::new(reactor)),
                 RemoteItem::Call(place) => place.run(Turn::new(reactor)),
             });
+            if ran % GIVE_BACK_EVERY == 0 {
+                drain.give_back();
+            }
         }
         // Dropping it wakes the tasks that wait for room, which runs user code.
         harmless(|| drop(drain));
