@@ -305,7 +305,7 @@ fn a_turn_with_a_remote_allocates_nothing_and_a_post_a_box_if_it_is_large() {
     let remote = reactor.remote();
     let fd = interest().read().with_fd(ready()).with_handler(|_: &mut OwnedFd| {});
     fd.register_into(&mut reactor).unwrap();
-    // The queue has two halves that swap roles. Both must have grown.
+    // The queue grows with its first items, and keeps its memory.
     for _ in 0..4 {
         post_bytes::<32>(&mut reactor, &remote, POSTS);
     }

@@ -40,7 +40,7 @@ pub use receive::{Drain, Mailbox};
 use crate::{
     Latch,
     panics::discard_panic,
-    sync::{AtomicUsize, Ordering},
+    sync::{self, AtomicUsize, Ordering},
 };
 use ring::Ring;
 use room::Room;
@@ -341,13 +341,13 @@ impl<T> MailboxCore<T> {
 /// # }
 /// ```
 pub struct Sender<T> {
-    shared: Arc<MailboxCore<T>>,
+    shared: sync::Arc<MailboxCore<T>>,
 }
 
 impl<T> Sender<T> {
-    fn new(shared: &Arc<MailboxCore<T>>) -> Self {
+    fn new(shared: &sync::Arc<MailboxCore<T>>) -> Self {
         shared.side.senders.fetch_add(1, Ordering::Relaxed);
-        Self { shared: Arc::clone(shared) }
+        Self { shared: sync::Arc::clone(shared) }
     }
 
     #[inline]

@@ -33,10 +33,9 @@ use core::{
     panic::{RefUnwindSafe, UnwindSafe},
     ptr,
 };
-use std::sync::Arc;
 
 use super::PushReason;
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 
 /// The largest number of items of a ring. Its directory then has 64 KiB.
 pub(super) const ITEMS_MAX: usize = 1 << 24;
@@ -45,8 +44,10 @@ pub(super) const ITEMS_MAX: usize = 1 << 24;
 /// small. Longer blocks are replaced less often.
 const BLOCK_LEN_MAX: usize = if cfg!(loom) { 2 } else { 128 };
 
-/// The reader puts an emptied block into the next free one of this number of entries.
-const AHEAD: usize = 3;
+/// The reader puts an emptied block into the next free one of this number of entries. So a queue of
+/// the default bound allocates nothing after it was full once, and a long one frees the memory that
+/// it does not need.
+const AHEAD: usize = 9;
 
 /// In `tail`, beside the position.
 const CLOSED: usize = 1;
@@ -152,7 +153,7 @@ impl<T, S> Ring<T, S> {
         let items_max = items_max.min(ITEMS_MAX);
         let bound = items_max.next_power_of_two();
         let block_len = (bound / 4).clamp(1, BLOCK_LEN_MAX.max(bound >> 12));
-        let entries = (items_max.div_ceil(block_len) + 1).next_power_of_two().max(AHEAD + 1);
+        let entries = (items_max.div_ceil(block_len) + 1).next_power_of_two();
         let ring = Arc::new(Self {
             tail: OwnLines(Tail { next: AtomicUsize::new(0), released_seen: AtomicUsize::new(0) }),
             released: OwnLines(AtomicUsize::new(0)),
@@ -293,7 +294,8 @@ impl<T, S> Ring<T, S> {
 impl<T, S> Drop for Ring<T, S> {
     fn drop(&mut self) {
         for entry in &self.directory {
-            let block = entry.load(Ordering::Acquire);
+            // The reference count of the ring orders this after all other accesses.
+            let block = entry.load(Ordering::Relaxed);
             if !block.is_null() {
                 // SAFETY: nobody else has the ring, so no sender is in a push, and the reader is
                 // gone. The block is in one entry, and entries are not used again. Items that the
@@ -383,11 +385,12 @@ impl<T, S> Reader<T, S> {
         if !mem::take(&mut self.keeps_block) {
             let (block, null) = (self.block, ptr::null_mut());
             ring.entry(next - 1).store(null, Ordering::Relaxed);
-            // The directory has more entries than this number, so these entries are of later
-            // positions.
-            let is_placed = (next..next + AHEAD).any(|place| {
-                let entry = ring.entry(place);
-                entry.compare_exchange(null, block, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            // Fewer than the directory has, so these entries are of later positions.
+            let ahead = AHEAD.min(ring.directory.len() - 1);
+            let is_placed = (next..next + ahead).any(|place| {
+                let (entry, relaxed) = (ring.entry(place), Ordering::Relaxed);
+                entry.load(relaxed).is_null()
+                    && entry.compare_exchange(null, block, Ordering::AcqRel, relaxed).is_ok()
             });
             if !is_placed {
                 // SAFETY: the block is no longer in the directory. A sender that has found it there

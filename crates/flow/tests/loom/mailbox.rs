@@ -17,7 +17,7 @@ use loom::{
 };
 use windlass_flow::{Bounds, Latch, Mailbox, PushError, PushReason, Sender, weighed_mailbox};
 
-use crate::bounded;
+use crate::{bounded, preempted};
 
 /// A mailbox of numbers. The last digit of a number is its weight.
 fn inbox(items_max: usize, bytes_max: usize) -> (Sender<usize>, Mailbox<usize>) {
@@ -37,6 +37,11 @@ fn receive(inbox: &mut Mailbox<usize>, count: usize, max: usize) -> Vec<usize> {
     }
 }
 
+/// [`bounded`] for the models with three threads, which would take minutes with one more.
+fn three_threads(model: impl Fn() + Sync + Send + 'static) {
+    preempted(2, model);
+}
+
 fn pusher(sender: Sender<usize>, numbers: &'static [usize]) -> JoinHandle<()> {
     thread::spawn(move || numbers.iter().for_each(|number| sender.push(*number).unwrap()))
 }
@@ -48,7 +53,7 @@ fn rejection(outcome: Result<(), PushError<usize>>) -> (PushReason, usize) {
 
 #[test]
 fn room_for_one_and_a_receiver_that_takes_one_at_a_time() {
-    loom::model(|| {
+    bounded(|| {
         let (sender, mut inbox) = inbox(1, 9);
         let thread = pusher(sender, &[10, 20]);
         assert_eq!(receive(&mut inbox, 2, 1), [10, 20]);
@@ -92,7 +97,7 @@ fn a_receiver_that_takes_all_items_per_wake() {
 /// latch yet (protocol 3).
 #[test]
 fn two_senders_with_room_for_both() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(2, 9);
         let threads = [pusher(sender.clone(), &[10]), pusher(sender, &[20])];
         let mut items = receive(&mut inbox, 2, usize::MAX);
@@ -104,7 +109,7 @@ fn two_senders_with_room_for_both() {
 
 #[test]
 fn two_senders_with_room_for_one_go_on() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(1, 9);
         let threads = [pusher(sender.clone(), &[10]), pusher(sender, &[20])];
         let mut items = receive(&mut inbox, 2, 1);
@@ -116,7 +121,7 @@ fn two_senders_with_room_for_one_go_on() {
 
 #[test]
 fn one_that_wants_much_and_one_that_wants_little_go_on() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(9, 3);
         sender.try_push(3).unwrap();
         let threads = [pusher(sender.clone(), &[13]), pusher(sender, &[21])];
@@ -129,7 +134,7 @@ fn one_that_wants_much_and_one_that_wants_little_go_on() {
 
 #[test]
 fn a_sender_and_a_task_go_on_with_one_room() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(1, 9);
         sender.try_push(0).unwrap();
         let task = thread::spawn({
@@ -162,7 +167,7 @@ fn a_task_waits_for_room_twice() {
 
 #[test]
 fn a_future_dropped_while_room_comes_takes_no_wake_of_others() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(1, 9);
         sender.try_push(0).unwrap();
         let dropper = thread::spawn({
@@ -193,7 +198,7 @@ fn a_future_dropped_while_room_comes_takes_no_wake_of_others() {
 /// is given back.
 #[test]
 fn the_bound_is_never_passed() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(1, 9);
         let held = Arc::new(AtomicUsize::new(0));
         let threads = [10, 20].map(|number| {
@@ -221,7 +226,7 @@ fn the_bound_is_never_passed() {
 
 #[test]
 fn room_is_held_until_the_drain_ends() {
-    loom::model(|| {
+    bounded(|| {
         let (sender, mut inbox) = inbox(1, 9);
         sender.try_push(0).unwrap();
         let in_hands = Arc::new(AtomicUsize::new(1));
@@ -263,7 +268,7 @@ fn a_thread_that_waits_hears_that_the_mailbox_is_closed() {
 
 #[test]
 fn a_thread_and_a_task_that_wait_hear_that_a_sender_closes() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(1, 9);
         sender.try_push(0).unwrap();
         let task = thread::spawn({
@@ -297,7 +302,7 @@ fn an_item_pushed_while_the_mailbox_is_closed_is_in_or_comes_back() {
 
 #[test]
 fn a_receiver_hears_that_the_last_sender_is_gone_and_has_all_of_its_items() {
-    bounded(|| {
+    three_threads(|| {
         let (sender, mut inbox) = inbox(2, 9);
         let threads = [10, 20].map(|number| {
             let sender = sender.clone();
@@ -331,5 +336,72 @@ fn a_waiting_receiver_learns_that_a_sender_closes() {
         }
         thread.join().unwrap();
         drop(sender);
+    });
+}
+
+/// A sender that has claimed a place and not filled it holds up the items behind it. Its own wake
+/// brings the receiver back.
+#[test]
+fn items_behind_one_that_is_still_pushed_come_out_after_it() {
+    three_threads(|| {
+        let (sender, mut inbox) = inbox(3, 9);
+        let threads = [pusher(sender.clone(), &[10, 20]), pusher(sender, &[30])];
+        let mut items = Vec::new();
+        while items.len() < 3 {
+            inbox.latch().wait(None);
+            items.extend(inbox.drain(usize::MAX));
+        }
+        let place = |item: usize| items.iter().position(|other| *other == item);
+        assert!(place(10) < place(20) && place(30).is_some());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// The queue passes the end of its blocks several times, while the receiver puts them in again.
+#[test]
+fn blocks_that_the_receiver_puts_in_again_are_those_of_later_items() {
+    preempted(2, || {
+        let (sender, mut inbox) = inbox(3, 9);
+        let thread = pusher(sender, &[10, 20, 30, 40, 50]);
+        assert_eq!(receive(&mut inbox, 5, usize::MAX), [10, 20, 30, 40, 50]);
+        thread.join().unwrap();
+    });
+}
+
+/// An item whose place was claimed before the end, and filled after the receiver has passed it.
+#[test]
+fn an_item_that_is_pushed_while_the_mailbox_is_dropped_comes_back_or_is_dropped() {
+    bounded(|| {
+        let item = Arc::new(());
+        let bounds = Bounds::items(2).bytes(9);
+        let latch = Arc::new(Latch::new().unwrap());
+        let (sender, inbox) = weighed_mailbox(bounds, latch, |_: &Arc<()>| 1);
+        sender.try_push(item.clone()).unwrap();
+        let thread = thread::spawn({
+            let item = item.clone();
+            move || {
+                if let Err(e) = sender.try_push(item) {
+                    assert_eq!(e.reason, PushReason::Closed);
+                }
+            }
+        });
+        drop(inbox);
+        thread.join().unwrap();
+        assert_eq!(Arc::strong_count(&item), 1, "each item was dropped once");
+    });
+}
+
+#[test]
+fn room_given_back_during_a_drain_is_for_a_sender_that_waits() {
+    bounded(|| {
+        let (sender, mut inbox) = inbox(1, 9);
+        sender.try_push(0).unwrap();
+        let thread = pusher(sender, &[10]);
+        let mut drain = inbox.drain(usize::MAX);
+        assert_eq!(drain.next(), Some(0));
+        drain.give_back();
+        drop(drain);
+        assert_eq!(receive(&mut inbox, 1, 1), [10]);
+        thread.join().unwrap();
     });
 }

@@ -18,7 +18,12 @@ const PREEMPTIONS: usize = 3;
 /// Runs a model in all interleavings with at most [`PREEMPTIONS`] preempted threads. For models
 /// that take minutes otherwise.
 fn bounded(model: impl Fn() + Sync + Send + 'static) {
+    preempted(PREEMPTIONS, model);
+}
+
+/// Runs a model in all interleavings with at most this number of preempted threads.
+fn preempted(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
