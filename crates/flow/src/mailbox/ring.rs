@@ -102,6 +102,12 @@ unsafe impl<T: Send, S: Send + Sync> Sync for Ring<T, S> {}
 /// No panic comes between two steps of the protocol.
 impl<T, S> RefUnwindSafe for Ring<T, S> {}
 
+/// A position that a sender has claimed and must fill, and its block.
+struct Claim<T> {
+    position: usize,
+    block: *mut Slot<T>,
+}
+
 /// The items that were in the ring at some moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Present {
@@ -225,33 +231,45 @@ impl<T, S> Ring<T, S> {
     /// The reason is `Full` or `Closed`.
     #[inline]
     pub(super) fn push(&self, item: T, weight: usize) -> Result<bool, (PushReason, T)> {
-        let mut tail = self.tail.0.next.load(Ordering::Relaxed);
-        let (position, block) = loop {
+        match self.claim() {
+            Ok(claim) => self.publish(claim, item, weight),
+            Err(reason) => Err((reason, item)),
+        }
+    }
+
+    /// Claims the next position.
+    #[inline]
+    fn claim(&self) -> Result<Claim<T>, PushReason> {
+        let next = &self.tail.0.next;
+        let mut tail = next.load(Ordering::Relaxed);
+        loop {
             if tail & CLOSED != 0 {
-                return Err((PushReason::Closed, item));
+                return Err(PushReason::Closed);
             }
             let position = tail / ONE;
             if !self.is_free(position) {
-                return Err((PushReason::Full, item));
+                return Err(PushReason::Full);
             }
             let entry = self.entry(position >> self.block_shift);
             let block = entry.load(Ordering::Acquire);
             if block.is_null() {
                 self.install(entry);
-                tail = self.tail.0.next.load(Ordering::Relaxed);
+                tail = next.load(Ordering::Relaxed);
                 continue;
             }
-            let next = &self.tail.0.next;
-            match next.compare_exchange_weak(
-                tail,
-                tail.wrapping_add(ONE),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => break (position, block),
+            let after = tail.wrapping_add(ONE);
+            match next.compare_exchange_weak(tail, after, Ordering::AcqRel, Ordering::Relaxed) {
+                // `tail` has not changed since the block was looked up. So the position was not
+                // given out before, and the block is that of the position (rule 3).
+                Ok(_) => return Ok(Claim { position, block }),
                 Err(now) => tail = now,
             }
-        };
+        }
+    }
+
+    /// Writes the item into a claimed slot of this ring, and publishes it.
+    #[inline]
+    fn publish(&self, claim: Claim<T>, item: T, weight: usize) -> Result<bool, (PushReason, T)> {
         let state = match weight.checked_add(PUBLISHED) {
             Some(state) if state != PUBLISHED_HUGE => state,
             _ => {
@@ -259,11 +277,11 @@ impl<T, S> Ring<T, S> {
                 PUBLISHED_HUGE
             }
         };
-        // SAFETY: `tail` did not change from before the block was looked up to the claim. So the
-        // position was not given out before, and the block is that of the position (rule 3). It
-        // stays until the reader has passed the slot, which it does after the swap below, or by
-        // abandoning it (rule 6). The index is below the block's length.
-        let slot = unsafe { &*block.wrapping_add(position & (self.block_len() - 1)) };
+        let index = claim.position & (self.block_len() - 1);
+        // SAFETY: the block is that of a claimed position. It stays until the reader has passed the
+        // slot, which it does after the swap below, or by abandoning it (rule 6). The index is
+        // below the block's length.
+        let slot = unsafe { &*claim.block.wrapping_add(index) };
         slot.item.with_mut(|place| {
             // SAFETY: the slot is empty, and this thread's until the swap (rule 4).
             unsafe { place.cast::<T>().write(item) };
@@ -414,5 +432,90 @@ impl<T, S> Reader<T, S> {
     /// Releases the positions of all items taken so far. They are finished.
     pub(super) fn release(&mut self) {
         self.ring.released.0.store(self.head, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_holds_up_later_items_and_its_sender_wakes_the_reader() {
+        let (ring, mut reader) = Ring::new(8, ());
+        assert_eq!(ring.push(0, 0), Ok(true), "the first slot is armed");
+        let late = ring.claim().unwrap();
+        assert_eq!(ring.push(2, 0), Ok(false), "an item behind a gap wakes nobody");
+        assert_eq!(reader.pop(reader.present()), Some((0, 0)));
+        assert_eq!(reader.pop(reader.present()), None);
+        assert!(reader.arm(), "the gap is armed");
+        assert_eq!(reader.len(), 2);
+        assert_eq!(ring.publish(late, 1, 0), Ok(true));
+        assert!(!reader.arm(), "an item is there");
+        assert_eq!(reader.pop(reader.present()), Some((1, 0)));
+        assert_eq!(reader.pop(reader.present()), Some((2, 0)));
+    }
+
+    /// Under Miri, a block that was freed or filled again would be an error here.
+    #[test]
+    fn a_gap_of_a_closed_ring_is_passed_and_its_item_comes_back() {
+        for arms in [false, true] {
+            let (ring, mut reader) = Ring::new(4, ());
+            assert_eq!(ring.push(String::from("a"), 7), Ok(true));
+            let gaps = [ring.claim().unwrap(), ring.claim().unwrap()];
+            assert_eq!(ring.push(String::from("d"), 1), Ok(false));
+            ring.close();
+            assert_eq!(reader.pop(reader.present()), Some(("a".to_owned(), 7)));
+            assert!(!arms || reader.arm());
+            assert_eq!(reader.pop(reader.present()), Some(("d".to_owned(), 1)));
+            assert_eq!((reader.pop(reader.present()), reader.len()), (None, 0));
+            drop(reader);
+            for gap in gaps {
+                let block = gap.block;
+                let is_kept = || ring.directory.iter().any(|e| e.load(Ordering::Relaxed) == block);
+                assert!(is_kept(), "the sender still writes to it");
+                let item = String::from("late");
+                assert_eq!(ring.publish(gap, item.clone(), 0), Err((PushReason::Closed, item)));
+            }
+            assert_eq!(ring.push(String::new(), 0), Err((PushReason::Closed, String::new())));
+        }
+    }
+
+    #[test]
+    fn the_ring_is_as_long_as_its_bound_and_goes_round() {
+        for bound in [1, 2, 3, 5, 8, 100, 513] {
+            let (ring, mut reader) = Ring::new(bound, ());
+            for round in 0..20 {
+                for item in 0..1 + round % bound {
+                    // Only one item at a time may be as heavy as this.
+                    let weight = usize::MAX - item % 5;
+                    assert!(ring.push(item, weight).is_ok());
+                    assert_eq!(reader.pop(reader.present()), Some((item, weight)));
+                    reader.release();
+                }
+                (0..bound).for_each(|item| assert!(ring.push(item, item).is_ok()));
+                assert_eq!(ring.push(0, 0), Err((PushReason::Full, 0)));
+                let all = std::iter::from_fn(|| reader.pop(reader.present()));
+                assert!(all.eq((0..bound).map(|item| (item, item))));
+                assert_eq!(ring.push(0, 0), Err((PushReason::Full, 0)), "nothing is released");
+                reader.release();
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_queue_frees_the_memory_that_a_short_one_does_not_need() {
+        let blocks = |ring: &Ring<u8, ()>| {
+            ring.directory.iter().filter(|e| !e.load(Ordering::Relaxed).is_null()).count()
+        };
+        let (ring, mut reader) = Ring::new(64 * BLOCK_LEN_MAX, ());
+        assert_eq!(blocks(&ring), 1);
+        for _ in 0..64 * BLOCK_LEN_MAX {
+            assert!(ring.push(0, 0).is_ok());
+        }
+        assert_eq!(blocks(&ring), 64);
+        while reader.pop(reader.present()).is_some() {}
+        reader.release();
+        assert!(blocks(&ring) <= AHEAD + 1, "{} blocks are kept", blocks(&ring));
+        assert!(size_of::<Slot<[u64; 5]>>() == 48);
     }
 }

@@ -405,3 +405,20 @@ fn room_given_back_during_a_drain_is_for_a_sender_that_waits() {
         thread.join().unwrap();
     });
 }
+
+/// Without a lock or a fence between the receiver and the sender.
+#[test]
+fn a_sender_that_tries_until_there_is_room_reuses_slots_in_order() {
+    preempted(2, || {
+        let (sender, mut inbox) = inbox(1, 9);
+        let thread = thread::spawn(move || {
+            for number in [10, 20, 30] {
+                while sender.try_push(number).is_err() {
+                    thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(receive(&mut inbox, 3, usize::MAX), [10, 20, 30]);
+        thread.join().unwrap();
+    });
+}

@@ -143,7 +143,7 @@ impl Builder {
     );
     limit!(
         /// Maximum calls and posts of a [`Remote`](crate::Remote) that are queued or running at one
-        /// time; at least 1. Default: 1024.
+        /// time; at least 1. A number above 2^24 counts as 2^24. Default: 1024.
         remote_max
     );
     limit!(
