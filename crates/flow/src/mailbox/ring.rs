@@ -480,6 +480,21 @@ mod tests {
         }
     }
 
+    /// The reader frees an emptied block of so long a queue.
+    #[test]
+    fn a_block_with_an_abandoned_slot_is_not_freed_before_the_ring() {
+        let (ring, mut reader) = Ring::new(16 * BLOCK_LEN_MAX, ());
+        let gap = ring.claim().unwrap();
+        while ring.push(0, 0).is_ok() {}
+        ring.close();
+        let present = reader.present();
+        assert_eq!(std::iter::from_fn(|| reader.pop(present)).count(), 16 * BLOCK_LEN_MAX - 1);
+        drop(reader);
+        let first = ring.entry(0).load(Ordering::Relaxed);
+        assert_eq!(first, gap.block, "the sender still writes to it");
+        assert_eq!(ring.publish(gap, 1, 0), Err((PushReason::Closed, 1)));
+    }
+
     #[test]
     fn the_ring_is_as_long_as_its_bound_and_goes_round() {
         for bound in [1, 2, 3, 5, 8, 100, 513] {
