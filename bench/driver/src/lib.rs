@@ -3,9 +3,10 @@
 //! `windlass-bench` starts one small program per implementation and exchanges lines of JSON with it
 //! ([`protocol`]). The workload is here, generic over the implementation. A program only implements
 //! how its library registers, deletes and takes one turn ([`dispatch::Subject`],
-//! [`poll0::PollSubject`]), keeps timers ([`timers::TimerSubject`]), counts
-//! ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
-//! ([`websocket::EngineSubject`]) and does the parts of that ([`unmask`], [`utf8`], [`deflate`]).
+//! [`poll0::PollSubject`]), keeps timers ([`timers::TimerSubject`]), sleeps
+//! ([`sleep::SleepSubject`]), counts ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes
+//! messages ([`websocket::EngineSubject`]) and does the parts of that ([`unmask`], [`utf8`],
+//! [`deflate`]).
 //! So all implementations do the same work. Every slice ends with a check that exactly the expected
 //! handlers ran.
 
@@ -25,6 +26,7 @@ mod program;
 pub mod protocol;
 mod random;
 pub mod server;
+pub mod sleep;
 pub mod source;
 mod threads;
 pub mod timers;

@@ -10,6 +10,7 @@ use crate::flow::{self, CounterSubject};
 use crate::measured::{Error, Measured, Unsupported};
 use crate::poll0::{self, PollSubject};
 use crate::protocol::{Case, Reply, Request};
+use crate::sleep::{self, SleepSubject};
 use crate::timers::{self, TimerSubject};
 use crate::unmask::{self, UnmaskSubject};
 use crate::utf8::{self, Utf8Subject};
@@ -44,6 +45,11 @@ impl Suite {
     /// The suite `timers`, for anything that keeps timers.
     pub fn timers<T: TimerSubject>() -> Self {
         Self { part: "timers", prepare: timers::prepare::<T> }
+    }
+
+    /// The part `sleep` of the suite `timers`.
+    pub fn sleep<S: SleepSubject>() -> Self {
+        Self { part: "timers/sleep", prepare: sleep::prepare::<S> }
     }
 
     /// The suite `flow`, for a counter.

@@ -260,6 +260,19 @@ pub enum Case {
         /// Its period.
         period_ns: u64,
     },
+    /// A turn that does not wait, beside `alive` timers of which none is due.
+    TurnBeside {
+        /// Number of waiting timers.
+        alive: usize,
+    },
+    /// A single timer, for which the loop sleeps. The time is that from its deadline until it
+    /// fires.
+    LoneSleep {
+        /// The time until its deadline.
+        us: u64,
+        /// The timer slack of the thread (prctl(2)).
+        slack_ns: u64,
+    },
     /// Resets a random one of `alive` timers to another deadline.
     Reset {
         /// Number of waiting timers.
@@ -438,7 +451,9 @@ impl Case {
             | Self::Insert { .. }
             | Self::Fire { .. }
             | Self::Every { .. }
+            | Self::TurnBeside { .. }
             | Self::Reset { .. } => "timers",
+            Self::LoneSleep { .. } => "timers/sleep",
             Self::Burst { .. }
             | Self::Latency { .. }
             | Self::Coalescing { .. }

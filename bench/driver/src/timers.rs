@@ -64,10 +64,12 @@ pub(crate) fn prepare<T: TimerSubject>(
     backend: &str,
     idle: bool,
 ) -> Result<Box<dyn Measured>, Error> {
-    if idle {
-        return Err("no case of the suite `timers` can be idle".into());
-    }
     Ok(match *case {
+        Case::TurnBeside { .. } if idle => Box::new(Beside::<T>(None)),
+        Case::TurnBeside { alive } => {
+            Box::new(Beside::<T>(Some(Alive::new(alive, backend, Step::Reset)?)))
+        }
+        _ if idle => return Err("only turns of the suite `timers` can be idle".into()),
         Case::InsertCancel { alive } => Box::new(Alive::<T>::new(alive, backend, Step::Pair)?),
         Case::Reset { alive } => Box::new(Alive::<T>::new(alive, backend, Step::Reset)?),
         Case::Insert { count } => Box::new(Insert::<T>::new(count, backend)),
@@ -163,6 +165,33 @@ impl<T: TimerSubject> Measured for Alive<T> {
         }
         let gauges = [("bytes_per_timer".to_owned(), self.bytes_per_timer)].into();
         Ok(Outcome { ns, units: rounds, turns: 0, allocations, gauges })
+    }
+}
+
+/// Turns beside timers that wait; without a subject, nothing.
+struct Beside<T: TimerSubject>(Option<Alive<T>>);
+
+impl<T: TimerSubject> Measured for Beside<T> {
+    fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
+        let before = alloc::counts();
+        let started = Instant::now();
+        let mut result = Ok(());
+        counted(&mut || {
+            for _ in 0..rounds {
+                // `black_box` keeps the compiler from moving anything out of the loop.
+                let alive = std::hint::black_box(&mut self.0);
+                if let Some(alive) = alive.as_mut().filter(|_| result.is_ok()) {
+                    result = alive.subject.turn();
+                }
+            }
+        });
+        let ns = started.elapsed().as_nanos() as u64;
+        let allocations = alloc::counts().allocations - before.allocations;
+        result?;
+        if self.0.as_ref().is_some_and(|alive| alive.fired.count() != 0) {
+            return Err("a timer fired an hour early".into());
+        }
+        Ok(Outcome { ns, units: rounds, turns: rounds, allocations, ..Outcome::default() })
     }
 }
 

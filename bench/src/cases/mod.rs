@@ -85,26 +85,37 @@ pub(crate) fn is_counted_whole(case: &Case) -> bool {
 /// Returns the counted cases of the suite `timers`. Counting is slow, so there are fewer timers
 /// than in the timed cases.
 fn counted_timers() -> Vec<Case> {
-    vec![
+    let mut cases = turns_beside_timers();
+    cases.extend([
         Case::InsertCancel { alive: 1_000 },
         Case::InsertCancel { alive: 100_000 },
         Case::Reset { alive: 100_000 },
         Case::Insert { count: 1_000 },
         Case::Fire { count: 1_000 },
         Case::Every { period_ns: 1 },
-    ]
+    ]);
+    cases
+}
+
+/// Without a timer, to compare, and with one or many.
+fn turns_beside_timers() -> Vec<Case> {
+    [0, 1, 100_000].map(|alive| Case::TurnBeside { alive }).into()
 }
 
 fn timers(quick: bool) -> Vec<Case> {
     let many = if quick { 100_000 } else { 1_000_000 };
-    vec![
+    let mut cases = turns_beside_timers();
+    cases.extend([
         Case::InsertCancel { alive: 1_000 },
         Case::InsertCancel { alive: 1_000_000 },
         Case::Reset { alive: 1_000_000 },
         Case::Insert { count: many },
         Case::Fire { count: many },
         Case::Every { period_ns: 1 },
-    ]
+        Case::LoneSleep { us: 200, slack_ns: 50_000 },
+        Case::LoneSleep { us: 200, slack_ns: 1 },
+    ]);
+    cases
 }
 
 fn flow() -> Vec<Vec<Case>> {
@@ -158,6 +169,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
     let fixed = |rounds, slices| Shape { length: Length::Rounds(rounds), slices };
     match case {
         Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
+        Case::LoneSleep { .. } => fixed(50, slices),
         // A round of these creates a million timers and waits for them.
         Case::Insert { .. } | Case::Fire { .. } => {
             Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) }
@@ -232,7 +244,8 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         | Case::AllReady { .. }
         | Case::FourFds { .. }
         | Case::EightTypes { .. } => "event",
-        Case::EmptyTurn { .. } => "turn",
+        Case::EmptyTurn { .. } | Case::TurnBeside { .. } => "turn",
+        Case::LoneSleep { .. } => "sleep",
         Case::RegisterDelete { .. } | Case::InsertCancel { .. } => "pair",
         Case::RegistrationMemory { .. } => "registration",
         Case::Insert { .. } => "timer",

@@ -60,7 +60,7 @@ const fn peer(
 
 /// All programs, in the order of the report. The order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
-    own(RAW, &["dispatch", "poll0"], "bench-raw"),
+    own(RAW, &["dispatch", "poll0", "timers/sleep"], "bench-raw"),
     Program {
         backends: BACKENDS,
         ..own(
@@ -69,6 +69,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
                 "dispatch",
                 "poll0",
                 "timers",
+                "timers/sleep",
                 "flow",
                 "wakeup/wake",
                 "wakeup/call",
@@ -113,7 +114,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
     peer(
         "tokio",
-        &["timers", "wakeup/wake", "wakeup/call", "wakeup/post"],
+        &["timers", "timers/sleep", "wakeup/wake", "wakeup/call", "wakeup/post"],
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio",
     ),

@@ -104,9 +104,12 @@ fn windlass_keeps_timers_as_the_driver_expects() {
         Case::Insert { count: 100 },
         Case::Fire { count: 100 },
         Case::Every { period_ns: 1 },
+        Case::TurnBeside { alive: 10 },
+        Case::LoneSleep { us: 10, slack_ns: 1 },
     ] {
         passes(WINDLASS, &case);
     }
+    passes(RAW, &Case::LoneSleep { us: 10, slack_ns: 1 });
 }
 
 #[test]

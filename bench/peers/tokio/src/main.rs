@@ -11,6 +11,7 @@ fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "tokio");
     let suites = vec![
         Suite::timers::<timers::Tokio>(),
+        Suite::sleep::<timers::Tokio>(),
         Suite::wake::<wakeup::Loop>(),
         Suite::call::<wakeup::Calls>(),
         Suite::post::<wakeup::Queue>(),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Sleep;
+use windlass_bench_driver::sleep::SleepSubject;
 use windlass_bench_driver::source::Hits;
 use windlass_bench_driver::timers::TimerSubject;
 use windlass_bench_driver::{Error, Unsupported};
@@ -81,6 +82,17 @@ impl TimerSubject for Tokio {
         if let Some(hits) = &self.hits {
             (0..fired).for_each(|_| hits.add());
         }
+        Ok(())
+    }
+}
+
+impl SleepSubject for Tokio {
+    fn new(backend: &str) -> Result<Self, Error> {
+        <Self as TimerSubject>::new(backend)
+    }
+
+    fn sleep(&mut self, span: Duration) -> Result<(), Error> {
+        self.runtime.block_on(async { tokio::time::sleep(span).await });
         Ok(())
     }
 }

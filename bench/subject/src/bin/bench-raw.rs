@@ -20,6 +20,7 @@ use rustix::event::epoll;
 use windlass_bench_driver::dispatch::Subject;
 use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
+use windlass_bench_driver::sleep::SleepSubject;
 use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
 
@@ -29,7 +30,11 @@ fn main() -> ExitCode {
 }
 
 fn suites<const PWAIT2: bool>() -> Vec<Suite> {
-    vec![Suite::dispatch::<Raw<PWAIT2>>(), Suite::poll0::<Raw<PWAIT2>>()]
+    vec![
+        Suite::dispatch::<Raw<PWAIT2>>(),
+        Suite::poll0::<Raw<PWAIT2>>(),
+        Suite::sleep::<Sleeping>(),
+    ]
 }
 
 fn has_epoll_pwait2() -> bool {
@@ -238,5 +243,20 @@ impl<const PWAIT2: bool> Raw<PWAIT2> {
             // SAFETY: `add` and `add_device` pair each function with the node it was made for.
             unsafe { call(head) };
         }
+    }
+}
+
+/// An empty epoll set.
+struct Sleeping(OwnedFd);
+
+impl SleepSubject for Sleeping {
+    fn new(_backend: &str) -> Result<Self, Error> {
+        Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    fn sleep(&mut self, span: std::time::Duration) -> Result<(), Error> {
+        let span = rustix::event::Timespec::try_from(span)?;
+        epoll::wait(&self.0, &mut [MaybeUninit::<epoll::Event>::uninit()], Some(&span))?;
+        Ok(())
     }
 }

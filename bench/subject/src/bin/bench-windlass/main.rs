@@ -15,6 +15,7 @@ use windlass::{Group, Interest, Key, Reactor, interest};
 use windlass_bench_driver::dispatch::Subject;
 use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
+use windlass_bench_driver::sleep::SleepSubject;
 use windlass_bench_driver::source::{Device, Handler, Hits, Source};
 use windlass_bench_driver::timers::TimerSubject;
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Suite::dispatch::<Windlass>(),
         Suite::poll0::<Windlass>(),
         Suite::timers::<Windlass>(),
+        Suite::sleep::<Windlass>(),
         Suite::flow::<counter::Counter>(),
         Suite::wake::<remote::Woken>(),
         Suite::call::<remote::Calls>(),
@@ -149,6 +151,22 @@ impl TimerSubject for Windlass {
 
     fn turn(&mut self) -> Result<(), Error> {
         self.0.run_once(Duration::ZERO)?;
+        Ok(())
+    }
+}
+
+impl SleepSubject for Windlass {
+    fn new(backend: &str) -> Result<Self, Error> {
+        Self::make(backend)
+    }
+
+    fn sleep(&mut self, span: Duration) -> Result<(), Error> {
+        let fired = Hits::default();
+        let hits = fired.clone();
+        self.0.after(span, move || hits.add()).map_err(std::io::Error::from)?;
+        while fired.count() == 0 {
+            self.0.run_once(None)?;
+        }
         Ok(())
     }
 }
