@@ -82,6 +82,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
             "bench-windlass",
         )
     },
+    own("windlass-driven", &["dispatch"], "bench-windlass-driven"),
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
     own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),

@@ -35,6 +35,7 @@ fn replies(program: &str, requests: &[Request]) -> Vec<Reply> {
 
 const RAW: &str = env!("CARGO_BIN_EXE_bench-raw");
 const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-windlass");
+const DRIVEN: &str = env!("CARGO_BIN_EXE_bench-windlass-driven");
 const FLOW: &str = env!("CARGO_BIN_EXE_bench-flow");
 const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
 const STD: &str = env!("CARGO_BIN_EXE_bench-std");
@@ -93,6 +94,7 @@ fn the_raw_loop_calls_exactly_the_expected_handlers() {
 fn windlass_calls_exactly_the_expected_handlers() {
     for case in dispatch_cases() {
         passes(WINDLASS, &case);
+        passes(DRIVEN, &case);
     }
 }
 

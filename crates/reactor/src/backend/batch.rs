@@ -7,9 +7,14 @@
 //! # The protocol of this module
 //!
 //! 1. `start <= cursor <= end <= true end <= start + capacity`, all within one allocation that
-//!    `drop` frees. The true end is `end`, or `resume` while the batch is halted. So a turn without
-//!    a halt writes one pointer less.
-//! 2. Every event in `start..true end` has been written, by the kernel or by [`Batch::push`].
+//!    `drop` frees.
+//! 2. `end` is null if the batch is closed: no loop dispatches its events. So the loop needs no
+//!    other mark that handlers run.
+//! 3. The true end is `rest` if that is not null: while the loop is halted, and in a closed batch
+//!    with events. Otherwise it is `end`, and in a closed batch the cursor.
+//! 4. Every event in `start..true end` has been written, by the kernel or by [`Batch::push`].
+//! 5. The rest of the allocation is initialised too. The borrowers of a room write only whole
+//!    events to it.
 
 #![allow(
     unsafe_code,
@@ -21,11 +26,19 @@ use core::{mem::MaybeUninit, ptr, slice};
 pub(crate) use rustix::event::epoll::Event as RawEvent;
 use rustix::event::epoll::{EventData, EventFlags};
 
+/// The place of an event in the batch, as the pointer behind it. So the loop needs one register for
+/// the event that it reads, the cursor that it writes, and the end that it compares with.
+#[derive(Clone, Copy)]
+pub(crate) struct EventPlace {
+    behind: *mut RawEvent,
+}
+
 pub(crate) struct Batch {
     cursor: *mut RawEvent,
+    /// Where the loop ends; null if the batch is closed.
     end: *mut RawEvent,
-    /// The true end, while [`halt`](Self::halt) has moved `end`; null otherwise.
-    resume: *mut RawEvent,
+    /// The true end, if `end` is not; null otherwise.
+    rest: *mut RawEvent,
     start: *mut RawEvent,
     capacity: usize,
 }
@@ -33,9 +46,10 @@ pub(crate) struct Batch {
 impl Batch {
     /// Allocates room for `capacity` events, at least one.
     pub(crate) fn new(capacity: usize) -> Self {
-        let room: Box<[MaybeUninit<RawEvent>]> = Box::new_uninit_slice(capacity);
+        let nothing = RawEvent { flags: EventFlags::empty(), data: EventData::new_u64(0) };
+        let room: Box<[RawEvent]> = vec![nothing; capacity].into_boxed_slice();
         let start = Box::into_raw(room).cast::<RawEvent>();
-        Self { cursor: start, end: start, resume: ptr::null_mut(), start, capacity }
+        Self { cursor: start, end: ptr::null_mut(), rest: ptr::null_mut(), start, capacity }
     }
 
     /// Whether every event has been dispatched.
@@ -46,7 +60,17 @@ impl Batch {
 
     #[inline]
     fn true_end(&self) -> *mut RawEvent {
-        if self.resume.is_null() { self.end } else { self.resume }
+        match (self.rest.is_null(), self.end.is_null()) {
+            (false, _) => self.rest,
+            (true, false) => self.end,
+            (true, true) => self.cursor,
+        }
+    }
+
+    /// Whether a loop dispatches the events: a handler runs, or a destructor between two handlers.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        !self.end.is_null()
     }
 
     /// The number of events not dispatched yet.
@@ -55,35 +79,73 @@ impl Batch {
     }
 
     /// The next event's cell address and conditions. `None` at the end, or while halted.
+    ///
+    /// # Safety
+    /// The batch is open.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<(u64, u32)> {
-        let event = self.cursor;
-        if event == self.end {
-            return None;
-        }
-        // SAFETY: `cursor < end`, so `cursor + 1` is inside the allocation or one past it
-        // (protocol 1).
-        self.cursor = unsafe { event.add(1) };
-        // SAFETY: the event before `end` has been written (protocol 2), and only this batch can
-        // access it.
-        let RawEvent { flags, data } = unsafe { *event };
-        Some((data.u64(), flags.bits()))
+    pub(crate) unsafe fn next(&mut self) -> Option<(u64, u32)> {
+        // SAFETY: the batch is open (the caller's promise).
+        let place = unsafe { self.next_place() }?;
+        // SAFETY: the batch is open, and the place is that of the next event.
+        Some(unsafe { self.take(place) })
     }
 
-    /// The cell address of the event returned last, if any since the batch was filled.
+    /// The place of the next event. `None` at the end, or while halted.
+    ///
+    /// # Safety
+    /// The batch is open.
+    #[inline(always)]
+    pub(crate) unsafe fn next_place(&self) -> Option<EventPlace> {
+        if self.cursor == self.end {
+            return None;
+        }
+        // SAFETY: the event lies before the end of an open batch (the caller's promise), so the
+        // place behind it is inside the allocation or one past it (protocol 1).
+        Some(EventPlace { behind: unsafe { self.cursor.add(1) } })
+    }
+
+    /// Dispatches the event at a place: its cell address and conditions.
+    ///
+    /// # Safety
+    /// The batch is open, and the place is that of the next event.
+    #[inline(always)]
+    pub(crate) unsafe fn take(&mut self, place: EventPlace) -> (u64, u32) {
+        self.cursor = place.behind;
+        // SAFETY: an event lies in front of the pointer (the caller's promise).
+        let event = unsafe { place.behind.sub(1) };
+        // SAFETY: the event before the end has been written (protocol 4), and only this batch can
+        // access it.
+        let RawEvent { flags, data } = unsafe { *event };
+        (data.u64(), flags.bits())
+    }
+
+    /// The place after that of the event that was taken last. `None` at the end, or while halted.
+    ///
+    /// # Safety
+    /// The batch is open, and the event at `place` was taken last.
+    #[inline(always)]
+    pub(crate) unsafe fn after(&self, place: EventPlace) -> Option<EventPlace> {
+        if self.end == place.behind {
+            return None;
+        }
+        // SAFETY: as in `next_place`, because the cursor is at `behind`.
+        Some(EventPlace { behind: unsafe { place.behind.add(1) } })
+    }
+
+    /// The cell address of the event returned last, if the batch is open.
     pub(crate) fn running(&self) -> Option<u64> {
-        if self.cursor == self.start {
+        if self.cursor == self.start || !self.is_open() {
             return None;
         }
         // SAFETY: `cursor > start`, so `cursor - 1` is inside the allocation (protocol 1).
         let event = unsafe { self.cursor.sub(1) };
-        // SAFETY: events before the cursor have been written (protocol 2).
+        // SAFETY: events before the cursor have been written (protocol 4).
         Some(unsafe { (*event).data }.u64())
     }
 
     /// Whether an undispatched event names this cell.
     pub(crate) fn names(&self, address: u64) -> bool {
-        // SAFETY: the events from the cursor to the true end have been written (protocol 2), and
+        // SAFETY: the events from the cursor to the true end have been written (protocol 4), and
         // nothing writes to them while `self` is borrowed.
         let waiting = unsafe { slice::from_raw_parts(self.cursor, self.len()) };
         waiting.iter().any(|event| { event.data }.u64() == address)
@@ -91,22 +153,40 @@ impl Batch {
 
     /// Ends the loop after the running handler. The remaining events stay.
     pub(crate) fn halt(&mut self) {
-        self.resume = self.true_end();
+        debug_assert!(self.is_open(), "only a running loop is halted");
+        self.rest = self.true_end();
         self.end = self.cursor;
     }
 
-    /// Lets the loop continue after [`halt`](Self::halt).
-    pub(crate) fn resume(&mut self) {
+    /// Begins a loop over the events, or lets it continue after [`halt`](Self::halt).
+    pub(crate) fn open(&mut self) {
         self.end = self.true_end();
-        self.resume = ptr::null_mut();
+        self.rest = ptr::null_mut();
+    }
+
+    /// Ends a loop. The remaining events stay.
+    pub(crate) fn close(&mut self) {
+        self.set_rest(self.true_end());
+        self.end = ptr::null_mut();
+    }
+
+    fn set_rest(&mut self, end: *mut RawEvent) {
+        self.rest = if end == self.cursor { ptr::null_mut() } else { end };
+    }
+
+    /// Ends a loop that has dispatched all events.
+    #[inline(always)]
+    pub(crate) fn close_empty(&mut self) {
+        debug_assert!(self.is_empty(), "events that were not dispatched would be lost");
+        self.end = ptr::null_mut();
     }
 
     /// Prepares the batch to be filled. Remaining events are discarded.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.cursor = self.start;
-        self.end = self.start;
-        self.resume = ptr::null_mut();
+        self.end = ptr::null_mut();
+        self.rest = ptr::null_mut();
     }
 
     /// The free room after the events in the batch.
@@ -123,41 +203,55 @@ impl Batch {
     /// The room of an empty batch: the whole allocation.
     #[inline]
     pub(crate) fn whole_room(&mut self) -> &mut [MaybeUninit<RawEvent>] {
-        debug_assert!(
-            self.is_empty() && self.resume.is_null(),
-            "events that were not dispatched would be lost"
-        );
+        debug_assert!(self.is_empty(), "events that were not dispatched would be lost");
         // SAFETY: the allocation has `capacity` elements (protocol 1). The slice is borrowed from
         // `self`, so nothing else accesses the memory meanwhile.
         unsafe { slice::from_raw_parts_mut(self.start.cast(), self.capacity) }
     }
 
-    /// Adopts events that were written to the [`whole_room`](Self::whole_room).
+    /// The first `length` elements of the room of an empty batch.
     ///
     /// # Safety
-    /// The first `count` elements of the room have been written, and `count` is not larger than its
-    /// length.
-    #[inline]
-    pub(crate) unsafe fn refilled(&mut self, count: usize) {
-        self.cursor = self.start;
+    /// `length` is at most the capacity.
+    #[inline(always)]
+    pub(crate) unsafe fn front(&mut self, length: usize) -> &mut [RawEvent] {
+        debug_assert!(self.is_empty(), "events that were not dispatched would be lost");
+        debug_assert!(length <= self.capacity, "the caller's promise");
+        // SAFETY: the allocation has `length` elements (protocol 1, the caller's promise), all of
+        // them written (protocol 5). The slice is borrowed from `self`, so nothing else accesses
+        // the memory meanwhile.
+        unsafe { slice::from_raw_parts_mut(self.start, length) }
+    }
+
+    /// Adopts events that were written to the [`whole_room`](Self::whole_room), and opens the
+    /// batch. The caller takes the event at the place that is returned next, before anything else
+    /// uses the batch.
+    ///
+    /// # Safety
+    /// The first `count` elements of the room have been written. `count` is not zero, and not
+    /// larger than the room's length. The batch was closed and empty.
+    #[inline(always)]
+    pub(crate) unsafe fn open_with(&mut self, count: usize) -> EventPlace {
+        debug_assert!(count > 0 && self.is_empty() && !self.is_open(), "the caller's promise");
         // SAFETY: the allocation has that many elements (the caller's promise).
         self.end = unsafe { self.start.add(count) };
+        // SAFETY: there is at least one event (the caller's promise).
+        EventPlace { behind: unsafe { self.start.add(1) } }
     }
 
     /// Adopts events that were written to the [`room`](Self::room).
     ///
     /// # Panics
-    /// If the batch is halted, because the halt would be lost.
+    /// If the batch is open, because a halt would be lost.
     ///
     /// # Safety
     /// The first `count` elements of the room have been written, and `count` is not larger than its
     /// length.
     #[inline]
     pub(crate) unsafe fn filled(&mut self, count: usize) {
-        assert!(self.resume.is_null(), "a halted batch is resumed before it is filled");
-        // SAFETY: the batch is not halted, so `end` is the true end, and `count` elements follow it
-        // in the allocation (the caller's promise).
-        self.end = unsafe { self.end.add(count) };
+        assert!(!self.is_open(), "an open batch is closed before it is filled");
+        // SAFETY: `count` elements follow the true end in the allocation (the caller's promise).
+        self.set_rest(unsafe { self.true_end().add(count) });
     }
 
     /// Adds an event of the reactor's own. False if there is no room.
@@ -177,10 +271,7 @@ impl Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let room = ptr::slice_from_raw_parts_mut(
-            self.start.cast::<MaybeUninit<RawEvent>>(),
-            self.capacity,
-        );
+        let room = ptr::slice_from_raw_parts_mut(self.start, self.capacity);
         // SAFETY: `start` and `capacity` come from the box that `new` gave up. Events have no
         // destructor.
         drop(unsafe { Box::from_raw(room) });
@@ -191,35 +282,85 @@ impl Drop for Batch {
 mod tests {
     use super::*;
 
+    fn next(batch: &mut Batch) -> Option<(u64, u32)> {
+        assert!(batch.is_open());
+        // SAFETY: the batch is open.
+        unsafe { batch.next() }
+    }
+
     #[test]
     fn events_come_in_order_and_the_running_one_is_known() {
         let mut batch = Batch::new(3);
-        assert_eq!((batch.next(), batch.running(), batch.is_empty()), (None, None, true));
+        assert_eq!((batch.running(), batch.is_empty(), batch.is_open()), (None, true, false));
         assert!(batch.push(10, 1) && batch.push(20, 2) && batch.push(30, 3));
         assert!(!batch.push(40, 4), "full");
-        assert_eq!((batch.next(), batch.running(), batch.len()), (Some((10, 1)), Some(10), 2));
+        batch.open();
+        assert_eq!((next(&mut batch), batch.running(), batch.len()), (Some((10, 1)), Some(10), 2));
         batch.halt();
         assert_eq!(
-            (batch.next(), batch.running(), batch.is_empty(), batch.len()),
+            (next(&mut batch), batch.running(), batch.is_empty(), batch.len()),
             (None, Some(10), false, 2)
         );
         assert_eq!((batch.names(10), batch.names(30)), (false, true));
-        batch.resume();
+        batch.open();
         assert_eq!(
-            (batch.next(), batch.next(), batch.next()),
+            (next(&mut batch), next(&mut batch), next(&mut batch)),
             (Some((20, 2)), Some((30, 3)), None)
         );
-        assert!(batch.is_empty());
+        assert_eq!((batch.is_empty(), batch.running()), (true, Some(30)));
+        batch.close_empty();
+        assert_eq!((batch.is_empty(), batch.running()), (true, None));
         batch.clear();
         assert_eq!((batch.running(), batch.room().len()), (None, 3));
     }
 
     #[test]
-    #[should_panic(expected = "a halted batch")]
-    fn a_halted_batch_is_not_filled() {
+    fn a_closed_batch_keeps_its_events_and_names_none_as_running() {
         let mut batch = Batch::new(3);
         assert!(batch.push(10, 1) && batch.push(20, 2));
-        batch.next();
+        batch.open();
+        next(&mut batch);
+        batch.close();
+        assert_eq!((batch.running(), batch.len(), batch.names(20)), (None, 1, true));
+        batch.close();
+        assert_eq!(batch.len(), 1, "closed twice");
+        batch.open();
+        assert_eq!((next(&mut batch), next(&mut batch)), (Some((20, 2)), None));
+        batch.close();
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_batch_is_filled_and_opened_in_one_step_whatever_was_in_it_before() {
+        let mut batch = Batch::new(3);
+        for count in [3, 1, 2] {
+            for (room, at) in batch.whole_room().iter_mut().zip(1..=count) {
+                let data = EventData::new_u64(at);
+                room.write(RawEvent { flags: EventFlags::IN, data });
+            }
+            // SAFETY: so many were written above, and the batch is closed and empty.
+            let mut next = Some(unsafe { batch.open_with(usize::try_from(count).unwrap()) });
+            for at in 1..=count {
+                let place = next.unwrap();
+                // SAFETY: the batch is open, and this is the place of the next event.
+                let (address, _) = unsafe { batch.take(place) };
+                assert_eq!((address, batch.running()), (at, Some(at)));
+                assert_eq!(batch.len() as u64, count - at);
+                // SAFETY: the event was taken above.
+                next = unsafe { batch.after(place) };
+            }
+            assert!(next.is_none());
+            batch.close_empty();
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "an open batch")]
+    fn an_open_batch_is_not_filled() {
+        let mut batch = Batch::new(3);
+        assert!(batch.push(10, 1) && batch.push(20, 2));
+        batch.open();
+        next(&mut batch);
         batch.halt();
         batch.push(30, 3);
     }

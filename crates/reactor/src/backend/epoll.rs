@@ -35,10 +35,17 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    /// `room` is the size of the batch that waits write to, not zero.
+    pub(crate) fn new(room: u32) -> Result<Self, Errno> {
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         let has_pwait2 = !FORCE_EPOLL_WAIT && probe_pwait2(&set);
-        Ok(Self { set, serial: next_serial(), has_pwait2, spare: None, fork: ForkGuard::new()? })
+        Ok(Self {
+            set,
+            serial: next_serial(),
+            has_pwait2,
+            spare: None,
+            fork: ForkGuard::new(room)?,
+        })
     }
 
     /// Whether this kernel has epoll_pwait2(2).
@@ -117,6 +124,24 @@ impl Epoll {
         self.fork.check()?;
         let (events, _) = epoll::wait(&self.set, room, timeout)?;
         Ok(events.len())
+    }
+
+    /// The size of the batch; zero in a child of fork(2).
+    #[inline(always)]
+    pub(crate) fn room_unless_child(&self) -> usize {
+        self.fork.number_or_zero() as usize
+    }
+
+    /// Like `wait`, for a room of [`room_unless_child`](Self::room_unless_child): in a child the
+    /// kernel returns `EINVAL`, before it looks at the set (epoll_wait(2)).
+    #[inline(always)]
+    pub(crate) fn wait_unless_child(
+        &mut self,
+        room: &mut [RawEvent],
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        // For a slice that is initialised, this returns the number without a check of its length.
+        epoll::wait(&self.set, room, timeout)
     }
 
     /// Like `wait`, without epoll_pwait2(2).
@@ -213,7 +238,7 @@ mod tests {
 
     #[test]
     fn each_set_has_a_serial_of_its_own() {
-        let (a, b) = (Epoll::new().unwrap(), Epoll::new().unwrap());
+        let (a, b) = (Epoll::new(1).unwrap(), Epoll::new(1).unwrap());
         assert_ne!(a.serial, b.serial);
     }
 }

@@ -4,7 +4,9 @@
 //! parent, and every registered descriptor. An entry made by the child carries an address that
 //! means something else in the parent (rule 11). On a ring, its entries would also mix with the
 //! parent's, because both processes map the same queues. So a reactor refuses to work in a child.
-//! It detects one by a page that the kernel wipes in the child, at the cost of one load.
+//! It detects one by a page that the kernel wipes in the child, at the cost of one load. On epoll
+//! the page holds the size of the batch. A wait passes it to the kernel, which refuses a size of
+//! zero, so it takes no branch.
 //!
 //! In a child:
 //!
@@ -28,8 +30,8 @@ pub(crate) const REFUSAL: Errno = Errno::STALE;
 
 const LENGTH: usize = 4096;
 
-/// One page that holds 1 in the process that made it and 0 in its children. It lives until the last
-/// clone is dropped, and only this type uses its address.
+/// One page that holds a number in the process that made it and 0 in its children. It lives until
+/// the last clone is dropped, and only this type uses its address.
 #[derive(Clone)]
 pub(crate) struct ForkGuard {
     /// The address of the mapping, stored here to save an indirection.
@@ -40,9 +42,12 @@ pub(crate) struct ForkGuard {
 struct Mapping(*mut c_void);
 
 impl ForkGuard {
+    /// A guard whose page holds `number`, which is not zero.
+    ///
     /// # Errors
     /// The errors of mmap(2) and madvise(2): no memory, or a kernel before 4.14.
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new(number: u32) -> Result<Self, Errno> {
+        debug_assert!(number != 0, "zero marks a child");
         // SAFETY: A mapping at an address that the kernel chooses replaces no other mapping.
         let page = unsafe {
             mmap_anonymous(
@@ -57,16 +62,22 @@ impl ForkGuard {
         // affects no other data.
         unsafe { madvise(page, LENGTH, Advice::LinuxWipeOnFork) }?;
         // SAFETY: The page is mapped, writable and used only by this guard.
-        unsafe { page.cast::<u32>().write_volatile(1) };
+        unsafe { page.cast::<u32>().write_volatile(number) };
         Ok(guard)
     }
 
     #[inline(always)]
     pub(crate) fn is_child(&self) -> bool {
+        self.number_or_zero() == 0
+    }
+
+    /// The number that the guard was made with; zero in a child.
+    #[inline(always)]
+    pub(crate) fn number_or_zero(&self) -> u32 {
         // SAFETY: The page stays mapped until the mapping is dropped, and `self` keeps the mapping
         // alive. The read is volatile, because the kernel changes the page without the compiler's
         // knowledge.
-        unsafe { self.page.cast::<u32>().read_volatile() == 0 }
+        unsafe { self.page.cast::<u32>().read_volatile() }
     }
 
     /// # Errors
@@ -91,9 +102,10 @@ mod tests {
 
     #[test]
     fn the_owner_is_no_child() {
-        let guard = ForkGuard::new().unwrap();
+        let guard = ForkGuard::new(1024).unwrap();
         let other = guard.clone();
         assert_eq!((guard.check(), other.check()), (Ok(()), Ok(())));
+        assert_eq!(guard.number_or_zero(), 1024);
         // SAFETY: The page belongs to the guard, which this test owns.
         unsafe { guard.page.cast::<u32>().write_volatile(0) };
         assert_eq!(guard.check(), Err(REFUSAL), "a wiped page");

@@ -57,16 +57,22 @@ pub(crate) enum ActiveBackend {
 impl ActiveBackend {
     /// Creates the requested backend. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may
     /// become the ring.
-    pub(crate) fn new(backend: Backend, ring: RingSettings) -> Result<Self, BuildError> {
+    /// `room` is the size of the batch that waits write to.
+    pub(crate) fn new(
+        backend: Backend,
+        ring: RingSettings,
+        room: usize,
+    ) -> Result<Self, BuildError> {
         Ok(match backend {
-            Backend::Auto | Backend::Epoll => Self::epoll()?,
+            Backend::Auto | Backend::Epoll => Self::epoll(room)?,
             Backend::Uring => Self::Uring(Box::new(Uring::new(ring).map_err(BuildError::of_ring)?)),
             Backend::Poll => Self::Poll(Poll::new()),
         })
     }
 
-    fn epoll() -> Result<Self, BuildError> {
-        let epoll = Epoll::new().map_err(BuildError::Os)?;
+    fn epoll(room: usize) -> Result<Self, BuildError> {
+        let room = u32::try_from(room).expect("`Builder` checks the size");
+        let epoll = Epoll::new(room).map_err(BuildError::Os)?;
         Ok(if epoll.has_pwait2() { Self::Epoll(epoll) } else { Self::OldEpoll(epoll) })
     }
 
@@ -76,6 +82,14 @@ impl ActiveBackend {
             Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => None,
             Self::Uring(uring) => Some(uring.features()),
         }
+    }
+
+    /// The epoll set, if the backend is epoll with epoll_pwait2(2).
+    #[inline(always)]
+    pub(crate) fn usual(&mut self) -> Option<&mut Epoll> {
+        // This test takes two instructions; a `match` on all variants would compile to a jump
+        // table.
+        if let Self::Epoll(epoll) = self { Some(epoll) } else { None }
     }
 
     /// The ring, if it is the backend.
@@ -215,23 +229,17 @@ impl ActiveBackend {
     /// Waits until an event comes or the timeout expires (`None`: no limit). Writes events to the
     /// front of `room`, which must not be empty, and returns their number. `EINTR` is passed on. It
     /// also stands for a wait that ended early without an event.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn wait(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        // This test takes two instructions; a `match` on all variants would compile to a jump
-        // table.
-        if let Self::Epoll(epoll) = self {
-            epoll.wait(room, timeout)
-        } else {
-            self.wait_slow(room, timeout).into()
-        }
+        self.wait_slow(room, timeout).into()
     }
 
     #[inline(never)]
-    fn wait_slow(
+    pub(crate) fn wait_slow(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
@@ -343,7 +351,7 @@ impl ActiveBackend {
 /// The result of a wait that is not inlined, in a register. A `Result` would be returned through
 /// memory, and so would that of the inlined wait.
 #[derive(Clone, Copy)]
-struct WaitResult(isize);
+pub(crate) struct WaitResult(isize);
 
 impl From<Result<usize, Errno>> for WaitResult {
     #[inline]

@@ -68,7 +68,7 @@ impl Poll {
             // If it is unavailable (before Linux 4.14), a child is not detected. That is still
             // sound: the kernel holds no address of ours.
             #[cfg(not(miri))]
-            guard: ForkGuard::new().ok(),
+            guard: ForkGuard::new(1).ok(),
             #[cfg(miri)]
             guard: None,
             entries: Vec::new(),

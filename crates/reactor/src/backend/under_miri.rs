@@ -38,16 +38,18 @@ pub(crate) struct Epoll {
     serial: u64,
     /// The requested mask and the address, by number.
     entries: BTreeMap<i32, (EventFlags, u64)>,
+    room: u32,
 }
 
 impl Epoll {
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub(crate) fn new(room: u32) -> Result<Self, Errno> {
         static NEXT_SERIAL: AtomicU64 = AtomicU64::new(1);
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self {
             set,
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             entries: BTreeMap::new(),
+            room,
         })
     }
 
@@ -61,6 +63,20 @@ impl Epoll {
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
         self.wait(room, timeout)
+    }
+
+    pub(crate) fn room_unless_child(&self) -> usize {
+        self.room as usize
+    }
+
+    pub(crate) fn wait_unless_child(
+        &mut self,
+        room: &mut [RawEvent],
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        let whole = core::ptr::from_mut(room) as *mut [MaybeUninit<RawEvent>];
+        // SAFETY: only whole events are written to it.
+        self.wait(unsafe { &mut *whole }, timeout)
     }
 
     pub(crate) fn watchable(&self) -> (BorrowedFd<'_>, u64) {

@@ -7,10 +7,7 @@ use crate::{
     api::inline_timer::InlineTimer,
     cell::CellPtr,
     registry::reclaim::ReclaimQueue,
-    runtime::{
-        pending_work,
-        reactor::{SelfDeleted, TurnPhase},
-    },
+    runtime::{pending_work, reactor::SelfDeleted},
 };
 
 impl Reactor {
@@ -47,7 +44,7 @@ impl Reactor {
     }
 
     fn free_if_idle(&mut self) {
-        if self.phase == TurnPhase::Idle {
+        if !self.is_in_turn() {
             self.reclaim.free(&self.batch, &self.backend);
             self.recompute_pending();
         }
@@ -66,7 +63,7 @@ impl Reactor {
     pub(crate) fn retire_self_deleted(&mut self) {
         self.pending_work &= !pending_work::SELF_DELETED;
         if let Some(SelfDeleted { cell, is_stale }) = self.self_deleted.take() {
-            self.batch.resume();
+            self.batch.open();
             self.registry.release_number(cell.fd());
             // Not early: the cell's event was in the batch.
             self.reclaim.retire(cell, is_stale, false);
@@ -98,7 +95,7 @@ impl Reactor {
         cell: CellPtr<Self>,
         look: impl FnOnce(&dyn Subscriber<Self>) -> T,
     ) -> T {
-        assert_eq!(self.phase, TurnPhase::Idle, "only the owner looks at subscribers");
+        assert!(!self.is_in_turn(), "only the owner looks at subscribers");
         // SAFETY: a registered cell's value is alive, and no handler runs outside a turn.
         unsafe { cell.with_value(look) }
     }

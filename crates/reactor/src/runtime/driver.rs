@@ -19,14 +19,11 @@ use std::{
 
 use crate::{
     NextTurn, Reactor, Turn, TurnDriver,
-    runtime::{pending_work, reactor::TurnPhase, run_loop::TurnGuard},
+    runtime::{pending_work, run_loop::TurnGuard},
 };
 
 /// A driver for the turn with all steps, which is compiled once.
 pub(super) type DriverCall<'d> = &'d mut dyn FnMut(Turn<'_>) -> NextTurn;
-
-/// The work beside events beside which a driver is asked between two turns.
-const SHORT: u32 = pending_work::REMOTE | pending_work::PACED | pending_work::TIMERS;
 
 /// While it lives, requests queued with a ring wait for the next wait. Its drop submits those of
 /// the last turn, also after a panic.
@@ -90,10 +87,11 @@ impl Reactor {
     /// # Panics
     /// With the panic of a handler, destructor or the driver. The reactor stays usable, and what
     /// the driver did before its panic takes effect (rule 8).
+    #[inline]
     pub fn run_with(&mut self, driver: &mut (impl TurnDriver + ?Sized)) -> io::Result<()> {
         let running = RunGuard::new(self);
         while !running.0.stop.take() {
-            running.0.driven_turn(None, false, driver)?;
+            running.0.driven_turn(None, driver)?;
         }
         Ok(())
     }
@@ -109,33 +107,28 @@ impl Reactor {
     ///
     /// # Panics
     /// As [`run_with`](Self::run_with).
+    #[inline(always)]
     pub fn run_once_with(
         &mut self,
         timeout: impl Into<Option<Duration>>,
         driver: &mut (impl TurnDriver + ?Sized),
     ) -> io::Result<usize> {
-        let was_asked = self.stop.is_asked();
-        self.driven_turn(timeout.into(), was_asked, driver)
+        self.driven_turn(timeout.into(), driver)
     }
 
-    /// Asks the driver, then runs a turn. `was_asked`: an earlier request to stop is not the
-    /// driver's, and does not keep the loop from waiting.
+    /// Asks the driver, then runs a turn.
     #[inline(always)]
     fn driven_turn<D: TurnDriver + ?Sized>(
         &mut self,
         timeout: Option<Duration>,
-        was_asked: bool,
         driver: &mut D,
     ) -> io::Result<usize> {
-        if self.pending_work & !SHORT != 0 {
+        if self.pending_work & !pending_work::SHORT != 0 {
             return self.turn_with(timeout, Some(&mut |turn| driver.end_of_turn(turn)));
         }
         let mut next = self.ask(driver);
-        if self.pending_work & !SHORT != 0 {
+        if self.pending_work & !pending_work::SHORT != 0 {
             next = self.settle_driver(next);
-        }
-        if !was_asked && self.stop.is_asked() {
-            return Ok(self.end_driven());
         }
         match next {
             NextTurn::Wait => self.run_once(timeout),
@@ -157,11 +150,11 @@ impl Reactor {
         if self.pending_work & pending_work::PACED != 0 {
             self.backend.submit_if_due();
         }
-        self.phase = TurnPhase::Calls;
+        self.is_calling = true;
         // For a panic of the driver.
         let guard = TurnGuard { reactor: self, counted: false };
         let next = driver.end_of_turn(Turn::new(guard.reactor));
-        guard.reactor.phase = TurnPhase::Idle;
+        guard.reactor.is_calling = false;
         mem::forget(guard);
         next
     }
@@ -181,14 +174,19 @@ impl Reactor {
     #[cold]
     #[inline(never)]
     fn settle_driver(&mut self, next: NextTurn) -> NextTurn {
+        // Nothing would wake the wait. A stop by another handle wakes it.
+        let next = match self.pending_work & pending_work::STOP {
+            0 => next,
+            _ => NextTurn::Stop,
+        };
         self.time.end_turn();
         // Sends are queued with a ring only within a turn.
-        self.phase = TurnPhase::Calls;
+        self.is_calling = true;
         if self.pending_work & pending_work::STREAMS != 0 {
             self.service_streams();
         }
         self.flush();
-        self.phase = TurnPhase::Idle;
+        self.is_calling = false;
         self.reclaim.free(&self.batch, &self.backend);
         self.recompute_pending();
         self.unless_destructors_wait(next)

@@ -4,6 +4,7 @@
 pub(crate) mod builder;
 pub(crate) mod counters;
 mod destructors;
+mod dispatch;
 mod driver;
 pub(crate) mod embed;
 pub(crate) mod groups;

@@ -11,7 +11,7 @@ use crate::{
         timer::{Deferred, Schedule, Timer},
     },
     cell::NO_GROUP,
-    runtime::{pending_work, reactor::TurnPhase},
+    runtime::pending_work,
     time::clock::nanoseconds,
 };
 
@@ -21,7 +21,7 @@ const COARSE_MARGIN_NS: u64 = 1_000_000_000;
 impl Reactor {
     /// The turn's time; outside a turn, the current time.
     pub(crate) fn now_ns(&mut self) -> u64 {
-        if self.phase == TurnPhase::Idle {
+        if !self.is_in_turn() {
             return self.time.read_ns();
         }
         // The end of the turn must discard the reading.
@@ -32,7 +32,7 @@ impl Reactor {
     /// The time that a timer's deadline depends on: that of [`now_ns`](Self::now_ns), or an earlier
     /// one if the deadline is far from both.
     fn now_for(&mut self, schedule: Schedule) -> u64 {
-        if let (Schedule::At(moment), TurnPhase::Idle) = (schedule, self.phase) {
+        if let (Schedule::At(moment), false) = (schedule, self.is_in_turn()) {
             let deadline = self.time.since_epoch_ns(moment);
             if let Some(now) = self.time.coarse_ns().filter(|now| deadline > now + COARSE_MARGIN_NS)
             {
@@ -45,7 +45,7 @@ impl Reactor {
     /// The deadline of a timer, in the reactor's count. In a turn, it lies after that turn's time
     /// (rule 9).
     fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
-        let in_turn = self.phase != TurnPhase::Idle;
+        let in_turn = self.is_in_turn();
         let deadline = match schedule {
             Schedule::After(delay) | Schedule::Every(delay) => {
                 now.saturating_add(nanoseconds(delay))
@@ -154,10 +154,10 @@ impl ReactorOps for Reactor {
             self.drop_timer(call);
         }
         if self.timers.len() == 0 {
-            if self.phase == TurnPhase::Idle {
-                self.recompute_pending();
-            } else {
+            if self.is_in_turn() {
                 self.pending_work &= !pending_work::TIMERS;
+            } else {
+                self.recompute_pending();
             }
         }
         Ok(())
@@ -186,6 +186,7 @@ impl ReactorOps for Reactor {
 
     fn stop(&mut self) {
         self.stop.ask();
+        self.pending_work |= pending_work::STOP;
     }
 
     fn stats(&self) -> Stats {

@@ -33,6 +33,8 @@ pub(crate) const DEAF: u32 = 1 << 17;
 /// Replies may be queued with a ring. They are submitted between two handlers if they have waited
 /// for long enough.
 pub(crate) const PACED: u32 = 1 << 18;
+/// A turn has requested a stop. Only drivers look at it.
+pub(crate) const STOP: u32 = 1 << 24;
 /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
 pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF | PACED;
 /// Bits that a short turn serves, and pairs of them.

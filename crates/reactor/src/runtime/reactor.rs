@@ -56,7 +56,9 @@ pub struct Reactor {
     pub(crate) batch: Batch,
     /// The [`pending_work`] bits: work beside events. Zero on the shortest path.
     pub(crate) pending_work: u32,
-    pub(crate) phase: TurnPhase,
+    /// In a turn, outside of the events: a timer, a closure, a hook or a driver may run. See
+    /// [`is_in_turn`](Self::is_in_turn).
+    pub(crate) is_calling: bool,
     pub(crate) counters: Counters,
     pub(crate) backend: ActiveBackend,
     pub(crate) registry: Registry<Self>,
@@ -94,17 +96,6 @@ pub struct Reactor {
     pub(crate) woken: usize,
     /// The next wait follows at once and submits the ring's queued requests.
     pub(crate) keeps_queue: bool,
-}
-
-/// The kind of callback that the dispatcher is running.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnPhase {
-    /// Nothing: the owner has control.
-    Idle,
-    /// The handlers of the batch. The running one is the last that the batch returned.
-    Events,
-    /// A timer, a deferred closure or a hook.
-    Calls,
 }
 
 /// A cell that deleted itself in its handler.
@@ -146,12 +137,12 @@ impl Reactor {
 
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
         let Builder { backend, limits, clock, busy_poll, watchdog, ring, .. } = builder;
-        let backend = ActiveBackend::new(backend, ring)?;
+        let backend = ActiveBackend::new(backend, ring, limits.events_per_turn)?;
         let mut reactor = Self {
             batch: Batch::new(limits.events_per_turn),
             pending_work: if watchdog { pending_work::WATCHDOG } else { 0 }
                 | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL },
-            phase: TurnPhase::Idle,
+            is_calling: false,
             counters: Counters::default(),
             backend,
             registry: Registry::new(),
@@ -493,6 +484,12 @@ impl Reactor {
     #[must_use]
     pub fn ring_features(&self) -> Option<RingFeatures> {
         self.backend.ring_features()
+    }
+
+    /// Whether the reactor runs a turn. Otherwise its owner has control.
+    #[inline]
+    pub(crate) fn is_in_turn(&self) -> bool {
+        self.is_calling || self.batch.is_open()
     }
 
     pub(crate) fn note_wake(&mut self) {

@@ -16,10 +16,7 @@ use crate::{
         ops::Token,
     },
     cell::{CellFlags, CellPtr, NO_GROUP},
-    runtime::{
-        pending_work,
-        reactor::{SelfDeleted, TurnPhase},
-    },
+    runtime::{pending_work, reactor::SelfDeleted},
     util::unwind_safe_drop::Panics,
 };
 
@@ -113,7 +110,7 @@ impl Reactor {
             return Ok(());
         }
         let was_mergeable = cell.armed_mask() & (ET | ONESHOT | EXCLUSIVE) == 0;
-        let in_turn = self.phase != TurnPhase::Idle;
+        let in_turn = self.is_in_turn();
         if in_turn && was_mergeable && interest.is_mergeable() && !cell.has_flag(CellFlags::ABSENT)
         {
             cell.set_interest(interest);
@@ -240,7 +237,7 @@ impl Reactor {
     }
 
     fn is_running(&self, cell: Cell) -> bool {
-        self.phase == TurnPhase::Events && self.batch.running() == Some(cell.expose())
+        self.batch.running() == Some(cell.expose())
     }
 
     /// Passes the merged changes to the kernel. A rejected change becomes an error event.

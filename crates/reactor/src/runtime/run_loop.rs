@@ -51,9 +51,14 @@ use rustix::{io::Errno, time::Timespec};
 use crate::{
     Reactor, Turn,
     api::interest::ERR,
-    cell::{CellFlags, CellPtr},
+    backend::WaitResult,
+    cell::CellFlags,
     runtime::{
-        driver::DriverCall, hook::Moment, pending_work, reactor::TurnPhase, timers::TimerState,
+        dispatch::{dispatch_batch, dispatch_events, dispatch_paced, dispatch_watched},
+        driver::DriverCall,
+        hook::Moment,
+        pending_work,
+        timers::TimerState,
     },
     time::clock::{timespec, timespec_of_ns},
 };
@@ -68,84 +73,6 @@ const WAIT_MAX_NS: u64 = WAIT_MAX.as_nanos() as u64;
 /// The longest wait while no other thread can wake the loop, so that requests of other threads are
 /// still noticed.
 const DEAF_WAIT_MAX: Duration = Duration::from_millis(10);
-
-/// Dispatches the events of the batch to their cells, until the batch ends or is halted. The whole
-/// cost of an event is here and in the trampoline.
-///
-/// # Safety
-/// `reactor` is live and not borrowed elsewhere, and no handler runs.
-#[inline(never)]
-unsafe fn dispatch_batch(reactor: *mut Reactor) {
-    // SAFETY: the caller's promise covers this call.
-    unsafe { dispatch_events(reactor) }
-}
-
-/// [`dispatch_batch`], inlined where the call would cost as much as an event.
-///
-/// # Safety
-/// As [`dispatch_batch`].
-#[inline(always)]
-unsafe fn dispatch_events(reactor: *mut Reactor) {
-    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-    let mut next = unsafe { &mut (*reactor).batch }.next();
-    if next.is_none() {
-        return;
-    }
-    // The check is at the end, because an inlined loop would otherwise need one more jump per
-    // event.
-    loop {
-        let Some((address, ready)) = next else { return };
-        // SAFETY: an event carries the address of a cell, because no other code can add to the set
-        // (rule 11). The cell's block is not freed before the batch is empty, or while the set may
-        // have the address (rule 2).
-        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
-        // SAFETY: no handler runs. The cell is registered with this reactor, or is a dead cell of
-        // it, whose function does nothing.
-        unsafe { cell.call(ready, reactor) };
-        // SAFETY: the handler has returned, so this borrow is again the only one.
-        next = unsafe { &mut (*reactor).batch }.next();
-    }
-}
-
-/// The same where replies may be queued with a ring: they do not wait for a long turn.
-///
-/// # Safety
-/// As [`dispatch_batch`].
-#[inline(always)]
-unsafe fn dispatch_paced(reactor: *mut Reactor) {
-    loop {
-        // SAFETY: as in `dispatch_batch`.
-        let next = unsafe { &mut (*reactor).batch }.next();
-        let Some((address, ready)) = next else { return };
-        // SAFETY: no handler runs, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).backend }.submit_if_due();
-        // SAFETY: as in `dispatch_batch`.
-        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
-        // SAFETY: as in `dispatch_batch`.
-        unsafe { cell.call(ready, reactor) };
-    }
-}
-
-/// The same, with the time of every handler measured.
-///
-/// # Safety
-/// As [`dispatch_batch`].
-unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
-    loop {
-        // SAFETY: as in `dispatch_batch`.
-        let next = unsafe { &mut (*reactor).batch }.next();
-        let Some((address, ready)) = next else { return };
-        // SAFETY: no handler runs, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).backend }.submit_if_due();
-        // SAFETY: as in `dispatch_batch`.
-        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
-        let start = Instant::now();
-        // SAFETY: as in `dispatch_batch`.
-        unsafe { cell.call(ready, reactor) };
-        // SAFETY: the handler has returned, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).counters }.note_handler(fetched, start);
-    }
-}
 
 /// Ends a turn, also after a panic. It then restores the reactor's state and runs no user code
 /// (rule 8).
@@ -162,7 +89,8 @@ impl Drop for TurnGuard<'_> {
         reactor.calls_left |= reactor.pending_work & pending_work::CALLS != 0;
         // A cell that deleted itself and panicked: its value's destructor runs in the next turn.
         reactor.retire_self_deleted();
-        reactor.phase = TurnPhase::Idle;
+        reactor.batch.close();
+        reactor.is_calling = false;
         reactor.woken = 0;
         reactor.is_deferring = false;
         // Left-over events are counted when they are dispatched.
@@ -204,7 +132,7 @@ impl Reactor {
         match timeout.into() {
             None if self.pending_work == 0 => self.fast_turn::<false, 0>(),
             Some(Duration::ZERO) if self.pending_work == 0 => self.fast_turn::<true, 0>(),
-            timeout => self.slow_turn(timeout),
+            timeout => Ok(self.slow_turn(timeout)?),
         }
     }
 
@@ -242,7 +170,11 @@ impl Reactor {
 
     /// A turn in which only events can be due. `PENDING` is `pending_work` at its start: there may
     /// be remote calls, replies may be queued with a ring, and timers may wait.
+    ///
+    /// The results of the other paths are taken apart and put together again. So each path knows
+    /// whether it ends in an error, and the usual one does not test it: five instructions less.
     #[inline(always)]
+    #[expect(clippy::needless_question_mark, reason = "see above")]
     fn fast_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
         let has_remote = PENDING & pending_work::REMOTE != 0;
         let has_timers = PENDING & pending_work::TIMERS != 0;
@@ -250,8 +182,8 @@ impl Reactor {
         if has_timers {
             match self.look_at_timers() {
                 TimerState::NoneFor(ns) => until_timer_ns = ns,
-                TimerState::Due => return self.due_turn(),
-                TimerState::Unclear => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
+                TimerState::Due => return Ok(self.due_turn()?),
+                TimerState::Unclear => return Ok(self.turn(AT_ONCE.then_some(Duration::ZERO))?),
             }
         }
         let at_once = AT_ONCE || (has_remote && !self.stop.latch().sleep());
@@ -264,50 +196,82 @@ impl Reactor {
             }
             false => None,
         };
-        let count = match self.backend.wait(self.batch.whole_room(), timeout) {
-            Ok(count) => count,
-            Err(Errno::INTR) => return self.turn(AT_ONCE.then_some(Duration::ZERO)),
-            Err(errno) => return Err(errno.into()),
+        let result = match self.backend.usual() {
+            Some(epoll) => {
+                // SAFETY: the set was made with the capacity of this batch. In a child it is zero.
+                let room = unsafe { self.batch.front(epoll.room_unless_child()) };
+                epoll.wait_unless_child(room, timeout)
+            }
+            None => self.wait_on_other(timeout).into(),
         };
-        // SAFETY: the wait has written this many events to the front of the room.
-        unsafe { self.batch.refilled(count) };
+        let count = match result {
+            Ok(count) => count,
+            Err(errno) => return Ok(self.fast_turn_failed::<AT_ONCE>(errno)?),
+        };
         if has_remote {
             self.wake_up();
         }
         // The wait has ended for a timer. If the latch was woken, calls come first, and the timer
         // fires in the next turn.
         if has_timers && !at_once && count == 0 && self.pending_work & pending_work::CALLS == 0 {
-            return self.after_wait_for_timer();
+            return Ok(self.after_wait_for_timer()?);
         }
         self.counters.turns += 1;
         self.counters.events += count as u64;
-        self.phase = TurnPhase::Events;
+        if count == 0 {
+            if self.pending_work == PENDING {
+                return Ok(0);
+            }
+            return Ok(TurnGuard { reactor: self, counted: true }.finish_fast(0));
+        }
+        // SAFETY: the wait has written this many events to the front of the room. The batch was
+        // empty and closed: it would otherwise be pending work. The loop takes the first event.
+        let first = unsafe { self.batch.open_with(count) };
         let guard = TurnGuard { reactor: self, counted: true };
         if PENDING & pending_work::PACED == 0 {
             // SAFETY: the guard is not used during the call. No handler runs, because this is not
-            // called from one (rule 4).
-            unsafe { dispatch_events(guard.reactor) };
+            // called from one (rule 4). The batch is open and not empty.
+            unsafe { dispatch_events(guard.reactor, first) };
         } else {
             // SAFETY: as above.
-            unsafe { dispatch_paced(guard.reactor) };
+            unsafe { dispatch_paced(guard.reactor, first) };
         }
         if guard.reactor.pending_work != PENDING {
             return Ok(guard.finish_fast(count));
         }
-        guard.reactor.phase = TurnPhase::Idle;
+        guard.reactor.batch.close_empty();
         mem::forget(guard);
         Ok(count)
     }
 
     /// One wait that does not block, into the empty batch.
     pub(super) fn fetch_at_once(&mut self) -> Result<usize, Errno> {
-        let count = self.backend.wait(self.batch.whole_room(), Some(&ZERO))?;
+        self.batch.clear();
+        let count = self.backend.wait(self.batch.room(), Some(&ZERO))?;
         // SAFETY: the wait has written this many events to the front of the room.
-        unsafe { self.batch.refilled(count) };
+        unsafe { self.batch.filled(count) };
         if self.pending_work & pending_work::REMOTE != 0 {
             self.wake_up();
         }
         Ok(count)
+    }
+
+    /// The wait of [`fast_turn`](Self::fast_turn) on other backends. A function of the reactor, so
+    /// that the caller does not compute the address of the backend on epoll too.
+    #[inline(never)]
+    fn wait_on_other(&mut self, timeout: Option<&Timespec>) -> WaitResult {
+        self.backend.wait_slow(self.batch.whole_room(), timeout)
+    }
+
+    /// A wait of [`fast_turn`](Self::fast_turn) has failed.
+    #[cold]
+    fn fast_turn_failed<const AT_ONCE: bool>(&mut self, errno: Errno) -> io::Result<usize> {
+        // In a child of fork(2) the error is another one.
+        self.backend.check_owner()?;
+        match errno {
+            Errno::INTR => self.turn(AT_ONCE.then_some(Duration::ZERO)),
+            errno => Err(errno.into()),
+        }
     }
 
     /// Puts the latch awake. If it was woken, the inbox must be checked.
@@ -360,7 +324,6 @@ impl Reactor {
             // next turn (rule 8).
             reactor.timers_left = reactor.timers.may_be_due(now);
         }
-        reactor.phase = TurnPhase::Calls;
         reactor.run_deferred(left);
         let called =
             if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
@@ -368,7 +331,6 @@ impl Reactor {
             reactor.fire_timers();
         }
         reactor.run_events();
-        reactor.phase = TurnPhase::Calls;
         if has_timers && !timers_first {
             reactor.fire_timers();
         }
@@ -390,7 +352,7 @@ impl Reactor {
         } else if self.pending_work & pending_work::DEAF != 0 {
             self.listen_again();
         }
-        self.phase = TurnPhase::Calls;
+        self.is_calling = true;
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
         self.time.end_turn();
@@ -539,22 +501,25 @@ impl Reactor {
     /// Runs the handlers of the batch.
     #[inline]
     pub(super) fn run_events(&mut self) {
-        self.phase = TurnPhase::Events;
         loop {
+            self.batch.open();
             let watch = self.watch;
+            let is_paced = self.pending_work & pending_work::PACED != 0;
+            // SAFETY: the batch is open.
+            let first = if is_paced { unsafe { self.batch.next_place() } } else { None };
             let this: *mut Self = self;
-            match watch {
+            match (watch, first) {
                 // SAFETY: `self` is not used during the call. No handler runs, because this is not
-                // called from one (rule 4).
-                None if self.pending_work & pending_work::PACED == 0 => unsafe {
-                    dispatch_batch(this)
-                },
+                // called from one (rule 4). The batch is open.
+                (Some(fetched), _) => unsafe { dispatch_watched(this, fetched) },
+                // SAFETY: as above, and the place is not the end.
+                (None, Some(first)) => unsafe { dispatch_paced(this, first) },
                 // SAFETY: as above.
-                None => unsafe { dispatch_paced(this) },
-                // SAFETY: as above.
-                Some(fetched) => unsafe { dispatch_watched(this, fetched) },
+                (None, None) if !is_paced => unsafe { dispatch_batch(this) },
+                (None, None) => {}
             }
             if self.pending_work & pending_work::SELF_DELETED == 0 {
+                self.batch.close_empty();
                 return;
             }
             self.drop_self_deleted();
@@ -593,7 +558,8 @@ impl TurnGuard<'_> {
         if self.reactor.is_settled() {
             self.reactor.pending_work &= !pending_work::CLOCK;
             self.reactor.time.end_turn();
-            self.reactor.phase = TurnPhase::Idle;
+            self.reactor.batch.close_empty();
+            self.reactor.is_calling = false;
             mem::forget(self);
             return count;
         }
@@ -601,6 +567,7 @@ impl TurnGuard<'_> {
             self.reactor.drop_self_deleted();
             self.reactor.run_events();
         }
+        self.reactor.batch.close();
         self.finish(count, 0, 0)
     }
 
@@ -608,7 +575,7 @@ impl TurnGuard<'_> {
     /// `called` are the deferred closures and calls that this turn has run already.
     fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
         let reactor = &mut *self.reactor;
-        reactor.phase = TurnPhase::Calls;
+        reactor.is_calling = true;
         if reactor.pending_work & pending_work::CALLS != 0 {
             reactor.run_calls(reactor.limits.calls_per_turn - called);
         }

@@ -5,11 +5,8 @@ use std::{io, time::Duration};
 use rustix::io::Errno;
 
 use crate::{
-    Key, Reactor, Tick, Turn,
-    api::inline_timer::InlineTimer,
-    cell::NO_GROUP,
-    runtime::{reactor::TurnPhase, run_loop::TurnGuard},
-    time::timers::Due,
+    Key, Reactor, Tick, Turn, api::inline_timer::InlineTimer, cell::NO_GROUP,
+    runtime::run_loop::TurnGuard, time::timers::Due,
 };
 
 /// What a short turn needs to know of the timers.
@@ -82,7 +79,7 @@ impl Reactor {
         if count > 0 {
             guard.reactor.run_events();
         }
-        guard.reactor.phase = TurnPhase::Calls;
+        guard.reactor.is_calling = true;
         guard.reactor.fire_timers();
         guard.finish_fast(count)
     }

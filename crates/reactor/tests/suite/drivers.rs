@@ -107,16 +107,17 @@ fn a_stop_of_any_kind_ends_the_run_before_the_wait(build: Build) {
             })
             .unwrap();
         let stop = reactor.stop_handle();
-        reactor
-            .run_with(&mut |_: Turn<'_>| {
-                stop.stop();
-                NextTurn::Until(Instant::now() + HOUR)
-            })
-            .unwrap();
         stop.stop();
         reactor.run_with(&mut |_: Turn<'_>| panic!("it was stopped before")).unwrap();
         assert_eq!(reactor.stats().turns, turns, "{name}");
         assert!(!reactor.stop_requested(), "{name}");
+        // A handle wakes the wait.
+        let mut by_handle = |_: Turn<'_>| {
+            stop.stop();
+            NextTurn::Until(Instant::now() + HOUR)
+        };
+        reactor.run_with(&mut by_handle).unwrap();
+        let turns = reactor.stats().turns;
         // A handler stops it too.
         reactor.defer(|mut turn| turn.stop()).unwrap();
         let mut calls = 0;

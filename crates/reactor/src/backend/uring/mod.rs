@@ -202,7 +202,7 @@ impl Uring {
             outstanding: 0,
             host_epoll: None,
             serial: next_serial(),
-            fork: ForkGuard::new().map_err(RingError::Os)?,
+            fork: ForkGuard::new(1).map_err(RingError::Os)?,
         })
     }
 

@@ -19,7 +19,7 @@ use crate::{
     backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Uring},
     cell::{CellFlags, CellPtr},
     interest,
-    runtime::{pending_work, reactor::TurnPhase},
+    runtime::pending_work,
     stream::{
         Input, SharedBytes, StreamHandler,
         io::{memory::Undelivered, readiness::DriverFrame},
@@ -74,7 +74,7 @@ impl Reactor {
     /// them.
     #[inline]
     fn may_queue(&mut self, index: u32, len: usize) -> bool {
-        let is_in_turn = self.phase != TurnPhase::Idle;
+        let is_in_turn = self.is_in_turn();
         let core = self.stream_core(index);
         // A failed send may belong to this stream, and its bytes would go first.
         let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
@@ -163,7 +163,7 @@ impl Reactor {
     /// last one of the stream, is written at once.
     pub(in crate::stream) fn write_by_ring(&mut self, index: u32) {
         self.before_output(index);
-        let is_in_turn = self.phase != TurnPhase::Idle;
+        let is_in_turn = self.is_in_turn();
         let core = self.stream_core(index);
         let is_last = core.status.rejects_output() || core.status.any(StreamFlags::BLOCKED);
         let Some(output) = core.output.take() else { return };
