@@ -43,9 +43,10 @@ const TABLE: &[Row] = &[
         &["windlass", "windlass-flow", "windlass-ws"],
         &["rustix", "rustls", "httparse"],
     ),
+    library("windlass-task-macros", &[], &[]),
     library(
         "windlass-task",
-        &["windlass", "windlass-flow"],
+        &["windlass", "windlass-flow", "windlass-task-macros"],
         &["rustix", "loom", "futures-io?", "tokio?", "hyper?"],
     ),
     program("windlass-cli", &["windlass", "windlass-server", "windlass-ws"]),

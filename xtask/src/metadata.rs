@@ -51,7 +51,7 @@ pub(crate) enum DependencyKind {
 impl Package {
     /// Whether it has a library, which users can depend on.
     pub(crate) fn is_library(&self) -> bool {
-        self.targets.iter().any(|target| target.kind == "lib")
+        self.targets.iter().any(|target| ["lib", "proc-macro"].contains(&&*target.kind))
     }
 }
 

@@ -26,7 +26,7 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | run a future | [`block_on()`], [`Executor`], [`ExecutorBuilder`] |
+//! | run a future | [`block_on()`], [`macro@main`], [`macro@test`], [`Executor`], [`ExecutorBuilder`] |
 //! | start a task, wait for it, cancel it | [`spawn()`], [`JoinHandle`], [`AbortHandle`], [`JoinSet`] |
 //! | spawn from another thread | [`Spawner`] |
 //! | use the reactor from a task | [`with_turn`] |
@@ -79,4 +79,27 @@ pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
 #[cfg(not(loom))]
 pub use spawner::{SpawnError, SpawnReason, Spawner};
 pub use task::error::JoinError;
+/// Runs an `async fn main` with [`block_on()`].
+///
+/// ```
+/// #[windlass_task::main]
+/// async fn main() -> std::io::Result<()> {
+///     windlass_task::spawn(async { println!("hello") }).await?;
+///     Ok(())
+/// }
+/// ```
+#[cfg(not(loom))]
+#[doc(inline)]
+pub use windlass_task_macros::main;
+/// Makes a test of an `async fn`, which runs with [`block_on()`].
+///
+/// ```
+/// #[windlass_task::test]
+/// async fn a_task_has_an_output() {
+///     assert_eq!(windlass_task::spawn(async { 1 }).await.unwrap(), 1);
+/// }
+/// ```
+#[cfg(not(loom))]
+#[doc(inline)]
+pub use windlass_task_macros::test;
 pub use yield_now::{YieldNow, yield_now};
