@@ -204,7 +204,9 @@ pub fn with_turn<T>(call: impl FnOnce(Turn<'_>) -> T) -> Option<T> {
 mod tests {
     use std::{
         cell::{Cell, RefCell},
+        future::poll_fn,
         rc::Rc,
+        task::Poll,
         time::Duration,
     };
 
@@ -254,6 +256,29 @@ mod tests {
             let _ = turns;
         });
         assert_eq!(*log.0.borrow(), ["call", "poll", "request"]);
+    }
+
+    #[test]
+    fn a_request_of_a_poll_runs_before_the_wait() {
+        block_on(async {
+            let handle = Handle::expect_current();
+            let done = Rc::new(Cell::new(false));
+            poll_fn(|context| {
+                if done.get() {
+                    return Poll::Ready(());
+                }
+                let (done, waker) = (Rc::clone(&done), context.waker().clone());
+                let request = move |_: Turn<'_>| {
+                    done.set(true);
+                    waker.wake();
+                };
+                // There is no turn inside of a call, so the request is queued. Nothing else wakes
+                // this task.
+                handle.with_turn(|_| handle.request(request));
+                Poll::Pending
+            })
+            .await;
+        });
     }
 
     #[test]
