@@ -29,6 +29,8 @@
 //! | run a future | [`block_on()`], [`macro@main`], [`macro@test`], [`Executor`], [`ExecutorBuilder`] |
 //! | start a task, wait for it, cancel it | [`spawn()`], [`JoinHandle`], [`AbortHandle`], [`JoinSet`] |
 //! | spawn from another thread | [`Spawner`] |
+//! | use sockets | the module [`net`]; their traits: [`io`] |
+//! | wait for any descriptor | [`AsyncFd`] |
 //! | use the reactor from a task | [`with_turn`] |
 //! | run a closure that blocks | [`spawn_blocking`], [`BlockingHandle`] |
 //! | let other tasks run | [`yield_now()`], [`budget`] |
@@ -61,7 +63,13 @@ pub mod budget;
 #[cfg(not(loom))]
 mod executor;
 #[cfg(not(loom))]
+mod fd;
+#[cfg(not(loom))]
+pub mod io;
+#[cfg(not(loom))]
 mod join;
+#[cfg(not(loom))]
+pub mod net;
 #[cfg(not(loom))]
 mod spawner;
 mod sync;
@@ -74,6 +82,8 @@ pub use ambient::with_turn;
 pub use blocking::{BlockingError, BlockingHandle, BlockingReason, spawn_blocking};
 #[cfg(not(loom))]
 pub use executor::{Executor, ExecutorBuilder, ExecutorStats, block_on, stats};
+#[cfg(not(loom))]
+pub use fd::{AsyncFd, Direction, RegisterError};
 #[cfg(not(loom))]
 pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
 #[cfg(not(loom))]

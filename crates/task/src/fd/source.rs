@@ -1,0 +1,509 @@
+//! [`Source`]: the readiness of one descriptor, between its owner and a cell of the reactor.
+//!
+//! # The protocol of readiness
+//!
+//! 1. An event adds readiness to the directions that it concerns, and wakes their waiters. So an
+//!    edge that comes before an operation is kept.
+//! 2. An operation of this crate that returns `EAGAIN` clears its direction. Whatever comes later
+//!    is another edge.
+//! 3. A short read clears the readiness to read of TCP on epoll and poll, and of nothing else.
+//!    Hang-up and error stay. After priority data was seen, a short read clears nothing, because a
+//!    read stops at the urgent mark. On a ring, a poll for priority is woken by plain data, so
+//!    priority is unknown and a short read clears nothing.
+//! 4. A closure of the user that returns `WouldBlock` clears readiness and error. Hang-ups stay,
+//!    because such a closure may say so for reasons of its own.
+//! 5. A fresh socket counts as writable.
+//! 6. Without edges (`Backend::Poll`), the registration is one-shot. It asks for the directions
+//!    that have waiters and are not ready.
+//!
+//! # The protocol of registration
+//!
+//! 7. The number is that of a descriptor which the owner keeps open until it calls
+//!    [`deregister`](Source::deregister). That call deletes the registration, or queues the
+//!    deletion together with the descriptor. So no number is closed while it is registered.
+//! 8. Where there is no turn, the registration is queued, and its error is that of the first
+//!    operation that has to wait.
+//! 9. When the cell goes, because the reactor does, all waiters are woken and get an error.
+
+#![allow(unsafe_code, reason = "a registration borrows the descriptor by its number")]
+
+use core::{
+    cell::Cell,
+    future::poll_fn,
+    task::{Context, Poll, Waker, ready},
+};
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    rc::Rc,
+};
+
+use windlass::{AddReason, Backend, Event, Interest, Key, Subscriber, Turn, interest};
+
+use crate::{
+    ambient::Handle,
+    budget::poll_proceed,
+    fd::waiters::{ListedWaiter, Waiters},
+};
+
+/// A direction of a descriptor: one of two, which are waited for independently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Data to read, a connection to accept, or the end of a stream.
+    Read,
+    /// Room to write, or a finished connect.
+    Write,
+}
+
+/// Readiness of one direction: plain readiness, or one of the conditions that end it.
+mod bit {
+    pub(super) const NORMAL: u8 = 1;
+    pub(super) const READ_HANGUP: u8 = 2;
+    pub(super) const HANGUP: u8 = 4;
+    pub(super) const ERROR: u8 = 8;
+}
+
+/// How the backend reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Edges, with priority.
+    Epoll,
+    /// Edges, without priority (protocol 3).
+    Ring,
+    /// One event for each request (protocol 6).
+    OneShot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Queued,
+    Registered(Key),
+    Rejected(AddReason),
+    /// The owner has let go, or the reactor is gone.
+    Closed,
+}
+
+/// Whether a short read says that there is no more to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShortRead {
+    /// TCP.
+    Drains,
+    /// Everything else. Control data ends a read of a Unix stream, for example.
+    SaysNothing,
+}
+
+/// Who waits: the one `poll_*` method of a direction, or one of many futures.
+#[derive(Clone, Copy)]
+pub(crate) enum Waiting<'w> {
+    One,
+    Listed(&'w ListedWaiter<'w>),
+}
+
+#[derive(Default)]
+struct Side {
+    ready: Cell<u8>,
+    waiters: Waiters,
+}
+
+pub(crate) struct Source {
+    handle: Handle,
+    number: RawFd,
+    short_read: ShortRead,
+    manner: Cell<Manner>,
+    state: Cell<State>,
+    read: Side,
+    write: Side,
+    has_priority: Cell<bool>,
+    /// The directions that a one-shot registration asks for.
+    armed: Cell<Wanted>,
+    would_block: Cell<u32>,
+}
+
+/// A set of directions.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Wanted {
+    read: bool,
+    write: bool,
+}
+
+impl Wanted {
+    const fn interest(self) -> Interest {
+        let mut wanted = interest();
+        if self.read {
+            wanted = wanted.read().read_hangup();
+        }
+        if self.write {
+            wanted = wanted.write();
+        }
+        if self.read || self.write { wanted.one_shot() } else { wanted }
+    }
+}
+
+/// What is registered, and how.
+pub(crate) struct SourceOptions {
+    pub(crate) short_read: ShortRead,
+    /// Protocol 5.
+    pub(crate) is_writable: bool,
+}
+
+impl Source {
+    /// Registers a descriptor with the executor of this thread. The caller keeps it open until it
+    /// calls [`deregister`](Self::deregister) (protocol 7).
+    pub(crate) fn register(fd: BorrowedFd<'_>, options: SourceOptions) -> io::Result<Rc<Self>> {
+        let Some(handle) = Handle::current() else {
+            return Err(io::Error::other(
+                "no executor runs on this thread: make sockets inside `block_on`, on its thread",
+            ));
+        };
+        let source = Rc::new(Self {
+            handle,
+            number: fd.as_raw_fd(),
+            short_read: options.short_read,
+            manner: Cell::new(Manner::Epoll),
+            state: Cell::new(State::Queued),
+            read: Side::default(),
+            write: Side::default(),
+            has_priority: Cell::new(false),
+            armed: Cell::default(),
+            would_block: Cell::new(0),
+        });
+        if options.is_writable {
+            source.write.ready.set(bit::NORMAL);
+        }
+        source.add()?;
+        Ok(source)
+    }
+
+    fn add(self: &Rc<Self>) -> io::Result<()> {
+        let now = self.handle.with_turn(|turn| self.add_in(turn));
+        let now = match now {
+            // A deletion of this number may be queued.
+            Some(Err(AddReason::AlreadyExists)) => {
+                self.handle.run_requests();
+                self.handle.with_turn(|turn| self.add_in(turn))
+            }
+            now => now,
+        };
+        match now {
+            Some(result) => Ok(result?),
+            None if !self.handle.is_open() => Err(gone()),
+            None => {
+                let queued = QueuedAdd(Rc::clone(self));
+                self.handle.request(move |turn| queued.run(turn));
+                Ok(())
+            }
+        }
+    }
+
+    fn add_in(self: &Rc<Self>, mut turn: Turn<'_>) -> Result<(), AddReason> {
+        self.manner.set(match turn.stats().backend {
+            Backend::Uring => Manner::Ring,
+            Backend::Poll => Manner::OneShot,
+            _ => Manner::Epoll,
+        });
+        match turn.add(SourceCell(Rc::clone(self))) {
+            Ok(key) => {
+                self.state.set(State::Registered(key));
+                Ok(())
+            }
+            Err(error) => {
+                let reason = error.reason;
+                self.state.set(State::Rejected(reason));
+                Err(reason)
+            }
+        }
+    }
+
+    fn interest(&self) -> Interest {
+        let edges = interest().read().write().read_hangup().edge_triggered();
+        match self.manner.get() {
+            Manner::Epoll => edges.priority(),
+            Manner::Ring => edges,
+            Manner::OneShot => self.armed.get().interest(),
+        }
+    }
+
+    const fn side(&self, direction: Direction) -> &Side {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    /// The list of futures for a direction.
+    pub(crate) const fn waiters(&self, direction: Direction) -> &Waiters {
+        &self.side(direction).waiters
+    }
+
+    #[inline]
+    pub(crate) fn is_ready(&self, direction: Direction) -> bool {
+        self.side(direction).ready.get() != 0
+    }
+
+    /// Ready if an operation is worth a try. Otherwise the waker is stored.
+    #[inline]
+    pub(crate) fn poll_ready(
+        &self,
+        direction: Direction,
+        waker: &Waker,
+        waiting: Waiting<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_ready(direction) {
+            return Poll::Ready(Ok(()));
+        }
+        self.wait(direction, waker, waiting)
+    }
+
+    fn wait(
+        &self,
+        direction: Direction,
+        waker: &Waker,
+        waiting: Waiting<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.state.get() {
+            State::Rejected(reason) => return Poll::Ready(Err(reason.into())),
+            State::Closed => return Poll::Ready(Err(gone())),
+            State::Queued | State::Registered(_) if !self.handle.is_open() => {
+                return Poll::Ready(Err(gone()));
+            }
+            State::Queued | State::Registered(_) => {}
+        }
+        match waiting {
+            Waiting::One => self.side(direction).waiters.set_one(waker),
+            Waiting::Listed(waiter) => waiter.set(waker),
+        }
+        // The manner of a queued registration is not known yet.
+        if self.manner.get() == Manner::OneShot || self.state.get() == State::Queued {
+            self.arm(direction)?;
+        }
+        Poll::Pending
+    }
+
+    /// Protocol 6.
+    fn arm(&self, direction: Direction) -> io::Result<()> {
+        let mut wanted = self.armed.get();
+        match direction {
+            Direction::Read => wanted.read = true,
+            Direction::Write => wanted.write = true,
+        }
+        if wanted == self.armed.replace(wanted) {
+            return Ok(());
+        }
+        // If the registration is queued, it will ask for `armed`.
+        let State::Registered(key) = self.state.get() else { return Ok(()) };
+        let interest = wanted.interest();
+        match self.handle.with_turn(|mut turn| turn.modify(key, interest)) {
+            Some(result) => Ok(result?),
+            None => {
+                self.handle.request(move |mut turn| {
+                    // The key may be stale by then.
+                    let _ = turn.modify(key, interest);
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// Tries an operation when the direction counts as ready, and again after `EAGAIN`.
+    #[inline]
+    pub(crate) fn poll_io<T>(
+        &self,
+        direction: Direction,
+        context: &mut Context<'_>,
+        waiting: Waiting<'_>,
+        mut operation: impl FnMut() -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            ready!(self.poll_ready(direction, context.waker(), waiting))?;
+            let proceed = ready!(poll_proceed(context));
+            let result = operation();
+            proceed.made_progress();
+            match result {
+                Ok(value) => return Poll::Ready(Ok(value)),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => self.clear_after_eagain(direction),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Poll::Ready(Err(error)),
+                },
+            }
+        }
+    }
+
+    /// [`poll_io`](Self::poll_io) as a future. Any number may wait.
+    pub(crate) async fn io<T>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let waiter = ListedWaiter::new(self.waiters(direction));
+        let waiting = Waiting::Listed(&waiter);
+        poll_fn(|context| self.poll_io(direction, context, waiting, &mut operation)).await
+    }
+
+    /// Protocol 2.
+    #[cold]
+    pub(crate) fn clear_after_eagain(&self, direction: Direction) {
+        self.would_block.set(self.would_block.get().saturating_add(1));
+        self.side(direction).ready.set(0);
+    }
+
+    /// Protocol 4.
+    pub(crate) fn clear_for_user(&self, direction: Direction) {
+        let ready = &self.side(direction).ready;
+        ready.set(ready.get() & (bit::READ_HANGUP | bit::HANGUP));
+    }
+
+    /// Notes that a read into `room` bytes, which takes data from the queue, has returned `count`
+    /// (protocol 3).
+    #[inline]
+    pub(crate) fn note_read(&self, room: usize, count: usize) {
+        let is_short = count > 0 && count < room;
+        if is_short
+            && self.short_read == ShortRead::Drains
+            && self.manner.get() != Manner::Ring
+            && !self.has_priority.get()
+        {
+            self.read.ready.set(self.read.ready.get() & !bit::NORMAL);
+        }
+    }
+
+    /// How many operations have returned `EAGAIN`.
+    pub(crate) fn would_block_count(&self) -> u32 {
+        self.would_block.get()
+    }
+
+    /// Adds what an event has reported (protocol 1).
+    fn add_readiness(&self, event: Event) {
+        let mut both = 0;
+        if event.has_hangup() {
+            both |= bit::HANGUP;
+        }
+        if event.has_error() {
+            both |= bit::ERROR;
+        }
+        let (mut read, mut write) = (both, both);
+        if event.has_read() {
+            read |= bit::NORMAL;
+        }
+        if event.has_read_hangup() {
+            read |= bit::READ_HANGUP;
+        }
+        if event.has_write() {
+            write |= bit::NORMAL;
+        }
+        if event.has_priority() {
+            self.has_priority.set(true);
+        }
+        self.read.ready.set(self.read.ready.get() | read);
+        self.write.ready.set(self.write.ready.get() | write);
+    }
+
+    fn handle_event(&self, event: Event, mut turn: Turn<'_>) {
+        self.add_readiness(event);
+        if self.manner.get() == Manner::OneShot {
+            let lacks = |side: &Side| side.ready.get() == 0 && !side.waiters.is_empty();
+            let wanted = Wanted { read: lacks(&self.read), write: lacks(&self.write) };
+            self.armed.set(wanted);
+            // Without a waiter it stays disabled, and a hang-up is not reported again.
+            if wanted != Wanted::default() && turn.modify(event.key(), wanted.interest()).is_err() {
+                self.read.ready.set(self.read.ready.get() | bit::ERROR);
+                self.write.ready.set(self.write.ready.get() | bit::ERROR);
+            }
+        }
+        self.wake_ready();
+    }
+
+    #[inline]
+    fn wake_ready(&self) {
+        if self.read.ready.get() != 0 {
+            self.read.waiters.wake_all();
+        }
+        if self.write.ready.get() != 0 {
+            self.write.waiters.wake_all();
+        }
+    }
+
+    /// Ends the registration. The value, which owns the descriptor, is returned if that is done,
+    /// and otherwise dropped later, after it (protocol 7).
+    pub(crate) fn deregister<T: 'static>(&self, value: T) -> Option<T> {
+        let State::Registered(key) = self.state.replace(State::Closed) else { return Some(value) };
+        // The key is stale if the reactor has let go of the cell.
+        if self.handle.with_turn(|mut turn| turn.delete(key)).is_some() {
+            return Some(value);
+        }
+        self.handle.request(move |mut turn| {
+            let _ = turn.delete(key);
+            drop(value);
+        });
+        None
+    }
+
+    /// As [`deregister`](Self::deregister), for a descriptor that stays open.
+    pub(crate) fn deregister_open(&self) {
+        self.deregister(());
+    }
+
+    /// Protocol 9.
+    fn end(&self) {
+        self.state.set(State::Closed);
+        self.read.waiters.wake_all();
+        self.write.waiters.wake_all();
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the executor of this socket was dropped")
+}
+
+/// A registration that waits for a turn (protocol 8).
+struct QueuedAdd(Rc<Source>);
+
+impl QueuedAdd {
+    fn run(self, turn: Turn<'_>) {
+        let source = &self.0;
+        // Otherwise the owner has let go, and the number may be closed.
+        if source.state.get() == State::Queued && source.add_in(turn).is_err() {
+            source.read.waiters.wake_all();
+            source.write.waiters.wake_all();
+        }
+    }
+}
+
+impl Drop for QueuedAdd {
+    fn drop(&mut self) {
+        // The executor ends without another turn.
+        if self.0.state.get() == State::Queued {
+            self.0.end();
+        }
+    }
+}
+
+/// The cell of the reactor.
+struct SourceCell(Rc<Source>);
+
+impl Subscriber for SourceCell {
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the reactor calls this once, in `Source::add_in`. The descriptor is open there
+        // (protocol 7): either the caller of `register` borrows it, or the registration was queued
+        // and its owner has not let go (`QueuedAdd::run`).
+        unsafe { BorrowedFd::borrow_raw(self.0.number) }
+    }
+
+    fn interest(&self) -> Interest {
+        self.0.interest()
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event, turn: Turn<'_>) {
+        self.0.handle_event(event, turn);
+    }
+}
+
+impl Drop for SourceCell {
+    fn drop(&mut self) {
+        // Not after a rejected registration, and not after the owner has let go.
+        if let State::Registered(_) = self.0.state.get() {
+            self.0.end();
+        }
+    }
+}

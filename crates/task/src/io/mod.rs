@@ -1,0 +1,19 @@
+//! Bytes: the methods and the traits of streams and of their halves.
+//!
+//! Streams have inherent methods `read`, `read_exact`, `write`, `write_all`, `write_vectored`,
+//! `flush` and `shutdown`. With the feature `futures-io` they implement the traits of that crate,
+//! and with `tokio-io` those of tokio. So they work with hyper, rustls and tungstenite. For
+//! buffering and copying, use the extension traits of futures-lite, futures-util or tokio.
+//!
+//! - *One waiter for each direction.* A stream is read by one task at a time, and written by one.
+//! - *Cancellation.* Dropping the future of `read` or `write` loses no bytes: either the operation
+//!   was done, and the future was ready, or it was not started. `read_exact` and `write_all` may
+//!   have done a part.
+//! - *Empty buffers.* A zero-length buffer is `Ok(0)`, without a system call.
+
+mod raw;
+mod traits;
+
+pub use raw::ByteStream;
+pub(crate) use raw::{RawStream, poll_receive, poll_send, poll_send_vectored};
+pub(crate) use traits::{impl_reading, impl_writing};

@@ -1,0 +1,82 @@
+//! [`RawStream`]: the operations that streams are made of.
+
+use core::task::{Context, Poll};
+use std::{
+    io::{self, IoSlice},
+    os::fd::AsFd,
+};
+
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::fd::{AsyncFd, Direction, source::Waiting};
+
+/// A stream of bytes of this crate: [`TcpStream`](crate::net::TcpStream) and
+/// [`UnixStream`](crate::net::UnixStream). Their halves name it.
+pub trait ByteStream: RawStream {}
+
+impl<S: RawStream> ByteStream for S {}
+
+/// The operations of a stream. Each direction has one waiter. Not to be named by other crates.
+pub trait RawStream {
+    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    fn poll_write_vectored(
+        &self,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>>;
+    fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Ends writing, after everything that was written.
+    fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Ends writing without waiting, in a destructor.
+    fn shutdown_now(&self);
+}
+
+/// Receives into a buffer.
+#[inline]
+pub(crate) fn poll_receive<T: AsFd + 'static>(
+    io: &AsyncFd<T>,
+    context: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    if buffer.is_empty() {
+        return Poll::Ready(Ok(0));
+    }
+    let source = io.source();
+    let room = buffer.len();
+    let result = source.poll_io(Direction::Read, context, Waiting::One, || {
+        Ok(rustix::net::recv(io, &mut *buffer, RecvFlags::empty())?.1)
+    });
+    if let Poll::Ready(Ok(count)) = result {
+        source.note_read(room, count);
+    }
+    result
+}
+
+#[inline]
+pub(crate) fn poll_send<T: AsFd + 'static>(
+    io: &AsyncFd<T>,
+    context: &mut Context<'_>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    if bytes.is_empty() {
+        return Poll::Ready(Ok(0));
+    }
+    io.source().poll_io(Direction::Write, context, Waiting::One, || {
+        Ok(rustix::net::send(io, bytes, SendFlags::NOSIGNAL)?)
+    })
+}
+
+pub(crate) fn poll_send_vectored<T: AsFd + 'static>(
+    io: &AsyncFd<T>,
+    context: &mut Context<'_>,
+    parts: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    if parts.iter().all(|part| part.is_empty()) {
+        return Poll::Ready(Ok(0));
+    }
+    io.source().poll_io(Direction::Write, context, Waiting::One, || {
+        let mut control = rustix::net::SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(io, parts, &mut control, SendFlags::NOSIGNAL)?)
+    })
+}

@@ -1,0 +1,166 @@
+//! What all sockets have in common.
+
+use std::{io, os::fd::AsFd};
+
+use rustix::{
+    fd::OwnedFd,
+    net::{AddressFamily, SocketFlags, SocketType},
+};
+
+use crate::fd::{
+    AsyncFd,
+    source::{ShortRead, SourceOptions},
+};
+
+/// A socket is made non-blocking, so that it never becomes one in between.
+pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+pub(super) fn socket(family: AddressFamily, kind: SocketType) -> io::Result<OwnedFd> {
+    Ok(rustix::net::socket_with(family, kind, FLAGS, None)?)
+}
+
+/// Registers a socket that counts as writable.
+pub(super) fn fresh<T: AsFd + 'static>(value: T, short_read: ShortRead) -> io::Result<AsyncFd<T>> {
+    let options = SourceOptions { short_read, is_writable: true };
+    Ok(AsyncFd::with_options(value, options)?)
+}
+
+/// Registers a socket whose connect may be under way.
+pub(super) async fn connecting<T: AsFd + 'static>(
+    value: T,
+    short_read: ShortRead,
+    connected: rustix::io::Result<()>,
+) -> io::Result<AsyncFd<T>> {
+    match connected {
+        Ok(()) => fresh(value, short_read),
+        Err(rustix::io::Errno::INPROGRESS) => {
+            let options = SourceOptions { short_read, is_writable: false };
+            let io = AsyncFd::with_options(value, options)?;
+            io.writable().await?;
+            rustix::net::sockopt::socket_error(&io)??;
+            Ok(io)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The methods that every socket has. The type has a field `io`.
+macro_rules! impl_socket {
+    ($type:ident, $std:ty, $short_read:expr) => {
+        impl $type {
+            /// Takes over a socket of the standard library, which is made non-blocking.
+            ///
+            /// # Errors
+            /// If no executor runs on this thread, or if the reactor rejects the registration
+            /// ([`windlass::AddReason`]). The socket is closed.
+            pub fn from_std(socket: $std) -> std::io::Result<Self> {
+                socket.set_nonblocking(true)?;
+                Ok(Self { io: $crate::net::common::fresh(socket, $short_read)? })
+            }
+
+            /// The socket of the standard library. It stays non-blocking.
+            #[must_use]
+            pub fn into_std(self) -> $std {
+                self.io.into_inner()
+            }
+
+            /// Waits until reading, or accepting, is worth a try. Any number of futures may wait.
+            ///
+            /// # Errors
+            /// If the executor was dropped.
+            pub async fn readable(&self) -> std::io::Result<()> {
+                self.io.readable().await
+            }
+
+            /// Waits until writing is worth a try. As [`readable`](Self::readable).
+            ///
+            /// # Errors
+            /// If the executor was dropped.
+            pub async fn writable(&self) -> std::io::Result<()> {
+                self.io.writable().await
+            }
+
+            /// Polls for readiness. One waiter for each direction, which the other `poll_*`
+            /// methods and the methods with `&mut self` share.
+            ///
+            /// # Errors
+            /// If the executor was dropped.
+            pub fn poll_ready(
+                &self,
+                direction: $crate::Direction,
+                context: &mut core::task::Context<'_>,
+            ) -> core::task::Poll<std::io::Result<()>> {
+                self.io.poll_ready(direction, context)
+            }
+
+            /// Tries an operation on the socket if the direction counts as ready; see
+            /// [`AsyncFd::try_io`](crate::AsyncFd::try_io).
+            ///
+            /// # Errors
+            /// `WouldBlock` without a call if the direction is not ready. Otherwise the error of
+            /// the operation.
+            pub fn try_io<R>(
+                &self,
+                direction: $crate::Direction,
+                operation: impl FnOnce(&$std) -> std::io::Result<R>,
+            ) -> std::io::Result<R> {
+                self.io.try_io(direction, operation)
+            }
+
+            /// Does an operation on the socket as soon as it does not return `WouldBlock`; see
+            /// [`AsyncFd::async_io`](crate::AsyncFd::async_io).
+            ///
+            /// # Errors
+            /// That of the operation, or if the executor was dropped.
+            pub async fn async_io<R>(
+                &self,
+                direction: $crate::Direction,
+                operation: impl FnMut(&$std) -> std::io::Result<R>,
+            ) -> std::io::Result<R> {
+                self.io.async_io(direction, operation).await
+            }
+
+            /// Takes the pending error of the socket (`SO_ERROR`).
+            ///
+            /// # Errors
+            /// That of getsockopt(2).
+            pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
+                self.io.get_ref().take_error()
+            }
+
+            /// How many operations have returned `EAGAIN`. For tests and benchmarks.
+            #[doc(hidden)]
+            #[must_use]
+            pub fn would_block_count(&self) -> u32 {
+                self.io.source().would_block_count()
+            }
+        }
+
+        impl std::os::fd::AsFd for $type {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.io.as_fd()
+            }
+        }
+
+        impl std::os::fd::AsRawFd for $type {
+            fn as_raw_fd(&self) -> std::os::fd::RawFd {
+                std::os::fd::AsRawFd::as_raw_fd(&self.io)
+            }
+        }
+
+        impl core::fmt::Debug for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.debug_tuple(stringify!($type)).field(self.io.get_ref()).finish()
+            }
+        }
+    };
+}
+pub(super) use impl_socket;
+
+/// The result of shutdown(2). A stream that is no longer connected has ended.
+pub(super) fn ended(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,36 @@
+//! TCP, UDP and Unix sockets.
+//!
+//! All of them belong to the executor on whose thread they were made, and are `!Send`. On epoll
+//! each is registered once, edge-triggered, and its readiness is cached: a request and its response
+//! cost one `recv` and one `send`. On a ring the registration is a multishot poll.
+//!
+//! | to | use |
+//! |---|---|
+//! | serve and connect over TCP | [`TcpListener`], [`TcpStream`] |
+//! | read and write in two tasks | [`TcpStream::split`], [`TcpStream::into_split`] |
+//! | send datagrams | [`UdpSocket`], [`UnixDatagram`] |
+//! | talk on one machine | [`UnixListener`], [`UnixStream`] |
+//! | resolve a name | [`lookup_host`] |
+//! | set options before `bind` or `connect` | make a socket of the standard library; `from_std` |
+
+mod addresses;
+mod common;
+mod lookup;
+mod split;
+mod tcp_listener;
+mod tcp_stream;
+mod udp;
+mod unix_address;
+mod unix_datagram;
+mod unix_listener;
+mod unix_stream;
+
+pub use addresses::ToAddresses;
+pub use lookup::lookup_host;
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use tcp_listener::TcpListener;
+pub use tcp_stream::TcpStream;
+pub use udp::UdpSocket;
+pub use unix_datagram::UnixDatagram;
+pub use unix_listener::UnixListener;
+pub use unix_stream::{PeerCredentials, UnixStream};

@@ -1,0 +1,101 @@
+//! [`TcpListener`].
+
+use std::{io, net::SocketAddr};
+
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::{
+    fd::{AsyncFd, Direction, source::ShortRead},
+    net::{
+        TcpStream, ToAddresses,
+        common::{self, FLAGS, impl_socket},
+    },
+};
+
+/// Connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// Accepts TCP connections.
+///
+/// ```
+/// use windlass_task::{block_on, net::{TcpListener, TcpStream}, spawn};
+///
+/// # fn main() -> std::io::Result<()> {
+/// block_on(async {
+///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+///     let address = listener.local_addr()?;
+///     let server = spawn(async move {
+///         let (mut stream, _peer) = listener.accept().await?;
+///         let mut buffer = [0; 5];
+///         stream.read_exact(&mut buffer).await?;
+///         stream.write_all(&buffer).await
+///     });
+///     let mut client = TcpStream::connect(address).await?;
+///     client.write_all(b"hello").await?;
+///     let mut echo = [0; 5];
+///     client.read_exact(&mut echo).await?;
+///     assert_eq!(&echo, b"hello");
+///     server.await.unwrap()
+/// })
+/// # }
+/// ```
+pub struct TcpListener {
+    io: AsyncFd<std::net::TcpListener>,
+}
+
+impl_socket!(TcpListener, std::net::TcpListener, ShortRead::SaysNothing);
+
+impl TcpListener {
+    /// Listens on the first address that can be bound, with `SO_REUSEADDR`. For other options,
+    /// make a listener of the standard library and use [`from_std`](Self::from_std).
+    ///
+    /// # Errors
+    /// That of the last address: of socket(2), bind(2) or listen(2). That of
+    /// [`lookup_host`](crate::net::lookup_host), or if no executor runs on this thread.
+    pub async fn bind(addresses: impl ToAddresses) -> io::Result<Self> {
+        let mut last = None;
+        for address in addresses.to_addresses().resolve().await? {
+            match Self::bind_one(address) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("there is an address"))
+    }
+
+    fn bind_one(address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = common::socket(family, SocketType::STREAM)?;
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(Self { io: common::fresh(socket.into(), ShortRead::SaysNothing)? })
+    }
+
+    /// Accepts a connection. Any number of futures may wait. A future that is dropped has accepted
+    /// none.
+    ///
+    /// # Errors
+    /// That of accept(2). `EMFILE` and `ENFILE` mean that there are no descriptors: wait before the
+    /// next call. Errors of a connection, such as `ECONNABORTED`, do not end the listener.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (socket, address) = self
+            .io
+            .source()
+            .io(Direction::Read, || Ok(rustix::net::acceptfrom_with(&self.io, FLAGS)?))
+            .await?;
+        let address = match address.map(SocketAddr::try_from) {
+            Some(Ok(address)) => address,
+            _ => return Err(io::Error::other("the peer has no internet address")),
+        };
+        Ok((TcpStream::from_connected(socket.into())?, address))
+    }
+
+    /// The local address, with the port that was chosen.
+    ///
+    /// # Errors
+    /// That of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.get_ref().local_addr()
+    }
+}

@@ -1,0 +1,177 @@
+//! [`UdpSocket`].
+
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use crate::{
+    fd::{AsyncFd, Direction, source::ShortRead},
+    net::{ToAddresses, common::impl_socket},
+};
+
+/// A UDP socket, connected to a peer or not.
+///
+/// All methods take `&self`, so any number of tasks can share it in an `Rc`. Dropping a future
+/// loses no datagram. A datagram that is longer than the buffer is cut. An empty datagram is sent
+/// and received like any other.
+///
+/// ```
+/// use windlass_task::{block_on, net::UdpSocket};
+///
+/// # fn main() -> std::io::Result<()> {
+/// block_on(async {
+///     let server = UdpSocket::bind("127.0.0.1:0").await?;
+///     let client = UdpSocket::bind("127.0.0.1:0").await?;
+///     client.connect(server.local_addr()?).await?;
+///     client.send(b"ping").await?;
+///     let mut buffer = [0; 16];
+///     let (count, peer) = server.recv_from(&mut buffer).await?;
+///     server.send_to(&buffer[..count], peer).await?;
+///     assert_eq!(client.recv(&mut buffer).await?, 4);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct UdpSocket {
+    io: AsyncFd<std::net::UdpSocket>,
+}
+
+impl_socket!(UdpSocket, std::net::UdpSocket, ShortRead::SaysNothing);
+
+impl UdpSocket {
+    /// A socket bound to the first address that can be bound.
+    ///
+    /// # Errors
+    /// That of the last address: of socket(2) or bind(2). That of
+    /// [`lookup_host`](crate::net::lookup_host), or if no executor runs on this thread.
+    pub async fn bind(addresses: impl ToAddresses) -> io::Result<Self> {
+        let addresses = addresses.to_addresses().resolve().await?;
+        Self::from_std(std::net::UdpSocket::bind(&addresses[..])?)
+    }
+
+    /// Sets the peer: the first address that can be. Only its datagrams are received then.
+    ///
+    /// # Errors
+    /// That of connect(2), or of [`lookup_host`](crate::net::lookup_host).
+    pub async fn connect(&self, addresses: impl ToAddresses) -> io::Result<()> {
+        let addresses = addresses.to_addresses().resolve().await?;
+        self.io.get_ref().connect(&addresses[..])
+    }
+
+    /// Sends a datagram to the peer.
+    ///
+    /// # Errors
+    /// That of send(2). `ConnectionRefused` reports an earlier datagram that nobody received.
+    pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.write(|socket| socket.send(bytes)).await
+    }
+
+    /// Sends a datagram to an address.
+    ///
+    /// # Errors
+    /// That of sendto(2), or of [`lookup_host`](crate::net::lookup_host).
+    pub async fn send_to(&self, bytes: &[u8], to: impl ToAddresses) -> io::Result<usize> {
+        let to = to.to_addresses().resolve().await?[0];
+        self.write(|socket| socket.send_to(bytes, to)).await
+    }
+
+    /// Receives a datagram.
+    ///
+    /// # Errors
+    /// That of recv(2). `ConnectionRefused` reports an earlier datagram that nobody received.
+    pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read(|socket| socket.recv(buffer)).await
+    }
+
+    /// Receives a datagram, and the address of its sender.
+    ///
+    /// # Errors
+    /// That of recvfrom(2).
+    pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.read(|socket| socket.recv_from(buffer)).await
+    }
+
+    /// Receives a datagram without removing it.
+    ///
+    /// # Errors
+    /// That of recv(2).
+    pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read(|socket| socket.peek(buffer)).await
+    }
+
+    /// Receives a datagram without removing it, and the address of its sender.
+    ///
+    /// # Errors
+    /// That of recvfrom(2).
+    pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.read(|socket| socket.peek_from(buffer)).await
+    }
+
+    async fn read<T>(
+        &self,
+        mut call: impl FnMut(&std::net::UdpSocket) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io.source().io(Direction::Read, || call(self.io.get_ref())).await
+    }
+
+    async fn write<T>(
+        &self,
+        mut call: impl FnMut(&std::net::UdpSocket) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io.source().io(Direction::Write, || call(self.io.get_ref())).await
+    }
+}
+
+/// Methods that only pass on to the socket of the standard library.
+macro_rules! options {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl UdpSocket {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// That of the system call.
+                pub fn $name(&self $(, $argument: $type)*) -> io::Result<$result> {
+                    self.io.get_ref().$name($($argument),*)
+                }
+            )*
+        }
+    };
+}
+
+options! {
+    /// The local address, with the port that was chosen.
+    local_addr() -> SocketAddr;
+    /// The peer's address.
+    peer_addr() -> SocketAddr;
+    /// Whether datagrams may be sent to a broadcast address.
+    broadcast() -> bool;
+    /// Allows datagrams to a broadcast address.
+    set_broadcast(is_on: bool) -> ();
+    /// The time to live of its datagrams.
+    ttl() -> u32;
+    /// Sets the time to live of its datagrams.
+    set_ttl(ttl: u32) -> ();
+    /// Whether its own multicast datagrams come back.
+    multicast_loop_v4() -> bool;
+    /// Sets whether its own multicast datagrams come back.
+    set_multicast_loop_v4(is_on: bool) -> ();
+    /// Whether its own multicast datagrams come back (IPv6).
+    multicast_loop_v6() -> bool;
+    /// Sets whether its own multicast datagrams come back (IPv6).
+    set_multicast_loop_v6(is_on: bool) -> ();
+    /// The time to live of its multicast datagrams.
+    multicast_ttl_v4() -> u32;
+    /// Sets the time to live of its multicast datagrams. The default of 1 keeps them in the local
+    /// network.
+    set_multicast_ttl_v4(ttl: u32) -> ();
+    /// Joins a multicast group, on the interface with this address.
+    join_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
+    /// Leaves a multicast group.
+    leave_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
+    /// Joins a multicast group, on the interface with this index; 0 is any.
+    join_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
+    /// Leaves a multicast group.
+    leave_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
+}

@@ -1,0 +1,184 @@
+//! [`UnixStream`].
+
+use core::task::{Context, Poll};
+use std::{
+    io::{self, IoSlice},
+    net::Shutdown,
+    os::unix::net::SocketAddr,
+    path::Path,
+};
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::{
+    fd::{AsyncFd, source::ShortRead},
+    io::{RawStream, impl_reading, impl_writing, poll_receive, poll_send, poll_send_vectored},
+    net::{
+        OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf,
+        common::{self, impl_socket},
+        split, unix_address,
+    },
+};
+
+/// A connection of Unix sockets.
+///
+/// Its descriptor can also carry control data, such as descriptors (unix(7), `SCM_RIGHTS`): use
+/// recvmsg(2) and sendmsg(2) in [`async_io`](Self::async_io). Control data ends a read early, so a
+/// short read does not clear readiness.
+///
+/// ```
+/// use windlass_task::{block_on, net::UnixStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// block_on(async {
+///     let (mut here, mut there) = UnixStream::pair()?;
+///     here.write_all(b"hello").await?;
+///     let mut buffer = [0; 5];
+///     there.read_exact(&mut buffer).await?;
+///     assert_eq!(there.peer_credentials()?.pid, std::process::id());
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct UnixStream {
+    io: AsyncFd<std::os::unix::net::UnixStream>,
+}
+
+/// The process at the other end, when it connected or made the pair (`SO_PEERCRED`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// The process.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+}
+
+impl_socket!(UnixStream, std::os::unix::net::UnixStream, ShortRead::SaysNothing);
+
+impl UnixStream {
+    /// Connects to a path.
+    ///
+    /// # Errors
+    /// That of socket(2) or connect(2), or if no executor runs on this thread. `WouldBlock` means
+    /// that the listener's backlog is full. The kernel does not report when there is room, so try
+    /// again later.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::connect_addr(&SocketAddr::from_pathname(path)?).await
+    }
+
+    /// Connects to a path or to an abstract name.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
+        let address = unix_address::to_kernel(address)?;
+        let socket = common::socket(AddressFamily::UNIX, SocketType::STREAM)?;
+        let connected = rustix::net::connect(&socket, &address);
+        let io = common::connecting(socket.into(), ShortRead::SaysNothing, connected).await?;
+        Ok(Self { io })
+    }
+
+    /// Two connected streams.
+    ///
+    /// # Errors
+    /// That of socketpair(2), or if no executor runs on this thread.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (first, second) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, common::FLAGS, None)?;
+        Ok((Self::from_connected(first.into())?, Self::from_connected(second.into())?))
+    }
+
+    pub(super) fn from_connected(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        Ok(Self { io: common::fresh(stream, ShortRead::SaysNothing)? })
+    }
+
+    const fn stream(&self) -> &Self {
+        self
+    }
+
+    /// Borrows the two halves, for two futures of one task.
+    pub fn split(&mut self) -> (ReadHalf<'_, Self>, WriteHalf<'_, Self>) {
+        split::split(self)
+    }
+
+    /// Makes two halves, for two tasks.
+    #[must_use]
+    pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
+        split::into_split(self)
+    }
+
+    /// Ends one direction or both, at once.
+    ///
+    /// # Errors
+    /// That of shutdown(2).
+    pub fn shutdown_now(&self, how: Shutdown) -> io::Result<()> {
+        self.io.get_ref().shutdown(how)
+    }
+
+    /// The process at the other end.
+    ///
+    /// # Errors
+    /// That of getsockopt(2).
+    #[doc(alias = "SO_PEERCRED")]
+    pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+        let credentials = sockopt::socket_peercred(&self.io)?;
+        Ok(PeerCredentials {
+            pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
+            uid: credentials.uid.as_raw(),
+            gid: credentials.gid.as_raw(),
+        })
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// That of getpeername(2).
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.io.get_ref().peer_addr()
+    }
+
+    /// The local address.
+    ///
+    /// # Errors
+    /// That of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.io.get_ref().local_addr()
+    }
+}
+
+impl_reading!([] UnixStream);
+impl_writing!([] UnixStream);
+
+impl RawStream for UnixStream {
+    #[inline]
+    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        poll_receive(&self.io, context, buffer)
+    }
+
+    #[inline]
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        poll_send(&self.io, context, bytes)
+    }
+
+    fn poll_write_vectored(
+        &self,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        poll_send_vectored(&self.io, context, parts)
+    }
+
+    fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(common::ended(self.io.get_ref().shutdown(Shutdown::Write)))
+    }
+
+    fn shutdown_now(&self) {
+        let _ = self.io.get_ref().shutdown(Shutdown::Write);
+    }
+}

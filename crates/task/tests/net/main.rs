@@ -1,0 +1,20 @@
+//! Sockets and descriptors, on every backend.
+
+#![deny(unsafe_code)]
+
+#[macro_use]
+#[path = "../../../reactor/tests/common/scenarios.rs"]
+mod scenarios;
+
+mod control_data;
+mod descriptors;
+mod drops;
+mod names;
+mod streams;
+mod tcp;
+mod tools;
+#[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+mod traits;
+mod udp;
+mod unix;
+mod urgent;
