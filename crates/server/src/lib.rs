@@ -73,23 +73,27 @@
 //! | take over sockets whose upgrade another server has answered | [`Service::adopt`] |
 //! | shut down gracefully | [`RunningServer::drain`], [`Service::drain`], [`Drainer`] |
 //! | count what happens | [`ServerStats`], [`StatsHandle`] |
+//! | metrics, health and status over HTTP | [`Admin`] |
 
 #![deny(unsafe_code)]
 
+mod admin;
 mod api;
 mod connection;
 pub mod http;
 mod mailbox;
+mod metrics;
 mod pubsub;
 mod service;
 mod workers;
 
+pub use admin::{Admin, RunningAdmin};
 pub use api::{
     CloseReason, Closed, Connection, ConnectionId, ControlError, Handler, Hub, Message, Options,
     OptionsError, OutMessage, Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy,
 };
 pub use connection::Upgraded;
-pub use mailbox::{Sender, SenderError};
+pub use mailbox::{Sender, SenderError, StatsHandle};
 pub use service::Service;
 pub use windlass_ws::CloseCode;
-pub use workers::{Drainer, RunningServer, Server, StatsHandle};
+pub use workers::{Drainer, RunningServer, Server};

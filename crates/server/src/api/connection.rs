@@ -14,6 +14,7 @@ use super::{
     message::{Message, OutMessage},
     options::{PASS_OUTPUT_MAX, SlowConsumerPolicy},
     prepared::Prepared,
+    stats::SentMessages,
 };
 use crate::service::{
     ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALT_PAUSED, HALTS,
@@ -123,8 +124,9 @@ impl Connection<'_> {
         if self.count_output(message.frame_len())? {
             return self.send_behind_backlog(message);
         }
+        let sent = SentMessages::one(message.is_text(), message.as_bytes().len());
         message.send_by(&mut self.outbox).map_err(|_| SendError::Closed)?;
-        self.state.stats.messages_sent.add(1);
+        self.state.stats.note_sent(sent, 1);
         Ok(())
     }
 
@@ -144,7 +146,8 @@ impl Connection<'_> {
         let mut tables = self.state.tables.borrow_mut();
         let frame = tables.prepared_frame(self.state, &self.turn, self.conn.index, message);
         self.outbox.send_encoded(frame).map_err(|_| SendError::Closed)?;
-        self.state.stats.messages_sent.add(1);
+        let sent = SentMessages::one(message.is_text(), message.as_bytes().len());
+        self.state.stats.note_sent(sent, 1);
         Ok(())
     }
 
@@ -165,6 +168,10 @@ impl Connection<'_> {
             return self.reply_slow(message.is_text(), message.as_bytes());
         }
         self.state.stats.messages_sent.add(1);
+        self.state.stats.bytes_sent.add(message.as_bytes().len() as u64);
+        if message.is_text() {
+            self.state.stats.text_sent.add(1);
+        }
         self.outbox.reply(message.0).map_err(|_| SendError::Closed)
     }
 
@@ -216,6 +223,7 @@ impl Connection<'_> {
         self.outbox.close(code, text)?;
         self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
         self.state.begin_closing(self.conn.index, reason);
+        self.state.note_own_code(self.conn.index, code);
         Ok(())
     }
 

@@ -24,5 +24,5 @@ pub use message::{Message, OutMessage};
 pub use options::{Options, OptionsError, SlowConsumerPolicy};
 pub use prepared::Prepared;
 pub use rejected::Rejected;
-pub(crate) use stats::Counters;
 pub use stats::ServerStats;
+pub(crate) use stats::{Counter, Counters, SentMessages};

@@ -111,6 +111,43 @@ counters! {
     deflated_per_turn_most,
     /// Number of times that a connection had to wait because a turn's codec budget was spent.
     codec_waits,
+    /// Of the received messages, those that are text. The others are binary.
+    text_received,
+    /// Of the sent messages, those that are text. The others are binary.
+    text_sent,
+    /// Payload bytes of sent messages, before compression.
+    bytes_sent,
+    /// Bytes received from sockets, with the requests of handshakes.
+    wire_received,
+    /// Bytes given to streams for sending: frames, and responses to requests. What waits for the
+    /// socket is included, and so are bytes that a broken connection never sent.
+    wire_sent,
+    /// Subscriptions that exist now.
+    subscriptions,
+}
+
+/// Messages of which one receiver gets a copy.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SentMessages {
+    pub(crate) count: u32,
+    pub(crate) text: u32,
+    /// Payload bytes.
+    pub(crate) bytes: usize,
+}
+
+impl SentMessages {
+    pub(crate) fn one(is_text: bool, len: usize) -> Self {
+        Self { count: 1, text: u32::from(is_text), bytes: len }
+    }
+}
+
+impl Counters {
+    /// Counts messages for this number of receivers.
+    pub(crate) fn note_sent(&self, sent: SentMessages, receivers: u64) {
+        self.messages_sent.add(u64::from(sent.count) * receivers);
+        self.text_sent.add(u64::from(sent.text) * receivers);
+        self.bytes_sent.add(sent.bytes as u64 * receivers);
+    }
 }
 
 /// One counter.

@@ -11,6 +11,7 @@ use super::handler::ConnHandler;
 use crate::{
     api::{Handler, Rejected},
     http::ListenerKind,
+    metrics::HandshakeResult,
     service::Service,
 };
 
@@ -51,6 +52,7 @@ impl<H: Handler> Service<H> {
             Ok(permit) => Some(ConnHandler::new(&self.0, Some(permit), listener_kind)),
             Err(reason) => {
                 self.0.state.stats.rejected.add(1);
+                self.0.state.labels.count_handshake(HandshakeResult::AddressLimit);
                 let reason = reason.to_string();
                 self.0.handler.on_rejected(&Rejected {
                     peer: peer.address(),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     api::{ConnectionId, Handler},
     http::ListenerKind,
-    service::{ConnState, Service},
+    service::{ConnFlags, ConnState, Service},
 };
 
 /// A connection whose handshake was done by another server, such as an HTTP server. It states the
@@ -82,7 +82,7 @@ impl<H: Handler> Service<H> {
         let entered = if state.is_draining.get() {
             None
         } else {
-            state.tables.borrow_mut().conns.insert(unnamed, tick)
+            state.tables.borrow_mut().conns.insert(unnamed, tick, ConnFlags::ADOPTED)
         };
         let Some(index) = entered else {
             return Err(AddError::new(AddReason::LimitReached, (socket, data)));

@@ -75,6 +75,7 @@ impl<H: Handler> ServiceInner<H> {
 
     #[inline(never)]
     fn text(&self, connection: Connection<'_>, data: &mut H::Data, received: ReceivedMessage<'_>) {
+        self.state.stats.text_received.add(1);
         self.message::<false>(connection, data, received);
     }
 

@@ -1,7 +1,7 @@
 //! The handler of a connection's stream: input passes through the engine to the application's
 //! handler, and output back.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Instant};
 
 use windlass::{
     Key, Turn,
@@ -13,6 +13,7 @@ use super::open::{FirstCallback, Open, PassInput, after_output};
 use crate::{
     api::{CloseReason, Closed, Connection, ConnectionId, Handler, Hub, NO_CONN},
     http::{ConnectionPermit, ListenerKind},
+    metrics::HandshakeResult,
     service::{CloseInfo, ConnFlags, ConnState, PassGuard, ServiceInner},
 };
 
@@ -36,6 +37,8 @@ pub(crate) enum ConnPhase<D> {
         listener_kind: ListenerKind,
         /// The stream has reported that its output is above the high watermark.
         is_full: bool,
+        /// The time at which it was accepted.
+        accepted: Option<Instant>,
     },
     Open(Open<D>),
     /// The request was answered in a way that ends the connection.
@@ -73,12 +76,20 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
             );
         }
         let state = &self.service.state;
-        let entered = state.tables.borrow_mut().conns.insert(stream.key(), state.tick.get());
+        let tick = state.tick.get();
+        // A custom clock is user code, so nothing is borrowed here.
+        let now = stream.turn().now();
+        let transport = match &mut self.phase {
+            ConnPhase::Handshake { listener_kind: ListenerKind::Unix, .. } => ConnFlags::UNIX,
+            _ => ConnFlags::default(),
+        };
+        let entered = state.tables.borrow_mut().conns.insert(stream.key(), tick, transport);
         state.note_connections();
         match entered {
             Some(index) => {
-                if let ConnPhase::Handshake { index: own, permit, .. } = &mut self.phase {
+                if let ConnPhase::Handshake { index: own, permit, accepted, .. } = &mut self.phase {
                     *own = index;
+                    *accepted = Some(now);
                     state.set_permit(index, permit.take());
                 }
             }
@@ -101,8 +112,10 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         };
         let state = &*service.state;
         if open.conn.halt != 0 {
+            state.stats.wire_received.add(input.len() as u64);
             return open.on_data_slow(service, stream, input);
         }
+        state.stats.wire_received.add(input.len() as u64);
         let mut scratch = state.take_scratch();
         let outcome = {
             let Open { engine, conn, data } = open;
@@ -127,6 +140,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 open.conn.pass_output = 0;
                 state.put_scratch(scratch);
                 if !range.is_empty() {
+                    state.stats.wire_sent.add(range.len() as u64);
                     // A failed stream reports its end separately.
                     if let Ok(1..) = stream.write_reply(input, range) {
                         after_output(state, stream);
@@ -139,6 +153,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         if let (Some(range), 0, None) = (&outcome.in_place, open.conn.halt, outcome.end) {
             open.conn.pass_output = 0;
             state.put_scratch(scratch);
+            state.stats.wire_sent.add(range.len() as u64);
             let has_grown = open.note_partial_input(state);
             let waiting =
                 if range.is_empty() { Ok(0) } else { stream.write_reply(input, range.clone()) };
@@ -202,9 +217,19 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         let Some((id, close_info)) = self.leave() else { return };
         let state = &self.service.state;
         state.check_drained(&mut turn);
-        let ConnPhase::Open(open) = &mut self.phase else { return };
+        let open = match &mut self.phase {
+            ConnPhase::Open(open) => open,
+            ConnPhase::Handshake { reader, requests, .. } => {
+                // A client that got a response and asked for nothing more has lost nothing.
+                if reader.is_some() || *requests == 0 {
+                    state.labels.count_handshake(HandshakeResult::Lost);
+                }
+                return;
+            }
+            ConnPhase::Rejected { .. } => return,
+        };
         let close_info = close_info.unwrap_or_else(|| CloseInfo::new(close_reason_of(reason)));
-        state.count_end(close_info.reason);
+        state.count_end(&close_info);
         let closed =
             Closed { id, reason: close_info.reason, code: close_info.code, text: &close_info.text };
         self.service.handler.on_close(&mut Hub { state, turn }, &mut open.data, &closed);
@@ -235,6 +260,7 @@ impl<H: Handler> ConnHandler<H> {
             permit,
             listener_kind,
             is_full: false,
+            accepted: None,
         };
         Self { service: Rc::clone(service), phase }
     }
@@ -302,7 +328,10 @@ impl<H: Handler> ConnHandler<H> {
 impl<H: Handler> Drop for ConnHandler<H> {
     fn drop(&mut self) {
         // A callback has panicked, or the reactor is gone. No callback is called.
-        self.leave();
+        let is_open = matches!(self.phase, ConnPhase::Open(_));
+        if self.leave().is_some() && is_open {
+            self.service.state.labels.count_abort();
+        }
     }
 }
 

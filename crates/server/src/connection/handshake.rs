@@ -11,6 +11,7 @@ use windlass_ws::{
 use super::{
     handler::{ConnHandler, ConnPhase},
     open::{FirstCallback, Open, PassInput},
+    rejection::parse_response,
 };
 use crate::{
     api::{Handler, Options},
@@ -18,6 +19,7 @@ use crate::{
         Accept, LazyPeer, ListenerKind, Next, Opened, Reject, Served, UpgradeRequest, reject,
         without_body,
     },
+    metrics::HandshakeResult,
     service::{ConnFlags, ConnState, ServiceInner, ServiceState},
 };
 
@@ -31,8 +33,8 @@ const OUT_OF_MEMORY: &str = "the server's memory limit is reached; try again lat
 enum RequestOutcome<D> {
     /// The request is answered, and another one may follow.
     Answered,
-    /// The request is answered, and the connection ends.
-    End,
+    /// The request is answered, and the connection ends. A refused handshake has a result.
+    End(Option<HandshakeResult>),
     Open {
         engine: Engine,
         is_compressed: bool,
@@ -57,14 +59,17 @@ impl<H: Handler> ConnHandler<H> {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_request_bytes(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let ConnPhase::Handshake { index, reader, requests, is_full, listener_kind, .. } =
-            &mut self.phase
+        let ConnPhase::Handshake {
+            index, reader, requests, is_full, listener_kind, accepted, ..
+        } = &mut self.phase
         else {
             return;
         };
         let (index, is_full, listener_kind) = (*index, *is_full, *listener_kind);
+        let accepted = *accepted;
         let service = Rc::clone(&self.service);
         let state = &*service.state;
+        state.stats.wire_received.add(input.len() as u64);
         let mut response = state.response.take();
         let reader_was_there = reader.is_some();
         let RequestProgress { outcome, used, pending } = service.respond_to_all(
@@ -83,6 +88,7 @@ impl<H: Handler> ConnHandler<H> {
         if !response.is_empty() {
             state.tables.borrow_mut().conns.entry(index).opened = state.tick.get();
             // A failed stream reports its end separately.
+            state.stats.wire_sent.add(response.len() as u64);
             let _ = stream.send(&response);
             response.clear();
             response.shrink_to(RESPONSE_KEPT);
@@ -90,11 +96,16 @@ impl<H: Handler> ConnHandler<H> {
         state.response.set(response);
         match outcome {
             None | Some(RequestOutcome::Answered) => {}
-            Some(RequestOutcome::End) => {
+            Some(RequestOutcome::End(_)) => {
                 self.phase.reject();
                 state.close_after_response(stream);
             }
             Some(RequestOutcome::Open { engine, is_compressed, data, protocol }) => {
+                if let Some(accepted) = accepted {
+                    let time = stream.turn().now().saturating_duration_since(accepted);
+                    state.labels.note_handshake_time(time);
+                }
+                state.labels.count_handshake(HandshakeResult::Accepted);
                 state.open(index, is_compressed);
                 state.set_protocol(index, protocol.as_deref());
                 let mut conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
@@ -119,20 +130,26 @@ impl<H: Handler> ConnHandler<H> {
     /// Ends a connection that did not open.
     pub(crate) fn end_handshake(&mut self, stream: &mut Stream<'_>, wants: ConnFlags) {
         let ConnPhase::Handshake { reader, requests, .. } = &self.phase else { return };
-        let state = &self.service.state;
+        let state = Rc::clone(&self.service.state);
+        let has_begun = reader.is_some();
         if wants.any(ConnFlags::WANTS_TIMEOUT) {
             // A client that got a response and asks for nothing more is merely closed, not
             // rejected.
-            if reader.is_some() || *requests == 0 {
+            if has_begun || *requests == 0 {
                 state.stats.handshake_timeouts.add(1);
+                state.labels.count_handshake(HandshakeResult::Timeout);
             }
-            if reader.is_some() {
+            if has_begun {
                 let mut response = Vec::new();
                 reject(Rejection::Timeout, SystemTime::now(), &mut response);
                 self.service.report_rejection(stream, &response);
+                state.stats.wire_sent.add(response.len() as u64);
                 let _ = stream.send(&response);
             }
+        } else if has_begun {
+            state.labels.count_handshake(HandshakeResult::Draining);
         }
+        self.phase.reject();
         state.close_after_response(stream);
     }
 }
@@ -178,9 +195,12 @@ impl<H: Handler> ServiceInner<H> {
                 Ok(Some((request, used))) => {
                     let outcome =
                         self.respond(&request, listener_kind, *requests, stream, response);
-                    let is_end = matches!(outcome, RequestOutcome::End);
+                    let is_end = matches!(outcome, RequestOutcome::End(_));
                     if is_end && request.header_bytes("Upgrade").is_some() {
                         self.report_rejection(stream, &response[from..]);
+                    }
+                    if let RequestOutcome::End(Some(result)) = outcome {
+                        self.state.labels.count_handshake(result);
                     }
                     (outcome, used)
                 }
@@ -188,7 +208,14 @@ impl<H: Handler> ServiceInner<H> {
                 Err(rejection) => {
                     reject(rejection, SystemTime::now(), response);
                     self.report_rejection(stream, &response[from..]);
-                    (RequestOutcome::End, bytes.len())
+                    let result = match rejection {
+                        Rejection::HeadTooLong
+                        | Rejection::TooManyHeaders
+                        | Rejection::TargetTooLong => HandshakeResult::HeadLimit,
+                        _ => HandshakeResult::BadRequest,
+                    };
+                    self.state.labels.count_handshake(result);
+                    (RequestOutcome::End(None), bytes.len())
                 }
             };
             at += used;
@@ -219,17 +246,18 @@ impl<H: Handler> ServiceInner<H> {
     ) -> RequestOutcome<H::Data> {
         let state = &self.state;
         if let Err(rejection) = state.options.hosts.check_at(request, listener_kind) {
-            return self.reject(&rejection, request, out);
+            return self.reject(&rejection, HandshakeResult::BadHost, request, out);
         }
         if state.memory.is_exhausted() {
-            return self.reject(&Reject::status(503).text(OUT_OF_MEMORY), request, out);
+            let rejection = Reject::status(503).text(OUT_OF_MEMORY);
+            return self.reject(&rejection, HandshakeResult::Memory, request, out);
         }
         let Some(upgrade) = state.options.routes.upgrade_of(request) else {
             return self.respond_otherwise(request, before, stream, out);
         };
         match self.accept_upgrade(&upgrade, stream, out) {
             Ok(outcome) => outcome,
-            Err(rejection) => self.reject(&rejection, request, out),
+            Err((result, rejection)) => self.reject(&rejection, result, request, out),
         }
     }
 
@@ -237,6 +265,7 @@ impl<H: Handler> ServiceInner<H> {
     fn reject(
         &self,
         rejection: &Reject,
+        result: HandshakeResult,
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> RequestOutcome<H::Data> {
@@ -247,7 +276,7 @@ impl<H: Handler> ServiceInner<H> {
         if request.method() == "HEAD" {
             without_body(out, start);
         }
-        RequestOutcome::End
+        RequestOutcome::End(Some(result))
     }
 
     /// Answers a request that is not an acceptable upgrade.
@@ -261,9 +290,20 @@ impl<H: Handler> ServiceInner<H> {
     ) -> RequestOutcome<H::Data> {
         let waiting_bytes = stream.buffered() + out.len();
         let served = Served { requests: before, waiting_bytes, now: SystemTime::now() };
+        let start = out.len();
         let next = self.state.options.routes.answer(request, &served, out);
         self.state.stats.requests.add(1);
-        if matches!(next, Next::Request) { RequestOutcome::Answered } else { RequestOutcome::End }
+        if matches!(next, Next::Request) {
+            return RequestOutcome::Answered;
+        }
+        let is_handshake = request.header_bytes("Upgrade").is_some();
+        let result = match parse_response(&out[start..]) {
+            Some((404, _)) => HandshakeResult::NotFound,
+            Some(_) => HandshakeResult::BadRequest,
+            // A page, whose client wants no upgrade.
+            None => return RequestOutcome::End(None),
+        };
+        RequestOutcome::End(is_handshake.then_some(result))
     }
 
     fn accept_upgrade(
@@ -271,19 +311,22 @@ impl<H: Handler> ServiceInner<H> {
         upgrade: &Upgrade<'_>,
         stream: &Stream<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<RequestOutcome<H::Data>, Reject> {
+    ) -> Result<RequestOutcome<H::Data>, (HandshakeResult, Reject)> {
         let state = &self.state;
         if state.is_draining.get() {
-            return Err(Reject::status(503));
+            return Err((HandshakeResult::Draining, Reject::status(503)));
         }
-        state.options.origins.check(upgrade.request())?;
+        let of = |result: HandshakeResult| move |rejection: Reject| (result, rejection);
+        let checked = state.options.origins.check(upgrade.request());
+        checked.map_err(of(HandshakeResult::BadOrigin))?;
         let lookup = || stream.peer_addr().unwrap_or(Address::Unix(None));
         let peer = LazyPeer::new(&lookup);
-        let accept: Accept<H::Data> =
-            self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer))?;
+        let accept = self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer));
+        let accept: Accept<H::Data> = accept.map_err(of(HandshakeResult::Application))?;
         let deflate = state.options.deflate.as_ref();
-        let Opened { data, protocol, deflate: agreement, .. } =
-            accept.accept(upgrade, deflate, out).map_err(|_| Reject::status(500))?;
+        let Opened { data, protocol, deflate: agreement, .. } = accept
+            .accept(upgrade, deflate, out)
+            .map_err(|_| (HandshakeResult::Application, Reject::status(500)))?;
         let engine = state.engine(agreement.as_ref());
         let is_compressed = state.takes_compressed(agreement.as_ref());
         Ok(RequestOutcome::Open { engine, is_compressed, data, protocol })

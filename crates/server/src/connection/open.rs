@@ -82,7 +82,7 @@ impl<D: 'static> Open<D> {
         outcome: Outcome,
         scratch: Box<Scratch>,
     ) {
-        send_output(stream, pass_input.bytes(), &outcome, &scratch);
+        send_output(&service.state, stream, pass_input.bytes(), &outcome, &scratch);
         service.state.put_scratch(scratch);
         if self.handle_outcome(service, stream, &mut pass_input, &outcome) {
             let rest = &mut pass_input.bytes()[outcome.consumed..];
@@ -136,7 +136,7 @@ impl<D: 'static> Open<D> {
             if self.conn.halt & HAS_DEFLATE != 0 {
                 self.note_codec(state, &scratch, before);
             }
-            send_output(stream, bytes, &outcome, &scratch);
+            send_output(state, stream, bytes, &outcome, &scratch);
             state.put_scratch(scratch);
             let mut rest = PassInput::Bytes(bytes);
             if !self.handle_outcome(service, stream, &mut rest, &outcome) {
@@ -318,11 +318,14 @@ impl<D: 'static> Open<D> {
         if let Ok(frame) = self.engine.close(code, text, &mut scratch) {
             // A failed stream reports its end separately.
             for message in state.take_backlog(self.conn.index) {
+                state.stats.wire_sent.add(message.len() as u64);
                 let _ = stream.send_shared(&SharedBytes::of(&message));
             }
+            state.stats.wire_sent.add(frame.len() as u64);
             let _ = stream.send(frame);
             self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
             state.begin_closing(self.conn.index, reason);
+            state.note_own_code(self.conn.index, code);
         }
         state.put_scratch(scratch);
     }
@@ -348,10 +351,17 @@ pub(crate) fn after_output(state: &ServiceState, stream: &mut Stream<'_>) {
 const PASS_ROOM: usize = 128 << 10;
 
 /// Passes a pass's output to the stream.
-fn send_output(stream: &mut Stream<'_>, input: &[u8], outcome: &Outcome, scratch: &Scratch) {
+fn send_output(
+    state: &ServiceState,
+    stream: &mut Stream<'_>,
+    input: &[u8],
+    outcome: &Outcome,
+    scratch: &Scratch,
+) {
     if outcome.len == 0 {
         return;
     }
+    state.stats.wire_sent.add(outcome.len as u64);
     let mut pieces = scratch.output(outcome, input);
     let (first, second) = (pieces.next(), pieces.next());
     // A failed stream reports its end separately.

@@ -19,7 +19,7 @@ impl<H: Handler> ServiceInner<H> {
 }
 
 /// Returns status and text of a response that rejects a request.
-fn parse_response(answer: &[u8]) -> Option<(u16, &str)> {
+pub(super) fn parse_response(answer: &[u8]) -> Option<(u16, &str)> {
     let answer = core::str::from_utf8(answer).ok()?;
     let (head, text) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok().filter(|status| *status >= 300)?;

@@ -30,7 +30,10 @@ pub use limiter::{AddressKey, ConnectionLimiter, ConnectionPermit, PermitError};
 pub use origin::{Origin, OriginError, Origins, OriginsError};
 pub use page::{Body, Page};
 pub use reject::Reject;
-pub(crate) use response::{reject, without_body};
+pub(crate) use response::{
+    finish as finish_response, reject, start as start_response, without_body,
+};
+pub(crate) use routes::wants_close;
 pub use routes::{Next, Routes, Served};
 pub(crate) use upgrade::LazyPeer;
 pub use upgrade::{Accept, Opened, UpgradeRequest};

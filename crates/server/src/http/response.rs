@@ -7,7 +7,7 @@ use windlass_ws::handshake::Rejection;
 use super::date::{write_date, write_value};
 
 /// Appends the status line and the Date.
-pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
+pub(crate) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     decimal(usize::from(status), out);
     out.push(b' ');
@@ -17,7 +17,7 @@ pub(super) fn start(status: u16, now: SystemTime, out: &mut Vec<u8>) {
 }
 
 /// Appends `Connection: close` if `is_last` is set, the end of the head, and the body.
-pub(super) fn finish(is_last: bool, body: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn finish(is_last: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(if is_last { b"Connection: close\r\n\r\n" } else { b"\r\n" });
     out.extend_from_slice(body);
 }

@@ -3,34 +3,121 @@
 use std::{
     io,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use windlass_flow::{Latch, Mailbox, Sender as MailboxSender, weighed_mailbox};
 
 use super::command::{WorkerCommand, weight_of};
-use crate::api::{Options, ServerStats};
+use crate::{api::Options, metrics::WorkerSnapshot};
+
+/// The last copy of a worker's counts.
+#[derive(Default)]
+struct Published {
+    snapshot: WorkerSnapshot,
+    /// Number of copies so far.
+    count: u64,
+    has_ended: bool,
+    held_until_end: Vec<Arc<dyn Send + Sync>>,
+}
+
+impl core::fmt::Debug for Published {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Published").field("count", &self.count).finish_non_exhaustive()
+    }
+}
 
 /// State of a service that other threads share, besides its mailbox.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     latch: Arc<Latch>,
-    stats: Mutex<ServerStats>,
+    started: Instant,
+    /// The last copy of the counts. The worker writes it on each timer event and when one is
+    /// requested, so no data path takes this lock.
+    published: Mutex<Published>,
+    /// Notified after each copy.
+    has_published: Condvar,
+    wants_stats: AtomicBool,
     /// The requested drain time in nanoseconds, plus one; 0 if no drain was requested.
     drain: AtomicU64,
 }
 
 impl WorkerHandle {
-    pub(crate) fn stats(&self) -> ServerStats {
-        // Nothing panics while the lock is held.
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 
-    pub(crate) fn set_stats(&self, stats: ServerStats) {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    fn lock(&self) -> MutexGuard<'_, Published> {
+        // Nothing panics while the lock is held.
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn snapshot(&self) -> WorkerSnapshot {
+        self.lock().snapshot
+    }
+
+    pub(crate) fn set_snapshot(&self, snapshot: WorkerSnapshot) {
+        let mut published = self.lock();
+        published.snapshot = snapshot;
+        published.count += 1;
+        drop(published);
+        self.has_published.notify_all();
+    }
+
+    /// Stores the final counts. No others follow.
+    pub(crate) fn end(&self, snapshot: WorkerSnapshot) {
+        let mut published = self.lock();
+        published.snapshot = snapshot;
+        published.has_ended = true;
+        let held = core::mem::take(&mut published.held_until_end);
+        drop(published);
+        self.has_published.notify_all();
+        // The last owner may call a function, so no lock is held here.
+        drop(held);
+    }
+
+    /// Keeps a value until the worker has ended. It is dropped here if that is so already.
+    pub(crate) fn hold_until_end(&self, value: Arc<dyn Send + Sync>) {
+        let mut published = self.lock();
+        if !published.has_ended {
+            return published.held_until_end.push(value);
+        }
+        drop(published);
+    }
+
+    /// Requests a copy of the counts. Returns the number of copies before.
+    pub(crate) fn request_stats(&self) -> u64 {
+        let published = self.lock();
+        let (before, has_ended) = (published.count, published.has_ended);
+        drop(published);
+        if !has_ended {
+            self.wants_stats.store(true, Ordering::Release);
+            self.latch.wake();
+        }
+        before
+    }
+
+    /// Waits until there is a copy after that number of copies. Returns the last one.
+    pub(crate) fn wait_for_stats(&self, before: u64, deadline: Instant) -> WorkerSnapshot {
+        let mut published = self.lock();
+        while published.count <= before && !published.has_ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.has_published.wait_timeout(published, left);
+            published = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        published.snapshot
+    }
+
+    /// Takes the request for a copy of the counts, if there is one.
+    pub(crate) fn take_stats_request(&self) -> bool {
+        // The load alone is cheaper, and most wake-ups have another cause.
+        self.wants_stats.load(Ordering::Relaxed) && self.wants_stats.swap(false, Ordering::Acquire)
     }
 
     /// Requests a drain. This needs no room in the mailbox.
@@ -65,7 +152,10 @@ impl WorkerMailbox {
             weighed_mailbox(options.sender_bounds, Arc::clone(&latch), weight_of);
         let handle = WorkerHandle {
             latch,
-            stats: Mutex::new(ServerStats::default()),
+            started: Instant::now(),
+            published: Mutex::default(),
+            has_published: Condvar::new(),
+            wants_stats: AtomicBool::new(false),
             drain: AtomicU64::new(0),
         };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })

@@ -4,9 +4,11 @@ mod command;
 mod handle;
 mod other_workers;
 mod sender;
+mod stats_handle;
 
 pub(crate) use command::WorkerCommand;
 pub(crate) use handle::{WorkerHandle, WorkerMailbox};
 pub(crate) use other_workers::OtherWorkers;
 pub(crate) use sender::WorkerQueue;
 pub use sender::{Sender, SenderError};
+pub use stats_handle::StatsHandle;

@@ -8,13 +8,29 @@ use std::{
     sync::Arc,
 };
 
+use crate::api::SentMessages;
+
 /// Cost of a message beside its bytes: its slot in the queue, and the counters of the `Arc`.
-const MESSAGE_OVERHEAD: usize = 32;
+const MESSAGE_OVERHEAD: usize = 40;
+
+/// A message that waits for one receiver.
+pub(crate) struct BackloggedMessage {
+    pub(crate) frame: Arc<[u8]>,
+    /// Length of the payload before compression.
+    len: u32,
+    is_text: bool,
+}
+
+impl BackloggedMessage {
+    pub(crate) fn sent(&self) -> SentMessages {
+        SentMessages::one(self.is_text, self.len as usize)
+    }
+}
 
 /// The waiting messages of one receiver.
 #[derive(Default)]
 struct Backlog {
-    frames: VecDeque<Arc<[u8]>>,
+    messages: VecDeque<BackloggedMessage>,
     bytes: usize,
 }
 
@@ -51,17 +67,21 @@ impl Backlogs {
             MESSAGE_OVERHEAD
                 + frame.len() / self.receiver_counts.get(&address(frame)).map_or(1, |count| *count)
         };
-        self.by_conn.get(&index).map_or(0, |backlog| backlog.frames.iter().map(part).sum())
+        self.by_conn
+            .get(&index)
+            .map_or(0, |backlog| backlog.messages.iter().map(|message| part(&message.frame)).sum())
     }
 
-    pub(crate) fn push(&mut self, index: u32, frame: Arc<[u8]>) {
+    pub(crate) fn push(&mut self, index: u32, frame: Arc<[u8]>, sent: SentMessages) {
         let receivers = self.receiver_counts.entry(address(&frame)).or_insert(0);
         *receivers += 1;
         let bytes = if *receivers == 1 { frame.len() } else { 0 };
         self.memory.set(self.memory.get() + MESSAGE_OVERHEAD + bytes);
         let backlog = self.by_conn.entry(index).or_default();
         backlog.bytes += frame.len();
-        backlog.frames.push_back(frame);
+        // A message is shorter than 4 GiB, because the buffer of a receiver holds it.
+        let (len, is_text) = (sent.bytes as u32, sent.text > 0);
+        backlog.messages.push_back(BackloggedMessage { frame, len, is_text });
     }
 
     /// Drops a receiver's oldest messages until at most `bytes_max` are left, but never the newest
@@ -71,7 +91,7 @@ impl Backlogs {
         while self
             .by_conn
             .get(&index)
-            .is_some_and(|backlog| backlog.bytes > bytes_max && backlog.frames.len() > 1)
+            .is_some_and(|backlog| backlog.bytes > bytes_max && backlog.messages.len() > 1)
         {
             dropped += u64::from(self.pop(index).is_some());
         }
@@ -80,16 +100,16 @@ impl Backlogs {
 
     /// Length of a receiver's oldest message.
     pub(crate) fn next_len(&self, index: u32) -> Option<usize> {
-        self.by_conn.get(&index)?.frames.front().map(|frame| frame.len())
+        self.by_conn.get(&index)?.messages.front().map(|message| message.frame.len())
     }
 
     /// Removes a receiver's oldest message.
-    pub(crate) fn pop(&mut self, index: u32) -> Option<Arc<[u8]>> {
+    pub(crate) fn pop(&mut self, index: u32) -> Option<BackloggedMessage> {
         let backlog = self.by_conn.get_mut(&index)?;
-        let frame = backlog.frames.pop_front()?;
-        backlog.bytes -= frame.len();
-        self.release(&frame);
-        Some(frame)
+        let message = backlog.messages.pop_front()?;
+        backlog.bytes -= message.frame.len();
+        self.release(&message.frame);
+        Some(message)
     }
 
     fn release(&mut self, frame: &Arc<[u8]>) {
@@ -106,7 +126,7 @@ impl Backlogs {
 
     /// Returns whether nothing waits for a receiver.
     pub(crate) fn is_empty(&self, index: u32) -> bool {
-        self.by_conn.get(&index).is_none_or(|backlog| backlog.frames.is_empty())
+        self.by_conn.get(&index).is_none_or(|backlog| backlog.messages.is_empty())
     }
 
     /// Removes a receiver. Returns true if no receiver is left.
@@ -124,7 +144,7 @@ mod tests {
     fn shrink_drops_the_oldest_and_keeps_the_newest() {
         let mut backlogs = Backlogs::default();
         for len in [10, 20, 30] {
-            backlogs.push(7, vec![0; len].into());
+            backlogs.push(7, vec![0; len].into(), SentMessages::one(false, len));
         }
         assert_eq!(backlogs.shrink(7, 60), 0);
         assert_eq!((backlogs.shrink(7, 49), backlogs.bytes(7)), (2, 30));
@@ -133,7 +153,7 @@ mod tests {
             (0, 30),
             "the newest stays, however long it is"
         );
-        assert_eq!(backlogs.pop(7).map(|frame| frame.len()), Some(30));
+        assert_eq!(backlogs.pop(7).map(|message| message.frame.len()), Some(30));
         assert!(backlogs.is_empty(7) && backlogs.bytes(7) == 0);
         assert!(backlogs.remove(7));
         assert_eq!(backlogs.memory.get(), 0);
@@ -145,7 +165,7 @@ mod tests {
         let mut backlogs = Backlogs::new(&memory);
         let frame: Arc<[u8]> = vec![0; 1000].into();
         for index in 0..4 {
-            backlogs.push(index, Arc::clone(&frame));
+            backlogs.push(index, Arc::clone(&frame), SentMessages::one(true, 1000));
         }
         assert_eq!(
             (memory.get(), backlogs.memory(0)),

@@ -13,7 +13,9 @@ use windlass::{
 
 use super::{backlog::Backlogs, publish_batch::PublishBatch};
 use crate::{
-    api::{ConnectionId, NO_CONN, OutMessage, Prepared, SendError, SlowConsumerPolicy},
+    api::{
+        ConnectionId, NO_CONN, OutMessage, Prepared, SendError, SentMessages, SlowConsumerPolicy,
+    },
     service::{ConnEntry, ConnFlags, ConnTable, PendingOutput, ServiceState, Tables},
 };
 
@@ -70,7 +72,8 @@ impl ServiceState {
         if !is_compressed {
             message.encode(&mut frame);
         }
-        let sent = tables.deliver(self, turn, index, &SharedBytes::new(&frame));
+        let size = SentMessages::one(message.is_text(), message.as_bytes().len());
+        let sent = tables.deliver(self, turn, index, &SharedBytes::new(&frame), size);
         frame.shrink_to(FRAME_KEPT);
         tables.frame = frame;
         drop(guard);
@@ -90,7 +93,8 @@ impl ServiceState {
         let index = tables.conns.find(id).ok_or(SendError::Closed)?;
         tables.flush_for(self, index, turn);
         let frame = tables.prepared_frame(self, turn, index, prepared);
-        let sent = tables.deliver(self, turn, index, &SharedBytes::of(frame));
+        let size = SentMessages::one(prepared.is_text(), prepared.as_bytes().len());
+        let sent = tables.deliver(self, turn, index, &SharedBytes::of(frame), size);
         drop(guard);
         self.check_memory_if_grown(turn);
         sent
@@ -216,7 +220,7 @@ impl Tables {
             let (plain, compressed) =
                 (SharedBytes::new(batch.plain()), SharedBytes::new(batch.compressed()));
             let has_fast_path = batch.plain().len() <= state.options.receiver_buffer_max;
-            let mut fast_count = 0_u64;
+            let (mut fast_count, mut fast_bytes) = (0_u64, 0_u64);
             let delivery = &mut Delivery { state, backlogs, reentrant_output, frame_cache };
             for subscriber in &topic.subscribers {
                 let entry = conns.entry(subscriber.index);
@@ -229,6 +233,7 @@ impl Tables {
                         continue;
                     }
                     fast_count += 1;
+                    fast_bytes += frames.bytes().len() as u64;
                     match stream.write_shared(frames) {
                         Ok(0) => {}
                         written => note_waiting(state, entry, &mut stream, written.unwrap_or(0)),
@@ -239,7 +244,8 @@ impl Tables {
                     delivery.deliver_batch(turn, entry, subscriber.index, batch, frames);
                 }
             }
-            state.stats.messages_sent.add(fast_count * batch.len() as u64);
+            state.stats.note_sent(batch.totals(), fast_count);
+            state.stats.wire_sent.add(fast_bytes);
         }
         if let Some(entry) = self.conns.get_mut(in_pass) {
             entry.flags.clear(ConnFlags::IN_PASS);
@@ -254,12 +260,13 @@ impl Tables {
         turn: &mut Turn<'_>,
         index: u32,
         frame: &SharedBytes<'_>,
+        sent: SentMessages,
     ) -> Result<(), SendError> {
         let Self { conns, backlogs, reentrant_output, frame_cache, .. } = self;
         let entry = conns.entry(index);
         let is_in_pass = state.in_pass.get() == index;
         Delivery { state, backlogs, reentrant_output, frame_cache }
-            .deliver_frame(turn, entry, index, frame, is_in_pass)
+            .deliver_frame(turn, entry, index, frame, sent, is_in_pass)
     }
 
     pub(crate) fn discard_batch(&mut self, state: &ServiceState) {
@@ -346,7 +353,8 @@ impl Delivery<'_> {
             let len = frames.bytes().len();
             let waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
             if waiting.saturating_add(len) <= self.stream_max(waiting) {
-                self.state.stats.messages_sent.add(batch.len() as u64);
+                self.state.stats.note_sent(batch.totals(), 1);
+                self.state.stats.wire_sent.add(len as u64);
                 match stream.write_shared(frames) {
                     Ok(0) => entry.flags.clear(ConnFlags::LAGGING),
                     written => note_waiting(self.state, entry, &mut stream, written.unwrap_or(0)),
@@ -354,8 +362,9 @@ impl Delivery<'_> {
                 return;
             }
         }
-        for (at, (frame, from)) in
-            batch.frames(is_compressed, NO_CONN).zip(batch.publishers()).enumerate()
+        let messages = batch.publishers().zip(batch.each());
+        for (at, (frame, (from, sent))) in
+            batch.frames(is_compressed, NO_CONN).zip(messages).enumerate()
         {
             if from == index {
                 continue;
@@ -366,7 +375,7 @@ impl Delivery<'_> {
                 .map(Arc::clone);
             let shared = cached.as_ref().map_or_else(|| SharedBytes::new(frame), SharedBytes::of);
             // A rejected frame is counted.
-            let _ = self.deliver_frame(turn, entry, index, &shared, is_in_pass);
+            let _ = self.deliver_frame(turn, entry, index, &shared, sent, is_in_pass);
             if cached.is_none() && shared.is_kept() {
                 let cache = &mut self.frame_cache[usize::from(is_compressed)];
                 cache.resize(batch.len(), None);
@@ -382,6 +391,7 @@ impl Delivery<'_> {
         entry: &mut ConnEntry,
         index: u32,
         frame: &SharedBytes<'_>,
+        sent: SentMessages,
         is_in_pass: bool,
     ) -> Result<(), SendError> {
         if !entry.flags.takes_messages() {
@@ -398,7 +408,7 @@ impl Delivery<'_> {
         let has_backlog = entry.flags.any(ConnFlags::BACKLOG);
         let exceeds_max = waiting.saturating_add(len) > max;
         if !exceeds_max && (has_backlog || waiting + len > self.stream_max(waiting)) {
-            self.backlogs.push(index, frame.to_arc());
+            self.backlogs.push(index, frame.to_arc(), sent);
             state.stats.dropped.add(self.backlogs.shrink(index, max - waiting));
             state.memory.has_grown.set(true);
             if !has_backlog {
@@ -417,12 +427,13 @@ impl Delivery<'_> {
             }
             return Err(SendError::Full);
         }
-        state.stats.messages_sent.add(1);
+        state.stats.note_sent(sent, 1);
         if is_in_pass {
             self.reentrant_output.extend_from_slice(frame.bytes());
             state.set_pending(PendingOutput::REENTRANT);
             return Ok(());
         }
+        state.stats.wire_sent.add(len as u64);
         // It is written at the end of the turn, with later messages to the same connection.
         stream.send_shared(frame).map_err(|_| SendError::Closed)?;
         debug_assert!(

@@ -6,7 +6,7 @@ mod deliver;
 mod publish_batch;
 mod topics;
 
-pub(crate) use backlog::Backlogs;
+pub(crate) use backlog::{BackloggedMessage, Backlogs};
 pub(crate) use compressor::FrameCompressor;
 pub(crate) use deliver::{FrameCache, waiting_bytes};
 pub(crate) use publish_batch::PublishBatch;

@@ -4,7 +4,7 @@
 //! that accept compressed frames have a second row, which is built when the first of them is met.
 
 use super::compressor::FrameCompressor;
-use crate::api::{NO_CONN, OutMessage};
+use crate::api::{NO_CONN, OutMessage, SentMessages};
 
 /// A batch that has reached this many bytes is delivered before more is added. So it stays in the
 /// CPU cache, and receivers' buffers are checked often enough.
@@ -34,6 +34,7 @@ pub(crate) struct PublishBatch {
     compressed: Vec<u8>,
     is_compressed: bool,
     messages: Vec<BatchedMessage>,
+    totals: SentMessages,
 }
 
 impl PublishBatch {
@@ -58,6 +59,21 @@ impl PublishBatch {
             from,
             compressed_end: 0,
         });
+        self.totals.count += 1;
+        self.totals.text += u32::from(message.is_text());
+        self.totals.bytes += message.as_bytes().len();
+    }
+
+    /// The messages together.
+    pub(crate) fn totals(&self) -> SentMessages {
+        self.totals
+    }
+
+    /// Each message.
+    pub(crate) fn each(&self) -> impl Iterator<Item = SentMessages> + '_ {
+        self.messages
+            .iter()
+            .map(|message| SentMessages::one(message.is_text, message.end - message.payload))
     }
 
     pub(crate) fn plain(&self) -> &[u8] {
@@ -118,6 +134,7 @@ impl PublishBatch {
     /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
+        self.totals = SentMessages::default();
         self.is_compressed = false;
         for row in [&mut self.plain, &mut self.compressed] {
             row.clear();

@@ -44,6 +44,7 @@ pub(crate) struct Topics {
     vacant_topics: Vec<u32>,
     subscriptions: Vec<Subscription>,
     vacant: u32,
+    subscription_count: usize,
 }
 
 impl Topics {
@@ -54,12 +55,18 @@ impl Topics {
             vacant_topics: Vec::new(),
             subscriptions: Vec::new(),
             vacant: NO_SUBSCRIPTION,
+            subscription_count: 0,
         }
     }
 
     /// Number of topics that have subscribers.
     pub(crate) fn len(&self) -> usize {
         self.by_name.len()
+    }
+
+    /// Number of subscriptions to all topics.
+    pub(crate) fn subscription_count(&self) -> usize {
+        self.subscription_count
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
@@ -141,6 +148,7 @@ impl Topics {
         };
         entry.subscribers.push(TopicSubscriber { index, subscription });
         *first = subscription;
+        self.subscription_count += 1;
         true
     }
 
@@ -169,6 +177,7 @@ impl Topics {
     /// Removes a subscription, which is in no list any more, from its topic. A topic without
     /// subscribers is deleted.
     fn remove(&mut self, at: u32) {
+        self.subscription_count -= 1;
         let Subscription { topic, position, .. } = self.subscriptions[at as usize];
         self.subscriptions[at as usize].next = self.vacant;
         self.vacant = at;

@@ -49,13 +49,16 @@ impl CloseInfos {
 #[derive(Debug)]
 pub(crate) struct CloseInfo {
     pub(crate) reason: CloseReason,
+    /// The code of the peer's Close frame.
     pub(crate) code: Option<CloseCode>,
+    /// The code with which this side closed the connection.
+    pub(crate) own_code: Option<CloseCode>,
     pub(crate) text: Box<str>,
 }
 
 impl CloseInfo {
     pub(crate) fn new(reason: CloseReason) -> Self {
-        Self { reason, code: None, text: "".into() }
+        Self { reason, code: None, own_code: None, text: "".into() }
     }
 }
 

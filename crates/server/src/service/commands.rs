@@ -33,6 +33,9 @@ pub(crate) fn register_mailbox(
             for command in mailbox.drain(state.options.sender_messages_per_turn) {
                 state.execute(&mut turn, command);
             }
+            if state.worker.take_stats_request() {
+                state.publish_stats(&mut turn);
+            }
             mailbox.latch().rearm();
         })
         .register_into(reactor)?;

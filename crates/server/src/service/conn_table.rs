@@ -4,6 +4,7 @@ use windlass::Key;
 
 use crate::{
     api::{ConnectionId, GENERATION_MAX, INDEX_MAX, NO_CONN},
+    metrics::{ConnectionCounts, StateLabel, Transport},
     pubsub::NO_SUBSCRIPTION,
 };
 
@@ -38,6 +39,12 @@ impl ConnFlags {
     pub(crate) const LOW_MEMORY: Self = Self(1 << 11);
     /// The connection is not read from until the codecs have processed earlier input.
     pub(crate) const CODEC_QUEUED: Self = Self(1 << 12);
+    /// The connection came through a Unix socket.
+    pub(crate) const UNIX: Self = Self(1 << 13);
+    /// The connection was adopted.
+    pub(crate) const ADOPTED: Self = Self(1 << 14);
+    /// The connection is counted as closing.
+    const COUNTED_CLOSING: Self = Self(1 << 15);
     /// The connection has been notified of a drain.
     pub(crate) const DRAIN_NOTIFIED: Self = Self(1 << 9);
 
@@ -92,13 +99,32 @@ impl ConnFlags {
     /// checks.
     #[inline]
     pub(crate) const fn allows_direct_write(self) -> bool {
-        self.without(Self::COMPRESSED).0 == Self::OPEN.0
+        self.without(Self(Self::COMPRESSED.0 | Self::UNIX.0 | Self::ADOPTED.0)).0 == Self::OPEN.0
     }
 
     /// Returns whether it receives messages from other code.
     #[inline]
     pub(crate) const fn takes_messages(self) -> bool {
         self.0 & (Self::OPEN.0 | Self::CLOSING.0) == Self::OPEN.0
+    }
+
+    /// Returns the state and the transport as they are counted.
+    fn labels(self) -> (StateLabel, Transport) {
+        let state = if self.any(Self::COUNTED_CLOSING) {
+            StateLabel::Closing
+        } else if self.any(Self::OPEN) {
+            StateLabel::Open
+        } else {
+            StateLabel::Handshake
+        };
+        let transport = if self.any(Self::ADOPTED) {
+            Transport::Adopted
+        } else if self.any(Self::UNIX) {
+            Transport::Unix
+        } else {
+            Transport::Tcp
+        };
+        (state, transport)
     }
 
     pub(crate) const fn is_vacant(self) -> bool {
@@ -144,6 +170,7 @@ pub(crate) struct ConnTable {
     entries: Vec<ConnEntry>,
     vacant: u32,
     len: usize,
+    counts: ConnectionCounts,
     worker: u16,
     first_generation: u32,
 }
@@ -155,6 +182,7 @@ impl ConnTable {
             entries: Vec::new(),
             vacant: NO_CONN,
             len: 0,
+            counts: ConnectionCounts::default(),
             worker,
             first_generation: first_generation & (GENERATION_MAX >> 1),
         }
@@ -173,12 +201,50 @@ impl ConnTable {
         self.entries.len() as u32
     }
 
-    /// Adds a connection. Returns `None` if no ID is available.
-    pub(crate) fn insert(&mut self, stream: Key, tick: u32) -> Option<u32> {
+    /// Number of connections by state and transport.
+    pub(crate) fn counts(&self) -> &ConnectionCounts {
+        &self.counts
+    }
+
+    /// Adds a connection, with the flag of its transport. Returns `None` if no ID is available.
+    pub(crate) fn insert(&mut self, stream: Key, tick: u32, transport: ConnFlags) -> Option<u32> {
+        let index = self.insert_entry(stream, tick, ConnFlags::HANDSHAKE | transport)?;
+        let (state, transport) = self.entry(index).flags.labels();
+        self.counts[state as usize][transport as usize] += 1;
+        Some(index)
+    }
+
+    /// Changes the flags that count a connection, which is done here so that the counts stay right.
+    fn recount(&mut self, index: u32, change: impl FnOnce(&mut ConnFlags)) {
+        let flags = &mut self.entries[index as usize].flags;
+        let (state, transport) = flags.labels();
+        self.counts[state as usize][transport as usize] -= 1;
+        change(flags);
+        let (state, transport) = flags.labels();
+        self.counts[state as usize][transport as usize] += 1;
+    }
+
+    /// Marks a connection as open.
+    pub(crate) fn set_open(&mut self, index: u32, is_compressed: bool) {
+        self.recount(index, |flags| {
+            flags.clear(ConnFlags(!(ConnFlags::UNIX.0 | ConnFlags::ADOPTED.0)));
+            flags.add(ConnFlags::OPEN);
+            if is_compressed {
+                flags.add(ConnFlags::COMPRESSED);
+            }
+        });
+    }
+
+    /// Counts a connection as closing.
+    pub(crate) fn count_closing(&mut self, index: u32) {
+        self.recount(index, |flags| flags.add(ConnFlags::COUNTED_CLOSING));
+    }
+
+    fn insert_entry(&mut self, stream: Key, tick: u32, flags: ConnFlags) -> Option<u32> {
         let mut entry = ConnEntry {
             stream,
             generation: self.first_generation,
-            flags: ConnFlags::HANDSHAKE,
+            flags,
             last_rx: tick,
             opened: tick,
             subscriptions: NO_SUBSCRIPTION,
@@ -217,6 +283,8 @@ impl ConnTable {
         let vacant = self.vacant;
         let entry = &mut self.entries[index as usize];
         debug_assert!(!entry.flags.is_vacant(), "a connection leaves once");
+        let (state, transport) = entry.flags.labels();
+        self.counts[state as usize][transport as usize] -= 1;
         entry.flags = ConnFlags::default();
         self.len -= 1;
         if entry.generation < GENERATION_MAX {
@@ -264,8 +332,8 @@ mod tests {
     fn an_id_is_stale_when_its_connection_has_left() {
         let mut conns = ConnTable::new(3, 10);
         let key = key();
-        let index = conns.insert(key, 0).unwrap();
-        conns.entry(index).flags = ConnFlags::OPEN;
+        let index = conns.insert(key, 0, ConnFlags::default()).unwrap();
+        conns.set_open(index, false);
         let id = conns.id(index);
         assert_eq!((id.worker(), id.generation()), (3, 10));
         assert_eq!(conns.find(id), Some(index));
@@ -276,8 +344,8 @@ mod tests {
         );
         conns.remove(index);
         assert_eq!((conns.find(id), conns.len()), (None, 0));
-        let again = conns.insert(key, 0).unwrap();
-        conns.entry(again).flags = ConnFlags::OPEN;
+        let again = conns.insert(key, 0, ConnFlags::default()).unwrap();
+        conns.set_open(again, false);
         assert_eq!(again, index, "slots are used again");
         assert_ne!(conns.id(again), id);
         assert_eq!(conns.find(id), None);
@@ -287,10 +355,10 @@ mod tests {
     fn a_slot_without_generations_is_retired() {
         let mut conns = ConnTable::new(0, 0);
         let key = key();
-        let index = conns.insert(key, 0).unwrap();
+        let index = conns.insert(key, 0, ConnFlags::default()).unwrap();
         conns.entry(index).generation = GENERATION_MAX;
         conns.remove(index);
-        assert_eq!(conns.insert(key, 0), Some(1));
+        assert_eq!(conns.insert(key, 0, ConnFlags::default()), Some(1));
         assert_eq!(conns.slots(), 2);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use windlass_ws::{Close, Engine, deflate::Agreement};
+use windlass_ws::{Close, CloseCode, Engine, deflate::Agreement};
 
 use super::{
     close_info::CloseInfo, conn_state::ConnState, conn_table::ConnFlags, state::ServiceState,
@@ -31,9 +31,8 @@ impl ServiceState {
     pub(crate) fn open(&self, index: u32, is_compressed: bool) {
         self.stats.opened.add(1);
         let mut tables = self.tables.borrow_mut();
+        tables.conns.set_open(index, is_compressed);
         let entry = tables.conns.entry(index);
-        entry.flags =
-            if is_compressed { ConnFlags::OPEN | ConnFlags::COMPRESSED } else { ConnFlags::OPEN };
         entry.last_rx = self.tick.get();
         entry.opened = self.tick.get();
     }
@@ -79,6 +78,7 @@ impl ServiceState {
     pub(crate) fn begin_closing(&self, index: u32, reason: CloseReason) {
         let tables = &mut *self.tables.borrow_mut();
         tables.close_infos.note(index, reason);
+        tables.conns.count_closing(index);
         let entry = tables.conns.entry(index);
         entry.flags.add(ConnFlags::CLOSING);
         // Pausing ends here, because the peer's Close frame must be read.
@@ -91,6 +91,13 @@ impl ServiceState {
     pub(crate) fn note_output_full(&self, index: u32) {
         self.stats.reading_paused.add(1);
         self.tables.borrow_mut().conns.entry(index).flags.add(ConnFlags::LAGGING);
+    }
+
+    /// Notes the code with which this side closes a connection that has begun to close.
+    pub(crate) fn note_own_code(&self, index: u32, code: CloseCode) {
+        if let Some(close_info) = self.tables.borrow_mut().close_infos.get_mut(index) {
+            close_info.own_code.get_or_insert(code);
+        }
     }
 
     /// Notes the peer's Close frame.

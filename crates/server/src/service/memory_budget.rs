@@ -28,7 +28,7 @@ use super::{
     conn_table::ConnFlags,
     state::{ServiceState, Tables},
 };
-use crate::{api::CloseReason, mailbox::WorkerHandle};
+use crate::{api::CloseReason, mailbox::WorkerHandle, metrics::PoolFigures};
 
 /// Maximum number of bytes that a worker borrows at once.
 const CHUNK_MAX: usize = 1 << 20;
@@ -126,7 +126,16 @@ impl MemoryBudget {
         self.pool.is_exhausted.load(Ordering::Relaxed)
     }
 
-    fn used(&self, turn: &mut Turn<'_>) -> usize {
+    /// Returns what the workers share, for the metrics.
+    pub(crate) fn figures(&self) -> PoolFigures {
+        PoolFigures {
+            limit: self.pool.limit as u64,
+            borrowed: self.pool.taken() as u64,
+            is_exhausted: self.is_exhausted(),
+        }
+    }
+
+    pub(crate) fn used(&self, turn: &mut Turn<'_>) -> usize {
         turn.stream_memory() + self.outside_streams.get()
     }
 

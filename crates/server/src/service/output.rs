@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use windlass::stream::{SharedBytes, Stream};
 
+use crate::pubsub::BackloggedMessage;
+
 use super::{
     conn_table::ConnFlags,
     state::{PendingOutput, ServiceState, Tables},
@@ -18,10 +20,13 @@ impl ServiceState {
             return Vec::new();
         }
         tables.conns.entry(index).flags.clear(ConnFlags::BACKLOG);
-        let frames: Vec<_> = core::iter::from_fn(|| tables.backlogs.pop(index)).collect();
+        let messages: Vec<_> = core::iter::from_fn(|| tables.backlogs.pop(index)).collect();
         self.remove_backlog(&mut tables, index);
-        self.stats.messages_sent.add(frames.len() as u64);
-        frames
+        let count = |message: BackloggedMessage| {
+            self.stats.note_sent(message.sent(), 1);
+            message.frame
+        };
+        messages.into_iter().map(count).collect()
     }
 
     /// Drops the messages in the backlog of a connection.
@@ -51,9 +56,11 @@ impl ServiceState {
         while !stream.is_full()
             && tables.backlogs.next_len(index).is_some_and(|len| fits(stream.buffered(), len))
         {
-            let Some(frame) = tables.backlogs.pop(index) else { break };
-            self.stats.messages_sent.add(1);
-            if stream.send_shared(&SharedBytes::of(&frame)).is_err() {
+            let Some(message) = tables.backlogs.pop(index) else { break };
+            let frame = &message.frame;
+            self.stats.note_sent(message.sent(), 1);
+            self.stats.wire_sent.add(frame.len() as u64);
+            if stream.send_shared(&SharedBytes::of(frame)).is_err() {
                 break;
             }
         }

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     api::{Handler, Hub, Options, ServerStats},
     http::ConnectionLimiter,
-    mailbox::{Sender, WorkerCommand, WorkerMailbox, WorkerQueue},
+    mailbox::{Sender, StatsHandle, WorkerCommand, WorkerMailbox, WorkerQueue},
 };
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
@@ -126,6 +126,7 @@ impl<H: Handler> Service<H> {
         let memory = MemoryBudget::new(memory_pool);
         let state = Rc::new(ServiceState::new(
             options.clone(),
+            reactor.backend(),
             worker,
             first_generation(),
             others,
@@ -183,6 +184,13 @@ impl<H: Handler> Service<H> {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.0.state.snapshot()
+    }
+
+    /// Returns a handle to the counts for other threads, for instance for
+    /// [`Admin::start`](crate::Admin::start).
+    #[must_use]
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle::new([Arc::clone(&self.0.state.worker)].into())
     }
 }
 

@@ -14,7 +14,7 @@
 use core::cell::{Cell, RefCell};
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
-use windlass::stream::ListenerKey;
+use windlass::{Backend, stream::ListenerKey};
 use windlass_flow::Sender;
 use windlass_ws::{CloseCode, Config, Scratch};
 
@@ -30,6 +30,7 @@ use crate::{
     api::{Counters, NO_CONN, Options},
     http::ConnectionPermit,
     mailbox::{OtherWorkers, WorkerCommand, WorkerHandle},
+    metrics::LabelCounters,
     pubsub::{Backlogs, FrameCache, FrameCompressor, PublishBatch, Topics},
 };
 
@@ -60,6 +61,7 @@ impl PendingOutput {
 /// State that all connections of a service share.
 pub(crate) struct ServiceState {
     pub(crate) options: Options,
+    pub(crate) backend: Backend,
     pub(crate) config: Arc<Config>,
     pub(crate) bounds: OutputBounds,
     pub(crate) memory: MemoryBudget,
@@ -76,6 +78,7 @@ pub(crate) struct ServiceState {
     /// The time in seconds, for the rate limit of control frames.
     pub(crate) second: Cell<u32>,
     pub(crate) stats: Counters,
+    pub(crate) labels: LabelCounters,
     /// A closure that delivers the batch waits for the end of the turn.
     pub(crate) flush_deferred: Cell<bool>,
     pub(crate) is_draining: Cell<bool>,
@@ -155,6 +158,7 @@ pub(crate) struct Tables {
 impl ServiceState {
     pub(crate) fn new(
         options: Options,
+        backend: Backend,
         worker: u16,
         first_generation: u32,
         others: Vec<Sender<WorkerCommand>>,
@@ -187,12 +191,14 @@ impl ServiceState {
             activity: Cell::new(0),
             codec: CodecBudget::new(&options),
             options,
+            backend,
             tick: Cell::new(0),
             pending_output: Cell::new(PendingOutput::NONE),
             in_pass: Cell::new(NO_CONN),
             scratch: Cell::new(None),
             second: Cell::new(0),
             stats: Counters::default(),
+            labels: LabelCounters::default(),
             flush_deferred: Cell::new(false),
             is_draining: Cell::new(false),
             response: Cell::new(Vec::new()),
@@ -272,7 +278,7 @@ impl ServiceState {
 
 impl Drop for ServiceState {
     fn drop(&mut self) {
-        self.worker.set_stats(self.snapshot());
+        self.worker.end(self.worker_snapshot());
     }
 }
 

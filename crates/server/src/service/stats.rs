@@ -2,8 +2,11 @@
 
 use windlass::{Turn, stream::ListenerKey};
 
-use super::state::ServiceState;
-use crate::api::{CloseReason, ServerStats};
+use super::{close_info::CloseInfo, state::ServiceState};
+use crate::{
+    api::{CloseReason, ServerStats, SlowConsumerPolicy},
+    metrics::{Closing, WorkerSnapshot},
+};
 
 impl ServiceState {
     /// Updates the maximum number of simultaneous connections.
@@ -12,10 +15,12 @@ impl ServiceState {
         self.stats.connections_most.set(now.max(self.stats.connections_most.get()));
     }
 
-    pub(crate) fn count_end(&self, reason: CloseReason) {
+    pub(crate) fn count_end(&self, close_info: &CloseInfo) {
         let stats = &self.stats;
         stats.closed.add(1);
-        match reason {
+        let CloseInfo { reason, code, own_code, .. } = *close_info;
+        self.labels.count_close(&Closing { reason, code, own_code });
+        match close_info.reason {
             CloseReason::Violation(_) => stats.violations.add(1),
             CloseReason::Idle => stats.idle_timeouts.add(1),
             CloseReason::Failed(_) | CloseReason::WriteStall => stats.broken_off.add(1),
@@ -27,7 +32,34 @@ impl ServiceState {
         let tables = self.tables.borrow();
         self.stats.connections.set(tables.conns.len() as u64);
         self.stats.topics.set(tables.topics.len() as u64);
+        self.stats.subscriptions.set(tables.topics.subscription_count() as u64);
         self.stats.snapshot()
+    }
+
+    /// Returns all counts. What only a turn knows is that of the last [`publish`](Self::publish).
+    pub(crate) fn worker_snapshot(&self) -> WorkerSnapshot {
+        let mut snapshot = self.labels.snapshot(self.snapshot(), self.backend);
+        snapshot.is_draining = self.is_draining.get();
+        snapshot.pool = self.memory.figures();
+        snapshot.connections = *self.tables.borrow().conns.counts();
+        snapshot.drop_policy = match self.options.slow {
+            SlowConsumerPolicy::DropNewest => "drop_newest",
+            SlowConsumerPolicy::DropOldest => "drop_oldest",
+            SlowConsumerPolicy::Evict => "evict",
+        };
+        snapshot
+    }
+
+    /// Copies all counts to where other threads read them.
+    pub(crate) fn publish_stats(&self, turn: &mut Turn<'_>) {
+        self.note_listeners(turn);
+        let used = self.memory.used(turn) as u64;
+        self.stats.memory.set(used);
+        self.labels.buffered.set(turn.stream_memory() as u64);
+        // It is zero while the reactor does not measure it.
+        let longest = Some(turn.stats().handler_max).filter(|longest| !longest.is_zero());
+        self.labels.handler_longest.set(longest);
+        self.worker.set_snapshot(self.worker_snapshot());
     }
 
     /// Notes how often the listeners paused accepting, and how often they reached their connection

@@ -63,6 +63,8 @@ struct ScanProgress {
     /// Ticks of the last complete scan, and of the one in progress.
     before: u32,
     now: u32,
+    /// The time of the next timer event.
+    due: Option<Instant>,
     /// The next slot to scan.
     next: u32,
     is_under_way: bool,
@@ -138,7 +140,10 @@ impl TimeoutTicks {
 pub(crate) fn start_timeouts(state: &Rc<ServiceState>, reactor: &mut Reactor) -> io::Result<()> {
     let tick_len = tick_len(&state.options);
     let timeouts = TimeoutTicks::new(&state.options, tick_len);
-    let progress = ScanProgress { began: None, before: 0, now: 0, next: 0, is_under_way: false };
+    // With a custom clock, the time is measured from the first timer event.
+    let due = (!reactor.has_own_clock()).then(|| Instant::now() + tick_len);
+    let progress =
+        ScanProgress { began: None, before: 0, now: 0, due, next: 0, is_under_way: false };
     let scan = Rc::new(TimeoutScan {
         state: Rc::clone(state),
         tick_len,
@@ -173,6 +178,7 @@ impl TimeoutScan {
         // A custom clock is user code, so it is read before anything is borrowed.
         let now = turn.now();
         let mut progress = self.progress.get();
+        self.note_lag(&mut progress, now);
         let mut began =
             *progress.began.get_or_insert_with(|| now.checked_sub(self.tick_len).unwrap_or(now));
         let state = &self.state;
@@ -198,13 +204,22 @@ impl TimeoutScan {
         if is_first {
             self.scan_part(turn);
         }
-        state.note_listeners(turn);
         state.update_memory(turn);
         state.release_spare_memory();
-        state.worker.set_stats(state.snapshot());
+        state.publish_stats(turn);
         // Covers connections lost in a panic, whose end could not be reported.
         state.check_drained(turn);
         state.notify_queue(turn);
+    }
+
+    /// Records how late a timer event is, and computes the time of the next one.
+    fn note_lag(&self, progress: &mut ScanProgress, now: Instant) {
+        let due = progress.due.unwrap_or(now);
+        let lag = now.saturating_duration_since(due);
+        self.state.labels.note_lag(lag);
+        let periods = lag.as_nanos() / self.tick_len.as_nanos() + 1;
+        let periods = u32::try_from(periods).unwrap_or(u32::MAX);
+        progress.due = due.checked_add(self.tick_len.saturating_mul(periods));
     }
 
     /// Scans a part of the connections, and continues with the others in the next turn.
@@ -223,6 +238,7 @@ impl TimeoutScan {
             if pings {
                 self.state.stats.pings.add(1);
                 // A failed stream reports its end separately.
+                self.state.stats.wire_sent.add(PING.len() as u64);
                 let _ = stream.send(&PING);
             } else {
                 entry.flags.add(wants);

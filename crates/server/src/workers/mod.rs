@@ -5,5 +5,5 @@ mod running;
 mod server;
 mod setup;
 
-pub use running::{Drainer, RunningServer, StatsHandle};
+pub use running::{Drainer, RunningServer};
 pub use server::Server;

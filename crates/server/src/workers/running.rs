@@ -10,7 +10,7 @@ use windlass::{
 
 use crate::{
     api::ServerStats,
-    mailbox::{Sender, WorkerHandle},
+    mailbox::{Sender, StatsHandle, WorkerHandle},
 };
 
 /// A running server. Dropping it ends all connections and waits for the workers.
@@ -103,7 +103,7 @@ impl RunningServer {
     /// Returns a handle to the counts that outlives the server.
     #[must_use]
     pub fn stats_handle(&self) -> StatsHandle {
-        StatsHandle(Arc::clone(&self.handles))
+        StatsHandle::new(Arc::clone(&self.handles))
     }
 
     /// Waits until all workers have ended, after [`drain`](Self::drain) or [`stop`](Self::stop), or
@@ -162,47 +162,5 @@ impl Drainer {
         for worker in self.0.iter() {
             worker.request_drain(deadline);
         }
-    }
-}
-
-/// The counts of a server, on any thread. `Clone`, `Send` and `Sync`.
-///
-/// ```
-/// use windlass_server::{Options, Server};
-/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
-/// # struct Echo;
-/// # impl Handler for Echo {
-/// #     type Data = ();
-/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
-/// #         Ok(Accept::new(()))
-/// #     }
-/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
-/// #         let _ = connection.reply_in_place(message);
-/// #     }
-/// # }
-///
-/// # fn main() -> std::io::Result<()> {
-/// let server = Server::new(Options::new(), |_worker| Echo);
-/// let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
-/// let handle = running.stats_handle();
-/// running.stop();
-/// running.join()?;
-/// // The workers have ended, so these are the final counts.
-/// assert_eq!(handle.stats().opened, 0);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct StatsHandle(Arc<[Arc<WorkerHandle>]>);
-
-impl StatsHandle {
-    /// See [`RunningServer::stats`].
-    #[must_use]
-    pub fn stats(&self) -> ServerStats {
-        let mut stats = ServerStats::default();
-        for worker in self.0.iter() {
-            stats.add(&worker.stats());
-        }
-        stats
     }
 }

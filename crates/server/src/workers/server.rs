@@ -11,7 +11,7 @@ use std::{
 };
 
 use windlass::{
-    Backend,
+    Backend, Reactor,
     stream::{Worker, Workers},
 };
 
@@ -69,6 +69,7 @@ pub struct Server<F> {
     make: F,
     count: usize,
     is_pinned: bool,
+    has_watchdog: bool,
     backend: Backend,
     targets: Vec<ListenTarget>,
     on_panic: Option<OnPanic>,
@@ -84,6 +85,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             make,
             count: 1,
             is_pinned: false,
+            has_watchdog: false,
             backend: Backend::Auto,
             targets: Vec::new(),
             on_panic: None,
@@ -104,6 +106,14 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// Binds each worker thread to a CPU. See [`Workers::pinned`].
     pub fn pinned(mut self, pinned: bool) -> Self {
         self.is_pinned = pinned;
+        self
+    }
+
+    /// Measures the time of every handler, for the metric `windlass_handler_longest_seconds`.
+    /// Default: no, because it reads the clock twice for each event. See
+    /// [`Builder::watchdog`](windlass::Builder::watchdog).
+    pub fn watchdog(mut self, on: bool) -> Self {
+        self.has_watchdog = on;
         self
     }
 
@@ -169,7 +179,8 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// # Panics
     /// With the panic of `make`.
     pub fn start(self) -> io::Result<RunningServer> {
-        let Self { options, make, count, is_pinned, backend, targets, on_panic } = self;
+        let Self { options, make, count, is_pinned, has_watchdog, backend, targets, on_panic } =
+            self;
         options.check()?;
         let (sets, addresses) = open_listeners(&options, targets, count)?;
         let (handles, setups, sender) = worker_setups(&options, sets, count)?;
@@ -187,7 +198,8 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         let start_worker = move |worker: Worker| {
             let setup = setups.lock().unwrap_or_else(PoisonError::into_inner)[worker.index].take();
             let setup = setup.ok_or(io::ErrorKind::NotFound)?;
-            let reactor = setup.build_reactor(&options, backend, make(worker), &workers_left)?;
+            let builder = Reactor::builder().backend(backend).watchdog(has_watchdog);
+            let reactor = setup.build_reactor(&options, builder, make(worker), &workers_left)?;
             // All workers use the same backend, so the first one sets the value.
             let _ = first_backend.set(reactor.backend());
             Ok(reactor)

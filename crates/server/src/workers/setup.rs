@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use windlass::{Backend, Reactor, Turn, stream::Listener};
+use windlass::{Builder, Reactor, Turn, stream::Listener};
 
 use crate::{
     api::{Handler, Options},
@@ -33,14 +33,14 @@ impl WorkerSetup {
     pub(super) fn build_reactor<H: Handler>(
         self,
         options: &Options,
-        backend: Backend,
+        builder: Builder,
         handler: H,
         workers_left: &Arc<AtomicUsize>,
     ) -> io::Result<Reactor> {
         // This runs on the worker's own thread, and the cell is set once.
         let _ = self.thread.set(thread::current().id());
         let max = options.connections_max.saturating_add(OTHER_SUBSCRIBERS);
-        let mut reactor = Reactor::builder().backend(backend).subscribers_max(max).build()?;
+        let mut reactor = builder.subscribers_max(max).build()?;
         let service = Service::with_links(handler, options, self.links, &mut reactor)?;
         for listener in self.listeners {
             service.listen(listener, &mut reactor)?;

@@ -354,7 +354,7 @@ fn reject<'a>(
 
 /// Returns whether the client wants the connection closed after this response (RFC 9112 section
 /// 9.6).
-fn wants_close(request: &Request<'_>) -> bool {
+pub(crate) fn wants_close(request: &Request<'_>) -> bool {
     let connection =
         request.headers().filter(|header| header.name.eq_ignore_ascii_case("Connection"));
     connection

@@ -1,0 +1,281 @@
+//! The admin listener: metrics, health and status of a running server.
+//!
+//! It runs on a thread and a reactor of its own, so it answers while workers are busy or drain. It
+//! reads copies of the workers' counts. No data path takes a lock for it.
+
+mod connection;
+mod token;
+
+use core::fmt;
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use windlass::{
+    Backend, Reactor, Stop,
+    stream::{Address, ListenOptions, Listener, Peer, StreamOptions},
+};
+
+use self::{
+    connection::{AdminConn, AdminState},
+    token::Token,
+};
+use crate::{
+    http::{Hosts, ListenerKind},
+    mailbox::StatsHandle,
+};
+
+/// Maximum number of connections of the admin listener. Further ones wait in the backlog.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Maximum time without a byte from a client of the admin listener.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A listener for the operator of a server, beside the public listeners.
+///
+/// | path | answer |
+/// |---|---|
+/// | `/metrics` | counts in the Prometheus text format 0.0.4 |
+/// | `/healthz` | 200 while the server runs, also while it drains |
+/// | `/readyz` | 200, or 503 while it drains or its memory budget is spent |
+/// | `/status` | the main counts as a JSON object |
+///
+/// - On a loopback address and on a Unix socket no token is needed. Elsewhere
+///   [`start`](Self::start) fails without one. A request without the token, or with another one,
+///   gets 401.
+/// - The Host of a request is checked like that of a public listener: see [`Hosts`]. A foreign Host
+///   gets 421.
+/// - It holds at most 64 connections.
+///
+/// ```
+/// use std::{io::{Read as _, Write as _}, net::TcpStream};
+/// use windlass_server::{Admin, Options, Server};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::new(Options::new(), |_worker| Echo);
+/// let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
+/// let admin = Admin::listen(([127, 0, 0, 1], 0).into())?.start(running.stats_handle())?;
+///
+/// let mut client = TcpStream::connect(admin.address().socket_addr().expect("it listens on TCP"))?;
+/// client.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+/// let mut response = String::new();
+/// client.read_to_string(&mut response)?;
+/// assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("alive\n"));
+///
+/// running.stop();
+/// running.join()
+/// # }
+/// ```
+#[must_use = "nothing is answered before `start`"]
+pub struct Admin {
+    listener: Listener,
+    address: Address,
+    token: Option<Token>,
+    hosts: Hosts,
+    backend: Backend,
+}
+
+impl Admin {
+    /// Listens at a TCP address. Connections wait until [`start`](Self::start).
+    ///
+    /// # Errors
+    /// - Those of [`ListenOptions::tcp`](windlass::stream::ListenOptions::tcp).
+    pub fn listen(address: SocketAddr) -> io::Result<Self> {
+        Self::new(listen_options().tcp(address)?)
+    }
+
+    /// Listens at a Unix socket path. The file must not exist; the application removes it
+    /// afterwards. The permissions of the file decide who may connect.
+    ///
+    /// # Errors
+    /// - Those of [`ListenOptions::unix`](windlass::stream::ListenOptions::unix).
+    pub fn listen_unix(path: impl AsRef<Path>) -> io::Result<Self> {
+        Self::new(listen_options().unix(path)?)
+    }
+
+    fn new(listener: Listener) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let (token, hosts, backend) = (None, Hosts::default(), Backend::Auto);
+        Ok(Self { listener, address, token, hosts, backend })
+    }
+
+    /// Requires this token in each request: `Authorization: Bearer TOKEN`. It is compared in a time
+    /// that does not depend on how much of it is right.
+    ///
+    /// # Errors
+    /// - [`InvalidInput`](io::ErrorKind::InvalidInput) if it is shorter than 16 bytes, or has
+    ///   characters other than visible ASCII.
+    pub fn token(mut self, token: &str) -> io::Result<Self> {
+        self.token = Some(Token::new(token)?);
+        Ok(self)
+    }
+
+    /// Sets the hosts that requests may ask for. Default: [`Hosts::Local`].
+    pub fn hosts(mut self, hosts: Hosts) -> Self {
+        self.hosts = hosts;
+        self
+    }
+
+    /// Sets the backend of the listener's own reactor. Default: [`Backend::Auto`].
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// The address where it listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Starts the thread that answers. It ends when all workers have ended, or when the returned
+    /// value is dropped.
+    ///
+    /// # Errors
+    /// - [`InvalidInput`](io::ErrorKind::InvalidInput) without a token on an address that is
+    ///   neither a loopback address nor a Unix socket.
+    /// - That of a [`BuildError`](windlass::BuildError), or that no thread can be started.
+    pub fn start(self, stats: StatsHandle) -> io::Result<RunningAdmin> {
+        let Self { listener, address, token, hosts, backend } = self;
+        let listener_kind = ListenerKind::of(&address);
+        if token.is_none() && listener_kind == ListenerKind::Network {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "the admin listener at {address} can be reached from other machines and has no \
+                     token: set one, or listen on a loopback address or a Unix socket"
+                ),
+            ));
+        }
+        let (started, start) = std::sync::mpsc::sync_channel(1);
+        let own_stats = stats.clone();
+        let thread = thread::Builder::new().name("windlass-admin".to_owned()).spawn(move || {
+            let state = AdminState { stats: own_stats, token, hosts, listener_kind };
+            let mut reactor = match build_reactor(listener, state, backend) {
+                Ok(reactor) => reactor,
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                    return;
+                }
+            };
+            // The receiver waits for this.
+            let _ = started.send(Ok(reactor.stop_handle()));
+            // A reactor that cannot wait leaves the listener closed, and the server runs on.
+            let _ = reactor.run();
+        })?;
+        let stop = match start.recv() {
+            Ok(Ok(stop)) => stop,
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(io::Error::other("the thread of the admin listener panicked")),
+        };
+        let at_end = stop.clone();
+        stats.on_end(move || at_end.stop());
+        Ok(RunningAdmin { address, stop, thread: Some(thread) })
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("address", &self.address)
+            .field("has_token", &self.token.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+fn listen_options() -> ListenOptions {
+    let stream = StreamOptions::new().output_max(usize::MAX).idle_timeout(Some(IDLE_TIMEOUT));
+    ListenOptions::new().stream(stream).connections_max(CONNECTIONS_MAX)
+}
+
+fn build_reactor(listener: Listener, state: AdminState, backend: Backend) -> io::Result<Reactor> {
+    let mut reactor = Reactor::builder().backend(backend).build()?;
+    let state = Arc::new(state);
+    let accept = move |_: &Peer<'_>| Some(AdminConn::new(Arc::clone(&state)));
+    listener.register(accept, &mut reactor).map_err(io::Error::from)?;
+    Ok(reactor)
+}
+
+/// A running admin listener. Dropping it closes the listener and its connections.
+///
+/// ```
+/// use windlass_server::{Admin, Options, Server};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::new(Options::new(), |_worker| Echo);
+/// let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
+/// let admin = Admin::listen(([127, 0, 0, 1], 0).into())?.start(running.stats_handle())?;
+/// println!("metrics: http://{}/metrics", admin.address());
+/// running.stop();
+/// running.join()?;
+/// // The workers have ended, so this returns.
+/// admin.join();
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it closes the listener"]
+pub struct RunningAdmin {
+    address: Address,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RunningAdmin {
+    /// The address where it listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Waits until all workers have ended and the listener is closed.
+    pub fn join(mut self) {
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by the process' panic hook, and the listener is closed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for RunningAdmin {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.wait();
+    }
+}
+
+impl fmt::Debug for RunningAdmin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningAdmin").field("address", &self.address).finish_non_exhaustive()
+    }
+}

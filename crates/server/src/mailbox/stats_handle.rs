@@ -1,0 +1,135 @@
+//! The counts of a server, as other threads read them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::handle::WorkerHandle;
+use crate::{
+    api::ServerStats,
+    metrics::{WorkerSnapshot, write_metrics, write_status},
+};
+
+/// Maximum time that a reader waits for the workers to copy their counts. A worker whose handler
+/// takes longer is read as of its last copy.
+const FRESH_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// The counts of a server, on any thread. `Clone`, `Send` and `Sync`.
+///
+/// ```
+/// use windlass_server::{Options, Server};
+/// # use windlass_server::{Connection, Handler, Message, http::{Accept, Reject, UpgradeRequest}};
+/// # struct Echo;
+/// # impl Handler for Echo {
+/// #     type Data = ();
+/// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+/// #         Ok(Accept::new(()))
+/// #     }
+/// #     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
+/// #         let _ = connection.reply_in_place(message);
+/// #     }
+/// # }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let server = Server::new(Options::new(), |_worker| Echo);
+/// let running = server.listen(([127, 0, 0, 1], 0).into()).start()?;
+/// let handle = running.stats_handle();
+/// running.stop();
+/// running.join()?;
+/// // The workers have ended, so these are the final counts.
+/// assert_eq!(handle.stats().opened, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct StatsHandle {
+    workers: Arc<[Arc<WorkerHandle>]>,
+    started: Instant,
+}
+
+impl StatsHandle {
+    pub(crate) fn new(workers: Arc<[Arc<WorkerHandle>]>) -> Self {
+        let started = workers.first().map_or_else(Instant::now, |worker| worker.started());
+        Self { workers, started }
+    }
+
+    /// See [`RunningServer::stats`](crate::RunningServer::stats).
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        let mut stats = ServerStats::default();
+        for worker in self.workers.iter() {
+            stats.add(&worker.snapshot().stats);
+        }
+        stats
+    }
+
+    /// Asks the workers to copy their counts, and waits for them, at most a quarter of a second.
+    /// Returns the sum. A worker that does not answer in time is counted as of its last timeout
+    /// scan.
+    ///
+    /// Do not call this on a worker's own thread, where it would wait for itself.
+    #[must_use]
+    pub fn fresh_stats(&self) -> ServerStats {
+        let mut stats = ServerStats::default();
+        for worker in self.fresh_snapshots() {
+            stats.add(&worker.stats);
+        }
+        stats
+    }
+
+    /// Returns all metrics in Prometheus' text format 0.0.4, as `/metrics` of the
+    /// [admin listener](crate::Admin) does. Waits like [`fresh_stats`](Self::fresh_stats).
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let mut text = Vec::new();
+        write_metrics(&self.fresh_snapshots(), &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Returns the main counts as a JSON object, as `/status` of the [admin listener](crate::Admin)
+    /// does. Waits like [`fresh_stats`](Self::fresh_stats).
+    #[must_use]
+    pub fn status_json(&self) -> String {
+        let mut text = Vec::new();
+        write_status(&self.fresh_snapshots(), self.uptime(), &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns the counts of each worker, copied now unless a worker is too busy.
+    pub(crate) fn fresh_snapshots(&self) -> Vec<WorkerSnapshot> {
+        let deadline = Instant::now() + FRESH_TIMEOUT;
+        // All of them are asked before the first is waited for.
+        let before: Vec<_> = self.workers.iter().map(|worker| worker.request_stats()).collect();
+        let answers = self.workers.iter().zip(before);
+        answers.map(|(worker, before)| worker.wait_for_stats(before, deadline)).collect()
+    }
+
+    /// Calls a function when all workers have ended, on the thread of the last one.
+    pub(crate) fn on_end(&self, call: impl FnOnce() + Send + 'static) {
+        let last = Arc::new(CallByLast { call: std::sync::Mutex::new(Some(Box::new(call))) });
+        for worker in self.workers.iter() {
+            worker.hold_until_end(Arc::clone(&last) as Arc<dyn Send + Sync>);
+        }
+    }
+}
+
+type Call = Box<dyn FnOnce() + Send>;
+
+/// Calls a function when its last owner is gone.
+struct CallByLast {
+    call: std::sync::Mutex<Option<Call>>,
+}
+
+impl Drop for CallByLast {
+    fn drop(&mut self) {
+        let call = self.call.get_mut().ok().and_then(Option::take);
+        if let Some(call) = call {
+            call();
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Counts with labels, and their formats: Prometheus' text, and a JSON object.
+
+mod labels;
+mod prometheus;
+mod status;
+
+pub(crate) use labels::{
+    Closing, ConnectionCounts, HandshakeResult, LabelCounters, PoolFigures, StateLabel, Transport,
+    WorkerSnapshot,
+};
+pub(crate) use prometheus::{CONTENT_TYPE, write_metrics};
+pub(crate) use status::{not_ready, write_status};

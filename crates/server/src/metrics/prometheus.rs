@@ -1,0 +1,303 @@
+//! `/metrics`: the counts in Prometheus' text format 0.0.4.
+//!
+//! Counters are sums over the workers. Two families have a label `worker`, whose values are fixed
+//! at the start. The other labels are those of `labels.rs`: no text comes from a peer, so
+//! nothing needs to be escaped.
+
+use core::fmt::Display;
+use std::{io::Write as _, time::Duration};
+
+use super::labels::{
+    CLOSE_CODES, ClosedLabel, ExceededLimit, HANDSHAKE_BOUNDS, HandshakeResult, Histogram,
+    LAG_BOUNDS, StateLabel, Transport, WorkerSnapshot,
+};
+
+/// The media type of the format.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Returns the sum of the workers' counts. What all workers share is that of the first one.
+pub(crate) fn sum_of(workers: &[WorkerSnapshot]) -> WorkerSnapshot {
+    let mut workers = workers.iter();
+    let mut sum = workers.next().copied().unwrap_or_default();
+    for worker in workers {
+        sum.add(worker);
+    }
+    sum
+}
+
+/// Appends all metrics.
+pub(crate) fn write_metrics(workers: &[WorkerSnapshot], out: &mut Vec<u8>) {
+    let total = sum_of(workers);
+    let mut text = MetricsText { out };
+    write_connections(&mut text, &total);
+    write_messages(&mut text, &total);
+    write_limits(&mut text, &total);
+    write_workers(&mut text, workers);
+}
+
+fn write_connections(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
+    let labels =
+        format!("version=\"{}\",backend=\"{}\"", env!("CARGO_PKG_VERSION"), total.backend.name());
+    text.family("build_info", GAUGE, "The version and the backend, as labels of the value 1.");
+    text.sample("build_info", &labels, 1);
+
+    text.family(
+        "connections",
+        GAUGE,
+        "Connections that exist now. The state handshake includes connections that get pages.",
+    );
+    for (state, transports) in StateLabel::TEXTS.iter().zip(total.connections) {
+        for (transport, count) in Transport::TEXTS.iter().zip(transports) {
+            let labels = format!("state=\"{state}\",transport=\"{transport}\"");
+            text.sample("connections", &labels, count);
+        }
+    }
+    text.counter("connections_opened_total", "Completed handshakes.", total.stats.opened);
+    text.counters(
+        "connections_closed_total",
+        "Connections that were open and are closed, by the first reason.",
+        "reason",
+        ClosedLabel::TEXTS.iter().zip(total.closed),
+    );
+    text.counters(
+        "close_codes_total",
+        "Closed connections by code: that of the first Close frame, 1005 if it had no code, 1006 \
+         without one.",
+        "code",
+        CLOSE_CODES.iter().zip(total.close_codes),
+    );
+    text.counters(
+        "handshakes_total",
+        "Requests to open a WebSocket by result. Refused requests for pages are included, and \
+         connections that ended without a whole request are lost.",
+        "result",
+        HandshakeResult::TEXTS.iter().zip(total.handshakes),
+    );
+    text.family(
+        "handshake_seconds",
+        HISTOGRAM,
+        "Time from the acceptance of a connection to the response that opens the WebSocket.",
+    );
+    text.histogram("handshake_seconds", "", &HANDSHAKE_BOUNDS, &total.handshake_seconds);
+}
+
+fn write_messages(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
+    let stats = &total.stats;
+    text.family(
+        "messages_total",
+        COUNTER,
+        "Messages received and sent. Each delivery of a publication counts as sent.",
+    );
+    for (direction, all, of_text) in [
+        ("in", stats.messages_received, stats.text_received),
+        ("out", stats.messages_sent, stats.text_sent),
+    ] {
+        for (kind, count) in [("text", of_text), ("binary", all - of_text)] {
+            let labels = format!("direction=\"{direction}\",kind=\"{kind}\"");
+            text.sample("messages_total", &labels, count);
+        }
+    }
+    let directions = |received: u64, sent: u64| [("in", received), ("out", sent)].into_iter();
+    text.counters(
+        "message_bytes_total",
+        "Payload bytes of these messages, without compression.",
+        "direction",
+        directions(stats.bytes_received, stats.bytes_sent),
+    );
+    text.counters(
+        "wire_bytes_total",
+        "Bytes received from sockets, and bytes of output, which may still wait for its socket.",
+        "direction",
+        directions(stats.wire_received, stats.wire_sent),
+    );
+    let policy = total.drop_policy;
+    text.counters(
+        "messages_dropped_total",
+        "Messages dropped because a receiver did not read (its policy), or because the queue of \
+         another worker was full (worker_queue).",
+        "policy",
+        ["drop_newest", "drop_oldest", "evict", "worker_queue"].into_iter().map(|label| {
+            let count = match label {
+                "worker_queue" => stats.lost_between_workers,
+                _ if label == policy => stats.dropped,
+                _ => 0,
+            };
+            (label, count)
+        }),
+    );
+    text.counters(
+        "evictions_total",
+        "Connections closed because their peer did not read, or because memory was needed.",
+        "reason",
+        [
+            ("slow", stats.evicted.saturating_sub(stats.evicted_for_memory)),
+            ("memory", stats.evicted_for_memory),
+        ]
+        .into_iter(),
+    );
+    text.counters(
+        "codec_bytes_total",
+        "Bytes produced by decompression, and bytes given to compressors.",
+        "op",
+        [("inflate", stats.bytes_inflated), ("deflate", stats.bytes_deflated)].into_iter(),
+    );
+    text.gauge(
+        "topics",
+        "Topics that have subscribers now, summed over the workers.",
+        stats.topics,
+    );
+    text.gauge("subscriptions", "Subscriptions that exist now.", stats.subscriptions);
+}
+
+fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
+    let stats = &total.stats;
+    text.gauge(
+        "output_buffered_bytes",
+        "Bytes of memory in which output waits for its receivers.",
+        total.buffered,
+    );
+    text.family(
+        "memory_budget_bytes",
+        GAUGE,
+        "The memory budget over all connections: its limit, the part that workers have borrowed, \
+         and the part that waiting data uses.",
+    );
+    for (label, bytes) in
+        [("limit", total.pool.limit), ("borrowed", total.pool.borrowed), ("held", stats.memory)]
+    {
+        text.sample("memory_budget_bytes", &format!("use=\"{label}\""), bytes);
+    }
+    let closed = |label: ClosedLabel| total.closed[label as usize];
+    let handshakes = |result: HandshakeResult| total.handshakes[result as usize];
+    let others = [
+        ("connections_max", stats.connection_limits_reached),
+        ("connections_per_address_max", handshakes(HandshakeResult::AddressLimit)),
+        ("head", handshakes(HandshakeResult::HeadLimit)),
+        ("handshake_timeout", handshakes(HandshakeResult::Timeout)),
+        ("idle_timeout", closed(ClosedLabel::Idle)),
+        ("lifetime_max", closed(ClosedLabel::Lifetime)),
+        ("write_stall_timeout", closed(ClosedLabel::WriteStall)),
+        ("receiver_buffer_max", stats.dropped),
+        ("memory_max", stats.evicted_for_memory + handshakes(HandshakeResult::Memory)),
+        ("sender_bounds", stats.lost_between_workers),
+        ("codec_bytes_per_turn", stats.codec_waits),
+    ];
+    let exceeded = ExceededLimit::TEXTS.iter().copied().zip(total.exceeded);
+    text.counters(
+        "limit_hits_total",
+        "How often a limit was reached, by the name of the option.",
+        "limit",
+        others.into_iter().chain(exceeded),
+    );
+    text.counters(
+        "accept_pauses_total",
+        "How often a listener stopped accepting for a while.",
+        "cause",
+        [
+            ("connections_max", stats.connection_limits_reached),
+            ("out_of_resources", stats.accepting_paused),
+        ]
+        .into_iter(),
+    );
+}
+
+fn write_workers(text: &mut MetricsText<'_>, workers: &[WorkerSnapshot]) {
+    text.family(
+        "loop_lag_seconds",
+        HISTOGRAM,
+        "How late a periodic timer of the worker was handled, at least once a second.",
+    );
+    for (index, worker) in workers.iter().enumerate() {
+        let label = format!("worker=\"{index}\"");
+        text.histogram("loop_lag_seconds", &label, &LAG_BOUNDS, &worker.lag);
+    }
+    if workers.iter().all(|worker| worker.handler_longest.is_none()) {
+        return;
+    }
+    text.family(
+        "handler_longest_seconds",
+        GAUGE,
+        "The longest time that a handler of the worker's reactor has taken, if this is measured.",
+    );
+    for (index, worker) in workers.iter().enumerate() {
+        let longest = worker.handler_longest.unwrap_or_default();
+        let label = format!("worker=\"{index}\"");
+        text.sample("handler_longest_seconds", &label, Seconds(longest));
+    }
+}
+
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+const HISTOGRAM: &str = "histogram";
+
+/// A duration in seconds, with nine digits after the point.
+struct Seconds(Duration);
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}.{:09}", self.0.as_secs(), self.0.subsec_nanos())
+    }
+}
+
+/// The text of the metrics. Writing to a vector does not fail.
+struct MetricsText<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl MetricsText<'_> {
+    /// Begins the family of a metric. All its samples follow.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.out, "# HELP windlass_{name} {help}\n# TYPE windlass_{name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = match labels {
+            "" => writeln!(self.out, "windlass_{name} {value}"),
+            _ => writeln!(self.out, "windlass_{name}{{{labels}}} {value}"),
+        };
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, COUNTER, help);
+        self.sample(name, "", value);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, GAUGE, help);
+        self.sample(name, "", value);
+    }
+
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: impl Iterator<Item = (impl Display, u64)>,
+    ) {
+        self.family(name, COUNTER, help);
+        for (text, value) in values {
+            self.sample(name, &format!("{label}=\"{text}\""), value);
+        }
+    }
+
+    fn histogram<const N: usize>(
+        &mut self,
+        name: &str,
+        labels: &str,
+        bounds: &[Duration; N],
+        histogram: &Histogram<N>,
+    ) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let (bucket, mut count) = (format!("{name}_bucket"), 0);
+        for (bound, of_bucket) in bounds.iter().zip(histogram.counts) {
+            count += of_bucket;
+            let labels = format!("{labels}{comma}le=\"{}\"", bound.as_secs_f64());
+            self.sample(&bucket, &labels, count);
+        }
+        count += histogram.longer;
+        self.sample(&bucket, &format!("{labels}{comma}le=\"+Inf\""), count);
+        let sum = Duration::from_nanos(histogram.sum_ns);
+        self.sample(&format!("{name}_sum"), labels, Seconds(sum));
+        self.sample(&format!("{name}_count"), labels, count);
+    }
+}

@@ -1,0 +1,217 @@
+//! The admin listener: who gets an answer, and which.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use windlass_server::{Admin, RunningAdmin, http::Hosts};
+
+use crate::{
+    backend::chosen,
+    clients::{Client, Site},
+    exposition::Exposition,
+};
+
+const TOKEN: &str = "a-token-of-the-test";
+
+fn start(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> RunningAdmin {
+    let admin = Admin::listen("127.0.0.1:0".parse().unwrap()).unwrap().backend(chosen());
+    configure(admin).start(site.counts.clone()).unwrap()
+}
+
+/// Returns the head and the body of the response to a request on a connection of its own.
+fn exchange(address: SocketAddr, request: &str) -> (String, String) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.write_all(request.as_bytes()).unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").expect("the head ends");
+    (head.to_owned(), body.to_owned())
+}
+
+fn get(admin: &RunningAdmin, path: &str, lines: &str) -> (String, String) {
+    let address = admin.address().socket_addr().unwrap();
+    exchange(
+        address,
+        &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n"),
+    )
+}
+
+#[track_caller]
+fn assert_status(response: &(String, String), status: u16) {
+    assert!(response.0.starts_with(&format!("HTTP/1.1 {status} ")), "{response:?}");
+}
+
+pub(crate) fn each_path_has_its_answer() {
+    let site = Site::new(2, |_| {});
+    let admin = start(&site, |admin| admin);
+    let mut client = Client::open(site.address, "/echo");
+    client.send(1, b"hello");
+    assert_eq!(client.next().1, b"hello");
+
+    let metrics = get(&admin, "/metrics", "");
+    assert_status(&metrics, 200);
+    assert!(metrics.0.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    assert!(metrics.0.contains("\r\nCache-Control: no-store\r\n"), "{}", metrics.0);
+    let exposition = Exposition::parse(&metrics.1);
+    assert_eq!(exposition.get("connections_opened_total"), 1);
+    assert_eq!(exposition.get("messages_total{direction=\"in\",kind=\"text\"}"), 1);
+    let build = format!(
+        "build_info{{version=\"{}\",backend=\"{}\"}}",
+        env!("CARGO_PKG_VERSION"),
+        site.running.backend()
+    );
+    assert_eq!(exposition.get(&build), 1);
+
+    assert_eq!(get(&admin, "/healthz", "").1, "alive\n");
+    assert_eq!(get(&admin, "/readyz", "").1, "ready\n");
+    let status = get(&admin, "/status", "");
+    assert!(status.0.contains("\r\nContent-Type: application/json\r\n"), "{}", status.0);
+    for part in
+        ["\"state\":\"ready\"", "\"open\":1", "\"messages\":{\"in\":1,\"out\":1", "\"worker\":1,"]
+    {
+        assert!(status.1.contains(part), "{part}: {}", status.1);
+    }
+    assert_status(&get(&admin, "/", ""), 404);
+    assert_status(&get(&admin, "/metrics/", ""), 404);
+
+    let address = admin.address().socket_addr().unwrap();
+    let head = exchange(address, "HEAD /healthz HTTP/1.1\r\nHost: a.localhost\r\n\r\n");
+    assert_status(&head, 421);
+    let head = "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let head = exchange(address, head);
+    assert!(head.0.contains("Content-Length: 6") && head.1.is_empty(), "{head:?}");
+    let post = exchange(address, "POST /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(post.0.contains("\r\nAllow: GET, HEAD\r\n"), "{post:?}");
+    assert_status(&post, 405);
+    assert_status(&exchange(address, "nonsense\r\n\r\n"), 400);
+    site.end();
+    admin.join();
+}
+
+/// Two requests in pieces, on one connection.
+pub(crate) fn a_connection_is_kept_for_further_requests() {
+    let site = Site::new(1, |_| {});
+    let admin = start(&site, |admin| admin);
+    let mut socket = TcpStream::connect(admin.address().socket_addr().unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for _ in 0..3 {
+        let (first, rest) = request.split_at(20);
+        for piece in [first, rest] {
+            socket.write_all(piece.as_bytes()).unwrap();
+        }
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\nalive\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            response.push(byte[0]);
+        }
+    }
+    socket.write_all(request.repeat(2).as_bytes()).unwrap();
+    socket.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut responses = String::new();
+    socket.read_to_string(&mut responses).unwrap();
+    assert_eq!(responses.matches("alive\n").count(), 3, "{responses}");
+    site.end();
+}
+
+pub(crate) fn a_foreign_host_is_refused() {
+    let site = Site::new(1, |_| {});
+    let admin = start(&site, |admin| admin);
+    let address = admin.address().socket_addr().unwrap();
+    let ask = |host: &str| {
+        exchange(
+            address,
+            &format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"),
+        )
+    };
+    assert_status(&ask("example.com"), 421);
+    assert_status(&ask(&address.to_string()), 200);
+    let listed = start(&site, |admin| admin.hosts(Hosts::parse(&["example.com"]).unwrap()));
+    let address = listed.address().socket_addr().unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n";
+    assert_status(&exchange(address, request), 200);
+    site.end();
+}
+
+pub(crate) fn elsewhere_only_the_token_gets_an_answer() {
+    let site = Site::new(1, |_| {});
+    let everywhere = || Admin::listen("0.0.0.0:0".parse().unwrap()).unwrap().backend(chosen());
+    let error = everywhere().start(site.counts.clone()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("has no token"), "{error}");
+    assert!(everywhere().token("short").is_err());
+
+    let admin = everywhere().token(TOKEN).unwrap().start(site.counts.clone()).unwrap();
+    let port = admin.address().socket_addr().unwrap().port();
+    let ask = |path: &str, lines: &str| {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n");
+        exchange(([127, 0, 0, 1], port).into(), &request)
+    };
+    for path in ["/metrics", "/healthz", "/readyz", "/status", "/nowhere"] {
+        for lines in ["", "Authorization: Bearer a-token-of-the-tesT\r\n", "Authorization: \r\n"] {
+            let refused = ask(path, lines);
+            assert_status(&refused, 401);
+            assert!(refused.0.contains("\r\nWWW-Authenticate: Bearer\r\n"), "{refused:?}");
+            assert!(!refused.1.contains("windlass"), "{refused:?}");
+        }
+    }
+    assert_status(&ask("/metrics", &format!("Authorization: Bearer {TOKEN}\r\n")), 200);
+    // On loopback too, if there is a token.
+    let local = start(&site, |admin| admin.token(TOKEN).unwrap());
+    assert_status(&get(&local, "/healthz", ""), 401);
+    assert_status(&get(&local, "/healthz", &format!("Authorization: Bearer {TOKEN}\r\n")), 200);
+    site.end();
+}
+
+pub(crate) fn a_unix_socket_needs_no_token() {
+    let site = Site::new(1, |_| {});
+    let path = std::env::temp_dir().join(format!("windlass-admin-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let admin = Admin::listen_unix(&path).unwrap().backend(chosen());
+    let admin = admin.start(site.counts.clone()).unwrap();
+    let mut socket = UnixStream::connect(&path).unwrap();
+    socket.write_all(b"GET /readyz HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n").unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with("ready\n"), "{response}");
+    std::fs::remove_file(&path).unwrap();
+    drop(admin);
+    site.end();
+}
+
+/// During a drain the server is alive and not ready. After it, the port is closed.
+pub(crate) fn a_drain_ends_readiness_and_then_the_listener() {
+    for workers in [1, 3] {
+        let site = Site::new(workers, |_| {});
+        let admin = start(&site, |admin| admin);
+        let address = admin.address().socket_addr().unwrap();
+        let mut client = Client::open(site.address, "/echo");
+        assert_status(&get(&admin, "/readyz", ""), 200);
+        site.running.drain(Duration::from_secs(20));
+        assert_eq!(client.next().0, 8);
+        let not_ready = get(&admin, "/readyz", "");
+        assert_status(&not_ready, 503);
+        assert!(not_ready.1.starts_with("draining"), "{not_ready:?}");
+        assert_status(&get(&admin, "/healthz", ""), 200);
+        assert!(get(&admin, "/status", "").1.contains("\"state\":\"draining\""));
+        let metrics = Exposition::parse(&get(&admin, "/metrics", "").1);
+        assert_eq!(metrics.get("connections{state=\"closing\",transport=\"tcp\"}"), 1);
+        client.send(8, &1001_u16.to_be_bytes());
+        client.read_to_end();
+        drop(client);
+        site.running.join().unwrap();
+        admin.join();
+        assert!(TcpStream::connect(address).is_err(), "the port is closed");
+        let last = Exposition::parse(&site.counts.prometheus());
+        assert_eq!(last.get("connections_closed_total{reason=\"local\"}"), 1);
+        assert_eq!(last.get("close_codes_total{code=\"1001\"}"), 1);
+        assert_eq!(last.sum("connections"), 0);
+    }
+}

@@ -1,0 +1,50 @@
+//! Metrics and the admin listener: values compared with what clients did, and who gets an answer.
+
+mod admin;
+#[path = "../../../reactor/tests/common/backend.rs"]
+mod backend;
+mod clients;
+mod exposition;
+mod promtool;
+mod values;
+
+use std::{process::ExitCode, time::Duration};
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let tests: [(&str, fn()); 13] = [
+        ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
+        ("values::refusals_and_closes", values::refusals_and_closes_are_counted_by_cause),
+        ("values::drops", values::drops_are_counted_by_policy),
+        ("values::evictions", values::evictions_are_counted_by_reason),
+        ("values::a_busy_worker", values::a_busy_worker_does_not_stop_the_metrics),
+        ("values::scrapes_during_load", || {
+            values::scrapes_during_full_load(Duration::from_secs(1));
+        }),
+        ("admin::each_path", admin::each_path_has_its_answer),
+        ("admin::kept_connection", admin::a_connection_is_kept_for_further_requests),
+        ("admin::foreign_host", admin::a_foreign_host_is_refused),
+        ("admin::token", admin::elsewhere_only_the_token_gets_an_answer),
+        ("admin::unix_socket", admin::a_unix_socket_needs_no_token),
+        ("admin::drain", admin::a_drain_ends_readiness_and_then_the_listener),
+        ("promtool::families", promtool::the_documented_families_are_there),
+    ];
+    let mut trials: Vec<_> = tests
+        .into_iter()
+        .map(|(name, test)| {
+            Trial::test(name, move || {
+                test();
+                Ok(())
+            })
+        })
+        .collect();
+    let long = || {
+        values::scrapes_during_full_load(Duration::from_secs(60));
+        Ok(())
+    };
+    // It takes a minute.
+    trials.push(Trial::test("values::scrapes_during_a_long_load", long).with_ignored_flag(true));
+    trials.push(Trial::ignorable_test("promtool::check_metrics", promtool::check_metrics));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

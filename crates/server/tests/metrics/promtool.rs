@@ -1,0 +1,73 @@
+//! The text as other programs see it.
+
+use std::{
+    io::{ErrorKind, Write as _},
+    process::{Command, Stdio},
+};
+
+use libtest_mimic::{Completion, Failed};
+
+use crate::clients::{Client, Site};
+
+/// The families, which `docs/server.md` lists.
+const FAMILIES: &[&str] = &[
+    "accept_pauses_total",
+    "build_info",
+    "close_codes_total",
+    "codec_bytes_total",
+    "connections",
+    "connections_closed_total",
+    "connections_opened_total",
+    "evictions_total",
+    "handshake_seconds",
+    "handshakes_total",
+    "limit_hits_total",
+    "loop_lag_seconds",
+    "memory_budget_bytes",
+    "message_bytes_total",
+    "messages_dropped_total",
+    "messages_total",
+    "output_buffered_bytes",
+    "subscriptions",
+    "topics",
+    "wire_bytes_total",
+];
+
+pub(crate) fn the_documented_families_are_there() {
+    let site = Site::new(2, |_| {});
+    let metrics = site.metrics();
+    let families: Vec<_> = FAMILIES.iter().map(|name| format!("windlass_{name}")).collect();
+    assert_eq!(Vec::from_iter(metrics.families()), families);
+    let documented = include_str!("../../../../docs/server.md");
+    for family in &families {
+        assert!(documented.contains(&format!("`{family}")), "{family} is documented");
+    }
+    site.end();
+}
+
+/// `promtool check metrics`, if the program is there.
+pub(crate) fn check_metrics() -> Result<Completion, Failed> {
+    let site = Site::new(2, |_| {});
+    let mut client = Client::open(site.address, "/echo");
+    client.send(1, b"hello");
+    assert_eq!(client.next().1, b"hello");
+    let text = site.counts.prometheus();
+    site.end();
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped());
+    let mut child = match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Completion::ignored_with("there is no promtool (package prometheus)"));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    child.stdin.take().ok_or("it has an input")?.write_all(text.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let report = String::from_utf8_lossy(&output.stderr).into_owned();
+    // It reports what it only dislikes too.
+    if output.status.success() && report.is_empty() {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("{}: {report}", output.status).into())
+}
