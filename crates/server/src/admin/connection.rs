@@ -115,7 +115,8 @@ impl AdminState {
         // The body of a request is never read.
         let has_body = request.header_bytes("Content-Length").is_some()
             || request.header_bytes("Transfer-Encoding").is_some();
-        let is_last = has_body || http::wants_close(request) || answer.status >= 400;
+        let is_last =
+            has_body || request.is_http_1_0() || http::wants_close(request) || answer.status >= 400;
         let body = if request.method() == "HEAD" { &[][..] } else { &answer.body };
         http::start_response(answer.status, SystemTime::now(), out);
         let Answer { content_type, header, .. } = answer;

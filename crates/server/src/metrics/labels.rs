@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn each_close_code_has_its_own_count_and_chosen_codes_share_one() {
-        let text = |code| CLOSE_CODES[close_code_index(CloseCode::new(code).unwrap())];
+        let text = |code| CLOSE_CODES[close_code_index(CloseCode::new(code))];
         for code in [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1010, 1011, 1012, 1013] {
             assert_eq!(text(code), code.to_string());
         }
