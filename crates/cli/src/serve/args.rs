@@ -9,7 +9,7 @@ use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
 };
 
-use super::log;
+use super::{admin::AdminPlace, log};
 use crate::backend;
 
 /// The options of `windlass serve`.
@@ -138,6 +138,21 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) drain_timeout: u32,
+
+    /// Listener for the operator, an IP address with a port or the path of a Unix socket. It serves
+    /// /metrics (for Prometheus), /healthz, /readyz and /status. Not in mode raw [default: none]
+    #[arg(long, value_name = "ADDR|PATH")]
+    pub(crate) admin: Option<AdminPlace>,
+
+    /// File with the bearer token that requests to --admin must have: at least 16 visible ASCII
+    /// characters. Required unless --admin is a loopback address or a Unix socket
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_token_file: Option<PathBuf>,
+
+    /// Measure the time of every handler, for the metric windlass_handler_longest_seconds; it reads
+    /// the clock twice for each event
+    #[arg(long)]
+    pub(crate) watchdog: bool,
 
     /// Format of the log on standard error
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = log::Format::Text)]

@@ -2,18 +2,26 @@
 
 use std::sync::Arc;
 
-use windlass_server::ServerStats;
+use windlass_server::{ServerStats, StatsHandle};
 
 use super::raw_counts::RawCounts;
 
 /// The counts of a server, readable on any thread.
 #[derive(Clone, Debug)]
 pub(crate) enum ServerCounts {
-    WebSocket(windlass_server::StatsHandle),
+    WebSocket(StatsHandle),
     Raw(Arc<RawCounts>),
 }
 
 impl ServerCounts {
+    /// The handle for the admin listener. Raw mode has none.
+    pub(crate) fn stats_handle(&self) -> Option<StatsHandle> {
+        match self {
+            Self::WebSocket(counts) => Some(counts.clone()),
+            Self::Raw(_) => None,
+        }
+    }
+
     /// Number of times that listeners paused accepting.
     pub(crate) fn accepting_paused(&self) -> u64 {
         match self {

@@ -1,12 +1,13 @@
 //! `windlass serve`: sets the server up, runs it until a signal, and prints a summary.
 
+mod admin;
 pub(crate) mod args;
 mod config_file;
 mod counts;
 mod log;
 mod raw;
 mod raw_counts;
-mod rejection_log;
+mod refusal_log;
 mod rooms;
 mod sockets;
 mod supervisor;
@@ -19,6 +20,7 @@ use anyhow::Context as _;
 use windlass::stream::{Inherited, InheritedError};
 
 use crate::nofile;
+use admin::AdminListener;
 use args::Mode;
 use sockets::Sockets;
 use supervisor::Supervisor;
@@ -41,18 +43,29 @@ pub(crate) fn run(
     log::begin(args.log, args.log_level);
     let connections_max = nofile::connections_max(args.connections, usize::from(args.workers))?;
     let mut sockets = Sockets::open(args, inherited)?;
+    let admin = AdminListener::open(args)?;
     let server = match args.mode {
         Mode::Raw => raw::start(args, connections_max, &mut sockets)?,
         Mode::Chat | Mode::Echo => websocket::start(args, connections_max, &mut sockets)?,
     };
     let backend = server.backend();
+    let counts = server.counts();
+    let admin = match (admin, counts.stats_handle()) {
+        (Some(admin), Some(stats)) => {
+            let address = admin.address().to_owned();
+            let admin = admin.start(stats)?;
+            say(out, format_args!("admin at {address}"))?;
+            tracing::info!(%address, "admin listener");
+            Some(admin)
+        }
+        _ => None,
+    };
     for address in &sockets.addresses {
         say(out, format_args!("listening on {address}"))?;
         tracing::info!(%address, workers = args.workers, connections_max, %backend, "listening");
     }
-    let counts = server.counts();
     let stopped_by = supervisor.run(server, connections_max)?;
-    drop(sockets);
+    drop((admin, sockets));
     let stopped_by = stopped_by.map_or_else(|| "a stop".to_owned(), supervisor::name);
     tracing::info!(%stopped_by, "stopped");
     say(out, format_args!("stopped by {stopped_by}: {}, on {backend}", counts.summary()))

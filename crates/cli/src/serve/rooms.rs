@@ -8,7 +8,7 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-use super::rejection_log::RejectionLog;
+use super::refusal_log::RefusalLog;
 
 /// The path that echoes.
 pub(crate) const ECHO_PATH: &str = "/echo";
@@ -25,7 +25,8 @@ pub(crate) const NOT_FOUND: &str =
 pub(crate) struct Rooms {
     /// Echo on every path.
     pub(crate) echoes: bool,
-    pub(crate) rejection_log: RejectionLog,
+    pub(crate) rejection_log: RefusalLog,
+    pub(crate) close_log: RefusalLog,
 }
 
 /// The purpose of a connection.
@@ -60,7 +61,7 @@ impl Handler for Rooms {
     }
 
     fn on_rejected(&self, refused: &Rejected<'_>) {
-        self.rejection_log.note(refused);
+        self.rejection_log.note_rejected(refused);
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
@@ -89,6 +90,6 @@ impl Handler for Rooms {
     }
 
     fn on_close(&self, _: &mut Hub<'_>, _: &mut Purpose, closed: &Closed<'_>) {
-        debug!(id = %closed.id, reason = %closed.reason, "closed");
+        self.close_log.note_closed(closed);
     }
 }

@@ -23,7 +23,10 @@ use windlass::{
     stream::{Inherited, ListenOptions, Listener},
 };
 
-use super::args::{Mode, ServeArgs};
+use super::{
+    admin::AdminPlace,
+    args::{Mode, ServeArgs},
+};
 
 /// Default address.
 const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
@@ -94,6 +97,16 @@ impl Sockets {
         let sockets =
             Self { scheme, workers: usize::from(args.workers), retry_max, ..Self::default() };
         sockets.open_at(inherited, args.listen, args.unix.as_deref())
+    }
+
+    /// Opens the socket of the admin listener.
+    pub(crate) fn open_admin(place: &AdminPlace, backend: Backend) -> anyhow::Result<Self> {
+        let retry_max = if backend == Backend::Uring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
+        let sockets = Self { scheme: "http", workers: 1, retry_max, ..Self::default() };
+        match place {
+            AdminPlace::Tcp(address) => sockets.open_at(Vec::new(), Some(*address), None),
+            AdminPlace::Unix(path) => sockets.open_at(Vec::new(), None, Some(path)),
+        }
     }
 
     fn open_at(

@@ -12,7 +12,7 @@ use windlass_server::{
 use super::{
     args::{self, Mode, ServeArgs, seconds},
     counts::ServerCounts,
-    rejection_log::RejectionLog,
+    refusal_log::RefusalLog,
     rooms::{ECHO_PATH, NOT_FOUND, ROOMS, Rooms},
     sockets::Sockets,
     supervisor::{ServerControl, ShutdownMode},
@@ -57,10 +57,12 @@ pub(crate) fn start(
     let echoes = args.mode == Mode::Echo;
     let server = Server::new(args.options(connections_max)?, move |_| Rooms {
         echoes,
-        rejection_log: RejectionLog::default(),
+        rejection_log: RefusalLog::default(),
+        close_log: RefusalLog::default(),
     })
     .workers(usize::from(args.workers))
     .pinned(args.pin)
+    .watchdog(args.watchdog)
     .backend(args.backend)
     .listen_on_each(sockets.take_per_worker().context("cannot copy the sockets")?)
     .start()

@@ -10,6 +10,7 @@ use core::fmt;
 use std::{
     io,
     net::SocketAddr,
+    os::fd::OwnedFd,
     path::Path,
     sync::Arc,
     thread::{self, JoinHandle},
@@ -107,6 +108,14 @@ impl Admin {
     /// - Those of [`ListenOptions::unix`](windlass::stream::ListenOptions::unix).
     pub fn listen_unix(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::new(listen_options().unix(path)?)
+    }
+
+    /// Uses a socket that already listens, for instance one from the service manager.
+    ///
+    /// # Errors
+    /// - Those of [`ListenOptions::from_fd`](windlass::stream::ListenOptions::from_fd).
+    pub fn listen_on(socket: impl Into<OwnedFd>) -> io::Result<Self> {
+        Self::new(listen_options().from_fd(socket)?)
     }
 
     fn new(listener: Listener) -> io::Result<Self> {

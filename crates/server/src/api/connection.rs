@@ -169,9 +169,7 @@ impl Connection<'_> {
         }
         self.state.stats.messages_sent.add(1);
         self.state.stats.bytes_sent.add(message.as_bytes().len() as u64);
-        if message.is_text() {
-            self.state.stats.text_sent.add(1);
-        }
+        self.state.stats.text_sent.add(u64::from(message.is_text()));
         self.outbox.reply(message.0).map_err(|_| SendError::Closed)
     }
 

@@ -115,13 +115,14 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
             state.stats.wire_received.add(input.len() as u64);
             return open.on_data_slow(service, stream, input);
         }
-        state.stats.wire_received.add(input.len() as u64);
         let mut scratch = state.take_scratch();
         let outcome = {
             let Open { engine, conn, data } = open;
             state.note_rx(conn);
             let _guard = PassGuard::begin(state, conn.index);
-            let mut pass = engine.process(&mut input, &mut scratch);
+            let bytes: &mut [u8] = &mut input;
+            state.stats.wire_received.add(bytes.len() as u64);
+            let mut pass = engine.process(bytes, &mut scratch);
             // The usual case stays in registers; everything else is handled elsewhere.
             let done = loop {
                 let Some(bytes) = pass.next_fast() else { break pass.finish_fast() };
@@ -140,7 +141,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 open.conn.pass_output = 0;
                 state.put_scratch(scratch);
                 if !range.is_empty() {
-                    state.stats.wire_sent.add(range.len() as u64);
+                    state.stats.wire_sent.add(range.end.wrapping_sub(range.start) as u64);
                     // A failed stream reports its end separately.
                     if let Ok(1..) = stream.write_reply(input, range) {
                         after_output(state, stream);
@@ -153,7 +154,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         if let (Some(range), 0, None) = (&outcome.in_place, open.conn.halt, outcome.end) {
             open.conn.pass_output = 0;
             state.put_scratch(scratch);
-            state.stats.wire_sent.add(range.len() as u64);
+            state.stats.wire_sent.add(range.end.wrapping_sub(range.start) as u64);
             let has_grown = open.note_partial_input(state);
             let waiting =
                 if range.is_empty() { Ok(0) } else { stream.write_reply(input, range.clone()) };

@@ -1,0 +1,163 @@
+//! `windlass serve --admin` as an operator sees it, and the dashboard for its metrics.
+
+#[path = "../../../server/tests/metrics/exposition.rs"]
+#[allow(dead_code, reason = "another test program uses all of it")]
+mod exposition;
+#[path = "../serve/harness.rs"]
+mod harness;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::Stdio,
+};
+
+use exposition::Exposition;
+use harness::{Server, WAIT_MAX, windlass};
+
+const DASHBOARD: &str = include_str!("../../../../docs/grafana-dashboard.json");
+
+/// Starts a server with an admin listener. Returns the address of that, as the log says it.
+fn start(admin: &str, arguments: &[&str]) -> (Server, String) {
+    let all = ["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0", "--admin", admin];
+    // It prints the address of the admin listener before its own.
+    let server = Server::of_several(windlass(&[&all, arguments].concat()), 2);
+    let line = server.wait_for_error("admin listener");
+    let (_, address) = line.split_once("address=").expect("the line has it");
+    (server, address.trim_matches('"').to_owned())
+}
+
+fn connect(address: &str) -> TcpStream {
+    let place = address.trim_start_matches("http://").trim_end_matches('/');
+    let socket = TcpStream::connect(place).expect("it listens");
+    socket.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
+    socket
+}
+
+/// Returns the whole response.
+fn get(mut socket: impl Read + Write, path: &str, lines: &str) -> String {
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n");
+    socket.write_all(head.as_bytes()).expect("it reads");
+    let mut response = String::new();
+    socket.read_to_string(&mut response).expect("it answers");
+    response
+}
+
+fn metrics_of(address: &str) -> Exposition {
+    let response = get(connect(address), "/metrics", "");
+    Exposition::parse(response.split_once("\r\n\r\n").expect("the head ends").1)
+}
+
+/// A file that is removed at the end.
+struct File(PathBuf);
+
+impl File {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("windlass-admin-{name}-{}", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("temporary paths are text")
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn an_operator_reads_metrics_health_and_status() {
+    let (server, address) = start("127.0.0.1:0", &["--workers", "2"]);
+    let page = get(server.connect(), "/", "");
+    assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+    assert!(get(connect(&address), "/healthz", "").ends_with("\r\n\r\nalive\n"));
+    assert!(get(connect(&address), "/readyz", "").ends_with("\r\n\r\nready\n"));
+    let status = get(connect(&address), "/status", "");
+    let body = status.split_once("\r\n\r\n").expect("the head ends").1;
+    let status: serde_json::Value = serde_json::from_str(body).expect("it is JSON");
+    assert_eq!(status["state"], "ready");
+    assert_eq!(status["workers"].as_array().map(Vec::len), Some(2));
+    let metrics = metrics_of(&address);
+    assert!(metrics.get("wire_bytes_total{direction=\"out\"}") >= page.len() as u64);
+    assert_eq!(metrics.get("connections_opened_total"), 0);
+    server.stop_cleanly();
+    let place = address.trim_start_matches("http://").trim_end_matches('/');
+    assert!(TcpStream::connect(place).is_err(), "the port is closed");
+}
+
+#[test]
+fn a_unix_socket_goes_with_the_server() {
+    let file = File::new("socket");
+    let (server, address) = start(file.path(), &[]);
+    assert_eq!(address, format!("unix:{}", file.path()));
+    let socket = UnixStream::connect(&file.0).expect("it listens");
+    assert!(get(socket, "/healthz", "").contains("alive"));
+    server.stop_cleanly();
+    assert!(!file.0.exists(), "the file is removed");
+}
+
+#[test]
+fn elsewhere_a_token_from_a_file_is_needed() {
+    let file = File::new("token");
+    fs::write(&file.0, "a-token-in-a-file-1\n").expect("it can be written");
+    let (server, address) = start("0.0.0.0:0", &["--admin-token-file", file.path()]);
+    let port = address.trim_end_matches('/').rsplit(':').next().expect("it has a port").to_owned();
+    let ask = |lines: &str| get(connect(&format!("127.0.0.1:{port}")), "/metrics", lines);
+    assert!(ask("").starts_with("HTTP/1.1 401 "));
+    assert!(ask("Authorization: Bearer a-token-in-a-file-2\r\n").starts_with("HTTP/1.1 401 "));
+    assert!(ask("Authorization: Bearer a-token-in-a-file-1\r\n").starts_with("HTTP/1.1 200 "));
+    server.stop_cleanly();
+}
+
+#[test]
+fn an_unsafe_or_impossible_listener_is_an_error() {
+    let short = File::new("short");
+    fs::write(&short.0, "short\n").expect("it can be written");
+    for (arguments, expected) in [
+        (&["--admin", "0.0.0.0:0"][..], "--admin-token-file"),
+        (&["--admin", "9001"], "neither an IP address"),
+        (&["--admin-token-file", "/x"], "needs --admin"),
+        (&["--admin", "127.0.0.1:0", "--mode", "raw"], "not available in mode raw"),
+        (&["--admin", "127.0.0.1:0", "--admin-token-file", "/no/such"], "/no/such"),
+        (&["--admin", "127.0.0.1:0", "--admin-token-file", short.path()], "at least 16"),
+    ] {
+        let all = [&["serve", "--listen", "127.0.0.1:0"], arguments].concat();
+        let output = windlass(&all).stdin(Stdio::null()).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(expected), "{arguments:?}: {errors}");
+    }
+}
+
+/// Each metric that the dashboard names exists, and each metric is on the dashboard.
+#[test]
+fn the_dashboard_shows_the_metrics_that_there_are() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("it has panels");
+    let expressions = panels.iter().flat_map(|panel| {
+        let targets = panel["targets"].as_array().expect("each panel has targets");
+        targets.iter().map(|target| target["expr"].as_str().expect("a text"))
+    });
+    let is_name = |byte: char| byte.is_ascii_lowercase() || byte == '_';
+    let mut named: BTreeSet<String> = expressions
+        .flat_map(|text| text.split(|byte| !is_name(byte)))
+        .filter(|word| word.starts_with("windlass_"))
+        .map(|word| word.strip_suffix("_bucket").unwrap_or(word).to_owned())
+        .collect();
+    // A variable of the dashboard uses it.
+    named.insert("windlass_build_info".to_owned());
+
+    let (server, address) = start("127.0.0.1:0", &["--watchdog"]);
+    // The first event gives the longest handler a value.
+    get(server.connect(), "/", "");
+    let metrics = metrics_of(&address);
+    let there: BTreeSet<String> = metrics.families().into_iter().map(str::to_owned).collect();
+    assert_eq!(named, there);
+    server.stop_cleanly();
+}
