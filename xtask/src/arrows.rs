@@ -41,7 +41,7 @@ const TABLE: &[Row] = &[
     library(
         "windlass-server",
         &["windlass", "windlass-flow", "windlass-ws"],
-        &["rustix", "rustls", "httparse"],
+        &["rustix", "rustls", "httparse", "httpdate"],
     ),
     library("windlass-task-macros", &[], &[]),
     library(

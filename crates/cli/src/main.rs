@@ -1,7 +1,7 @@
 //! The windlass program.
 //!
 //! `windlass serve`, the default subcommand, is a WebSocket server with a page, chat rooms and an
-//! echo. `windlass load` measures such a server.
+//! echo. `windlass load` measures such a server, and `windlass top` shows what it does.
 
 #![deny(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod load;
 mod nofile;
 mod page;
 mod serve;
+mod top;
 
 use std::{
     ffi::OsString,
@@ -38,6 +39,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Send messages to an echo server, verify every byte of the answers, and measure latencies
     Load(Box<load::LoadArgs>),
+    /// Show what a running server does: rates, lag, connections, budgets, workers
+    Top(top::TopArgs),
 }
 
 /// Returns 0 after a clean stop, 1 after a failure, and 2 for invalid arguments (clap's
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
             serve::run(&args, inherited, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
         }
         Command::Load(args) => load::run(*args),
+        Command::Top(args) => top::run(&args).map(|()| ExitCode::SUCCESS),
     };
     match ended {
         Ok(status) => status,

@@ -27,9 +27,7 @@ impl FromStr for AdminPlace {
         if text.contains('/') {
             return Ok(Self::Unix(text.into()));
         }
-        Err(
-            "it is neither an IP address with a port, nor the path of a Unix socket (which has a /)",
-        )
+        Err("it is neither an IP address with a port, nor the path of a Unix socket, with a /")
     }
 }
 

@@ -28,15 +28,12 @@ pub(crate) fn write_status(workers: &[WorkerSnapshot], uptime: Duration, out: &m
     let by_state = total.connections.map(|transports| transports.iter().sum::<u64>());
     let rows = workers.iter().enumerate().map(|(index, worker)| {
         let stats = &worker.stats;
-        let lag_ns =
-            mean_ns(worker.lag.sum_ns, worker.lag.counts.iter().sum::<u64>() + worker.lag.longer);
         format!(
             "{{\"worker\":{index},\"connections\":{},\"messages_in\":{},\"messages_out\":{},\
-             \"lag_mean_us\":{},\"lag_count\":{},\"lag_sum_us\":{},\"buffered_bytes\":{}}}",
+             \"lag_count\":{},\"lag_sum_us\":{},\"buffered_bytes\":{}}}",
             stats.connections,
             stats.messages_received,
             stats.messages_sent,
-            lag_ns / 1000,
             worker.lag.counts.iter().sum::<u64>() + worker.lag.longer,
             worker.lag.sum_ns / 1000,
             worker.buffered,
@@ -78,10 +75,6 @@ pub(crate) fn write_status(workers: &[WorkerSnapshot], uptime: Duration, out: &m
         stats.memory,
         total.buffered,
     );
-}
-
-fn mean_ns(sum: u64, count: u64) -> u64 {
-    sum.checked_div(count).unwrap_or(0)
 }
 
 #[cfg(test)]

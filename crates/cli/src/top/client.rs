@@ -1,0 +1,140 @@
+//! Requests to the admin listener.
+
+use std::{
+    fmt,
+    io::{Read, Write},
+    net::{TcpStream, ToSocketAddrs as _},
+    os::unix::net::UnixStream,
+    str::FromStr,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+/// Maximum time of each step of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum length of a response in bytes.
+const RESPONSE_MAX: u64 = 1 << 20;
+
+/// The address of an admin listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AdminUrl {
+    /// Host and port.
+    Tcp(String),
+    /// The path of a Unix socket.
+    Unix(String),
+}
+
+impl FromStr for AdminUrl {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Self::Unix(path.to_owned()));
+        }
+        let rest = text.strip_prefix("http://").unwrap_or(text);
+        let place = rest.strip_suffix('/').unwrap_or(rest);
+        let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        if place.contains('/') || port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+            return Err("it is neither http://HOST:PORT nor unix:PATH");
+        }
+        Ok(Self::Tcp(place.to_owned()))
+    }
+}
+
+impl fmt::Display for AdminUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(place) => write!(f, "http://{place}"),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+        }
+    }
+}
+
+impl AdminUrl {
+    /// Returns the body of the response to a request.
+    pub(crate) fn get(&self, path: &str, token: Option<&str>) -> anyhow::Result<String> {
+        let response = match self {
+            Self::Tcp(place) => connect(place).and_then(|mut socket| {
+                socket.set_write_timeout(Some(TIMEOUT))?;
+                socket.set_read_timeout(Some(TIMEOUT))?;
+                exchange(&mut socket, place, path, token)
+            }),
+            Self::Unix(file) => {
+                UnixStream::connect(file).map_err(Into::into).and_then(|mut socket| {
+                    socket.set_write_timeout(Some(TIMEOUT))?;
+                    socket.set_read_timeout(Some(TIMEOUT))?;
+                    exchange(&mut socket, "localhost", path, token)
+                })
+            }
+        };
+        let response = response.with_context(|| format!("cannot read {self}{path}"))?;
+        body_of(&response).with_context(|| format!("{self}{path}"))
+    }
+}
+
+fn connect(place: &str) -> anyhow::Result<TcpStream> {
+    let mut last = None;
+    for address in place.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) => Err(error.into()),
+        None => bail!("the host has no address"),
+    }
+}
+
+fn exchange(
+    socket: &mut (impl Read + Write),
+    host: &str,
+    path: &str,
+    token: Option<&str>,
+) -> anyhow::Result<String> {
+    let authorization =
+        token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{authorization}\r\n");
+    socket.write_all(request.as_bytes())?;
+    let mut response = String::new();
+    socket.take(RESPONSE_MAX).read_to_string(&mut response)?;
+    Ok(response)
+}
+
+/// Returns the body of a response with status 200.
+fn body_of(response: &str) -> anyhow::Result<String> {
+    let (head, body) = response.split_once("\r\n\r\n").context("the response has no end")?;
+    let status = head.split(' ').nth(1).context("the response has no status")?;
+    // Control characters of a foreign server must not reach the terminal.
+    let reason = body.split(char::is_control).next().unwrap_or_default();
+    let hint = if status == "401" { " (--token-file)" } else { "" };
+    ensure!(status == "200", "status {status}: {reason}{hint}", status = status.escape_default());
+    Ok(body.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_with_a_port_or_a_path() {
+        let tcp = |place: &str| Ok(AdminUrl::Tcp(place.to_owned()));
+        assert_eq!("http://127.0.0.1:9002/".parse(), tcp("127.0.0.1:9002"));
+        assert_eq!("[::1]:9002".parse(), tcp("[::1]:9002"));
+        assert_eq!("unix:/run/a".parse(), Ok(AdminUrl::Unix("/run/a".to_owned())));
+        for nonsense in ["", "unix:", "9002", ":9002", "http://a", "https://a:1", "http://a:1/b"] {
+            assert!(nonsense.parse::<AdminUrl>().is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn only_a_response_with_status_200_has_a_body() {
+        assert_eq!(body_of("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}").unwrap(), "{}");
+        let refused = body_of("HTTP/1.1 401 U\r\n\r\nno\x1b[2J").unwrap_err().to_string();
+        assert_eq!(refused, "status 401: no (--token-file)");
+        assert!(body_of("HTTP/1.1 200 OK\r\n").is_err() && body_of("\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,226 @@
+//! The text of a view.
+
+use std::time::Duration;
+
+use super::status::{Status, WorkerRow};
+
+/// A status, and the rates since the previous one.
+pub(crate) struct View<'s> {
+    now: &'s Status,
+    before: Option<(&'s Status, Duration)>,
+}
+
+impl<'s> View<'s> {
+    /// The headline of the views that are one line.
+    pub(crate) const HEADLINE: &'static str = "state          open   msg in/s  msg out/s  \
+                                               wire in/s wire out/s   dropped  lag mean   held";
+
+    pub(crate) fn new(now: &'s Status, before: Option<(&'s Status, Duration)>) -> Self {
+        Self { now, before }
+    }
+
+    /// The growth of a count in a second. `None` without a previous status.
+    fn rate(&self, count: impl Fn(&Status) -> u64) -> Option<f64> {
+        let (before, elapsed) = self.before?;
+        Some(count(self.now).saturating_sub(count(before)) as f64 / elapsed.as_secs_f64())
+    }
+
+    fn per_second(&self, count: impl Fn(&Status) -> u64) -> String {
+        self.rate(count).map_or_else(|| "-".to_owned(), short)
+    }
+
+    fn bytes_per_second(&self, count: impl Fn(&Status) -> u64) -> String {
+        self.rate(count).map_or_else(|| "-".to_owned(), bytes)
+    }
+
+    /// The mean lag of a worker since the previous status, or of all time.
+    fn lag(&self, row: &WorkerRow) -> String {
+        let before = self.before.and_then(|(before, _)| {
+            before.workers.iter().find(|before| before.worker == row.worker)
+        });
+        let (count, sum) = before.map_or((0, 0), |before| (before.lag_count, before.lag_sum_us));
+        let count = row.lag_count.saturating_sub(count);
+        let mean = row.lag_sum_us.saturating_sub(sum).checked_div(count);
+        mean.map_or_else(|| "-".to_owned(), micros)
+    }
+
+    /// The longest of the workers' mean lags, as text.
+    fn lag_max(&self) -> String {
+        let lags = self.now.workers.iter().map(|row| self.lag(row));
+        // The texts have different units, so the sums are compared.
+        let sums = self.now.workers.iter().map(|row| row.lag_sum_us);
+        let longest = sums.zip(lags).max_by_key(|(sum, _)| *sum);
+        longest.map_or_else(|| "-".to_owned(), |(_, lag)| lag)
+    }
+
+    /// The view on one line, for output that is no terminal.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "{:<11} {:>7} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>6}",
+            self.now.state,
+            self.now.connections.open,
+            self.per_second(|status| status.messages.received),
+            self.per_second(|status| status.messages.sent),
+            self.bytes_per_second(|status| status.wire_bytes.received),
+            self.bytes_per_second(|status| status.wire_bytes.sent),
+            self.now.messages.dropped,
+            self.lag_max(),
+            bytes(self.now.memory.held as f64),
+        )
+    }
+
+    /// The view on a screen.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let now = self.now;
+        let (connections, memory) = (&now.connections, &now.memory);
+        let mut lines = vec![
+            format!(
+                "windlass {} on {}: {}, up {}",
+                now.version,
+                now.backend,
+                now.state,
+                uptime(now.uptime_seconds)
+            ),
+            String::new(),
+            format!(
+                "connections  {} open, {} in handshake, {} closing; {} opened, {} closed a second",
+                connections.open,
+                connections.handshake,
+                connections.closing,
+                self.per_second(|status| status.opened),
+                self.per_second(|status| status.closed),
+            ),
+            format!(
+                "messages     {} in, {} out a second; {} dropped, {} connections evicted",
+                self.per_second(|status| status.messages.received),
+                self.per_second(|status| status.messages.sent),
+                now.messages.dropped,
+                now.evicted,
+            ),
+            format!(
+                "payload      {} in, {} out a second",
+                self.bytes_per_second(|status| status.message_bytes.received),
+                self.bytes_per_second(|status| status.message_bytes.sent),
+            ),
+            format!(
+                "wire         {} in, {} out a second",
+                self.bytes_per_second(|status| status.wire_bytes.received),
+                self.bytes_per_second(|status| status.wire_bytes.sent),
+            ),
+            format!(
+                "memory       {} of {} held ({}), {} output buffered",
+                bytes(memory.held as f64),
+                bytes(memory.limit as f64),
+                percent(memory.held, memory.limit),
+                bytes(memory.output_buffered as f64),
+            ),
+            format!("topics       {}, {} subscriptions", now.topics, now.subscriptions),
+            String::new(),
+            "worker  connections    msg in/s   msg out/s   lag mean   buffered".to_owned(),
+        ];
+        lines.extend(now.workers.iter().map(|row| self.worker(row)));
+        lines
+    }
+
+    fn worker(&self, row: &WorkerRow) -> String {
+        let of = |status: &Status, count: fn(&WorkerRow) -> u64| {
+            status.workers.iter().find(|other| other.worker == row.worker).map_or(0, count)
+        };
+        format!(
+            "{:>6}  {:>11}  {:>10}  {:>10} {:>10} {:>10}",
+            row.worker,
+            row.connections,
+            self.per_second(|status| of(status, |row| row.messages_in)),
+            self.per_second(|status| of(status, |row| row.messages_out)),
+            self.lag(row),
+            bytes(row.buffered_bytes as f64),
+        )
+    }
+}
+
+/// A number in at most seven characters.
+fn short(number: f64) -> String {
+    scaled(number, 1000.0, &["", "k", "M", "G", "T"])
+}
+
+/// A number of bytes.
+fn bytes(number: f64) -> String {
+    scaled(number, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
+}
+
+/// A number of microseconds.
+fn micros(us: u64) -> String {
+    scaled(us as f64, 1000.0, &["us", "ms", "s"])
+}
+
+fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while number >= step && unit + 1 < units.len() {
+        number /= step;
+        unit += 1;
+    }
+    let digits = if unit == 0 || number >= 100.0 { 0 } else { 1 };
+    format!("{number:.digits$}{}", units[unit])
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.0}%", part as f64 * 100.0 / whole as f64) }
+}
+
+fn uptime(seconds: u64) -> String {
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    match hours {
+        0..48 => format!("{hours}:{minutes:02}:{:02}", seconds % 60),
+        _ => format!("{} days {}:{minutes:02}", hours / 24, hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (number, expected) in
+            [(0.0, "0"), (999.0, "999"), (1500.0, "1.5k"), (123_456.0, "123k"), (2e6, "2.0M")]
+        {
+            assert_eq!(short(number), expected);
+        }
+        assert_eq!((bytes(1023.0), bytes(1536.0)), ("1023B".into(), "1.5KiB".into()));
+        assert_eq!(
+            (micros(12), micros(2500), micros(3_000_000)),
+            ("12us".into(), "2.5ms".into(), "3.0s".into())
+        );
+        assert_eq!((percent(1, 4), percent(0, 0)), ("25%".into(), "-".into()));
+        assert_eq!((uptime(3661), uptime(200_000)), ("1:01:01".into(), "2 days 7:33".into()));
+    }
+
+    fn status(received: u64, lag_count: u64, lag_sum_us: u64) -> Status {
+        Status::parse(&format!(
+            "{{\"version\":\"1\",\"backend\":\"epoll\",\"state\":\"ready\",\"uptime_seconds\":1,\
+             \"connections\":{{\"handshake\":0,\"open\":2,\"closing\":0}},\"opened\":2,\
+             \"closed\":0,\"messages\":{{\"in\":{received},\"out\":{received},\"dropped\":3}},\
+             \"message_bytes\":{{\"in\":0,\"out\":0}},\"wire_bytes\":{{\"in\":0,\"out\":4096}},\
+             \"evicted\":0,\"topics\":0,\"subscriptions\":0,\
+             \"memory\":{{\"limit\":100,\"borrowed\":0,\"held\":25,\"output_buffered\":0}},\
+             \"workers\":[{{\"worker\":0,\"connections\":2,\"messages_in\":{received},\
+             \"messages_out\":{received},\"lag_count\":{lag_count},\"lag_sum_us\":{lag_sum_us},\
+             \"buffered_bytes\":0}}]}}"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn rates_are_those_since_the_previous_view() {
+        let (before, now) = (status(1000, 10, 100), status(5000, 12, 1100));
+        let first = View::new(&before, None);
+        assert_eq!(first.line().split_whitespace().nth(2), Some("-"));
+        let view = View::new(&now, Some((&before, Duration::from_secs(2))));
+        let words: Vec<String> = view.line().split_whitespace().map(str::to_owned).collect();
+        assert_eq!(words, ["ready", "2", "2.0k", "2.0k", "0B", "0B", "3", "500us", "25B"]);
+        let screen = view.lines().join("\n");
+        assert!(screen.contains("2.0k in, 2.0k out a second; 3 dropped"), "{screen}");
+        assert!(screen.contains("25B of 100B held (25%)"), "{screen}");
+        assert_eq!(View::HEADLINE.lines().count(), 1);
+    }
+}

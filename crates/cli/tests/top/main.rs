@@ -1,0 +1,162 @@
+//! `windlass top` in a terminal and elsewhere.
+
+#[path = "../serve/harness.rs"]
+mod harness;
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{ErrorKind, Read as _, Write as _},
+    os::fd::OwnedFd,
+    process::{Command, Stdio},
+};
+
+use harness::{Running, Server, windlass};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+    termios::{Winsize, tcsetwinsize},
+};
+
+fn start() -> (Server, String) {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0"];
+    let admin = ["--admin", "127.0.0.1:0", "--workers", "2"];
+    let server = Server::of_several(windlass(&[arguments.as_slice(), &admin].concat()), 2);
+    let line = server.wait_for_error("admin listener");
+    let (_, address) = line.split_once("address=").expect("the line has it");
+    (server, address.trim_matches('"').to_owned())
+}
+
+/// Opens a WebSocket that stays open with the returned value.
+fn client(server: &Server) -> std::net::TcpStream {
+    let mut socket = server.connect();
+    let head = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+                Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    socket.write_all(head.as_bytes()).expect("it reads");
+    let mut start = [0; 12];
+    socket.read_exact(&mut start).expect("it answers");
+    assert_eq!(&start, b"HTTP/1.1 101");
+    socket
+}
+
+/// A terminal of this size: the program's side, and the side that shows it.
+fn terminal(columns: u16, rows: u16) -> (OwnedFd, File) {
+    let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+    grantpt(&shown).expect("it can be granted");
+    unlockpt(&shown).expect("it can be unlocked");
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&shown, size).expect("it has a size");
+    let name = ptsname(&shown, Vec::new()).expect("it has a name");
+    let path = name.to_str().expect("the name is text");
+    let inside = OpenOptions::new().read(true).write(true).open(path).expect("it can be opened");
+    (inside.into(), File::from(shown))
+}
+
+/// Reads what a terminal shows until its program has ended.
+fn read_to_end(mut shown: File) -> String {
+    let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let patience = Timespec::try_from(harness::WAIT_MAX).expect("seconds fit");
+        let ready = poll(&mut [PollFd::new(&shown, PollFlags::IN)], Some(&patience));
+        assert_eq!(ready, Ok(1), "nothing comes");
+        match shown.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => text.extend_from_slice(&buffer[..count]),
+            // The other side is closed.
+            Err(error) if error.raw_os_error() == Some(5) => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    String::from_utf8(text).expect("it is text")
+}
+
+fn top(address: &str, arguments: &[&str]) -> Command {
+    windlass(&[&["top", address], arguments].concat())
+}
+
+#[test]
+fn in_a_terminal_each_view_replaces_the_previous_one() {
+    let (server, address) = start();
+    let _client = client(&server);
+    let (inside, shown) = terminal(60, 40);
+    let mut command = top(&address, &["--samples", "2"]);
+    let mut running = Running(command.stdout(inside).spawn().expect("it starts"));
+    // The descriptor of the command would keep the terminal open.
+    drop(command);
+    let text = read_to_end(shown);
+    assert!(running.wait().success());
+    let views: Vec<&str> = text.split("\x1b[H").skip(1).collect();
+    assert_eq!(views.len(), 2, "{text:?}");
+    for view in &views {
+        assert!(view.ends_with("\x1b[J"), "{view:?}");
+        assert!(view.contains(": ready, up 0:00:0"), "{view:?}");
+        assert!(view.contains("connections  1 open, 0 in handshake"), "{view:?}");
+        // A headline and a row for each worker.
+        let workers = view.split_once("worker  connections").expect("it has a table").1;
+        assert_eq!(workers.matches("\r\n").count(), 2, "{view:?}");
+        for line in view.split("\r\n") {
+            let visible = line.replace("\x1b[K", "").replace("\x1b[J", "");
+            assert!(visible.chars().count() <= 60, "{visible:?}");
+        }
+    }
+    assert!(views[0].contains("- in, - out a second"), "{text:?}");
+    assert!(views[1].contains("0 in, 0 out a second"), "{text:?}");
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_small_terminal_is_not_scrolled() {
+    let (server, address) = start();
+    let (inside, shown) = terminal(20, 5);
+    let mut command = top(&address, &["--samples", "1"]);
+    let mut running = Running(command.stdout(inside).spawn().expect("it starts"));
+    drop(command);
+    let text = read_to_end(shown);
+    assert!(running.wait().success());
+    assert_eq!(text.matches("\r\n").count(), 4, "{text:?}");
+    server.stop_cleanly();
+}
+
+#[test]
+fn elsewhere_each_view_is_a_line_of_plain_text() {
+    let (server, address) = start();
+    let _client = client(&server);
+    let output = top(&address, &["--samples", "2"]).output().expect("it runs");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    assert!(!text.contains('\x1b'), "{text:?}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].starts_with("state "), "{text}");
+    for line in &lines[1..] {
+        assert_eq!(line.split_whitespace().take(2).collect::<Vec<_>>(), ["ready", "1"], "{text}");
+    }
+    server.stop_cleanly();
+}
+
+#[test]
+fn what_is_no_admin_listener_is_an_error() {
+    let (server, address) = start();
+    let public = format!("http://{}", server.address);
+    for (place, expected) in
+        [(public.as_str(), "status 404"), ("http://127.0.0.1:1", "cannot read"), ("ws://a", "URL")]
+    {
+        let output = top(place, &[]).stdin(Stdio::null()).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(expected), "{place}: {errors}");
+    }
+    // A server that ends.
+    let mut command = top(&address, &[]);
+    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = running.as_mut().expect("it starts");
+    let lines = harness::lines_of(child.stdout.take().expect("piped"));
+    lines.recv_timeout(harness::WAIT_MAX).expect("a headline");
+    lines.recv_timeout(harness::WAIT_MAX).expect("a view");
+    server.stop_cleanly();
+    let errors = harness::lines_of(child.stderr.take().expect("piped"));
+    let mut running = Running(running.expect("it started"));
+    assert!(!running.wait().success());
+    let error = errors.recv_timeout(harness::WAIT_MAX).expect("it says why");
+    assert!(error.contains("cannot read"), "{error}");
+}
