@@ -135,6 +135,22 @@ fn an_unsafe_or_impossible_listener_is_an_error() {
     }
 }
 
+#[test]
+fn a_close_that_the_server_causes_is_logged() {
+    let server = Server::start(&[]);
+    let mut socket = server.connect();
+    let head = "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\
+                Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    socket.write_all(head.as_bytes()).expect("it reads");
+    // A frame without a mask.
+    socket.write_all(&[0x81, 1, b'a']).expect("it reads");
+    let line = server.wait_for_error("closed id=");
+    assert!(line.contains("INFO") && line.contains("protocol violation"), "{line}");
+    assert!(line.contains("suppressed=0"), "{line}");
+    server.stop_cleanly();
+}
+
 /// Each metric that the dashboard names exists, and each metric is on the dashboard.
 #[test]
 fn the_dashboard_shows_the_metrics_that_there_are() {

@@ -269,6 +269,7 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
     assert_eq!(client.receive(), Received::Close(Some(1009), String::new()));
     // The log is JSON, one object per line.
     server.wait_for_error(r#""backend":"poll""#);
+    Client::open(server.connect(), "/again", None).close();
     server.wait_for_error(r#""level":"DEBUG""#);
     server.stop_cleanly();
     fs::write(&file.0, "mode = 'morse'\n").expect("it can be written again");
