@@ -9,7 +9,7 @@ use std::{
 };
 
 use windlass_server::{
-    Connection, Handler, Message, Options, RunningServer, Server, StatsHandle,
+    CloseCode, Connection, Handler, Message, Options, RunningServer, Server, StatsHandle,
     http::{Accept, Reject, Routes, UpgradeRequest},
 };
 
@@ -39,6 +39,12 @@ impl Handler for Paths {
 
     fn on_message(&self, connection: &mut Connection<'_>, room: &mut bool, message: Message<'_>) {
         assert_ne!(message.as_str(), Some("panic"), "as asked");
+        if message.as_str() == Some("close me") {
+            // As other code would close it: not by its own callback.
+            let id = connection.id();
+            connection.hub().close(id, CloseCode::new(4000), "as asked").unwrap();
+            return;
+        }
         if let (Some("wait"), Some(gate)) = (message.as_str(), &self.gate) {
             let _ = gate.lock().unwrap().recv();
         }

@@ -93,6 +93,11 @@ pub(crate) fn refusals_and_closes_are_counted_by_cause() {
         end_after(&[0x81, 1, b'a'], 1002);
         end_after(&[0x81, 0xfe, 0x10, 0, 0, 0, 0, 0], 1009);
         end_after(&[0x81, 0x81, 0, 0, 0, 0, 0xff], 1007);
+        let mut closed = open();
+        closed.send(1, b"close me");
+        assert_eq!(closed.next().1, b"\x0f\xa0as asked");
+        closed.send(8, &4000_u16.to_be_bytes());
+        closed.read_to_end();
         let mut panicking = open();
         panicking.send(1, b"panic");
         panicking.read_to_end();
@@ -100,10 +105,10 @@ pub(crate) fn refusals_and_closes_are_counted_by_cause() {
         let metrics = site.metrics_when(|metrics| {
             metrics.sum("connections") == 0
                 && metrics.get("handshakes_total{result=\"lost\"}") == 2
-                && metrics.sum("connections_closed_total") == 10
+                && metrics.sum("connections_closed_total") == 11
         });
         for (series, expected) in [
-            ("handshakes_total{result=\"accepted\"}", 10),
+            ("handshakes_total{result=\"accepted\"}", 11),
             ("handshakes_total{result=\"bad_host\"}", 1),
             ("handshakes_total{result=\"bad_origin\"}", 1),
             ("handshakes_total{result=\"not_found\"}", 1),
@@ -113,9 +118,10 @@ pub(crate) fn refusals_and_closes_are_counted_by_cause() {
             ("handshakes_total{result=\"lost\"}", 2),
             ("limit_hits_total{limit=\"head\"}", 1),
             ("limit_hits_total{limit=\"frame_max\"}", 1),
-            ("connections_opened_total", 10),
+            ("connections_opened_total", 11),
             ("connections_closed_total{reason=\"peer\"}", 5),
             ("connections_closed_total{reason=\"violation\"}", 3),
+            ("connections_closed_total{reason=\"local\"}", 1),
             ("connections_closed_total{reason=\"lost\"}", 1),
             ("connections_closed_total{reason=\"aborted\"}", 1),
             ("close_codes_total{code=\"1000\"}", 2),
@@ -125,12 +131,12 @@ pub(crate) fn refusals_and_closes_are_counted_by_cause() {
             ("close_codes_total{code=\"1007\"}", 1),
             ("close_codes_total{code=\"1009\"}", 1),
             ("close_codes_total{code=\"3000-3999\"}", 1),
-            ("close_codes_total{code=\"4000-4999\"}", 1),
+            ("close_codes_total{code=\"4000-4999\"}", 2),
         ] {
             assert_eq!(metrics.get(series), expected, "{series}, {workers} workers");
         }
-        assert_eq!(metrics.sum("handshakes_total"), 19);
-        assert_eq!(metrics.sum("close_codes_total"), 10);
+        assert_eq!(metrics.sum("handshakes_total"), 20);
+        assert_eq!(metrics.sum("close_codes_total"), 11);
         site.end();
     }
 }
