@@ -2,8 +2,8 @@
 //! must not grow.
 //!
 //! `windlass-bench --counts-only` counts user instructions, system calls, allocations and bytes of
-//! windlass. [`mod@compare`] compares them with the committed list, which [`list`] reads and writes. A
-//! new row needs no code here: it is recorded as soon as the benchmark counts it.
+//! windlass. [`mod@compare`] compares them with the committed list, which [`list`] reads and
+//! writes. A new row needs no code here: it is recorded as soon as the benchmark counts it.
 
 mod compare;
 mod list;
