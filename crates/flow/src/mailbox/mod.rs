@@ -171,7 +171,7 @@ struct Side<T> {
 struct Rejection<T> {
     reason: PushReason,
     weighed: Weighed<T>,
-    /// The push has given bytes back, so [`MailboxCore::announce_room`] must be called (rule 2).
+    /// The push has given bytes back, so `announce_rejected` must be called (rule 2).
     must_announce: bool,
 }
 
