@@ -171,7 +171,7 @@ mod tests {
             let wanted = PROGRAMS.iter().filter(|program| options.wants_program(program));
             wanted.map(|program| program.name).collect::<Vec<_>>()
         };
-        assert_eq!(wanted(&["--counts-only"]), [WINDLASS, "windlass-flow"]);
+        assert_eq!(wanted(&["--counts-only"]), [WINDLASS, "windlass-driven", "windlass-flow"]);
         let some = wanted(&["--peer", "mio"]);
         assert!(some.contains(&"raw") && some.contains(&"mio") && !some.contains(&"tokio"));
     }

@@ -95,7 +95,7 @@ impl Epoll {
     pub(crate) fn reserve(&mut self) {}
 
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {
-        *self = Self::new()?;
+        *self = Self::new(self.room)?;
         Ok(())
     }
 
