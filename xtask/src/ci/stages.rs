@@ -113,8 +113,11 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(asan(&packages));
     stages.push(builds(&packages).in_lane(COMPILER));
     stages.extend(checks.into_iter().map(|stage| {
-        let target = if stage.name == "loom" { LOOM_TARGET } else { LINTS_TARGET };
-        stage.with_target(target).in_lane(COMPILER)
+        // The models are programs that run long and compile fast, as Miri's are.
+        match stage.name == "loom" {
+            true => stage.with_target(LOOM_TARGET).in_lane(INTERPRETER),
+            false => stage.with_target(LINTS_TARGET).in_lane(COMPILER),
+        }
     }));
     for (name, runs) in [("miri", MIRI), ("miri-long", MIRI_LONG)] {
         let stage = miri(name, runs, &packages).unwrap_or_else(|reason| Stage::skip(name, reason));

@@ -22,6 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no Unix sockets")]
     fn paths_and_abstract_names_are_converted() {
         let path = SocketAddr::from_pathname("/tmp/a socket").unwrap();
         assert_eq!(to_kernel(&path).unwrap().path_bytes(), Some(&b"/tmp/a socket"[..]));
