@@ -21,8 +21,9 @@ use windlass_task::{
 };
 
 use crate::{
+    counting_waker::CountingWaker,
     scenarios::Build,
-    tools::{CountingWaker, executor, poll_now, run, turns},
+    tools::{executor, poll_now, run, turns},
 };
 
 fn pair() -> (AsyncFd<UnixStream>, UnixStream) {

@@ -3,11 +3,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use windlass_task::{
@@ -91,19 +87,4 @@ pub(crate) async fn connected() -> (TcpStream, TcpStream) {
 /// Bytes that repeat late.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|place| u8::try_from(place % 251).unwrap()).collect()
-}
-
-#[derive(Default)]
-pub(crate) struct CountingWaker(AtomicUsize);
-
-impl CountingWaker {
-    pub(crate) fn count(&self) -> usize {
-        self.0.load(SeqCst)
-    }
-}
-
-impl Wake for CountingWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
 }

@@ -12,8 +12,9 @@ use std::{
 use windlass_task::{Executor, JoinError, block_on, spawn, yield_now};
 
 use crate::{
+    counting_waker::CountingWaker,
     panics::caught,
-    tools::{CountingWaker, Drops, Flag, OnDrop, poll_once},
+    tools::{Drops, Flag, OnDrop, poll_once},
 };
 
 #[test]

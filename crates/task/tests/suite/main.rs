@@ -2,6 +2,9 @@
 
 #![deny(unsafe_code)]
 
+#[path = "../common/counting_waker.rs"]
+mod counting_waker;
+
 #[path = "../../../reactor/tests/common/panics.rs"]
 mod panics;
 

@@ -5,11 +5,7 @@ use std::{
     future::{Future, poll_fn},
     pin::Pin,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
     thread::{self, ThreadId},
 };
 
@@ -82,22 +78,6 @@ impl Flag {
 /// The waker of the task that runs this.
 pub(crate) async fn own_waker() -> Waker {
     poll_fn(|context| Poll::Ready(context.waker().clone())).await
-}
-
-/// A waker that counts.
-#[derive(Default)]
-pub(crate) struct CountingWaker(AtomicUsize);
-
-impl CountingWaker {
-    pub(crate) fn count(&self) -> usize {
-        self.0.load(SeqCst)
-    }
-}
-
-impl Wake for CountingWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
 }
 
 /// Polls a future once with this waker.
