@@ -3,13 +3,18 @@
 
 #![deny(unsafe_code)]
 
+#[path = "bench-windlass/backend.rs"]
+mod backend;
+#[path = "bench-windlass/registration.rs"]
+mod registration;
+
 use std::process::ExitCode;
 
-use windlass::{Backend, Group, Interest, Key, NextTurn, Reactor, Turn, interest};
+use windlass::{Key, NextTurn, Reactor, Turn};
 use windlass_bench_driver::dispatch::Subject;
 use windlass_bench_driver::protocol::Trigger;
 use windlass_bench_driver::source::{Device, Handler, Source};
-use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, Unsupported};
+use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
 
 fn main() -> ExitCode {
     let suites = vec![Suite::dispatch::<Driven>()];
@@ -18,19 +23,11 @@ fn main() -> ExitCode {
 
 struct Driven(Reactor);
 
-fn watched(trigger: Trigger) -> Interest {
-    match trigger {
-        Trigger::Level => interest().read(),
-        Trigger::Edge => interest().read().edge_triggered(),
-    }
-}
-
 impl Subject for Driven {
     type Key = Key;
 
     fn new(backend: &str) -> Result<Self, Error> {
-        let backend: Backend =
-            backend.parse().map_err(|_| Unsupported("windlass has no such backend"))?;
+        let backend = backend::parse(backend)?;
         let builder = Reactor::builder().backend(backend).events_per_turn(EVENTS_PER_TURN);
         Ok(Self(builder.build()?))
     }
@@ -39,13 +36,9 @@ impl Subject for Driven {
         &mut self,
         source: Source,
         trigger: Trigger,
-        mut handler: H,
+        handler: H,
     ) -> Result<Key, Error> {
-        let key = watched(trigger)
-            .with_fd(source)
-            .with_handler(move |source: &mut Source| handler.handle(*source))
-            .register_into(&mut self.0);
-        key.map_err(|refused| std::io::Error::from(refused).into())
+        registration::add(&mut self.0, source, trigger, handler)
     }
 
     fn add_device(
@@ -54,16 +47,7 @@ impl Subject for Driven {
         trigger: Trigger,
         device: Device,
     ) -> Result<(), Error> {
-        let mut group = Group::new(device);
-        for (queue, source) in sources.into_iter().enumerate() {
-            group = group.fd(
-                watched(trigger),
-                source,
-                move |device: &mut Device, source: &mut Source| device.handle(queue, *source),
-            );
-        }
-        let registered = group.register_into(&mut self.0);
-        registered.map(drop).map_err(|refused| std::io::Error::from(refused).into())
+        registration::add_device(&mut self.0, sources, trigger, device)
     }
 
     fn delete(&mut self, key: Key) -> Result<(), Error> {

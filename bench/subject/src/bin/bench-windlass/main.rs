@@ -5,13 +5,14 @@
 
 mod backend;
 mod counter;
+mod registration;
 mod remote;
 mod websocket;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use windlass::{Group, Interest, Key, Reactor, interest};
+use windlass::{Key, Reactor};
 use windlass_bench_driver::dispatch::Subject;
 use windlass_bench_driver::poll0::PollSubject;
 use windlass_bench_driver::protocol::Trigger;
@@ -51,13 +52,6 @@ impl Windlass {
     }
 }
 
-fn watched(trigger: Trigger) -> Interest {
-    match trigger {
-        Trigger::Level => interest().read(),
-        Trigger::Edge => interest().read().edge_triggered(),
-    }
-}
-
 impl Subject for Windlass {
     type Key = Key;
 
@@ -69,34 +63,18 @@ impl Subject for Windlass {
         &mut self,
         source: Source,
         trigger: Trigger,
-        mut handler: H,
+        handler: H,
     ) -> Result<Key, Error> {
-        let key = watched(trigger)
-            .with_fd(source)
-            .with_handler(move |source: &mut Source| handler.handle(*source))
-            .register_into(&mut self.0);
-        key.map_err(|refused| std::io::Error::from(refused).into())
+        registration::add(&mut self.0, source, trigger, handler)
     }
 
-    /// A group: one state for four descriptors.
     fn add_device(
         &mut self,
         sources: [Source; 4],
         trigger: Trigger,
         device: Device,
     ) -> Result<(), Error> {
-        let mut group = Group::new(device);
-        for (queue, source) in sources.into_iter().enumerate() {
-            group = group.fd(
-                watched(trigger),
-                source,
-                move |device: &mut Device, source: &mut Source| {
-                    device.handle(queue, *source);
-                },
-            );
-        }
-        let registered = group.register_into(&mut self.0);
-        registered.map(drop).map_err(|refused| std::io::Error::from(refused).into())
+        registration::add_device(&mut self.0, sources, trigger, device)
     }
 
     fn delete(&mut self, key: Key) -> Result<(), Error> {
