@@ -301,6 +301,14 @@ pub(crate) fn until(reactor: &mut Reactor, log: &Log<Said>, count: usize) {
     }
 }
 
+/// Runs turns until the reactor has at most this many subscribers. The end of a TCP connection
+/// arrives when the kernel delivers it, which may be after a turn that does not wait.
+pub(crate) fn until_subscribers(reactor: &mut Reactor, count: usize) {
+    while reactor.stats().subscribers > count {
+        reactor.run_once(None).unwrap();
+    }
+}
+
 /// How many segments with data a TCP socket has sent (`tcpi_data_segs_out`).
 pub(crate) fn segments_sent(socket: &impl AsRawFd) -> u32 {
     crate::bed::tcp_info_u32(socket.as_raw_fd(), 156)

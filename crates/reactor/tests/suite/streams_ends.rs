@@ -15,7 +15,7 @@ use windlass::{
 use crate::{
     Build,
     bed::{HandClock, Log, NOW, close, counter, duplicate_from, own_numbers, pair, run_dry},
-    script::{Peer, Said, Script, both_families, open, quiet, tcp, turn, until},
+    script::{Peer, Said, Script, both_families, open, quiet, tcp, turn, until, until_subscribers},
 };
 
 const PLAIN: StreamOptions = StreamOptions::new();
@@ -105,6 +105,7 @@ fn the_end_waits_for_the_output(build: Build) {
             };
             assert_eq!((got, last), (sent, Ok(0)));
             drop(peer);
+            until_subscribers(&mut reactor, 0);
             run_dry(&mut reactor);
             assert_eq!(log.take().last(), Some(&Said::Dropped));
         }
@@ -511,7 +512,9 @@ fn on_close_can_begin_anew_under_any_number(build: Build) {
     });
     open(&mut reactor, PLAIN, ours, script);
     drop(peer);
-    run_dry(&mut reactor);
+    while next.borrow().is_none() {
+        reactor.run_once(None).unwrap();
+    }
     log.take();
     let mut peer = next.take().unwrap();
     peer.write(b"again");

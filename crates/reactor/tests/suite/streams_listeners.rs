@@ -28,7 +28,7 @@ use windlass::{
 use crate::{
     Build,
     bed::{HandClock, Log, NOW, in_own_process, panic_of, run_dry},
-    script::{Peer, Said, Script, quiet, until},
+    script::{Peer, Said, Script, quiet, until, until_subscribers},
 };
 
 pub(crate) fn anywhere() -> SocketAddr {
@@ -293,8 +293,7 @@ fn a_listener_is_paused_resumed_and_deleted(build: Build) {
     until(&mut reactor, &log, 2);
     assert_eq!(peer.read_all(), b"alive", "its streams stay");
     drop(peer);
-    run_dry(&mut reactor);
-    assert_eq!(reactor.stats().subscribers, 0);
+    until_subscribers(&mut reactor, 0);
     // Its slot is reused with another key.
     let next = Listener::tcp(anywhere())
         .unwrap()
@@ -318,10 +317,9 @@ fn a_deleted_listener_whose_streams_live_keeps_no_other_from_its_place(build: Bu
     let to = address(&next);
     let next = next.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
     drop(peer);
-    run_dry(&mut reactor);
+    until_subscribers(&mut reactor, 2);
     drop(second);
-    run_dry(&mut reactor);
-    assert_eq!(reactor.stats().subscribers, 1);
+    until_subscribers(&mut reactor, 1);
     assert_eq!(
         reactor.listener(next).unwrap().connections(),
         0,
