@@ -87,7 +87,6 @@ impl Handle {
 
     /// Calls a closure with the turn: at once if there is one, else in the executor's next turn. If
     /// the executor is gone, the closure is dropped.
-    #[allow(dead_code, reason = "for the modules of timers and sockets")]
     pub(crate) fn request(&self, call: impl FnOnce(Turn<'_>) + 'static) {
         let mut call = Some(call);
         let run = |turn: Turn<'_>| {
@@ -151,6 +150,20 @@ impl Handle {
         }
         value
     }
+}
+
+/// Reads the owner's part of the executor that this thread runs. `None` if it runs none.
+#[inline]
+pub(crate) fn with_local<T>(read: impl FnOnce(&Local) -> T) -> Option<T> {
+    let shared = current::executor();
+    if shared.is_null() {
+        return None;
+    }
+    // SAFETY: the executor lives for as long as it is current (`current::Entered`), which does not
+    // end before this function returns.
+    let shared = unsafe { &*shared };
+    // SAFETY: the thread runs this executor.
+    Some(read(unsafe { shared.local() }))
 }
 
 /// Publishes a turn while `run` runs (protocol 1).

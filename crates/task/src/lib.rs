@@ -31,6 +31,7 @@
 //! | spawn from another thread | [`Spawner`] |
 //! | use sockets | the module [`net`]; their traits: [`io`] |
 //! | wait for any descriptor | [`AsyncFd`] |
+//! | wait for a time, limit the time of an operation | the module [`time`] |
 //! | use the reactor from a task | [`with_turn`] |
 //! | run a closure that blocks | [`spawn_blocking`], [`BlockingHandle`] |
 //! | let other tasks run | [`yield_now()`], [`budget`] |
@@ -74,6 +75,8 @@ pub mod net;
 mod spawner;
 mod sync;
 mod task;
+#[cfg(not(loom))]
+pub mod time;
 mod yield_now;
 
 #[cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! A task is one allocation, and a wake and a poll are none.
+//! A task is one allocation, and a wake and a poll are none. Neither are sleeps and time limits.
 //!
 //! It is a separate program because it replaces the global allocator. The allocator counts the
 //! requests of the test's own thread, because the harness runs another thread.
@@ -8,13 +8,19 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    future::{pending, poll_fn},
+    future::{Future, pending, poll_fn},
+    pin::Pin,
     sync::mpsc,
     task::{Poll, Waker},
     thread,
+    time::Duration,
 };
 
-use windlass_task::{Executor, spawn, yield_now};
+use windlass_task::{
+    Executor, spawn,
+    time::{Sleep, now, sleep, timeout},
+    yield_now,
+};
 
 thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
@@ -65,6 +71,38 @@ fn a_task_is_one_allocation_and_wakes_and_polls_are_none() {
             yield_now().await;
         }
         assert_eq!(CALLS.get() - before, 0, "a hundred wakes and polls");
+    });
+}
+
+#[test]
+fn sleeps_and_time_limits_allocate_nothing() {
+    let mut executor = Executor::new().unwrap();
+    executor.block_on(async {
+        // The tables of the reactor and of the executor.
+        sleep(Duration::from_millis(1)).await;
+        let mut kept = Vec::with_capacity(100);
+        let round = async |kept: &mut Vec<Sleep>| {
+            for _ in 0..100 {
+                let mut long = sleep(Duration::from_secs(3600));
+                poll_fn(|context| {
+                    assert!(Pin::new(&mut long).poll(context).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                long.reset(now() + Duration::from_secs(60));
+                long.reset(now() + Duration::from_secs(7200));
+                kept.push(long);
+            }
+            let mut limited = timeout(Duration::from_micros(1), pending::<()>());
+            assert!(Pin::new(&mut limited).await.is_err());
+            assert!(timeout(Duration::from_secs(60), yield_now()).await.is_ok());
+            kept.clear();
+        };
+        // A hundred at once, which the tables keep room for.
+        round(&mut kept).await;
+        let before = CALLS.get();
+        round(&mut kept).await;
+        assert_eq!(CALLS.get() - before, 0);
     });
 }
 

@@ -1,5 +1,7 @@
 //! The settings of an executor. Each has a bound and a default.
 
+use std::time::Duration;
+
 use windlass::{BuildError, Reactor};
 
 use crate::{executor::Executor, task::shared::LocalLimits};
@@ -24,11 +26,12 @@ use crate::{executor::Executor, task::shared::LocalLimits};
 pub struct ExecutorBuilder {
     pub(super) reactor: windlass::Builder,
     pub(super) limits: LocalLimits,
+    pub(super) timer_slack: Option<Duration>,
 }
 
 impl ExecutorBuilder {
     pub(super) fn new() -> Self {
-        Self { reactor: Reactor::builder(), limits: LocalLimits::DEFAULT }
+        Self { reactor: Reactor::builder(), limits: LocalLimits::DEFAULT, timer_slack: None }
     }
 
     /// The settings of the reactor: backend, clock, limits. Default: those of
@@ -75,6 +78,30 @@ impl ExecutorBuilder {
     /// clock twice a poll. Default: off.
     pub fn measure_polls(mut self, measures: bool) -> Self {
         self.limits.measures_polls = measures;
+        self
+    }
+
+    /// The timer slack of the executor's thread: how much later than requested the kernel may end
+    /// a wait. See [`windlass::Builder::timer_slack`]. Default: unchanged, which on most systems
+    /// means 50 microseconds.
+    pub fn timer_slack(mut self, slack: Duration) -> Self {
+        self.timer_slack = Some(slack);
+        self
+    }
+
+    /// Runs the executor with a clock that stands still, for tests. Default: off.
+    ///
+    /// [`time::now`](crate::time::now()) reads this clock. It moves in two ways:
+    ///
+    /// - [`time::advance`](crate::time::advance()) moves it.
+    /// - When no task can run and no event is ready, it moves to the deadline of the next
+    ///   [`Sleep`](crate::time::Sleep). So sleeps take no time.
+    ///
+    /// Other threads and processes are not waited for before it moves, and neither are closures of
+    /// [`spawn_blocking`](crate::spawn_blocking()). The clock and the resolution of timers in the
+    /// [`reactor`](Self::reactor)'s settings are replaced.
+    pub fn paused_clock(mut self, is_paused: bool) -> Self {
+        self.limits.has_paused_clock = is_paused;
         self
     }
 

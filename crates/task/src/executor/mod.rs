@@ -29,6 +29,7 @@ use crate::{
         error::JoinError,
         shared::OwnerShared,
     },
+    time::VirtualClock,
 };
 pub use builder::ExecutorBuilder;
 use rounds::{RootTask, Rounds};
@@ -116,9 +117,20 @@ impl Executor {
     }
 
     fn from_builder(builder: ExecutorBuilder) -> Result<Self, BuildError> {
-        let mut reactor = builder.reactor.build()?;
-        let owner = OwnerShared::create(reactor.remote(), builder.limits);
-        Ok(Self { reactor, handle: Handle::new(owner) })
+        let mut settings = builder.reactor;
+        if let Some(slack) = builder.timer_slack {
+            settings = settings.timer_slack(slack);
+        }
+        let clock = builder.limits.has_paused_clock.then(VirtualClock::new);
+        if let Some(clock) = &clock {
+            settings = clock.set(settings);
+        }
+        let mut reactor = settings.build()?;
+        let handle = Handle::new(OwnerShared::create(reactor.remote(), builder.limits));
+        if let Some(clock) = clock {
+            clock.pause(&handle);
+        }
+        Ok(Self { reactor, handle })
     }
 
     /// Runs a future, and the executor's tasks, until the future is ready.

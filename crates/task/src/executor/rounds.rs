@@ -13,6 +13,7 @@ use windlass::{NextTurn, Turn, TurnDriver};
 use crate::{
     ambient::{Handle, publish},
     task::{error::JoinError, join_ref::JoinRef, polls::poll_tasks, shared::OwnerShared},
+    time::after_paused_round,
 };
 
 /// Futures of other threads that become tasks in one round.
@@ -49,12 +50,13 @@ impl<'e> Rounds<'e> {
             has_more |= !handle.run_requests();
         }
         if self.root.is_finished() {
-            NextTurn::Stop
-        } else if has_more || !local.queue.is_empty() || owner.shared().inbox.has_spawns() {
-            NextTurn::Again
-        } else {
-            NextTurn::Wait
+            return NextTurn::Stop;
         }
+        let is_idle = !has_more && local.queue.is_empty() && !owner.shared().inbox.has_spawns();
+        if local.limits.has_paused_clock && after_paused_round(is_idle) {
+            return NextTurn::Again;
+        }
+        if is_idle { NextTurn::Wait } else { NextTurn::Again }
     }
 }
 

@@ -84,6 +84,7 @@ pub(crate) struct LocalLimits {
     pub(crate) operations_per_poll: u32,
     pub(crate) spawns_max: usize,
     pub(crate) measures_polls: bool,
+    pub(crate) has_paused_clock: bool,
     pub(crate) blocking: BlockingLimits,
 }
 
@@ -100,6 +101,7 @@ impl LocalLimits {
         operations_per_poll: 32,
         spawns_max: 1024,
         measures_polls: false,
+        has_paused_clock: false,
         blocking: BlockingLimits { threads_max: 16, queue_len_max: 1024 },
     };
 }

@@ -1,0 +1,228 @@
+//! The clock of sleeps, and one that stands still, for tests.
+//!
+//! # How a paused clock moves
+//!
+//! 1. The executor reports the end of each round here. It is idle after two idle rounds in a row
+//!    with a turn between them and without a poll. So events that are ready come first.
+//! 2. When it is idle and a call of [`advance`] waits, that call goes on.
+//! 3. When it is idle otherwise, the clock moves to the first deadline, and a turn follows.
+
+use core::{
+    cell::{Cell, OnceCell, RefCell},
+    future::poll_fn,
+    task::{Poll, Waker},
+};
+use std::{
+    collections::{BTreeSet, HashMap},
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use windlass::{Builder, Key};
+
+use crate::{
+    ambient::{Handle, with_local},
+    time::after,
+};
+
+/// A call of [`advance`] goes on after so many rounds for each deadline, although tasks still run.
+const ROUNDS_MAX: u32 = 16;
+
+/// The current time, for deadlines: that of the system's monotonic clock, or of the paused clock of
+/// the executor that runs on this thread.
+///
+/// ```
+/// use windlass_task::{block_on, time};
+///
+/// block_on(async { assert!(time::now() <= std::time::Instant::now()) });
+/// ```
+#[must_use]
+pub fn now() -> Instant {
+    Paused::current().map_or_else(Instant::now, |paused| paused.clock.0.get())
+}
+
+/// Moves the paused clock. Sleeps that become due wake their tasks on the way, each at its time.
+///
+/// The clock stops at each deadline until no task can run. Tasks that never rest have sixteen
+/// rounds. So a task that sleeps again sleeps from its own deadline on. A span of zero lets sleeps
+/// be ready that are due now.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_task::{Executor, spawn, time};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut executor = Executor::builder().paused_clock(true).build()?;
+/// executor.block_on(async {
+///     let task = spawn(time::sleep(Duration::from_secs(60)));
+///     time::advance(Duration::from_secs(59)).await;
+///     assert!(!task.is_finished());
+///     time::advance(Duration::from_secs(1)).await;
+///     assert!(task.is_finished());
+/// });
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// If this thread runs no executor with a paused clock
+/// ([`paused_clock`](crate::ExecutorBuilder::paused_clock)).
+pub async fn advance(span: Duration) {
+    let paused = Paused::current().expect(
+        "`advance` needs an executor with a paused clock: build it with `paused_clock(true)`",
+    );
+    let target = after(paused.clock.0.get(), span);
+    loop {
+        // Tasks that were spawned before have started their sleeps by then.
+        paused.settle().await;
+        let Some(next) = paused.first().filter(|deadline| *deadline <= target) else { break };
+        paused.move_to(next);
+    }
+    paused.move_to(target);
+}
+
+/// A clock that is moved by hand.
+#[derive(Clone)]
+pub(crate) struct VirtualClock(Rc<Cell<Instant>>);
+
+impl VirtualClock {
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(Cell::new(Instant::now())))
+    }
+
+    /// Makes it the clock of a reactor. Its timers are exact, because the clock stops at them.
+    pub(crate) fn set(&self, settings: Builder) -> Builder {
+        let time = Rc::clone(&self.0);
+        settings.clock(move || time.get()).timer_resolution(Duration::from_nanos(1))
+    }
+
+    /// Makes it the clock of an executor.
+    pub(crate) fn pause(self, handle: &Handle) {
+        let slot = handle.extension::<PausedSlot>();
+        slot.0.get_or_init(|| Rc::new(Paused::new(self)));
+    }
+}
+
+#[derive(Default)]
+struct PausedSlot(OnceCell<Rc<Paused>>);
+
+/// The paused clock of one executor.
+pub(super) struct Paused {
+    clock: VirtualClock,
+    /// The deadlines of all timers of sleeps.
+    deadlines: RefCell<Deadlines>,
+    /// Who waits for the executor to be idle.
+    settling: RefCell<Vec<Waker>>,
+    /// Rounds since the last call began to wait.
+    rounds: Cell<u32>,
+    /// The number of polls at the last idle round.
+    idle_at: Cell<Option<u64>>,
+    /// How often the executor was idle.
+    settled: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Deadlines {
+    sorted: BTreeSet<(Instant, u64)>,
+    by_key: HashMap<u64, Instant>,
+}
+
+impl Paused {
+    fn new(clock: VirtualClock) -> Self {
+        Self {
+            clock,
+            deadlines: RefCell::default(),
+            settling: RefCell::default(),
+            rounds: Cell::new(0),
+            idle_at: Cell::new(None),
+            settled: Cell::new(0),
+        }
+    }
+
+    /// That of the executor that runs on this thread.
+    #[inline]
+    pub(super) fn current() -> Option<Rc<Self>> {
+        if with_local(|local| local.limits.has_paused_clock) == Some(true) {
+            Self::find()
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn find() -> Option<Rc<Self>> {
+        let slot = Handle::current()?.extension::<PausedSlot>();
+        slot.0.get().cloned()
+    }
+
+    /// Notes a timer.
+    pub(super) fn add(&self, key: Key, deadline: Instant) {
+        let mut deadlines = self.deadlines.borrow_mut();
+        deadlines.sorted.insert((deadline, key.to_bits()));
+        deadlines.by_key.insert(key.to_bits(), deadline);
+    }
+
+    /// Forgets a timer that has fired or is cancelled.
+    pub(super) fn remove(&self, key: Key) {
+        let mut deadlines = self.deadlines.borrow_mut();
+        if let Some(deadline) = deadlines.by_key.remove(&key.to_bits()) {
+            deadlines.sorted.remove(&(deadline, key.to_bits()));
+        }
+    }
+
+    fn first(&self) -> Option<Instant> {
+        self.deadlines.borrow().sorted.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn move_to(&self, time: Instant) {
+        let clock = &self.clock.0;
+        clock.set(clock.get().max(time));
+    }
+
+    /// Waits until the executor is idle, or for some rounds.
+    async fn settle(&self) {
+        let before = self.settled.get();
+        self.rounds.set(0);
+        poll_fn(|context| {
+            if self.settled.get() > before {
+                return Poll::Ready(());
+            }
+            let waker = context.waker().clone();
+            self.settling.borrow_mut().push(waker);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn after_round(&self, is_idle: bool, polls: u64) -> bool {
+        self.rounds.set(self.rounds.get() + 1);
+        let was_idle = is_idle && self.idle_at.get() == Some(polls);
+        self.idle_at.set(is_idle.then_some(polls));
+        let is_settling = !self.settling.borrow().is_empty();
+        if is_settling && (was_idle || self.rounds.get() >= ROUNDS_MAX) {
+            self.settled.set(self.settled.get() + 1);
+            let wakers = self.settling.take();
+            for waker in wakers {
+                waker.wake();
+            }
+            return true;
+        }
+        if !was_idle {
+            return is_idle;
+        }
+        let Some(first) = self.first() else { return false };
+        self.move_to(first);
+        true
+    }
+}
+
+/// Called after each round of an executor with a paused clock. True if another turn follows at
+/// once.
+#[cold]
+pub(crate) fn after_paused_round(is_idle: bool) -> bool {
+    let polls = with_local(|local| local.counters.polls.get());
+    match (Paused::current(), polls) {
+        (Some(paused), Some(polls)) => paused.after_round(is_idle, polls),
+        _ => false,
+    }
+}

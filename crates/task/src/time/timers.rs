@@ -1,0 +1,232 @@
+//! The timers of one executor, from the sleeps' side.
+//!
+//! # The protocol of this module
+//!
+//! 1. Each armed sleep has one timer of the reactor, which owns the waker. The sleep owns the key.
+//! 2. A timer that fires notes its deadline in `fired_ns`, and then wakes. So a sleep whose timer
+//!    has a later deadline has not fired, and its poll reads no clock.
+//! 3. A sleep that is dropped where it cannot cancel its timer hands the key back. That is so on
+//!    other threads, and where there is no turn. Keys that were handed back are cancelled with the
+//!    next timer that starts, ends or fires. A timer hands back at most one key, so there are never
+//!    more of them than timers.
+//! 4. With a paused clock, the deadlines of all timers are listed there. The clock is moved to the
+//!    first one when nothing else can run.
+
+use core::{
+    cell::OnceCell,
+    mem,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    task::Waker,
+};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use windlass::{Key, Tick, TimerReason, Turn};
+use windlass_flow::panics::Panics;
+
+use crate::{
+    ambient::{Handle, with_turn},
+    task::{current, shared::Shared},
+    time::paused::Paused,
+};
+
+/// A timer of the reactor: its key, and its deadline in nanoseconds since [`Timers::epoch`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimerId {
+    pub(super) deadline_ns: u64,
+    key: Key,
+}
+
+/// The timers of one executor.
+pub(super) struct Timers {
+    /// Says which executor it is.
+    executor: crate::sync::Arc<Shared>,
+    epoch: Instant,
+    /// The latest deadline of the timers that have fired (protocol 2). Only the owner uses it.
+    fired_ns: AtomicU64,
+    has_returned: AtomicBool,
+    is_requested: AtomicBool,
+    returned: Mutex<Returned>,
+}
+
+/// Protocol 3.
+#[derive(Default)]
+struct Returned {
+    is_closed: bool,
+    timers: Vec<TimerId>,
+}
+
+/// The executor's reference. Dropping it at the executor's end closes the list.
+#[derive(Default)]
+struct LocalTimers(OnceCell<Arc<Timers>>);
+
+impl Drop for LocalTimers {
+    fn drop(&mut self) {
+        if let Some(timers) = self.0.get() {
+            let mut returned = timers.returned();
+            returned.is_closed = true;
+            returned.timers = Vec::new();
+        }
+    }
+}
+
+impl Timers {
+    /// The timers of an executor.
+    pub(super) fn of(handle: &Handle) -> Arc<Self> {
+        let local = handle.extension::<LocalTimers>();
+        let timers = local.0.get_or_init(|| {
+            Arc::new(Self {
+                executor: crate::sync::Arc::clone(handle.owner().shared()),
+                epoch: Instant::now(),
+                fired_ns: AtomicU64::new(0),
+                has_returned: AtomicBool::new(false),
+                is_requested: AtomicBool::new(false),
+                returned: Mutex::default(),
+            })
+        });
+        Arc::clone(timers)
+    }
+
+    fn returned(&self) -> MutexGuard<'_, Returned> {
+        // Nothing that may panic runs under the lock.
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this thread runs the executor.
+    #[inline]
+    pub(super) fn are_current(&self) -> bool {
+        current::is(crate::sync::Arc::as_ptr(&self.executor))
+    }
+
+    /// An instant in nanoseconds since the epoch. It is 0 before, and the largest number for what
+    /// does not fit.
+    #[inline]
+    pub(super) fn since_epoch_ns(&self, moment: Instant) -> u64 {
+        u64::try_from(moment.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// False if a timer with this deadline has not fired (protocol 2).
+    #[inline]
+    pub(super) fn may_have_fired(&self, deadline_ns: u64) -> bool {
+        deadline_ns <= self.fired_ns.load(Ordering::Relaxed)
+    }
+
+    /// Starts a timer that wakes, in place of another one.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        mut turn: Turn<'_>,
+        deadline: Instant,
+        waker: Waker,
+        old: Option<TimerId>,
+    ) -> Result<TimerId, TimerReason> {
+        self.cancel_returned(turn.reborrow());
+        if let Some(old) = old {
+            self.cancel(turn.reborrow(), old);
+        }
+        let timers = Arc::clone(self);
+        let fire = move |tick: Tick, turn: Turn<'_>| timers.fire(tick, turn, &waker);
+        match turn.at(deadline, fire) {
+            Ok(key) => {
+                let timer = TimerId { deadline_ns: self.since_epoch_ns(deadline), key };
+                if let Some(paused) = Paused::current() {
+                    paused.add(timer.key, deadline);
+                }
+                Ok(timer)
+            }
+            Err(error) => Err(error.reason),
+        }
+    }
+
+    fn fire(&self, tick: Tick, turn: Turn<'_>, waker: &Waker) {
+        // It is the timer's own deadline, or a later one if that had passed.
+        let due_ns = self.since_epoch_ns(tick.deadline);
+        if due_ns > self.fired_ns.load(Ordering::Relaxed) {
+            self.fired_ns.store(due_ns, Ordering::Relaxed);
+        }
+        if let Some(paused) = Paused::current() {
+            paused.remove(tick.key);
+        }
+        let mut panics = Panics::default();
+        panics.catch(|| self.cancel_returned(turn));
+        panics.catch(|| waker.wake_by_ref());
+        panics.resume();
+    }
+
+    /// Moves a timer to an earlier deadline. `None` if that cannot be done here, or the timer has
+    /// fired.
+    pub(super) fn bring_forward(&self, timer: TimerId, deadline: Instant) -> Option<TimerId> {
+        if !self.are_current() {
+            return None;
+        }
+        with_turn(|mut turn| turn.reset_at(timer.key, deadline))?.ok()?;
+        if let Some(paused) = Paused::current() {
+            paused.remove(timer.key);
+            paused.add(timer.key, deadline);
+        }
+        Some(TimerId { deadline_ns: self.since_epoch_ns(deadline), ..timer })
+    }
+
+    /// Ends a timer: at once, or later (protocol 3).
+    pub(super) fn end(self: &Arc<Self>, timer: TimerId) {
+        let is_current = self.are_current();
+        let end = |mut turn: Turn<'_>| {
+            self.cancel_returned(turn.reborrow());
+            self.cancel(turn, timer);
+        };
+        if !is_current || with_turn(end).is_none() {
+            self.give_back(timer, is_current);
+        }
+    }
+
+    fn cancel(&self, mut turn: Turn<'_>, timer: TimerId) {
+        if let Some(paused) = Paused::current() {
+            paused.remove(timer.key);
+        }
+        // It is stale if the timer has fired.
+        let _ = turn.cancel(timer.key);
+    }
+
+    #[cold]
+    fn give_back(self: &Arc<Self>, timer: TimerId, is_current: bool) {
+        let mut returned = self.returned();
+        if returned.is_closed {
+            return;
+        }
+        returned.timers.push(timer);
+        drop(returned);
+        self.has_returned.store(true, Ordering::Release);
+        let handle = if is_current { Handle::current() } else { None };
+        if let Some(handle) = handle {
+            if !self.is_requested.swap(true, Ordering::Relaxed) {
+                let timers = Arc::clone(self);
+                handle.request(move |turn| {
+                    timers.is_requested.store(false, Ordering::Relaxed);
+                    timers.cancel_returned(turn);
+                });
+            }
+        }
+    }
+
+    /// Cancels the timers that were handed back (protocol 3).
+    #[inline]
+    fn cancel_returned(&self, turn: Turn<'_>) {
+        if self.has_returned.load(Ordering::Relaxed) {
+            self.cancel_all_returned(turn);
+        }
+    }
+
+    #[cold]
+    fn cancel_all_returned(&self, mut turn: Turn<'_>) {
+        // Cleared first, so that a key that comes meanwhile is not forgotten.
+        self.has_returned.swap(false, Ordering::Acquire);
+        let timers = mem::take(&mut self.returned().timers);
+        let mut panics = Panics::default();
+        for timer in timers {
+            // The destructor of a waker may panic.
+            panics.catch(|| self.cancel(turn.reborrow(), timer));
+        }
+        panics.resume();
+    }
+}

@@ -1,0 +1,20 @@
+//! Sleeps, time limits, intervals and the paused clock, on every backend.
+
+#![deny(unsafe_code)]
+
+#[macro_use]
+#[path = "../../../reactor/tests/common/scenarios.rs"]
+mod scenarios;
+
+#[path = "../common/counting_waker.rs"]
+mod counting_waker;
+
+mod fairness;
+mod hostile;
+mod intervals;
+mod paused;
+mod places;
+mod send_sync;
+mod sleeps;
+mod timeouts;
+mod tools;
