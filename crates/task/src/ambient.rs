@@ -10,14 +10,19 @@
 //! 3. Where there is no turn, a request is queued and runs in the executor's next turn. This is so
 //!    inside of a handler, of another request, and between two runs of the executor. A request to
 //!    an executor that is gone is dropped.
+//! 4. The queue is bounded. A request that makes something new is counted, and is rejected at
+//!    `queued_registrations_max`. A change or an end of something that exists is never rejected.
+//!    Whoever owns such a thing queues at most three requests for it between two turns: one change
+//!    for each direction, and its end. So the bound is that of what exists: three times the
+//!    reactor's `subscribers_max`, and `queued_registrations_max`.
 
 #![allow(
     unsafe_code,
     reason = "a turn is lent through a thread-local pointer; owners are told by their thread"
 )]
 
-use core::{any::TypeId, ptr};
-use std::rc::Rc;
+use core::{any::TypeId, fmt, ptr};
+use std::{io, rc::Rc};
 
 use windlass::Turn;
 use windlass_flow::panics::Panics;
@@ -26,7 +31,7 @@ use crate::{
     sync::Arc,
     task::{
         current,
-        shared::{Local, OwnerShared, Phase, Request},
+        shared::{Local, OwnerShared, Phase, Queued, Request},
     },
 };
 
@@ -87,20 +92,51 @@ impl Handle {
 
     /// Calls a closure with the turn: at once if there is one, else in the executor's next turn. If
     /// the executor is gone, the closure is dropped.
+    ///
+    /// It is for changes and ends, which must not fail. The caller bounds their number (protocol
+    /// 4).
     pub(crate) fn request(&self, call: impl FnOnce(Turn<'_>) + 'static) {
+        if let Some(call) = self.try_now(call) {
+            self.queue(call, false);
+        }
+    }
+
+    /// As [`request`](Self::request), for what makes something new.
+    ///
+    /// # Errors
+    /// If `queued_registrations_max` of them wait for a turn already. The closure is dropped.
+    pub(crate) fn request_new(
+        &self,
+        call: impl FnOnce(Turn<'_>) + 'static,
+    ) -> Result<(), QueueFull> {
+        let Some(call) = self.try_now(call) else { return Ok(()) };
+        let (count, max) = (self.local().queued_new.get(), self.local().limits.queued_new_max);
+        if count >= max {
+            return Err(QueueFull { max });
+        }
+        self.queue(call, true);
+        Ok(())
+    }
+
+    /// Calls a closure with the turn. It is returned where there is none.
+    fn try_now<F: FnOnce(Turn<'_>)>(&self, call: F) -> Option<F> {
         let mut call = Some(call);
         let run = |turn: Turn<'_>| {
             if let Some(call) = call.take() {
                 call(turn);
             }
         };
-        if self.with_turn(run).is_some() {
-            return;
+        match self.with_turn(run) {
+            Some(()) => None,
+            None => call,
         }
-        let Some(call) = call else { return };
-        if self.local().phase.get() != Phase::Closed {
-            let request: Request = Box::new(call);
-            self.local().requests.borrow_mut().push_back(request);
+    }
+
+    fn queue(&self, call: impl FnOnce(Turn<'_>) + 'static, is_new: bool) {
+        let local = self.local();
+        if local.phase.get() != Phase::Closed {
+            local.queued_new.set(local.queued_new.get() + usize::from(is_new));
+            local.requests.borrow_mut().push_back(Queued { call: Box::new(call), is_new });
         }
     }
 
@@ -129,7 +165,10 @@ impl Handle {
     }
 
     fn pop_request(&self) -> Option<Request> {
-        self.local().requests.borrow_mut().pop_front()
+        let local = self.local();
+        let Queued { call, is_new } = local.requests.borrow_mut().pop_front()?;
+        local.queued_new.set(local.queued_new.get() - usize::from(is_new));
+        Some(call)
     }
 
     /// The executor's value of this type, which is made by the first call. For the modules of this
@@ -164,6 +203,29 @@ pub(crate) fn with_local<T>(read: impl FnOnce(&Local) -> T) -> Option<T> {
     let shared = unsafe { &*shared };
     // SAFETY: the thread runs this executor.
     Some(read(unsafe { shared.local() }))
+}
+
+/// Too many registrations wait for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueFull {
+    max: usize,
+}
+
+impl fmt::Display for QueueFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} registrations wait for the executor's next turn already; make sockets in tasks \
+             and not in handlers of the reactor, or raise `queued_registrations_max`",
+            self.max
+        )
+    }
+}
+
+impl From<QueueFull> for io::Error {
+    fn from(error: QueueFull) -> Self {
+        Self::other(error.to_string())
+    }
 }
 
 /// Publishes a turn while `run` runs (protocol 1).
@@ -224,7 +286,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Executor, block_on, spawn, yield_now};
+    use crate::{AsyncFd, Direction, Executor, block_on, spawn, yield_now};
 
     /// Notes in which order things happen.
     #[derive(Clone, Default)]
@@ -369,5 +431,94 @@ mod tests {
         assert_eq!((kept.0.get(), Rc::strong_count(&kept)), (5, 2));
         drop(executor);
         assert_eq!(Rc::strong_count(&kept), 1);
+    }
+
+    #[test]
+    fn new_requests_are_bounded_and_ends_are_not_rejected() {
+        let mut executor = Executor::builder().queued_registrations_max(2).build().unwrap();
+        let (log, in_call) = (Log::default(), Log::default());
+        executor.block_on(async {
+            let handle = Handle::expect_current();
+            handle.with_turn(|_| {
+                for what in ["first", "second"] {
+                    let log = in_call.clone();
+                    handle.request_new(move |_| log.add(what)).unwrap();
+                }
+                let token = Rc::new(());
+                let held = Rc::clone(&token);
+                let full = handle.request_new(move |_| drop(held)).unwrap_err();
+                assert_eq!(Rc::strong_count(&token), 1, "a rejected closure is dropped");
+                assert!(io::Error::from(full).to_string().starts_with("2 registrations wait"));
+                for _ in 0..5 {
+                    log.request(&handle, "end");
+                }
+            });
+            queue_is_empty(&handle).await;
+            // Those that have run make room.
+            handle.with_turn(|_| handle.request_new(|_| ()).unwrap());
+            // Where there is a turn, nothing is queued.
+            (0..5).for_each(|_| handle.request_new(|_| ()).unwrap());
+        });
+        assert_eq!((in_call.0.borrow().len(), log.0.borrow().len()), (2, 5));
+    }
+
+    /// Requests of a poll run after the polls of its round.
+    async fn queue_is_empty(handle: &Handle) {
+        while !handle.local().requests.borrow().is_empty() {
+            yield_now().await;
+        }
+    }
+
+    /// The bound of what must not fail (protocol 4).
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no ppoll(2)")]
+    fn a_descriptor_queues_at_most_three_requests() {
+        const COUNT: usize = 10;
+        let reactor = windlass::Reactor::builder().backend(windlass::Backend::Poll);
+        let mut executor = Executor::builder().reactor(reactor).build().unwrap();
+        executor.block_on(async {
+            let handle = Handle::expect_current();
+            let (fds, peers): (Vec<_>, Vec<_>) = (0..COUNT)
+                .map(|_| std::os::unix::net::UnixStream::pair().unwrap())
+                .map(|(fd, peer)| (AsyncFd::new(fd).unwrap(), peer))
+                .unzip();
+            handle.with_turn(|_| {
+                let mut context = core::task::Context::from_waker(core::task::Waker::noop());
+                for fd in &fds {
+                    for _ in 0..100 {
+                        assert!(fd.poll_ready(Direction::Read, &mut context).is_pending());
+                        assert!(fd.poll_ready(Direction::Write, &mut context).is_pending());
+                    }
+                }
+                drop(fds);
+                assert_eq!(handle.local().requests.borrow().len(), 3 * COUNT);
+                assert!(peers.iter().all(|peer| !is_closed(peer)), "the ends wait for a turn");
+            });
+            queue_is_empty(&handle).await;
+            assert!(peers.iter().all(is_closed), "no end was lost");
+        });
+    }
+
+    fn is_closed(peer: &std::os::unix::net::UnixStream) -> bool {
+        peer.set_nonblocking(true).unwrap();
+        matches!(io::Read::read(&mut &*peer, &mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn a_descriptor_too_many_gets_a_clear_error_and_its_value_back() {
+        let mut executor = Executor::builder().queued_registrations_max(1).build().unwrap();
+        executor.block_on(async {
+            with_turn(|_| {
+                let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+                let first = AsyncFd::new(one).unwrap();
+                // It is dropped before it was registered, and still counts until the next turn.
+                drop(first);
+                let error = AsyncFd::new(other).unwrap_err();
+                assert!(error.reason.to_string().contains("queued_registrations_max"));
+                assert!(is_closed(&error.value), "it is returned, and the first was dropped");
+            });
+            queue_is_empty(&Handle::expect_current()).await;
+            with_turn(|_| AsyncFd::new(std::os::unix::net::UnixStream::pair().unwrap().0).unwrap());
+        });
     }
 }

@@ -60,6 +60,17 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Maximum registrations that wait for the executor's next turn; at least 1. They wait if
+    /// sockets are made where there is no turn: in a handler of the reactor, or in the closure of
+    /// [`with_turn`](crate::with_turn). One more is an error. Default: 1024.
+    ///
+    /// Changes and ends of registrations are never rejected. They are bounded by the number of
+    /// registrations ([`subscribers_max`](windlass::Builder::subscribers_max)).
+    pub fn queued_registrations_max(mut self, count: usize) -> Self {
+        self.limits.queued_new_max = count.max(1);
+        self
+    }
+
     /// Maximum threads for the closures of [`spawn_blocking`](crate::spawn_blocking); at least 1.
     /// Default: 16.
     pub fn blocking_threads_max(mut self, count: usize) -> Self {

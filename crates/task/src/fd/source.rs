@@ -189,8 +189,7 @@ impl Source {
             None if !self.handle.is_open() => Err(gone()),
             None => {
                 let queued = QueuedAdd(Rc::clone(self));
-                self.handle.request(move |turn| queued.run(turn));
-                Ok(())
+                Ok(self.handle.request_new(move |turn| queued.run(turn))?)
             }
         }
     }

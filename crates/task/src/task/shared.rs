@@ -31,6 +31,13 @@ pub(crate) type Request = Box<dyn FnOnce(windlass::Turn<'_>)>;
 #[cfg(loom)]
 pub(crate) type Request = Box<dyn FnOnce()>;
 
+/// A queued request.
+pub(crate) struct Queued {
+    pub(crate) call: Request,
+    /// It makes something new, and counts in `Local::queued_new`.
+    pub(crate) is_new: bool,
+}
+
 pub(crate) struct Shared {
     pub(crate) inbox: Inbox,
     local: Local,
@@ -51,7 +58,9 @@ pub(crate) struct Local {
     pub(crate) phase: Cell<Phase>,
     /// The task that is being polled.
     pub(crate) running: Cell<Option<TaskPtr>>,
-    pub(crate) requests: RefCell<VecDeque<Request>>,
+    pub(crate) requests: RefCell<VecDeque<Queued>>,
+    /// How many of them make something new.
+    pub(crate) queued_new: Cell<usize>,
     /// One value of each type, for the modules of this crate.
     pub(crate) extensions: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
     pub(crate) counters: LocalCounters,
@@ -83,6 +92,7 @@ pub(crate) struct LocalLimits {
     pub(crate) polls_per_turn: u32,
     pub(crate) operations_per_poll: u32,
     pub(crate) spawns_max: usize,
+    pub(crate) queued_new_max: usize,
     pub(crate) measures_polls: bool,
     pub(crate) has_paused_clock: bool,
     pub(crate) blocking: BlockingLimits,
@@ -100,6 +110,7 @@ impl LocalLimits {
         polls_per_turn: 61,
         operations_per_poll: 32,
         spawns_max: 1024,
+        queued_new_max: 1024,
         measures_polls: false,
         has_paused_clock: false,
         blocking: BlockingLimits { threads_max: 16, queue_len_max: 1024 },
@@ -116,6 +127,7 @@ impl Shared {
                 phase: Cell::new(Phase::Open),
                 running: Cell::new(None),
                 requests: RefCell::default(),
+                queued_new: Cell::new(0),
                 extensions: RefCell::default(),
                 counters: LocalCounters::default(),
                 limits,
