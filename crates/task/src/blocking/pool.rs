@@ -9,6 +9,7 @@ use std::{
     collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
+    process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -21,8 +22,17 @@ use crate::{blocking::call::Job, task::shared::BlockingLimits};
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
-#[derive(Default)]
-pub(super) struct Pool(Arc<PoolShared>);
+pub(super) struct Pool {
+    shared: Arc<PoolShared>,
+    /// The process that has the threads.
+    process: u32,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { shared: Arc::default(), process: process::id() }
+    }
+}
 
 #[derive(Default)]
 struct PoolShared {
@@ -47,7 +57,7 @@ pub(super) enum Refused {
 
 impl Pool {
     pub(super) fn push(&self, job: Arc<dyn Job>, limits: BlockingLimits) -> Result<(), Refused> {
-        let mut state = self.0.lock();
+        let mut state = self.shared.lock();
         // Each idle thread is about to take one of the queue's first closures.
         let is_busy = state.queue.len() >= state.idle;
         let starts = is_busy && state.threads < limits.threads_max;
@@ -57,14 +67,14 @@ impl Pool {
         state.queue.push_back(Arc::clone(&job));
         if !starts {
             drop(state);
-            self.0.has_work.notify_one();
+            self.shared.has_work.notify_one();
             return Ok(());
         }
         // A new thread counts as idle until it takes a closure.
         state.threads += 1;
         state.idle += 1;
         drop(state);
-        let shared = Arc::clone(&self.0);
+        let shared = Arc::clone(&self.shared);
         let started =
             thread::Builder::new().name("windlass-blocking".into()).spawn(move || shared.run());
         match started {
@@ -76,7 +86,7 @@ impl Pool {
     /// No thread was started. The closure stays in the queue if there is another one.
     #[cold]
     fn without_thread(&self, job: &Arc<dyn Job>, error: &io::Error) -> Result<(), Refused> {
-        let mut state = self.0.lock();
+        let mut state = self.shared.lock();
         state.threads -= 1;
         state.idle -= 1;
         if state.threads > 0 {
@@ -89,11 +99,15 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        if self.process != process::id() {
+            // A child of fork(2) has none of the threads, and one of them may have held the lock.
+            return;
+        }
+        let mut state = self.shared.lock();
         state.is_closed = true;
         let queue = std::mem::take(&mut state.queue);
         drop(state);
-        self.0.has_work.notify_all();
+        self.shared.has_work.notify_all();
         for job in queue {
             job.cancel();
         }

@@ -14,7 +14,10 @@ mod stats;
 
 use core::{fmt, future::Future, pin::pin, task::Poll};
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    process,
+};
 
 use windlass::{BuildError, NextTurn, Reactor, Turn};
 use windlass_flow::panics::Panics;
@@ -45,6 +48,10 @@ pub use stats::{ExecutorStats, stats};
 /// being dropped. Handles then report [`JoinError::Cancelled`]. Wakers may outlive the executor,
 /// and do nothing then.
 ///
+/// A child of fork(2) must not run the copy of its parent's executor, and
+/// [`block_on`](Self::block_on) panics there. Dropping the copy runs the destructors of the copied
+/// futures, closes the child's descriptors, and changes nothing of the parent's reactor.
+///
 /// ```
 /// use windlass_task::{Executor, spawn};
 ///
@@ -62,6 +69,31 @@ pub struct Executor {
     /// Dropped after `shutdown` has run.
     reactor: Reactor,
     handle: Handle,
+    process: OwnProcess,
+}
+
+/// The process that has built an executor. A child of fork(2) has a copy of the executor, whose
+/// sockets it shares with the parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OwnProcess(u32);
+
+impl OwnProcess {
+    fn new() -> Self {
+        Self(process::id())
+    }
+
+    fn is_current(self) -> bool {
+        self == Self::new()
+    }
+
+    #[track_caller]
+    fn assert_current(self) {
+        assert!(
+            self.is_current(),
+            "this process is a child of fork(2), and the executor belongs to its parent: build \
+             another executor in the child, or call exec or _exit",
+        );
+    }
 }
 
 /// Runs a future and the tasks that it spawns, on a new executor with the default settings.
@@ -85,9 +117,11 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     executor.block_on(future)
 }
 
-fn run_rounds(reactor: &mut Reactor, rounds: &mut Rounds<'_>) {
+fn run_rounds(reactor: &mut Reactor, rounds: &mut Rounds<'_>, process: OwnProcess) {
     while !rounds.is_finished() {
         if let Err(error) = reactor.run_with(rounds) {
+            // A task has called fork(2), and has returned in the child.
+            process.assert_current();
             panic!("the reactor of the executor has failed: {error}");
         }
     }
@@ -130,7 +164,7 @@ impl Executor {
         if let Some(clock) = clock {
             clock.pause(&handle);
         }
-        Ok(Self { reactor, handle })
+        Ok(Self { reactor, handle, process: OwnProcess::new() })
     }
 
     /// Runs a future, and the executor's tasks, until the future is ready.
@@ -143,11 +177,15 @@ impl Executor {
     /// - With the panic of the future.
     /// - With the panic of a reactor's handler. The tasks are not lost, and the next call goes on.
     /// - If an executor runs on this thread already.
-    /// - If the reactor fails ([`Reactor::run_once`]): in a child of fork(2), or because other code
-    ///   tampers with its descriptors.
+    /// - In a child of fork(2), before anything is polled: the executor belongs to the parent. A
+    ///   task that forks must not return in the child, where other tasks of the same turn may be
+    ///   polled before the panic.
+    /// - If the reactor fails ([`Reactor::run_once`]), because other code tampers with its
+    ///   descriptors.
     #[track_caller]
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
         assert_not_nested();
+        self.process.assert_current();
         let _entered = Entered::new(Arc::as_ptr(self.handle.owner().shared()));
         let mut output = None;
         let mut future = pin!(Some(future));
@@ -162,7 +200,9 @@ impl Executor {
         let root = RootTask::spawn(self.handle.owner(), &mut poll);
         let mut rounds = Rounds::new(&self.handle, &root);
         // A panic of a handler, or of the future itself.
-        let run = catch_unwind(AssertUnwindSafe(|| run_rounds(&mut self.reactor, &mut rounds)));
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            run_rounds(&mut self.reactor, &mut rounds, self.process);
+        }));
         let end = root.take_output();
         drop(root);
         let payload = match (run, end) {
@@ -199,13 +239,16 @@ impl Executor {
     /// register handlers and timers. Inside, use [`with_turn`](crate::with_turn).
     ///
     /// # Panics
-    /// With the panic of the closure, or if the reactor fails, as for [`block_on`](Self::block_on).
+    /// With the panic of the closure, in a child of fork(2), or if the reactor fails, as for
+    /// [`block_on`](Self::block_on).
+    #[track_caller]
     pub fn with_turn<T>(&mut self, call: impl FnOnce(Turn<'_>) -> T) -> T {
+        self.process.assert_current();
         let _entered = Entered::new(Arc::as_ptr(self.handle.owner().shared()));
         let handle = self.handle.clone();
         self.in_turn(|| handle.with_turn(call))
             .flatten()
-            .expect("the reactor gives no turn: it belongs to the parent of this process")
+            .expect("the reactor gives a turn in the process that has built it")
     }
 
     /// Counters of the executor.

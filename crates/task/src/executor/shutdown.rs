@@ -20,13 +20,12 @@ impl Drop for Executor {
         let handle = self.handle.clone();
         let mut panics = Panics::default();
         handle.local().phase.set(Phase::Closing);
-        close_inbox(handle.owner(), &mut panics);
+        close_inbox(handle.owner(), self.process.is_current(), &mut panics);
         // A panic of a task is in its handle. This one is of a hook of the reactor.
         panics.catch(|| {
             let _: Option<()> = self.in_turn(|| end_all(&handle));
         });
-        // There was no turn, in a child of fork(2) or by a panic, or the last requests have left
-        // something.
+        // There was no turn, because of a panic, or the last requests have left something.
         panics.catch(|| end_all(&handle));
         handle.local().phase.set(Phase::Closed);
         panics.catch(|| drop(handle.local().requests.take()));

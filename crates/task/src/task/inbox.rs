@@ -153,15 +153,22 @@ impl Inbox {
 
     /// Ends the inbox (protocol 7). Returns the futures that are still to be spawned.
     ///
+    /// In a child of fork(2), a thread of the parent may have held the lock at the fork. The copy
+    /// of the lock is then never released, and the futures leak.
+    ///
     /// # Safety
     /// The caller is on the owner's thread.
-    pub(crate) unsafe fn close(&self) -> VecDeque<Box<dyn SpawnJob>> {
+    pub(crate) unsafe fn close(&self, is_own_process: bool) -> VecDeque<Box<dyn SpawnJob>> {
         let first = self.woken.swap(closed(), Ordering::AcqRel);
         if first != closed() {
             // SAFETY: the whole stack was taken, so it is this thread's. No task comes after it.
             unsafe { Self::unlink(first, drop) };
         }
-        let mut spawns = self.spawns();
+        let mut spawns = match self.spawns.try_lock() {
+            Ok(spawns) => spawns,
+            Err(_) if is_own_process => self.spawns(),
+            Err(_) => return VecDeque::new(),
+        };
         spawns.is_closed = true;
         mem::take(&mut spawns.queue)
     }

@@ -73,7 +73,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.local().phase.set(Phase::Closing);
         let mut panics = Panics::default();
-        close_inbox(&self.shared, &mut panics);
+        close_inbox(&self.shared, true, &mut panics);
         end_tasks(self.shared.local());
         self.shared.local().phase.set(Phase::Closed);
     }

@@ -143,9 +143,10 @@ pub(crate) fn end_tasks(local: &Local) {
 }
 
 /// Closes the inbox and drops the futures that other threads have queued (protocol 7).
-pub(crate) fn close_inbox(owner: &OwnerShared, panics: &mut Panics) {
+/// `is_own_process` is false in a child of fork(2).
+pub(crate) fn close_inbox(owner: &OwnerShared, is_own_process: bool, panics: &mut Panics) {
     // SAFETY: `OwnerShared` is on the owner's thread.
-    for job in unsafe { owner.shared().inbox.close() } {
+    for job in unsafe { owner.shared().inbox.close(is_own_process) } {
         panics.catch(|| drop(job));
     }
 }
