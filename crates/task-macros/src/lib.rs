@@ -84,6 +84,9 @@ fn expand(
     match tokens.get(name + 1) {
         Some(TokenTree::Group(list))
             if list.delimiter() == Delimiter::Parenthesis && list.stream().is_empty() => {}
+        Some(TokenTree::Punct(angle)) if angle.as_char() == '<' => {
+            return rejected("needs a function without generic parameters", angle.span());
+        }
         other => {
             let span = other.map_or_else(Span::call_site, TokenTree::span);
             return rejected("needs a function without parameters", span);
@@ -96,7 +99,10 @@ fn expand(
     let mut call: TokenStream = parse("async move", span);
     call.extend([TokenTree::Group(body)]);
     let mut body = parse("::windlass_task::block_on", span);
-    body.extend([TokenTree::Group(Group::new(Delimiter::Parenthesis, call))]);
+    let mut argument = Group::new(Delimiter::Parenthesis, call);
+    // So that the compiler shows the body if its type is wrong.
+    argument.set_span(span);
+    body.extend([TokenTree::Group(argument)]);
     let mut block = Group::new(Delimiter::Brace, body);
     block.set_span(span);
 
