@@ -17,7 +17,8 @@ const BACKENDS: &[&str] = &["epoll", "uring", "poll"];
 const VARIABLE: &str = "WINDLASS_TEST_BACKEND";
 
 /// Packages whose tests and examples run on each backend.
-const PACKAGES: &[&str] = &["windlass", "windlass-server", "windlass-cli", "windlass-examples"];
+const PACKAGES: &[&str] =
+    &["windlass", "windlass-server", "windlass-task", "windlass-cli", "windlass-examples"];
 
 /// Test programs that do not depend on the backend, or choose it themselves.
 const INDIFFERENT: &[(&str, &[&str])] = &[
@@ -36,6 +37,7 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
         ],
     ),
     ("windlass-server", &["seccomp"]),
+    ("windlass-task", &["allocations", "attributes", "compile_fail", "fork", "net", "net_rounds"]),
     ("windlass-examples", &["asm_probe", "first", "readme"]),
 ];
 
@@ -180,8 +182,8 @@ mod tests {
         let packages = crate::metadata::workspace(&crate::repository::root())
             .expect("the workspace is readable");
         let programs = programs(&packages, "poll");
-        let build =
-            "cargo test -p windlass -p windlass-server -p windlass-cli -p windlass-examples";
+        let build = "cargo test -p windlass -p windlass-server -p windlass-task -p windlass-cli \
+                     -p windlass-examples";
         let mut words: Vec<String> =
             programs.build.to_string().split(" -p ").map(str::to_owned).collect();
         let mut expected: Vec<&str> = build.split(" -p ").collect();

@@ -2,9 +2,9 @@
 
 use std::{future::pending, thread};
 
-use windlass_task::{Executor, block_on, spawn, yield_now};
+use windlass_task::{spawn, yield_now};
 
-use crate::tools::{Drops, Flag, own_waker};
+use crate::tools::{Drops, Flag, block_on, executor, own_waker};
 
 #[test]
 fn abort_drops_the_future_at_its_next_turn_and_never_inline() {
@@ -113,7 +113,7 @@ fn an_abort_from_another_thread_drops_the_future_on_its_own() {
 
 #[test]
 fn aborting_after_the_end_of_the_executor_does_nothing() {
-    let executor = Executor::new().unwrap();
+    let executor = executor();
     let task = executor.spawn(pending::<()>());
     let handle = task.abort_handle();
     drop(executor);

@@ -9,7 +9,9 @@ use std::{
     thread,
 };
 
-use windlass_task::{BlockingReason, Executor, block_on, spawn_blocking};
+use windlass_task::{BlockingReason, spawn_blocking};
+
+use crate::tools::{block_on, builder};
 
 /// Closures wait here until the test lets them go.
 #[derive(Clone, Default)]
@@ -47,7 +49,7 @@ fn closures_run_on_other_threads_and_their_results_come_back() {
 
 #[test]
 fn a_panic_is_in_the_handle_and_the_thread_goes_on() {
-    let mut executor = Executor::builder().blocking_threads_max(1).build().unwrap();
+    let mut executor = builder().blocking_threads_max(1).build().unwrap();
     executor.block_on(async {
         let bad = spawn_blocking(|| -> u32 { std::panic::resume_unwind(Box::new("blocking")) });
         let error = bad.unwrap().await.unwrap_err();
@@ -58,8 +60,7 @@ fn a_panic_is_in_the_handle_and_the_thread_goes_on() {
 
 #[test]
 fn a_full_queue_gives_the_closure_back() {
-    let mut executor =
-        Executor::builder().blocking_threads_max(2).blocking_queue_len_max(1).build().unwrap();
+    let mut executor = builder().blocking_threads_max(2).blocking_queue_len_max(1).build().unwrap();
     executor.block_on(async {
         let (gate, (started, is_started)) = (Gate::default(), mpsc::channel());
         let blocked = || {
@@ -87,7 +88,7 @@ fn a_full_queue_gives_the_closure_back() {
 
 #[test]
 fn an_aborted_closure_does_not_start_and_is_dropped_at_once() {
-    let mut executor = Executor::builder().blocking_threads_max(1).build().unwrap();
+    let mut executor = builder().blocking_threads_max(1).build().unwrap();
     executor.block_on(async {
         let gate = Gate::default();
         let at_gate = gate.clone();
@@ -108,7 +109,7 @@ fn an_aborted_closure_does_not_start_and_is_dropped_at_once() {
 fn the_end_of_the_executor_drops_queued_closures_and_does_not_wait_for_running_ones() {
     let (gate, ended) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let token = Arc::new(());
-    let mut executor = Executor::builder().blocking_threads_max(1).build().unwrap();
+    let mut executor = builder().blocking_threads_max(1).build().unwrap();
     let (started, is_started) = mpsc::channel();
     let (running, queued) = executor.block_on(async {
         let (gate, count) = (gate.clone(), Arc::clone(&ended));

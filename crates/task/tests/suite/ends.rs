@@ -10,17 +10,17 @@ use std::{
 };
 
 use windlass::{Key, interest};
-use windlass_task::{Executor, block_on, spawn, with_turn, yield_now};
+use windlass_task::{spawn, with_turn, yield_now};
 
 use crate::{
     panics::caught,
-    tools::{Drops, Flag, OnDrop, own_waker},
+    tools::{Drops, Flag, OnDrop, block_on, executor, own_waker},
 };
 
 #[test]
 fn all_futures_are_dropped_polled_or_not() {
     let drops = Drops::default();
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let tokens: Vec<_> = (0..3).map(|_| drops.token()).collect();
     for token in tokens {
         executor
@@ -44,7 +44,7 @@ fn futures_are_dropped_with_the_reactor_alive() {
     let (here, _there) = UnixStream::pair().unwrap();
     let seen = Rc::new(Cell::new(None));
     let at_drop = Rc::clone(&seen);
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     executor.block_on(async move {
         let register = |mut turn: windlass::Turn<'_>| -> Key {
             interest()
@@ -70,7 +70,7 @@ fn futures_are_dropped_with_the_reactor_alive() {
 #[test]
 fn futures_that_are_spawned_by_destructors_are_dropped_and_never_polled() {
     let drops = Drops::default();
-    let executor = Executor::new().unwrap();
+    let executor = executor();
     let outer = drops.clone();
     let spawn_more = OnDrop(move || {
         let (token, inner) = (outer.token(), outer.clone());
@@ -99,7 +99,7 @@ fn futures_that_are_spawned_by_destructors_are_dropped_and_never_polled() {
 #[test]
 fn a_panic_of_one_destructor_does_not_keep_the_others_from_being_dropped() {
     let drops = Drops::default();
-    let executor = Executor::new().unwrap();
+    let executor = executor();
     let mut handles = Vec::new();
     for number in 0..4 {
         let token = drops.token();
@@ -125,7 +125,7 @@ fn a_panic_of_one_destructor_does_not_keep_the_others_from_being_dropped() {
 
 #[test]
 fn wakes_by_destructors_at_the_end_do_nothing() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let wakers = Rc::new(RefCell::new(Vec::new()));
     for _ in 0..3 {
         let wakers = Rc::clone(&wakers);
@@ -149,7 +149,7 @@ fn wakes_by_destructors_at_the_end_do_nothing() {
 fn an_executor_may_be_dropped_in_a_task_of_another() {
     let drops = Drops::default();
     let token = drops.token();
-    let other = Executor::new().unwrap();
+    let other = executor();
     other
         .spawn(async move {
             let _token = token;
@@ -167,7 +167,7 @@ fn an_executor_may_be_dropped_in_a_task_of_another() {
 
 #[test]
 fn a_panic_of_a_reactors_handler_comes_out_of_block_on_and_no_task_is_lost() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     executor.with_turn(|mut turn| {
         turn.defer(|_| std::panic::resume_unwind(Box::new("handler"))).unwrap();
     });
@@ -193,7 +193,7 @@ fn a_panic_of_a_reactors_handler_comes_out_of_block_on_and_no_task_is_lost() {
 fn a_stop_that_was_requested_does_not_keep_futures_from_being_dropped_with_a_turn() {
     let seen = Rc::new(Cell::new(false));
     let at_drop = Rc::clone(&seen);
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     executor
         .spawn(async move {
             let _guard = OnDrop(|| at_drop.set(with_turn(|_| ()).is_some()));
@@ -221,7 +221,7 @@ fn a_future_and_an_output_that_panic_when_they_are_dropped_do_not_abort() {
         }
     }
     let output = || OnDrop((|| std::panic::resume_unwind(Box::new("output"))) as fn());
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     // Of the main future.
     let result = caught(|| std::mem::forget(executor.block_on(Ready(Some(output())))));
     assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "future");

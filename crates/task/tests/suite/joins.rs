@@ -9,12 +9,12 @@ use std::{
     task::{Poll, Waker},
 };
 
-use windlass_task::{Executor, JoinError, block_on, spawn, yield_now};
+use windlass_task::{JoinError, spawn, yield_now};
 
 use crate::{
     counting_waker::CountingWaker,
     panics::caught,
-    tools::{Drops, Flag, OnDrop, poll_once},
+    tools::{Drops, Flag, OnDrop, block_on, executor, poll_once},
 };
 
 #[test]
@@ -123,7 +123,7 @@ fn the_waker_of_a_handle_is_dropped_when_the_task_ends_and_when_the_handle_is_dr
     let counting = Arc::new(CountingWaker::default());
     let waker = Waker::from(Arc::clone(&counting));
     let flag = Flag::default();
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let wait = flag.clone();
     let mut task = executor.spawn(async move { wait.wait().await });
     assert!(poll_once(&mut task, &waker).is_pending());
@@ -145,7 +145,7 @@ fn the_waker_of_a_handle_is_dropped_when_the_task_ends_and_when_the_handle_is_dr
 
 #[test]
 fn a_handle_that_is_polled_after_it_was_ready_panics() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let mut task = executor.spawn(async {});
     executor.block_on(yield_now());
     assert!(poll_once(&mut task, Waker::noop()).is_ready());
@@ -157,7 +157,7 @@ fn tasks_that_wait_for_each_other_are_dropped_with_the_executor() {
     // A cycle: each task holds the handle of the other (tokio issues 6505 and 6986).
     let drops = Drops::default();
     let (first, second) = (drops.token(), drops.token());
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     executor.block_on(async {
         let slot = Rc::new(Cell::new(None));
         let given = Rc::clone(&slot);

@@ -2,6 +2,9 @@
 
 #![deny(unsafe_code)]
 
+#[path = "../../../reactor/tests/common/backend.rs"]
+mod backend;
+
 #[path = "../common/counting_waker.rs"]
 mod counting_waker;
 

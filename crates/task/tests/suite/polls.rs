@@ -6,9 +6,9 @@ use std::{
     task::Poll,
 };
 
-use windlass_task::{Executor, JoinSet, spawn, spawn_blocking, yield_now};
+use windlass_task::{JoinSet, spawn, spawn_blocking, yield_now};
 
-use crate::tools::{Drops, Flag};
+use crate::tools::{Drops, Flag, executor};
 
 type Scenario = fn(&Drops) -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -39,7 +39,7 @@ async fn limited(future: Pin<Box<dyn Future<Output = ()>>>, count: usize) -> boo
 fn every_count(scenario: Scenario) {
     for count in 0..1000 {
         let drops = Drops::default();
-        let mut executor = Executor::new().unwrap();
+        let mut executor = executor();
         let is_ready = executor.block_on(limited(scenario(&drops), count));
         executor.block_on(async { spawn(async {}).await.unwrap() });
         drop(executor);

@@ -5,9 +5,9 @@ use std::{
     task::{Poll, Waker},
 };
 
-use windlass_task::{Executor, JoinSet, block_on, spawn, stats, yield_now};
+use windlass_task::{JoinSet, spawn, stats, yield_now};
 
-use crate::tools::{Drops, Flag};
+use crate::tools::{Drops, Flag, block_on, executor};
 
 #[test]
 fn outputs_come_in_the_order_in_which_tasks_finish() {
@@ -122,7 +122,7 @@ fn a_panic_and_an_abort_are_outputs() {
 
 #[test]
 fn a_set_may_outlive_its_executor() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let mut set = JoinSet::new();
     executor.block_on(async { set.spawn(pending::<()>()) });
     drop(executor);

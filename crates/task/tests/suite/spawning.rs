@@ -6,13 +6,13 @@ use std::{
     thread,
 };
 
-use windlass_task::{Executor, SpawnReason, yield_now};
+use windlass_task::{SpawnReason, yield_now};
 
-use crate::tools::{Drops, Flag};
+use crate::tools::{Drops, Flag, builder, executor};
 
 #[test]
 fn futures_of_other_threads_run_on_the_executors_thread() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let spawner = executor.spawner();
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -49,7 +49,7 @@ fn futures_of_other_threads_run_on_the_executors_thread() {
 
 #[test]
 fn a_sleeping_executor_is_woken() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let spawner = executor.spawner();
     let flag = Flag::default();
     let (ready, is_ready) = mpsc::channel();
@@ -74,7 +74,7 @@ std::thread_local! {
 
 #[test]
 fn a_full_queue_and_a_dead_executor_give_the_future_back() {
-    let executor = Executor::builder().spawns_max(2).build().unwrap();
+    let executor = builder().spawns_max(2).build().unwrap();
     let spawner = executor.spawner();
     let token = Arc::new(());
     let future = || {
@@ -100,7 +100,7 @@ fn a_full_queue_and_a_dead_executor_give_the_future_back() {
 
 #[test]
 fn a_closure_that_panics_is_a_task_that_panics() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let spawner = executor.spawner();
     spawner
         .spawn_with(|| -> std::future::Ready<()> { std::panic::resume_unwind(Box::new("make")) })
@@ -114,7 +114,7 @@ fn a_closure_that_panics_is_a_task_that_panics() {
 
 #[test]
 fn more_futures_than_one_turn_takes_all_run() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let spawner = executor.spawner();
     let (sender, receiver) = mpsc::channel();
     for number in 0..1000 {

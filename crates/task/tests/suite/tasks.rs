@@ -2,10 +2,12 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use windlass::{Backend, Reactor};
-use windlass_task::{Executor, block_on, spawn, stats, with_turn, yield_now};
+use windlass_task::{spawn, stats, with_turn, yield_now};
 
-use crate::{panics::caught, tools::Flag};
+use crate::{
+    panics::caught,
+    tools::{Flag, block_on, builder, executor},
+};
 
 #[test]
 fn tasks_run_in_the_order_in_which_they_were_spawned_and_woken() {
@@ -78,7 +80,7 @@ fn the_future_of_block_on_may_borrow() {
 
 #[test]
 fn tasks_rest_between_two_runs_and_go_on() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let flag = Flag::default();
     let wait = flag.clone();
     let task = executor.spawn(async move {
@@ -97,11 +99,11 @@ fn tasks_rest_between_two_runs_and_go_on() {
 
 #[test]
 fn nested_block_on_panics_with_a_message() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let payload = executor.block_on(async {
-        let mut other = Executor::new().unwrap();
+        let mut other = builder().build().unwrap();
         let nested = caught(|| other.block_on(async {})).unwrap_err();
-        let simple = caught(|| block_on(async {})).unwrap_err();
+        let simple = caught(|| windlass_task::block_on(async {})).unwrap_err();
         (nested, simple)
     });
     for payload in [payload.0, payload.1] {
@@ -122,7 +124,7 @@ fn spawning_where_no_executor_runs_panics_with_a_message() {
 
 #[test]
 fn a_panic_of_the_main_future_comes_out_and_the_executor_goes_on() {
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let log = Rc::new(RefCell::new(Vec::new()));
     let payload = caught(|| {
         executor.block_on(async {
@@ -145,32 +147,26 @@ fn a_panic_of_the_main_future_comes_out_and_the_executor_goes_on() {
 
 #[test]
 fn timers_of_the_reactor_wake_tasks_and_a_stop_does_not_end_block_on() {
-    for backend in [Backend::Epoll, Backend::Poll] {
-        if cfg!(miri) && backend == Backend::Poll {
-            continue;
-        }
-        let reactor = Reactor::builder().backend(backend);
-        let mut executor = Executor::builder().reactor(reactor).build().unwrap();
-        executor.with_turn(|mut turn| turn.stop());
-        executor.block_on(async {
-            let flag = Flag::default();
-            let at_end = flag.clone();
-            with_turn(|mut turn| {
-                turn.after_with(Duration::from_millis(1), move |mut turn| {
-                    turn.stop();
-                    at_end.set();
-                })
-                .unwrap();
+    let mut executor = executor();
+    executor.with_turn(|mut turn| turn.stop());
+    executor.block_on(async {
+        let flag = Flag::default();
+        let at_end = flag.clone();
+        with_turn(|mut turn| {
+            turn.after_with(Duration::from_millis(1), move |mut turn| {
+                turn.stop();
+                at_end.set();
             })
             .unwrap();
-            flag.wait().await;
-        });
-    }
+        })
+        .unwrap();
+        flag.wait().await;
+    });
 }
 
 #[test]
 fn counters_count() {
-    let mut executor = Executor::builder().measure_polls(true).build().unwrap();
+    let mut executor = builder().measure_polls(true).build().unwrap();
     let inside = executor.block_on(async {
         drop(spawn(std::future::pending::<()>()));
         drop(spawn(async {}));

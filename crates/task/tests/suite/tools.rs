@@ -1,4 +1,4 @@
-//! Futures and wakers that tests are made of.
+//! Executors on the backend that the environment names, and what tests are made of.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,6 +8,26 @@ use std::{
     task::{Context, Poll, Waker},
     thread::{self, ThreadId},
 };
+
+use windlass::Reactor;
+use windlass_task::{Executor, ExecutorBuilder};
+
+use crate::backend;
+
+/// A builder with the backend of `WINDLASS_TEST_BACKEND`, on which `cargo xtask ci` runs these
+/// tests in turn.
+pub(crate) fn builder() -> ExecutorBuilder {
+    Executor::builder().reactor(Reactor::builder().backend(backend::chosen()))
+}
+
+pub(crate) fn executor() -> Executor {
+    builder().build().unwrap()
+}
+
+/// Runs a future on an executor of its own.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    executor().block_on(future)
+}
 
 /// Counts drops, and says on which thread the last one was.
 #[derive(Clone, Default)]

@@ -12,9 +12,9 @@ use std::{
     thread,
 };
 
-use windlass_task::{Executor, block_on, spawn, stats, yield_now};
+use windlass_task::{Executor, spawn, stats, yield_now};
 
-use crate::tools::{Drops, own_waker};
+use crate::tools::{Drops, block_on, executor, own_waker};
 
 #[test]
 fn a_wake_from_another_thread_ends_the_wait() {
@@ -83,7 +83,7 @@ fn many_threads_wake_many_tasks_and_no_wake_is_lost() {
 #[test]
 fn a_waker_outlives_its_executor_and_its_thread() {
     let (waker, count) = thread::spawn(|| {
-        let mut executor = Executor::new().unwrap();
+        let mut executor = executor();
         let drops = Drops::default();
         let token = drops.token();
         let waker = executor.block_on(async {
@@ -114,7 +114,7 @@ fn a_waker_outlives_its_executor_and_its_thread() {
 fn the_last_waker_on_another_thread_drops_no_future() {
     let drops = Drops::default();
     let token = drops.token();
-    let mut executor = Executor::new().unwrap();
+    let mut executor = executor();
     let waker = executor.block_on(async {
         let (sender, receiver) = mpsc::channel();
         drop(spawn(async move {
@@ -150,7 +150,7 @@ fn wakers_work_while_thread_locals_are_destroyed() {
         std::thread_local! {
             static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
         }
-        let mut executor = Executor::new().unwrap();
+        let mut executor = executor();
         let (sender, receiver) = mpsc::channel();
         executor
             .spawn(async move {
@@ -177,8 +177,8 @@ fn wakers_work_while_thread_locals_are_destroyed() {
 
 #[test]
 fn a_wake_of_another_executors_task_on_the_same_thread_is_not_lost() {
-    let mut first = Executor::new().unwrap();
-    let mut second = Executor::new().unwrap();
+    let mut first = executor();
+    let mut second = executor();
     let (sender, receiver) = mpsc::channel();
     let task = first.spawn(async move {
         let mut is_first = true;
