@@ -29,6 +29,7 @@
 //! | run a future | [`block_on()`], [`macro@main`], [`macro@test`], [`Executor`], [`ExecutorBuilder`] |
 //! | start a task, wait for it, cancel it | [`spawn()`], [`JoinHandle`], [`AbortHandle`], [`JoinSet`] |
 //! | spawn from another thread | [`Spawner`] |
+//! | use several processors | [`Workers`]: one executor on each |
 //! | use sockets | the module [`net`]; their traits: [`io`] |
 //! | wait for any descriptor | [`AsyncFd`] |
 //! | wait for a time, limit the time of an operation | the module [`time`] |
@@ -77,6 +78,8 @@ mod sync;
 mod task;
 #[cfg(not(loom))]
 pub mod time;
+#[cfg(not(loom))]
+mod workers;
 mod yield_now;
 
 #[cfg(not(loom))]
@@ -115,4 +118,9 @@ pub use windlass_task_macros::main;
 #[cfg(not(loom))]
 #[doc(inline)]
 pub use windlass_task_macros::test;
+#[cfg(not(loom))]
+pub use workers::{
+    Backlog, PushError, PushReason, WorkerContext, WorkerInbox, WorkerStats, Workers,
+    WorkersBuilder, WorkersHandle,
+};
 pub use yield_now::{YieldNow, yield_now};

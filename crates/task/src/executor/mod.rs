@@ -251,6 +251,16 @@ impl Executor {
             .expect("the reactor gives a turn in the process that has built it")
     }
 
+    /// A handle to the reactor for other threads.
+    pub(crate) fn remote(&mut self) -> windlass::Remote {
+        self.reactor.remote()
+    }
+
+    /// Counters of the reactor.
+    pub(crate) fn reactor_stats(&self) -> windlass::Stats {
+        self.reactor.stats()
+    }
+
     /// Counters of the executor.
     #[must_use]
     pub fn stats(&self) -> ExecutorStats {

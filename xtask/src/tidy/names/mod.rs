@@ -14,11 +14,18 @@ use crate::metadata::Package;
 
 /// Names that several types have, each with the reason. A name that no longer needs its line is an
 /// error, so that the list can only shrink.
-const REASONS: &[(&str, &str)] = &[(
-    "Sender",
-    "the sending half of a bounded queue between threads, as `std::sync::mpsc` calls it; that of \
-     the server sends to connections",
-)];
+const REASONS: &[(&str, &str)] = &[
+    (
+        "Sender",
+        "the sending half of a bounded queue between threads, as `std::sync::mpsc` calls it; that \
+         of the server sends to connections",
+    ),
+    (
+        "Workers",
+        "one loop a thread: a reactor each in the crate of the reactor, an executor each in that \
+         of tasks",
+    ),
+];
 
 /// Where the libraries are.
 const LIBRARIES: &str = "crates/";

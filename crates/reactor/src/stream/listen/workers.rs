@@ -97,6 +97,17 @@ pub struct Worker {
     pub cpu: Option<usize>,
 }
 
+impl Worker {
+    /// Pins the calling thread to [`cpu`](Self::cpu), if there is one (sched_setaffinity(2)).
+    /// [`Workers::start`] does it for its threads.
+    ///
+    /// # Errors
+    /// That of sched_setaffinity(2): the process may no longer use the processor.
+    pub fn pin(&self) -> io::Result<()> {
+        self.cpu.map_or(Ok(()), pin_to)
+    }
+}
+
 impl Workers {
     /// Creates `count` workers. [`start`](Self::start) starts their threads.
     ///
@@ -139,6 +150,28 @@ impl Workers {
         self
     }
 
+    /// The workers, with their processors if they are pinned. For a caller that starts threads of
+    /// its own, to run another loop. Each of them calls [`Worker::pin`].
+    ///
+    /// ```
+    /// use windlass::stream::Workers;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let workers = Workers::new(2).pinned(true).list()?;
+    /// assert!(workers.iter().all(|worker| worker.count == 2 && worker.cpu.is_some()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// That of sched_getaffinity(2).
+    pub fn list(&self) -> io::Result<Vec<Worker>> {
+        let cpus = if self.pinned { allowed_cpus()? } else { Vec::new() };
+        let cpu = |index| self.pinned.then(|| cpus[index % cpus.len()]);
+        let worker = |index| Worker { index, count: self.count, cpu: cpu(index) };
+        Ok((0..self.count).map(worker).collect())
+    }
+
     /// Starts the threads. Each calls `set_up` for its reactor, and runs the reactor once all of
     /// them are set up.
     ///
@@ -155,14 +188,13 @@ impl Workers {
     where
         F: Fn(Worker) -> io::Result<Reactor> + Send + Sync + 'static,
     {
-        let cpus = if self.pinned { allowed_cpus()? } else { Vec::new() };
+        let workers = self.list()?;
         let set_up = Arc::new(set_up);
         let mut running = RunningWorkers { stops: Vec::new(), threads: Vec::new() };
         let mut starting = Vec::new();
         let (report, reports) = mpsc::channel();
-        for index in 0..self.count {
-            let cpu = self.pinned.then(|| cpus[index % cpus.len()]);
-            let worker = Worker { index, count: self.count, cpu };
+        for worker in workers {
+            let index = worker.index;
             let (set_up, report) = (Arc::clone(&set_up), report.clone());
             let (go, may_go) = mpsc::channel();
             let on_panic = self.on_panic.clone();
@@ -215,7 +247,7 @@ fn work(
     may_go: &Receiver<Arc<[Stop]>>,
     on_panic: Option<&OnPanic>,
 ) -> io::Result<()> {
-    let reactor = worker.cpu.map_or(Ok(()), pin_to).and_then(|()| set_up(worker));
+    let reactor = worker.pin().and_then(|()| set_up(worker));
     let mut reactor = match reactor {
         Ok(reactor) => reactor,
         Err(error) => {

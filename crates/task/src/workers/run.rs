@@ -1,0 +1,162 @@
+//! The thread of one worker.
+
+use core::{
+    cell::Cell,
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::{Context, Poll},
+};
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::{Arc, PoisonError, atomic::Ordering, mpsc},
+    time::Instant,
+};
+
+use windlass::{Remote, stream::Worker};
+
+use crate::{
+    Executor, ExecutorBuilder, JoinHandle, Spawner, spawn,
+    task::error::JoinError,
+    with_turn,
+    workers::{
+        WorkerContext, WorkersHandle,
+        handle::WorkerEntry,
+        inbox::UnopenedInbox,
+        stop::{StopSignal, StopWaiters},
+    },
+};
+
+/// The end of a worker.
+pub(super) type Outcome<T> = Result<T, JoinError>;
+
+/// A worker is ready to run.
+pub(super) struct Report {
+    pub(super) remote: Remote,
+    pub(super) spawner: Spawner,
+}
+
+/// What a thread takes with it.
+pub(super) struct Parts<M: Send + 'static> {
+    pub(super) worker: Worker,
+    pub(super) inbox: UnopenedInbox<M>,
+    pub(super) listeners: Vec<std::net::TcpListener>,
+    pub(super) report: mpsc::Sender<(Worker, io::Result<Report>)>,
+    pub(super) may_go: mpsc::Receiver<WorkersHandle<M>>,
+}
+
+/// The body of the thread.
+pub(super) fn work<T, M, F, Make>(
+    parts: Parts<M>,
+    executor: &(dyn Fn() -> ExecutorBuilder + Send + Sync),
+    make: Arc<Make>,
+) -> Outcome<T>
+where
+    T: Send + 'static,
+    M: Send + 'static,
+    F: Future<Output = T> + 'static,
+    Make: Fn(WorkerContext<M>) -> F + Send + Sync + 'static,
+{
+    let Parts { worker, inbox, listeners, report, may_go } = parts;
+    let built = worker.pin().and_then(|()| Ok(executor().build()?));
+    let mut executor = match built {
+        Ok(executor) => executor,
+        Err(error) => {
+            // `start` returns this error, and not the output of this thread.
+            let _ = report.send((worker, Err(error)));
+            return Err(JoinError::Cancelled);
+        }
+    };
+    let ready = Report { remote: executor.remote(), spawner: executor.spawner() };
+    let _ = report.send((worker, Ok(ready)));
+    // A sender that is dropped without a report tells `start` that a thread has panicked.
+    drop(report);
+    // Otherwise another worker was not ready.
+    let Ok(workers) = may_go.recv() else { return Err(JoinError::Cancelled) };
+    let stop = StopWaiters::default();
+    let context = WorkerContext::new(worker, workers.clone(), stop.clone(), inbox, listeners);
+    let entry = workers.entry(worker.index);
+    let outcome = run(&mut executor, entry, &stop, async move { make(context).await });
+    end(executor, entry, outcome)
+}
+
+/// Protocol 2.
+fn run<T: 'static, M>(
+    executor: &mut Executor,
+    entry: &WorkerEntry<M>,
+    stop: &StopWaiters,
+    future: impl Future<Output = T> + 'static,
+) -> Outcome<T> {
+    let supervised = AssertUnwindSafe(|| {
+        executor.block_on(async { supervise(spawn(future), &entry.stop, stop).await })
+    });
+    // A panic of the future is in the outcome. This one is of a handler of the reactor.
+    catch_unwind(supervised).unwrap_or_else(|payload| Err(JoinError::Panicked(payload)))
+}
+
+/// Protocol 4.
+fn end<T, M>(executor: Executor, entry: &WorkerEntry<M>, outcome: Outcome<T>) -> Outcome<T> {
+    let last = (executor.stats(), executor.reactor_stats());
+    *entry.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(executor)));
+    // The inbox is gone, unless the future has leaked it.
+    let closed = catch_unwind(AssertUnwindSafe(|| entry.sender.close()));
+    entry.is_finished.store(true, Ordering::Release);
+    match dropped.and(closed) {
+        Ok(()) => outcome,
+        // The first panic is that of the future, if there is one.
+        Err(payload) => match outcome {
+            Err(JoinError::Panicked(first)) => Err(JoinError::Panicked(first)),
+            _ => Err(JoinError::Panicked(payload)),
+        },
+    }
+}
+
+/// Waits for the worker's task, and tells it about a stop (protocol 3).
+async fn supervise<T>(
+    mut task: JoinHandle<T>,
+    signal: &StopSignal,
+    stop: &StopWaiters,
+) -> Outcome<T> {
+    let timer = Rc::new(Cell::new(None));
+    poll_fn(|context| {
+        if let Poll::Ready(outcome) = Pin::new(&mut task).poll(context) {
+            return Poll::Ready(outcome);
+        }
+        let request = signal.poll(context.waker());
+        if request.is_made {
+            stop.set();
+        }
+        match request.deadline {
+            Some(deadline) if deadline <= Instant::now() => Poll::Ready(Err(JoinError::Cancelled)),
+            Some(deadline) => {
+                wake_at(deadline, &timer, context);
+                Poll::Pending
+            }
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Wakes the supervisor at the deadline, unless a timer for it runs. An earlier deadline starts a
+/// timer of its own.
+fn wake_at(deadline: Instant, timer: &Rc<Cell<Option<Instant>>>, context: &Context<'_>) {
+    if timer.get() == Some(deadline) {
+        return;
+    }
+    let delay = deadline.saturating_duration_since(Instant::now());
+    let (is_running, waker) = (Rc::clone(timer), context.waker().clone());
+    let wake = move |_: windlass::Turn<'_>| {
+        is_running.set(None);
+        waker.wake_by_ref();
+    };
+    let is_started = with_turn(|mut turn| turn.after_with(delay, wake).is_ok());
+    if is_started == Some(true) {
+        timer.set(Some(deadline));
+    } else {
+        // The reactor has no timer left. The deadline is met by looking at the clock in each turn.
+        context.waker().wake_by_ref();
+    }
+}

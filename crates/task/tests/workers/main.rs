@@ -1,0 +1,27 @@
+//! `Workers`: one executor a thread. On the backend that the environment names.
+
+#![deny(unsafe_code)]
+
+#[path = "../../../reactor/tests/common/backend.rs"]
+mod backend;
+
+#[path = "../../../reactor/tests/common/panics.rs"]
+mod panics;
+
+mod connections;
+mod ends;
+mod messages;
+mod starts;
+
+use windlass::Reactor;
+use windlass_task::{Executor, Workers, WorkersBuilder};
+
+fn builder(count: usize) -> WorkersBuilder {
+    let reactor = || Reactor::builder().backend(backend::chosen());
+    Workers::builder().count(count).executor(move || Executor::builder().reactor(reactor()))
+}
+
+/// Unwinds without a message on the standard error.
+fn quiet_panic(payload: &'static str) -> ! {
+    std::panic::resume_unwind(Box::new(payload))
+}
