@@ -32,6 +32,8 @@
 //! | use several processors | [`Workers`]: one executor on each |
 //! | use sockets | the module [`net`]; their traits: [`io`] |
 //! | wait for any descriptor | [`AsyncFd`] |
+//! | cancel operations from outside | the module [`cancel`] |
+//! | wait for signals | the module [`signal`] |
 //! | wait for a time, limit the time of an operation | the module [`time`] |
 //! | use the reactor from a task | [`with_turn`] |
 //! | run a closure that blocks | [`spawn_blocking`], [`BlockingHandle`] |
@@ -63,6 +65,8 @@ mod blocking;
 #[cfg(not(loom))]
 pub mod budget;
 #[cfg(not(loom))]
+pub mod cancel;
+#[cfg(not(loom))]
 mod executor;
 #[cfg(not(loom))]
 mod fd;
@@ -72,6 +76,8 @@ pub mod io;
 mod join;
 #[cfg(not(loom))]
 pub mod net;
+#[cfg(not(loom))]
+pub mod signal;
 #[cfg(not(loom))]
 mod spawner;
 mod sync;
