@@ -108,7 +108,7 @@ impl Options {
     /// except that only those of windlass are counted without times.
     pub(crate) fn wants_program(&self, program: &Program) -> bool {
         if self.counts_only {
-            return program.name.starts_with(WINDLASS);
+            return program.workspace == Workspace::Root && program.name.starts_with(WINDLASS);
         }
         program.workspace == Workspace::Root || self.wants_peer(program.name)
     }

@@ -19,11 +19,17 @@ pub(crate) const EVENTFD: &str = "eventfd";
 pub(crate) enum Workspace {
     /// The workspace of the repository.
     Root,
+    /// The same, compiled with a server that does not count: see [`UNCOUNTED`].
+    Uncounted,
     /// `bench/peers`.
     Peers,
     /// `bench/peers-cpp`.
     PeersCpp,
 }
+
+/// Makes the counters of `windlass-server` do nothing. It is no feature, because another crate of
+/// the workspace could turn a feature on for all of them.
+const UNCOUNTED: &str = "--cfg windlass_uncounted";
 
 /// One implementation.
 #[derive(Debug)]
@@ -195,13 +201,22 @@ impl Program {
     pub(crate) fn build(&self, profile: &str) -> Result<PathBuf, String> {
         let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
         let directory = match self.workspace {
-            Workspace::Root => bench.join(".."),
+            Workspace::Root | Workspace::Uncounted => bench.join(".."),
             Workspace::Peers => bench.join("peers"),
             Workspace::PeersCpp => bench.join("peers-cpp"),
         };
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "--message-format=json-render-diagnostics"])
+        let mut command = Command::new(cargo);
+        if self.workspace == Workspace::Uncounted {
+            // In a directory of its own, so that neither build replaces the other.
+            let target = std::env::current_exe().map_err(|error| error.to_string())?;
+            let target = target.with_file_name("uncounted");
+            command.env("RUSTFLAGS", UNCOUNTED).arg("build").arg("--target-dir").arg(target);
+        } else {
+            command.arg("build");
+        }
+        let output = command
+            .args(["--quiet", "--locked", "--message-format=json-render-diagnostics"])
             .args(["--profile", profile, "--package", self.package, "--bin", self.binary])
             .current_dir(directory)
             .stdin(Stdio::null())

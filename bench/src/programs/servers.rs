@@ -62,6 +62,13 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
     own("floor-again", FLOOR_PARTS, "bench-server-floor"),
     on_a_ring(own("floor-ring", &["echo", "echo/work", "broadcast"], "bench-server-floor-ring")),
     on_each_backend(own(crate::programs::WINDLASS, ALL, "bench-server-windlass")),
+    server(
+        "windlass-uncounted",
+        &["echo", "broadcast"],
+        Workspace::Uncounted,
+        "windlass-bench-subject",
+        "bench-server-windlass",
+    ),
     ServerProgram {
         counted: Some("windlass-bench-server-uwebsockets-counted"),
         ..server(
