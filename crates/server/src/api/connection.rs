@@ -189,7 +189,9 @@ impl Connection<'_> {
     pub fn ping(&mut self, payload: &[u8]) -> Result<(), ControlError> {
         // Only messages can be diverted to the backlog.
         let _ = self.before_output().map_err(|_| ControlError::Closed)?;
-        Ok(self.outbox.ping(payload)?)
+        self.outbox.ping(payload)?;
+        self.state.stats.pings_sent.add(1);
+        Ok(())
     }
 
     /// Closes the connection. Output that was already sent leaves first, then a Close frame. The
@@ -225,7 +227,61 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Subscribes to a topic. Returns false if the connection is already subscribed.
+    /// Subscribes to the live status of the server: a text message with a JSON object, at most
+    /// twice a second. It has the main counts, those of each worker, and the names of the busiest
+    /// topics, unless they begin with `$`. Returns false if
+    /// [`Options::live_status`](crate::Options::live_status) is off, if the connection is already
+    /// subscribed, or if it is closing.
+    ///
+    /// The topic has a reserved name. The calls that take a name of a topic reject all names that
+    /// begin with `$windlass/`, so no application can publish to it by mistake.
+    ///
+    /// ```
+    /// use windlass_server::{
+    ///     Connection, Handler, Message, Options, Server,
+    ///     http::{Accept, Reject, UpgradeRequest},
+    /// };
+    ///
+    /// struct Status;
+    ///
+    /// impl Handler for Status {
+    ///     type Data = ();
+    ///
+    ///     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+    ///         match request.path() {
+    ///             "/status" => Ok(Accept::new(())),
+    ///             _ => Err(Reject::status(404)),
+    ///         }
+    ///     }
+    ///
+    ///     fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {
+    ///         assert!(connection.watch_status());
+    ///     }
+    ///
+    ///     fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut options = Options::new();
+    /// options.live_status = true;
+    /// let server = Server::new(options, |_worker| Status).listen("127.0.0.1:0".parse()?).start()?;
+    /// # let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
+    /// # let stream = std::net::TcpStream::connect(address)?;
+    /// # let (mut client, _) = tungstenite::client(format!("ws://{address}/status"), stream)?;
+    /// // `client` is a WebSocket that is connected to /status.
+    /// let status = client.read()?.into_text()?;
+    /// assert!(status.contains("\"connections\":{\"handshake\":0,\"open\":1,"), "{status}");
+    /// server.stop();
+    /// server.join()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn watch_status(&mut self) -> bool {
+        self.conn.halt & HALT_CLOSING == 0 && self.state.watch_status(self.conn.index)
+    }
+
+    /// Subscribes to a topic. Returns false if the connection is already subscribed, or if the name
+    /// is [reserved](Self::watch_status).
     pub fn subscribe(&mut self, topic: &str) -> bool {
         self.conn.halt & HALT_CLOSING == 0
             && self.state.subscribe(&mut self.turn, self.conn.index, topic)

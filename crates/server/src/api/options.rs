@@ -181,6 +181,9 @@ pub struct Options {
     /// Messages of timers, of a [`Hub`](crate::Hub) and of a [`Sender`](crate::Sender) count but do
     /// not wait. The application must bound their number.
     pub deflate_bytes_per_turn: usize,
+    /// Whether connections may watch the status of the server:
+    /// [`Connection::watch_status`](crate::Connection::watch_status). Default: no.
+    pub live_status: bool,
     /// Maximum number of senders' messages that are processed in one turn. Default: 256.
     pub sender_messages_per_turn: usize,
 }
@@ -270,6 +273,7 @@ impl Options {
             sender_bounds: Bounds::items(4096).bytes(16 << 20),
             inflate_bytes_per_turn: 2 << 20,
             deflate_bytes_per_turn: 256 << 10,
+            live_status: false,
             sender_messages_per_turn: 256,
         }
     }

@@ -142,10 +142,14 @@ impl PingOrPong {
         };
         match event {
             EngineEvent::Ping(payload) => {
+                state.stats.pings_received.add(1);
+                // The engine answers it unless this side has sent its Close frame.
+                state.stats.pongs_sent.add(u64::from(conn.halt & HALT_CLOSING == 0));
                 let (bytes, len) = copy(payload);
                 Some(Self::Ping(bytes, len))
             }
             EngineEvent::Pong(payload) => {
+                state.stats.pongs_received.add(1);
                 let (bytes, len) = copy(payload);
                 Some(Self::Pong(bytes, len))
             }

@@ -100,6 +100,8 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         }
         if state.is_draining.get() {
             // It was accepted in the turn in which the drain began, and the drain did not see it.
+            state.stats.rejected.add(1);
+            state.labels.count_handshake(HandshakeResult::Draining);
             self.phase.reject();
             stream.close();
         }

@@ -142,16 +142,32 @@ impl<H: Handler> ConnHandler<H> {
             if has_begun {
                 let mut response = Vec::new();
                 reject(Rejection::Timeout, SystemTime::now(), &mut response);
-                self.service.report_rejection(stream, &response);
-                state.stats.wire_sent.add(response.len() as u64);
-                let _ = stream.send(&response);
+                self.send_rejection(stream, &response);
             }
         } else if has_begun {
+            state.stats.rejected.add(1);
             state.labels.count_handshake(HandshakeResult::Draining);
+            let mut response = Vec::new();
+            // It has no header of the application, which could be invalid.
+            let _ = draining().write(SystemTime::now(), &mut response);
+            self.send_rejection(stream, &response);
         }
         self.phase.reject();
         state.close_after_response(stream);
     }
+
+    /// Reports the rejection of an incomplete request, and sends it.
+    fn send_rejection(&self, stream: &mut Stream<'_>, response: &[u8]) {
+        self.service.report_rejection(stream, response);
+        self.service.state.stats.wire_sent.add(response.len() as u64);
+        // A failed stream reports its end separately.
+        let _ = stream.send(response);
+    }
+}
+
+/// The response during a drain.
+fn draining() -> Reject {
+    Reject::status(503).text("the server shuts down; connect again in a moment")
 }
 
 impl ServiceState {
@@ -196,7 +212,8 @@ impl<H: Handler> ServiceInner<H> {
                     let outcome =
                         self.respond(&request, listener_kind, *requests, stream, response);
                     let is_end = matches!(outcome, RequestOutcome::End(_));
-                    if is_end && request.header_bytes("Upgrade").is_some() {
+                    let is_refused = matches!(outcome, RequestOutcome::End(Some(_)));
+                    if is_refused || (is_end && request.header_bytes("Upgrade").is_some()) {
                         self.report_rejection(stream, &response[from..]);
                     }
                     if let RequestOutcome::End(Some(result)) = outcome {
@@ -314,7 +331,7 @@ impl<H: Handler> ServiceInner<H> {
     ) -> Result<RequestOutcome<H::Data>, (HandshakeResult, Reject)> {
         let state = &self.state;
         if state.is_draining.get() {
-            return Err((HandshakeResult::Draining, Reject::status(503)));
+            return Err((HandshakeResult::Draining, draining()));
         }
         let of = |result: HandshakeResult| move |rejection: Reject| (result, rejection);
         let checked = state.options.origins.check(upgrade.request());

@@ -18,11 +18,14 @@ impl<H: Handler> ServiceInner<H> {
     }
 }
 
-/// Returns status and text of a response that rejects a request.
+/// Returns status and text of a response that rejects a request. A response to HEAD has no text;
+/// there it is the phrase of the status.
 pub(super) fn parse_response(answer: &[u8]) -> Option<(u16, &str)> {
     let answer = core::str::from_utf8(answer).ok()?;
     let (head, text) = answer.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok().filter(|status| *status >= 300)?;
+    let mut first = head.lines().next()?.splitn(3, ' ').skip(1);
+    let status = first.next()?.parse().ok().filter(|status| *status >= 300)?;
+    let text = if text.is_empty() { first.next()? } else { text };
     let reason = text.split(char::is_control).next().unwrap_or_default();
     Some((status, reason))
 }
@@ -54,6 +57,8 @@ mod tests {
             parse_response(&answer_of(Reject::status(401).text("two\nlines"))),
             Some((401, "two"))
         );
+        let head = b"HTTP/1.1 421 Misdirected Request\r\nDate: x\r\n\r\n";
+        assert_eq!(parse_response(head), Some((421, "Misdirected Request")));
         assert_eq!(parse_response(b"HTTP/1.1 200 OK\r\n\r\n"), None);
         assert_eq!(parse_response(b""), None);
     }

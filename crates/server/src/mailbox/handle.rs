@@ -12,7 +12,10 @@ use std::{
 use windlass_flow::{Latch, Mailbox, Sender as MailboxSender, weighed_mailbox};
 
 use super::command::{WorkerCommand, weight_of};
-use crate::{api::Options, metrics::WorkerSnapshot};
+use crate::{
+    api::Options,
+    metrics::{TopicFigures, WorkerSnapshot},
+};
 
 /// The last copy of a worker's counts.
 #[derive(Default)]
@@ -21,6 +24,9 @@ struct Published {
     /// Number of copies so far.
     count: u64,
     has_ended: bool,
+    /// Since the start of the worker.
+    taken_at: Duration,
+    busiest: Vec<TopicFigures>,
     held_until_end: Vec<Arc<dyn Send + Sync>>,
 }
 
@@ -41,6 +47,8 @@ pub(crate) struct WorkerHandle {
     /// Notified after each copy.
     has_published: Condvar,
     wants_stats: AtomicBool,
+    /// Some connection of this worker watches the live status. It protects no other data.
+    is_watched: AtomicBool,
     /// The requested drain time in nanoseconds, plus one; 0 if no drain was requested.
     drain: AtomicU64,
 }
@@ -60,11 +68,39 @@ impl WorkerHandle {
     }
 
     pub(crate) fn set_snapshot(&self, snapshot: WorkerSnapshot) {
+        let taken_at = self.started.elapsed();
         let mut published = self.lock();
         published.snapshot = snapshot;
+        published.taken_at = taken_at;
         published.count += 1;
         drop(published);
         self.has_published.notify_all();
+    }
+
+    /// Returns the last copy, and when it was taken, since the start of the worker.
+    pub(crate) fn dated_snapshot(&self) -> (WorkerSnapshot, Duration) {
+        let published = self.lock();
+        (published.snapshot, published.taken_at)
+    }
+
+    /// Stores the figures of the busiest topics.
+    pub(crate) fn set_busiest(&self, busiest: Vec<TopicFigures>) {
+        self.lock().busiest = busiest;
+    }
+
+    /// Returns the figures of the busiest topics.
+    pub(crate) fn busiest(&self) -> Vec<TopicFigures> {
+        self.lock().busiest.clone()
+    }
+
+    /// Notes whether some connection of this worker watches the live status.
+    pub(crate) fn set_watched(&self, is_watched: bool) {
+        self.is_watched.store(is_watched, Ordering::Relaxed);
+    }
+
+    /// Returns whether some connection of this worker watches the live status.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Relaxed)
     }
 
     /// Stores the final counts. No others follow.
@@ -156,6 +192,7 @@ impl WorkerMailbox {
             published: Mutex::default(),
             has_published: Condvar::new(),
             wants_stats: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
             drain: AtomicU64::new(0),
         };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })

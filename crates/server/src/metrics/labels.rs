@@ -227,6 +227,7 @@ pub(crate) struct LabelCounters {
     lag: Cell<LagHistogram>,
     pub(crate) buffered: Cell<u64>,
     pub(crate) handler_longest: Cell<Option<Duration>>,
+    pub(crate) slow_receivers: Cell<u64>,
 }
 
 impl LabelCounters {
@@ -315,6 +316,8 @@ pub(crate) struct WorkerSnapshot {
     pub(crate) buffered: u64,
     /// `None` without the watchdog.
     pub(crate) handler_longest: Option<Duration>,
+    /// Connections whose output waits, as of the last timeout scan.
+    pub(crate) slow_receivers: u64,
     pub(crate) drop_policy: &'static str,
 }
 
@@ -334,6 +337,7 @@ impl WorkerSnapshot {
         self.handshake_seconds.add(&other.handshake_seconds);
         self.lag.add(&other.lag);
         self.buffered += other.buffered;
+        self.slow_receivers += other.slow_receivers;
         self.handler_longest = self.handler_longest.max(other.handler_longest);
     }
 }
@@ -368,6 +372,7 @@ impl LabelCounters {
             lag: self.lag.get(),
             buffered: self.buffered.get(),
             handler_longest: self.handler_longest.get(),
+            slow_receivers: self.slow_receivers.get(),
             drop_policy: "",
         }
     }

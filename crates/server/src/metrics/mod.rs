@@ -9,4 +9,4 @@ pub(crate) use labels::{
     WorkerSnapshot,
 };
 pub(crate) use prometheus::{CONTENT_TYPE, write_metrics};
-pub(crate) use status::{not_ready, write_status};
+pub(crate) use status::{TopicFigures, not_ready, write_live_status, write_status};

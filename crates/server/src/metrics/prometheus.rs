@@ -86,13 +86,22 @@ fn write_messages(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     text.family(
         "messages_total",
         COUNTER,
-        "Messages received and sent. Each delivery of a publication counts as sent.",
+        "Messages, pings and pongs received and sent. Each delivery of a publication counts as \
+         sent.",
     );
-    for (direction, all, of_text) in [
-        ("in", stats.messages_received, stats.text_received),
-        ("out", stats.messages_sent, stats.text_sent),
+    for (direction, all, of_text, pings, pongs) in [
+        (
+            "in",
+            stats.messages_received,
+            stats.text_received,
+            stats.pings_received,
+            stats.pongs_received,
+        ),
+        ("out", stats.messages_sent, stats.text_sent, stats.pings_sent, stats.pongs_sent),
     ] {
-        for (kind, count) in [("text", of_text), ("binary", all - of_text)] {
+        for (kind, count) in
+            [("text", of_text), ("binary", all - of_text), ("ping", pings), ("pong", pongs)]
+        {
             let labels = format!("direction=\"{direction}\",kind=\"{kind}\"");
             text.sample("messages_total", &labels, count);
         }
@@ -100,7 +109,7 @@ fn write_messages(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     let directions = |received: u64, sent: u64| [("in", received), ("out", sent)].into_iter();
     text.counters(
         "message_bytes_total",
-        "Payload bytes of these messages, without compression.",
+        "Payload bytes of text and binary messages, without compression.",
         "direction",
         directions(stats.bytes_received, stats.bytes_sent),
     );

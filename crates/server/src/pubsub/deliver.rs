@@ -11,7 +11,7 @@ use windlass::{
     stream::{SharedBytes, Stream},
 };
 
-use super::{backlog::Backlogs, publish_batch::PublishBatch};
+use super::{backlog::Backlogs, publish_batch::PublishBatch, topics::is_reserved};
 use crate::{
     api::{
         ConnectionId, NO_CONN, OutMessage, Prepared, SendError, SentMessages, SlowConsumerPolicy,
@@ -41,6 +41,9 @@ impl ServiceState {
         name: &str,
         message: OutMessage<'_>,
     ) -> usize {
+        if is_reserved(name) {
+            return 0;
+        }
         let mut tables = self.tables.borrow_mut();
         self.stats.published.add(1);
         if !tables.other_workers.is_empty() {
@@ -48,6 +51,16 @@ impl ServiceState {
             tables.flush_later(self, turn);
         }
         tables.publish(self, turn, from, name, message)
+    }
+
+    /// Publishes to a topic that only this crate uses, to the connections of this service.
+    pub(crate) fn publish_reserved(
+        self: &Rc<Self>,
+        turn: &mut Turn<'_>,
+        name: &str,
+        message: OutMessage<'_>,
+    ) {
+        self.tables.borrow_mut().publish(self, turn, NO_CONN, name, message);
     }
 
     /// Sends a message to a connection, on behalf of any caller.
@@ -221,6 +234,7 @@ impl Tables {
                 (SharedBytes::new(batch.plain()), SharedBytes::new(batch.compressed()));
             let has_fast_path = batch.plain().len() <= state.options.receiver_buffer_max;
             let (mut fast_count, mut fast_bytes) = (0_u64, 0_u64);
+            let sent_before = state.stats.messages_sent.get();
             let delivery = &mut Delivery { state, backlogs, reentrant_output, frame_cache };
             for subscriber in &topic.subscribers {
                 let entry = conns.entry(subscriber.index);
@@ -246,6 +260,7 @@ impl Tables {
             }
             state.stats.note_sent(batch.totals(), fast_count);
             state.stats.wire_sent.add(fast_bytes);
+            topic.note_delivered(state.stats.messages_sent.get().wrapping_sub(sent_before));
         }
         if let Some(entry) = self.conns.get_mut(in_pass) {
             entry.flags.clear(ConnFlags::IN_PASS);

@@ -5,14 +5,23 @@
 //! closes. Each entry has the index of the other, so the cost of all operations is independent of
 //! the number of subscribers.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use core::cell::Cell;
+use std::{collections::HashMap, sync::Arc};
 
 /// End of a list of subscriptions.
 pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
 
 /// Number of subscription slots up to which memory is not released.
 const KEPT: usize = 4096;
+
+/// The topic of the [live status](crate::Connection::watch_status).
+pub(crate) const STATUS_TOPIC: &str = "$windlass/status";
+
+/// Returns whether only this crate uses topics of this name.
+#[inline]
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.as_bytes().first() == Some(&b'$') && name.starts_with("$windlass/")
+}
 
 /// A subscriber of a topic.
 #[derive(Clone, Copy)]
@@ -34,6 +43,32 @@ struct Subscription {
 pub(crate) struct Topic {
     pub(crate) name: Arc<str>,
     pub(crate) subscribers: Vec<TopicSubscriber>,
+    /// Number of copies that receivers got, and that number when the busiest topics were last
+    /// searched for.
+    delivered: Cell<u64>,
+    delivered_before: Cell<u64>,
+}
+
+impl Topic {
+    fn new(name: Arc<str>) -> Self {
+        let zero = || Cell::new(0);
+        Self { name, subscribers: Vec::new(), delivered: zero(), delivered_before: zero() }
+    }
+
+    /// Number of copies of publications that receivers got.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered.get()
+    }
+
+    pub(crate) fn note_delivered(&self, copies: u64) {
+        self.delivered.set(self.delivered.get().wrapping_add(copies));
+    }
+
+    /// Returns that number since the last call.
+    pub(crate) fn take_recent(&self) -> u64 {
+        let now = self.delivered.get();
+        now.wrapping_sub(self.delivered_before.replace(now))
+    }
 }
 
 /// All topics that have subscribers.
@@ -77,13 +112,18 @@ impl Topics {
         self.topics.get(topic as usize)?.as_ref()
     }
 
+    /// All topics in this number of slots.
+    pub(crate) fn in_slots(&self, slots: usize) -> impl Iterator<Item = &Topic> {
+        self.topics.iter().take(slots).flatten()
+    }
+
     /// Returns the topic of that name, and creates it if necessary.
     fn topic_of(&mut self, name: &str) -> u32 {
         if let Some(topic) = self.find(name) {
             return topic;
         }
         let name: Arc<str> = name.into();
-        let made = Topic { name: Arc::clone(&name), subscribers: Vec::new() };
+        let made = Topic::new(Arc::clone(&name));
         let topic = match self.vacant_topics.pop() {
             Some(topic) => {
                 self.topics[topic as usize] = Some(made);

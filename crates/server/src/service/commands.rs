@@ -6,7 +6,7 @@ use windlass::{Reactor, Turn, interest};
 use windlass_flow::Mailbox;
 
 use super::state::ServiceState;
-use crate::{api::NO_CONN, mailbox::WorkerCommand};
+use crate::{api::NO_CONN, mailbox::WorkerCommand, pubsub::is_reserved};
 
 /// Registers the mailbox with the loop.
 pub(crate) fn register_mailbox(
@@ -49,6 +49,7 @@ impl ServiceState {
         match command {
             WorkerCommand::Send { id, message } => _ = self.send_prepared(turn, id, &message),
             WorkerCommand::Close { id, code, reason } => _ = self.close(turn, id, code, &reason),
+            WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => {}
             WorkerCommand::Publish { topic, message } => {
                 // Every worker receives the publication, and only one counts it.
                 let is_counted = self.tables.borrow().conns.is_first_worker();

@@ -126,6 +126,11 @@ impl MemoryBudget {
         self.pool.is_exhausted.load(Ordering::Relaxed)
     }
 
+    /// Returns all workers, if there are several.
+    pub(crate) fn workers(&self) -> Option<&[Arc<WorkerHandle>]> {
+        self.pool.workers.get().map(Vec::as_slice)
+    }
+
     /// Returns what the workers share, for the metrics.
     pub(crate) fn figures(&self) -> PoolFigures {
         PoolFigures {

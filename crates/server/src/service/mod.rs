@@ -8,6 +8,7 @@ mod conn_state;
 mod conn_table;
 mod drain;
 mod lifecycle;
+mod live_status;
 mod memory_budget;
 mod output;
 mod requests;

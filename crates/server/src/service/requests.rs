@@ -9,7 +9,7 @@ use windlass_ws::CloseCode;
 use super::{conn_table::ConnFlags, state::ServiceState};
 use crate::{
     api::{ConnectionId, ControlError},
-    pubsub::waiting_bytes,
+    pubsub::{is_reserved, waiting_bytes},
 };
 
 /// Operations that a hub and a connection share.
@@ -19,6 +19,9 @@ impl ServiceState {
     }
 
     pub(crate) fn subscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {
+        if is_reserved(topic) {
+            return false;
+        }
         let tables = &mut *self.tables.borrow_mut();
         if tables.batch_topic.is_some() && tables.batch_topic == tables.topics.find(topic) {
             // The connection receives only what is published from here on.
@@ -29,6 +32,9 @@ impl ServiceState {
     }
 
     pub(crate) fn unsubscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {
+        if is_reserved(topic) {
+            return false;
+        }
         let tables = &mut *self.tables.borrow_mut();
         let Some(topic) = tables.topics.find(topic) else { return false };
         if tables.batch_topic == Some(topic) {

@@ -24,6 +24,7 @@ use super::{
     conn_state::LARGE_LEN,
     conn_table::ConnTable,
     drain::DrainCallback,
+    live_status::LiveStatus,
     memory_budget::MemoryBudget,
 };
 use crate::{
@@ -85,6 +86,7 @@ pub(crate) struct ServiceState {
     /// Reusable memory for responses to requests.
     pub(crate) response: Cell<Vec<u8>>,
     pub(crate) last_protocol: Cell<Option<Rc<str>>>,
+    pub(crate) live: LiveStatus,
     pub(crate) listeners: Cell<Vec<ListenerKey>>,
     pub(crate) drain_callbacks: Cell<Vec<DrainCallback>>,
     pub(crate) worker: Arc<WorkerHandle>,
@@ -203,6 +205,7 @@ impl ServiceState {
             is_draining: Cell::new(false),
             response: Cell::new(Vec::new()),
             last_protocol: Cell::new(None),
+            live: LiveStatus::default(),
             listeners: Cell::new(Vec::new()),
             drain_callbacks: Cell::new(Vec::new()),
             worker: worker_handle,

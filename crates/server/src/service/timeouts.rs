@@ -36,6 +36,9 @@ const TICKS_LATE_MAX: u32 = 2;
 /// Number of connections scanned in one turn, so that other work gets its share. Tests use fewer.
 const SCANNED_PER_TURN: u32 = if cfg!(test) { 8 } else { 8192 };
 
+/// A connection with one of these flags does not read its output fast enough.
+const SLOW: ConnFlags = ConnFlags::FULL.with(ConnFlags::BACKLOG);
+
 /// A server's ping frame without a payload.
 const PING: [u8; 2] = [0x89, 0];
 
@@ -68,6 +71,8 @@ struct ScanProgress {
     /// The next slot to scan.
     next: u32,
     is_under_way: bool,
+    /// Number of slow receivers found so far.
+    slow: u64,
 }
 
 /// Returns the time between scans: an eighth of the shortest timeout.
@@ -142,8 +147,8 @@ pub(crate) fn start_timeouts(state: &Rc<ServiceState>, reactor: &mut Reactor) ->
     let timeouts = TimeoutTicks::new(&state.options, tick_len);
     // With a custom clock, the time is measured from the first timer event.
     let due = (!reactor.has_own_clock()).then(|| Instant::now() + tick_len);
-    let progress =
-        ScanProgress { began: None, before: 0, now: 0, due, next: 0, is_under_way: false };
+    let (before, now, next, slow) = (0, 0, 0, 0);
+    let progress = ScanProgress { began: None, before, now, due, next, is_under_way: false, slow };
     let scan = Rc::new(TimeoutScan {
         state: Rc::clone(state),
         tick_len,
@@ -199,6 +204,7 @@ impl TimeoutScan {
         if is_first {
             (progress.before, progress.now, progress.next, progress.is_under_way) =
                 (progress.now, state.tick.get(), 0, true);
+            progress.slow = 0;
         }
         self.progress.set(progress);
         if is_first {
@@ -207,6 +213,7 @@ impl TimeoutScan {
         state.update_memory(turn);
         state.release_spare_memory();
         state.publish_stats(turn);
+        state.push_status(turn, now);
         // Covers connections lost in a panic, whose end could not be reported.
         state.check_drained(turn);
         state.notify_queue(turn);
@@ -230,6 +237,7 @@ impl TimeoutScan {
         let end = progress.next.saturating_add(SCANNED_PER_TURN).min(conns.slots());
         for index in progress.next..end {
             let entry = conns.entry(index);
+            progress.slow += u64::from(entry.flags.any(SLOW));
             let (wants, pings) = self.timeouts.due(entry, progress.before, progress.now);
             if !pings && wants == ConnFlags::default() {
                 continue;
@@ -237,6 +245,7 @@ impl TimeoutScan {
             let Ok(mut stream) = turn.stream(entry.stream) else { continue };
             if pings {
                 self.state.stats.pings.add(1);
+                self.state.stats.pings_sent.add(1);
                 // A failed stream reports its end separately.
                 self.state.stats.wire_sent.add(PING.len() as u64);
                 let _ = stream.send(&PING);
@@ -247,6 +256,9 @@ impl TimeoutScan {
         }
         (progress.next, progress.is_under_way) = (end, end < conns.slots());
         drop(tables);
+        if !progress.is_under_way {
+            self.state.labels.slow_receivers.set(core::mem::take(&mut progress.slow));
+        }
         if progress.is_under_way {
             let scan = Rc::clone(self);
             // If the limit of deferred closures is reached, the next timer event starts a new scan.

@@ -17,7 +17,7 @@ use crate::{
 
 const TOKEN: &str = "a-token-of-the-test";
 
-fn start(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> RunningAdmin {
+pub(crate) fn start(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> RunningAdmin {
     let admin = Admin::listen("127.0.0.1:0".parse().unwrap()).unwrap().backend(chosen());
     configure(admin).start(site.counts.clone()).unwrap()
 }
@@ -33,7 +33,7 @@ fn exchange(address: SocketAddr, request: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-fn get(admin: &RunningAdmin, path: &str, lines: &str) -> (String, String) {
+pub(crate) fn get(admin: &RunningAdmin, path: &str, lines: &str) -> (String, String) {
     let address = admin.address().socket_addr().unwrap();
     exchange(
         address,
@@ -42,7 +42,7 @@ fn get(admin: &RunningAdmin, path: &str, lines: &str) -> (String, String) {
 }
 
 #[track_caller]
-fn assert_status(response: &(String, String), status: u16) {
+pub(crate) fn assert_status(response: &(String, String), status: u16) {
     assert!(response.0.starts_with(&format!("HTTP/1.1 {status} ")), "{response:?}");
 }
 

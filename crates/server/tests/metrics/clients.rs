@@ -15,29 +15,48 @@ use windlass_server::{
 
 use crate::{backend::chosen, exposition::Exposition};
 
-/// Echoes at /echo. At /room a message goes to the others, and its sender gets an empty one.
+/// Echoes at /echo. At /room a message goes to the others, and its sender gets an empty one. At
+/// /live the live status is sent, and a message is a topic to subscribe to and to publish to.
 pub(crate) struct Paths {
     /// A message `wait` waits for an item of this channel.
     gate: Option<Arc<Mutex<Receiver<()>>>>,
 }
 
 impl Handler for Paths {
-    type Data = bool;
+    type Data = Purpose;
 
-    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<bool>, Reject> {
+    fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Purpose>, Reject> {
         match request.path() {
             "/refused" => Err(Reject::status(403)),
-            path => Ok(Accept::new(path == "/room")),
+            "/room" => Ok(Accept::new(Purpose::Room)),
+            "/live" => Ok(Accept::new(Purpose::Live)),
+            _ => Ok(Accept::new(Purpose::Echo)),
         }
     }
 
-    fn on_open(&self, connection: &mut Connection<'_>, is_room: &mut bool) {
-        if *is_room {
-            connection.subscribe("room");
+    fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
+        match purpose {
+            Purpose::Echo => {}
+            Purpose::Room => assert!(connection.subscribe("room")),
+            Purpose::Live => {
+                let (first, second) = (connection.watch_status(), connection.watch_status());
+                assert!(!second);
+                if !first {
+                    let _ = connection.send("off");
+                }
+            }
         }
     }
 
-    fn on_message(&self, connection: &mut Connection<'_>, room: &mut bool, message: Message<'_>) {
+    fn on_message(
+        &self,
+        connection: &mut Connection<'_>,
+        purpose: &mut Purpose,
+        message: Message<'_>,
+    ) {
+        if message.as_str() == Some("ping me") {
+            return connection.ping(b"from the server").unwrap();
+        }
         if message.as_str() == Some("panic") {
             // Without the hook, which would print it.
             std::panic::resume_unwind(Box::new("as asked"));
@@ -51,13 +70,35 @@ impl Handler for Paths {
         if let (Some("wait"), Some(gate)) = (message.as_str(), &self.gate) {
             let _ = gate.lock().unwrap().recv();
         }
-        if *room {
-            connection.publish("room", message.to_out());
-            let _ = connection.send("");
-        } else {
-            let _ = connection.reply_in_place(message);
+        match purpose {
+            Purpose::Echo => _ = connection.reply_in_place(message),
+            Purpose::Room => {
+                connection.publish("room", message.to_out());
+                let _ = connection.send("");
+            }
+            Purpose::Live => {
+                let topic = message.as_str().unwrap_or_default();
+                let id = connection.id();
+                let answers = [
+                    usize::from(connection.subscribe(topic)),
+                    usize::from(connection.hub().subscribe(id, topic)),
+                    connection.publish_to_all(topic, "by a client"),
+                    connection.publish(topic, "by a client"),
+                    connection.hub().publish(topic, "by a client"),
+                    usize::from(connection.unsubscribe(topic)),
+                    usize::from(connection.hub().unsubscribe(id, topic)),
+                ];
+                let _ = connection.send(format!("{answers:?}"));
+            }
         }
     }
+}
+
+/// What a connection is for.
+pub(crate) enum Purpose {
+    Echo,
+    Room,
+    Live,
 }
 
 /// A running server with its counts.
@@ -78,7 +119,9 @@ impl Site {
         configure: impl FnOnce(&mut Options),
     ) -> Self {
         let mut options = Options::new();
-        options.routes = Routes::new().upgrade("/echo").upgrade("/room").upgrade("/refused");
+        options.routes = ["/echo", "/room", "/live", "/refused"]
+            .iter()
+            .fold(Routes::new(), |routes, path| routes.upgrade(path));
         configure(&mut options);
         let gate = gate.map(|gate| Arc::new(Mutex::new(gate)));
         let running = Server::new(options, move |_| Paths { gate: gate.clone() })
@@ -134,10 +177,14 @@ impl Client {
     /// Opens a WebSocket.
     #[track_caller]
     pub(crate) fn open(address: SocketAddr, path: &str) -> Self {
+        Self::try_open(address, path).unwrap_or_else(|head| panic!("{head}"))
+    }
+
+    /// Opens a WebSocket, or returns the head of the response.
+    pub(crate) fn try_open(address: SocketAddr, path: &str) -> Result<Self, String> {
         let mut client = Self::connect(address);
         let head = client.request(path, "localhost", "");
-        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        client
+        if head.starts_with("HTTP/1.1 101 ") { Ok(client) } else { Err(head) }
     }
 
     /// Sends an upgrade with further header lines. Returns the head of the response.
@@ -150,6 +197,11 @@ impl Client {
             )
             .as_bytes(),
         );
+        self.head()
+    }
+
+    /// Returns the head of a response.
+    pub(crate) fn head(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(self.bytes(1)[0]);

@@ -5,7 +5,9 @@ mod admin;
 mod backend;
 mod clients;
 mod exposition;
+mod live;
 mod promtool;
+mod refusals;
 mod values;
 
 use std::{process::ExitCode, time::Duration};
@@ -13,15 +15,26 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 24] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::refusals_and_closes", values::refusals_and_closes_are_counted_by_cause),
+        ("values::pings_and_pongs", values::pings_and_pongs_are_those_of_the_clients),
+        ("values::idle_pings", values::pings_to_idle_clients_are_counted),
         ("values::drops", values::drops_are_counted_by_policy),
         ("values::evictions", values::evictions_are_counted_by_reason),
         ("values::a_busy_worker", values::a_busy_worker_does_not_stop_the_metrics),
         ("values::scrapes_during_load", || {
             values::scrapes_during_full_load(Duration::from_secs(1));
         }),
+        ("refusals::address_limit", refusals::an_address_above_its_limit),
+        ("refusals::timeout", refusals::late_requests),
+        ("refusals::draining", refusals::requests_during_a_drain),
+        ("refusals::over_budget", refusals::a_server_over_its_budget),
+        ("live::figures", live::its_figures_are_those_of_the_clients),
+        ("live::slow_receivers", live::a_slow_receiver_is_seen),
+        ("live::reserved_topic", live::no_client_reaches_its_topic),
+        ("live::off", live::it_is_off_by_default),
+        ("live::bounded", live::it_is_bounded),
         ("admin::each_path", admin::each_path_has_its_answer),
         ("admin::kept_connection", admin::a_connection_is_kept_for_further_requests),
         ("admin::foreign_host", admin::a_foreign_host_is_refused),

@@ -54,6 +54,59 @@ pub(crate) fn messages_and_bytes_are_those_of_the_clients() {
     }
 }
 
+/// Pings and pongs in both directions. A ping after the server's Close frame has no answer.
+pub(crate) fn pings_and_pongs_are_those_of_the_clients() {
+    for workers in WORKERS {
+        let site = Site::new(workers, |_| {});
+        let mut client = Client::open(site.address, "/echo");
+        for _ in 0..3 {
+            client.send(9, b"are you there?");
+            assert_eq!(client.next(), (10, b"are you there?".to_vec()));
+        }
+        for _ in 0..2 {
+            client.send(10, b"");
+        }
+        client.send(1, b"ping me");
+        assert_eq!(client.next(), (9, b"from the server".to_vec()));
+        client.send(1, b"close me");
+        assert_eq!(client.next().0, 8);
+        client.send(9, b"too late");
+        client.send(8, &4000_u16.to_be_bytes());
+        client.read_to_end();
+        let metrics = site.metrics();
+        for (direction, kind, expected) in [
+            ("in", "ping", 4),
+            ("in", "pong", 2),
+            ("out", "ping", 1),
+            ("out", "pong", 3),
+            ("in", "text", 2),
+            ("out", "text", 0),
+        ] {
+            let series = format!("messages_total{{direction=\"{direction}\",kind=\"{kind}\"}}");
+            assert_eq!(metrics.get(&series), expected, "{series}, {workers} workers");
+        }
+        assert_eq!(metrics.get("wire_bytes_total{direction=\"in\"}"), client.written);
+        assert_eq!(metrics.get("wire_bytes_total{direction=\"out\"}"), client.read);
+        site.end();
+    }
+}
+
+/// An idle client is pinged, and the ping is counted once.
+pub(crate) fn pings_to_idle_clients_are_counted() {
+    let site = Site::new(1, |options| options.ping_interval = Some(Duration::from_millis(100)));
+    let mut client = Client::open(site.address, "/echo");
+    for _ in 0..2 {
+        assert_eq!(client.next(), (9, Vec::new()));
+        client.send(10, b"");
+    }
+    client.close(&1000_u16.to_be_bytes());
+    let metrics = site.metrics_when(|metrics| metrics.sum("connections") == 0);
+    let pings = metrics.get("messages_total{direction=\"out\",kind=\"ping\"}");
+    let pongs = metrics.get("messages_total{direction=\"in\",kind=\"pong\"}");
+    assert_eq!((pings, pongs), (2, 2));
+    site.end();
+}
+
 /// Every refusal and every end has its count, and the totals agree with each other.
 pub(crate) fn refusals_and_closes_are_counted_by_cause() {
     for workers in WORKERS {

@@ -69,9 +69,11 @@ fn a_name_that_is_made_to_resolve_to_this_server_is_refused() {
     let told: Vec<_> =
         refused.take().into_iter().map(|(_, status, reason)| (status, reason)).collect();
     assert!(
-        told.len() == 1 && told[0].0 == Some(421) && told[0].1.contains("evil.example"),
+        told.len() == 2 && told[0].0 == Some(421) && told[0].1.contains("evil.example"),
         "{told:?}"
     );
+    // The request for the page is reported too. Its response has no text.
+    assert_eq!(told[1], (Some(421), "Misdirected Request".to_owned()));
 
     let mut fixture = Fixture::with(TestHandler::echo(), |options| {
         options.hosts = Hosts::parse(&["evil.example"]).unwrap()
