@@ -1,13 +1,32 @@
-//! The page for browsers: a chat and an echo test, in one file without external resources.
+//! The page for browsers: a live view of the server, a chat and an echo test. It is one file
+//! without external resources, which `parts.in` puts together.
 //!
 //! A room is a path: `/room/lobby` is the page, and a WebSocket on the same path is the room. The
 //! page at `/` joins the lobby. An echo test opens `/echo`. All of these are relative to the page's
 //! own address, because a proxy may add a path prefix. The page sends JSON text, `{"name": …,
 //! "text": …}`. It shows messages of other clients in any other form as received.
+//!
+//! A WebSocket on `/live/lobby?as=NAME` gets the status of the server and the notices about the
+//! members of the room. Only the server sends there, so no other client can fake them.
+
+use std::fmt::Write as _;
 
 /// The page in HTML. Its own Content-Security-Policy allows its script and its style by their
 /// hashes, connections to its own origin, and nothing else.
-pub(crate) const INDEX: &str = include_str!("index.html");
+const INDEX: &str = include!("parts.in");
+
+/// The element with what the server tells its page.
+const BODY: &str = "<body data-status=\"on\" data-workers=\"1\">";
+
+/// Returns the page of a server with this number of workers, with or without the live view.
+pub(crate) fn html(workers: u16, has_status: bool) -> String {
+    let (before, after) = INDEX.split_once(BODY).unwrap_or(("", INDEX));
+    let mut page = before.to_owned();
+    let status = if has_status { "on" } else { "off" };
+    // Writing to a string does not fail.
+    let _ = write!(page, "<body data-status=\"{status}\" data-workers=\"{workers}\">{after}");
+    page
+}
 
 /// The part of the policy that a `<meta>` element cannot express, sent as a header
 /// `Content-Security-Policy`: no other page may frame this one (CSP level 3, section 3.3).
@@ -64,5 +83,13 @@ mod tests {
     #[test]
     fn the_page_is_small() {
         assert!(INDEX.len() < 40 << 10, "{} bytes", INDEX.len());
+    }
+
+    #[test]
+    fn the_page_knows_the_server() {
+        assert_eq!(html(1, true), INDEX);
+        let page = html(1024, false);
+        assert!(page.contains("<body data-status=\"off\" data-workers=\"1024\">\n<header>"));
+        assert_eq!(page.len(), INDEX.len() + "off".len() - "on".len() + "1024".len() - "1".len());
     }
 }

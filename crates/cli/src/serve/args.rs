@@ -139,6 +139,11 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) drain_timeout: u32,
 
+    /// Leave the live view of the server out of the page: connections, rates, workers, and the
+    /// names of the busiest rooms, which every visitor can read
+    #[arg(long)]
+    pub(crate) no_status: bool,
+
     /// Listener for the operator, an IP address with a port or the path of a Unix socket. It serves
     /// /metrics (for Prometheus), /healthz, /readyz and /status. Not in mode raw [default: none]
     #[arg(long, value_name = "ADDR|PATH")]

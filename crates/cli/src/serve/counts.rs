@@ -38,6 +38,17 @@ impl ServerCounts {
         }
     }
 
+    /// Number of messages dropped for slow receivers, and of those lost between workers.
+    pub(crate) fn dropped(&self) -> (u64, u64) {
+        match self {
+            Self::WebSocket(counts) => {
+                let stats = counts.stats();
+                (stats.dropped, stats.lost_between_workers)
+            }
+            Self::Raw(_) => (0, 0),
+        }
+    }
+
     /// Number of bytes that the load may use: the waiting bytes, and a mebibyte for each
     /// connection.
     pub(crate) fn load(&self) -> u64 {

@@ -5,6 +5,7 @@ pub(crate) mod args;
 mod config_file;
 mod counts;
 mod log;
+mod members;
 mod raw;
 mod raw_counts;
 mod refusal_log;

@@ -1,20 +1,38 @@
-//! The server's handling of messages: rooms and an echo.
+//! The server's handling of messages: rooms, an echo, and the live view of pages.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use tracing::debug;
 use windlass_server::{
-    Closed, Connection, Handler, Hub, Message, Rejected,
+    CloseCode, Closed, Connection, Handler, Hub, Message, Rejected,
     http::{Accept, Reject, UpgradeRequest},
 };
 
-use super::refusal_log::RefusalLog;
+use super::{
+    members::{Members, name_of},
+    refusal_log::RefusalLog,
+};
 
 /// The path that echoes.
 pub(crate) const ECHO_PATH: &str = "/echo";
 
 /// The paths of rooms. The part after the slash is the room's name.
 pub(crate) const ROOMS: &str = "/room/*";
+
+/// The beginning of the paths of rooms.
+const ROOM: &str = "/room/";
+
+/// The paths on which a page gets the live status and the notices of a room.
+pub(crate) const LIVE: &str = "/live/*";
+
+/// The beginning of these paths.
+const LIVE_OF: &str = "/live/";
+
+/// Returns the topic of the notices of a room. No path begins with `$`, so no client is in a room
+/// of this name.
+pub(crate) fn notice_topic(room: &str) -> String {
+    format!("$members{room}")
+}
 
 /// The response text for other paths.
 pub(crate) const NOT_FOUND: &str =
@@ -27,6 +45,7 @@ pub(crate) struct Rooms {
     pub(crate) echoes: bool,
     pub(crate) rejection_log: RefusalLog,
     pub(crate) close_log: RefusalLog,
+    pub(crate) members: Arc<Members>,
 }
 
 /// The purpose of a connection.
@@ -35,14 +54,20 @@ pub(crate) enum Purpose {
     Echo,
     /// A room, which is a topic with the same name as its path.
     Room(Box<str>),
+    /// The live view of a page in this room, and the name of its user.
+    Live {
+        room: Box<str>,
+        name: Box<str>,
+    },
 }
 
 impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Echo => ECHO_PATH,
-            Self::Room(path) => path,
-        })
+        match self {
+            Self::Echo => f.write_str(ECHO_PATH),
+            Self::Room(path) => f.write_str(path),
+            Self::Live { room, .. } => write!(f, "live view of {room}"),
+        }
     }
 }
 
@@ -54,8 +79,12 @@ impl Handler for Rooms {
         if self.echoes || path == ECHO_PATH {
             return Ok(Accept::new(Purpose::Echo));
         }
-        if ROOMS.strip_suffix('*') == Some(path) {
+        if matches!(path, ROOM | LIVE_OF) {
             return Err(Reject::status(404).text("a room has a name: /room/NAME"));
+        }
+        if let Some(name) = path.strip_prefix(LIVE_OF) {
+            let room = format!("{ROOM}{name}").into();
+            return Ok(Accept::new(Purpose::Live { room, name: name_of(request.query()) }));
         }
         Ok(Accept::new(Purpose::Room(path.into())))
     }
@@ -71,8 +100,18 @@ impl Handler for Rooms {
                 connection.peer().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
             debug!(id = %connection.id(), %peer, room = %purpose, "open");
         }
-        if let Purpose::Room(room) = purpose {
-            connection.subscribe(room);
+        match purpose {
+            Purpose::Echo => {}
+            Purpose::Room(room) => {
+                connection.subscribe(room);
+                self.members.enter(room);
+            }
+            Purpose::Live { room, name } => {
+                // Without the live status (--no-status) there are still the notices.
+                connection.watch_status();
+                connection.subscribe(&notice_topic(room));
+                self.members.open_page(room, name);
+            }
         }
     }
 
@@ -86,10 +125,19 @@ impl Handler for Rooms {
             // This fails only after a Close frame, and then no reply is expected.
             Purpose::Echo => _ = connection.reply_in_place(message),
             Purpose::Room(room) => _ = connection.publish(room, message.to_out()),
+            // This fails only after a Close frame.
+            Purpose::Live { .. } => {
+                _ = connection.close(CloseCode::POLICY_VIOLATION, "this path takes no messages");
+            }
         }
     }
 
-    fn on_close(&self, _: &mut Hub<'_>, _: &mut Purpose, closed: &Closed<'_>) {
+    fn on_close(&self, _: &mut Hub<'_>, purpose: &mut Purpose, closed: &Closed<'_>) {
+        match purpose {
+            Purpose::Echo => {}
+            Purpose::Room(room) => self.members.leave(room),
+            Purpose::Live { room, name } => self.members.close_page(room, name),
+        }
         self.close_log.note_closed(closed);
     }
 }

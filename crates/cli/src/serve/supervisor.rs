@@ -24,6 +24,11 @@ pub(crate) trait ServerControl: Send {
     /// Returns a function that ends the server.
     fn shutdown_fn(&self) -> Box<dyn Fn(ShutdownMode)>;
 
+    /// Returns what to do twice a second, if there is something.
+    fn announcer(&self) -> Option<Box<dyn Fn()>> {
+        None
+    }
+
     /// Waits until the server has ended.
     fn join(self: Box<Self>) -> io::Result<()>;
 }
@@ -107,6 +112,11 @@ impl Supervisor {
         warn_about_limits(server.counts(), connections_max, &mut reactor)
             .context("cannot start a timer")?;
         trim_memory(server.counts(), &mut reactor).context("cannot start a timer")?;
+        if let Some(announce) = server.announcer() {
+            let announce = move |_: Turn<'_>| announce();
+            let timer = reactor.every(Duration::from_millis(500), announce);
+            timer.map_err(io::Error::from).context("cannot start a timer")?;
+        }
         let waiter = thread::Builder::new()
             .name("windlass-waiter".to_owned())
             .spawn(move || {
@@ -149,15 +159,18 @@ fn watch(
 }
 
 /// Warns once about listeners that pause accepting, because too few descriptors affect every
-/// further connection. Also warns whenever the connection limit was reached, at a limited rate.
+/// further connection. Also warns, at a limited rate, whenever the connection limit was reached and
+/// whenever messages were dropped.
 fn warn_about_limits(
     counts: ServerCounts,
     connections_max: usize,
     reactor: &mut Reactor,
 ) -> io::Result<()> {
-    let state = RefCell::new((false, RateLimitedCount::default()));
+    let none = RateLimitedCount::default;
+    let state = RefCell::new((false, none(), none(), none()));
     let check = move |_: Turn<'_>| {
-        let (is_reported, limits) = &mut *state.borrow_mut();
+        let (is_reported, limits, drops, losses) = &mut *state.borrow_mut();
+        warn_about_drops(&counts, drops, losses);
         if !*is_reported && counts.accepting_paused() > 0 {
             *is_reported = true;
             tracing::warn!(
@@ -175,6 +188,29 @@ fn warn_about_limits(
     };
     reactor.every(Duration::from_secs(1), check)?;
     Ok(())
+}
+
+/// Warns about messages that receivers did not get.
+fn warn_about_drops(
+    counts: &ServerCounts,
+    drops: &mut RateLimitedCount,
+    losses: &mut RateLimitedCount,
+) {
+    let (dropped, lost) = counts.dropped();
+    if let Some(messages) = drops.take_growth(dropped, Instant::now()) {
+        tracing::warn!(
+            messages,
+            "messages were dropped, because their receivers read too slowly; raise --buffer, or \
+             close such connections by --slow evict"
+        );
+    }
+    if let Some(messages) = losses.take_growth(lost, Instant::now()) {
+        tracing::warn!(
+            messages,
+            "messages were lost between workers, because a worker was too busy; use fewer \
+             --workers, or publish less"
+        );
+    }
 }
 
 /// Returns memory to the kernel after a load has ended.

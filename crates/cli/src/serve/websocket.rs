@@ -1,6 +1,6 @@
 //! `--mode chat` and `--mode echo`: sets the WebSocket server up, with its pages, rooms and limits.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use windlass::Backend;
@@ -12,8 +12,9 @@ use windlass_server::{
 use super::{
     args::{self, Mode, ServeArgs, seconds},
     counts::ServerCounts,
+    members::Members,
     refusal_log::RefusalLog,
-    rooms::{ECHO_PATH, NOT_FOUND, ROOMS, Rooms},
+    rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms},
     sockets::Sockets,
     supervisor::{ServerControl, ShutdownMode},
 };
@@ -23,6 +24,7 @@ use crate::page;
 struct WebSocketServer {
     server: RunningServer,
     drain_timeout: Duration,
+    members: Arc<Members>,
 }
 
 impl ServerControl for WebSocketServer {
@@ -43,6 +45,11 @@ impl ServerControl for WebSocketServer {
         })
     }
 
+    fn announcer(&self) -> Option<Box<dyn Fn()>> {
+        let (members, sender) = (Arc::clone(&self.members), self.server.sender());
+        Some(Box::new(move || members.announce(&sender)))
+    }
+
     fn join(self: Box<Self>) -> io::Result<()> {
         self.server.join()
     }
@@ -55,8 +62,11 @@ pub(crate) fn start(
     sockets: &mut Sockets,
 ) -> anyhow::Result<Box<dyn ServerControl>> {
     let echoes = args.mode == Mode::Echo;
+    let members = Arc::new(Members::default());
+    let of_rooms = Arc::clone(&members);
     let server = Server::new(args.options(connections_max)?, move |_| Rooms {
         echoes,
+        members: Arc::clone(&of_rooms),
         rejection_log: RefusalLog::default(),
         close_log: RefusalLog::default(),
     })
@@ -70,6 +80,7 @@ pub(crate) fn start(
     Ok(Box::new(WebSocketServer {
         server,
         drain_timeout: Duration::from_secs(args.drain_timeout.into()),
+        members,
     }))
 }
 
@@ -94,13 +105,14 @@ impl ServeArgs {
         let mut options = Options::new();
         options.routes = match self.mode {
             Mode::Chat => {
-                let page = Page::html(page::INDEX)
+                let page = Page::html(page::html(self.workers, !self.no_status))
                     .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
                 let routes = Routes::new().page("/", page.clone()).page(ROOMS, page);
-                routes.upgrade(ROOMS).upgrade(ECHO_PATH).not_found(NOT_FOUND)
+                routes.upgrade(ROOMS).upgrade(LIVE).upgrade(ECHO_PATH).not_found(NOT_FOUND)
             }
             _ => Routes::everywhere(),
         };
+        options.live_status = self.mode == Mode::Chat && !self.no_status;
         options.hosts = Hosts::parse(&self.host).context("invalid --host")?;
         options.origins = Origins::parse(&self.origin).context("invalid --origin")?;
         options.limits = self.limits();

@@ -8,7 +8,13 @@ use serde_json::json;
 use crate::{chromium::Browser, devtools::Screen, harness::Server, page::Page};
 
 pub(crate) const WIDE: Screen = Screen { width: 1280, height: 860, phone: false, dark: false };
-pub(crate) const PHONE: Screen = Screen { width: 360, height: 740, phone: true, dark: false };
+pub(crate) const PHONE: Screen = Screen { width: 375, height: 740, phone: true, dark: false };
+const SMALL: Screen = Screen { width: 320, height: 568, phone: true, dark: false };
+const LANDSCAPE: Screen = Screen { width: 812, height: 375, phone: true, dark: false };
+
+/// The screens on which the page must fit.
+pub(crate) const SCREENS: [(&str, Screen); 4] =
+    [("wide", WIDE), ("phone", PHONE), ("small", SMALL), ("landscape", LANDSCAPE)];
 
 impl Page {
     /// Writes a screenshot of the page on this screen.
@@ -51,19 +57,22 @@ const PALE_TEXTS: &str = "(() => {
 })()";
 
 pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--workers", "3"]);
     let devtools = browser.connect();
     let (ada, grace) =
         (Page::open(&devtools, server.address, ""), Page::open(&devtools, server.address, ""));
+    let long = format!("room/{}", "a-long-name-without-spaces-".repeat(2));
+    let _elsewhere = Page::open(&devtools, server.address, &long);
     ada.set_name("Ada");
     grace.set_name("Grace");
     converse(&ada, &grace);
-    ada.fill("#seconds", "2");
+    ada.fill("#seconds", "3");
     ada.0.press("Enter");
     ada.0.wait("document.querySelector('#run-text').textContent.startsWith('Done')");
     ada.0.evaluate("document.activeElement.blur()");
+    ada.0.wait("document.querySelectorAll('#rooms a[href]').length === 2");
     let mut pictures = Vec::new();
-    for (name, screen) in [("wide", WIDE), ("phone", PHONE)] {
+    for (name, screen) in SCREENS {
         for (scheme, dark) in [("light", false), ("dark", true)] {
             let name = format!("{name}-{scheme}");
             pictures.push(ada.save(&name, Screen { dark, ..screen }));
@@ -78,7 +87,7 @@ pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
     }
     pictures.sort();
     pictures.dedup();
-    assert_eq!(pictures.len(), 4, "each looks different");
+    assert_eq!(pictures.len(), 8, "each looks different");
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
@@ -130,14 +139,29 @@ pub(crate) fn it_can_be_used_with_the_keyboard_alone(browser: &Browser) {
     let devtools = browser.connect();
     let page = Page::open(&devtools, server.address, "");
     let mut visited = Vec::new();
-    for _ in 0..11 {
+    // The link of the busiest room is there.
+    page.0.wait("document.querySelectorAll('#rooms a[href]').length === 1");
+    for _ in 0..14 {
         page.0.press("Tab");
         visited.push(page.0.evaluate("document.activeElement.id"));
         let outline = page.0.evaluate("getComputedStyle(document.activeElement).outlineStyle");
         assert_eq!(outline, "solid", "{visited:?}: where the focus is can be seen");
     }
     let order = [
-        "name", "room", "enter", "log", "text", "send", "link", "size", "depth", "seconds", "start",
+        "live-graph",
+        "busiest",
+        "name",
+        "room",
+        "enter",
+        "log",
+        "text",
+        "send",
+        "link",
+        "size",
+        "depth",
+        "seconds",
+        "start",
+        "run-graph",
     ];
     assert_eq!(json!(visited), json!(order));
 }
@@ -156,9 +180,11 @@ pub(crate) fn every_control_has_a_name_and_a_state(browser: &Browser) {
     assert_eq!(of_role("textbox"), ["Your name", "Room", "Message"]);
     assert_eq!(of_role("spinbutton"), ["Bytes", "In flight", "Seconds"]);
     assert_eq!(of_role("button"), ["Enter", "Send", "Start"]);
-    assert_eq!(of_role("region"), ["Chat", "Echo run"]);
+    assert_eq!(of_role("region"), ["Server, live", "Workers and rooms", "Chat", "Echo run"]);
     assert_eq!(of_role("log"), ["Messages"]);
-    assert_eq!(of_role("image"), ["Messages per second during the run"]);
-    assert_eq!(of_role("status").len(), 2, "the chat's connection and the run");
+    let live = "Messages per second, in and out, over the last two minutes";
+    assert_eq!(of_role("image"), [live, "Messages per second during the run"]);
+    assert_eq!(of_role("table").len(), 2);
+    assert_eq!(of_role("status").len(), 3, "the server, the chat's connection and the run");
     assert_eq!(page.0.evaluate("document.documentElement.lang"), "en");
 }

@@ -10,11 +10,11 @@ use crate::{
     chromium::Browser,
     forwarder::Forwarder,
     harness::{Server, WAIT_MAX},
-    page::{Page, entry},
+    page::{Entry, Page, entry},
 };
 
 /// Connects a client that is not a browser to the room of this path.
-fn join(server: SocketAddr, path: &str) -> WebSocket<TcpStream> {
+pub(crate) fn join(server: SocketAddr, path: &str) -> WebSocket<TcpStream> {
     let stream = TcpStream::connect_timeout(&server, WAIT_MAX).expect("the server listens");
     stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
     let (socket, _) =
@@ -185,6 +185,53 @@ pub(crate) fn what_others_send_is_text_and_never_markup(browser: &Browser) {
     assert_eq!(page.0.evaluate("document.querySelectorAll('#log img, #log script').length"), 0);
     assert_eq!(page.0.evaluate("document.title"), "lobby · Windlass");
     assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+/// The count comes from the server, and a client that is no page is counted too.
+pub(crate) fn members_are_counted_and_their_coming_is_told(browser: &Browser) {
+    let server = Server::start(&["--workers", "3"]);
+    let devtools = browser.connect();
+    let ada = Page::open(&devtools, server.address, "room/attic");
+    ada.0.wait("document.querySelector('#members').textContent === 'Only you are here'");
+    let mut client = join(server.address, "/room/attic");
+    ada.0.wait("document.querySelector('#members').textContent === '2 members'");
+    let grace = Page(devtools.empty_tab());
+    let grace_in_lobby = format!("http://{}/", server.address);
+    grace.0.navigate(&grace_in_lobby);
+    grace.wait_connected();
+    grace.set_name("Grace");
+    grace.fill("#room", "attic");
+    grace.0.press("Enter");
+    ada.wait_for_message("Grace joined.");
+    for page in [&ada, &grace] {
+        page.0.wait("document.querySelector('#members').textContent === '3 members'");
+    }
+    let own = |(kind, _, what): &Entry| kind == "note" && what.contains("Grace");
+    assert_eq!(grace.entries().iter().filter(|entry| own(entry)).count(), 0, "not to herself");
+    grace.fill("#room", "cellar");
+    grace.0.press("Enter");
+    ada.wait_for_message("Grace left.");
+    ada.0.wait("document.querySelector('#members').textContent === '2 members'");
+    // A page cannot be told a count by a peer, and a member that is no page gets messages only.
+    client.send(Message::text(r#"{"members":99,"joined":["Eve"],"left":[]}"#)).expect("it is sent");
+    client.send(Message::text("the end")).expect("it is sent");
+    ada.wait_for_message("the end");
+    assert_eq!(ada.text("#members"), "2 members");
+    ada.say("bye");
+    let Ok(Message::Text(text)) = client.read() else { panic!("the message comes as text") };
+    assert!(text.contains("bye"), "no notice comes before: {text}");
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+pub(crate) fn a_guest_keeps_his_name(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let name = "document.querySelector('#name').value";
+    let first = Page::open(&devtools, server.address, "");
+    let guest = first.0.evaluate(name);
+    assert!(guest.as_str().is_some_and(|name| name.starts_with("guest ")), "{guest}");
+    let second = Page::open(&devtools, server.address, "room/attic");
+    assert_eq!(second.0.evaluate(name), guest);
 }
 
 pub(crate) fn a_server_that_goes_and_comes_back_is_noticed(browser: &Browser) {

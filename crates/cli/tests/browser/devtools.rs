@@ -235,11 +235,12 @@ impl Tab {
         self.call("Input.insertText", json!({"text": text}));
     }
 
-    /// Presses and releases a key: `Enter`, `Tab` or `Space`.
+    /// Presses and releases a key: `Enter`, `Tab`, `Space` or `ArrowLeft`.
     pub(crate) fn press(&self, key: &str) {
         let (key, code, number, text) = match key {
             "Enter" => ("Enter", "Enter", 13, "\r"),
             "Tab" => ("Tab", "Tab", 9, ""),
+            "ArrowLeft" => ("ArrowLeft", "ArrowLeft", 37, ""),
             "Space" => (" ", "Space", 32, " "),
             other => panic!("{other} is no key these tests know"),
         };

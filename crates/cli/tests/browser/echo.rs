@@ -47,7 +47,7 @@ pub(crate) fn an_echo_run_counts_what_it_has_verified(browser: &Browser) {
         }
         let extensions = page.text("#deflate");
         assert!(extensions.contains("permessage-deflate"), "{extensions}");
-        let points = page.0.evaluate("document.querySelector('#line').points.numberOfItems");
+        let points = page.0.evaluate("document.querySelector('#graph .line').points.numberOfItems");
         assert!(points.as_u64().is_some_and(|points| points >= 2), "the graph has {points} points");
     }
     assert_eq!(devtools.complaints(), [""; 0]);
@@ -58,7 +58,7 @@ pub(crate) fn an_echo_run_can_be_stopped(browser: &Browser) {
     let devtools = browser.connect();
     let page = Page::open(&devtools, server.address, "");
     page.start_run(64, 16, 600);
-    page.0.wait("document.querySelector('#line').points.numberOfItems > 1");
+    page.0.wait("document.querySelector('#graph .line').points.numberOfItems > 1");
     assert_eq!(page.text("#start"), "Stop");
     page.0.evaluate("document.querySelector('#start').focus()");
     page.0.press("Space");
@@ -79,6 +79,23 @@ pub(crate) fn an_invalid_run_does_not_start(browser: &Browser) {
         assert_eq!(page.text("#run-text"), "Ready", "{bytes} bytes, {in_flight} in flight");
     }
     assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+pub(crate) fn the_command_that_measures_the_server_is_shown(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let page = Page::open(&devtools, server.address, "");
+    page.fill("#size", "20");
+    page.fill("#seconds", "1");
+    let command = page.text("#command");
+    let expected = format!(
+        "windlass load ws://{}/echo --connections 100 --size 20 --depth 16 --duration 1",
+        server.address
+    );
+    assert_eq!(command, expected);
+    let words: Vec<_> = command.split(' ').skip(1).collect();
+    let output = crate::harness::windlass(&words).output().expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
 }
 
 pub(crate) fn a_wrong_byte_ends_the_run(browser: &Browser) {
@@ -128,7 +145,7 @@ fn dishonest_server(answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) -> SocketAddr {
 }
 
 fn serve(mut stream: TcpStream, answers: fn(usize, Vec<u8>) -> Vec<Vec<u8>>) {
-    const PAGE: &str = include_str!("../../src/page/index.html");
+    const PAGE: &str = include!("../../src/page/parts.in");
     // A browser sends a request in one piece.
     let mut head = [0; 4096];
     let length = stream.peek(&mut head).unwrap_or_default();

@@ -2,6 +2,7 @@
 //! tests are ignored if there is no browser.
 
 mod appearance;
+mod axe;
 mod chat;
 mod chromium;
 mod devtools;
@@ -9,6 +10,7 @@ mod echo;
 mod forwarder;
 #[path = "../serve/harness.rs"]
 mod harness;
+mod live;
 mod page;
 
 use std::{
@@ -36,6 +38,8 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         a_room_is_a_path_for_other_clients
         strange_names_are_rooms_or_refused
         what_others_send_is_text_and_never_markup
+        members_are_counted_and_their_coming_is_told
+        a_guest_keeps_his_name
         a_server_that_goes_and_comes_back_is_noticed;
     echo:
         an_echo_run_counts_what_it_has_verified
@@ -43,7 +47,13 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         an_invalid_run_does_not_start
         a_wrong_byte_ends_the_run
         a_lost_message_ends_the_run
-        a_doubled_message_ends_the_run;
+        a_doubled_message_ends_the_run
+        the_command_that_measures_the_server_is_shown;
+    live:
+        the_figures_are_those_of_the_server
+        a_graph_tells_its_values
+        without_status_the_page_has_no_live_view
+        nothing_from_a_peer_is_markup_in_the_live_view;
     appearance:
         it_fits_wide_and_narrow_in_light_and_dark
         nothing_moves_while_it_is_used
@@ -65,7 +75,9 @@ fn main() -> ExitCode {
             Err(reason) => Ok(Completion::ignored_with(reason)),
         })
     });
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials.collect());
+    let mut trials: Vec<_> = trials.collect();
+    trials.push(axe::trial(&program, &browser));
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     // This is the last owner, so the browser ends before this program.
     drop(browser);
     conclusion.exit_code()

@@ -1,0 +1,160 @@
+// ---- Chat -------------------------------------------------------------------------------------------------------
+
+const LOG_MAX = 300;
+const WAIT_MIN_MS = 500;
+const WAIT_MAX_MS = 15000;
+const chat = { room: "", socket: null, attempt: 0, due: 0, timer: 0, follows: true };
+
+/** What is left of a text that was cut within a character cannot be encoded. */
+const wellFormed = (text) => text.replace(/\p{Surrogate}/gu, "\ufffd");
+
+/** `.` and `..` are no parts of a path: browsers leave them out. */
+const isRoom = (name) => name !== "" && !name.split("/").some((part) => part === "." || part === "..");
+
+/** The room that the address names, `room/NAME`, or else the lobby. */
+function roomOfAddress() {
+  const path = location.pathname.slice(BASE.length);
+  let name = path.startsWith("room/") ? path.slice(5) : "";
+  try { name = decodeURIComponent(name); } catch { /* As it stands. */ }
+  name = name.trim();
+  return isRoom(name) ? name : "lobby";
+}
+
+const pathOf = (room) => "room/" + room.split("/").map(encodeURIComponent).join("/");
+
+function show(state, text) {
+  $("state").dataset.state = state;
+  $("state-text").textContent = text;
+  $("again").hidden = state !== "lost";
+  $("send").disabled = state !== "open";
+}
+
+/** Adds an entry. Everything is text, nothing is markup. */
+function add(kind, who, what) {
+  const log = $("log");
+  const entry = element("div", "entry " + kind);
+  if (who) {
+    const now = new Date();
+    const line = element("div", "who");
+    const time = element("time", "", now.toTimeString().slice(0, 5));
+    time.dateTime = now.toISOString();
+    line.append(element("b", "", who), time);
+    entry.append(line);
+  }
+  const text = element("div", "what", what);
+  text.dir = "auto";
+  entry.append(text);
+  log.append(entry);
+  while (log.childElementCount > LOG_MAX) log.firstElementChild.remove();
+  chat.follows ||= kind === "own";
+  follow();
+}
+
+/** Stays at the end of the log as long as that is where the reader is. */
+function follow() {
+  if (chat.follows) $("log").scrollTop = $("log").scrollHeight;
+}
+
+/** A message of this page is JSON with a name and a text; what other clients send is shown as it came. */
+function read(data) {
+  if (typeof data !== "string") return add("", "another client", `${count(data.byteLength)} bytes`);
+  try {
+    const { name, text } = JSON.parse(data);
+    if (typeof name === "string" && typeof text === "string") return add("", [...name].slice(0, 40).join("") || "nameless", text);
+  } catch { /* Not ours. */ }
+  add("", "another client", data);
+}
+
+function connect() {
+  clearTimeout(chat.timer);
+  const socket = new WebSocket(address(pathOf(chat.room)));
+  socket.binaryType = "arraybuffer";
+  chat.socket?.close();
+  chat.socket = socket;
+  show("wait", "Connecting");
+  socket.onopen = () => {
+    if (socket !== chat.socket) return;
+    chat.attempt = 0;
+    show("open", "Connected");
+    add("note", "", `You are in ${chat.room}.`);
+    openLive(pathOf(chat.room).slice("room/".length), myName());
+  };
+  socket.onmessage = (event) => { if (socket === chat.socket) read(event.data); };
+  socket.onclose = (event) => { if (socket === chat.socket) lost(event); };
+}
+
+/** Tries again after a time that doubles, and differs from tab to tab so that they do not all come at once. */
+function lost(event) {
+  if ($("state").dataset.state === "open") {
+    add("note", "", whyEnded(event));
+  }
+  closeLive();
+  show("lost", "Not connected");
+  const wait = Math.min(WAIT_MAX_MS, WAIT_MIN_MS * 2 ** chat.attempt++) * (0.75 + Math.random() / 2);
+  chat.due = performance.now() + wait;
+  tick();
+}
+
+function tick() {
+  const left = chat.due - performance.now();
+  if (left <= 0) return connect();
+  $("countdown").textContent = ` in ${Math.ceil(left / 1000)} s`;
+  chat.timer = setTimeout(tick, Math.min(left, 250));
+}
+
+function enter(room) {
+  $("room").value = room;
+  $("room").setCustomValidity("");
+  if (room === chat.room && chat.socket?.readyState <= WebSocket.OPEN) return;
+  chat.room = room;
+  chat.attempt = 0;
+  document.title = `${room} · Windlass`;
+  $("link").href = BASE + pathOf(room);
+  $("address").textContent = address(pathOf(room));
+  $("log").replaceChildren();
+  connect();
+}
+
+/** The members of this room have changed. */
+function showMembers({ members, joined, left }) {
+  $("members").textContent = members === 1 ? "Only you are here" : `${count(members)} members`;
+  const others = (names) => [...new Set(names)].filter((name) => name !== myName()).join(", ");
+  if (others(joined)) add("note", "", `${others(joined)} joined.`);
+  if (others(left)) add("note", "", `${others(left)} left.`);
+}
+
+const myName = () => $("name").value.trim() || "nameless";
+const saveName = () => memory.set("windlass.name", $("name").value.trim());
+$("name").value = memory.get("windlass.name") || "guest " + Math.floor(1000 + Math.random() * 9000);
+$("name").onchange = saveName;
+// A guest keeps his name on the next visit.
+saveName();
+const roomOfField = () => wellFormed($("room").value.trim()) || "lobby";
+$("room").oninput = () => $("room").setCustomValidity(isRoom(roomOfField()) ? "" : "A room cannot be called . or ..");
+$("join").onsubmit = (event) => {
+  event.preventDefault();
+  const room = roomOfField();
+  if (room !== chat.room) history.pushState(null, "", BASE + pathOf(room));
+  enter(room);
+  $("text").focus();
+};
+$("compose").onsubmit = (event) => {
+  event.preventDefault();
+  const text = $("text").value;
+  if (chat.socket.readyState !== WebSocket.OPEN || !text.trim()) return;
+  const name = myName();
+  chat.socket.send(JSON.stringify({ name, text }));
+  add("own", name, text);
+  $("text").value = "";
+};
+$("retry").onclick = () => {
+  // The button goes with the state.
+  $("text").focus();
+  connect();
+};
+$("log").onscroll = ({ target }) => { chat.follows = target.scrollHeight - target.scrollTop - target.clientHeight < 40; };
+new ResizeObserver(follow).observe($("log"));
+addEventListener("online", () => { if ($("state").dataset.state === "lost") connect(); });
+addEventListener("popstate", () => enter(roomOfAddress()));
+enter(roomOfAddress());
+

@@ -1,0 +1,45 @@
+const $ = (id) => document.getElementById(id);
+const count = (number) => Math.round(number).toLocaleString("en");
+const short = (number) => number.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+/** Where this server begins: a proxy may have put a path in front of us. */
+const BASE = location.pathname.match(/^(.*?\/)room\//)?.[1] ?? location.pathname.replace(/[^/]*$/, "");
+
+/** An address of this server, for a WebSocket. */
+function address(path) {
+  const url = new URL(BASE + path, location.origin);
+  url.protocol = url.protocol.replace("http", "ws");
+  return url.href;
+}
+
+/** What is kept between visits; a browser may forbid it. */
+const memory = {
+  get(key) { try { return localStorage.getItem(key); } catch { return null; } },
+  set(key, value) { try { localStorage.setItem(key, value); } catch { /* Then it is not kept. */ } },
+};
+
+/** A new element. Its content is text, never markup. */
+function element(name, className, text = "") {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  made.textContent = text;
+  return made;
+}
+
+/** Why a connection has ended, in plain words. */
+function whyEnded({ code, reason }) {
+  const words = {
+    1000: "The server has closed the connection.",
+    1001: "The server is going away.",
+    1003: "The server does not take this kind of message.",
+    1006: "The connection broke off.",
+    1007: "The server found a text that is not UTF-8.",
+    1008: "The server does not allow this.",
+    1009: "A message was longer than the server takes.",
+    1011: "The server has failed.",
+    1012: "The server restarts.",
+    1013: "The server has too much to do. Try again later.",
+  }[code] ?? "The connection has ended.";
+  return reason ? `${words} It says: ${reason}` : words;
+}
+
