@@ -92,7 +92,7 @@ impl MissedTickBehavior {
     }
 }
 
-/// A stream of ticks, from [`interval`] and [`interval_at`].
+/// A stream of ticks, from [`interval()`] and [`interval_at`].
 ///
 /// It is `Unpin`, `Send` and `Sync`, as a [`Sleep`]. An interval that nobody polls does nothing.
 #[derive(Debug)]

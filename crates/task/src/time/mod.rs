@@ -2,9 +2,9 @@
 //!
 //! | to | use |
 //! |---|---|
-//! | wait | [`sleep`], [`sleep_until`], [`Sleep`] |
-//! | limit the time of an operation | [`timeout`], [`timeout_at`] |
-//! | do something periodically | [`interval`], [`interval_at`], [`MissedTickBehavior`] |
+//! | wait | [`sleep()`], [`sleep_until`], [`Sleep`] |
+//! | limit the time of an operation | [`timeout()`], [`timeout_at`] |
+//! | do something periodically | [`interval()`], [`interval_at`], [`MissedTickBehavior`] |
 //! | test code that waits, without waiting | [`paused_clock`], [`advance`], [`now`] |
 //!
 //! ```

@@ -60,7 +60,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, state: State::New }
 }
 
-/// The future of [`sleep`] and [`sleep_until`].
+/// The future of [`sleep()`] and [`sleep_until`].
 ///
 /// Its timer starts when it is first polled. It is `Unpin`, `Send` and `Sync`. After it was ready,
 /// it stays ready until it is [`reset`](Self::reset).

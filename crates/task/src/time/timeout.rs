@@ -1,4 +1,4 @@
-//! [`timeout`]: a future with a time limit.
+//! [`timeout()`]: a future with a time limit.
 
 #![allow(unsafe_code, reason = "a future is pinned inside of the future that limits it")]
 
@@ -40,7 +40,7 @@ pub fn timeout<F: Future>(span: Duration, future: F) -> TimeoutFuture<F> {
     TimeoutFuture { future, limit: Limit::After(span) }
 }
 
-/// Limits the time of a future: as [`timeout`], until an instant.
+/// Limits the time of a future: as [`timeout()`], until an instant.
 ///
 /// ```
 /// use std::{future::pending, time::Duration};
@@ -55,7 +55,7 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> TimeoutFuture<F> {
     TimeoutFuture { future, limit: Limit::Sleep(sleep_until(deadline)) }
 }
 
-/// The future of [`timeout`] and [`timeout_at`].
+/// The future of [`timeout()`] and [`timeout_at`].
 ///
 /// A future that uses up the budget of each poll does not keep the time from being looked at.
 ///
@@ -144,7 +144,7 @@ impl<F> fmt::Debug for TimeoutFuture<F> {
     }
 }
 
-/// The time of a [`timeout`] was over before its future was ready.
+/// The time of a [`timeout()`] was over before its future was ready.
 ///
 /// As an [`io::Error`], its kind is [`TimedOut`](io::ErrorKind::TimedOut).
 ///
