@@ -584,6 +584,7 @@ impl TurnGuard<'_> {
         reactor.run_hooks(Moment::AfterTurn);
         if reactor.pending_work & pending_work::STREAMS != 0 {
             reactor.service_streams();
+            reactor.admit_next_handshakes();
         }
         let count = count - reactor.woken;
         reactor.reclaim.free(&reactor.batch, &reactor.backend);

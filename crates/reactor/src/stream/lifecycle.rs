@@ -9,7 +9,7 @@ use std::{
 use rustix::net::sockopt;
 
 use super::{
-    DisconnectReason, Stream, StreamHandler, StreamOptions,
+    DisconnectReason, Stream, StreamHandler, StreamOptions, TlsSession,
     io::{memory::Undelivered, readiness::StreamCell},
     state::{NO_LISTENER, StreamCore, StreamTable, no_core},
 };
@@ -32,6 +32,36 @@ pub(super) struct NewStream {
     /// The error of a connection attempt that failed at once.
     pub(super) refused: Option<Errno>,
     pub(super) listener: Option<u32>,
+    pub(super) tls: Option<Box<dyn TlsSession>>,
+}
+
+/// The parts of a removed stream. The caller drops them.
+#[expect(dead_code, reason = "some parts are only dropped")]
+pub(super) struct RemovedStream {
+    socket: OwnedFd,
+    pub(super) reason: DisconnectReason,
+    session: Option<Box<dyn TlsSession>>,
+}
+
+/// Touched streams. If a TLS session panics, the rest of them is handled in the next turn.
+struct Touched<'r> {
+    reactor: &'r mut Reactor,
+    indices: Vec<u32>,
+    /// The number of indices that were handled.
+    handled: usize,
+}
+
+impl Drop for Touched<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Some(streams) = self.reactor.streams.as_deref_mut() else { return };
+        // The list keeps its memory (rule 12).
+        self.indices.drain(..self.handled);
+        if !self.indices.is_empty() {
+            self.reactor.pending_work |= pending_work::STREAMS;
+        }
+        streams.touched = core::mem::take(&mut self.indices);
+    }
 }
 
 impl Reactor {
@@ -122,7 +152,7 @@ impl Reactor {
     }
 
     fn insert_stream(&mut self, begin: NewStream, watches: StreamFlags, cell: Key, index: u32) {
-        let NewStream { socket, options, prefix, phase, refused, listener } = begin;
+        let NewStream { socket, options, prefix, phase, refused, listener, tls } = begin;
         let streams = self.streams_mut();
         let mut core = StreamCore {
             socket,
@@ -138,6 +168,10 @@ impl Reactor {
         core.status.set(StreamFlags::IDLE, options.idle_timeout.is_some());
         if phase == StreamPhase::Connecting {
             core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
+        }
+        if let Some(session) = tls {
+            core.status.insert(StreamFlags::TLS);
+            streams.insert_tls(index, session);
         }
         if let Some(errno) = refused {
             core.kill(DisconnectReason::Connect(errno));
@@ -155,7 +189,7 @@ impl Reactor {
     /// caller closes it.
     ///
     /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
-    pub(super) fn deregister_stream(&mut self, index: u32) -> (OwnedFd, DisconnectReason) {
+    pub(super) fn deregister_stream(&mut self, index: u32) -> RemovedStream {
         if self.stream_core(index).status.any(StreamFlags::RING) {
             self.leave_ring(index);
         }
@@ -168,7 +202,13 @@ impl Reactor {
         let StreamCore { socket, status, cell, output, listener, reason, .. } = core;
         streams.prefixes.remove(&index);
         streams.deadlines.remove(index);
-        if let Some(output) = output {
+        let session = if status.any(StreamFlags::TLS) {
+            streams.remove_tls(index, status.any(StreamFlags::HANDSHAKE_WAITS))
+        } else {
+            None
+        };
+        if let Some(mut output) = output {
+            output.drop_records();
             streams.keep_output(output);
         }
         if status.any(StreamFlags::RESET) && !streams.is_in_child() {
@@ -181,7 +221,7 @@ impl Reactor {
         if listener != NO_LISTENER {
             self.leave_listener(listener);
         }
-        (socket, reason.unwrap_or(DisconnectReason::Closed))
+        RemovedStream { socket, reason: reason.unwrap_or(DisconnectReason::Closed), session }
     }
 
     /// Calls the stream's driver in the next turn, with an event without readiness.
@@ -215,13 +255,17 @@ impl Reactor {
     pub(crate) fn service_streams(&mut self) {
         self.pending_work &= !pending_work::STREAMS;
         let Some(streams) = self.streams.as_deref_mut() else { return };
-        let mut touched = core::mem::take(&mut streams.touched);
-        for index in touched.drain(..) {
-            self.service_stream(index);
+        let indices = core::mem::take(&mut streams.touched);
+        let needs_service = streams.tls.as_ref().is_some_and(|tls| tls.needs_service());
+        // No stream is touched meanwhile.
+        let mut touched = Touched { reactor: self, indices, handled: 0 };
+        while let Some(&index) = touched.indices.get(touched.handled) {
+            touched.handled += 1;
+            touched.reactor.service_stream(index);
         }
-        // No stream was touched meanwhile. The list keeps its memory (rule 12).
-        if let Some(streams) = self.streams.as_deref_mut() {
-            streams.touched = touched;
+        drop(touched);
+        if needs_service {
+            self.pending_work |= pending_work::STREAMS;
         }
     }
 
@@ -249,7 +293,7 @@ impl Reactor {
     pub(crate) fn recompute_pending_streams(&self) -> (bool, bool) {
         self.streams
             .as_deref()
-            .map_or((false, false), |s| (!s.notifications.is_empty(), !s.touched.is_empty()))
+            .map_or((false, false), |s| (!s.notifications.is_empty(), s.needs_service()))
     }
 
     /// Adds the events of notified streams to the batch. Events without room stay queued.

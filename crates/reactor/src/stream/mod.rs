@@ -46,6 +46,7 @@
 //! - [`Workers`] runs one reactor per thread. [`inherited_sockets`] takes over sockets that the
 //!   service manager has opened.
 //! - [`Stream`] is the handle to an open stream, in its own callbacks and elsewhere by its key.
+//! - A [`TlsSessionFactory`], which `windlass-tls` implements, adds TLS to any of them.
 
 mod api;
 mod io;
@@ -62,6 +63,7 @@ pub use api::{
     handler::{DisconnectReason, Input, StreamHandler, StreamWriteError, Timeout},
     options::{StreamOptions, StreamRegistration, StreamWithFd},
     stream::Stream,
+    tls::{TlsDecrypted, TlsFailure, TlsPhase, TlsSession, TlsSessionFactory},
 };
 pub use listen::{
     accept::Listening,

@@ -15,6 +15,7 @@ use crate::{
         io::{
             memory::{BufferMemory, Undelivered},
             output::Output,
+            tls::TlsTable,
         },
         listen::accept::ListenerState,
     },
@@ -73,7 +74,9 @@ impl StreamCore {
 
     /// The kernel reports a failure. It is ignored once the FIN of a closed stream is sent.
     pub(super) fn fail(&mut self, errno: Errno) {
+        // A failed TLS session has ended the stream before.
         let is_over = self.status.is(StreamPhase::Dead)
+            || matches!(self.reason, Some(DisconnectReason::Tls(_)))
             || (self.status.is(StreamPhase::Closing) && self.status.any(StreamFlags::FINISHED));
         if !is_over {
             self.reason = Some(DisconnectReason::Error(errno));
@@ -91,7 +94,7 @@ impl StreamCore {
         {
             return false;
         }
-        status.is(StreamPhase::Closing) || !status.any(StreamFlags::PAUSED)
+        status.is(StreamPhase::Closing) || !status.any(StreamFlags::NO_READING)
     }
 
     /// Updates `FULL` from the buffered output.
@@ -119,6 +122,7 @@ impl StreamCore {
         status.rejects_output()
             && !status.any(StreamFlags::FINISHED)
             && !status.is(StreamPhase::Connecting)
+            && !status.is(StreamPhase::Handshake)
             && self.output.is_none()
     }
 
@@ -128,13 +132,20 @@ impl StreamCore {
         (self.status.is_plain() || self.status.is_plain_on_ring()) && self.output.is_none()
     }
 
+    /// The same for a stream with TLS.
+    #[inline]
+    pub(super) fn rests_with_tls(&self) -> bool {
+        let status = self.status;
+        (status.is_plain_with_tls() || status.is_plain_with_tls_on_ring()) && self.output.is_none()
+    }
+
     /// Whether there is work that only the driver does, without an event from the kernel.
     pub(super) fn needs_driver(&self) -> bool {
         let status = self.status;
         status.is(StreamPhase::Dead)
             || status.any(StreamFlags::TIMES | StreamFlags::DUE)
             || (status.any(StreamFlags::NOTIFY_DUE) && status.is(StreamPhase::Open))
-            || (status.any(StreamFlags::PREFIX) && !status.any(StreamFlags::PAUSED))
+            || (status.any(StreamFlags::PREFIX) && !status.any(StreamFlags::NO_READING))
             || self.owes_watermark()
             || self.can_finish()
     }
@@ -175,6 +186,8 @@ pub(crate) struct StreamTable {
     pub(super) prefixes: BTreeMap<u32, VecDeque<Undelivered>>,
     /// Counts the memory of undelivered bytes and of outputs.
     pub(super) memory: Rc<BufferMemory>,
+    /// The sessions of streams with TLS, once there is one.
+    pub(super) tls: Option<Box<TlsTable>>,
     /// The settings of the last registration: the next stream usually has the same.
     options: Rc<StreamOptions>,
     /// Streams ordered by a time at which one of their deadlines may have passed.
@@ -196,6 +209,7 @@ impl StreamTable {
             notifications: Vec::new(),
             prefixes: BTreeMap::new(),
             memory: Rc::default(),
+            tls: None,
             options: Rc::new(StreamOptions::new()),
             deadlines: Wheel::new(),
             timer: None,
@@ -226,6 +240,11 @@ impl StreamTable {
         Rc::clone(&self.options)
     }
 
+    /// Whether the end of a turn has something to do.
+    pub(super) fn needs_service(&self) -> bool {
+        !self.touched.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.needs_service())
+    }
+
     #[inline]
     pub(super) fn take_scratch(&mut self) -> Box<[u8]> {
         self.scratch.take().unwrap_or_else(new_scratch)
@@ -243,6 +262,7 @@ impl StreamTable {
     /// Frees the buffered bytes of a stream that will neither send nor receive again.
     pub(super) fn drop_waiting(&mut self, index: u32) {
         self.prefixes.remove(&index);
+        self.drop_tls_buffers(index);
         if let Some(output) = self.core(index).output.take() {
             self.keep_output(output);
         }

@@ -15,13 +15,15 @@ pub(super) enum StreamPhase {
     New = 0,
     /// connect(2) is in progress.
     Connecting = 1,
+    /// The TLS handshake is in progress. `on_open` has not been called.
+    Handshake = 2,
     /// `on_open` has been called.
-    Open = 2,
+    Open = 3,
     /// The user has closed it. The output and the lingering follow, and `on_close` is the only
     /// remaining callback.
-    Closing = 3,
+    Closing = 4,
     /// It must be closed now, for the recorded reason.
-    Dead = 4,
+    Dead = 5,
 }
 
 /// Flags of a stream, each independent of the others and of the phase.
@@ -89,6 +91,14 @@ impl StreamFlags {
     /// On a ring: its receive was cancelled, and the final completion is still outstanding.
     pub(super) const ENDING: Self = Self(1 << 27);
 
+    // TLS.
+    /// It has a session: see `io/tls.rs`.
+    pub(super) const TLS: Self = Self(1 << 28);
+    /// It waits for its place among the handshakes of a turn, and does not read meanwhile.
+    pub(super) const HANDSHAKE_WAITS: Self = Self(1 << 29);
+
+    /// Either keeps it from reading.
+    pub(super) const NO_READING: Self = Self(Self::PAUSED.0 | Self::HANDSHAKE_WAITS.0);
     /// The flags that need the time.
     pub(super) const TIMES: Self = Self(Self::ARM.0 | Self::STAMP_WAIT.0 | Self::STAMP_RX.0);
     pub(super) const DUE: Self = Self(Self::IDLE_DUE.0 | Self::STALL_DUE.0);
@@ -96,7 +106,7 @@ impl StreamFlags {
     pub(super) const WATCHES: Self = Self(Self::WATCHES_IN.0 | Self::WATCHES_OUT.0);
 
     /// All flags.
-    const ALL: Self = Self((1 << 28) - (1 << 3));
+    const ALL: Self = Self((1 << 30) - (1 << 3));
 
     /// Whether any of these is set.
     #[inline]
@@ -201,6 +211,18 @@ impl StreamStatus {
         self.any(StreamFlags::RING) && Self(self.0 & !StreamFlags::RING.0).is_plain()
     }
 
+    /// The same as [`is_plain`](Self::is_plain) for a stream with TLS that works by readiness.
+    #[inline]
+    pub(super) const fn is_plain_with_tls(self) -> bool {
+        self.any(StreamFlags::TLS) && Self(self.0 & !StreamFlags::TLS.0).is_plain()
+    }
+
+    /// The same for one that works by completion.
+    #[inline]
+    pub(super) const fn is_plain_with_tls_on_ring(self) -> bool {
+        self.any(StreamFlags::TLS) && Self(self.0 & !StreamFlags::TLS.0).is_plain_on_ring()
+    }
+
     /// Whether output is buffered and not written: the socket is full or not connected yet.
     #[inline]
     pub(super) const fn holds_output(self) -> bool {
@@ -217,12 +239,12 @@ impl StreamStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use StreamPhase::{Closing, Connecting, Dead, New, Open};
+    use StreamPhase::{Closing, Connecting, Dead, Handshake, New, Open};
 
-    const PHASES: [StreamPhase; 5] = [New, Connecting, Open, Closing, Dead];
+    const PHASES: [StreamPhase; 6] = [New, Connecting, Handshake, Open, Closing, Dead];
 
     fn flags() -> impl Iterator<Item = StreamFlags> {
-        (3..28).map(|bit| StreamFlags(1 << bit))
+        (3..30).map(|bit| StreamFlags(1 << bit))
     }
 
     #[test]
@@ -260,6 +282,9 @@ mod tests {
             let on_ring = StreamStatus::new(phase, receives | StreamFlags::RING);
             assert_eq!(on_ring.is_plain_on_ring(), phase == Open, "{phase:?}");
             assert!(!on_ring.is_plain() && !StreamStatus::new(phase, receives).is_plain_on_ring());
+            let with_tls = StreamStatus::new(phase, receives | StreamFlags::TLS);
+            assert_eq!(with_tls.is_plain_with_tls(), phase == Open, "{phase:?}");
+            assert!(!with_tls.is_plain() && !with_tls.is_plain_with_tls_on_ring());
         }
         let ignored = StreamFlags::RUNNING | StreamFlags::TOUCHED | StreamFlags::IDLE;
         for flag in flags().filter(|flag| *flag != receives) {

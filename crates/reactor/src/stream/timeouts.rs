@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::{DisconnectReason, state::StreamCore};
+use super::{DisconnectReason, TlsFailure, state::StreamCore};
 use crate::stream::status::{StreamFlags, StreamPhase};
 use crate::{
     Reactor, Tick, Turn,
@@ -43,6 +43,7 @@ impl TimerCall<Reactor> for DeadlineTimer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Connect(u64),
+    Handshake(u64),
     Linger(u64),
     Idle(u64),
     Stall(u64),
@@ -51,7 +52,11 @@ enum Wait {
 impl Wait {
     const fn deadline_ns(self) -> u64 {
         match self {
-            Self::Connect(ns) | Self::Linger(ns) | Self::Idle(ns) | Self::Stall(ns) => ns,
+            Self::Connect(ns)
+            | Self::Handshake(ns)
+            | Self::Linger(ns)
+            | Self::Idle(ns)
+            | Self::Stall(ns) => ns,
         }
     }
 }
@@ -68,6 +73,10 @@ impl StreamCore {
                 .options
                 .connect_timeout
                 .map(|timeout| Wait::Connect(after(self.since_ns, timeout)));
+        }
+        if self.status.is(StreamPhase::Handshake) {
+            let timeout = self.options.tls_handshake_timeout;
+            return Some(Wait::Handshake(after(self.since_ns, timeout)));
         }
         if self.status.is(StreamPhase::Closing) {
             return Some(Wait::Linger(after(self.since_ns, self.options.linger)));
@@ -89,6 +98,12 @@ impl StreamCore {
     fn expire(&mut self, wait: Wait) {
         match wait {
             Wait::Connect(_) => self.kill(DisconnectReason::ConnectTimeout),
+            Wait::Handshake(_) => {
+                self.kill(DisconnectReason::Tls(TlsFailure::HandshakeTimeout));
+            }
+            Wait::Linger(_) if matches!(self.reason, Some(DisconnectReason::Tls(_))) => {
+                self.kill(DisconnectReason::Closed);
+            }
             Wait::Linger(_) if self.output.is_some() => {
                 // The peer does not read the remaining output.
                 self.reason = Some(DisconnectReason::WriteStall);

@@ -53,6 +53,8 @@ mod streams_payloads;
 mod streams_random;
 mod streams_shared;
 mod streams_time;
+mod streams_tls;
+mod streams_tls_session;
 mod timer_limits;
 mod timers;
 mod turns;

@@ -4,6 +4,7 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,7 +13,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{StreamHandler, StreamOptions, lifecycle::NewStream, status::StreamPhase},
+    stream::{
+        StreamHandler, StreamOptions, TlsSessionFactory, lifecycle::NewStream, status::StreamPhase,
+    },
 };
 
 /// An outgoing connection to a TCP or Unix address.
@@ -57,6 +60,7 @@ pub struct Connector {
     to: To,
     options: StreamOptions,
     timeout: Option<Duration>,
+    tls: Option<Arc<dyn TlsSessionFactory>>,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +71,12 @@ enum To {
 
 impl Connector {
     const fn new(to: To) -> Self {
-        Self { to, options: StreamOptions::new(), timeout: Some(Duration::from_secs(30)) }
+        Self {
+            to,
+            options: StreamOptions::new(),
+            timeout: Some(Duration::from_secs(30)),
+            tls: None,
+        }
     }
 
     /// Connects to a TCP address.
@@ -89,6 +98,13 @@ impl Connector {
     /// The connect timeout. `None`: the kernel's own limit, about two minutes. Default: 30 seconds.
     pub const fn timeout(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Adds TLS: once connected, the handshake follows, and [`on_open`](StreamHandler::on_open)
+    /// after it.
+    pub fn with_tls(mut self, sessions: Arc<dyn TlsSessionFactory>) -> Self {
+        self.tls = Some(sessions);
         self
     }
 
@@ -120,8 +136,15 @@ impl Connector {
             Err(errno) => return Err(AddError::new(errno.into(), handler)),
         };
         let options = StreamOptions { connect_timeout: self.timeout, ..self.options };
-        let begin =
-            NewStream { socket, options, prefix: Vec::new(), phase, refused, listener: None };
+        let begin = NewStream {
+            socket,
+            options,
+            prefix: Vec::new(),
+            phase,
+            refused,
+            listener: None,
+            tls: self.tls.as_ref().map(|sessions| sessions.new_session()),
+        };
         target
             .with_ops(Token(()), |reactor| reactor.add_stream(begin, handler))
             .map_err(|e| e.map(|(_, _, handler)| handler))

@@ -7,7 +7,11 @@ use core::{
 };
 use std::io;
 
-use crate::{Errno, Key, Turn, error::plain_error, stream::Stream};
+use crate::{
+    Errno, Key, Turn,
+    error::plain_error,
+    stream::{Stream, TlsFailure},
+};
 
 /// Callbacks for the bytes and events of one stream. The handler owns the state of its connection.
 ///
@@ -54,7 +58,8 @@ pub trait StreamHandler: 'static {
     #[doc(alias("recv", "read"))]
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>);
 
-    /// The stream was accepted, registered or connected. This is the first callback.
+    /// The stream was accepted, registered or connected, and its TLS handshake, if there is one,
+    /// has ended. This is the first callback.
     fn on_open(&mut self, stream: &mut Stream<'_>) {
         let _ = stream;
     }
@@ -175,6 +180,9 @@ pub enum DisconnectReason {
     Connect(Errno),
     /// The connection attempt timed out.
     ConnectTimeout,
+    /// The TLS session failed, or the connection ended without `close_notify`. The handler gets no
+    /// [`on_end`](StreamHandler::on_end), because what it has received may be truncated.
+    Tls(TlsFailure),
 }
 
 impl fmt::Display for DisconnectReason {
@@ -187,6 +195,7 @@ impl fmt::Display for DisconnectReason {
             Self::Error(errno) => write!(f, "failed: {errno}"),
             Self::Connect(errno) => write!(f, "not connected: {errno}"),
             Self::ConnectTimeout => f.write_str("not connected in time"),
+            Self::Tls(failure) => write!(f, "TLS: {failure}"),
         }
     }
 }

@@ -6,3 +6,4 @@ pub(super) mod connector;
 pub(super) mod handler;
 pub(super) mod options;
 pub(super) mod stream;
+pub(super) mod tls;

@@ -1,14 +1,14 @@
 //! The settings of a stream, and the registration of a connected socket as a stream.
 
 use core::fmt;
-use std::{os::fd::OwnedFd, time::Duration};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::net::sockopt;
 
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{StreamHandler, lifecycle::NewStream, status::StreamPhase},
+    stream::{StreamHandler, TlsSessionFactory, lifecycle::NewStream, status::StreamPhase},
 };
 
 /// Settings of a stream. `Copy`; each method documents its default.
@@ -48,6 +48,7 @@ pub struct StreamOptions {
     pub(in crate::stream) linger: Duration,
     pub(in crate::stream) nodelay: bool,
     pub(in crate::stream) keepalive: Option<Duration>,
+    pub(in crate::stream) tls_handshake_timeout: Duration,
     /// Set by `Connector` only.
     pub(in crate::stream) connect_timeout: Option<Duration>,
 }
@@ -70,6 +71,7 @@ impl StreamOptions {
             linger: Duration::from_secs(2),
             nodelay: true,
             keepalive: None,
+            tls_handshake_timeout: Duration::from_secs(10),
             connect_timeout: None,
         }
     }
@@ -139,6 +141,14 @@ impl StreamOptions {
         self
     }
 
+    /// The time that a TLS handshake may take, from the connection on, before the stream is closed
+    /// with [`HandshakeTimeout`](crate::stream::TlsFailure::HandshakeTimeout). It also runs while
+    /// the stream is paused. Default: ten seconds.
+    pub const fn tls_handshake_timeout(mut self, longest: Duration) -> Self {
+        self.tls_handshake_timeout = longest;
+        self
+    }
+
     /// Starts the registration of a connected TCP or Unix stream socket. The socket may be
     /// blocking.
     ///
@@ -162,7 +172,12 @@ impl StreamOptions {
     /// # }
     /// ```
     pub fn with_fd(self, socket: impl Into<OwnedFd>) -> StreamWithFd {
-        StreamWithFd { options: Box::new(self), socket: socket.into(), prefix: Vec::new() }
+        StreamWithFd {
+            options: Box::new(self),
+            socket: socket.into(),
+            prefix: Vec::new(),
+            tls: None,
+        }
     }
 
     /// Short for `self.with_fd(socket).with_handler(handler).register_into(target)`.
@@ -263,9 +278,17 @@ pub struct StreamWithFd {
     options: Box<StreamOptions>,
     socket: OwnedFd,
     prefix: Vec<u8>,
+    tls: Option<Arc<dyn TlsSessionFactory>>,
 }
 
 impl StreamWithFd {
+    /// Adds TLS. The handshake follows, and [`on_open`](StreamHandler::on_open) after it. A
+    /// [prefix](Self::with_prefix) then consists of TLS records.
+    pub fn with_tls(mut self, sessions: Arc<dyn TlsSessionFactory>) -> Self {
+        self.tls = Some(sessions);
+        self
+    }
+
     /// Bytes that were already read from the socket. The handler receives them first and in one
     /// piece, after [`on_open`](StreamHandler::on_open) and after
     /// [`register_into`](StreamRegistration::register_into) has returned.
@@ -335,7 +358,7 @@ impl<H: StreamHandler> StreamRegistration<H> {
         self,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<Self>> {
-        let Self { with: StreamWithFd { options, socket, prefix }, handler } = self;
+        let Self { with: StreamWithFd { options, socket, prefix, tls }, handler } = self;
         // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
         let begin = NewStream {
@@ -345,10 +368,11 @@ impl<H: StreamHandler> StreamRegistration<H> {
             phase: StreamPhase::New,
             refused: None,
             listener: None,
+            tls: tls.as_ref().map(|sessions| sessions.new_session()),
         };
         target.with_ops(Token(()), |reactor| reactor.add_stream(begin, handler)).map_err(|e| {
             e.map(|(socket, prefix, handler)| Self {
-                with: StreamWithFd { options, socket, prefix },
+                with: StreamWithFd { options, socket, prefix, tls },
                 handler,
             })
         })
@@ -356,7 +380,7 @@ impl<H: StreamHandler> StreamRegistration<H> {
 
     /// Returns its parts: the settings, the socket, the prefix and the handler.
     pub fn into_parts(self) -> (StreamOptions, OwnedFd, Vec<u8>, H) {
-        let StreamWithFd { options, socket, prefix } = self.with;
+        let StreamWithFd { options, socket, prefix, tls: _ } = self.with;
         (*options, socket, prefix, self.handler)
     }
 }

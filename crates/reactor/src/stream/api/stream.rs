@@ -12,7 +12,7 @@ use crate::{
     Key, Reactor, Turn,
     api::key::KeyKind,
     stream::{
-        Address, DisconnectReason, Input, SharedBytes, StreamOptions, StreamWriteError,
+        Address, DisconnectReason, Input, SharedBytes, StreamOptions, StreamWriteError, TlsSession,
         state::{StreamCore, no_core},
         status::{StreamFlags, StreamPhase},
     },
@@ -247,6 +247,13 @@ impl Stream<'_> {
         self.noted(sent)
     }
 
+    /// The stream's TLS session, with what was negotiated: complete in
+    /// [`on_open`](crate::stream::StreamHandler::on_open). `None` for a stream without TLS.
+    #[must_use]
+    pub fn tls(&self) -> Option<&dyn TlsSession> {
+        self.reactor.streams.as_deref().and_then(|streams| streams.tls_session(self.index))
+    }
+
     /// The number of buffered bytes: gathered output, and output that the socket has not accepted.
     #[must_use]
     #[inline]
@@ -262,8 +269,9 @@ impl Stream<'_> {
         let index = self.index;
         let streams = self.reactor.streams_mut();
         let output = streams.core(index).output.as_ref().map_or(0, |output| output.memory());
-        let undelivered = streams.prefixes.get(&index);
-        output + undelivered.map_or(0, |row| row.iter().map(|piece| piece.bytes.capacity()).sum())
+        let partial = streams.tls_memory(index);
+        let undelivered = streams.prefixes.get(&index).into_iter().flatten();
+        output + partial + undelivered.map(|piece| piece.bytes.capacity()).sum::<usize>()
     }
 
     /// True if the output has exceeded the high watermark and has not fallen to the low one since.
@@ -310,7 +318,8 @@ impl Stream<'_> {
         core.reason.get_or_insert(DisconnectReason::Closed);
         core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         // Without a connection, there is nothing to close gracefully.
-        let is_connecting = core.status.is(StreamPhase::Connecting);
+        let is_connecting =
+            core.status.is(StreamPhase::Connecting) || core.status.is(StreamPhase::Handshake);
         core.status.advance(if is_connecting { StreamPhase::Dead } else { StreamPhase::Closing });
         self.touch();
     }

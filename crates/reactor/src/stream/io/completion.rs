@@ -21,7 +21,7 @@ use crate::{
     interest,
     runtime::pending_work,
     stream::{
-        Input, SharedBytes, StreamHandler,
+        SharedBytes, StreamHandler,
         io::{memory::Undelivered, readiness::DriverFrame},
         state::{SCRATCH_LEN, StreamCore},
         status::{StreamFlags, StreamPhase, StreamStatus},
@@ -165,7 +165,8 @@ impl Reactor {
         self.before_output(index);
         let is_in_turn = self.is_in_turn();
         let core = self.stream_core(index);
-        let is_last = core.status.rejects_output() || core.status.any(StreamFlags::BLOCKED);
+        let is_last = core.status.rejects_output()
+            || core.status.any(StreamFlags::BLOCKED | StreamFlags::TLS);
         let Some(output) = core.output.take() else { return };
         let is_queued = match output.single() {
             Some(single) if is_in_turn && !is_last => {
@@ -348,7 +349,7 @@ impl DriverFrame<'_> {
             if bytes.is_empty() {
                 self.end_of_input(handler);
             }
-        } else if self.has(StreamFlags::PAUSED | StreamFlags::PREFIX) {
+        } else if self.has(StreamFlags::NO_READING | StreamFlags::PREFIX) {
             let index = self.index;
             let streams = self.reactor.streams_mut();
             let piece = Undelivered::new(bytes.to_vec(), &streams.memory);
@@ -358,7 +359,7 @@ impl DriverFrame<'_> {
         } else if bytes.is_empty() {
             self.end_of_input(handler);
         } else {
-            self.call(|stream| handler.on_data(stream, Input::new(bytes)));
+            self.deliver(handler, bytes);
         }
     }
 

@@ -82,6 +82,11 @@ impl Undelivered {
         memory.add(bytes.capacity());
         Self { bytes, memory: Rc::clone(memory) }
     }
+
+    pub(in crate::stream) fn into_bytes(mut self) -> Vec<u8> {
+        self.memory.subtract(self.bytes.capacity());
+        core::mem::take(&mut self.bytes)
+    }
 }
 
 impl Drop for Undelivered {

@@ -4,4 +4,6 @@ pub(super) mod completion;
 pub(super) mod memory;
 pub(super) mod output;
 pub(super) mod readiness;
+pub(super) mod tls;
+pub(super) mod tls_input;
 pub(super) mod write;

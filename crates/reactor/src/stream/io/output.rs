@@ -40,6 +40,10 @@ pub(crate) struct Output {
     /// The memory of own pieces and the spare one, as counted in `memory`.
     own: usize,
     memory: Rc<BufferMemory>,
+    /// TLS records that the socket has not accepted, from `records_sent` on. They go out before the
+    /// pieces, which are not encrypted yet.
+    records: Vec<u8>,
+    records_sent: usize,
 }
 
 impl Output {
@@ -131,6 +135,59 @@ impl Output {
 
     pub(in crate::stream) fn pieces(&self) -> usize {
         self.pieces.len()
+    }
+
+    /// The TLS records that wait.
+    pub(in crate::stream) fn records(&self) -> &[u8] {
+        &self.records[self.records_sent..]
+    }
+
+    pub(in crate::stream) fn push_records(&mut self, bytes: &[u8]) {
+        self.begin();
+        let before = self.records.capacity();
+        self.records.extend_from_slice(bytes);
+        self.len += bytes.len();
+        let more = self.records.capacity() - before;
+        self.note_growth(more);
+    }
+
+    /// Removes the first `count` bytes of the records, which were sent.
+    pub(in crate::stream) fn advance_records(&mut self, count: usize) {
+        self.len -= count;
+        self.records_sent += count;
+        if self.records_sent == self.records.len() {
+            self.drop_records();
+        }
+    }
+
+    /// Removes the records and frees their memory.
+    pub(in crate::stream) fn drop_records(&mut self) {
+        self.len -= self.records().len();
+        let records = core::mem::take(&mut self.records);
+        self.records_sent = 0;
+        self.own -= records.capacity();
+        self.memory.subtract(records.capacity());
+    }
+
+    /// Removes everything but the records.
+    pub(in crate::stream) fn drop_pieces(&mut self) {
+        self.advance(self.len - self.records().len());
+    }
+
+    /// Appends the first bytes of the pieces to `to`, at most `max`, and returns how many.
+    pub(in crate::stream) fn copy_to(&self, to: &mut Vec<u8>, max: usize) -> usize {
+        let (mut skip, mut left) = (self.sent, max);
+        for piece in &self.pieces {
+            let bytes = &piece.bytes()[skip..];
+            let taken = bytes.len().min(left);
+            to.extend_from_slice(&bytes[..taken]);
+            left -= taken;
+            skip = 0;
+            if left == 0 {
+                break;
+            }
+        }
+        max - left
     }
 
     /// Removes the first `count` bytes, which were sent.
@@ -257,6 +314,32 @@ mod tests {
         );
         assert_eq!(output.memory() + other.memory(), memory.bytes());
         drop((output, other));
+        assert_eq!(memory.bytes(), 0);
+    }
+
+    #[test]
+    fn records_go_before_the_pieces_and_are_counted_with_them() {
+        let memory = Rc::new(BufferMemory::default());
+        let mut output = Output::new(&memory);
+        output.push(&[1; 100]);
+        output.push_shared(&SharedBytes::new(&[2; 1000]), 0);
+        output.push_records(&[8; 30]);
+        output.push_records(&[9; 20]);
+        assert_eq!((output.len(), output.records().len()), (1150, 50));
+        let mut copied = Vec::new();
+        assert_eq!(output.copy_to(&mut copied, 101), 101);
+        assert_eq!((copied[99], copied[100]), (1, 2));
+        output.advance_records(30);
+        assert_eq!((output.len(), output.records()), (1120, &[9; 20][..]));
+        output.advance(60);
+        copied.clear();
+        assert_eq!(output.copy_to(&mut copied, 5000), 1040);
+        assert_eq!((copied[39], copied[40]), (1, 2));
+        output.drop_pieces();
+        assert_eq!((output.len(), output.records().len()), (20, 20));
+        output.advance_records(20);
+        assert_eq!(output.len(), 0);
+        output.trim();
         assert_eq!(memory.bytes(), 0);
     }
 

@@ -62,7 +62,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
 }
 
 /// The result of one receive.
-enum ReceiveResult {
+pub(in crate::stream) enum ReceiveResult {
     Data(usize),
     End,
     Nothing,
@@ -171,6 +171,9 @@ impl<'r> DriverFrame<'r> {
         if self.has(StreamFlags::ENDED) || self.is(StreamPhase::Dead) {
             return;
         }
+        if self.has(StreamFlags::TLS) && !self.is(StreamPhase::Closing) {
+            return self.tls_truncated();
+        }
         self.core().status.insert(StreamFlags::ENDED);
         if !self.is(StreamPhase::Closing) {
             self.call(|stream| handler.on_end(stream));
@@ -202,9 +205,13 @@ impl<'r> DriverFrame<'r> {
             }
             return frame.leave(handler);
         }
-        frame.drive(handler, ready);
+        if ready == IN && status.is_plain_with_tls() {
+            frame.receive_tls(handler);
+        } else {
+            frame.drive(handler, ready);
+        }
         let core = frame.core();
-        if core.rests_on_ring() {
+        if core.rests_on_ring() || core.rests_with_tls() {
             core.status.clear(StreamFlags::RUNNING);
             frame.end();
             // See `leave`.
@@ -228,22 +235,18 @@ impl<'r> DriverFrame<'r> {
         if self.core().status.take(StreamFlags::PREFIX) {
             self.deliver_prefix(handler);
         }
-        if self.core().status.take(StreamFlags::NOTIFY_DUE) && !self.is_ending() {
+        let may_notify = !self.is(StreamPhase::Handshake);
+        if may_notify && self.core().status.take(StreamFlags::NOTIFY_DUE) && !self.is_ending() {
             self.call(|stream| handler.on_notify(stream));
         }
         if self.has(StreamFlags::RING) {
             self.look_at_poll(ready);
             return self.tell_timeouts(handler);
         }
-        let asks = ready & (IN | ERR | HUP) != 0 || self.has(StreamFlags::IDLE_DUE);
+        let asks =
+            ready & (IN | ERR | HUP) != 0 || self.has(StreamFlags::IDLE_DUE) || self.is_admitted();
         if asks && self.core().wants_input() {
-            let received = self.receive_cold();
-            let is_nothing = matches!(received, ReceiveResult::Nothing);
-            if !is_nothing && self.core().status.take(StreamFlags::IDLE_DUE) {
-                // The wheel has already removed its deadline.
-                self.core().status.insert(StreamFlags::ARM);
-            }
-            self.note(received, handler);
+            let is_nothing = self.receive_and_note(handler);
             if is_nothing && ready & (ERR | HUP) != 0 {
                 self.note_error();
             }
@@ -251,6 +254,21 @@ impl<'r> DriverFrame<'r> {
             self.note_error();
         }
         self.tell_timeouts(handler);
+    }
+
+    /// Receives once and calls the handler. Returns true if nothing has come.
+    fn receive_and_note(&mut self, handler: &mut dyn StreamHandler) -> bool {
+        if self.has(StreamFlags::TLS) && !self.is(StreamPhase::Closing) {
+            return !self.receive_tls(handler);
+        }
+        let received = self.receive_cold();
+        let is_nothing = matches!(received, ReceiveResult::Nothing);
+        if !is_nothing && self.core().status.take(StreamFlags::IDLE_DUE) {
+            // The wheel has already removed its deadline.
+            self.core().status.insert(StreamFlags::ARM);
+        }
+        self.note(received, handler);
+        is_nothing
     }
 
     /// Writes the blocked output, if the socket may accept it by now.
@@ -277,7 +295,7 @@ impl<'r> DriverFrame<'r> {
 
     /// Brings a new stream to the open state. False if it is not open yet or has failed.
     pub(in crate::stream) fn open(&mut self, handler: &mut dyn StreamHandler, ready: u32) -> bool {
-        if self.is(StreamPhase::Open) {
+        if self.is(StreamPhase::Open) || self.is(StreamPhase::Handshake) {
             return true;
         }
         if self.is(StreamPhase::Dead) {
@@ -295,13 +313,22 @@ impl<'r> DriverFrame<'r> {
         if self.is(StreamPhase::Closing) {
             return true;
         }
+        if self.has(StreamFlags::TLS) {
+            self.begin_handshake(handler);
+        } else {
+            self.opened(handler);
+        }
+        true
+    }
+
+    /// The stream is open.
+    pub(in crate::stream) fn opened(&mut self, handler: &mut dyn StreamHandler) {
         let core = self.core();
         core.status.advance(StreamPhase::Open);
         if core.status.any(StreamFlags::IDLE) {
             core.status.insert(StreamFlags::STAMP_RX | StreamFlags::ARM);
         }
         self.call(|stream| handler.on_open(stream));
-        true
     }
 
     /// Delivers the prefix of an adoption, or a piece of the input kept for the handler. Input
@@ -315,7 +342,7 @@ impl<'r> DriverFrame<'r> {
             self.reactor.streams_mut().prefixes.remove(&index);
             return;
         }
-        if self.has(StreamFlags::PAUSED) {
+        if self.has(StreamFlags::NO_READING) {
             self.core().status.insert(StreamFlags::PREFIX);
             return;
         }
@@ -330,9 +357,7 @@ impl<'r> DriverFrame<'r> {
         match piece {
             None => {}
             Some(piece) if piece.bytes.is_empty() => self.end_of_input(handler),
-            Some(mut piece) => {
-                self.call(|stream| handler.on_data(stream, Input::new(&mut piece.bytes)))
-            }
+            Some(mut piece) => self.deliver(handler, &mut piece.bytes),
         }
     }
 
@@ -436,6 +461,9 @@ impl<'r> DriverFrame<'r> {
         if is_on_ring && self.core().status.rejects_output() {
             self.reactor.send_before_the_end(index);
         }
+        if self.has(StreamFlags::TLS) && self.core().can_finish() && !self.is(StreamPhase::Dead) {
+            self.reactor.send_close_notify(index);
+        }
         self.core().advance_end();
         if self.core().status.any(StreamFlags::TIMES) && !self.is(StreamPhase::Dead) {
             self.reactor.arm_stream(index);
@@ -456,10 +484,10 @@ impl<'r> DriverFrame<'r> {
     #[cold]
     fn close(&mut self, handler: &mut dyn StreamHandler) {
         let key = Stream { reactor: self.reactor, index: self.index }.key();
-        let (socket, reason) = self.reactor.deregister_stream(self.index);
+        let removed = self.reactor.deregister_stream(self.index);
         self.end();
-        handler.on_close(key, reason, Turn::new(self.reactor));
-        drop(socket);
+        handler.on_close(key, removed.reason, Turn::new(self.reactor));
+        drop(removed);
     }
 
     /// Returns the receive buffer. Dropping the frame afterwards does nothing.

@@ -342,6 +342,9 @@ impl StreamTable {
         pieces: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
         let core = self.core(index);
+        if core.status.any(StreamFlags::TLS) {
+            return self.transmit_tls(index, pieces);
+        }
         let Some(mut output) = core.output.take() else {
             return if pieces.is_empty() {
                 Ok(0)
@@ -383,7 +386,7 @@ impl StreamCore {
 
     /// Writes once. The rest waits until the socket is writable.
     #[inline]
-    fn offer(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    pub(super) fn offer(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let (sent, offered) = match slices {
             [slice] => (self.send(slice), slice.len()),
             slices => (
@@ -426,11 +429,13 @@ impl StreamCore {
     }
 
     /// The socket is full. The stall time starts, or starts again if the socket has accepted
-    /// something. The linger time of a closed stream does not start again: otherwise a peer that
-    /// reads a little from time to time could keep the stream open without end.
+    /// something. The linger time of a closed stream does not start again, nor that of a handshake:
+    /// otherwise a peer that reads a little from time to time could keep the stream open without
+    /// end.
     pub(in crate::stream) fn block(&mut self, anew: bool) {
-        let is_timed =
-            self.options.write_stall_timeout.is_some() && !self.status.is(StreamPhase::Closing);
+        let is_timed = self.options.write_stall_timeout.is_some()
+            && !self.status.is(StreamPhase::Closing)
+            && !self.status.is(StreamPhase::Handshake);
         if is_timed && (anew || !self.status.any(StreamFlags::BLOCKED)) {
             self.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         }

@@ -4,6 +4,7 @@ use core::{fmt, marker::PhantomData};
 use std::{
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,7 +22,7 @@ use crate::{
     runtime::pending_work,
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit,
-        lifecycle::NewStream, listen::limit::StreamPermit, status::StreamPhase,
+        TlsSessionFactory, lifecycle::NewStream, listen::limit::StreamPermit, status::StreamPhase,
     },
     time::clock::nanoseconds,
 };
@@ -38,6 +39,8 @@ pub(crate) struct ListenerState {
     options: Box<ListenOptions>,
     /// The limit shared with other listeners. Each open stream holds one place of it.
     limit: Option<StreamLimit>,
+    /// Makes the sessions of accepted streams.
+    tls: Option<Arc<dyn TlsSessionFactory>>,
     open: usize,
     accepted: u64,
     refused: u64,
@@ -289,12 +292,13 @@ impl Reactor {
         match self.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
-                let Listener { socket, options, limit } = listener;
+                let Listener { socket, options, limit, tls } = listener;
                 self.streams_mut().listeners[slot as usize] = Some(ListenerState {
                     socket: Some(socket),
                     cell,
                     options,
                     limit,
+                    tls,
                     open: 0,
                     accepted: 0,
                     refused: 0,
@@ -392,7 +396,9 @@ impl Reactor {
 
     /// Makes a stream of a connection. False if the reactor cannot register it.
     fn add_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
-        let options = self.listener_state(slot).options.stream;
+        let state = self.listener_state(slot);
+        let options = state.options.stream;
+        let sessions = state.tls.clone();
         let begin = NewStream {
             socket,
             options,
@@ -400,6 +406,7 @@ impl Reactor {
             phase: StreamPhase::New,
             refused: None,
             listener: Some(slot),
+            tls: sessions.map(|sessions| sessions.new_session()),
         };
         match self.add_stream(begin, handler) {
             Ok(_) => {

@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,7 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{Address, Peer, StreamHandler, StreamLimit, StreamOptions},
+    stream::{Address, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory},
 };
 
 /// Settings of a [`Listener`]. `Copy`; each method documents its default.
@@ -181,7 +182,7 @@ impl ListenOptions {
         // Connections inherit them. A Unix socket has neither option. A listener works without
         // them, so an error is ignored.
         let _ = self.stream.apply_to(&socket);
-        Ok(Listener { socket, options: Box::new(self), limit: None })
+        Ok(Listener { socket, options: Box::new(self), limit: None, tls: None })
     }
 }
 
@@ -219,6 +220,7 @@ pub struct Listener {
     /// Boxed, so that the error that returns a listener stays small.
     pub(in crate::stream) options: Box<ListenOptions>,
     pub(in crate::stream) limit: Option<StreamLimit>,
+    pub(in crate::stream) tls: Option<Arc<dyn TlsSessionFactory>>,
 }
 
 impl Listener {
@@ -244,6 +246,13 @@ impl Listener {
     /// free place within [`retry`](ListenOptions::retry).
     pub fn limited(mut self, limit: &StreamLimit) -> Self {
         self.limit = Some(limit.clone());
+        self
+    }
+
+    /// Adds TLS to its connections. The handler of a connection is made when it is accepted, and
+    /// its [`on_open`](StreamHandler::on_open) follows after the handshake.
+    pub fn with_tls(mut self, sessions: Arc<dyn TlsSessionFactory>) -> Self {
+        self.tls = Some(sessions);
         self
     }
 

@@ -1,0 +1,209 @@
+//! Input of streams with TLS: received bytes become plaintext, in a frame of the stream's driver.
+//!
+//! 1. Records are decrypted where they were received. Their plaintexts are moved together, so that
+//!    a message in several records is delivered in one piece.
+//! 2. A partial record is kept until the rest of it comes. It is then copied in front of the rest.
+//! 3. A handler that pauses in `on_open` gets nothing more. The records that came with the end of
+//!    the handshake are kept like the prefix of an adoption.
+//! 4. Input after the end of the session is discarded.
+
+use crate::{
+    Errno,
+    stream::{
+        Input, StreamHandler, TlsDecrypted, TlsFailure, TlsPhase,
+        io::{
+            memory::Undelivered,
+            readiness::{DriverFrame, ReceiveResult},
+        },
+        state::{SCRATCH_LEN, no_core},
+        status::{StreamFlags, StreamPhase},
+    },
+};
+use rustix::net::RecvFlags;
+
+impl DriverFrame<'_> {
+    /// Passes received bytes on: to the session if there is one, else to the handler.
+    pub(in crate::stream) fn deliver(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
+        if self.has(StreamFlags::TLS) {
+            self.decrypt_piece(handler, bytes);
+        } else {
+            self.call(|stream| handler.on_data(stream, Input::new(bytes)));
+        }
+    }
+
+    /// Whether it has waited for its place among the handshakes of this turn.
+    pub(in crate::stream) fn is_admitted(&mut self) -> bool {
+        let index = self.index;
+        self.is(StreamPhase::Handshake) && self.reactor.streams_mut().tls_state(index).is_admitted()
+    }
+
+    /// Receives once, behind a partial record, and calls the handler. False if nothing has come.
+    pub(in crate::stream) fn receive_tls(&mut self, handler: &mut dyn StreamHandler) -> bool {
+        let index = self.index;
+        if self.is(StreamPhase::Handshake) && !self.reactor.admit_handshake(index) {
+            return true;
+        }
+        let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
+        let mut scratch = streams.take_scratch();
+        let partial = streams.tls_state(index).partial().len();
+        let core = streams.core(index);
+        let received =
+            match rustix::net::recv(&core.socket, &mut scratch[partial..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => ReceiveResult::End,
+                Ok((count, _)) => ReceiveResult::Data(count),
+                Err(Errno::AGAIN | Errno::INTR) => ReceiveResult::Nothing,
+                Err(errno) => ReceiveResult::Failed(errno),
+            };
+        let is_nothing = matches!(received, ReceiveResult::Nothing);
+        match received {
+            ReceiveResult::Data(count) => {
+                if self.has(StreamFlags::IDLE) {
+                    let now = self.reactor.now_ns();
+                    let core = self.core();
+                    core.last_rx_ns = now;
+                    if core.status.take(StreamFlags::IDLE_DUE) {
+                        // The wheel has already removed its deadline.
+                        core.status.insert(StreamFlags::ARM);
+                    }
+                }
+                self.complete_records(handler, &mut scratch[..partial + count], partial);
+            }
+            ReceiveResult::End => self.end_of_input(handler),
+            ReceiveResult::Nothing => {}
+            ReceiveResult::Failed(errno) => self.core().fail(errno),
+        }
+        self.reactor.streams_mut().scratch = Some(scratch);
+        !is_nothing
+    }
+
+    /// Decrypts bytes that lie behind room for the partial record.
+    fn complete_records(
+        &mut self,
+        handler: &mut dyn StreamHandler,
+        bytes: &mut [u8],
+        partial: usize,
+    ) {
+        if self.is_ending() {
+            return;
+        }
+        let streams = self.reactor.streams_mut();
+        let memory = std::rc::Rc::clone(&streams.memory);
+        let state = streams.tls_state(self.index);
+        if partial > 0 {
+            if bytes.len() - partial < state.missing() {
+                return state.append(&bytes[partial..], &memory);
+            }
+            bytes[..partial].copy_from_slice(state.partial());
+            state.keep(&[], &memory);
+        }
+        self.decrypt(handler, bytes);
+    }
+
+    /// Decrypts bytes that were received elsewhere: by a ring, or before the stream was adopted.
+    fn decrypt_piece(&mut self, handler: &mut dyn StreamHandler, mut bytes: &mut [u8]) {
+        let index = self.index;
+        if self.is(StreamPhase::Handshake) && !self.reactor.admit_handshake(index) {
+            return self.put_back_input(bytes);
+        }
+        while !bytes.is_empty() && !self.is_ending() && !self.has(StreamFlags::ENDED) {
+            let streams = self.reactor.streams_mut();
+            let partial = streams.tls_state(index).partial().len();
+            if partial == 0 {
+                return self.decrypt(handler, bytes);
+            }
+            if self.has(StreamFlags::NO_READING) {
+                return self.put_back_input(bytes);
+            }
+            let streams = self.reactor.streams_mut();
+            let mut scratch = streams.take_scratch();
+            let count = bytes.len().min(SCRATCH_LEN - partial);
+            let (now, later) = core::mem::take(&mut bytes).split_at_mut(count);
+            scratch[partial..partial + count].copy_from_slice(now);
+            self.complete_records(handler, &mut scratch[..partial + count], partial);
+            self.reactor.streams_mut().scratch = Some(scratch);
+            bytes = later;
+        }
+    }
+
+    /// Decrypts bytes that begin with a record, and calls the handler.
+    fn decrypt(&mut self, handler: &mut dyn StreamHandler, mut bytes: &mut [u8]) {
+        let index = self.index;
+        loop {
+            let streams = self.reactor.streams_mut();
+            let TlsDecrypted { consumed, plaintext, phase, .. } = streams.decrypt(index, bytes);
+            let (taken, rest) = bytes.split_at_mut(consumed);
+            let opens = self.is(StreamPhase::Handshake)
+                && matches!(phase, TlsPhase::Open | TlsPhase::PeerClosed);
+            if opens {
+                self.opened(handler);
+            }
+            if plaintext > 0 && self.is(StreamPhase::Open) {
+                self.call(|stream| handler.on_data(stream, Input::new(&mut taken[..plaintext])));
+            }
+            match phase {
+                TlsPhase::Failed(failure) => {
+                    return self.reactor.streams_mut().end_tls(index, failure);
+                }
+                TlsPhase::PeerClosed => return self.tls_ended(handler),
+                TlsPhase::Handshake | TlsPhase::Open => {}
+            }
+            if rest.is_empty() || self.is_ending() {
+                return;
+            }
+            if !opens {
+                let streams = self.reactor.streams_mut();
+                let memory = std::rc::Rc::clone(&streams.memory);
+                return streams.tls_state(index).keep(rest, &memory);
+            }
+            if self.has(StreamFlags::NO_READING) {
+                return self.put_back_input(rest);
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Keeps received bytes in front of those that are kept already.
+    fn put_back_input(&mut self, bytes: &[u8]) {
+        let index = self.index;
+        let streams = self.reactor.streams_mut();
+        let piece = Undelivered::new(bytes.to_vec(), &streams.memory);
+        streams.prefixes.entry(index).or_default().push_front(piece);
+        self.core().status.insert(StreamFlags::PREFIX);
+    }
+
+    /// Begins the handshake of a new or connected stream. A client sends its first flight.
+    #[cold]
+    pub(in crate::stream) fn begin_handshake(&mut self, handler: &mut dyn StreamHandler) {
+        let core = self.core();
+        core.status.advance(StreamPhase::Handshake);
+        core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
+        self.decrypt(handler, &mut []);
+    }
+
+    /// The peer has sent `close_notify`.
+    #[cold]
+    fn tls_ended(&mut self, handler: &mut dyn StreamHandler) {
+        if self.has(StreamFlags::ENDED) || self.is(StreamPhase::Dead) {
+            return;
+        }
+        let index = self.index;
+        self.reactor.streams_mut().prefixes.remove(&index);
+        self.core().status.insert(StreamFlags::ENDED);
+        self.core().status.clear(StreamFlags::PREFIX);
+        if !self.is(StreamPhase::Closing) {
+            self.call(|stream| handler.on_end(stream));
+        }
+    }
+
+    /// The peer has closed its writing half without `close_notify`.
+    #[cold]
+    pub(in crate::stream) fn tls_truncated(&mut self) {
+        let failure = match self.is(StreamPhase::Handshake) {
+            true => TlsFailure::HandshakeIncomplete,
+            false => TlsFailure::Truncated,
+        };
+        let index = self.index;
+        self.core().status.insert(StreamFlags::ENDED);
+        self.reactor.streams_mut().end_tls(index, failure);
+    }
+}
