@@ -260,12 +260,14 @@ impl StreamTable {
         let state = self.tls_state(index);
         let (len, was_open) = (input.len(), state.is_open);
         let mut done = state.call(|session| session.decrypt(input, &mut records)).unwrap_or(broken);
-        let is_kept = len.checked_sub(done.consumed).is_some_and(|rest| {
-            let opens = done.phase == TlsPhase::Open && !was_open;
-            done.plaintext <= done.consumed && (opens || rest <= PARTIAL_MAX)
-        });
-        let is_over = matches!(done.phase, TlsPhase::PeerClosed | TlsPhase::Failed(_));
-        if !is_kept && !(is_over && done.plaintext <= done.consumed && done.consumed <= len) {
+        // It takes all whole records, except at the end of the handshake and of the session.
+        let takes_all = match done.phase {
+            TlsPhase::Handshake => true,
+            TlsPhase::Open => was_open,
+            TlsPhase::PeerClosed | TlsPhase::Failed(_) => false,
+        };
+        let is_sound = done.consumed <= len && done.plaintext <= done.consumed;
+        if !is_sound || (takes_all && len - done.consumed > PARTIAL_MAX) {
             done = broken;
         }
         state.missing = done.missing.max(1);
