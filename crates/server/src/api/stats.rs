@@ -159,7 +159,11 @@ impl Counters {
 }
 
 /// One counter.
+///
+/// The alignment keeps counters apart. The compiler would add to two adjacent ones in a vector
+/// register, which takes eight instructions a message instead of two.
 #[derive(Default)]
+#[repr(align(16))]
 pub(crate) struct Counter(Cell<u64>);
 
 impl Counter {

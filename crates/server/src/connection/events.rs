@@ -1,7 +1,7 @@
 //! The events of a pass, delivered to the application's handler.
 
 use windlass::stream::Stream;
-use windlass_ws::{EngineEvent, Outcome, Pass, ReceivedMessage};
+use windlass_ws::{EngineEvent, Outcome, Pass, ReceivedMessage, Text};
 
 use crate::{
     api::{CloseReason, Connection, Handler, Message},
@@ -34,11 +34,7 @@ impl<H: Handler> ServiceInner<H> {
                     let connection = Connection { outbox, turn: stream.turn(), state, conn };
                     self.message::<false>(connection, data, received);
                 }
-                Some(EngineEvent::Text(text)) => {
-                    let (received, outbox) = text.detach();
-                    let connection = Connection { outbox, turn: stream.turn(), state, conn };
-                    self.text(connection, data, received);
-                }
+                Some(EngineEvent::Text(text)) => self.text(text, stream, conn, data),
                 Some(other) => {
                     let Some(ping_or_pong) = PingOrPong::of(other, state, conn) else { continue };
                     let connection =
@@ -73,9 +69,19 @@ impl<H: Handler> ServiceInner<H> {
         }
     }
 
+    /// Delivers a text. In here the compiler knows that the message is one, so that it inlines a
+    /// small handler.
     #[inline(never)]
-    fn text(&self, connection: Connection<'_>, data: &mut H::Data, received: ReceivedMessage<'_>) {
+    fn text(
+        &self,
+        text: Text<'_>,
+        stream: &mut Stream<'_>,
+        conn: &mut ConnState,
+        data: &mut H::Data,
+    ) {
         self.state.stats.text_received.add(1);
+        let (received, outbox) = text.detach();
+        let connection = Connection { outbox, turn: stream.turn(), state: &self.state, conn };
         self.message::<false>(connection, data, received);
     }
 
