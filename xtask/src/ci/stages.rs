@@ -123,6 +123,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
         let stage = miri(name, runs, &packages).unwrap_or_else(|reason| Stage::skip(name, reason));
         stages.push(stage.in_lane(INTERPRETER));
     }
+    stages.push(soak().in_lane(INTERPRETER));
     Ok(stages)
 }
 
@@ -263,6 +264,13 @@ fn clients() -> Stage {
     Stage::parts("clients", backends::parts(run))
 }
 
+/// A minute of load, after which all figures are those of the clients. It leaves most of the
+/// processors' time to other stages.
+fn soak() -> Stage {
+    let test = Cmd::cargo(["test", "-p", "windlass-cli", "--test", "soak", "--"]);
+    Stage::tests("soak", vec![test.args(["--ignored", "--exact", "soak_of_a_minute"])])
+}
+
 fn conformance(suite: &str) -> Cmd {
     Cmd::cargo(["run", "--release", "-p", "conformance", "--", suite])
 }
@@ -353,7 +361,7 @@ mod tests {
             .filter(|one| one.lane.is_some())
             .map(|one| one.name)
             .collect();
-        let allowed = ["loom", "miri", "miri-long"];
+        let allowed = ["loom", "miri", "miri-long", "soak"];
         assert!(beside.iter().all(|name| allowed.contains(name)), "{beside:?}");
     }
 }
