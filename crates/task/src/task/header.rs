@@ -38,6 +38,10 @@ pub(crate) struct Header {
     notes: AtomicU8,
     /// Linked in the inbox (protocol 6).
     pub(super) is_remote: AtomicBool,
+    /// Stands for the whole allocation in the models: each use reads it, and the end writes it. So
+    /// loom reports a use that does not happen before the end.
+    #[cfg(loom)]
+    memory: loom::cell::UnsafeCell<()>,
 }
 
 /// The part that only the owner's thread touches (protocol 2).
@@ -102,6 +106,8 @@ impl Header {
             is_remote: AtomicBool::new(false),
             notes: AtomicU8::new(0),
             remote_next: AtomicPtr::new(core::ptr::null_mut()),
+            #[cfg(loom)]
+            memory: loom::cell::UnsafeCell::new(()),
         }
     }
 
@@ -187,7 +193,10 @@ impl TaskPtr {
     #[inline(always)]
     pub(crate) unsafe fn header<'t>(self) -> &'t Header {
         // SAFETY: while a reference is held, the allocation lives (protocol 1).
-        unsafe { self.0.as_ref() }
+        let header: &'t Header = unsafe { self.0.as_ref() };
+        #[cfg(loom)]
+        header.memory.with(|_| ());
+        header
     }
 
     /// Counts one more reference.
@@ -223,7 +232,10 @@ impl TaskPtr {
     #[cold]
     unsafe fn free(self) {
         // SAFETY: this call frees the memory, so it is there until then.
-        let free = unsafe { self.header() }.vtable.free;
+        let header = unsafe { self.header() };
+        #[cfg(loom)]
+        header.memory.with_mut(|_| ());
+        let free = header.vtable.free;
         // SAFETY: the vtable is that of this task.
         unsafe { free(self) };
     }
