@@ -17,6 +17,7 @@ mod budget;
 mod ends;
 mod joins;
 mod polls;
+mod scenarios;
 mod send_sync;
 mod sets;
 mod spawning;

@@ -2,7 +2,8 @@
 
 use windlass_task::{
     AbortHandle, BlockingError, BlockingHandle, Executor, ExecutorBuilder, ExecutorStats,
-    JoinError, JoinHandle, JoinSet, SpawnError, Spawner, YieldNow, budget::Proceed,
+    JoinError, JoinHandle, JoinSet, PushError, SpawnError, Spawner, WorkerContext, WorkerInbox,
+    WorkerStats, Workers, WorkersBuilder, WorkersHandle, YieldNow, budget::Proceed,
 };
 
 /// Fails to compile if the type has the trait: two implementations would match then.
@@ -50,6 +51,15 @@ assert_is!(BlockingHandle<()>: Send, Sync, Unpin);
 assert_is!(BlockingError<()>: Send, Sync, std::error::Error);
 assert_is!(JoinError: Send, Unpin, std::error::Error);
 assert_not!(JoinError: Sync);
+assert_is!(WorkersBuilder: Send, Sync);
+assert_is!(Workers<core::cell::Cell<u8>, core::cell::Cell<u8>>: Send, Sync);
+assert_is!(WorkersHandle<core::cell::Cell<u8>>: Send, Sync, Unpin, Clone);
+assert_not!(WorkerContext<()>: Send);
+assert_not!(WorkerContext<()>: Sync);
+assert_not!(WorkerInbox<()>: Send);
+assert_is!(WorkerInbox<core::marker::PhantomPinned>: Unpin);
+assert_is!(WorkerStats: Send, Sync, Unpin);
+assert_is!(PushError<()>: Send, Sync, std::error::Error);
 assert_is!(YieldNow: Send, Sync, Unpin);
 assert_is!(Proceed: Send, Unpin);
 

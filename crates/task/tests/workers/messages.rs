@@ -179,19 +179,28 @@ fn an_inbox_is_taken_once_and_tells_how_many_messages_wait() {
 fn messages_that_nobody_receives_are_dropped_with_their_worker() {
     let token = Arc::new(());
     let workers = builder(1)
-        .start(|worker: WorkerContext<Arc<()>>| async move {
-            worker.stopped().await;
-            // The leak keeps the queue from being dropped. It is closed all the same.
-            std::mem::forget(worker.clone());
-        })
+        .start(|worker: WorkerContext<Arc<()>>| async move { worker.stopped().await })
         .unwrap();
     let handle = workers.handle();
     handle.try_send(0, Arc::clone(&token)).unwrap();
     workers.stop();
     workers.join().remove(0).unwrap();
     assert!(handle.is_finished(0));
+    assert_eq!(Arc::strong_count(&token), 1);
     let late = block_on(handle.send(0, Arc::clone(&token))).unwrap_err();
     assert_eq!(late.reason, PushReason::Closed);
+}
+
+#[test]
+fn a_worker_that_ends_closes_its_queue_although_it_has_leaked_it() {
+    let workers = builder(1)
+        .inbox_len_max(1)
+        .start(|worker: WorkerContext<u8>| async move { std::mem::forget(worker) })
+        .unwrap();
+    let handle = workers.handle();
+    workers.join().remove(0).unwrap();
+    let rejected = handle.try_send(0, 1).unwrap_err();
+    assert_eq!((rejected.reason, rejected.item), (PushReason::Closed, 1));
 }
 
 #[test]
@@ -209,5 +218,66 @@ fn futures_are_spawned_on_a_worker_of_choice() {
         assert_eq!(receiver.recv().unwrap().unwrap(), format!("chosen-{index}"));
     }
     workers.stop();
+    assert!(workers.join().iter().all(Result::is_ok));
+}
+
+/// A question of one worker, and the place of the answer.
+#[derive(Clone, Default)]
+struct Question(Arc<std::sync::Mutex<(bool, Option<std::task::Waker>)>>);
+
+impl Question {
+    fn answer(&self) {
+        let mut state = self.0.lock().unwrap();
+        state.0 = true;
+        let waker = state.1.take();
+        drop(state);
+        waker.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    async fn answered(&self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock().unwrap();
+            if state.0 {
+                return Poll::Ready(());
+            }
+            state.1 = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// compio's `remote_wake_livelock`: wakes in both directions at the same time, more than any queue
+/// holds.
+#[test]
+fn many_tasks_of_two_workers_ask_each_other_at_the_same_time() {
+    const ASKING: u32 = 128;
+    const ROUNDS: u32 = 20;
+    let workers = builder(2)
+        .inbox_len_max(8)
+        .start(|worker: WorkerContext<Question>| async move {
+            let mut inbox = worker.take_inbox().unwrap();
+            let other = 1 - worker.index();
+            let asking: Vec<_> = (0..ASKING)
+                .map(|_| {
+                    let handle = worker.handle().clone();
+                    spawn(async move {
+                        for _ in 0..ROUNDS {
+                            let question = Question::default();
+                            handle.send(other, question.clone()).await.unwrap();
+                            question.answered().await;
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..ASKING * ROUNDS {
+                let question = inbox.recv().await.unwrap();
+                spawn(async move { question.answer() }).detach();
+            }
+            for task in asking {
+                task.await.unwrap();
+            }
+        })
+        .unwrap();
     assert!(workers.join().iter().all(Result::is_ok));
 }
