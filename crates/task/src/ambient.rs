@@ -505,6 +505,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri cannot make a socket non-blocking")]
     fn a_descriptor_too_many_gets_a_clear_error_and_its_value_back() {
         let mut executor = Executor::builder().queued_registrations_max(1).build().unwrap();
         executor.block_on(async {
