@@ -151,6 +151,16 @@ impl Batch {
         waiting.iter().any(|event| { event.data }.u64() == address)
     }
 
+    /// The conditions of the undispatched events of this cell, in their order.
+    pub(crate) fn waiting_of(&self, address: u64) -> impl Iterator<Item = u32> + '_ {
+        // SAFETY: as in `names`.
+        let waiting = unsafe { slice::from_raw_parts(self.cursor, self.len()) };
+        waiting
+            .iter()
+            .filter(move |event| { event.data }.u64() == address)
+            .map(|event| { event.flags }.bits())
+    }
+
     /// Ends the loop after the running handler. The remaining events stay.
     pub(crate) fn halt(&mut self) {
         debug_assert!(self.is_open(), "only a running loop is halted");

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd},
     time::Duration,
 };
 
@@ -11,6 +11,7 @@ use rustix::net::sockopt;
 use super::{
     DisconnectReason, Stream, StreamHandler, StreamOptions, TlsSession,
     io::{memory::Undelivered, readiness::StreamCell},
+    socket::StreamSocket,
     state::{NO_LISTENER, StreamCore, StreamTable, no_core},
 };
 use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
@@ -24,7 +25,7 @@ use crate::{
 
 /// The parts of a new stream.
 pub(super) struct NewStream {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: StreamSocket,
     pub(super) options: StreamOptions,
     pub(super) prefix: Vec<u8>,
     /// New or connecting.
@@ -38,7 +39,7 @@ pub(super) struct NewStream {
 /// The parts of a removed stream. The caller drops them.
 #[expect(dead_code, reason = "some parts are only dropped")]
 pub(super) struct RemovedStream {
-    socket: OwnedFd,
+    pub(super) socket: StreamSocket,
     pub(super) reason: DisconnectReason,
     session: Option<Box<dyn TlsSession>>,
 }
@@ -111,7 +112,7 @@ impl Reactor {
         &mut self,
         begin: NewStream,
         handler: H,
-    ) -> Result<Key, AddError<(OwnedFd, Vec<u8>, H)>> {
+    ) -> Result<Key, AddError<(StreamSocket, Vec<u8>, H)>> {
         let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
         let is_connecting = begin.phase == StreamPhase::Connecting;
@@ -125,7 +126,7 @@ impl Reactor {
             (None, true) => (interest().write(), StreamFlags::WATCHES_OUT),
             (None, false) => (interest().read(), StreamFlags::WATCHES_IN),
         };
-        let (cell, fd) = (subscription.cell(), begin.socket.as_raw_fd());
+        let (cell, fd) = (subscription.cell(), begin.socket.as_fd().as_raw_fd());
         // The descriptor that the user passed may not be a socket.
         let is_ours = begin.listener.is_some() || is_connecting || begin.refused.is_some();
         let admitted = if is_ours {

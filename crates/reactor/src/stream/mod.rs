@@ -52,6 +52,8 @@ mod api;
 mod io;
 mod lifecycle;
 mod listen;
+mod release;
+mod socket;
 mod state;
 mod status;
 mod timeouts;
@@ -72,5 +74,6 @@ pub use listen::{
     listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration},
     workers::{RunningWorkers, WORKERS_MAX, Worker, Workers},
 };
+pub use release::Released;
 pub(crate) use state::StreamTable;
 pub use timeouts::GRANULE;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    os::fd::OwnedFd,
     rc::Rc,
 };
 
@@ -18,6 +17,7 @@ use crate::{
             tls::TlsTable,
         },
         listen::accept::ListenerState,
+        socket::StreamSocket,
     },
     time::wheel::Wheel,
     util::arena::Arena,
@@ -36,7 +36,7 @@ pub(super) const NO_LISTENER: u32 = u32::MAX;
 /// One stream. Its handler is in the cell that is registered with the kernel. Everything else is
 /// here, so that it can be used while the handler runs.
 pub(crate) struct StreamCore {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: StreamSocket,
     pub(super) status: StreamStatus,
     /// The registration of the cell.
     pub(super) cell: Key,

@@ -102,6 +102,23 @@ impl Pool {
         Some(claim)
     }
 
+    /// Copies the bytes of a completion that is not claimed yet. `ahead` is the number of bytes of
+    /// the same buffer that belong to earlier completions, which are not claimed yet either.
+    pub(crate) fn copy_unclaimed(&self, ahead: u32, len: u32, flags: u32, to: &mut Vec<u8>) {
+        let Some(slot) = buffer_of(flags).and_then(|b| self.0.slots.get(usize::from(b))) else {
+            return;
+        };
+        if u64::from(ahead) + u64::from(len) > u64::from(slot.left.get()) {
+            return;
+        }
+        // SAFETY: That many bytes of the buffer are left, so it is inside the buffer or one past
+        // its end.
+        let start = unsafe { slot.next.get().add(ahead as usize) };
+        // SAFETY: The kernel has handed over these bytes with the completion. No part of them is
+        // lent, because the completion is not claimed.
+        to.extend_from_slice(unsafe { slice::from_raw_parts(start.as_ptr(), len as usize) });
+    }
+
     /// Like [`claim`](Self::claim), for a completion that has returned `len` bytes.
     #[inline(always)]
     pub(crate) fn claim_bytes(&self, len: u32, flags: u32) -> Option<Claim> {
@@ -154,6 +171,14 @@ impl Pool {
     pub(crate) fn keep_for_ever(&self) {
         core::mem::forget(Rc::clone(&self.0));
     }
+}
+
+/// The number of the buffer that a completion names.
+pub(crate) const fn buffer_of(flags: u32) -> Option<u16> {
+    if flags & CQE_F_BUFFER == 0 {
+        return None;
+    }
+    Some((flags >> CQE_BUFFER_SHIFT) as u16)
 }
 
 /// Where a part of a buffer lies. It may no longer be lent.

@@ -31,7 +31,7 @@ use super::{
     COMPLETION, Cell, Completion, PoolSize, Uring,
     features::RingFeatures,
     pace,
-    pool::{Claim, Lent, Pool},
+    pool::{Claim, Lent, Pool, buffer_of},
     sends::{COPIED_MAX, Failed, Free, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };
@@ -204,6 +204,61 @@ impl Uring {
         }
         self.ring.cancel(address | tag::RECEIVE, tag::CONTROL);
         false
+    }
+
+    /// Ends a receive for good, and appends the bytes of which its stream was not told: those of
+    /// `events`, which wait in the batch, and those of completions that were not reported. Returns
+    /// the error by which the receive had ended.
+    #[cold]
+    pub(crate) fn drain_receive(
+        &mut self,
+        cell: Cell,
+        events: impl Iterator<Item = u32>,
+        bytes: &mut Vec<u8>,
+    ) -> Option<Errno> {
+        if self.fork.is_child() {
+            return None;
+        }
+        let mut result = 0;
+        for ready in events.filter(|ready| ready & COMPLETION != 0) {
+            if let Some(mut done) = self.take_done(ready) {
+                result = done.result;
+                done.lent.iter_mut().for_each(|lent| bytes.extend_from_slice(lent.bytes()));
+            }
+        }
+        let _ = self.end_receive(cell);
+        self.settle_while(|_| cell.requests() > 0);
+        // Buffers are claimed in the order of all completions, so these are copied without a claim.
+        // They are given back when they are reported to no stream.
+        let address = cell.expose() | tag::RECEIVE;
+        let mut ahead: Vec<(u16, u32)> = Vec::new();
+        if let Streams::By(pool) = &self.streams {
+            for kept in
+                self.backlog.iter().filter(|kept| kept.user_data & tag::MASK == tag::RECEIVE)
+            {
+                let len = u32::try_from(kept.result).unwrap_or(0);
+                let Some(buffer) = buffer_of(kept.flags) else {
+                    if kept.user_data == address {
+                        result = kept.result;
+                    }
+                    continue;
+                };
+                let before = ahead.iter().position(|(number, _)| *number == buffer);
+                let before = before.unwrap_or_else(|| {
+                    ahead.push((buffer, 0));
+                    ahead.len() - 1
+                });
+                if kept.user_data == address {
+                    result = kept.result;
+                    pool.copy_unclaimed(ahead[before].1, len, kept.flags, bytes);
+                }
+                ahead[before].1 += len;
+            }
+        }
+        let error = (result < 0).then(|| Errno::from_raw_os_error(-result));
+        error.filter(|errno| {
+            !matches!(*errno, Errno::CANCELED | Errno::INTR | Errno::AGAIN | NO_BUFFER)
+        })
     }
 
     /// Arms receives that have found no buffer.

@@ -137,7 +137,7 @@ impl Connector {
         };
         let options = StreamOptions { connect_timeout: self.timeout, ..self.options };
         let begin = NewStream {
-            socket,
+            socket: socket.into(),
             options,
             prefix: Vec::new(),
             phase,

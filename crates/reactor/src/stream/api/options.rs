@@ -362,7 +362,7 @@ impl<H: StreamHandler> StreamRegistration<H> {
         // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
         let begin = NewStream {
-            socket,
+            socket: socket.into(),
             options: *options,
             prefix,
             phase: StreamPhase::New,
@@ -371,9 +371,9 @@ impl<H: StreamHandler> StreamRegistration<H> {
             tls: tls.as_ref().map(|sessions| sessions.new_session()),
         };
         target.with_ops(Token(()), |reactor| reactor.add_stream(begin, handler)).map_err(|e| {
-            e.map(|(socket, prefix, handler)| Self {
-                with: StreamWithFd { options, socket, prefix, tls },
-                handler,
+            e.map(|(socket, prefix, handler)| {
+                let socket = socket.into_own().expect("it was the registration's own");
+                Self { with: StreamWithFd { options, socket, prefix, tls }, handler }
             })
         })
     }

@@ -72,13 +72,13 @@ impl fmt::Debug for Stream<'_> {
 }
 
 impl Stream<'_> {
-    fn core(&mut self) -> &mut StreamCore {
+    pub(in crate::stream) fn core(&mut self) -> &mut StreamCore {
         self.reactor.stream_core(self.index)
     }
 
     /// The core, by shared reference.
     #[inline]
-    fn core_ref(&self) -> &StreamCore {
+    pub(in crate::stream) fn core_ref(&self) -> &StreamCore {
         let streams = self.reactor.streams.as_deref();
         match streams.and_then(|streams| streams.cores.at(self.index)) {
             Some(core) => core,

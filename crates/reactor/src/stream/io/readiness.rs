@@ -484,6 +484,9 @@ impl<'r> DriverFrame<'r> {
     #[cold]
     fn close(&mut self, handler: &mut dyn StreamHandler) {
         let key = Stream { reactor: self.reactor, index: self.index }.key();
+        if self.core().socket.is_lent() {
+            self.deliver_received(handler);
+        }
         let removed = self.reactor.deregister_stream(self.index);
         self.end();
         handler.on_close(key, removed.reason, Turn::new(self.reactor));

@@ -400,7 +400,7 @@ impl Reactor {
         let options = state.options.stream;
         let sessions = state.tls.clone();
         let begin = NewStream {
-            socket,
+            socket: socket.into(),
             options,
             prefix: Vec::new(),
             phase: StreamPhase::New,

@@ -1,0 +1,240 @@
+//! Streams whose socket belongs to their handler, and the end of a stream without the end of its
+//! connection.
+
+use core::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::{
+    AddError, Errno, Key, Reactor,
+    api::{ops::Token, registration::Registrar},
+    stream::{
+        DisconnectReason, Input, Stream, StreamHandler, StreamOptions, StreamWriteError,
+        io::readiness::DriverFrame,
+        lifecycle::NewStream,
+        socket::StreamSocket,
+        state::SCRATCH_LEN,
+        status::{StreamFlags, StreamPhase},
+    },
+};
+
+/// The parts of a stream that [`Stream::release`] returns.
+#[non_exhaustive]
+pub struct Released {
+    /// The socket. `None` if the handler owns it ([`StreamOptions::register_lent`]).
+    pub socket: Option<OwnedFd>,
+    /// Bytes that were received, and of which no handler was told. They precede those that the
+    /// socket returns next.
+    pub unread: Vec<u8>,
+    /// The error of the connection, if there was one. The socket does not report it again.
+    pub error: Option<Errno>,
+}
+
+impl fmt::Debug for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Released")
+            .field("socket", &self.socket)
+            .field("unread", &self.unread.len())
+            .field("error", &self.error)
+            .finish()
+    }
+}
+
+impl StreamOptions {
+    /// Registers a stream whose socket belongs to the handler. The reactor never closes it:
+    /// [`Stream::release`] and the end of the stream leave it open, for example for another use.
+    ///
+    /// `as_fd` is called once. The handler must keep the socket open until it is dropped. If the
+    /// connection fails, bytes that were received before are passed to
+    /// [`on_data`](StreamHandler::on_data) before [`on_close`](StreamHandler::on_close).
+    ///
+    /// ```
+    /// use std::{io::Write, os::{fd::{AsFd, BorrowedFd}, unix::net::UnixStream}, rc::Rc};
+    /// use windlass::{Reactor, stream::{Input, Stream, StreamHandler, StreamOptions}};
+    ///
+    /// struct Print(Rc<UnixStream>);
+    /// impl AsFd for Print {
+    ///     fn as_fd(&self) -> BorrowedFd<'_> {
+    ///         self.0.as_fd()
+    ///     }
+    /// }
+    /// impl StreamHandler for Print {
+    ///     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+    ///         println!("{}", String::from_utf8_lossy(&input));
+    ///         stream.turn().stop();
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let (ours, mut theirs) = UnixStream::pair()?;
+    /// let ours = Rc::new(ours);
+    /// let mut reactor = Reactor::new()?;
+    /// let key = StreamOptions::new().register_lent(Print(Rc::clone(&ours)), &mut reactor)?;
+    /// theirs.write_all(b"hello")?;
+    /// reactor.run()?;
+    /// theirs.write_all(b"later")?;
+    /// // Read already, if the backend receives ahead, or still in the socket.
+    /// let unread = reactor.stream(key)?.release().expect("not in its own handler").unread;
+    /// assert!(unread.len() <= 5);
+    /// assert_eq!(Rc::strong_count(&ours), 1, "the handler is gone");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The error returns the handler, and the reason of [`register`](Self::register).
+    pub fn register_lent<H: StreamHandler + AsFd>(
+        self,
+        handler: H,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddError<H>> {
+        let begin = NewStream {
+            socket: StreamSocket::lent(handler.as_fd()),
+            options: self,
+            prefix: Vec::new(),
+            phase: StreamPhase::New,
+            refused: None,
+            listener: None,
+            tls: None,
+        };
+        target
+            .with_ops(Token(()), |reactor| reactor.add_stream(begin, handler))
+            .map_err(|e| e.map(|(_, _, handler)| handler))
+    }
+}
+
+impl Stream<'_> {
+    /// Sends as many of the bytes as may be buffered, and returns their number, which is at least
+    /// one unless there are none. The first short output of a turn goes to the ring without a
+    /// further copy.
+    ///
+    /// # Errors
+    /// None of the bytes is sent.
+    ///
+    /// - [`Full`](StreamWriteError::Full): [`output_max`](StreamOptions::output_max) bytes are
+    ///   buffered.
+    /// - [`Closed`](StreamWriteError::Closed): the stream was finished, closed or aborted, or has
+    ///   failed. Also in a child of fork(2).
+    #[inline]
+    pub fn send_some(&mut self, bytes: &[u8]) -> Result<usize, StreamWriteError> {
+        let index = self.index;
+        if !self.reactor.streams_in_child() && self.reactor.queue_stream_send(index, bytes) {
+            return Ok(bytes.len());
+        }
+        self.send_some_buffered(bytes)
+    }
+
+    fn send_some_buffered(&mut self, bytes: &[u8]) -> Result<usize, StreamWriteError> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let room = |stream: &Self| stream.core_ref().options.output_max - stream.buffered();
+        if room(self) == 0 && !self.core_ref().status.holds_output() {
+            // It was only gathered.
+            self.send_now();
+        }
+        match bytes.len().min(room(self)) {
+            0 if self.core_ref().status.rejects_output() => Err(StreamWriteError::Closed),
+            0 => Err(StreamWriteError::Full),
+            count => self.send(&bytes[..count]).map(|()| count),
+        }
+    }
+
+    /// Writes the output at once, instead of at the end of the turn. Returns the number of bytes
+    /// that stay buffered, because the socket does not accept them.
+    pub fn send_now(&mut self) -> usize {
+        let index = self.index;
+        self.reactor.write_stream_now(index);
+        self.reactor.touch_stream(index);
+        self.buffered()
+    }
+
+    /// Ends the stream and leaves its connection as it is. The output is written as far as the
+    /// socket accepts it, and the rest is discarded: see [`buffered`](Self::buffered). The handler
+    /// is dropped without another call. `None`, without an effect, in a callback of the stream
+    /// itself, and for a stream with TLS, whose session cannot go on without it.
+    ///
+    /// On a ring, this ends the receive that is in flight, which costs a system call.
+    pub fn release(&mut self) -> Option<Released> {
+        if self.core_ref().status.any(StreamFlags::RUNNING | StreamFlags::TLS) {
+            return None;
+        }
+        Some(self.reactor.release_stream(self.index))
+    }
+}
+
+/// What a stream has received, and its handler was not told.
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    error: Option<Errno>,
+}
+
+impl Reactor {
+    /// Writes the output, also that which is queued with the ring.
+    fn write_stream_now(&mut self, index: u32) {
+        if self.streams_in_child() {
+            return;
+        }
+        if self.stream_core(index).status.any(StreamFlags::RING) {
+            self.before_output(index);
+        }
+        let core = self.stream_core(index);
+        if core.output.is_none() || core.status.holds_output() || core.status.is(StreamPhase::Dead)
+        {
+            return;
+        }
+        let streams = self.streams_mut();
+        if let Err(errno) = streams.transmit(index, &[]) {
+            streams.core(index).fail(errno);
+        }
+    }
+
+    fn release_stream(&mut self, index: u32) -> Released {
+        self.write_stream_now(index);
+        let Received { bytes, error } = self.take_received(index);
+        let error = error.or(match self.stream_core(index).reason {
+            Some(DisconnectReason::Error(errno)) => Some(errno),
+            _ => None,
+        });
+        let mark = self.reclaim.waiting();
+        let removed = self.deregister_stream(index);
+        self.drop_waiting_down_to(mark);
+        Released { socket: removed.socket.into_own(), unread: bytes, error }
+    }
+
+    /// Ends the receive of a stream, and takes what it has received.
+    #[cold]
+    fn take_received(&mut self, index: u32) -> Received {
+        let mut received = Received::default();
+        if self.streams_in_child() {
+            return received;
+        }
+        let streams = self.streams_mut();
+        for piece in streams.prefixes.remove(&index).unwrap_or_default() {
+            received.bytes.extend_from_slice(&piece.bytes);
+        }
+        let core = streams.core(index);
+        core.status.clear(StreamFlags::PREFIX);
+        let (is_on_ring, cell) = (core.status.any(StreamFlags::RING), core.cell);
+        if let (true, Some(cell), Some(ring)) =
+            (is_on_ring, self.registry.find(cell), self.backend.ring())
+        {
+            let events = self.batch.waiting_of(cell.expose());
+            let error = ring.drain_receive(cell, events, &mut received.bytes);
+            received.error = error;
+            self.stream_core(index).status.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
+        }
+        received
+    }
+}
+
+impl DriverFrame<'_> {
+    /// A stream ends whose socket belongs to its handler. Passes on what was received before.
+    #[cold]
+    pub(in crate::stream) fn deliver_received(&mut self, handler: &mut dyn StreamHandler) {
+        let mut received = self.reactor.take_received(self.index);
+        for piece in received.bytes.chunks_mut(SCRATCH_LEN) {
+            self.call(|stream| handler.on_data(stream, Input::new(piece)));
+        }
+    }
+}
