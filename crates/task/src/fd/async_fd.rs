@@ -88,7 +88,8 @@ impl<T: AsFd + 'static> AsyncFd<T> {
     /// The error returns the value. The reason is that of [`windlass::AddReason`], for example
     /// `EPERM` for a regular file. It is an error too if no executor runs on this thread.
     pub fn new(value: T) -> Result<Self, RegisterError<T>> {
-        let options = SourceOptions { short_read: ShortRead::SaysNothing, is_writable: false };
+        let short_read = ShortRead::SaysNothing;
+        let options = SourceOptions { short_read, is_writable: false, is_one_shot: false };
         Self::with_options(value, options)
     }
 
@@ -114,6 +115,12 @@ impl<T: AsFd + 'static> AsyncFd<T> {
     pub fn into_inner(mut self) -> T {
         self.source.deregister_open();
         self.value.take().expect("the value is present until the drop")
+    }
+
+    /// The value and its registration, which goes on. The caller ends it before the value goes.
+    pub(crate) fn into_parts(mut self) -> (Rc<Source>, T) {
+        let value = self.value.take().expect("the value is present until the drop");
+        (Rc::clone(&self.source), value)
     }
 
     /// Waits until reading is worth a try. Any number of futures may wait at the same time.
@@ -165,17 +172,7 @@ impl<T: AsFd + 'static> AsyncFd<T> {
         direction: Direction,
         operation: impl FnOnce(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        let mut context = Context::from_waker(core::task::Waker::noop());
-        if !self.source.is_ready(direction) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        // Counts as an operation, whatever comes of it. It does not wait for the budget.
-        if let Poll::Ready(proceed) = crate::budget::poll_proceed(&mut context) {
-            proceed.made_progress();
-        }
-        let result = operation(self.get_ref());
-        self.note_user_result(direction, &result);
-        result
+        self.source.try_user_io(direction, || operation(self.get_ref()))
     }
 
     /// Waits until the direction is ready and tries an operation, until it returns anything but
@@ -190,28 +187,7 @@ impl<T: AsFd + 'static> AsyncFd<T> {
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        let waiter = ListedWaiter::new(self.source.waiters(direction));
-        poll_fn(|context| {
-            loop {
-                let waiting = Waiting::Listed(&waiter);
-                core::task::ready!(self.source.poll_ready(direction, context.waker(), waiting))?;
-                let proceed = core::task::ready!(crate::budget::poll_proceed(context));
-                let result = operation(self.get_ref());
-                proceed.made_progress();
-                self.note_user_result(direction, &result);
-                match result {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    result => return Poll::Ready(result),
-                }
-            }
-        })
-        .await
-    }
-
-    fn note_user_result<R>(&self, direction: Direction, result: &io::Result<R>) {
-        if matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-            self.source.clear_for_user(direction);
-        }
+        self.source.user_io(direction, || operation(self.get_ref())).await
     }
 
     /// States that the direction is not ready, after a call outside of

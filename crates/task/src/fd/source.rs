@@ -13,8 +13,8 @@
 //! 4. A closure of the user that returns `WouldBlock` clears readiness and error. Hang-ups stay,
 //!    because such a closure may say so for reasons of its own.
 //! 5. A fresh socket counts as writable.
-//! 6. Without edges (`Backend::Poll`), the registration is one-shot. It asks for the directions
-//!    that have waiters and are not ready.
+//! 6. Without edges (`Backend::Poll`), and while a connect on a ring is under way, the registration
+//!    is one-shot. It asks for the directions that have waiters and are not ready.
 //!
 //! # The protocol of registration
 //!
@@ -109,6 +109,7 @@ pub(crate) struct Source {
     handle: Handle,
     number: RawFd,
     short_read: ShortRead,
+    is_one_shot: bool,
     manner: Cell<Manner>,
     state: Cell<State>,
     read: Side,
@@ -144,6 +145,8 @@ pub(crate) struct SourceOptions {
     pub(crate) short_read: ShortRead,
     /// Protocol 5.
     pub(crate) is_writable: bool,
+    /// One event for each request, also on a ring (protocol 6).
+    pub(crate) is_one_shot: bool,
 }
 
 impl Source {
@@ -151,14 +154,13 @@ impl Source {
     /// calls [`deregister`](Self::deregister) (protocol 7).
     pub(crate) fn register(fd: BorrowedFd<'_>, options: SourceOptions) -> io::Result<Rc<Self>> {
         let Some(handle) = Handle::current() else {
-            return Err(io::Error::other(
-                "no executor runs on this thread: make sockets inside `block_on`, on its thread",
-            ));
+            return Err(no_executor());
         };
         let source = Rc::new(Self {
             handle,
             number: fd.as_raw_fd(),
             short_read: options.short_read,
+            is_one_shot: options.is_one_shot,
             manner: Cell::new(Manner::Epoll),
             state: Cell::new(State::Queued),
             read: Side::default(),
@@ -196,7 +198,8 @@ impl Source {
 
     fn add_in(self: &Rc<Self>, mut turn: Turn<'_>) -> Result<(), AddReason> {
         self.manner.set(match turn.stats().backend {
-            Backend::Uring => Manner::Ring,
+            Backend::Uring if !self.is_one_shot => Manner::Ring,
+            Backend::Uring => Manner::OneShot,
             Backend::Poll => Manner::OneShot,
             _ => Manner::Epoll,
         });
@@ -339,6 +342,54 @@ impl Source {
         poll_fn(|context| self.poll_io(direction, context, waiting, &mut operation)).await
     }
 
+    /// Tries a closure of the user. See [`AsyncFd::try_io`](crate::AsyncFd::try_io).
+    pub(crate) fn try_user_io<R>(
+        &self,
+        direction: Direction,
+        operation: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        if !self.is_ready(direction) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        // Counts as an operation, whatever comes of it. It does not wait for the budget.
+        if let Poll::Ready(proceed) = poll_proceed(&mut Context::from_waker(Waker::noop())) {
+            proceed.made_progress();
+        }
+        let result = operation();
+        self.note_user_result(direction, &result);
+        result
+    }
+
+    /// Waits for a closure of the user. See [`AsyncFd::async_io`](crate::AsyncFd::async_io).
+    pub(crate) async fn user_io<R>(
+        &self,
+        direction: Direction,
+        mut operation: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        let waiter = ListedWaiter::new(self.waiters(direction));
+        poll_fn(|context| {
+            loop {
+                let waiting = Waiting::Listed(&waiter);
+                ready!(self.poll_ready(direction, context.waker(), waiting))?;
+                let proceed = ready!(poll_proceed(context));
+                let result = operation();
+                proceed.made_progress();
+                self.note_user_result(direction, &result);
+                match result {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    result => return Poll::Ready(result),
+                }
+            }
+        })
+        .await
+    }
+
+    fn note_user_result<R>(&self, direction: Direction, result: &io::Result<R>) {
+        if matches!(result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.clear_for_user(direction);
+        }
+    }
+
     /// Protocol 2.
     #[cold]
     pub(crate) fn clear_after_eagain(&self, direction: Direction) {
@@ -442,6 +493,16 @@ impl Source {
         self.deregister(());
     }
 
+    /// Ends the registration of a descriptor that stays open, and wakes all waiters.
+    pub(crate) fn retire(&self) {
+        self.deregister(());
+        self.end();
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.state.get() == State::Closed
+    }
+
     /// Protocol 9.
     fn end(&self) {
         self.state.set(State::Closed);
@@ -450,7 +511,13 @@ impl Source {
     }
 }
 
-fn gone() -> io::Error {
+pub(crate) fn no_executor() -> io::Error {
+    io::Error::other(
+        "no executor runs on this thread: make sockets inside `block_on`, on its thread",
+    )
+}
+
+pub(crate) fn gone() -> io::Error {
     io::Error::other("the executor of this socket was dropped")
 }
 

@@ -11,9 +11,12 @@
 //!   have done a part.
 //! - *Empty buffers.* A zero-length buffer is `Ok(0)`, without a system call.
 
+pub(crate) mod inbox;
 mod raw;
 mod traits;
 
 pub use raw::ByteStream;
-pub(crate) use raw::{RawStream, poll_receive, poll_send, poll_send_vectored};
+pub(crate) use raw::{
+    RawStream, poll_receive, poll_send, poll_send_vectored, receive, send, send_vectored,
+};
 pub(crate) use traits::{impl_reading, impl_writing};

@@ -8,7 +8,10 @@ use std::{
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::fd::{AsyncFd, Direction, source::Waiting};
+use crate::fd::{
+    AsyncFd, Direction,
+    source::{Source, Waiting},
+};
 
 /// A stream of bytes of this crate: [`TcpStream`](crate::net::TcpStream) and
 /// [`UnixStream`](crate::net::UnixStream). Their halves name it.
@@ -42,10 +45,20 @@ pub(crate) fn poll_receive<T: AsFd + 'static>(
     if buffer.is_empty() {
         return Poll::Ready(Ok(0));
     }
-    let source = io.source();
+    receive(io.source(), io, context, buffer)
+}
+
+/// As [`poll_receive`], into a buffer that is not empty.
+#[inline]
+pub(crate) fn receive(
+    source: &Source,
+    fd: impl AsFd,
+    context: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
     let room = buffer.len();
     let result = source.poll_io(Direction::Read, context, Waiting::One, || {
-        Ok(rustix::net::recv(io, &mut *buffer, RecvFlags::empty())?.1)
+        Ok(rustix::net::recv(&fd, &mut *buffer, RecvFlags::empty())?.1)
     });
     if let Poll::Ready(Ok(count)) = result {
         source.note_read(room, count);
@@ -62,8 +75,18 @@ pub(crate) fn poll_send<T: AsFd + 'static>(
     if bytes.is_empty() {
         return Poll::Ready(Ok(0));
     }
-    io.source().poll_io(Direction::Write, context, Waiting::One, || {
-        Ok(rustix::net::send(io, bytes, SendFlags::NOSIGNAL)?)
+    send(io.source(), io, context, bytes)
+}
+
+#[inline]
+pub(crate) fn send(
+    source: &Source,
+    fd: impl AsFd,
+    context: &mut Context<'_>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    source.poll_io(Direction::Write, context, Waiting::One, || {
+        Ok(rustix::net::send(&fd, bytes, SendFlags::NOSIGNAL)?)
     })
 }
 
@@ -72,11 +95,20 @@ pub(crate) fn poll_send_vectored<T: AsFd + 'static>(
     context: &mut Context<'_>,
     parts: &[IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
+    send_vectored(io.source(), io, context, parts)
+}
+
+pub(crate) fn send_vectored(
+    source: &Source,
+    fd: impl AsFd,
+    context: &mut Context<'_>,
+    parts: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
     if parts.iter().all(|part| part.is_empty()) {
         return Poll::Ready(Ok(0));
     }
-    io.source().poll_io(Direction::Write, context, Waiting::One, || {
+    source.poll_io(Direction::Write, context, Waiting::One, || {
         let mut control = rustix::net::SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(io, parts, &mut control, SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::sendmsg(&fd, parts, &mut control, SendFlags::NOSIGNAL)?)
     })
 }

@@ -21,7 +21,7 @@ pub(super) fn socket(family: AddressFamily, kind: SocketType) -> io::Result<Owne
 
 /// Registers a socket that counts as writable.
 pub(super) fn fresh<T: AsFd + 'static>(value: T, short_read: ShortRead) -> io::Result<AsyncFd<T>> {
-    let options = SourceOptions { short_read, is_writable: true };
+    let options = SourceOptions { short_read, is_writable: true, is_one_shot: false };
     Ok(AsyncFd::with_options(value, options)?)
 }
 
@@ -34,7 +34,7 @@ pub(super) async fn connecting<T: AsFd + 'static>(
     match connected {
         Ok(()) => fresh(value, short_read),
         Err(rustix::io::Errno::INPROGRESS) => {
-            let options = SourceOptions { short_read, is_writable: false };
+            let options = SourceOptions { short_read, is_writable: false, is_one_shot: false };
             let io = AsyncFd::with_options(value, options)?;
             io.writable().await?;
             rustix::net::sockopt::socket_error(&io)??;

@@ -14,10 +14,12 @@
 //! | set options before `bind` or `connect` | make a socket of the standard library; `from_std` |
 
 mod addresses;
+mod buffered;
 mod common;
 mod lookup;
 mod split;
 mod tcp_listener;
+mod tcp_socket;
 mod tcp_stream;
 mod udp;
 mod unix_address;
@@ -29,7 +31,7 @@ pub use addresses::ToAddresses;
 pub use lookup::lookup_host;
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use tcp_listener::TcpListener;
-pub use tcp_stream::TcpStream;
+pub use tcp_stream::{IntoStdError, TcpStream};
 pub use udp::UdpSocket;
 pub use unix_datagram::UnixDatagram;
 pub use unix_listener::UnixListener;

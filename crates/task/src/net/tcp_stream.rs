@@ -1,27 +1,49 @@
 //! [`TcpStream`].
 
-use core::task::{Context, Poll};
+use core::{
+    fmt,
+    task::{Context, Poll},
+};
 use std::{
     io::{self, IoSlice},
     net::{Shutdown, SocketAddr},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     time::Duration,
 };
 
-use rustix::net::{AddressFamily, RecvFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::{
-    fd::{AsyncFd, Direction, source::ShortRead},
-    io::{RawStream, impl_reading, impl_writing, poll_receive, poll_send, poll_send_vectored},
+    Direction,
+    io::{RawStream, impl_reading, impl_writing},
     net::{
-        OwnedReadHalf, OwnedWriteHalf, ReadHalf, ToAddresses, WriteHalf,
-        common::{self, impl_socket},
-        split,
+        OwnedReadHalf, OwnedWriteHalf, ReadHalf, ToAddresses, WriteHalf, common, split,
+        tcp_socket::TcpSocket,
     },
 };
 
 /// A TCP connection.
 ///
 /// Dropping it closes the connection. If there are unread bytes, the kernel resets it.
+///
+/// # On a ring
+///
+/// The first read or write starts a receive that goes on, and puts what comes into an inbox. Writes
+/// are copied, and are sent together with those of other streams when the turn ends. So:
+///
+/// - The error of a write is that of the next write, flush or shutdown.
+/// - [`flush`](Self::flush) waits until the socket has accepted the output, except for a short
+///   write of this turn, which is submitted at its end.
+/// - The inbox receives until it has 64 KiB, and again when half of it was read. It also keeps what
+///   the kernel had received by then. 64 KiB of output may wait for a slow peer, also for up to two
+///   seconds after a drop. An idle stream has no buffer.
+/// - From then on [`try_io`](Self::try_io), [`async_io`](Self::async_io) and
+///   [`into_std`](Self::into_std) are errors, because the inbox may have bytes that come first. Use
+///   [`peek`](Self::peek) and [`detach`](Self::detach). Do not use its descriptor to read or write.
+/// - An urgent byte (`MSG_OOB`) is skipped, unless the socket has the option `SO_OOBINLINE`. To
+///   receive it, use [`async_io`](Self::async_io) alone.
+/// - A stream that the reactor rejects, because it holds `subscribers_max`, reports it by the first
+///   read or write.
 ///
 /// ```
 /// use windlass_task::{block_on, net::{TcpListener, TcpStream}};
@@ -44,12 +66,198 @@ use crate::{
 /// # }
 /// ```
 pub struct TcpStream {
-    io: AsyncFd<std::net::TcpStream>,
+    io: TcpSocket,
 }
 
-impl_socket!(TcpStream, std::net::TcpStream, ShortRead::Drains);
+/// The socket alone would lack bytes that were received already. The stream is returned: see
+/// [`TcpStream::detach`].
+pub struct IntoStdError {
+    /// The stream, unchanged.
+    pub stream: TcpStream,
+}
+
+impl fmt::Debug for IntoStdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntoStdError").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for IntoStdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the stream may have received bytes that the socket alone would lack: use `detach`, \
+             which returns them",
+        )
+    }
+}
+
+impl core::error::Error for IntoStdError {}
+
+impl From<IntoStdError> for io::Error {
+    fn from(error: IntoStdError) -> Self {
+        Self::new(io::ErrorKind::Unsupported, error.to_string())
+    }
+}
 
 impl TcpStream {
+    /// Takes over a socket of the standard library, which is made non-blocking.
+    ///
+    /// # Errors
+    /// If no executor runs on this thread, or if the reactor rejects the registration
+    /// ([`windlass::AddReason`]). The socket is closed.
+    pub fn from_std(socket: std::net::TcpStream) -> io::Result<Self> {
+        Self::from_std_with_prefix(socket, Vec::new())
+    }
+
+    /// As [`from_std`](Self::from_std), for a socket from which bytes were read already. They are
+    /// read first. It is the other end of [`detach`](Self::detach).
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use windlass_task::{block_on, net::TcpStream};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let mut client = std::net::TcpStream::connect(listener.local_addr()?)?;
+    /// let (server, _) = listener.accept()?;
+    /// client.write_all(b" world")?;
+    /// block_on(async {
+    ///     let mut server = TcpStream::from_std_with_prefix(server, b"hello".to_vec())?;
+    ///     let mut buffer = [0; 11];
+    ///     server.read_exact(&mut buffer).await?;
+    ///     assert_eq!(&buffer, b"hello world");
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_std`](Self::from_std).
+    pub fn from_std_with_prefix(socket: std::net::TcpStream, prefix: Vec<u8>) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self { io: TcpSocket::new(socket, prefix)? })
+    }
+
+    /// The socket of the standard library. It stays non-blocking.
+    ///
+    /// # Errors
+    /// The error returns the stream if the socket alone might lack bytes: on a ring after the first
+    /// read or write, and while a prefix is unread. Use [`detach`](Self::detach) then.
+    pub fn into_std(self) -> Result<std::net::TcpStream, IntoStdError> {
+        self.io.into_std().map_err(|io| IntoStdError { stream: Self { io } })
+    }
+
+    /// The socket of the standard library, and the bytes that were received and not read. It waits
+    /// until the socket has accepted all output. The socket stays non-blocking.
+    ///
+    /// To move a connection to another thread, pass both to
+    /// [`from_std_with_prefix`](Self::from_std_with_prefix) there. If the future is dropped, the
+    /// connection is closed.
+    ///
+    /// ```
+    /// use windlass_task::{block_on, net::{TcpListener, TcpStream}};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let thread = block_on(async {
+    ///     let listener = TcpListener::bind("127.0.0.1:0").await?;
+    ///     let mut client = TcpStream::connect(listener.local_addr()?).await?;
+    ///     let (mut server, _) = listener.accept().await?;
+    ///     client.write_all(b"hello").await?;
+    ///     server.read_exact(&mut [0; 1]).await?;
+    ///     let (socket, unread) = server.detach().await?;
+    ///     let thread = std::thread::spawn(move || {
+    ///         block_on(async {
+    ///             let mut server = TcpStream::from_std_with_prefix(socket, unread)?;
+    ///             let mut rest = [0; 4];
+    ///             server.read_exact(&mut rest).await?;
+    ///             std::io::Result::Ok(rest)
+    ///         })
+    ///     });
+    ///     std::io::Result::Ok(thread)
+    /// })?;
+    /// assert_eq!(&thread.join().unwrap()?, b"ello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// That of the connection, which is closed then, or of the output.
+    pub async fn detach(self) -> io::Result<(std::net::TcpStream, Vec<u8>)> {
+        self.io.detach().await
+    }
+
+    /// Waits until reading is worth a try. Any number of futures may wait.
+    ///
+    /// # Errors
+    /// If the executor was dropped.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Read).await
+    }
+
+    /// Waits until writing is worth a try. As [`readable`](Self::readable).
+    ///
+    /// # Errors
+    /// If the executor was dropped.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.io.ready(Direction::Write).await
+    }
+
+    /// Polls for readiness. One waiter for each direction, which the other `poll_*` methods and the
+    /// methods with `&mut self` share.
+    ///
+    /// # Errors
+    /// If the executor was dropped.
+    pub fn poll_ready(
+        &self,
+        direction: Direction,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.io.poll_ready(direction, context)
+    }
+
+    /// Tries an operation on the socket if the direction counts as ready; see
+    /// [`AsyncFd::try_io`](crate::AsyncFd::try_io).
+    ///
+    /// # Errors
+    /// `WouldBlock` without a call if the direction is not ready. `Unsupported` on a ring after the
+    /// first read or write, and while a prefix is unread. Otherwise the error of the operation.
+    pub fn try_io<R>(
+        &self,
+        direction: Direction,
+        operation: impl FnOnce(&std::net::TcpStream) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.io.try_io(direction, operation)
+    }
+
+    /// Does an operation on the socket as soon as it does not return `WouldBlock`; see
+    /// [`AsyncFd::async_io`](crate::AsyncFd::async_io).
+    ///
+    /// # Errors
+    /// That of the operation, or if the executor was dropped. `Unsupported` as for
+    /// [`try_io`](Self::try_io).
+    pub async fn async_io<R>(
+        &self,
+        direction: Direction,
+        operation: impl FnMut(&std::net::TcpStream) -> io::Result<R>,
+    ) -> io::Result<R> {
+        self.io.async_io(direction, operation).await
+    }
+
+    /// Takes the pending error of the socket (`SO_ERROR`).
+    ///
+    /// # Errors
+    /// That of getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.io.take_error()
+    }
+
+    /// How many operations have returned `EAGAIN`. For tests and benchmarks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn would_block_count(&self) -> u32 {
+        self.io.would_block_count()
+    }
+
     /// Connects to the first address that accepts, in their order. Dropping the future closes the
     /// socket.
     ///
@@ -71,11 +279,11 @@ impl TcpStream {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = common::socket(family, SocketType::STREAM)?;
         let connected = rustix::net::connect(&socket, &address);
-        Ok(Self { io: common::connecting(socket.into(), ShortRead::Drains, connected).await? })
+        Ok(Self { io: TcpSocket::connecting(socket.into(), connected).await? })
     }
 
     pub(super) fn from_connected(stream: std::net::TcpStream) -> io::Result<Self> {
-        Ok(Self { io: common::fresh(stream, ShortRead::Drains)? })
+        Ok(Self { io: TcpSocket::new(stream, Vec::new())? })
     }
 
     const fn stream(&self) -> &Self {
@@ -90,9 +298,7 @@ impl TcpStream {
         if buffer.is_empty() {
             return Ok(0);
         }
-        // A short result says nothing about readiness, because nothing was removed.
-        let peek = || Ok(rustix::net::recv(&self.io, &mut *buffer, RecvFlags::PEEK)?.1);
-        self.io.source().io(Direction::Read, peek).await
+        self.io.peek(buffer).await
     }
 
     /// Borrows the two halves, for two futures of one task.
@@ -111,7 +317,7 @@ impl TcpStream {
     /// # Errors
     /// That of shutdown(2).
     pub fn shutdown_now(&self, how: Shutdown) -> io::Result<()> {
-        self.io.get_ref().shutdown(how)
+        self.io.shutdown_now(how)
     }
 
     /// The peer's address.
@@ -210,15 +416,33 @@ impl TcpStream {
 impl_reading!([] TcpStream);
 impl_writing!([] TcpStream);
 
+impl AsFd for TcpStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.as_fd()
+    }
+}
+
+impl AsRawFd for TcpStream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TcpStream").field(self.io.get_ref()).finish()
+    }
+}
+
 impl RawStream for TcpStream {
     #[inline]
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        poll_receive(&self.io, context, buffer)
+        self.io.poll_read(context, buffer)
     }
 
     #[inline]
     fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        poll_send(&self.io, context, bytes)
+        self.io.poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -226,18 +450,18 @@ impl RawStream for TcpStream {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        poll_send_vectored(&self.io, context, parts)
+        self.io.poll_write_vectored(context, parts)
     }
 
-    fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io.poll_flush(context)
     }
 
-    fn poll_shutdown(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(common::ended(self.io.get_ref().shutdown(Shutdown::Write)))
+    fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io.poll_shutdown(context)
     }
 
     fn shutdown_now(&self) {
-        let _ = self.io.get_ref().shutdown(Shutdown::Write);
+        RawStream::shutdown_now(&self.io);
     }
 }

@@ -1,0 +1,225 @@
+//! [`BufferedTcp`]: a TCP socket with an inbox.
+//!
+//! On a ring, a TCP socket goes by completion: the reactor's stream layer receives into the inbox,
+//! and sends what it has copied. On other backends, only a socket with a prefix has an inbox. It
+//! goes by readiness.
+//!
+//! # The protocol of this module
+//!
+//! 1. A socket is *plain* until its first read or write. Nothing was received then, so its
+//!    readiness, closures of the user and the plain descriptor may be used.
+//! 2. The first read or write registers a stream of the reactor. From then on the inbox has the
+//!    bytes that come next, and closures of the user are rejected: they would miss these bytes.
+//! 3. The stream ends by a failure, when both directions have ended, or with the reactor. The
+//!    socket is *over* then, and stays open. A read returns the inbox, then what is left in the
+//!    socket, then the error or the end.
+//! 4. An error is reported once, by the first operation that comes. `EPIPE` is for writing alone.
+//! 5. The inbox is filled up to [`INBOX_MAX`]. The receive is then cancelled, and armed again when
+//!    half of it was read. What the kernel had received by then is kept too.
+//! 6. The output holds at most [`OUTPUT_MAX`] bytes that the socket does not accept.
+//! 7. The stream's handler has the only other reference to the socket. So the descriptor is closed
+//!    when the owner and the stream are gone.
+//! 8. Where there is no turn, an operation is pending, and is woken in the executor's next turn.
+//!    One request is queued for each socket.
+
+mod handler;
+mod io;
+mod owner;
+mod ready;
+
+use core::{
+    cell::{Cell, RefCell},
+    task::{Context, Poll},
+};
+use std::{io::Result, net::TcpStream, os::fd::AsFd, rc::Rc};
+
+use rustix::io::Errno;
+use windlass::{AddReason, Backend, Key, Turn, stream::Stream, stream::StreamOptions};
+
+use crate::{
+    ambient::Handle,
+    fd::{
+        source::{ShortRead, Source, SourceOptions, gone},
+        waiters::Waiters,
+    },
+    io::inbox::{Inbox, SpareBuffers},
+    net::buffered::handler::InboxHandler,
+};
+pub(super) use owner::BufferedOwner;
+
+/// The number of bytes that wait for a socket which does not accept them.
+const OUTPUT_MAX: usize = 64 << 10;
+
+/// The options of the socket are the user's. A closed stream waits for its output for some time.
+const OPTIONS: StreamOptions =
+    StreamOptions::new().nodelay(false).output_max(OUTPUT_MAX).watermarks(0, OUTPUT_MAX - 1);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Protocol 1.
+    Plain,
+    /// Protocol 2.
+    Streaming(Key),
+    /// Protocol 3.
+    Over,
+}
+
+/// See the module.
+pub(in crate::net) struct BufferedTcp {
+    socket: TcpStream,
+    handle: Handle,
+    state: Cell<State>,
+    /// Whether the first read or write starts a stream.
+    completes: bool,
+    inbox: RefCell<Inbox>,
+    spares: Rc<SpareBuffers>,
+    /// The peer has ended its direction.
+    has_end: Cell<bool>,
+    /// This side has ended its direction.
+    is_finished: Cell<bool>,
+    is_paused: Cell<bool>,
+    /// The handler will look at the inbox or the output in the next turn.
+    is_notified: Cell<bool>,
+    /// The executor was dropped.
+    is_gone: Cell<bool>,
+    error: Cell<Option<Errno>>,
+    /// Protocol 8.
+    awaits_turn: Cell<bool>,
+    readers: Waiters,
+    writers: Waiters,
+    /// The readiness of a plain socket, once it was asked for.
+    source: RefCell<Option<Rc<Source>>>,
+}
+
+/// Whether TCP sockets of the running executor go by completion. False where there is no turn.
+pub(super) fn completes() -> bool {
+    let is_ring = |turn: Turn<'_>| turn.stats().backend == Backend::Uring;
+    Handle::current().and_then(|handle| handle.with_turn(is_ring)).unwrap_or(false)
+}
+
+impl BufferedTcp {
+    /// A socket of the running executor, with bytes that were received before.
+    fn new(
+        socket: TcpStream,
+        prefix: Vec<u8>,
+        source: Option<Rc<Source>>,
+        completes: bool,
+    ) -> Result<Rc<Self>> {
+        let handle = Handle::current().ok_or_else(crate::fd::source::no_executor)?;
+        let spares = handle.extension();
+        Ok(Rc::new(Self {
+            socket,
+            handle,
+            state: Cell::new(State::Plain),
+            completes,
+            inbox: RefCell::new(Inbox::new(prefix)),
+            spares,
+            has_end: Cell::new(false),
+            is_finished: Cell::new(false),
+            is_paused: Cell::new(false),
+            is_notified: Cell::new(false),
+            is_gone: Cell::new(false),
+            error: Cell::new(None),
+            awaits_turn: Cell::new(false),
+            readers: Waiters::default(),
+            writers: Waiters::default(),
+            source: RefCell::new(source),
+        }))
+    }
+
+    /// Registers the stream (protocol 2).
+    #[cold]
+    fn start(self: &Rc<Self>, context: &Context<'_>, waiters: &Waiters) -> Poll<Result<()>> {
+        self.end_readiness();
+        let start = |mut turn: Turn<'_>| {
+            let handler = InboxHandler(Rc::clone(self));
+            OPTIONS.register_lent(handler, &mut turn).map_err(|error| error.reason)
+        };
+        let started = match self.handle.with_turn(start) {
+            // A deletion of this number may be queued.
+            Some(Err(AddReason::AlreadyExists)) => {
+                self.handle.run_requests();
+                self.handle.with_turn(start)
+            }
+            started => started,
+        };
+        match started {
+            None => self.wait_for_turn(context, waiters),
+            Some(Err(reason)) => Poll::Ready(Err(reason.into())),
+            Some(Ok(key)) => {
+                self.state.set(State::Streaming(key));
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    /// Protocol 8. An error if there will be no turn.
+    #[cold]
+    fn wait_for_turn<T>(
+        self: &Rc<Self>,
+        context: &Context<'_>,
+        waiters: &Waiters,
+    ) -> Poll<Result<T>> {
+        if !self.handle.is_open() {
+            return Poll::Ready(Err(gone()));
+        }
+        waiters.set_one(context.waker());
+        self.request_wake();
+        Poll::Pending
+    }
+
+    fn request_wake(self: &Rc<Self>) {
+        if !self.awaits_turn.replace(true) {
+            let this = Rc::downgrade(self);
+            self.handle.request(move |_| {
+                if let Some(this) = this.upgrade() {
+                    this.awaits_turn.set(false);
+                    this.wake_all();
+                }
+            });
+        }
+    }
+
+    /// Calls a closure with the stream. `None` where there is no turn. The closure gets `None` if
+    /// the stream has ended, of which the handler is not told yet.
+    #[inline]
+    fn with_stream<T>(&self, key: Key, call: impl FnOnce(Option<Stream<'_>>) -> T) -> Option<T> {
+        self.handle.with_turn(|mut turn| call(turn.stream(key).ok()))
+    }
+
+    /// The stream ends (protocol 3).
+    fn end(&self, error: Option<Errno>) {
+        self.state.set(State::Over);
+        if error.is_some() {
+            self.error.set(error);
+        }
+    }
+
+    fn wake_all(&self) {
+        let mut panics = windlass_flow::panics::Panics::default();
+        panics.catch(|| self.readers.wake_all());
+        panics.catch(|| self.writers.wake_all());
+        panics.resume();
+    }
+
+    /// The readiness of a plain socket. It is registered by the first call.
+    fn readiness(&self) -> Result<Rc<Source>> {
+        if let Some(source) = &*self.source.borrow() {
+            return Ok(Rc::clone(source));
+        }
+        let options =
+            SourceOptions { short_read: ShortRead::Drains, is_writable: true, is_one_shot: false };
+        let source = Source::register(self.socket.as_fd(), options)?;
+        *self.source.borrow_mut() = Some(Rc::clone(&source));
+        Ok(source)
+    }
+
+    /// Ends the registration for readiness. Those that wait for it look again.
+    fn end_readiness(&self) {
+        // The borrow ends before wakers run.
+        let source = self.source.take();
+        if let Some(source) = source {
+            source.retire();
+        }
+    }
+}
