@@ -118,7 +118,10 @@ impl Reactor {
         let is_connecting = begin.phase == StreamPhase::Connecting;
         let is_by_ring = self.streams_complete();
         let (interest, watches) = match (begin.refused, is_connecting) {
-            (None, false) if is_by_ring => (interest(), StreamFlags::RING),
+            // The receive that is armed right after makes the poll for its end superfluous.
+            (None, false) if is_by_ring => {
+                (interest(), StreamFlags::RING | StreamFlags::WATCHES_ENDS)
+            }
             (Some(_), _) => (interest(), StreamFlags::default()),
             (None, true) if is_by_ring => {
                 (interest().write(), StreamFlags::WATCHES_OUT | StreamFlags::RING)
@@ -128,7 +131,10 @@ impl Reactor {
         };
         let (cell, fd) = (subscription.cell(), begin.socket.as_fd().as_raw_fd());
         // The descriptor that the user passed may not be a socket.
-        let is_ours = begin.listener.is_some() || is_connecting || begin.refused.is_some();
+        let is_ours = begin.listener.is_some()
+            || is_connecting
+            || begin.refused.is_some()
+            || begin.socket.is_lent();
         let admitted = if is_ours {
             self.admit_socket(cell, fd, interest)
         } else {

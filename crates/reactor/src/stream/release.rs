@@ -81,7 +81,8 @@ impl StreamOptions {
     /// ```
     ///
     /// # Errors
-    /// The error returns the handler, and the reason of [`register`](Self::register).
+    /// The error returns the handler, and the reason of [`register`](Self::register). On a ring, a
+    /// descriptor that is no socket is registered, and fails then.
     pub fn register_lent<H: StreamHandler + AsFd>(
         self,
         handler: H,

@@ -51,6 +51,7 @@ mod streams_listeners_shared;
 mod streams_panics;
 mod streams_payloads;
 mod streams_random;
+mod streams_release;
 mod streams_shared;
 mod streams_time;
 mod streams_tls;

@@ -287,7 +287,22 @@ impl Uring {
         if completion.user_data & tag::MASK == tag::SEND {
             return COMPLETION | FAILED;
         }
+        if completion.user_data & !tag::MASK == 0 {
+            // It belongs to no stream. If it were kept, many of them would fill the place of those
+            // that are reported, and a wait would sleep beside the rest.
+            self.give_up_receive(completion);
+            return 0;
+        }
         self.keep_receive(completion)
+    }
+
+    /// Returns the buffer of a completion that is not reported.
+    #[cold]
+    fn give_up_receive(&self, completion: Completion) {
+        let Some(pool) = self.pool() else { return };
+        if let Some(claim) = pool.claim(completion.result, completion.flags) {
+            pool.give_up(claim);
+        }
     }
 
     /// The event of a receive's completion.

@@ -146,6 +146,10 @@ impl BufferedTcp {
         self: &Rc<Self>,
         context: &Context<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.is_gone.get() {
+            // What the executor has received is in the inbox.
+            return Poll::Ready(Ok(()));
+        }
         core::task::ready!(self.poll_flush(context))?;
         if self.release().is_none() {
             return self.wait_for_turn(context, &self.writers);
