@@ -100,7 +100,8 @@ async fn receive(mut inbox: WorkerInbox<HandOver>) -> usize {
     let mut connections = JoinSet::new();
     let mut served = 0;
     while let Some(HandOver { socket, unread }) = inbox.recv().await {
-        connections.spawn(async move { echo(TcpStream::from_std(socket)?, &unread).await });
+        connections
+            .spawn(async move { echo(TcpStream::from_std_with_prefix(socket, unread)?).await });
         while connections.try_join_next().is_some() {
             served += 1;
         }
@@ -129,21 +130,23 @@ async fn begin(mut stream: TcpStream, worker: Context) -> io::Result<bool> {
     }
     let wanted = usize::from(first[1].wrapping_sub(b'0'));
     if first[0] != b'@' || wanted >= worker.count() || wanted == worker.index() {
-        return echo(stream, &first).await.map(|()| true);
+        stream.write_all(&first).await?;
+        return echo(stream).await.map(|()| true);
     }
-    let hand_over = HandOver { socket: stream.into_std(), unread: first.into() };
+    // On a ring, more bytes may have been received.
+    let (socket, rest) = stream.detach().await?;
+    let hand_over = HandOver { socket, unread: [&first[..], &rest].concat() };
     match worker.handle().try_send(wanted, hand_over) {
         Ok(()) => Ok(false),
         // The other worker is busy or has ended, so the client is served here.
         Err(rejected) => {
             let HandOver { socket, unread } = rejected.item;
-            echo(TcpStream::from_std(socket)?, &unread).await.map(|()| true)
+            echo(TcpStream::from_std_with_prefix(socket, unread)?).await.map(|()| true)
         }
     }
 }
 
-async fn echo(mut stream: TcpStream, unread: &[u8]) -> io::Result<()> {
-    stream.write_all(unread).await?;
+async fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = [0; 16 << 10];
     loop {
         let count = stream.read(&mut buffer).await?;

@@ -108,10 +108,13 @@ fn a_connection_is_handed_over_with_the_bytes_that_were_read() {
             let received = spawn(async move {
                 let mut connections = JoinSet::new();
                 while let Some(HandOver { stream, unread }) = inbox.recv().await {
-                    let mut stream = TcpStream::from_std(stream).unwrap();
+                    // The bytes that were read come first.
+                    let mut stream = TcpStream::from_std_with_prefix(stream, unread).unwrap();
                     connections.spawn(async move {
+                        let mut first = [0; 4];
+                        stream.read_exact(&mut first).await.unwrap();
+                        stream.write_all(&first).await.unwrap();
                         let index = u8::try_from(index).unwrap();
-                        stream.write_all(&unread).await.unwrap();
                         stream.write_all(&[b'0' + index]).await.unwrap();
                         answer(stream, usize::from(index)).await;
                     });
@@ -125,7 +128,9 @@ fn a_connection_is_handed_over_with_the_bytes_that_were_read() {
                     let (mut stream, _) = listener.accept().await.unwrap();
                     let mut first = [0; 4];
                     stream.read_exact(&mut first).await.unwrap();
-                    let hand_over = HandOver { stream: stream.into_std(), unread: first.into() };
+                    // More bytes may have been received meanwhile.
+                    let (stream, rest) = stream.detach().await.unwrap();
+                    let hand_over = HandOver { stream, unread: [&first[..], &rest].concat() };
                     handing.handle().send(1 - handing.index(), hand_over).await.unwrap();
                 }
             })
