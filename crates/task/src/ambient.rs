@@ -171,24 +171,29 @@ impl Handle {
         Some(call)
     }
 
-    /// The executor's value of this type, which is made by the first call. For the modules of this
-    /// crate: a value for all sockets, or for all timers. It is dropped at the executor's end, with
-    /// the reactor alive and after all tasks.
+    /// The executor's value of this type: [`extension`].
     pub(crate) fn extension<T: Default + 'static>(&self) -> Rc<T> {
-        let id = TypeId::of::<T>();
-        let found = {
-            let extensions = self.local().extensions.borrow();
-            extensions.iter().find(|(of, _)| *of == id).map(|(_, value)| Rc::clone(value))
-        };
-        if let Some(Ok(value)) = found.map(Rc::downcast) {
-            return value;
-        }
-        let value = Rc::new(T::default());
-        if self.local().phase.get() != Phase::Closed {
-            self.local().extensions.borrow_mut().push((id, Rc::clone(&value) as _));
-        }
-        value
+        extension(self.local())
     }
+}
+
+/// The executor's value of this type, which is made by the first call. For the modules of this
+/// crate: a value for all sockets, or for all timers. It is dropped at the executor's end, with the
+/// reactor alive and after all tasks.
+pub(crate) fn extension<T: Default + 'static>(local: &Local) -> Rc<T> {
+    let id = TypeId::of::<T>();
+    let found = {
+        let extensions = local.extensions.borrow();
+        extensions.iter().find(|(of, _)| *of == id).map(|(_, value)| Rc::clone(value))
+    };
+    if let Some(Ok(value)) = found.map(Rc::downcast) {
+        return value;
+    }
+    let value = Rc::new(T::default());
+    if local.phase.get() != Phase::Closed {
+        local.extensions.borrow_mut().push((id, Rc::clone(&value) as _));
+    }
+    value
 }
 
 /// Reads the owner's part of the executor that this thread runs. `None` if it runs none.

@@ -47,6 +47,7 @@ mod timers;
 use std::time::{Duration, Instant};
 
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
+use paused::paused_now;
 pub(crate) use paused::{VirtualClock, after_paused_round};
 pub use paused::{advance, now};
 pub use sleep::{Sleep, sleep, sleep_until};

@@ -38,7 +38,13 @@ const ROUNDS_MAX: u32 = 16;
 /// ```
 #[must_use]
 pub fn now() -> Instant {
-    Paused::current().map_or_else(Instant::now, |paused| paused.clock.0.get())
+    paused_now().unwrap_or_else(Instant::now)
+}
+
+/// The time of the paused clock, if there is one.
+#[inline]
+pub(super) fn paused_now() -> Option<Instant> {
+    Some(Paused::current()?.clock.0.get())
 }
 
 /// Moves the paused clock. Sleeps that become due wake their tasks on the way, each at its time.

@@ -15,10 +15,10 @@ use std::{
 use windlass::TimerReason;
 
 use crate::{
-    ambient::{Handle, with_turn},
+    ambient::with_turn,
     budget::poll_proceed,
     time::{
-        after, now,
+        after, now, paused_now,
         timers::{TimerId, Timers},
     },
 };
@@ -40,7 +40,7 @@ use crate::{
 /// assert!(start.elapsed() >= Duration::from_millis(2));
 /// ```
 pub fn sleep(span: Duration) -> Sleep {
-    let state = if span.is_zero() { State::Elapsed } else { State::New };
+    let state = if span.is_zero() { State::Elapsed } else { State::Fresh };
     Sleep { deadline: after(now(), span), state }
 }
 
@@ -98,6 +98,9 @@ pub struct Sleep {
 }
 
 enum State {
+    /// The deadline was computed from the time at which the sleep was made. So it has hardly passed
+    /// yet, and the first poll reads no clock.
+    Fresh,
     New,
     Armed(Armed),
     Elapsed,
@@ -176,12 +179,13 @@ impl Sleep {
         match &self.state {
             State::Elapsed => Poll::Ready(()),
             State::Armed(armed) if armed.holds(self.deadline, context.waker()) => Poll::Pending,
-            State::Armed(_) | State::New => self.poll_clock(context),
+            State::Armed(_) | State::New | State::Fresh => self.poll_clock(context),
         }
     }
 
     fn poll_clock(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.deadline <= now() {
+        let now = if matches!(self.state, State::Fresh) { paused_now() } else { Some(now()) };
+        if now.is_some_and(|now| self.deadline <= now) {
             // Before the timer ends, which drops a waker.
             let state = mem::replace(&mut self.state, State::Elapsed);
             state.end();
@@ -192,21 +196,19 @@ impl Sleep {
     }
 
     fn arm(&mut self, waker: &Waker) {
-        let handle = Handle::current().expect(
-            "a sleep was polled on a thread that runs no executor: poll it inside `block_on`",
-        );
+        let Some(timers) = Timers::current() else {
+            panic!(
+                "a sleep was polled on a thread that runs no executor: poll it inside `block_on`"
+            )
+        };
         // The clone may be the user's code, so nothing has changed yet.
         let clone = waker.clone();
         let old = match mem::replace(&mut self.state, State::New) {
-            State::Armed(old) if old.timers.are_current() => Some(old),
+            State::Armed(Armed { timers, timer, .. }) if timers.are_current() => Some(timer),
             state => {
                 state.end();
                 None
             }
-        };
-        let (timers, old) = match old {
-            Some(Armed { timers, timer, .. }) => (timers, Some(timer)),
-            None => (Timers::of(&handle), None),
         };
         let started = with_turn(|turn| timers.start(turn, self.deadline, clone, old));
         match started {

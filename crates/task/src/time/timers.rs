@@ -27,7 +27,7 @@ use windlass::{Key, Tick, TimerReason, Turn};
 use windlass_flow::panics::Panics;
 
 use crate::{
-    ambient::{Handle, with_turn},
+    ambient::{Handle, extension, with_local, with_turn},
     task::{current, shared::Shared},
     time::paused::Paused,
 };
@@ -73,20 +73,26 @@ impl Drop for LocalTimers {
 }
 
 impl Timers {
-    /// The timers of an executor.
-    pub(super) fn of(handle: &Handle) -> Arc<Self> {
-        let local = handle.extension::<LocalTimers>();
-        let timers = local.0.get_or_init(|| {
-            Arc::new(Self {
-                executor: crate::sync::Arc::clone(handle.owner().shared()),
-                epoch: Instant::now(),
-                fired_ns: AtomicU64::new(0),
-                has_returned: AtomicBool::new(false),
-                is_requested: AtomicBool::new(false),
-                returned: Mutex::default(),
-            })
-        });
-        Arc::clone(timers)
+    /// The timers of the executor that this thread runs. `None` if it runs none.
+    pub(super) fn current() -> Option<Arc<Self>> {
+        let local = with_local(extension::<LocalTimers>)?;
+        if let Some(timers) = local.0.get() {
+            return Some(Arc::clone(timers));
+        }
+        let handle = Handle::current()?;
+        Some(Arc::clone(local.0.get_or_init(|| Self::new(&handle))))
+    }
+
+    #[cold]
+    fn new(handle: &Handle) -> Arc<Self> {
+        Arc::new(Self {
+            executor: crate::sync::Arc::clone(handle.owner().shared()),
+            epoch: Instant::now(),
+            fired_ns: AtomicU64::new(0),
+            has_returned: AtomicBool::new(false),
+            is_requested: AtomicBool::new(false),
+            returned: Mutex::default(),
+        })
     }
 
     fn returned(&self) -> MutexGuard<'_, Returned> {
