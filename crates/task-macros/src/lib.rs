@@ -18,10 +18,13 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a test of an `async fn`, which runs with `windlass_task::block_on`.
 ///
-/// Other attributes of tests, such as `#[should_panic]` and `#[ignore]`, stand beside it.
+/// Other attributes of tests, such as `#[should_panic]` and `#[ignore]`, stand beside it. The only
+/// option is `paused_clock = true`: the test runs with the setting of that name of
+/// `ExecutorBuilder`, so sleeps take no time.
 ///
 /// # Errors
-/// A compiler error if the function is not `async`, takes parameters, or the attribute has options.
+/// A compiler error if the function is not `async`, takes parameters, or the attribute has other
+/// options.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
     expand("test", options, function, "#[::core::prelude::v1::test]")
@@ -58,6 +61,14 @@ fn is_word(token: Option<&TokenTree>, word: &str) -> bool {
     matches!(token, Some(TokenTree::Ident(found)) if found.to_string() == word)
 }
 
+/// Runs a test with a paused clock.
+const PAUSED: &str = "::windlass_task::Executor::builder().paused_clock(true).build()\
+    .expect(\"cannot build the reactor of the executor\").block_on";
+
+fn first_span(tokens: TokenStream) -> Span {
+    tokens.into_iter().next().map_or_else(Span::call_site, |token| token.span())
+}
+
 /// Takes `async` away, and puts the body into `block_on`.
 fn expand(
     attribute: &str,
@@ -69,9 +80,16 @@ fn expand(
         let message = format!("`#[windlass_task::{attribute}]` {message}");
         Err(Rejected { message, span })
     };
-    if let Some(option) = options.into_iter().next() {
-        return rejected("has no options; use `Executor::builder`", option.span());
-    }
+    let runner = match (attribute, options.to_string().as_str()) {
+        (_, "") => "::windlass_task::block_on",
+        ("test", "paused_clock = true") => PAUSED,
+        ("test", _) => {
+            let message =
+                "has one option, `paused_clock = true`; for others, use `Executor::builder`";
+            return rejected(message, first_span(options));
+        }
+        _ => return rejected("has no options; use `Executor::builder`", first_span(options)),
+    };
     let mut tokens: Vec<TokenTree> = function.into_iter().collect();
     let name = tokens.iter().position(|token| is_word(Some(token), "fn")).map(|at| at + 1);
     let Some(name) = name else {
@@ -98,7 +116,7 @@ fn expand(
     let span = body.span();
     let mut call: TokenStream = parse("async move", span);
     call.extend([TokenTree::Group(body)]);
-    let mut body = parse("::windlass_task::block_on", span);
+    let mut body = parse(runner, span);
     let mut argument = Group::new(Delimiter::Parenthesis, call);
     // So that the compiler shows the body if its type is wrong.
     argument.set_span(span);

@@ -121,6 +121,19 @@ pub use windlass_task_macros::main;
 ///     assert_eq!(windlass_task::spawn(async { 1 }).await.unwrap(), 1);
 /// }
 /// ```
+///
+/// With `paused_clock = true`, sleeps take no time
+/// ([`paused_clock`](ExecutorBuilder::paused_clock)):
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_task::time::sleep;
+///
+/// #[windlass_task::test(paused_clock = true)]
+/// async fn a_day_passes_at_once() {
+///     sleep(Duration::from_secs(24 * 3600)).await;
+/// }
+/// ```
 #[cfg(not(loom))]
 #[doc(inline)]
 pub use windlass_task_macros::test;

@@ -97,6 +97,9 @@ impl Signals {
     /// - The errors of signalfd(2): `EMFILE`, `ENFILE` or `ENOMEM`.
     /// - The errors of a registration ([`AddReason`](windlass::AddReason)). Where there is no turn,
     ///   they are those of [`recv`](Self::recv).
+    /// - There is no turn, and
+    ///   [`queued_registrations_max`](crate::ExecutorBuilder::queued_registrations_max)
+    ///   registrations wait for one.
     ///
     /// # Panics
     /// Outside of an executor.
@@ -239,10 +242,10 @@ impl Hub {
         if let Some(Some(Err(error))) = added {
             return Err(error);
         }
-        self.kinds.borrow_mut().push(Rc::clone(&kind));
         if let Some(cell) = cell {
-            handle.request(|turn| cell.register_late(turn));
+            handle.request_new(|turn| cell.register_late(turn))?;
         }
+        self.kinds.borrow_mut().push(Rc::clone(&kind));
         Ok(kind)
     }
 

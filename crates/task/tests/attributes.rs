@@ -24,6 +24,14 @@ async fn a_test_may_return_a_result() -> std::io::Result<()> {
     Ok(())
 }
 
+#[windlass_task::test(paused_clock = true)]
+async fn a_test_may_pause_the_clock() {
+    let start = windlass_task::time::now();
+    let day = std::time::Duration::from_secs(24 * 3600);
+    windlass_task::time::sleep(day).await;
+    assert_eq!(windlass_task::time::now() - start, day);
+}
+
 mod program {
     /// Attributes and visibility stay.
     #[windlass_task::main]

@@ -259,6 +259,23 @@ fn a_limit_of_the_reactor_is_an_error(build: Build) {
     });
 }
 
+fn what_waits_for_a_turn_is_bounded(build: Build) {
+    let builder = Executor::builder().reactor(build()).queued_registrations_max(2);
+    builder.build().unwrap().block_on(async {
+        with_turn(|_| {
+            let kept = Signals::new([Signal::USR1, Signal::HUP]).unwrap();
+            let error = Signals::new([Signal::USR1, Signal::USR2]).unwrap_err();
+            assert!(error.to_string().contains("raise `queued_registrations_max`"), "{error}");
+            assert!(is_blocked(Signal::USR1) && !is_blocked(Signal::USR2));
+            drop(kept);
+        })
+        .unwrap();
+        two_turns().await;
+        assert_eq!((is_blocked(Signal::USR1), subscribers()), (false, 0));
+        with_turn(|_| drop(Signals::new([Signal::USR2]).unwrap())).unwrap();
+    });
+}
+
 fn where_there_is_no_turn_it_is_queued(build: Build) {
     run(build, async {
         let mut signals = with_turn(|_| Signals::new([Signal::USR1])).unwrap().unwrap();
@@ -345,6 +362,7 @@ scenarios! {
     ctrl_c_waits_for_one,
     signals_that_cannot_be_caught_are_an_error,
     a_limit_of_the_reactor_is_an_error,
+    what_waits_for_a_turn_is_bounded,
     where_there_is_no_turn_it_is_queued,
     listeners_of_an_executor_that_is_gone_get_an_error,
     a_task_that_listens_ends_with_the_executor,

@@ -29,7 +29,7 @@ use windlass_flow::panics::Panics;
 use crate::{
     ambient::{Handle, extension, with_local, with_turn},
     task::{current, shared::Shared},
-    time::paused::Paused,
+    time::paused::{Paused, now},
 };
 
 /// A timer of the reactor: its key, and its deadline in nanoseconds since [`Timers::epoch`].
@@ -43,6 +43,7 @@ pub(super) struct TimerId {
 pub(super) struct Timers {
     /// Says which executor it is.
     executor: crate::sync::Arc<Shared>,
+    /// Before the deadlines of all timers.
     epoch: Instant,
     /// The latest deadline of the timers that have fired (protocol 2). Only the owner uses it.
     fired_ns: AtomicU64,
@@ -87,7 +88,7 @@ impl Timers {
     fn new(handle: &Handle) -> Arc<Self> {
         Arc::new(Self {
             executor: crate::sync::Arc::clone(handle.owner().shared()),
-            epoch: Instant::now(),
+            epoch: now(),
             fired_ns: AtomicU64::new(0),
             has_returned: AtomicBool::new(false),
             is_requested: AtomicBool::new(false),

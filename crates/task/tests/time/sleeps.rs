@@ -12,7 +12,7 @@ use std::{
 
 use windlass_task::{
     Executor, JoinSet, spawn, stats,
-    time::{now, sleep, sleep_until},
+    time::{Sleep, advance, now, sleep, sleep_until},
 };
 
 use crate::{
@@ -224,6 +224,62 @@ fn many_sleeps_that_are_dropped_leave_no_timer(build: Build) {
     });
 }
 
+/// Small numbers that look random, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Sleeps that are polled, reset and dropped at random are ready when a deadline says so.
+fn random_sleeps_agree_with_their_deadlines(build: Build) {
+    run_paused(build, async {
+        let mut random = Random(17);
+        let start = now();
+        let time = |ns: u64| start + Duration::from_nanos(ns);
+        let mut sleeps: Vec<(u64, Sleep, Arc<CountingWaker>)> = Vec::new();
+        let mut passed = 0;
+        for _ in 0..3000 {
+            let place = usize::try_from(random.below(20)).unwrap();
+            let deadline = passed + random.below(5000);
+            match (random.below(8), sleeps.get_mut(place)) {
+                (0..3, None) => {
+                    sleeps.push((deadline, sleep_until(time(deadline)), Arc::default()));
+                }
+                (0, Some(_)) => drop(sleeps.swap_remove(place)),
+                (1 | 2, Some((due, sleep, _))) => {
+                    *due = deadline;
+                    sleep.reset(time(deadline));
+                }
+                (3..6, Some((due, sleep, count))) => {
+                    *count = Arc::default();
+                    let poll = poll_with(sleep, &Waker::from(Arc::clone(count)));
+                    assert_eq!(poll.is_ready(), *due <= passed);
+                }
+                _ => {
+                    let span = random.below(1000);
+                    passed += span;
+                    advance(Duration::from_nanos(span)).await;
+                    assert_eq!(now(), time(passed));
+                }
+            }
+            for (due, sleep, count) in &mut sleeps {
+                assert_eq!(sleep.is_elapsed(), *due <= passed);
+                // One that waits is woken when it is due. It may be woken in vain before.
+                if Arc::strong_count(count) > 1 || count.count() > 0 {
+                    assert!(*due > passed || count.count() > 0, "{due} {passed}");
+                }
+            }
+            assert!(timers() <= sleeps.len());
+        }
+        drop(sleeps);
+        assert_eq!(timers(), 0);
+    });
+}
+
 fn sleeps_in_tasks_end_with_the_executor(build: Build) {
     let mut executor = Executor::builder().reactor(build()).build().unwrap();
     let tasks = executor.block_on(async {
@@ -252,5 +308,6 @@ scenarios! {
     a_far_deadline_does_not_overflow,
     a_sleep_that_is_dropped_after_k_polls_leaves_no_timer,
     many_sleeps_that_are_dropped_leave_no_timer,
+    random_sleeps_agree_with_their_deadlines,
     sleeps_in_tasks_end_with_the_executor,
 }
