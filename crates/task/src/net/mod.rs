@@ -2,7 +2,9 @@
 //!
 //! All of them belong to the executor on whose thread they were made, and are `!Send`. On epoll
 //! each is registered once, edge-triggered, and its readiness is cached: a request and its response
-//! cost one `recv` and one `send`. On a ring the registration is a multishot poll.
+//! cost one `recv` and one `send`. On a ring the registration is a multishot poll, except for TCP:
+//! it goes by completion, so a turn with any number of requests is one system call. [`TcpStream`]
+//! says what differs.
 //!
 //! | to | use |
 //! |---|---|
