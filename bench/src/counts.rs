@@ -136,6 +136,10 @@ fn rounds(case: &Case) -> CountedCase {
     if is_counted_whole(case) {
         return CountedCase { case: case.clone(), few: 1, many: 1 };
     }
+    if cases::tasks::has(case) {
+        let (few, many) = cases::tasks::rounds(case);
+        return CountedCase { case: case.clone(), few, many };
+    }
     if matches!(case.suite(), "timers" | "flow") {
         return CountedCase { case: case.clone(), few: 64, many: 192 };
     }

@@ -16,6 +16,7 @@ mod programs;
 mod report;
 mod run;
 mod servers;
+mod targets;
 mod timing;
 mod tools;
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use windlass_bench_driver::protocol::Case;
 
 use crate::cases;
 use crate::pin::Pin;
@@ -40,8 +41,9 @@ pub(crate) struct Options {
     #[arg(value_parser = backend_names())]
     pub(crate) backends: Vec<String>,
 
-    /// Run only cases whose name contains this text; `instructions` and `system_calls` are the
-    /// counts, and with --counts-only also `allocations`
+    /// Run only cases whose name contains this text, or that have these parameters:
+    /// `ping_pong pairs=16`; `instructions` and `system_calls` are the counts, and with
+    /// --counts-only also `allocations`
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
 
@@ -97,6 +99,19 @@ impl Options {
     /// Returns whether cases with this name are to be run.
     pub(crate) fn wants_case(&self, name: &str) -> bool {
         self.case.as_deref().is_none_or(|text| name.contains(text))
+    }
+
+    /// Returns whether this case is to be run: each word is in its name, or is one of its
+    /// parameters with its value.
+    pub(crate) fn wants(&self, case: &Case) -> bool {
+        let (name, params) = cases::describe(case);
+        let is_met = |word: &str| match word.split_once('=') {
+            None => name.contains(word),
+            Some((param, wanted)) => {
+                params.get(param).is_some_and(|value| cases::text(value) == wanted)
+            }
+        };
+        self.case.as_deref().is_none_or(|text| text.split_whitespace().all(is_met))
     }
 
     /// Returns whether this peer is to be measured.
@@ -157,6 +172,7 @@ pub(crate) fn list() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::WINDLASS_TASK;
     use clap::CommandFactory;
 
     #[test]
@@ -171,9 +187,21 @@ mod tests {
             let wanted = PROGRAMS.iter().filter(|program| options.wants_program(program));
             wanted.map(|program| program.name).collect::<Vec<_>>()
         };
-        assert_eq!(wanted(&["--counts-only"]), [WINDLASS, "windlass-driven", "windlass-flow"]);
+        assert_eq!(
+            wanted(&["--counts-only"]),
+            [WINDLASS, "windlass-driven", WINDLASS_TASK, "windlass-flow"]
+        );
         let some = wanted(&["--peer", "mio"]);
         assert!(some.contains(&"raw") && some.contains(&"mio") && !some.contains(&"tokio"));
+    }
+
+    #[test]
+    fn a_case_is_chosen_by_its_name_and_its_parameters() {
+        let case = Case::RoundTrip { spin_us: 50 };
+        let wants =
+            |text: &str| Options::parse_from(["windlass-bench", "--case", text]).wants(&case);
+        assert!(wants("round") && wants("spin_us=50") && wants("round_trip spin_us=50"));
+        assert!(!wants("post") && !wants("spin_us=5") && !wants("round_trip spin_us=0"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use windlass_bench_driver::protocol::{Awake, Case, Trigger};
+use windlass_bench_driver::protocol::{Awake, Case, EchoedBy, Trigger};
 
 use crate::cases;
 use crate::counts::Build;
@@ -16,6 +16,7 @@ use crate::report::meta::Meta;
 use crate::report::stats::{Line, Spread};
 use crate::report::{Entry, Report};
 use crate::servers;
+use crate::targets;
 use crate::timing::{self, CaseRun, Implementation, participating, time};
 use crate::tools::instructions::{CountedCase, Tool};
 use crate::tools::strace;
@@ -55,6 +56,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
         }
     }
     servers::run(options, pin, &mut report);
+    report.targets = targets::reached(&report.results);
     report.meta = Meta::now(options.quick);
     Ok(report)
 }
@@ -99,7 +101,7 @@ fn time_suite(
     report: &mut Report,
 ) {
     let groups = cases::groups(suite, options.quick);
-    for group in groups.iter().filter(|group| options.wants_case(&cases::describe(&group[0]).0)) {
+    for group in groups.iter().filter(|group| group.iter().any(|case| options.wants(case))) {
         eprintln!("{suite}/{}", title(group));
         let shape = cases::shape(&group[0], options.quick);
         let mut takes_part = participating(group[0].part());
@@ -333,6 +335,8 @@ struct TracedCase {
     metric: &'static str,
     /// Calls per round that belong to the workload.
     own: f64,
+    /// The metric for the calls that failed. A read that finds nothing fails with `EAGAIN`.
+    failed: Option<&'static str>,
 }
 
 fn traced(suite: &str) -> Vec<TracedCase> {
@@ -340,6 +344,17 @@ fn traced(suite: &str) -> Vec<TracedCase> {
         counted: CountedCase { case, few: 100, many: 300 },
         metric,
         own,
+        failed: None,
+    };
+    let ping_pong = |pairs, live_timers| TracedCase {
+        counted: CountedCase {
+            case: Case::PingPong { echoed_by: EchoedBy::OwnTask, pairs, live_timers },
+            few: 64,
+            many: 1_088,
+        },
+        metric: "syscalls_per_message",
+        own: 0.0,
+        failed: Some("failed_syscalls_per_message"),
     };
     let trigger = Trigger::Edge;
     match suite {
@@ -363,9 +378,11 @@ fn traced(suite: &str) -> Vec<TracedCase> {
                 },
                 metric: "syscalls_per_wake",
                 own: 0.0,
+                failed: None,
             },
             case(Case::WakeSleeping, "syscalls_per_wake", 0.0),
         ],
+        "latency" => vec![ping_pong(1, 0), ping_pong(1, 1), ping_pong(16, 0)],
         _ => Vec::new(),
     }
 }
@@ -375,21 +392,25 @@ fn count_syscalls(suite: &str, implementations: &[Implementation], report: &mut 
         report.skip(suite, "system_calls", "*", MeasureError::Unsupported(reason));
         return;
     }
-    for TracedCase { counted, metric, own } in traced(suite) {
+    for TracedCase { counted, metric, own, failed } in traced(suite) {
         let (case, mut params) = cases::describe(&counted.case);
         params.insert("tool".to_owned(), "strace".into());
         for implementation in implementations.iter().filter(|c| c.program.has(counted.case.part()))
         {
             eprintln!("{suite}/{case} {} (strace)", implementation.program.name);
             match strace::per_round(&implementation.path, implementation.backend, &counted) {
-                Ok(calls) => report.results.push(Entry {
+                Ok(per_round) => report.results.push(Entry {
                     suite: suite.to_owned(),
                     case: case.clone(),
                     params: params.clone(),
                     implementation: implementation.program.name.to_owned(),
                     backend: implementation.backend.to_owned(),
                     version: implementation.version.clone(),
-                    metrics: [(metric.to_owned(), Spread::exact(calls - own))].into(),
+                    metrics: [(metric, per_round.calls - own)]
+                        .into_iter()
+                        .chain(failed.map(|failed| (failed, per_round.failed)))
+                        .map(|(name, count)| (name.to_owned(), Spread::exact(count)))
+                        .collect(),
                 }),
                 Err(error) => report.skip(suite, &case, implementation.program.name, error),
             }

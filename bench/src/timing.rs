@@ -9,7 +9,7 @@ use crate::cases::{self, Length, Shape};
 use crate::child::Child;
 use crate::error::MeasureError;
 use crate::pin::Pin;
-use crate::programs::{EVENTFD, Program, RAW, WINDLASS};
+use crate::programs::{EVENTFD, Program, RAW, TOKIO, WINDLASS, WINDLASS_TASK, Workspace};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 
@@ -203,6 +203,11 @@ fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
     for (name, spread) in ratios(sample, samples, runs) {
         put(name.to_owned(), spread);
     }
+    if implementation.program.name == WINDLASS_TASK {
+        for (name, spread) in over_peers(sample, samples, runs) {
+            put(name, spread);
+        }
+    }
     Entry {
         suite: case.suite().to_owned(),
         case: name,
@@ -237,7 +242,9 @@ fn ratios(
     if let Some(raw) = in_this_case(RAW).filter(|_| this != RAW && cases::is_timed(case)) {
         ratios.push(("ns_over_raw_ratio", ratio(sample.ns_per_unit(), raw.ns_per_unit())));
     }
-    if let Some(windlass) = in_this_case(WINDLASS).filter(|_| this != WINDLASS && this != RAW) {
+    let windlass = in_this_case(WINDLASS).or_else(|| in_this_case(WINDLASS_TASK));
+    let is_other = ![WINDLASS, WINDLASS_TASK, RAW].contains(&this);
+    if let Some(windlass) = windlass.filter(|_| is_other) {
         if cases::is_timed(case) {
             ratios.push((
                 "windlass_ns_over_this_ratio",
@@ -259,6 +266,46 @@ fn ratios(
             ratio(sample.gauge(compared.gauge), unlimited.gauge(compared.gauge)),
         ));
     }
+    ratios
+}
+
+/// Returns the time and the percentiles of windlass over those of tokio and of the best peer, which
+/// is another one for each figure.
+fn over_peers(
+    sample: &Samples,
+    samples: &[Samples],
+    runs: &[CaseRun<'_>],
+) -> Vec<(String, Option<Spread>)> {
+    let case = runs[sample.run].case;
+    let peers = || {
+        samples.iter().filter(|other| {
+            let CaseRun { implementation, case: other_case } = &runs[other.run];
+            *other_case == case && implementation.program.workspace != Workspace::Root
+        })
+    };
+    let tokio = || peers().find(|peer| runs[peer.run].implementation.program.name == TOKIO);
+    let mut ratios = Vec::new();
+    for figure in ["ns", "p50_us", "p99_us", "p999_us"] {
+        let values = |sample: &Samples| match figure {
+            "ns" => sample.ns_per_unit().collect::<Vec<_>>(),
+            gauge => sample.gauge(gauge).collect(),
+        };
+        let own = values(sample);
+        if own.is_empty() || (figure == "ns" && !cases::is_timed(case)) {
+            continue;
+        }
+        let name = figure.trim_end_matches("_us");
+        let over = |other: &Samples| ratio(own.iter().copied(), values(other).into_iter());
+        let median = |peer: &&Samples| Spread::of(values(peer)).map(|spread| spread.median);
+        let by_median = |peer: &&Samples| median(peer).unwrap_or(f64::INFINITY);
+        let best = peers().min_by(|one, other| by_median(one).total_cmp(&by_median(other)));
+        ratios.extend(tokio().map(|tokio| (format!("{name}_over_tokio_ratio"), over(tokio))));
+        ratios.extend(best.map(|best| (format!("{name}_over_best_peer_ratio"), over(best))));
+    }
+    ratios.extend(tokio().map(|tokio| {
+        // The rates are the inverse of the times.
+        ("rate_over_tokio_ratio".to_owned(), ratio(tokio.ns_per_unit(), sample.ns_per_unit()))
+    }));
     ratios
 }
 
@@ -287,6 +334,8 @@ impl Shuffle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::PROGRAMS;
+    use windlass_bench_driver::protocol::EchoedBy;
 
     fn samples(ns: &[u64]) -> Samples {
         let outcome = |&ns| Outcome { ns, units: 10, ..Outcome::default() };
@@ -299,6 +348,48 @@ mod tests {
         let (one, other) = (samples(&[200, 800, 200]), samples(&[100, 400, 100]));
         let ratio = ratio(one.ns_per_unit(), other.ns_per_unit()).unwrap();
         assert_eq!((ratio.low, ratio.median, ratio.high), (2.0, 2.0, 2.0));
+    }
+
+    /// Passes on the samples and runs of these programs in one case, with their times in ns.
+    fn with_runs(times: &[(&str, u64)], check: impl FnOnce(&[Samples], &[CaseRun<'_>])) {
+        let case = Case::PingPong { echoed_by: EchoedBy::OwnTask, pairs: 1, live_timers: 0 };
+        let implementation = |(name, _): &(&str, u64)| {
+            let program = PROGRAMS.iter().find(|program| program.name == *name).unwrap();
+            Implementation::new(program, "epoll", PathBuf::new())
+        };
+        let mut all: Vec<_> = times.iter().map(implementation).collect();
+        let runs: Vec<_> =
+            all.iter_mut().map(|implementation| CaseRun { implementation, case: &case }).collect();
+        let of = |(run, &(_, ns)): (usize, &(&str, u64))| {
+            let gauges = [("p50_us".to_owned(), ns as f64 / 2.0)].into();
+            let outcome = Outcome { ns, units: 1, gauges, ..Outcome::default() };
+            Samples { run, rounds: 1, outcomes: vec![outcome] }
+        };
+        let samples: Vec<_> = times.iter().enumerate().map(of).collect();
+        check(&samples, &runs);
+    }
+
+    #[test]
+    fn tasks_are_compared_with_tokio_and_with_the_best_library() {
+        let times = [(RAW, 1), (WINDLASS_TASK, 10), (TOKIO, 20), ("asio", 5)];
+        with_runs(&times, |samples, runs| {
+            let ratios: BTreeMap<_, _> =
+                over_peers(&samples[1], samples, runs).into_iter().collect();
+            let median = |name: &str| ratios[name].unwrap().median;
+            assert_eq!(median("ns_over_tokio_ratio"), 0.5);
+            assert_eq!(median("rate_over_tokio_ratio"), 2.0);
+            assert_eq!(median("p50_over_best_peer_ratio"), 2.0, "the raw loop is no peer");
+            assert!(!ratios.contains_key("p99_over_tokio_ratio"), "there is no such figure");
+        });
+    }
+
+    #[test]
+    fn without_tokio_there_is_no_ratio_to_it() {
+        with_runs(&[(WINDLASS_TASK, 10), ("compio", 5)], |samples, runs| {
+            let names: Vec<_> =
+                over_peers(&samples[0], samples, runs).into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, ["ns_over_best_peer_ratio", "p50_over_best_peer_ratio"]);
+        });
     }
 
     #[test]

@@ -67,7 +67,14 @@ const TABLE: &[Row] = &[
     program("windlass-bench-driver", &[]),
     program(
         "windlass-bench-subject",
-        &["windlass", "windlass-flow", "windlass-ws", "windlass-server", "windlass-bench-driver"],
+        &[
+            "windlass",
+            "windlass-flow",
+            "windlass-ws",
+            "windlass-server",
+            "windlass-task",
+            "windlass-bench-driver",
+        ],
     ),
     program("xtask", &[]),
 ];

@@ -11,6 +11,7 @@ use crate::measured::{Error, Measured, Unsupported};
 use crate::poll0::{self, PollSubject};
 use crate::protocol::{Case, Reply, Request};
 use crate::sleep::{self, SleepSubject};
+use crate::tasks::{self, TaskSubject};
 use crate::timers::{self, TimerSubject};
 use crate::unmask::{self, UnmaskSubject};
 use crate::utf8::{self, Utf8Subject};
@@ -70,6 +71,16 @@ impl Suite {
     /// The part `post` of the suite `wakeup`, for a bounded queue.
     pub fn post<Q: QueueSubject>() -> Self {
         Self { part: "wakeup/post", prepare: wakeup::prepare_post::<Q> }
+    }
+
+    /// The suite `latency`, for what has sockets and tasks.
+    pub fn latency<S: TaskSubject>() -> Self {
+        Self { part: "latency", prepare: tasks::prepare::<S> }
+    }
+
+    /// The suite `tasks`, for the same.
+    pub fn tasks<S: TaskSubject>() -> Self {
+        Self { part: "tasks", prepare: tasks::prepare::<S> }
     }
 
     /// The suite `engine`, for a server's end of a connection.

@@ -192,6 +192,16 @@ pub enum Compressor {
     Dedicated,
 }
 
+/// The task that echoes the messages of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EchoedBy {
+    /// The task that sends them: both ends of the connection are in one task.
+    SameTask,
+    /// A task of its own.
+    OwnTask,
+}
+
 /// A workload with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "case", rename_all = "snake_case")]
@@ -427,6 +437,77 @@ pub enum Case {
         /// Number of connections, by which the memory is divided.
         connections: usize,
     },
+    /// Pairs of sockets exchange messages of 64 bytes over TCP. A round is a message and its echo.
+    PingPong {
+        /// The task that echoes.
+        echoed_by: EchoedBy,
+        /// Number of pairs.
+        pairs: usize,
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// Connections are opened, accepted, echo one message, and are closed. A round is a connection.
+    AcceptChurn {
+        /// Number of connections in flight.
+        parallel: usize,
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// Two tasks of executors on two processors wake each other in turn.
+    TaskRoundTrip {
+        /// Number of timers that wait in each executor, due in an hour.
+        live_timers: usize,
+    },
+    /// A task wakes itself and is polled again.
+    SelfWake {
+        /// The executor looks at the event loop now and then, as it does by default.
+        turns: bool,
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// The same, with a turn of the event loop before every poll.
+    TurnPerPoll {
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// Tasks are spawned from a task, `batch` at a time, and then awaited. A round is a task.
+    Spawn {
+        /// Number of tasks that are spawned before the first one is awaited.
+        batch: usize,
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// Another thread spawns tasks on the executor. A round is a task.
+    SpawnRemote {
+        /// Maximum number of spawned tasks that have not run.
+        bound: usize,
+    },
+    /// Starts a sleep of an hour and drops it.
+    SleepCancel {
+        /// Number of other sleeps that wait.
+        alive: usize,
+        /// The sleep is polled once before it is dropped.
+        polled: bool,
+    },
+    /// A task sleeps for almost no time, again and again.
+    ShortSleep {
+        /// The time in nanoseconds.
+        ns: u64,
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// Tasks sleep for 100 to 1000 microseconds each, all at once.
+    ManySleeps {
+        /// Number of tasks.
+        count: usize,
+    },
+    /// One task sleeps. The time is that from its deadline until it is polled.
+    TaskSleep {
+        /// The time until its deadline.
+        us: u64,
+        /// The timer slack of the thread (prctl(2)).
+        slack_ns: u64,
+    },
 }
 
 impl Case {
@@ -471,6 +552,17 @@ impl Case {
             Self::Publish { .. } => "broadcast",
             Self::Upgrade { .. } => "handshake",
             Self::IdleConnection { .. } => "memory",
+            Self::PingPong { .. } | Self::AcceptChurn { .. } | Self::TaskRoundTrip { .. } => {
+                "latency"
+            }
+            Self::SelfWake { .. }
+            | Self::TurnPerPoll { .. }
+            | Self::Spawn { .. }
+            | Self::SpawnRemote { .. }
+            | Self::SleepCancel { .. }
+            | Self::ShortSleep { .. }
+            | Self::ManySleeps { .. }
+            | Self::TaskSleep { .. } => "tasks",
         }
     }
 }

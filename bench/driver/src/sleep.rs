@@ -71,7 +71,8 @@ impl<S: SleepSubject> Measured for Sleeps<S> {
     }
 }
 
-fn set_slack(ns: u64) -> Result<(), Error> {
+/// Sets the timer slack of the calling thread. Zero stands for that which it began with.
+pub(crate) fn set_slack(ns: u64) -> Result<(), Error> {
     // SAFETY: this operation takes a number and changes nothing but the thread's slack.
     let outcome = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, ns) };
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().into()) }

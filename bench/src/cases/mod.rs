@@ -2,6 +2,7 @@
 
 mod in_memory;
 pub(crate) mod servers;
+pub(crate) mod tasks;
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,10 @@ use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 pub(crate) use in_memory::{is_counted_with_lto, size};
 
 /// All suites, in the order in which they run.
-pub(crate) const SUITES: &[&str] =
-    &["dispatch", "poll0", "timers", "flow", "wakeup", "engine", "unmask", "utf8", "deflate"];
+pub(crate) const SUITES: &[&str] = &[
+    "dispatch", "poll0", "timers", "flow", "wakeup", "latency", "tasks", "engine", "unmask",
+    "utf8", "deflate",
+];
 
 /// Returns the timed cases of a suite, in groups. The slices of a group are interleaved, because
 /// its cases are compared with each other.
@@ -24,6 +27,8 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
         "timers" => each_alone(timers(quick)),
         "flow" => flow(),
         "wakeup" => each_alone(wakeup()),
+        "latency" => each_alone(tasks::latency(quick)),
+        "tasks" => each_alone(tasks::tasks(quick)),
         _ => each_alone(in_memory::cases(suite, quick)),
     }
 }
@@ -54,6 +59,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
         "poll0" => poll0(),
         "timers" => counted_timers(),
         "flow" => [false, true].map(|polled| Case::Uncontended { polled }).into(),
+        "latency" | "tasks" => tasks::counted(suite),
         _ => in_memory::counted(suite, quick),
     }
 }
@@ -61,6 +67,9 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
 /// Returns whether the case can run without the implementation, as the idle workload. What that
 /// costs is subtracted from the instruction counts.
 pub(crate) fn has_idle_workload(case: &Case) -> bool {
+    if tasks::has(case) {
+        return matches!(case, Case::PingPong { .. } | Case::SelfWake { .. });
+    }
     let starts_timers = matches!(
         case,
         Case::InsertCancel { .. }
@@ -74,7 +83,7 @@ pub(crate) fn has_idle_workload(case: &Case) -> bool {
 
 /// Returns whether the counted cases of a suite read the clock.
 pub(crate) fn reads_clock(suite: &str) -> bool {
-    suite == "timers"
+    matches!(suite, "timers" | "latency" | "tasks")
 }
 
 /// Returns whether a round is counted as a whole: each round begins with an empty subject.
@@ -168,6 +177,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
     let (slice, slices) = if quick { (2_000_000, 8_usize) } else { (10_000_000, 31) };
     let fixed = |rounds, slices| Shape { length: Length::Rounds(rounds), slices };
     match case {
+        case if tasks::has(case) => tasks::shape(case, quick),
         Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
         Case::LoneSleep { .. } => fixed(50, slices),
         // A round of these creates a million timers and waits for them.
@@ -237,6 +247,11 @@ pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
     (name.unwrap_or_default(), params)
 }
 
+/// Returns the text of a parameter, as the command line names it.
+pub(crate) fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// Returns the unit of a case, which is the last word of its metrics' names.
 pub(crate) fn unit(case: &Case) -> &'static str {
     match case {
@@ -264,6 +279,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Publish { .. } => "delivery",
         Case::Upgrade { .. } => "handshake",
         Case::IdleConnection { .. } => "connection",
+        _ => tasks::unit(case),
     }
 }
 
@@ -283,6 +299,7 @@ pub(crate) fn is_timed(case: &Case) -> bool {
 /// Returns whether one thread does all the work, so that the allocator's plain counters are exact.
 pub(crate) fn has_one_thread(case: &Case) -> bool {
     match case {
+        Case::TaskRoundTrip { .. } | Case::SpawnRemote { .. } => false,
         Case::Uncontended { .. } => true,
         // It counts live bytes, not allocations.
         Case::IdleEngine { .. } => false,
@@ -293,6 +310,9 @@ pub(crate) fn has_one_thread(case: &Case) -> bool {
 /// Returns whether the allocations or bytes of the case are counted. The queue of `post` is counted
 /// while it is set up.
 pub(crate) fn counts_allocations(case: &Case) -> bool {
+    if tasks::has(case) {
+        return tasks::counts_allocations(case);
+    }
     has_one_thread(case) || matches!(case, Case::IdleEngine { .. } | Case::Post { .. })
 }
 
@@ -304,6 +324,7 @@ pub(crate) fn untimed_rounds(case: &Case) -> u64 {
         | Case::Insert { .. }
         | Case::Fire { .. } => 1,
         Case::Post { .. } => 1_000,
+        case if tasks::has(case) => tasks::untimed_rounds(case),
         _ => 64,
     }
 }
@@ -352,7 +373,7 @@ mod tests {
     fn what_has_no_idle_workload_is_counted_with_it() {
         let all = SUITES.iter().flat_map(|suite| counted(suite, false));
         for case in all.filter(|case| !has_idle_workload(case)) {
-            assert!(["timers", "flow"].contains(&case.suite()), "{case:?}");
+            assert!(["timers", "flow", "tasks"].contains(&case.suite()), "{case:?}");
         }
         assert!(has_idle_workload(&Case::EmptyTurn { registered: 1 }));
         assert!(is_counted_whole(&Case::Fire { count: 1 }));

@@ -11,6 +11,10 @@ use serde_json::Value;
 pub(crate) const RAW: &str = "raw";
 /// Windlass.
 pub(crate) const WINDLASS: &str = "windlass";
+/// The executor of windlass-task.
+pub(crate) const WINDLASS_TASK: &str = "windlass-task";
+/// The peer that the targets of windlass-task are about.
+pub(crate) const TOKIO: &str = "tokio";
 /// The plain eventfd(2), the reference of counters with a maximum.
 pub(crate) const EVENTFD: &str = "eventfd";
 
@@ -66,7 +70,7 @@ const fn peer(
 
 /// All programs, in the order of the report. The order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
-    own(RAW, &["dispatch", "poll0", "timers/sleep"], "bench-raw"),
+    own(RAW, &["dispatch", "poll0", "timers/sleep", "latency", "tasks"], "bench-raw"),
     Program {
         backends: BACKENDS,
         ..own(
@@ -89,6 +93,10 @@ pub(crate) const PROGRAMS: &[Program] = &[
         )
     },
     own("windlass-driven", &["dispatch"], "bench-windlass-driven"),
+    Program {
+        backends: BACKENDS,
+        ..own(WINDLASS_TASK, &["latency", "tasks"], "bench-windlass-task")
+    },
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
     own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),
@@ -120,11 +128,43 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "windlass-bench-peer-calloop",
     ),
     peer(
-        "tokio",
-        &["timers", "timers/sleep", "wakeup/wake", "wakeup/call", "wakeup/post"],
+        TOKIO,
+        &[
+            "timers",
+            "timers/sleep",
+            "wakeup/wake",
+            "wakeup/call",
+            "wakeup/post",
+            "latency",
+            "tasks",
+        ],
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio",
     ),
+    peer(
+        "tokio-local",
+        &["latency", "tasks"],
+        "windlass-bench-peer-tokio",
+        "windlass-bench-peer-tokio-local",
+    ),
+    Program {
+        backends: &["uring"],
+        ..peer(
+            "compio",
+            &["latency", "tasks"],
+            "windlass-bench-peer-compio",
+            "windlass-bench-peer-compio",
+        )
+    },
+    Program {
+        workspace: Workspace::PeersCpp,
+        ..peer(
+            "asio",
+            &["latency", "tasks"],
+            "windlass-bench-peer-asio",
+            "windlass-bench-peer-asio",
+        )
+    },
     peer(
         "crossbeam-channel",
         &["wakeup/post"],
@@ -270,7 +310,7 @@ mod tests {
             );
         }
         let tokio = PROGRAMS.iter().find(|program| program.name == "tokio").unwrap();
-        assert_eq!(tokio.suites(), ["timers", "wakeup"]);
+        assert_eq!(tokio.suites(), ["timers", "wakeup", "latency", "tasks"]);
     }
 
     #[test]

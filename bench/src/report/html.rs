@@ -57,6 +57,13 @@ pub(crate) fn page(report: &Report) -> String {
         }
         page.push_str("</table>\n");
     }
+    if !report.targets.is_empty() {
+        page.push_str("<h2>Targets</h2>\n<ul>\n");
+        for target in &report.targets {
+            writeln!(page, "<li>{}", escape(&target.to_string())).expect("writing to a string");
+        }
+        page.push_str("</ul>\n");
+    }
     if !report.skipped.is_empty() {
         page.push_str("<h2>Not measured</h2>\n<ul>\n");
         for skip in &report.skipped {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::MeasureError;
+use crate::targets::Reached;
 use meta::Meta;
 use stats::Spread;
 
@@ -50,6 +51,8 @@ pub(crate) struct Report {
     pub(crate) meta: Meta,
     pub(crate) results: Vec<Entry>,
     pub(crate) skipped: Vec<Skipped>,
+    /// The targets of which a figure was measured.
+    pub(crate) targets: Vec<Reached>,
     failures: Vec<Skipped>,
 }
 
@@ -59,11 +62,18 @@ pub(crate) struct Json<'a> {
     meta: &'a Meta,
     results: &'a [Entry],
     skipped: &'a [Skipped],
+    targets: &'a [Reached],
 }
 
 impl Report {
     pub(crate) fn new(meta: Meta) -> Self {
-        Self { meta, results: Vec::new(), skipped: Vec::new(), failures: Vec::new() }
+        Self {
+            meta,
+            results: Vec::new(),
+            skipped: Vec::new(),
+            targets: Vec::new(),
+            failures: Vec::new(),
+        }
     }
 
     /// Notes a measurement that was skipped. A failure also makes the run fail.
@@ -95,6 +105,7 @@ impl Report {
         let is_count = |name: &str| {
             name.starts_with("allocations_per_")
                 || name.starts_with("sends_per_")
+                || name.starts_with("would_block_per_")
                 || name.split('_').any(|word| word == "bytes")
         };
         entry.metrics.retain(|name, _| is_count(name));
@@ -110,7 +121,8 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> Json<'_> {
-        Json { meta: &self.meta, results: &self.results, skipped: &self.skipped }
+        let Self { meta, results, skipped, targets, .. } = self;
+        Json { meta, results, skipped, targets }
     }
 
     /// Returns groups of entries with the same case and parameters, in the order of measurement.
@@ -142,6 +154,9 @@ impl Report {
         for (title, entries) in self.groups() {
             table(&mut text, &title, &entries);
         }
+        for target in &self.targets {
+            writeln!(text, "{target}").expect("writing to a string");
+        }
         for skip in &self.skipped {
             let Skipped { suite, case, implementation, reason } = skip;
             writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}")
@@ -152,7 +167,7 @@ impl Report {
 }
 
 /// Returns suite, case and parameters in one line.
-fn title(entry: &Entry) -> String {
+pub(crate) fn title(entry: &Entry) -> String {
     let mut title = format!("{}/{}", entry.suite, entry.case);
     for (name, value) in &entry.params {
         match value {

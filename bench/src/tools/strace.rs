@@ -18,15 +18,26 @@ pub(crate) fn unavailable() -> Option<String> {
     }
 }
 
+/// The system calls of a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerRound {
+    pub(crate) calls: f64,
+    /// Those that returned an error.
+    pub(crate) failed: f64,
+}
+
 /// Returns the system calls per round of a case.
 pub(crate) fn per_round(
     program: &Path,
     backend: &str,
     counted: &CountedCase,
-) -> Result<f64, MeasureError> {
+) -> Result<PerRound, MeasureError> {
     let few = total(program, backend, counted, counted.few)?;
     let many = total(program, backend, counted, counted.many)?;
-    Ok(counted.per_round(few, many))
+    Ok(PerRound {
+        calls: counted.per_round(few.0, many.0),
+        failed: counted.per_round(few.1, many.1),
+    })
 }
 
 fn total(
@@ -34,7 +45,7 @@ fn total(
     backend: &str,
     counted: &CountedCase,
     rounds: u64,
-) -> Result<u64, MeasureError> {
+) -> Result<(u64, u64), MeasureError> {
     let file =
         ScratchFile::new("strace").map_err(|error| MeasureError::Failed(error.to_string()))?;
     let mut command = Command::new("strace");
@@ -42,7 +53,15 @@ fn total(
     command.args(["-f", "-c", "-e", "trace=!pread64", "-o"]).arg(&file.0).arg(program);
     run_script(&mut command, &[counted.prepare(backend, false), Request::Slice { rounds }])?;
     let text = std::fs::read_to_string(&file.0).unwrap_or_default();
-    calls(&text).ok_or_else(|| MeasureError::Failed("strace's summary has no total".into()))
+    let calls =
+        calls(&text).ok_or_else(|| MeasureError::Failed("strace's summary has no total".into()))?;
+    Ok((calls, failed_calls(&text)))
+}
+
+/// Returns the fifth column of the last line of `strace -c`, which is empty if no call failed.
+fn failed_calls(text: &str) -> u64 {
+    let line = text.lines().rfind(|line| line.trim_end().ends_with("total"));
+    line.and_then(|line| line.split_whitespace().nth(4)?.parse().ok()).unwrap_or(0)
 }
 
 /// Returns the fourth column of the last line of `strace -c`.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use windlass_bench_driver::protocol::{
-    Awake, Case, Compressor, Content, Reply, Request, Script, Trigger, Writer,
+    Awake, Case, Compressor, Content, EchoedBy, Reply, Request, Script, Trigger, Writer,
 };
 
 /// Runs two slices of a case in a program and returns the replies to them.
@@ -39,6 +39,7 @@ const DRIVEN: &str = env!("CARGO_BIN_EXE_bench-windlass-driven");
 const FLOW: &str = env!("CARGO_BIN_EXE_bench-flow");
 const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
 const STD: &str = env!("CARGO_BIN_EXE_bench-std");
+const WINDLASS_TASK: &str = env!("CARGO_BIN_EXE_bench-windlass-task");
 const MEMCPY: &str = env!("CARGO_BIN_EXE_bench-memcpy");
 
 /// The driver compares the counts of all handlers, so an outcome means that they were right.
@@ -63,6 +64,80 @@ fn an_empty_turn_is_empty_on_every_backend() {
         // Rings may be forbidden here.
         let refused = backend == "uring" && matches!(replies[0], Reply::Failed { .. });
         assert!(refused || matches!(replies[1], Reply::Slice(_)), "{backend}: {replies:?}");
+    }
+}
+
+/// All cases of the suites `latency` and `tasks`, with small parameters.
+fn task_cases() -> Vec<Case> {
+    let mut cases = vec![
+        Case::TaskRoundTrip { live_timers: 0 },
+        Case::TaskRoundTrip { live_timers: 1 },
+        Case::SelfWake { turns: true, live_timers: 1 },
+        Case::SelfWake { turns: false, live_timers: 0 },
+        Case::TurnPerPoll { live_timers: 0 },
+        Case::Spawn { batch: 1, live_timers: 0 },
+        Case::Spawn { batch: 3, live_timers: 1 },
+        Case::SpawnRemote { bound: 512 },
+        Case::SleepCancel { alive: 10, polled: true },
+        Case::SleepCancel { alive: 0, polled: false },
+        Case::ShortSleep { ns: 0, live_timers: 0 },
+        Case::ManySleeps { count: 10 },
+        Case::TaskSleep { us: 10, slack_ns: 1 },
+    ];
+    for live_timers in [0, 1] {
+        for pairs in [1, 3] {
+            for echoed_by in [EchoedBy::SameTask, EchoedBy::OwnTask] {
+                cases.push(Case::PingPong { echoed_by, pairs, live_timers });
+            }
+            cases.push(Case::AcceptChurn { parallel: pairs, live_timers });
+        }
+    }
+    cases
+}
+
+#[test]
+fn tasks_of_windlass_do_as_the_driver_expects_on_every_backend() {
+    for case in task_cases() {
+        passes(WINDLASS_TASK, &case);
+        for backend in ["uring", "poll"] {
+            let prepare =
+                Request::Prepare { case: case.clone(), backend: backend.into(), idle: false };
+            let slice = Request::Slice { rounds: 5 };
+            let replies = replies(WINDLASS_TASK, &[prepare, slice.clone(), slice]);
+            // Rings may be forbidden here.
+            let refused = backend == "uring" && matches!(replies[0], Reply::Failed { .. });
+            let done = matches!(replies[..], [_, Reply::Slice(_), Reply::Slice(_)]);
+            assert!(refused || done, "{backend} {case:?}: {replies:?}");
+        }
+    }
+}
+
+#[test]
+fn the_raw_loop_has_sockets_and_no_tasks() {
+    for case in task_cases() {
+        match &case {
+            Case::PingPong { .. }
+            | Case::AcceptChurn { .. }
+            | Case::TaskRoundTrip { .. }
+            | Case::TurnPerPoll { .. }
+            | Case::TaskSleep { .. } => passes(RAW, &case),
+            _ => {
+                let prepare =
+                    Request::Prepare { case: case.clone(), backend: "epoll".into(), idle: false };
+                let replies = replies(RAW, &[prepare]);
+                assert!(matches!(replies[..], [Reply::Unsupported { .. }]), "{replies:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_in_request_and_response_finds_no_empty_socket() {
+    let case = Case::PingPong { echoed_by: EchoedBy::OwnTask, pairs: 2, live_timers: 0 };
+    for reply in slices(WINDLASS_TASK, &case) {
+        let Reply::Slice(outcome) = reply else { panic!("{reply:?}") };
+        assert_eq!(outcome.gauges["would_block_per_message"], 0.0);
+        assert!(outcome.gauges["p50_us"] <= outcome.gauges["latency_us_max"]);
     }
 }
 

@@ -117,9 +117,15 @@ impl Skip {
 
 /// Whether the metric is a count. The others are times, ratios and the quality of a fit.
 fn is_count(metric: &str) -> bool {
-    let is_known = ["instructions_per", "syscalls_per", "allocations_per", "sends_per", "bytes"]
-        .iter()
-        .any(|part| metric.contains(part));
+    let known = [
+        "instructions_per",
+        "syscalls_per",
+        "allocations_per",
+        "sends_per",
+        "would_block_per",
+        "bytes",
+    ];
+    let is_known = known.iter().any(|part| metric.contains(part));
     is_known && !metric.ends_with("_ratio") && !metric.starts_with("over_raw")
 }
 

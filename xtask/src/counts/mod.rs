@@ -39,6 +39,8 @@ const SUITES: &[&str] = &[
     "timers",
     "flow",
     "wakeup",
+    "latency",
+    "tasks",
     "engine",
     "unmask",
     "utf8",

@@ -16,6 +16,7 @@ use crate::threads;
 
 pub use call::{CallSubject, Caller, answer};
 pub use post::{Item, QueueSender, QueueSubject, Sink};
+pub(crate) use round_trip::RoundTrip;
 pub use subject::{LoopSubject, Waker};
 
 /// Sets up a case that wakes loops.
@@ -34,7 +35,7 @@ pub(crate) fn prepare_wake<L: LoopSubject>(
     Ok(match *case {
         Case::WakeRunning { awake } => Box::new(running::WakeRunning::<L>::new(awake, backend)),
         Case::WakeSleeping => Box::new(sleeping::WakeSleeping::<L>::new(backend)),
-        Case::RoundTrip { .. } => Box::new(round_trip::RoundTrip::<L>::new(spin, backend)),
+        Case::RoundTrip { .. } => Box::new(RoundTrip::<L>::new(spin, backend)),
         _ => return Err("no case of `wakeup/wake`".into()),
     })
 }

@@ -12,13 +12,19 @@ use crate::threads;
 /// Number of round trips before the clock starts.
 const WARM_ROUNDS: u64 = 16;
 
-pub(super) struct RoundTrip<L> {
+pub(crate) struct RoundTrip<L> {
     spin: Duration,
     backend: String,
     subject: PhantomData<L>,
 }
 
 impl<L: LoopSubject> RoundTrip<L> {
+    /// Without a spin. Its errors occur now, and not on a thread during a slice.
+    pub(crate) fn checked(backend: &str) -> Result<Self, Error> {
+        drop(L::new(backend, Duration::ZERO)?);
+        Ok(Self::new(Duration::ZERO, backend))
+    }
+
     pub(super) fn new(spin: Duration, backend: &str) -> Self {
         Self { spin, backend: backend.into(), subject: PhantomData }
     }

@@ -1,10 +1,13 @@
 //! tokio on a current-thread runtime, for the workloads of `windlass-bench`.
 
+#[allow(dead_code, reason = "the other runtime is that of the other program")]
+mod tasks;
 mod timers;
 mod wakeup;
 
 use std::process::ExitCode;
 
+use windlass_bench_driver::tasks::Workload;
 use windlass_bench_driver::{Program, Suite, locked_version};
 
 fn main() -> ExitCode {
@@ -15,6 +18,8 @@ fn main() -> ExitCode {
         Suite::wake::<wakeup::Loop>(),
         Suite::call::<wakeup::Calls>(),
         Suite::post::<wakeup::Queue>(),
+        Suite::latency::<Workload<tasks::CurrentThread>>(),
+        Suite::tasks::<Workload<tasks::CurrentThread>>(),
     ];
     Program { version, suites }.serve()
 }

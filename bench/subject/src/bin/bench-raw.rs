@@ -12,6 +12,13 @@
     reason = "it is the hand-written loop, with all that a hand takes upon itself"
 )]
 
+#[path = "bench-raw/eventfd_loop.rs"]
+mod eventfd_loop;
+#[path = "bench-raw/tasks.rs"]
+mod tasks;
+#[path = "bench-raw/wait.rs"]
+mod wait;
+
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitCode;
@@ -34,6 +41,8 @@ fn suites<const PWAIT2: bool>() -> Vec<Suite> {
         Suite::dispatch::<Raw<PWAIT2>>(),
         Suite::poll0::<Raw<PWAIT2>>(),
         Suite::sleep::<Sleeping>(),
+        Suite::latency::<tasks::RawTasks>(),
+        Suite::tasks::<tasks::RawTasks>(),
     ]
 }
 

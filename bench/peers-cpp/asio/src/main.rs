@@ -1,0 +1,173 @@
+//! Coroutines of Asio (`glue.cpp`) for the suites `latency` and `tasks` of `windlass-bench`.
+#![allow(unsafe_code, reason = "calls into C++ and back")]
+
+use std::ffi::c_void;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_bench_driver::protocol::{Case, EchoedBy};
+use windlass_bench_driver::tasks::{Laps, TaskSubject};
+use windlass_bench_driver::wakeup::{LoopSubject, Waker};
+use windlass_bench_driver::{Error, Program, Suite, Unsupported, alloc};
+
+fn main() -> ExitCode {
+    let suites = vec![Suite::latency::<Asio>(), Suite::tasks::<Asio>()];
+    Program { version: env!("ASIO_VERSION").to_owned(), suites }.serve()
+}
+
+/// `Loop` of `glue.cpp`.
+#[repr(C)]
+struct Context(c_void);
+
+unsafe extern "C" {
+    safe fn windlass_bench_loop_new(timers: usize) -> *mut Context;
+    fn windlass_bench_loop_free(context: *mut Context);
+    fn windlass_bench_run(
+        context: *mut Context,
+        kind: u32,
+        number: u64,
+        flag: u64,
+        rounds: u64,
+        laps: *const Laps,
+    ) -> bool;
+    fn windlass_bench_loop_run(context: *mut Context, handler: *mut c_void);
+    fn windlass_bench_loop_wake(context: *mut Context);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn windlass_bench_count() {
+    alloc::count_one();
+}
+
+/// # Safety
+/// `laps` is that of `windlass_bench_run`, which is running.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn windlass_bench_record(laps: *const Laps, ns: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { &*laps }.record_ns(ns);
+}
+
+/// # Safety
+/// As for `windlass_bench_record`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn windlass_bench_start(laps: *const Laps) {
+    // SAFETY: the caller's promise.
+    unsafe { &*laps }.start();
+}
+
+/// # Safety
+/// As for `windlass_bench_record`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn windlass_bench_stop(laps: *const Laps, units: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { &*laps }.stop(units);
+}
+
+/// # Safety
+/// As for `windlass_bench_record`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn windlass_bench_set(laps: *const Laps, ns: u64, units: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { &*laps }.set(ns, units);
+}
+
+type Handler<'h> = &'h mut dyn FnMut() -> bool;
+
+/// # Safety
+/// `handler` is that of `windlass_bench_loop_run`, which is running.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn windlass_bench_woken(handler: *mut c_void) -> bool {
+    // SAFETY: the caller's promise.
+    let handler = unsafe { &mut *handler.cast::<Handler<'_>>() };
+    handler()
+}
+
+/// An `io_context`.
+struct Owned(*mut Context);
+
+// SAFETY: other threads only call `windlass_bench_loop_wake`, which may be called on any thread:
+// posting to an `io_context` is thread-safe.
+unsafe impl Send for Owned {}
+// SAFETY: as above.
+unsafe impl Sync for Owned {}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: it was made by `windlass_bench_loop_new` and is given back once.
+        unsafe { windlass_bench_loop_free(self.0) };
+    }
+}
+
+struct Asio {
+    context: Owned,
+    kind: u32,
+    number: u64,
+    flag: u64,
+}
+
+impl TaskSubject for Asio {
+    type Loop<const LIVE_TIMERS: usize> = Posted<LIVE_TIMERS>;
+
+    fn new(_backend: &str, case: &Case) -> Result<Self, Error> {
+        let (kind, number, flag, timers) = match *case {
+            Case::PingPong { echoed_by, pairs, live_timers } => {
+                (0, pairs as u64, u64::from(echoed_by == EchoedBy::OwnTask), live_timers)
+            }
+            Case::AcceptChurn { parallel, live_timers } => (1, parallel as u64, 0, live_timers),
+            Case::SelfWake { turns: true, live_timers } => (2, 0, 0, live_timers),
+            Case::Spawn { batch, live_timers } => (3, batch as u64, 0, live_timers),
+            Case::SleepCancel { alive, polled } => (4, 0, u64::from(polled), alive),
+            Case::ShortSleep { ns, live_timers } => (5, ns, 0, live_timers),
+            Case::ManySleeps { count } => (6, count as u64, 0, 0),
+            Case::TaskSleep { us, .. } => (7, us, 0, 0),
+            _ => return Err(Unsupported("no such workload is written for Asio").into()),
+        };
+        Ok(Self { context: Owned(windlass_bench_loop_new(timers)), kind, number, flag })
+    }
+
+    fn run(&mut self, rounds: u64, laps: &Rc<Laps>) -> Result<(), Error> {
+        let laps: *const Laps = Rc::as_ptr(laps);
+        // SAFETY: the context is alive, and the laps outlive the call.
+        let done = unsafe {
+            windlass_bench_run(self.context.0, self.kind, self.number, self.flag, rounds, laps)
+        };
+        if done { Ok(()) } else { Err("a call of Asio failed".into()) }
+    }
+}
+
+/// An `io_context` to which another thread posts.
+struct Posted<const LIVE_TIMERS: usize>(Arc<Owned>);
+
+impl<const LIVE_TIMERS: usize> LoopSubject for Posted<LIVE_TIMERS> {
+    type Waker = Poster;
+
+    fn new(_backend: &str, spin: Duration) -> Result<Self, Error> {
+        if !spin.is_zero() {
+            return Err(Unsupported("executors do not spin before they sleep").into());
+        }
+        Ok(Self(Arc::new(Owned(windlass_bench_loop_new(LIVE_TIMERS)))))
+    }
+
+    fn waker(&self) -> Poster {
+        Poster(Arc::clone(&self.0))
+    }
+
+    fn run(&mut self, mut handler: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        let handler: *mut Handler<'_> = &raw mut handler;
+        // SAFETY: the context is alive, and the handler outlives the call.
+        unsafe { windlass_bench_loop_run(self.0.0, handler.cast()) };
+        Ok(())
+    }
+}
+
+struct Poster(Arc<Owned>);
+
+impl Waker for Poster {
+    #[inline]
+    fn wake(&self) {
+        // SAFETY: the context is alive, because it is shared, and posting is thread-safe.
+        unsafe { windlass_bench_loop_wake(self.0.0) };
+    }
+}

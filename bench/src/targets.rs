@@ -1,0 +1,239 @@
+//! The targets of windlass-task: which figure has to be how large, and whether it was.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::cases;
+use crate::programs::WINDLASS_TASK;
+use crate::report::stats::Spread;
+use crate::report::{Entry, number, title};
+
+/// Two times nearer than this cannot be told apart (see "Known bias" in the README).
+const TIE: f64 = 1.1;
+
+/// A bound.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// A figure that a case has to reach.
+struct Target {
+    case: &'static str,
+    /// Parameters that the row has, `name=value`.
+    params: &'static [&'static str],
+    /// The only backend that it is about.
+    backend: Option<&'static str>,
+    metric: &'static str,
+    /// Divides the metric by one of another case of the same implementation.
+    over: Option<(&'static str, &'static str)>,
+    bound: Bound,
+}
+
+impl Target {
+    const fn new(case: &'static str, metric: &'static str, bound: Bound) -> Self {
+        Self { case, params: &[], backend: None, metric, over: None, bound }
+    }
+
+    const fn with(self, params: &'static [&'static str]) -> Self {
+        Self { params, ..self }
+    }
+
+    const fn on(self, backend: &'static str) -> Self {
+        Self { backend: Some(backend), ..self }
+    }
+
+    const fn over(self, case: &'static str, metric: &'static str) -> Self {
+        Self { over: Some((case, metric)), ..self }
+    }
+}
+
+use Bound::{AtLeast, AtMost};
+
+/// All targets. A metric that ends in `_ratio` is of times.
+const TARGETS: &[Target] = &[
+    Target::new("ping_pong", "p999_over_tokio_ratio", AtMost(0.25))
+        .with(&["echoed_by=same_task", "pairs=16"]),
+    Target::new("ping_pong", "rate_over_tokio_ratio", AtLeast(0.95))
+        .with(&["echoed_by=same_task", "pairs=16"]),
+    Target::new("ping_pong", "p50_over_best_peer_ratio", AtMost(1.0)).with(&["echoed_by=own_task"]),
+    Target::new("ping_pong", "p99_over_best_peer_ratio", AtMost(1.0)).with(&["echoed_by=own_task"]),
+    Target::new("ping_pong", "p50_over_best_peer_ratio", AtMost(0.85))
+        .with(&["echoed_by=own_task"])
+        .on("uring"),
+    Target::new("ping_pong", "would_block_per_message", AtMost(0.0)),
+    Target::new("ping_pong", "failed_syscalls_per_message", AtMost(0.0)),
+    Target::new("accept_churn", "rate_over_tokio_ratio", AtLeast(1.0)),
+    Target::new("task_round_trip", "ns_over_tokio_ratio", AtMost(1.0)),
+    Target::new("self_wake", "user_instructions_per_poll", AtMost(40.0)).with(&["turns=false"]),
+    Target::new("spawn", "allocations_per_task", AtMost(1.0)),
+    Target::new("turn_per_poll", "ns_per_turn", AtLeast(1.0)).over("short_sleep", "ns_per_sleep"),
+    Target::new("turn_per_poll", "ns_per_turn", AtLeast(5.0)).over("short_sleep", "ns_per_sleep"),
+];
+
+/// A target with the figure that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Reached {
+    /// Suite, case and parameters.
+    row: String,
+    #[serde(rename = "impl")]
+    implementation: String,
+    backend: String,
+    metric: String,
+    value: f64,
+    /// `at most 0.25`
+    bound: String,
+    verdict: &'static str,
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { row, implementation, backend, metric, value, bound, verdict } = self;
+        let value = number(*value);
+        write!(
+            f,
+            "target {verdict}: {row} {implementation} on {backend}: {metric} {value}, {bound}"
+        )
+    }
+}
+
+/// Returns the targets of which there is a figure, in the order of the list.
+pub(crate) fn reached(results: &[Entry]) -> Vec<Reached> {
+    let mut all = Vec::new();
+    for target in TARGETS {
+        let entries = results.iter().filter(|entry| target.is_about(entry));
+        all.extend(entries.filter_map(|entry| target.judge(entry, results)));
+    }
+    all
+}
+
+fn param(entry: &Entry, name: &str) -> Option<String> {
+    entry.params.get(name).map(cases::text)
+}
+
+impl Target {
+    fn is_about(&self, entry: &Entry) -> bool {
+        let has = |wanted: &&str| {
+            wanted.split_once('=').is_some_and(|(name, value)| {
+                param(entry, name).is_some_and(|actual| actual == value)
+            })
+        };
+        entry.implementation == WINDLASS_TASK
+            && entry.case == self.case
+            && self.params.iter().all(has)
+            && self.backend.is_none_or(|backend| entry.backend == backend)
+    }
+
+    fn judge(&self, entry: &Entry, results: &[Entry]) -> Option<Reached> {
+        let value = entry.metrics.get(self.metric)?.median;
+        let mut metric = self.metric.to_owned();
+        let mut row = title(entry);
+        let value = match self.over {
+            None => value,
+            Some((case, other)) => {
+                let beside = |found: &&Entry| {
+                    found.case == case
+                        && found.implementation == entry.implementation
+                        && found.backend == entry.backend
+                        && param(found, "live_timers") == param(entry, "live_timers")
+                };
+                let found = results.iter().filter(beside);
+                let (found, divisor): (&Entry, &Spread) = found
+                    .filter_map(|found| Some((found, found.metrics.get(other)?)))
+                    .min_by(|one, other| one.1.median.total_cmp(&other.1.median))?;
+                metric = format!("{metric} over {other}");
+                row = format!("{row}, {}", title(found));
+                value / divisor.median
+            }
+        };
+        let is_time = self.metric.ends_with("_ratio") || self.over.is_some();
+        let tie = if is_time { TIE } else { 1.0 };
+        let (is_met, is_near, bound) = match self.bound {
+            AtMost(bound) => (value <= bound, value <= bound * tie, format!("at most {bound}")),
+            AtLeast(bound) => (value >= bound, value * tie >= bound, format!("at least {bound}")),
+        };
+        let verdict = match (is_met, is_near) {
+            (true, _) => "met",
+            (false, true) => "tie",
+            (false, false) => "missed",
+        };
+        let (implementation, backend) = (entry.implementation.clone(), entry.backend.clone());
+        Some(Reached { row, implementation, backend, metric, value, bound, verdict })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn entry(
+        case: &str,
+        params: &[(&str, Value)],
+        backend: &str,
+        metrics: &[(&str, f64)],
+    ) -> Entry {
+        let own = |(name, value): &(&str, Value)| ((*name).to_owned(), value.clone());
+        let metric = |(name, value): &(&str, f64)| ((*name).to_owned(), Spread::exact(*value));
+        Entry {
+            suite: "latency".into(),
+            case: case.into(),
+            params: params.iter().map(own).collect(),
+            implementation: WINDLASS_TASK.into(),
+            backend: backend.into(),
+            version: "1".into(),
+            metrics: metrics.iter().map(metric).collect(),
+        }
+    }
+
+    #[test]
+    fn a_target_is_met_missed_or_too_near_to_tell() {
+        let pairs = [("echoed_by", "own_task".into()), ("pairs", 16.into())];
+        let verdicts = |backend: &str, ratio: f64| {
+            let entry = entry("ping_pong", &pairs, backend, &[("p50_over_best_peer_ratio", ratio)]);
+            reached(&[entry]).iter().map(|reached| reached.verdict).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts("epoll", 0.9), ["met"]);
+        assert_eq!(verdicts("epoll", 1.05), ["tie"]);
+        assert_eq!(verdicts("epoll", 1.2), ["missed"]);
+        assert_eq!(verdicts("uring", 0.9), ["met", "tie"], "a ring has a target of its own");
+    }
+
+    #[test]
+    fn counts_have_no_ties() {
+        let params = [("turns", false.into())];
+        let entry = entry("self_wake", &params, "epoll", &[("user_instructions_per_poll", 40.5)]);
+        let reached = reached(&[entry]);
+        assert_eq!(reached[0].verdict, "missed");
+        assert!(
+            reached[0].to_string().contains("self_wake turns=false windlass-task on epoll"),
+            "{reached:?}"
+        );
+    }
+
+    #[test]
+    fn a_turn_is_divided_by_a_sleep_of_the_same_loop() {
+        let timers = [("live_timers", 0.into())];
+        let turn = entry("turn_per_poll", &timers, "epoll", &[("ns_per_turn", 600.0)]);
+        let sleep = |backend, ns| entry("short_sleep", &timers, backend, &[("ns_per_sleep", ns)]);
+        let all = reached(&[turn.clone(), sleep("uring", 1.0), sleep("epoll", 200.0)]);
+        let values: Vec<_> = all.iter().map(|reached| (reached.value, reached.verdict)).collect();
+        assert_eq!(values, [(3.0, "met"), (3.0, "missed")]);
+        assert!(reached(&[turn]).is_empty(), "there is nothing to divide by");
+    }
+
+    #[test]
+    fn every_target_is_of_a_case_that_is_measured() {
+        for target in TARGETS {
+            let of = |suite| [cases::groups(suite, true).concat(), cases::counted(suite, true)];
+            let all = ["latency", "tasks"].map(of).concat().concat();
+            let entries = all.iter().map(|case| {
+                let (name, params) = cases::describe(case);
+                Entry { params, ..entry(&name, &[], target.backend.unwrap_or("epoll"), &[]) }
+            });
+            assert!(entries.into_iter().any(|entry| target.is_about(&entry)), "{}", target.case);
+        }
+    }
+}
