@@ -348,7 +348,12 @@ fn traced(suite: &str) -> Vec<TracedCase> {
     };
     let ping_pong = |pairs, live_timers| TracedCase {
         counted: CountedCase {
-            case: Case::PingPong { echoed_by: EchoedBy::OwnTask, pairs, live_timers },
+            case: Case::PingPong {
+                echoed_by: EchoedBy::OwnTask,
+                pairs,
+                exact_reads: false,
+                live_timers,
+            },
             few: 64,
             many: 1_088,
         },

@@ -352,7 +352,12 @@ mod tests {
 
     /// Passes on the samples and runs of these programs in one case, with their times in ns.
     fn with_runs(times: &[(&str, u64)], check: impl FnOnce(&[Samples], &[CaseRun<'_>])) {
-        let case = Case::PingPong { echoed_by: EchoedBy::OwnTask, pairs: 1, live_timers: 0 };
+        let case = Case::PingPong {
+            echoed_by: EchoedBy::OwnTask,
+            pairs: 1,
+            exact_reads: false,
+            live_timers: 0,
+        };
         let implementation = |(name, _): &(&str, u64)| {
             let program = PROGRAMS.iter().find(|program| program.name == *name).unwrap();
             Implementation::new(program, "epoll", PathBuf::new())

@@ -443,6 +443,9 @@ pub enum Case {
         echoed_by: EchoedBy,
         /// Number of pairs.
         pairs: usize,
+        /// The receive buffers have the length of a message, so that a read fills them and does
+        /// not tell that the socket is empty. Otherwise they are longer.
+        exact_reads: bool,
         /// Number of timers that wait, due in an hour.
         live_timers: usize,
     },

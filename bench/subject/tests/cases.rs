@@ -87,7 +87,12 @@ fn task_cases() -> Vec<Case> {
     for live_timers in [0, 1] {
         for pairs in [1, 3] {
             for echoed_by in [EchoedBy::SameTask, EchoedBy::OwnTask] {
-                cases.push(Case::PingPong { echoed_by, pairs, live_timers });
+                cases.push(Case::PingPong {
+                    echoed_by,
+                    pairs,
+                    exact_reads: pairs == 1,
+                    live_timers,
+                });
             }
             cases.push(Case::AcceptChurn { parallel: pairs, live_timers });
         }
@@ -133,7 +138,12 @@ fn the_raw_loop_has_sockets_and_no_tasks() {
 
 #[test]
 fn a_message_in_request_and_response_finds_no_empty_socket() {
-    let case = Case::PingPong { echoed_by: EchoedBy::OwnTask, pairs: 2, live_timers: 0 };
+    let case = Case::PingPong {
+        echoed_by: EchoedBy::OwnTask,
+        pairs: 2,
+        exact_reads: false,
+        live_timers: 0,
+    };
     for reply in slices(WINDLASS_TASK, &case) {
         let Reply::Slice(outcome) = reply else { panic!("{reply:?}") };
         assert_eq!(outcome.gauges["would_block_per_message"], 0.0);

@@ -15,11 +15,13 @@ const ROOM: usize = 1024;
 pub struct Message {
     sent: [u8; MESSAGE_BYTES],
     room: [u8; ROOM],
+    /// Length of the part of the receive buffer that is used.
+    room_bytes: usize,
 }
 
 impl Default for Message {
     fn default() -> Self {
-        Self { sent: [0; MESSAGE_BYTES], room: [0; ROOM] }
+        Self { sent: [0; MESSAGE_BYTES], room: [0; ROOM], room_bytes: ROOM }
     }
 }
 
@@ -31,10 +33,15 @@ impl Message {
         &self.sent
     }
 
+    /// Makes the receive buffer as long as a message.
+    pub fn read_exactly(&mut self) {
+        self.room_bytes = MESSAGE_BYTES;
+    }
+
     /// The receive buffer.
     #[inline]
     pub fn room(&mut self) -> &mut [u8] {
-        &mut self.room
+        &mut self.room[..self.room_bytes]
     }
 
     /// Returns the number of a message of this length in the receive buffer; `None` for the end of
@@ -99,5 +106,7 @@ mod tests {
         assert_eq!(message.received(sent.len()).unwrap(), Some(7));
         assert_eq!(message.received(0).unwrap(), None);
         assert!(message.received(63).is_err());
+        message.read_exactly();
+        assert_eq!(message.room().len(), sent.len());
     }
 }

@@ -82,6 +82,7 @@ impl Shared {
 pub(super) async fn run<R: Runtime>(
     echoed_by: EchoedBy,
     pairs: usize,
+    exact_reads: bool,
     rounds: u64,
     laps: Rc<Laps>,
 ) -> Result<(), Error> {
@@ -92,8 +93,12 @@ pub(super) async fn run<R: Runtime>(
     let mut echoing = Vec::new();
     let mut counts = false;
     for _ in 0..pairs {
-        let client = R::connect(address).await?;
-        let server = R::accept(&listener).await?;
+        let mut client = R::connect(address).await?;
+        let mut server = R::accept(&listener).await?;
+        if exact_reads {
+            client.read_exactly();
+            server.read_exactly();
+        }
         counts |= client.would_block_count().is_some();
         let server = match echoed_by {
             EchoedBy::SameTask => Some(server),

@@ -75,6 +75,9 @@ pub trait Stream: 'static {
     /// Receives a message and returns its number; `None` at the end of the stream.
     async fn receive(&mut self) -> io::Result<Option<u64>>;
 
+    /// Makes the receive buffer as long as a message.
+    fn read_exactly(&mut self);
+
     /// The number of its descriptor.
     fn descriptor(&self) -> RawFd;
 

@@ -46,8 +46,8 @@ impl<R: Runtime> TaskSubject for Workload<R> {
         let laps = Rc::clone(laps);
         let runtime = &mut self.runtime;
         match self.case {
-            Case::PingPong { echoed_by, pairs, .. } => {
-                runtime.block_on(ping_pong::run::<R>(echoed_by, pairs, rounds, laps))
+            Case::PingPong { echoed_by, pairs, exact_reads, .. } => {
+                runtime.block_on(ping_pong::run::<R>(echoed_by, pairs, exact_reads, rounds, laps))
             }
             Case::AcceptChurn { parallel, .. } => {
                 runtime.block_on(churn::run::<R>(parallel, rounds, laps))

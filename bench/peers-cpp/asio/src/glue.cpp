@@ -84,6 +84,7 @@ struct End {
     tcp::socket socket;
     std::array<char, kMessage> sent{};
     std::array<char, kRoom> room{};
+    std::size_t room_bytes = kRoom;
 
     explicit End(tcp::socket s) : socket(std::move(s)) { socket.set_option(tcp::no_delay(true)); }
 
@@ -94,7 +95,7 @@ struct End {
     // Returns false at the end of the stream.
     awaitable<bool> receive(uint64_t &number) {
         auto [error, length] = co_await socket.async_read_some(
-            asio::buffer(room), asio::experimental::as_tuple(use_awaitable));
+            asio::buffer(room, room_bytes), asio::experimental::as_tuple(use_awaitable));
         if (error == asio::error::eof || error == asio::error::connection_reset) co_return false;
         if (error) throw std::system_error(error);
         if (length != kMessage) throw std::runtime_error("a message came in parts");
@@ -162,7 +163,8 @@ awaitable<void> pair(std::shared_ptr<End> client, std::shared_ptr<End> server, P
     left.one_less();
 }
 
-awaitable<void> ping_pong(asio::io_context &context, std::size_t pairs, bool own_task, uint64_t rounds, const void *laps) {
+awaitable<void> ping_pong(asio::io_context &context, std::size_t pairs, uint64_t flags, uint64_t rounds, const void *laps) {
+    bool own_task = flags & 1, exact_reads = flags & 2;
     tcp::acceptor acceptor(context, {asio::ip::address_v4::loopback(), 0});
     uint64_t each = (rounds + pairs - 1) / pairs;
     PingPong all{laps, pairs, pairs, each, each * pairs, Timer(context, Clock::time_point::max())};
@@ -173,6 +175,7 @@ awaitable<void> ping_pong(asio::io_context &context, std::size_t pairs, bool own
         co_await socket.async_connect(acceptor.local_endpoint(), use_awaitable);
         auto client = std::make_shared<End>(std::move(socket));
         auto server = std::make_shared<End>(co_await acceptor.async_accept(use_awaitable));
+        if (exact_reads) client->room_bytes = server->room_bytes = kMessage;
         if (own_task) {
             asio::co_spawn(context, echo(server, echoes), detached);
             server = nullptr;

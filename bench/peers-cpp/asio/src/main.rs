@@ -112,8 +112,9 @@ impl TaskSubject for Asio {
 
     fn new(_backend: &str, case: &Case) -> Result<Self, Error> {
         let (kind, number, flag, timers) = match *case {
-            Case::PingPong { echoed_by, pairs, live_timers } => {
-                (0, pairs as u64, u64::from(echoed_by == EchoedBy::OwnTask), live_timers)
+            Case::PingPong { echoed_by, pairs, exact_reads, live_timers } => {
+                let own_task = u64::from(echoed_by == EchoedBy::OwnTask);
+                (0, pairs as u64, own_task | u64::from(exact_reads) << 1, live_timers)
             }
             Case::AcceptChurn { parallel, live_timers } => (1, parallel as u64, 0, live_timers),
             Case::SelfWake { turns: true, live_timers } => (2, 0, 0, live_timers),

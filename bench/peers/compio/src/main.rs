@@ -113,6 +113,11 @@ impl Stream for Connection {
         Message::number(&self.room[..result?])
     }
 
+    fn read_exactly(&mut self) {
+        // A read fills the capacity.
+        self.room = Vec::with_capacity(self.sent.len());
+    }
+
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }

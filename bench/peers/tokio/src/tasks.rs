@@ -146,6 +146,10 @@ impl Stream for Connection {
         self.message.received(length)
     }
 
+    fn read_exactly(&mut self) {
+        self.message.read_exactly();
+    }
+
     fn descriptor(&self) -> RawFd {
         self.stream.as_raw_fd()
     }

@@ -79,7 +79,9 @@ impl TaskSubject for RawTasks {
 
     fn run(&mut self, rounds: u64, laps: &Rc<Laps>) -> Result<(), Error> {
         match self.case {
-            Case::PingPong { pairs, .. } => self.ping_pong(pairs, rounds, laps),
+            Case::PingPong { pairs, exact_reads, .. } => {
+                self.ping_pong(pairs, exact_reads, rounds, laps)
+            }
             Case::AcceptChurn { parallel, .. } => self.churn(parallel as u64, rounds, laps),
             Case::TurnPerPoll { .. } => {
                 laps.start();
@@ -111,7 +113,13 @@ impl RawTasks {
         Ok(())
     }
 
-    fn ping_pong(&mut self, pairs: usize, rounds: u64, laps: &Laps) -> Result<(), Error> {
+    fn ping_pong(
+        &mut self,
+        pairs: usize,
+        exact_reads: bool,
+        rounds: u64,
+        laps: &Laps,
+    ) -> Result<(), Error> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let mut ends = Vec::with_capacity(2 * pairs);
         for _ in 0..pairs {
@@ -119,7 +127,11 @@ impl RawTasks {
             let (server, _) = listener.accept()?;
             for (socket, begins) in [(client, true), (server, false)] {
                 self.watch(&socket, ends.len() as u64)?;
-                ends.push(End::new(socket, begins)?);
+                let mut end = End::new(socket, begins)?;
+                if exact_reads {
+                    end.message.read_exactly();
+                }
+                ends.push(end);
             }
         }
         let each = rounds.div_ceil(pairs as u64);
