@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::hint::black_box;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -121,8 +122,9 @@ async fn self_waking(rounds: u64, laps: Rc<Laps>) {
 /// Polls the future of [`Case::SelfWake`] without a runtime, with a waker that does nothing.
 pub(super) fn poll_self_waking(rounds: u64, laps: Rc<Laps>) {
     let mut future = pin!(self_waking(rounds, laps));
-    let future: &mut Pin<&mut dyn Future<Output = ()>> = &mut (future.as_mut() as Pin<&mut _>);
-    let mut context = Context::from_waker(Waker::noop());
+    // Opaque to the compiler, as they are for an executor.
+    let mut future: Pin<&mut dyn Future<Output = ()>> = black_box(future.as_mut());
+    let mut context = Context::from_waker(black_box(Waker::noop()));
     while future.as_mut().poll(&mut context).is_pending() {}
 }
 
