@@ -68,7 +68,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
 /// costs is subtracted from the instruction counts.
 pub(crate) fn has_idle_workload(case: &Case) -> bool {
     if tasks::has(case) {
-        return matches!(case, Case::PingPong { .. } | Case::SelfWake { .. });
+        return matches!(case, Case::PingPong { .. });
     }
     let starts_timers = matches!(
         case,

@@ -65,7 +65,7 @@ pub(crate) fn prepare<S: TaskSubject>(
             threads::check_processors()?;
             round_trip::<S>(backend, live_timers)
         }
-        _ if idle => Ok(Box::new(Idle(case.clone()))),
+        _ if idle => Ok(Box::new(Idle)),
         _ => Ok(Box::new(Slices { subject: S::new(backend, case)?, case: case.clone() })),
     }
 }
@@ -81,16 +81,13 @@ fn round_trip<S: TaskSubject>(
     })
 }
 
-/// The workload's own cost: the future that wakes itself, or the clock of each round.
-struct Idle(Case);
+/// The workload's own cost: the clock of each round.
+struct Idle;
 
 impl Measured for Idle {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let laps = Rc::new(Laps::new(rounds));
         counted(&mut || {
-            if matches!(self.0, Case::SelfWake { .. }) {
-                return workload::poll_self_waking(rounds, Rc::clone(&laps));
-            }
             laps.start();
             let mut lap = laps.lap();
             for _ in 0..rounds {

@@ -2,10 +2,9 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::hint::black_box;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::laps::Laps;
@@ -117,15 +116,6 @@ async fn self_waking(rounds: u64, laps: Rc<Laps>) {
     laps.start();
     SelfWaking { left: rounds }.await;
     laps.stop(rounds);
-}
-
-/// Polls the future of [`Case::SelfWake`] without a runtime, with a waker that does nothing.
-pub(super) fn poll_self_waking(rounds: u64, laps: Rc<Laps>) {
-    let mut future = pin!(self_waking(rounds, laps));
-    // Opaque to the compiler, as they are for an executor.
-    let mut future: Pin<&mut dyn Future<Output = ()>> = black_box(future.as_mut());
-    let mut context = Context::from_waker(black_box(Waker::noop()));
-    while future.as_mut().poll(&mut context).is_pending() {}
 }
 
 async fn spawning<R: Runtime>(batch: usize, rounds: u64, laps: Rc<Laps>) {
