@@ -164,7 +164,7 @@ impl Reactor {
             }
             Member::Timer(timer) => {
                 let schedule = timer.schedule;
-                match self.place_timer(now, timer) {
+                match self.place_timer(self.deadline(now, schedule), timer) {
                     Ok(key) => {
                         self.timers.set_group(key, group);
                         Ok(JoinedMember::Timer(key, schedule))

@@ -29,44 +29,52 @@ impl Reactor {
         self.time.turn_ns()
     }
 
-    /// The time that a timer's deadline depends on: that of [`now_ns`](Self::now_ns), or an earlier
-    /// one if the deadline is far from both.
-    fn now_for(&mut self, schedule: Schedule) -> u64 {
-        if let (Schedule::At(moment), false) = (schedule, self.is_in_turn()) {
-            let deadline = self.time.since_epoch_ns(moment);
-            if let Some(now) = self.time.coarse_ns().filter(|now| deadline > now + COARSE_MARGIN_NS)
-            {
-                return now;
+    /// The deadline of a timer, in the reactor's count. The clock is read, unless the deadline is
+    /// far from now.
+    fn deadline_of(&mut self, schedule: Schedule) -> u64 {
+        let Schedule::At(moment) = schedule else {
+            let now = self.now_ns();
+            return self.deadline(now, schedule);
+        };
+        let deadline = self.time.since_epoch_ns(moment);
+        if !self.is_in_turn() {
+            let coarse = self.time.coarse_ns();
+            if coarse.is_some_and(|now| deadline > now + COARSE_MARGIN_NS) {
+                return deadline;
             }
         }
-        self.now_ns()
+        let now = self.now_ns();
+        self.bounded(now, deadline)
     }
 
-    /// The deadline of a timer, in the reactor's count. In a turn, it lies after that turn's time
-    /// (rule 9).
-    fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
-        let in_turn = self.is_in_turn();
+    /// The same, given the current time.
+    pub(crate) fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
         let deadline = match schedule {
             Schedule::After(delay) | Schedule::Every(delay) => {
                 now.saturating_add(nanoseconds(delay))
             }
             Schedule::At(moment) => self.time.since_epoch_ns(moment),
         };
-        if in_turn {
+        self.bounded(now, deadline)
+    }
+
+    /// A deadline that has passed is due at once. In a turn, every deadline lies after that turn's
+    /// time (rule 9).
+    fn bounded(&self, now: u64, deadline: u64) -> u64 {
+        if self.is_in_turn() {
             deadline.max(now.saturating_add(1))
         } else if deadline <= now {
-            // It has passed, so it is due at once.
             self.timers.rounded_down(deadline)
         } else {
             deadline
         }
     }
 
-    /// Starts a timer, given the current time. The caller reads the clock, which may be custom,
-    /// before any state changes.
+    /// Starts a timer, given its deadline. The caller reads the clock, which may be custom, before
+    /// any state changes.
     pub(crate) fn place_timer(
         &mut self,
-        now: u64,
+        deadline_ns: u64,
         timer: Timer<Self>,
     ) -> Result<Key, TimerError<Timer<Self>>> {
         let period_ns = match timer.schedule {
@@ -79,7 +87,6 @@ impl Reactor {
         if self.timers.len() >= self.limits.timers_max {
             return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
         }
-        let deadline_ns = self.deadline(now, timer.schedule);
         self.pending_work |= pending_work::TIMERS;
         Ok(self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP))
     }
@@ -139,8 +146,8 @@ impl ReactorOps for Reactor {
     }
 
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
-        let now = self.now_for(timer.schedule);
-        self.place_timer(now, timer)
+        let deadline_ns = self.deadline_of(timer.schedule);
+        self.place_timer(deadline_ns, timer)
     }
 
     fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
@@ -164,12 +171,9 @@ impl ReactorOps for Reactor {
     }
 
     fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound> {
-        if !self.timers.contains(key) {
-            return Err(NotFound);
-        }
-        let now = self.now_for(schedule);
-        let deadline_ns = self.deadline(now, schedule);
-        self.timers.reset(key, deadline_ns);
+        let index = self.timers.find(key).ok_or(NotFound)?;
+        let deadline_ns = self.deadline_of(schedule);
+        self.timers.reset_at(index, deadline_ns);
         self.pending_work |= pending_work::TIMERS;
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::{
         listen::accept::ListenerState,
         socket::StreamSocket,
     },
-    time::wheel::Wheel,
+    time::index_wheel::IndexWheel,
     util::arena::Arena,
 };
 
@@ -191,7 +191,7 @@ pub(crate) struct StreamTable {
     /// The settings of the last registration: the next stream usually has the same.
     options: Rc<StreamOptions>,
     /// Streams ordered by a time at which one of their deadlines may have passed.
-    pub(super) deadlines: Wheel,
+    pub(super) deadlines: IndexWheel,
     /// The timer for `deadlines`, and the time when it fires.
     pub(super) timer: Option<(Key, u64)>,
     /// Detects a child of fork(2).
@@ -211,7 +211,7 @@ impl StreamTable {
             memory: Rc::default(),
             tls: None,
             options: Rc::new(StreamOptions::new()),
-            deadlines: Wheel::new(),
+            deadlines: IndexWheel::new(),
             timer: None,
             fork,
         }

@@ -175,7 +175,8 @@ fn epoch_of_system() -> (Instant, u64) {
 
 /// A duration in nanoseconds; saturates at 64 bits.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    let whole = duration.as_secs().checked_mul(SECOND_NS);
+    whole.and_then(|ns| ns.checked_add(duration.subsec_nanos().into())).unwrap_or(u64::MAX)
 }
 
 /// A number of nanoseconds as the kernel takes it.

@@ -11,22 +11,44 @@ use crate::{
         timer::Deferred,
     },
     cell::NO_GROUP,
-    time::wheel::Wheel,
+    time::wheel::{Node, Nodes, Wheel},
     util::arena::Arena,
 };
 
 /// The default resolution: a microsecond.
 pub(crate) const DEFAULT_TICK_NS: u64 = 1000;
 
-/// A timer with a key.
+/// A timer with a key. Its note in the arena is its group.
+///
+/// The order of the fields is fixed. A reset uses only the first two, and the generation before
+/// them.
+#[repr(C)]
 struct TimerEntry<R: ReactorOps> {
-    /// `None` while the handler runs, because the dispatcher owns it then.
-    call: Option<InlineTimer<R>>,
-    /// Zero for a timer that fires once.
-    period_ns: u64,
     /// When it is due, not rounded. The next deadline of a periodic timer is computed from it.
     deadline_ns: u64,
-    group: u32,
+    node: Node,
+    /// Zero for a timer that fires once.
+    period_ns: u64,
+    /// `None` while the handler runs, because the dispatcher owns it then.
+    call: Option<InlineTimer<R>>,
+}
+
+/// What is in the wheel has an entry.
+impl<R: ReactorOps> Nodes for Arena<TimerEntry<R>> {
+    #[inline]
+    fn node(&self, index: u32) -> &Node {
+        &self.at(index).expect("what is in the wheel has an entry").node
+    }
+
+    #[inline]
+    fn node_mut(&mut self, index: u32) -> &mut Node {
+        &mut self.at_mut(index).expect("what is in the wheel has an entry").node
+    }
+
+    #[inline]
+    fn prefetch(&self, index: u32) {
+        Arena::prefetch(self, index);
+    }
 }
 
 /// A due timer, taken out to be fired.
@@ -96,13 +118,6 @@ impl<R: ReactorOps> Timers<R> {
         self.wheel.len()
     }
 
-    /// Puts a timer into the wheel.
-    fn schedule(&mut self, index: u32, deadline_ns: u64) {
-        let tick = self.tick_from(deadline_ns);
-        self.wheel.insert(index, tick);
-        self.bound_ns = self.bound_ns.min(self.time_of(tick));
-    }
-
     pub(crate) fn start(
         &mut self,
         call: InlineTimer<R>,
@@ -111,43 +126,52 @@ impl<R: ReactorOps> Timers<R> {
         group: u32,
     ) -> Key {
         let (index, generation) = self.entries.next(MAX_INDEX);
-        self.entries.insert(TimerEntry { call: Some(call), period_ns, deadline_ns, group });
-        self.schedule(index, deadline_ns);
+        let entry = TimerEntry { deadline_ns, node: Node::ABSENT, period_ns, call: Some(call) };
+        self.entries.insert_noted(entry, group);
+        let tick = self.tick_from(deadline_ns);
+        self.wheel.insert(&mut self.entries, index, tick);
+        self.bound_ns = self.bound_ns.min(self.time_of(tick));
         Key::new(KeyKind::Timer, (index, generation))
     }
 
-    pub(crate) fn contains(&self, key: Key) -> bool {
-        key.parts(KeyKind::Timer)
-            .is_some_and(|(index, generation)| self.entries.get(index, generation).is_some())
+    /// The index of a timer, for [`reset_at`](Self::reset_at).
+    #[inline]
+    pub(crate) fn find(&self, key: Key) -> Option<u32> {
+        let (index, generation) = key.parts(KeyKind::Timer)?;
+        self.entries.get(index, generation).map(|_| index)
     }
 
     /// Moves the next firing. False if the key does not name a timer.
     pub(crate) fn reset(&mut self, key: Key, deadline_ns: u64) -> bool {
-        let Some((index, generation)) = key.parts(KeyKind::Timer) else {
-            return false;
-        };
-        let Some(entry) = self.entries.get_mut(index, generation) else {
-            return false;
-        };
-        entry.deadline_ns = deadline_ns;
+        self.find(key).map(|index| self.reset_at(index, deadline_ns)).is_some()
+    }
+
+    /// Moves the next firing of the timer at an index.
+    pub(crate) fn reset_at(&mut self, index: u32, deadline_ns: u64) {
         let tick = self.tick_from(deadline_ns);
-        self.wheel.reset(index, tick);
         self.bound_ns = self.bound_ns.min(self.time_of(tick));
-        true
+        let entry = self.entries.at_mut(index).expect("the index is that of a timer");
+        entry.deadline_ns = deadline_ns;
+        if !self.wheel.reset_in_place(&mut entry.node, tick) {
+            self.wheel.remove(&mut self.entries, index);
+            self.wheel.insert(&mut self.entries, index, tick);
+        }
     }
 
     /// Removes a timer. Its key is stale afterwards.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
-        let TimerEntry { call, group, .. } = self.entries.remove(index, generation)?;
-        self.wheel.remove(index);
+        let group = self.entries.note(index, generation)?;
+        self.wheel.remove(&mut self.entries, index);
+        let TimerEntry { call, .. } = self.entries.remove(index, generation)?;
         Some(Ended { call, group })
     }
 
     /// The next deadline, or an instant after `now` before which nothing is due. Advances the wheel
     /// to `now`, so that the past deadline of a cancelled timer is forgotten.
     pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
-        self.wheel.advance(self.tick_until(now_ns));
+        let now = self.tick_until(now_ns);
+        self.wheel.advance(&mut self.entries, now);
         let next = self.next_deadline();
         self.bound_ns = next.unwrap_or(0);
         next
@@ -178,10 +202,8 @@ impl<R: ReactorOps> Timers<R> {
     /// Takes the next due timer. A periodic timer is rescheduled before it fires, so a panic of its
     /// handler changes nothing (rule 3).
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
-        let (index, tick) = self.wheel.pop_due(self.tick_until(now_ns))?;
-        if let Some(next) = self.wheel.soon_due() {
-            self.entries.prefetch(next);
-        }
+        let now = self.tick_until(now_ns);
+        let (index, tick) = self.wheel.pop_due(&mut self.entries, now)?;
         // A deadline before the wheel's time counts as the wheel's time.
         let earliest_ns = self.time_of(tick).saturating_sub(self.tick_ns - 1);
         let generation = self.entries.generation(index);
@@ -197,8 +219,10 @@ impl<R: ReactorOps> Timers<R> {
         if period_ns > 0 {
             let beats = period_ns.saturating_mul(missed.saturating_add(1));
             entry.deadline_ns = deadline_ns.saturating_add(beats);
-            let next = entry.deadline_ns;
-            self.schedule(index, next);
+            let deadline_ns = entry.deadline_ns;
+            let tick = self.tick_from(deadline_ns);
+            self.wheel.insert_next(&mut self.entries, index, tick);
+            self.bound_ns = self.bound_ns.min(self.time_of(tick));
         }
         Some(Due { key: Key::new(KeyKind::Timer, (index, generation)), call, deadline_ns, missed })
     }
@@ -211,7 +235,7 @@ impl<R: ReactorOps> Timers<R> {
             // The timer cancelled itself. Its group was updated at that time.
             return Some(Ended { call: Some(call), group: NO_GROUP });
         };
-        if self.wheel.contains(index) {
+        if entry.node.is_waiting() {
             entry.call = Some(call);
             return None;
         }
@@ -228,8 +252,8 @@ impl<R: ReactorOps> Timers<R> {
     /// Sets the group that the timer belongs to.
     pub(crate) fn set_group(&mut self, key: Key, group: u32) {
         if let Some((index, generation)) = key.parts(KeyKind::Timer) {
-            if let Some(entry) = self.entries.get_mut(index, generation) {
-                entry.group = group;
+            if self.entries.get(index, generation).is_some() {
+                self.entries.set_note(index, group);
             }
         }
     }

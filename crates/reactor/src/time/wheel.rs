@@ -25,34 +25,81 @@
 //! 4. If an entry of the run and one of a slot have the same deadline, the one in the run has the
 //!    lower number.
 //!
-//! Entries are indices that the caller assigns. The wheel keeps its links in an array by index, so
-//! no entry needs an allocation once the arrays have grown.
+//! A periodic timer is often the next one again. So an entry that is inserted to be the next may be
+//! kept out of the slots, as the *front*:
+//!
+//! 5. The front is before every other entry: its deadline is earlier, or the same and its number is
+//!    lower. An entry with an earlier deadline moves it into a slot.
+//!
+//! Entries are indices that the caller assigns. The caller stores their nodes beside what belongs to
+//! them, so that a timer is in one place of memory ([`Nodes`]).
+
+use core::num::NonZeroU16;
 
 use super::run::{KEPT, Run, SPAN_BITS_MAX};
-use crate::util::{arena::reserve_one, prefetch::prefetch};
 
 const GROUP_BITS: u32 = 6;
 const SLOTS: usize = 1 << GROUP_BITS;
 const LEVELS: usize = 11;
 const NONE: u32 = u32::MAX;
-/// `Node::place` of an index that is not in the wheel.
-const NOWHERE: u16 = u16::MAX;
-/// `Node::place` of an index in the run.
-const IN_RUN: u16 = u16::MAX - 1;
-/// How many entries ahead the wheel prefetches its nodes, and its user what belongs to an entry.
-/// Entries of a run are scattered in memory, and a handler takes less time than a read of memory.
-const NODE_AHEAD: usize = 8;
-const ENTRY_AHEAD: usize = 4;
+/// How many entries ahead the wheel prefetches the nodes. Entries of a run are scattered in memory,
+/// and a handler takes less time than a read of memory.
+const AHEAD: usize = 8;
 
+/// Where an entry is: level and slot as one number, or one of the constants. Not zero, so an
+/// `Option` of a node is as large as the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place(NonZeroU16);
+
+impl Place {
+    const NOWHERE: Self = Self(NonZeroU16::MAX);
+    const IN_RUN: Self = Self(NonZeroU16::new(u16::MAX - 1).unwrap());
+    const FRONT: Self = Self(NonZeroU16::new(u16::MAX - 2).unwrap());
+
+    fn of_slot(slot: usize) -> Self {
+        u16::try_from(slot + 1).ok().and_then(NonZeroU16::new).map_or(Self::NOWHERE, Self)
+    }
+
+    /// The number of the slot. Not one, if the entry is elsewhere.
+    fn slot(self) -> usize {
+        usize::from(self.0.get()) - 1
+    }
+}
+
+/// The wheel's part of an entry.
+///
+/// The order of the fields is fixed. Those that a reset in place uses come first, so they are
+/// likely in one line of the cache.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+#[repr(C)]
+pub(crate) struct Node {
     deadline: u64,
     /// Rises with every insertion and reset.
     number: u64,
+    place: Place,
     prev: u32,
     next: u32,
-    /// Level and slot, as one number.
-    place: u16,
+}
+
+impl Node {
+    /// The node of an entry that is not in a wheel.
+    pub(crate) const ABSENT: Self =
+        Self { deadline: 0, number: 0, place: Place::NOWHERE, prev: NONE, next: NONE };
+
+    /// Whether the entry is in the wheel.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.place != Place::NOWHERE
+    }
+}
+
+/// The nodes of all entries, by index. An entry in the wheel has a node.
+pub(crate) trait Nodes {
+    fn node(&self, index: u32) -> &Node;
+
+    fn node_mut(&mut self, index: u32) -> &mut Node;
+
+    /// Tells the processor that an entry is read soon.
+    fn prefetch(&self, index: u32);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +109,6 @@ struct Slot {
     /// No entry is due earlier. Exact unless the earliest entry was removed or reset.
     earliest: u64,
 }
-
-const ABSENT: Node = Node { deadline: 0, number: 0, prev: NONE, next: NONE, place: NOWHERE };
 
 const EMPTY: Slot = Slot { head: NONE, tail: NONE, earliest: u64::MAX };
 
@@ -77,7 +122,12 @@ fn is_within(deadline: u64, level: usize, start: u64) -> bool {
 pub(crate) struct Wheel {
     /// Every deadline in the wheel is equal to or later than this.
     elapsed: u64,
-    nodes: Vec<Node>,
+    /// The deadline of the front. Zero without one, so that no deadline is earlier.
+    front_deadline: u64,
+    /// The front, or `NONE`.
+    front: u32,
+    /// One bit per level: set if a slot of the level is occupied.
+    levels: u32,
     /// One bit per slot: set if the slot is occupied.
     occupied: [u64; LEVELS],
     /// The same for slots that are marked as unordered.
@@ -98,7 +148,9 @@ impl Wheel {
     pub(crate) const fn new() -> Self {
         Self {
             elapsed: 0,
-            nodes: Vec::new(),
+            front_deadline: 0,
+            front: NONE,
+            levels: 0,
             occupied: [0; LEVELS],
             unordered: [0; LEVELS],
             slots: Vec::new(),
@@ -111,12 +163,7 @@ impl Wheel {
 
     /// The number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.linked + self.run.len()
-    }
-
-    /// Whether an index is in the wheel.
-    pub(crate) fn contains(&self, index: u32) -> bool {
-        self.nodes.get(index as usize).is_some_and(|node| node.place != NOWHERE)
+        self.linked + self.run.len() + usize::from(self.front != NONE)
     }
 
     fn place(&self, deadline: u64) -> (usize, usize) {
@@ -126,46 +173,76 @@ impl Wheel {
         (level as usize, usize::try_from(slot).unwrap_or(0))
     }
 
-    /// Adds an index that is not in the wheel. A deadline earlier than `elapsed` is replaced by
+    /// Adds an entry that is not in the wheel. A deadline earlier than `elapsed` is replaced by
     /// `elapsed`.
-    pub(crate) fn insert(&mut self, index: u32, deadline: u64) {
+    pub(crate) fn insert(&mut self, nodes: &mut impl Nodes, index: u32, deadline: u64) {
+        debug_assert!(!nodes.node(index).is_waiting(), "inserted twice");
         if self.slots.is_empty() {
             self.slots.resize(LEVELS * SLOTS, EMPTY);
             self.run.reserve();
         }
-        while self.nodes.len() <= index as usize {
-            reserve_one(&mut self.nodes);
-            self.nodes.push(ABSENT);
+        let deadline = deadline.max(self.elapsed);
+        if deadline < self.front_deadline {
+            self.move_front(nodes);
         }
-        debug_assert_eq!(self.nodes[index as usize].place, NOWHERE, "inserted twice");
-        self.linked += 1;
         self.number += 1;
-        self.link(index, deadline.max(self.elapsed), self.number);
+        self.link(nodes, index, deadline, self.number);
+        self.linked += 1;
     }
 
-    /// Removes an entry and inserts it again, or inserts an index. The entry stays in its slot if
-    /// that begins before the deadline.
-    pub(crate) fn reset(&mut self, index: u32, deadline: u64) {
-        if let Some(node) = self.nodes.get(index as usize) {
-            let place = usize::from(node.place);
-            let (level, slot) = (place / SLOTS, place % SLOTS);
-            // The other places are not slots.
-            if level < LEVELS && self.start_of(level, slot) <= deadline {
-                self.number += 1;
-                let node = &mut self.nodes[index as usize];
-                (node.deadline, node.number) = (deadline, self.number);
-                self.slots[place].earliest = self.slots[place].earliest.min(deadline);
-                self.unordered[level] |= 1 << slot;
-                return;
-            }
+    /// The same for an entry that is likely the next one.
+    pub(crate) fn insert_next(&mut self, nodes: &mut impl Nodes, index: u32, deadline: u64) {
+        let deadline = deadline.max(self.elapsed);
+        // After an insertion there are slots.
+        if self.slots.is_empty() || self.next_deadline().is_some_and(|next| next <= deadline) {
+            return self.insert(nodes, index, deadline);
         }
-        self.remove(index);
-        self.insert(index, deadline);
+        if self.front != NONE {
+            self.move_front(nodes);
+        }
+        self.number += 1;
+        (self.front, self.front_deadline) = (index, deadline);
+        let node = nodes.node_mut(index);
+        (node.deadline, node.number, node.place) = (deadline, self.number, Place::FRONT);
     }
 
-    fn link(&mut self, index: u32, deadline: u64, number: u64) {
+    /// Moves the front into a slot.
+    fn move_front(&mut self, nodes: &mut impl Nodes) {
+        let index = self.take_front();
+        let Node { deadline, number, .. } = *nodes.node(index);
+        self.link(nodes, index, deadline, number);
+        self.linked += 1;
+    }
+
+    /// From now on there is no front.
+    fn take_front(&mut self) -> u32 {
+        self.front_deadline = 0;
+        core::mem::replace(&mut self.front, NONE)
+    }
+
+    /// Resets an entry without moving it, if its slot begins before the deadline. Otherwise returns
+    /// false, and the entry must be removed and inserted.
+    pub(crate) fn reset_in_place(&mut self, node: &mut Node, deadline: u64) -> bool {
+        let place = node.place.slot();
+        let (level, slot) = (place / SLOTS, place % SLOTS);
+        // The other places are not slots. The front must stay before this entry.
+        if level >= LEVELS
+            || self.start_of(level, slot) > deadline
+            || deadline < self.front_deadline
+        {
+            return false;
+        }
+        self.number += 1;
+        (node.deadline, node.number) = (deadline, self.number);
+        self.slots[place].earliest = self.slots[place].earliest.min(deadline);
+        self.unordered[level] |= 1 << slot;
+        true
+    }
+
+    fn link(&mut self, nodes: &mut impl Nodes, index: u32, deadline: u64, number: u64) {
         let (level, slot) = self.place(deadline);
         let place = level * SLOTS + slot;
+        self.levels |= 1 << level;
         self.occupied[level] |= 1 << slot;
         let list = &mut self.slots[place];
         let prev = list.tail;
@@ -174,64 +251,70 @@ impl Wheel {
         if prev == NONE {
             list.head = index;
         } else {
-            let prev = &mut self.nodes[prev as usize];
+            let prev = nodes.node_mut(prev);
             prev.next = index;
             if prev.number > number {
                 self.unordered[level] |= 1 << slot;
             }
         }
-        let place = u16::try_from(place).unwrap_or(NOWHERE);
-        self.nodes[index as usize] = Node { deadline, number, prev, next: NONE, place };
+        let place = Place::of_slot(place);
+        *nodes.node_mut(index) = Node { deadline, number, place, prev, next: NONE };
     }
 
-    /// Removes an index. True if it was in the wheel.
-    pub(crate) fn remove(&mut self, index: u32) -> bool {
-        let Some(node) = self.nodes.get_mut(index as usize) else {
-            return false;
-        };
-        let Node { prev, next, place, .. } = *node;
-        node.place = NOWHERE;
-        if place == NOWHERE {
-            return false;
-        }
-        if place == IN_RUN {
+    /// Removes an entry. True if it was in the wheel.
+    pub(crate) fn remove(&mut self, nodes: &mut impl Nodes, index: u32) -> bool {
+        let node = nodes.node_mut(index);
+        let Node { prev, next, .. } = *node;
+        match core::mem::replace(&mut node.place, Place::NOWHERE) {
+            Place::NOWHERE => return false,
             // Its record in the run is skipped, because the place says that it has left.
-            self.run.leave();
-            return true;
-        }
-        self.linked -= 1;
-        let place = place as usize;
-        if prev == NONE {
-            self.slots[place].head = next;
-        } else {
-            self.nodes[prev as usize].next = next;
-        }
-        if next == NONE {
-            self.slots[place].tail = prev;
-        } else {
-            self.nodes[next as usize].prev = prev;
-        }
-        if self.slots[place].head == NONE {
-            self.clear(place);
+            Place::IN_RUN => self.run.leave(),
+            Place::FRONT => _ = self.take_front(),
+            place => self.unlink(nodes, place.slot(), prev, next),
         }
         true
     }
 
+    /// Takes an entry out of its slot's list. `prev` and `next` are its neighbours.
+    fn unlink(&mut self, nodes: &mut impl Nodes, place: usize, prev: u32, next: u32) {
+        self.linked -= 1;
+        if prev == NONE {
+            self.slots[place].head = next;
+        } else {
+            nodes.node_mut(prev).next = next;
+        }
+        if next == NONE {
+            self.slots[place].tail = prev;
+        } else {
+            nodes.node_mut(next).prev = prev;
+        }
+        if self.slots[place].head == NONE {
+            self.clear(place);
+        }
+    }
+
     fn clear(&mut self, place: usize) {
+        let (level, slot) = (place / SLOTS, place % SLOTS);
         self.slots[place] = EMPTY;
-        self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
-        self.unordered[place / SLOTS] &= !(1 << (place % SLOTS));
+        self.occupied[level] &= !(1 << slot);
+        self.unordered[level] &= !(1 << slot);
+        if self.occupied[level] == 0 {
+            self.levels &= !(1 << level);
+        }
     }
 
     /// The first occupied level and slot.
     fn first(&self) -> Option<(usize, usize)> {
-        let level = self.occupied.iter().position(|bits| *bits != 0)?;
-        Some((level, self.occupied[level].trailing_zeros() as usize))
+        let level = self.levels.trailing_zeros() as usize;
+        self.occupied.get(level).map(|bits| (level, bits.trailing_zeros() as usize))
     }
 
     /// An instant before which nothing is due: the next deadline, or an earlier instant if the next
     /// one was removed or reset.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
+        if self.front != NONE {
+            return Some(self.front_deadline);
+        }
         let linked = self.first().map(|(level, slot)| self.slots[level * SLOTS + slot].earliest);
         match (self.run.next_deadline(), linked) {
             (Some(run), Some(linked)) => Some(run.min(linked)),
@@ -242,7 +325,10 @@ impl Wheel {
     /// Moves entries until the first one is due, or until nothing is due. Then
     /// [`next_deadline`](Self::next_deadline) is at most `now` only if an entry is due. `now` must
     /// not decrease between calls.
-    pub(crate) fn advance(&mut self, now: u64) {
+    pub(crate) fn advance(&mut self, nodes: &mut impl Nodes, now: u64) {
+        if self.front != NONE && self.front_deadline <= now {
+            return;
+        }
         // An entry of the run is due.
         while self.run.len() == 0 {
             let Some((level, slot)) = self.first() else { break };
@@ -252,7 +338,7 @@ impl Wheel {
             }
             let place = level * SLOTS + slot;
             let Slot { head, tail, .. } = self.slots[place];
-            let deadline = self.nodes[head as usize].deadline;
+            let deadline = nodes.node(head).deadline;
             if head == tail && is_within(deadline, level, start) {
                 // A single entry need not move. Those of other slots are due later.
                 self.slots[place].earliest = deadline;
@@ -263,10 +349,10 @@ impl Wheel {
                     // All entries of the slot are due at its start.
                     return;
                 }
-                self.order_lowest(place, start);
+                self.order_lowest(nodes, place, start);
                 continue;
             }
-            self.take_due(level, slot, start, now);
+            self.take_due(nodes, level, slot, start, now);
         }
         if self.run.len() == 0 {
             // The remaining entries start after `now`, so their places are the same relative to
@@ -277,60 +363,60 @@ impl Wheel {
 
     /// Takes the first entry due at `now`, with its deadline. `now` must not decrease between
     /// calls.
-    pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u32, u64)> {
+    pub(crate) fn pop_due(&mut self, nodes: &mut impl Nodes, now: u64) -> Option<(u32, u64)> {
+        if self.front != NONE && self.front_deadline <= now {
+            let deadline = self.front_deadline;
+            let index = self.take_front();
+            nodes.node_mut(index).place = Place::NOWHERE;
+            return Some((index, deadline));
+        }
         loop {
-            let nodes = &self.nodes;
-            let ahead = self.run.first(|index| nodes[index as usize].place == IN_RUN);
+            let ahead = self.run.first(|index| nodes.node(index).place == Place::IN_RUN);
             // All entries of the run are due.
             let limit = ahead.unwrap_or(now);
             let first = self.first().map(|(level, slot)| (level, slot, self.start_of(level, slot)));
             let Some((level, slot, start)) = first.filter(|(.., start)| *start <= limit) else {
                 // The slots start after `limit`, so places are the same relative to it.
                 self.elapsed = self.elapsed.max(limit);
-                return ahead.map(|deadline| (self.pop_run(), deadline));
+                return ahead.map(|deadline| (self.pop_run(nodes), deadline));
             };
             let place = level * SLOTS + slot;
             let Slot { head, tail, .. } = self.slots[place];
-            let deadline = self.nodes[head as usize].deadline;
+            let deadline = nodes.node(head).deadline;
             let is_only = head == tail && is_within(deadline, level, start);
             if level == 0 && !is_only && self.unordered[0] & 1 << slot != 0 {
-                self.order_lowest(place, start);
+                self.order_lowest(nodes, place, start);
                 continue;
             }
             // A single entry need not move.
             if level == 0 || is_only {
                 return match ahead {
-                    Some(ahead) if ahead <= deadline => Some((self.pop_run(), ahead)),
+                    Some(ahead) if ahead <= deadline => Some((self.pop_run(nodes), ahead)),
                     _ if deadline > now => None,
                     _ => {
                         // Nothing is due before the first slot's start.
                         self.elapsed = start;
-                        self.remove(head);
+                        self.remove(nodes, head);
                         Some((head, deadline))
                     }
                 };
             }
             self.elapsed = start;
             if ahead.is_some() {
-                self.move_down(place);
+                self.move_down(nodes, place);
             } else {
-                self.take_due(level, slot, start, now);
+                self.take_due(nodes, level, slot, start, now);
             }
         }
     }
 
-    /// An entry that [`pop_due`](Self::pop_due) returns soon, if the next ones are known.
-    pub(crate) fn soon_due(&self) -> Option<u32> {
-        self.run.ahead(ENTRY_AHEAD)
-    }
-
     /// Takes the first entry of the run.
-    fn pop_run(&mut self) -> u32 {
+    fn pop_run(&mut self, nodes: &mut impl Nodes) -> u32 {
         let index = self.run.pop();
-        if let Some(node) = self.run.ahead(NODE_AHEAD).and_then(|i| self.nodes.get(i as usize)) {
-            prefetch(node);
+        if let Some(soon) = self.run.ahead(AHEAD) {
+            nodes.prefetch(soon);
         }
-        self.nodes[index as usize].place = NOWHERE;
+        nodes.node_mut(index).place = Place::NOWHERE;
         index
     }
 
@@ -341,35 +427,35 @@ impl Wheel {
         above | (slot as u64) << shift
     }
 
-    fn move_down(&mut self, place: usize) {
+    fn move_down(&mut self, nodes: &mut impl Nodes, place: usize) {
         let mut index = self.slots[place].head;
         self.clear(place);
         while index != NONE {
-            let Node { next, deadline, number, .. } = self.nodes[index as usize];
-            self.link(index, deadline, number);
+            let Node { next, deadline, number, .. } = *nodes.node(index);
+            self.link(nodes, index, deadline, number);
             index = next;
         }
     }
 
     /// Puts a slot of the lowest level in order: entries with later deadlines leave it, and the
     /// others are sorted by number.
-    fn order_lowest(&mut self, place: usize, start: u64) {
+    fn order_lowest(&mut self, nodes: &mut impl Nodes, place: usize, start: u64) {
         self.elapsed = start;
         let mut index = self.slots[place].head;
         let mut same = core::mem::take(&mut self.scratch);
         self.clear(place);
         while index != NONE {
-            let Node { next, deadline, number, .. } = self.nodes[index as usize];
+            let Node { next, deadline, number, .. } = *nodes.node(index);
             if deadline == start {
                 same.push((number, index));
             } else {
-                self.link(index, deadline, number);
+                self.link(nodes, index, deadline, number);
             }
             index = next;
         }
         same.sort_unstable();
         for (number, index) in same.drain(..) {
-            self.link(index, start, number);
+            self.link(nodes, index, start, number);
         }
         if same.capacity() <= KEPT {
             self.scratch = same;
@@ -378,33 +464,39 @@ impl Wheel {
 
     /// Sorts the due entries of a slot of a higher level into the run, which is empty. The others
     /// move down. The slot is the first one, and its `start` is not after `now`.
-    fn take_due(&mut self, level: usize, slot: usize, start: u64, now: u64) {
+    fn take_due(
+        &mut self,
+        nodes: &mut impl Nodes,
+        level: usize,
+        slot: usize,
+        start: u64,
+        now: u64,
+    ) {
         let (place, bits) = (level * SLOTS + slot, u32::try_from(level).unwrap_or(0) * GROUP_BITS);
         let is_due = self.slots[place].earliest <= now;
         // Later entries are placed relative to the first one that is due.
         self.elapsed = if is_due { start } else { now };
         if !is_due || bits > SPAN_BITS_MAX {
-            return self.move_down(place);
+            return self.move_down(nodes, place);
         }
         let mut index = self.slots[place].head;
         let is_unordered = self.unordered[level] & 1 << slot != 0;
         self.clear(place);
         self.run.begin(start);
         while index != NONE {
-            let Node { next, deadline, number, .. } = self.nodes[index as usize];
+            let Node { next, deadline, number, .. } = *nodes.node(index);
             if deadline <= now && is_within(deadline, level, start) {
-                self.nodes[index as usize].place = IN_RUN;
+                nodes.node_mut(index).place = Place::IN_RUN;
                 self.run.push(index, deadline);
                 self.linked -= 1;
             } else {
-                self.link(index, deadline, number);
+                self.link(nodes, index, deadline, number);
             }
             index = next;
         }
         self.run.sort(bits);
         if is_unordered {
-            let nodes = &self.nodes;
-            self.run.order_equal(|index| nodes[index as usize].number);
+            self.run.order_equal(|index| nodes.node(index).number);
         }
     }
 }

@@ -59,7 +59,10 @@ pub(crate) struct Arena<T> {
     fresh_block: u32,
 }
 
+/// The order of the fields is fixed: the generation is next to the first fields of the value, and
+/// likely in the same line of the cache.
 #[derive(Debug)]
+#[repr(C)]
 struct ArenaSlot<T> {
     generation: u32,
     /// The next free slot while this slot is free, otherwise the note of its value.
@@ -138,6 +141,11 @@ impl<T> Arena<T> {
     /// The number stored with a value.
     pub(crate) fn note(&self, index: u32, generation: u32) -> Option<u32> {
         self.get(index, generation).map(|_| self.slots[index as usize].link)
+    }
+
+    /// Changes the number stored with the value at an index that is known to be occupied.
+    pub(crate) fn set_note(&mut self, index: u32, note: u32) {
+        self.slots[index as usize].link = note;
     }
 
     pub(crate) fn get(&self, index: u32, generation: u32) -> Option<&T> {
