@@ -12,42 +12,70 @@ use crate::{
     },
     cell::NO_GROUP,
     time::wheel::{Node, Nodes, Wheel},
-    util::arena::Arena,
+    util::{
+        arena::{Arena, reserve_one},
+        prefetch::prefetch,
+    },
 };
 
 /// The default resolution: a microsecond.
 pub(crate) const DEFAULT_TICK_NS: u64 = 1000;
 
-/// A timer with a key. Its note in the arena is its group.
-///
-/// The order of the fields is fixed. A reset uses only the first two, and the generation before
-/// them.
+/// What a reset of a timer needs: its generation, which the arena stores before it, and this. Its
+/// note in the arena is its group.
 #[repr(C)]
-struct TimerEntry<R: ReactorOps> {
+struct TimerEntry {
     /// When it is due, not rounded. The next deadline of a periodic timer is computed from it.
     deadline_ns: u64,
     node: Node,
+}
+
+/// What a firing needs in addition.
+struct Calling<R: ReactorOps> {
+    /// `None` while the handler runs, because the dispatcher owns it then, and without a timer.
+    call: Option<InlineTimer<R>>,
     /// Zero for a timer that fires once.
     period_ns: u64,
-    /// `None` while the handler runs, because the dispatcher owns it then.
-    call: Option<InlineTimer<R>>,
+}
+
+/// Timers by index, in two arrays. A reset touches only the first one, whose pages are few.
+struct Table<R: ReactorOps> {
+    entries: Arena<TimerEntry>,
+    /// At least as long as the first one.
+    calling: Vec<Calling<R>>,
+}
+
+impl<R: ReactorOps> Table<R> {
+    /// Stores what belongs to an entry at an index that the second array does not have.
+    fn push_calling(&mut self, index: u32, calling: Calling<R>) {
+        // The arena leaves out indices without generations.
+        while self.calling.len() < index as usize {
+            reserve_one(&mut self.calling);
+            self.calling.push(Calling { call: None, period_ns: 0 });
+        }
+        reserve_one(&mut self.calling);
+        self.calling.push(calling);
+    }
 }
 
 /// What is in the wheel has an entry.
-impl<R: ReactorOps> Nodes for Arena<TimerEntry<R>> {
+impl<R: ReactorOps> Nodes for Table<R> {
     #[inline]
     fn node(&self, index: u32) -> &Node {
-        &self.at(index).expect("what is in the wheel has an entry").node
+        &self.entries.at(index).expect("what is in the wheel has an entry").node
     }
 
     #[inline]
     fn node_mut(&mut self, index: u32) -> &mut Node {
-        &mut self.at_mut(index).expect("what is in the wheel has an entry").node
+        &mut self.entries.at_mut(index).expect("what is in the wheel has an entry").node
     }
 
     #[inline]
     fn prefetch(&self, index: u32) {
-        Arena::prefetch(self, index);
+        self.entries.prefetch(index);
+        if let Some(calling) = self.calling.get(index as usize) {
+            prefetch(calling);
+        }
     }
 }
 
@@ -71,7 +99,7 @@ pub(crate) struct Ended<R: ReactorOps> {
 /// The wheel counts in ticks, whose length is the resolution. Deadlines are rounded up to a tick
 /// and the current time is rounded down. So no timer fires early.
 pub(crate) struct Timers<R: ReactorOps> {
-    entries: Arena<TimerEntry<R>>,
+    table: Table<R>,
     wheel: Wheel,
     tick_ns: u64,
     /// Nothing is due before this time. Zero if the wheel must be asked.
@@ -81,7 +109,8 @@ pub(crate) struct Timers<R: ReactorOps> {
 impl<R: ReactorOps> Timers<R> {
     /// `tick_ns` is at least 1.
     pub(crate) const fn new(tick_ns: u64) -> Self {
-        Self { entries: Arena::new(), wheel: Wheel::new(), tick_ns, bound_ns: 0 }
+        let table = Table { entries: Arena::new(), calling: Vec::new() };
+        Self { table, wheel: Wheel::new(), tick_ns, bound_ns: 0 }
     }
 
     /// The first tick that is not before a time.
@@ -110,7 +139,7 @@ impl<R: ReactorOps> Timers<R> {
 
     /// The number of timers with a key.
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.table.entries.len()
     }
 
     /// The number of timers in the wheel.
@@ -125,11 +154,15 @@ impl<R: ReactorOps> Timers<R> {
         period_ns: u64,
         group: u32,
     ) -> Key {
-        let (index, generation) = self.entries.next(MAX_INDEX);
-        let entry = TimerEntry { deadline_ns, node: Node::ABSENT, period_ns, call: Some(call) };
-        self.entries.insert_noted(entry, group);
+        let (index, generation) = self.table.entries.next(MAX_INDEX);
+        self.table.entries.insert_noted(TimerEntry { deadline_ns, node: Node::ABSENT }, group);
+        let calling = Calling { call: Some(call), period_ns };
+        match self.table.calling.get_mut(index as usize) {
+            Some(free) => *free = calling,
+            None => self.table.push_calling(index, calling),
+        }
         let tick = self.tick_from(deadline_ns);
-        self.wheel.insert(&mut self.entries, index, tick);
+        self.wheel.insert(&mut self.table, index, tick);
         self.bound_ns = self.bound_ns.min(self.time_of(tick));
         Key::new(KeyKind::Timer, (index, generation))
     }
@@ -138,7 +171,7 @@ impl<R: ReactorOps> Timers<R> {
     #[inline]
     pub(crate) fn find(&self, key: Key) -> Option<u32> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
-        self.entries.get(index, generation).map(|_| index)
+        self.table.entries.get(index, generation).map(|_| index)
     }
 
     /// Moves the next firing. False if the key does not name a timer.
@@ -150,28 +183,28 @@ impl<R: ReactorOps> Timers<R> {
     pub(crate) fn reset_at(&mut self, index: u32, deadline_ns: u64) {
         let tick = self.tick_from(deadline_ns);
         self.bound_ns = self.bound_ns.min(self.time_of(tick));
-        let entry = self.entries.at_mut(index).expect("the index is that of a timer");
+        let entry = self.table.entries.at_mut(index).expect("the index is that of a timer");
         entry.deadline_ns = deadline_ns;
         if !self.wheel.reset_in_place(&mut entry.node, tick) {
-            self.wheel.remove(&mut self.entries, index);
-            self.wheel.insert(&mut self.entries, index, tick);
+            self.wheel.remove(&mut self.table, index);
+            self.wheel.insert(&mut self.table, index, tick);
         }
     }
 
     /// Removes a timer. Its key is stale afterwards.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
-        let group = self.entries.note(index, generation)?;
-        self.wheel.remove(&mut self.entries, index);
-        let TimerEntry { call, .. } = self.entries.remove(index, generation)?;
-        Some(Ended { call, group })
+        let group = self.table.entries.note(index, generation)?;
+        self.wheel.remove(&mut self.table, index);
+        self.table.entries.remove(index, generation)?;
+        Some(Ended { call: self.table.calling[index as usize].call.take(), group })
     }
 
     /// The next deadline, or an instant after `now` before which nothing is due. Advances the wheel
     /// to `now`, so that the past deadline of a cancelled timer is forgotten.
     pub(crate) fn next_deadline_after_advance(&mut self, now_ns: u64) -> Option<u64> {
         let now = self.tick_until(now_ns);
-        self.wheel.advance(&mut self.entries, now);
+        self.wheel.advance(&mut self.table, now);
         let next = self.next_deadline();
         self.bound_ns = next.unwrap_or(0);
         next
@@ -203,15 +236,16 @@ impl<R: ReactorOps> Timers<R> {
     /// handler changes nothing (rule 3).
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due<R>> {
         let now = self.tick_until(now_ns);
-        let (index, tick) = self.wheel.pop_due(&mut self.entries, now)?;
+        let (index, tick) = self.wheel.pop_due(&mut self.table, now)?;
         // A deadline before the wheel's time counts as the wheel's time.
         let earliest_ns = self.time_of(tick).saturating_sub(self.tick_ns - 1);
-        let generation = self.entries.generation(index);
-        let entry = self.entries.at_mut(index).expect("what is in the wheel has an entry");
+        let generation = self.table.entries.generation(index);
+        let entry = self.table.entries.at_mut(index).expect("what is in the wheel has an entry");
+        let calling = &mut self.table.calling[index as usize];
         let call =
-            entry.call.take().expect("a timer that runs is not in the wheel before it is reset");
+            calling.call.take().expect("a timer that runs is not in the wheel before it is reset");
         let deadline_ns = entry.deadline_ns.max(earliest_ns);
-        let (period_ns, late_ns) = (entry.period_ns, now_ns.saturating_sub(deadline_ns));
+        let (period_ns, late_ns) = (calling.period_ns, now_ns.saturating_sub(deadline_ns));
         // A division takes long, and is rarely needed.
         let missed =
             if late_ns < period_ns { 0 } else { late_ns.checked_div(period_ns).unwrap_or(0) };
@@ -221,7 +255,7 @@ impl<R: ReactorOps> Timers<R> {
             entry.deadline_ns = deadline_ns.saturating_add(beats);
             let deadline_ns = entry.deadline_ns;
             let tick = self.tick_from(deadline_ns);
-            self.wheel.insert_next(&mut self.entries, index, tick);
+            self.wheel.insert_next(&mut self.table, index, tick);
             self.bound_ns = self.bound_ns.min(self.time_of(tick));
         }
         Some(Due { key: Key::new(KeyKind::Timer, (index, generation)), call, deadline_ns, missed })
@@ -231,12 +265,12 @@ impl<R: ReactorOps> Timers<R> {
     /// its key is stale, and the result is for the caller to drop.
     pub(crate) fn settle(&mut self, key: Key, call: InlineTimer<R>) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
-        let Some(entry) = self.entries.get_mut(index, generation) else {
+        let Some(entry) = self.table.entries.get_mut(index, generation) else {
             // The timer cancelled itself. Its group was updated at that time.
             return Some(Ended { call: Some(call), group: NO_GROUP });
         };
         if entry.node.is_waiting() {
-            entry.call = Some(call);
+            self.table.calling[index as usize].call = Some(call);
             return None;
         }
         let mut ended = self.remove(key)?;
@@ -246,14 +280,14 @@ impl<R: ReactorOps> Timers<R> {
 
     /// Removes an arbitrary timer, when the reactor is dropped or taken apart.
     pub(crate) fn pop(&mut self) -> Option<Option<InlineTimer<R>>> {
-        self.entries.pop().map(|(_, _, entry)| entry.call)
+        self.table.entries.pop().map(|(index, ..)| self.table.calling[index as usize].call.take())
     }
 
     /// Sets the group that the timer belongs to.
     pub(crate) fn set_group(&mut self, key: Key, group: u32) {
         if let Some((index, generation)) = key.parts(KeyKind::Timer) {
-            if self.entries.get(index, generation).is_some() {
-                self.entries.set_note(index, group);
+            if self.table.entries.get(index, generation).is_some() {
+                self.table.entries.set_note(index, group);
             }
         }
     }
