@@ -247,7 +247,15 @@ impl Reactor {
     /// One wait that does not block, into the empty batch.
     pub(super) fn fetch_at_once(&mut self) -> Result<usize, Errno> {
         self.batch.clear();
-        let count = self.backend.wait(self.batch.room(), Some(&ZERO))?;
+        let result = match self.backend.usual() {
+            Some(epoll) => {
+                // SAFETY: the set was made with the capacity of this batch. In a child it is zero.
+                let room = unsafe { self.batch.front(epoll.room_unless_child()) };
+                epoll.wait_unless_child(room, Some(&ZERO))
+            }
+            None => self.wait_on_other(Some(&ZERO)).into(),
+        };
+        let count = result?;
         // SAFETY: the wait has written this many events to the front of the room.
         unsafe { self.batch.filled(count) };
         if self.pending_work & pending_work::REMOTE != 0 {

@@ -53,6 +53,8 @@ impl Reactor {
             Err(Errno::INTR) => self.turn(Some(Duration::ZERO)),
             Err(errno) => {
                 self.time.end_turn();
+                // In a child of fork(2) the error is another one.
+                self.backend.check_owner()?;
                 Err(errno.into())
             }
         }
@@ -103,6 +105,11 @@ impl Reactor {
                 return;
             };
             self.fire(due);
+            if self.timers.is_quiet(now) {
+                self.timers_left = false;
+                self.timers.none_left();
+                return;
+            }
         }
         self.timers_left = self.timers.next_deadline_after_advance(now).is_some_and(|t| t <= now);
     }

@@ -9,8 +9,8 @@ pub(super) struct NodeList(pub(super) Vec<Node>);
 
 /// An index in the wheel has a node.
 impl Nodes for NodeList {
-    fn node(&self, index: u32) -> &Node {
-        &self.0[index as usize]
+    fn find(&self, index: u32) -> Option<&Node> {
+        self.0.get(index as usize)
     }
 
     fn node_mut(&mut self, index: u32) -> &mut Node {

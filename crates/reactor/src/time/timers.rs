@@ -61,8 +61,8 @@ impl<R: ReactorOps> Table<R> {
 /// What is in the wheel has an entry.
 impl<R: ReactorOps> Nodes for Table<R> {
     #[inline]
-    fn node(&self, index: u32) -> &Node {
-        &self.entries.at(index).expect("what is in the wheel has an entry").node
+    fn find(&self, index: u32) -> Option<&Node> {
+        self.entries.at(index).map(|entry| &entry.node)
     }
 
     #[inline]
@@ -208,6 +208,12 @@ impl<R: ReactorOps> Timers<R> {
         let next = self.next_deadline();
         self.bound_ns = next.unwrap_or(0);
         next
+    }
+
+    /// Whether a periodic timer is the next one, and known to be due after `now_ns`.
+    pub(crate) fn is_quiet(&mut self, now_ns: u64) -> bool {
+        let now = self.tick_until(now_ns);
+        self.wheel.is_quiet(now)
     }
 
     /// The wheel has no more due timers.

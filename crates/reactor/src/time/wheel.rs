@@ -94,7 +94,13 @@ impl Node {
 
 /// The nodes of all entries, by index. An entry in the wheel has a node.
 pub(crate) trait Nodes {
-    fn node(&self, index: u32) -> &Node;
+    /// The node at an index, if there is one.
+    fn find(&self, index: u32) -> Option<&Node>;
+
+    #[inline]
+    fn node(&self, index: u32) -> &Node {
+        self.find(index).expect("what is in the wheel has a node")
+    }
 
     fn node_mut(&mut self, index: u32) -> &mut Node;
 
@@ -361,6 +367,19 @@ impl Wheel {
         }
     }
 
+    /// True if the front is not due, and time may pass to `now` without a look at any entry. Then
+    /// nothing is due at `now`.
+    pub(crate) fn is_quiet(&mut self, now: u64) -> bool {
+        let begins = |(level, slot)| self.start_of(level, slot) <= now;
+        if self.front == NONE || self.front_deadline <= now || self.first().is_some_and(begins) {
+            return false;
+        }
+        // The entries of a run are due, and none of them is before the front.
+        debug_assert_eq!(self.run.len(), 0, "the front is not due");
+        self.elapsed = self.elapsed.max(now);
+        true
+    }
+
     /// Takes the first entry due at `now`, with its deadline. `now` must not decrease between
     /// calls.
     pub(crate) fn pop_due(&mut self, nodes: &mut impl Nodes, now: u64) -> Option<(u32, u64)> {
@@ -371,7 +390,9 @@ impl Wheel {
             return Some((index, deadline));
         }
         loop {
-            let ahead = self.run.first(|index| nodes.node(index).place == Place::IN_RUN);
+            // An entry that has left the run may have no node any more.
+            let is_in_run = |node: &Node| node.place == Place::IN_RUN;
+            let ahead = self.run.first(|index| nodes.find(index).is_some_and(is_in_run));
             // All entries of the run are due.
             let limit = ahead.unwrap_or(now);
             let first = self.first().map(|(level, slot)| (level, slot, self.start_of(level, slot)));
