@@ -31,8 +31,8 @@
 //! 5. The front is before every other entry: its deadline is earlier, or the same and its number is
 //!    lower. An entry with an earlier deadline moves it into a slot.
 //!
-//! Entries are indices that the caller assigns. The caller stores their nodes beside what belongs to
-//! them, so that a timer is in one place of memory ([`Nodes`]).
+//! Entries are indices that the caller assigns. The caller also stores their nodes ([`Nodes`]),
+//! beside what else a reset needs.
 
 use core::num::NonZeroU16;
 

@@ -157,7 +157,8 @@ proptest! {
                 }
                 Op::Beat(distance) => {
                     let due = model.first().copied().filter(|(first, _)| *first <= now);
-                    prop_assert_eq!(wheel.pop_due(now), due.map(|(deadline, index)| (index, deadline)));
+                    let expected = due.map(|(deadline, index)| (index, deadline));
+                    prop_assert_eq!(wheel.pop_due(now), expected);
                     if let Some((_, index)) = due {
                         model.remove(0);
                         beat(&mut wheel, &mut model, index, now.saturating_add(distance));
