@@ -238,16 +238,15 @@ impl ActiveBackend {
         self.wait_slow(room, timeout).into()
     }
 
-    #[inline(never)]
+    #[inline]
     pub(crate) fn wait_slow(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> WaitResult {
-        // Needs no stack frame: the code that does is in a function of its own.
-        let has_nothing =
-            if let Self::Uring(uring) = self { uring.has_nothing_for(timeout) } else { false };
-        if has_nothing { Ok(0).into() } else { self.wait_longer(room, timeout) }
+        // Needs no stack frame: the code that does is in functions of its own.
+        let Self::Uring(uring) = self else { return self.wait_longer(room, timeout) };
+        if uring.has_nothing_for(timeout) { Ok(0).into() } else { uring.wait(room, timeout) }
     }
 
     #[inline(never)]
@@ -258,7 +257,7 @@ impl ActiveBackend {
     ) -> WaitResult {
         match self {
             Self::Epoll(epoll) => epoll.wait(room, timeout).into(),
-            Self::Uring(uring) => uring.wait(room, timeout).into(),
+            Self::Uring(uring) => uring.wait(room, timeout),
             Self::OldEpoll(epoll) => epoll.wait_in_milliseconds(room, timeout).into(),
             Self::Poll(poll) => poll.wait(room, timeout).into(),
         }
@@ -355,10 +354,10 @@ pub(crate) struct WaitResult(isize);
 
 impl From<Result<usize, Errno>> for WaitResult {
     #[inline]
+    #[expect(clippy::cast_possible_wrap, reason = "the count is at most the length of `room`")]
     fn from(result: Result<usize, Errno>) -> Self {
         Self(match result {
-            // The count is at most the length of `room`, so it fits.
-            Ok(count) => isize::try_from(count).unwrap_or(isize::MAX),
+            Ok(count) => count as isize,
             Err(errno) => -(errno.raw_os_error() as isize),
         })
     }

@@ -19,7 +19,7 @@
               memory"
 )]
 
-use core::{ffi::c_void, ptr};
+use core::{ffi::c_void, hint, ptr};
 use std::{
     collections::VecDeque,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
@@ -365,7 +365,7 @@ impl Ring {
     /// Takes the completions that are in the queue now, in their order. Those taken leave the queue
     /// when the result is dropped.
     #[inline(always)]
-    pub(crate) fn completions(&mut self) -> impl Iterator<Item = Completion> {
+    pub(crate) fn completions(&mut self) -> impl ExactSizeIterator<Item = Completion> {
         self.ring.completion().map(Completion::of)
     }
 
@@ -484,6 +484,9 @@ impl Ring {
         flags: Enter,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
+        // SAFETY: The name is a descriptor or an index, which the kernel has given out. Without
+        // this, the next line tests it.
+        unsafe { hint::assert_unchecked(self.name != -1) };
         // SAFETY: The descriptor is borrowed for the call below only. Under this name the ring is
         // open, or registered under the index by this thread. Neither number is -1.
         let name = unsafe { BorrowedFd::borrow_raw(self.name) };

@@ -88,12 +88,11 @@ pub(super) enum Streams {
 }
 
 /// The event of a completion of a receive that goes on and [has brought](BROUGHT) bytes. `None` for
-/// others. [`Uring::keep_done`] handles those.
+/// others. [`Uring::keep_done`] handles those. The caller counts it as untaken.
 #[inline(always)]
 pub(super) fn keep_brought(
     streams: &Streams,
     done: &mut Vec<Waiting>,
-    untaken: &mut usize,
     completion: Completion,
 ) -> Option<u32> {
     let Streams::By(pool) = streams else { return None };
@@ -105,7 +104,6 @@ pub(super) fn keep_brought(
     #[expect(clippy::cast_possible_truncation, reason = "it is below `FAILED`")]
     let index = index as u32;
     let claim = pool.claim_bytes(result.unsigned_abs(), flags)?;
-    *untaken += 1;
     push(done, Waiting { claim: Some(claim), result, has_more: true });
     Some(BROUGHT | index)
 }

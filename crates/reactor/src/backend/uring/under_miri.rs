@@ -90,7 +90,7 @@ impl Uring {
         &mut self,
         _: &mut [MaybeUninit<RawEvent>],
         _: Option<&Timespec>,
-    ) -> Result<usize, Errno> {
+    ) -> crate::backend::WaitResult {
         match *self {}
     }
 

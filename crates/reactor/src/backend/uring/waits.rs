@@ -14,10 +14,14 @@ use rustix::{
     time::Timespec,
 };
 
-use super::{CONDITIONS, Cell, Completion, Uring, streams::keep_brought, tag};
+use super::{
+    CONDITIONS, Cell, Completion, Uring,
+    streams::{Streams, keep_brought},
+    tag,
+};
 use crate::{
     api::interest::{ERR, HUP, PRI},
-    backend::batch::RawEvent,
+    backend::{WaitResult, batch::RawEvent, fork::REFUSAL},
     cell::CellFlags as Flags,
 };
 
@@ -46,43 +50,69 @@ fn event(address: u64, ready: u32) -> RawEvent {
     RawEvent { flags: EventFlags::from_bits_retain(ready), data: EventData::new_u64(address) }
 }
 
-/// The conditions that a multishot poll has found, if it goes on and there is nothing to record.
-/// [`Uring::event_noted`] handles the rest, and would give the same result here.
+/// The conditions that a completion reports, if it is of a multishot poll that goes on and there is
+/// nothing to record. [`Uring::event_noted`] handles the rest, and would give the same result here.
 #[inline(always)]
-fn found_by_poll(completion: Completion) -> Option<u32> {
+fn found_by_usual_poll(completion: Completion) -> Option<u32> {
+    let tag = completion.user_data & tag::MASK;
+    if !completion.has_more() || tag >= tag::RECEIVE {
+        return None;
+    }
     // SAFETY: The kernel returns the value that it was given with a poll of this cell. The cell is
     // owed more completions of it, so it is allocated (protocol 1).
     let cell = unsafe { Cell::from_exposed(completion.user_data & !tag::MASK) };
-    let is_usual = completion.user_data & tag::MASK == u64::from(cell.generation())
-        && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0;
+    let is_usual =
+        tag == u64::from(cell.generation()) && cell.armed_bits() & (Flags::QUIET.bits() | PRI) == 0;
     // A negative result would be an error, and an error ends a multishot poll.
     let found = u32::try_from(completion.result).unwrap_or(0);
-    is_usual.then(|| found & (cell.armed_mask() & CONDITIONS | ERR | HUP))
+    let ready = found & (cell.armed_mask() & CONDITIONS | ERR | HUP);
+    (is_usual && ready != 0).then_some(ready)
+}
+
+/// Takes completions while there is room and `ready_of` knows the conditions of their events, and
+/// writes these events. Returns the completion that it does not know. Every other one taken is an
+/// event.
+#[inline(always)]
+fn take_usual(
+    room: &mut [MaybeUninit<RawEvent>],
+    completions: &mut impl Iterator<Item = Completion>,
+    mut ready_of: impl FnMut(Completion) -> Option<u32>,
+) -> Option<Completion> {
+    for place in room {
+        let completion = completions.next()?;
+        let Some(ready) = ready_of(completion) else { return Some(completion) };
+        place.write(event(completion.user_data & !tag::MASK, ready));
+    }
+    None
 }
 
 impl Uring {
     /// See [`ActiveBackend::wait`](crate::backend::ActiveBackend::wait).
-    #[inline]
+    #[inline(never)]
     pub(crate) fn wait(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
-    ) -> Result<usize, Errno> {
-        self.fork.check()?;
+    ) -> WaitResult {
+        if self.fork.is_child() {
+            return Err(REFUSAL).into();
+        }
+        let mut is_usual = may_block(timeout) && self.wait_batch.is_none();
         if self.keeps_something() {
             self.prepare();
+            is_usual &= self.awaiting_buffer.is_empty() && self.backlog.is_empty();
         }
-        let is_usual =
-            may_block(timeout) && self.wait_batch.is_none() && self.awaiting_buffer.is_empty();
-        if !is_usual || !self.backlog.is_empty() || self.ring.has_completions() {
-            return self.wait_otherwise(room, timeout);
+        if !is_usual || self.ring.has_completions() {
+            return self.wait_otherwise(room, timeout).into();
         }
-        let outcome = self.enter(true, timeout);
+        if let Err(errno) = self.enter(true, timeout) {
+            return self.wait_failed(room, timeout, errno).into();
+        }
         let (events, seen) = self.harvest(room);
         if events > 0 && seen < AT_ONCE && !self.sends.any() {
-            return Ok(events);
+            return Ok(events).into();
         }
-        self.conclude(room, timeout, Round { outcome, events, seen })
+        self.conclude(room, timeout, Round { outcome: Ok(()), events, seen }).into()
     }
 
     /// Whether a wait that must not block has nothing to do, found by a few loads.
@@ -153,6 +183,19 @@ impl Uring {
             wait_batch.learn(seen);
         }
         Round { outcome, events, seen }
+    }
+
+    /// The call of a usual wait has failed. Completions may have come nevertheless.
+    #[cold]
+    #[inline(never)]
+    fn wait_failed(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        timeout: Option<&Timespec>,
+        errno: Errno,
+    ) -> Result<usize, Errno> {
+        let (events, seen) = self.harvest(room);
+        self.conclude(room, timeout, Round { outcome: Err(errno), events, seen })
     }
 
     /// Continues after the first round: further rounds if the kernel may have more completions, and
@@ -229,54 +272,62 @@ impl Uring {
 
     /// Moves completions from the queue to `room`, as far as there is room. Returns the number of
     /// events and the number of completions.
-    #[inline]
+    ///
+    /// Usual completions are taken in one pass, which writes the queue's head once. There are two
+    /// loops for this. The compiler keeps all values of the small one in registers.
+    #[inline(always)]
     fn harvest(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> (usize, usize) {
-        let (mut count, mut seen) = (0, 0);
-        loop {
-            let (events, completions, other) = self.harvest_repeating(&mut room[count..]);
-            count += events;
-            seen += completions;
-            let Some(completion) = other else { return (count, seen) };
-            let (address, ready) = self.event_noted(completion);
-            if ready != 0 {
-                // A completion is only taken if there is room for its event.
-                room[count].write(event(address, ready));
-                count += 1;
-            }
+        if matches!(self.streams, Streams::By(_)) {
+            return self.harvest_all(room, None);
         }
+        let mut completions = self.ring.completions();
+        let waiting = completions.len();
+        let other = take_usual(room, &mut completions, found_by_usual_poll);
+        let seen = waiting - completions.len();
+        drop(completions);
+        if other.is_none() {
+            return (seen, seen);
+        }
+        let (events, others) = self.harvest_all(&mut room[seen - 1..], other);
+        (seen - 1 + events, seen + others)
     }
 
-    /// The fast path of [`harvest`](Self::harvest): completions of multishot requests that go on,
-    /// of which there is nothing to record. Returns the number of events, the number of completions
-    /// and the first completion of another kind. It writes the queue's head once.
-    #[inline(always)]
-    fn harvest_repeating(
+    /// The same with receives, after a completion that was taken. The result does not count that
+    /// completion, only its event.
+    #[inline(never)]
+    fn harvest_all(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
-    ) -> (usize, usize, Option<Completion>) {
-        let Self { ring, streams, done, untaken, .. } = self;
+        mut other: Option<Completion>,
+    ) -> (usize, usize) {
         let (mut count, mut seen) = (0, 0);
-        let mut completions = ring.completions();
-        while count < room.len() {
-            let Some(completion) = completions.next() else { break };
-            seen += 1;
-            let tag = completion.user_data & tag::MASK;
-            let found = if !completion.has_more() {
-                None
-            } else if tag == tag::RECEIVE {
-                keep_brought(streams, done, untaken, completion)
-            } else if tag < tag::RECEIVE {
-                found_by_poll(completion)
-            } else {
-                None
-            };
-            let Some(ready) = found else { return (count, seen, Some(completion)) };
-            if ready != 0 {
-                room[count].write(event(completion.user_data & !tag::MASK, ready));
-                count += 1;
+        loop {
+            if let Some(completion) = other {
+                let (address, ready) = self.event_noted(completion);
+                if ready != 0 {
+                    // A completion is only taken if there is room for its event.
+                    room[count].write(event(address, ready));
+                    count += 1;
+                }
             }
+            let Self { ring, streams, done, untaken, .. } = self;
+            let mut completions = ring.completions();
+            let (waiting, kept) = (completions.len(), done.len());
+            other = take_usual(&mut room[count..], &mut completions, |completion| {
+                if completion.has_more() && completion.user_data & tag::MASK == tag::RECEIVE {
+                    keep_brought(streams, done, completion)
+                } else {
+                    found_by_usual_poll(completion)
+                }
+            });
+            *untaken += done.len() - kept;
+            let taken = waiting - completions.len();
+            seen += taken;
+            if other.is_none() {
+                return (count + taken, seen);
+            }
+            count += taken - 1;
         }
-        (count, seen, None)
     }
 
     /// Waits for a completion, or for several if the settings say so.
