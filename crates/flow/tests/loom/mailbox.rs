@@ -422,3 +422,26 @@ fn a_sender_that_tries_until_there_is_room_reuses_slots_in_order() {
         thread.join().unwrap();
     });
 }
+
+/// The order of `released` and of its copy alone tells the second sender that the reader has taken
+/// a block out of the directory. Room that is given back within a drain comes without a fence. The
+/// senders take no lock, and the second one claims without having seen what the first one did.
+#[test]
+fn two_senders_that_try_once_take_room_given_back_during_a_drain() {
+    preempted(2, || {
+        let (sender, mut inbox) = inbox(3, 9);
+        (0..3).for_each(|_| sender.try_push(0).unwrap());
+        let threads = [10, 20].map(|number| {
+            let sender = sender.clone();
+            thread::spawn(move || sender.try_push(number).is_ok())
+        });
+        let mut drain = inbox.drain(usize::MAX);
+        for _ in 0..3 {
+            assert_eq!(drain.next(), Some(0));
+            drain.give_back();
+        }
+        drop(drain);
+        let pushed = threads.map(|thread| usize::from(thread.join().unwrap()));
+        assert_eq!(inbox.drain(usize::MAX).count(), pushed.iter().sum());
+    });
+}
