@@ -30,6 +30,9 @@ pub struct Utf8Validator {
 /// The value of `Utf8Validator::len` after an error. The error is permanent.
 const FAILED: u8 = u8::MAX;
 
+/// Pieces of at most this number of bytes are tested for ASCII first.
+const SHORT_MAX: usize = 34;
+
 impl Utf8Validator {
     /// A validator that has received nothing.
     #[must_use]
@@ -44,7 +47,53 @@ impl Utf8Validator {
     /// [`Violation::InvalidUtf8`] if the text is invalid, and on every later call.
     #[inline]
     pub fn push(&mut self, piece: &[u8]) -> Result<(), Violation> {
-        let result = self.check(piece);
+        #[cfg(target_arch = "x86_64")]
+        if self.len != FAILED {
+            if let Some(result) = super::utf8_blocks::push(self, piece) {
+                return result;
+            }
+        }
+        self.push_by_characters(piece)
+    }
+
+    /// Whether the text so far is valid and ends with a whole character.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) const fn is_between_characters(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Keeps the incomplete character at the end of a piece that is longer than a character. Its
+    /// bytes are valid after each other, if `valid`, but the last one may begin no character.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) fn end_piece(&mut self, piece: &[u8], valid: bool) -> Result<(), Violation> {
+        if valid {
+            let rest = &piece[piece.len() - incomplete_len(piece)..];
+            (self.carry, self.len) = (word(rest), rest.len() as u8);
+            if rest.is_empty() || is_lead(rest[0]) {
+                return Ok(());
+            }
+        }
+        self.len = FAILED;
+        Err(Violation::InvalidUtf8)
+    }
+
+    /// The kept bytes, the last one highest. The text has not failed.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) fn highest_bytes(&self) -> u32 {
+        if self.len == 0 { 0 } else { self.carry << (8 * (4 - u32::from(self.len))) }
+    }
+
+    /// Validates a piece by its characters.
+    #[inline(never)]
+    fn push_by_characters(&mut self, piece: &[u8]) -> Result<(), Violation> {
+        // A function pointer and a copy in simdutf8 would take longer than this test.
+        if self.len == 0 && piece.len() <= SHORT_MAX && is_ascii(piece) {
+            return Ok(());
+        }
+        let result = self.check_by_characters(piece);
         if result.is_err() {
             self.len = FAILED;
         }
@@ -52,38 +101,6 @@ impl Utf8Validator {
     }
 
     #[inline]
-    fn check(&mut self, piece: &[u8]) -> Result<(), Violation> {
-        #[cfg(target_arch = "x86_64")]
-        if self.len != FAILED {
-            if let Some(valid) = super::utf8_blocks::is_valid(piece, self.highest_bytes()) {
-                return self.end_piece(piece, valid);
-            }
-        }
-        self.check_by_characters(piece)
-    }
-
-    /// Keeps the incomplete character at the end of a piece that is longer than a character. Its
-    /// bytes are valid after each other, if `valid`, but the last one may begin no character.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    fn end_piece(&mut self, piece: &[u8], valid: bool) -> Result<(), Violation> {
-        if !valid {
-            return Err(Violation::InvalidUtf8);
-        }
-        let rest = &piece[piece.len() - incomplete_len(piece)..];
-        (self.carry, self.len) = (word(rest), rest.len() as u8);
-        if rest.is_empty() || is_lead(rest[0]) { Ok(()) } else { Err(Violation::InvalidUtf8) }
-    }
-
-    /// The kept bytes, the last one highest.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    fn highest_bytes(&self) -> u32 {
-        if self.len == 0 { 0 } else { self.carry << (8 * (4 - u32::from(self.len))) }
-    }
-
-    /// Validates a piece by its characters.
-    #[inline(never)]
     fn check_by_characters(&mut self, piece: &[u8]) -> Result<(), Violation> {
         let piece = if self.len == 0 { piece } else { self.complete(piece)? };
         let (whole, rest) = piece.split_at(piece.len() - incomplete_len(piece));

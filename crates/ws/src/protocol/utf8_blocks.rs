@@ -31,6 +31,8 @@ use core::arch::x86_64::{
     _mm256_testz_si256, _mm256_xor_si256,
 };
 
+use super::{utf8::Utf8Validator, violation::Violation};
+
 /// The bytes of a vector.
 const SIZE: usize = 32;
 
@@ -40,66 +42,92 @@ const ASCII_BLOCK: usize = 4 * SIZE;
 /// The least length: the last vector has three bytes before it.
 const LEN_MIN: usize = SIZE + 3;
 
-/// Whether no byte of this piece is wrong where it is, except perhaps a last byte that begins no
-/// character. The last character may be incomplete. The highest bytes of `before` are those of an
-/// incomplete character before the piece, and the others are zero. `None` if the piece is too
-/// short, or if this processor has no AVX2.
+/// Validates the next piece of a text that has not failed. `None` if the piece is too short, or if
+/// this processor has no AVX2.
 #[inline]
-pub(super) fn is_valid(piece: &[u8], before: u32) -> Option<bool> {
+pub(super) fn push(text: &mut Utf8Validator, piece: &[u8]) -> Option<Result<(), Violation>> {
     if piece.len() < LEN_MIN || !super::mask::has_avx2() {
         return None;
     }
-    // SAFETY: rule 1: the processor has AVX2.
-    Some(unsafe { avx2(piece, before) })
+    let mut start = 0;
+    if text.is_between_characters() && begins_with_ascii(piece) {
+        // SAFETY: rule 1: the processor has AVX2.
+        start = unsafe { ascii_len(piece) };
+        if start == piece.len() {
+            return Some(Ok(()));
+        }
+    }
+    // SAFETY: rule 1, as above.
+    let valid = unsafe { is_text(piece, start, text.highest_bytes()) };
+    Some(text.end_piece(piece, valid))
 }
 
+/// Whether the first eight bytes are ASCII. Other text is not searched for ASCII.
+#[inline(always)]
+fn begins_with_ascii(piece: &[u8]) -> bool {
+    let first = piece.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    first & u64::from_ne_bytes([0x80; 8]) == 0
+}
+
+/// How many bytes at the start are ASCII: all, or those before the first block that is not, as far
+/// as that is found out. Loads between both ends are aligned. Half of them would otherwise cross a
+/// cache line.
+///
 /// # Safety
 ///
 /// The processor has AVX2.
 ///
 /// # Panics
 ///
-/// If there are fewer than [`LEN_MIN`] bytes.
+/// If there are fewer than 32 bytes.
 #[inline(never)]
 #[target_feature(enable = "avx2")]
-unsafe fn avx2(piece: &[u8], before: u32) -> bool {
-    // SAFETY: rule 1 is the caller's promise, for both functions.
+unsafe fn ascii_len(piece: &[u8]) -> usize {
+    // SAFETY: rule 1 is the caller's promise, for all functions and intrinsics in this block.
     unsafe {
-        let ascii = if before == 0 { ascii_len(piece) } else { 0 };
-        ascii == piece.len() || is_text(piece, ascii, before)
+        let Some(tail) = piece.last_chunk::<ASCII_BLOCK>() else {
+            let mut ends = _mm256_or_si256(load(piece, 0), load(piece, piece.len() - SIZE));
+            if piece.len() > 2 * SIZE {
+                let inner = _mm256_or_si256(load(piece, SIZE), load(piece, piece.len() - 2 * SIZE));
+                ends = _mm256_or_si256(ends, inner);
+            }
+            return if is_ascii(ends) { piece.len() } else { 0 };
+        };
+        if !is_ascii(_mm256_or_si256(load(piece, 0), any_of(tail))) {
+            return 0;
+        }
+        let mut len = SIZE - piece.as_ptr().addr() % SIZE;
+        while len < piece.len() - ASCII_BLOCK {
+            let block = piece[len..].first_chunk().expect("more than a block is left");
+            if !is_ascii(any_of(block)) {
+                return len;
+            }
+            len += ASCII_BLOCK;
+        }
+        piece.len()
     }
 }
 
-/// How many bytes at the start are ASCII: a number of whole blocks, or all. None are found in a
-/// piece that is shorter than a block.
+/// The bits that are set in any vector of a block.
 ///
 /// # Safety
 ///
 /// The processor has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn ascii_len(piece: &[u8]) -> usize {
-    let mut len = 0;
-    while len < piece.len() {
-        // The last block overlaps the one before it.
-        let start = len.min(piece.len().saturating_sub(ASCII_BLOCK));
-        let Some(block) = piece[start..].first_chunk::<ASCII_BLOCK>() else { return 0 };
-        // SAFETY: rule 1 is the caller's promise, for all functions and intrinsics in this block.
-        let is_ascii = unsafe {
-            let first = _mm256_or_si256(load(block, 0), load(block, SIZE));
-            let second = _mm256_or_si256(load(block, 2 * SIZE), load(block, 3 * SIZE));
-            is_ascii(_mm256_or_si256(first, second))
-        };
-        if !is_ascii {
-            return len;
-        }
-        len += ASCII_BLOCK;
+unsafe fn any_of(block: &[u8; ASCII_BLOCK]) -> __m256i {
+    // SAFETY: rule 1 is the caller's promise, for all functions and intrinsics in this block.
+    unsafe {
+        let first = _mm256_or_si256(load(block, 0), load(block, SIZE));
+        let second = _mm256_or_si256(load(block, 2 * SIZE), load(block, 3 * SIZE));
+        _mm256_or_si256(first, second)
     }
-    piece.len()
 }
 
-/// [`is_valid`] for a piece whose first `start` bytes are ASCII. If there are any, `before` is
-/// zero.
+/// Whether no byte of this piece is wrong where it is, except perhaps a last byte that begins no
+/// character. The last character may be incomplete. The first `start` bytes are ASCII. The highest
+/// bytes of `before` are those of an incomplete character before the piece, and the others are
+/// zero. If `start` is not zero, all are.
 ///
 /// # Safety
 ///
@@ -108,7 +136,7 @@ unsafe fn ascii_len(piece: &[u8]) -> usize {
 /// # Panics
 ///
 /// If there are fewer than [`LEN_MIN`] bytes, or fewer than `start`.
-#[inline]
+#[inline(never)]
 #[target_feature(enable = "avx2")]
 unsafe fn is_text(piece: &[u8], start: usize, before: u32) -> bool {
     // SAFETY: rule 1 is the caller's promise, for all functions and intrinsics in this block.
@@ -377,7 +405,6 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::utf8::Utf8Validator;
     use super::*;
 
     /// Compares with the standard library, whole and cut near both ends. Tests nothing on a
@@ -405,9 +432,11 @@ mod tests {
     #[test]
     fn this_machine_has_vectors_or_the_tests_say_so() {
         let has = crate::protocol::mask::has_avx2();
-        assert_eq!(is_valid(&[b'a'; LEN_MIN], 0), has.then_some(true));
-        assert_eq!(is_valid(&[b'a'; LEN_MIN], 0xc300_0000), has.then_some(false));
-        assert_eq!(is_valid(&[b'a'; LEN_MIN - 1], 0), None);
+        let (wrong, mut text) = (Err(Violation::InvalidUtf8), Utf8Validator::new());
+        assert_eq!(push(&mut text, &[b'a'; LEN_MIN]), has.then_some(Ok(())));
+        assert_eq!(push(&mut text, &[b'a'; LEN_MIN - 1]), None);
+        text.push(b"\xc3").unwrap();
+        assert_eq!(push(&mut text, &[b'a'; LEN_MIN]), has.then_some(wrong));
     }
 
     #[test]
