@@ -140,6 +140,9 @@ fn rounds(case: &Case) -> CountedCase {
         let (few, many) = cases::tasks::rounds(case);
         return CountedCase { case: case.clone(), few, many };
     }
+    if matches!(case, Case::StreamWrites { .. }) {
+        return CountedCase { case: case.clone(), few: 1, many: 3 };
+    }
     if matches!(case.suite(), "timers" | "flow") {
         return CountedCase { case: case.clone(), few: 64, many: 192 };
     }

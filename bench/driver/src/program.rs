@@ -11,6 +11,7 @@ use crate::measured::{Error, Measured, Unsupported};
 use crate::poll0::{self, PollSubject};
 use crate::protocol::{Case, Reply, Request};
 use crate::sleep::{self, SleepSubject};
+use crate::streams::{self, StreamSubject};
 use crate::tasks::{self, TaskSubject};
 use crate::timers::{self, TimerSubject};
 use crate::unmask::{self, UnmaskSubject};
@@ -51,6 +52,11 @@ impl Suite {
     /// The part `sleep` of the suite `timers`.
     pub fn sleep<S: SleepSubject>() -> Self {
         Self { part: "timers/sleep", prepare: sleep::prepare::<S> }
+    }
+
+    /// The suite `streams`, for a reactor with byte streams.
+    pub fn streams<S: StreamSubject>() -> Self {
+        Self { part: "streams", prepare: streams::prepare::<S> }
     }
 
     /// The suite `flow`, for a counter.

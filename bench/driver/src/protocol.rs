@@ -288,6 +288,14 @@ pub enum Case {
         /// Number of waiting timers.
         alive: usize,
     },
+    /// Sends bytes to each stream from outside of its handler. They leave with the next turn. A
+    /// round is a write to each stream.
+    StreamWrites {
+        /// Number of streams.
+        streams: usize,
+        /// Number of bytes per write.
+        bytes: usize,
+    },
     /// A writer writes as fast as possible, and a reader sleeps a millisecond after each read. A
     /// round is a millisecond.
     Burst {
@@ -538,6 +546,7 @@ impl Case {
             | Self::TurnBeside { .. }
             | Self::Reset { .. } => "timers",
             Self::LoneSleep { .. } => "timers/sleep",
+            Self::StreamWrites { .. } => "streams",
             Self::Burst { .. }
             | Self::Latency { .. }
             | Self::Coalescing { .. }

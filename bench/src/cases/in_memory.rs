@@ -166,6 +166,7 @@ pub(crate) fn size(case: &Case) -> (usize, usize) {
         Case::Echo { bytes, messages, .. } => (messages, bytes * messages),
         Case::Unmask { bytes, .. } | Case::Validate { bytes, .. } => (1, bytes),
         Case::Insert { count } | Case::Fire { count } => (count, 0),
+        Case::StreamWrites { streams, bytes } => (streams, streams * bytes),
         _ => (1, 0),
     }
 }

@@ -13,8 +13,8 @@ pub(crate) use in_memory::{is_counted_with_lto, size};
 
 /// All suites, in the order in which they run.
 pub(crate) const SUITES: &[&str] = &[
-    "dispatch", "poll0", "timers", "flow", "wakeup", "latency", "tasks", "engine", "unmask",
-    "utf8", "deflate",
+    "dispatch", "poll0", "timers", "streams", "flow", "wakeup", "latency", "tasks", "engine",
+    "unmask", "utf8", "deflate",
 ];
 
 /// Returns the timed cases of a suite, in groups. The slices of a group are interleaved, because
@@ -25,6 +25,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
         "dispatch" => each_alone(dispatch(quick)),
         "poll0" => each_alone(poll0()),
         "timers" => each_alone(timers(quick)),
+        "streams" => each_alone(streams()),
         "flow" => flow(),
         "wakeup" => each_alone(wakeup()),
         "latency" => each_alone(tasks::latency(quick)),
@@ -58,6 +59,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     match suite {
         "poll0" => poll0(),
         "timers" => counted_timers(),
+        "streams" => streams(),
         "flow" => [false, true].map(|polled| Case::Uncontended { polled }).into(),
         "latency" | "tasks" => tasks::counted(suite),
         _ => in_memory::counted(suite, quick),
@@ -78,7 +80,7 @@ pub(crate) fn has_idle_workload(case: &Case) -> bool {
             | Case::Every { .. }
             | Case::Reset { .. }
     );
-    !starts_timers && !matches!(case.suite(), "flow" | "wakeup")
+    !starts_timers && !matches!(case.suite(), "streams" | "flow" | "wakeup")
 }
 
 /// Returns whether the counted cases of a suite read the clock.
@@ -104,6 +106,10 @@ fn counted_timers() -> Vec<Case> {
         Case::Every { period_ns: 1 },
     ]);
     cases
+}
+
+fn streams() -> Vec<Case> {
+    vec![Case::StreamWrites { streams: 100, bytes: 20 }]
 }
 
 /// Without a timer, to compare, and with one or many.
@@ -268,7 +274,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Reset { .. } => "reset",
         Case::Burst { .. } => "ms",
         Case::Latency { .. } => "event",
-        Case::Coalescing { .. } => "write",
+        Case::Coalescing { .. } | Case::StreamWrites { .. } => "write",
         Case::Uncontended { .. } | Case::Post { .. } => "item",
         Case::WakeRunning { .. } | Case::WakeSleeping => "wake",
         Case::RoundTrip { .. } => "round_trip",
@@ -373,7 +379,8 @@ mod tests {
     fn what_has_no_idle_workload_is_counted_with_it() {
         let all = SUITES.iter().flat_map(|suite| counted(suite, false));
         for case in all.filter(|case| !has_idle_workload(case)) {
-            assert!(["timers", "flow", "tasks"].contains(&case.suite()), "{case:?}");
+            let suites = ["timers", "streams", "flow", "tasks"];
+            assert!(suites.contains(&case.suite()), "{case:?}");
         }
         assert!(has_idle_workload(&Case::EmptyTurn { registered: 1 }));
         assert!(is_counted_whole(&Case::Fire { count: 1 }));

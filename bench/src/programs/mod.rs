@@ -80,6 +80,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
                 "poll0",
                 "timers",
                 "timers/sleep",
+                "streams",
                 "flow",
                 "wakeup/wake",
                 "wakeup/call",

@@ -37,6 +37,7 @@ const SUITES: &[&str] = &[
     "dispatch",
     "poll0",
     "timers",
+    "streams",
     "flow",
     "wakeup",
     "latency",

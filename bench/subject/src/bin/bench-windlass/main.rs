@@ -7,6 +7,7 @@ mod backend;
 mod counter;
 mod registration;
 mod remote;
+mod streams;
 mod websocket;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Suite::poll0::<Windlass>(),
         Suite::timers::<Windlass>(),
         Suite::sleep::<Windlass>(),
+        Suite::streams::<streams::Streams>(),
         Suite::flow::<counter::Counter>(),
         Suite::wake::<remote::Woken>(),
         Suite::call::<remote::Calls>(),
