@@ -41,7 +41,7 @@ const TABLE: &[Row] = &[
     library(
         "windlass-server",
         &["windlass", "windlass-flow", "windlass-ws"],
-        &["rustix", "rustls", "httparse", "httpdate"],
+        &["rustix", "httparse", "httpdate"],
     ),
     library("windlass-task-macros", &[], &[]),
     library(
@@ -49,7 +49,8 @@ const TABLE: &[Row] = &[
         &["windlass", "windlass-flow", "windlass-task-macros"],
         &["rustix", "loom", "futures-io?", "tokio?", "hyper?"],
     ),
-    program("windlass-cli", &["windlass", "windlass-server", "windlass-ws"]),
+    library("windlass-tls", &["windlass"], &["rustls"]),
+    program("windlass-cli", &["windlass", "windlass-server", "windlass-ws", "windlass-tls"]),
     Row {
         // A library by the look of it only: its programs are the content.
         name: "windlass-examples",

@@ -1,0 +1,262 @@
+//! The TLS of servers: certificates, settings, and their reload.
+
+use std::{
+    cell::RefCell,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    client::verify_server_name,
+    pki_types::ServerName,
+    server::{
+        ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert,
+        UnbufferedServerConnection, WebPkiClientVerifier, danger::ClientCertVerifier,
+    },
+    sign::CertifiedKey,
+};
+use windlass::stream::{TlsSession, TlsSessionFactory};
+
+use crate::{
+    HandshakeCounts, MinimumVersion, TlsConfigError,
+    counts::Counters,
+    pem,
+    provider::{provider, ticketer},
+    session::{Session, Unmade},
+};
+
+std::thread_local! {
+    /// The name that the client of the running handshake has asked for. The unbuffered connection
+    /// of rustls does not tell it afterwards.
+    static NAME: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
+}
+
+pub(crate) fn forget_name() {
+    NAME.set(None);
+}
+
+pub(crate) fn take_name() -> Option<Box<str>> {
+    NAME.take()
+}
+
+/// Whether clients must have a certificate.
+#[derive(Clone, Debug, Default)]
+enum ClientAuth {
+    #[default]
+    None,
+    Optional(PathBuf),
+    Required(PathBuf),
+}
+
+/// Settings of a [`TlsAcceptor`]; each method documents its default.
+///
+/// ```no_run
+/// use windlass_tls::{MinimumVersion, TlsAcceptor};
+///
+/// # fn main() -> Result<(), windlass_tls::TlsConfigError> {
+/// let acceptor = TlsAcceptor::builder()
+///     .certificate("example.org.pem", "example.org.key")
+///     .certificate("example.net.pem", "example.net.key")
+///     .alpn([b"http/1.1"])
+///     .minimum_version(MinimumVersion::Tls13)
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing is read before `build`"]
+pub struct TlsAcceptorBuilder {
+    certificates: Vec<(PathBuf, PathBuf)>,
+    clients: ClientAuth,
+    alpn: Vec<Vec<u8>>,
+    minimum: MinimumVersion,
+    rejects_unknown_names: bool,
+}
+
+impl TlsAcceptorBuilder {
+    /// Adds a certificate with its chain, and its private key, as PEM files. They may be the same
+    /// file. At least one is needed.
+    ///
+    /// A client that asks for a server name gets the first certificate that is valid for it, else
+    /// the very first one.
+    pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.certificates.push((certificate.into(), key.into()));
+        self
+    }
+
+    /// Rejects clients that ask for a name for which no certificate is valid. Default: off.
+    pub fn reject_unknown_names(mut self, on: bool) -> Self {
+        self.rejects_unknown_names = on;
+        self
+    }
+
+    /// Requires a certificate of each client, signed by an authority of this PEM file. Default: no
+    /// certificate is asked for.
+    pub fn require_client_certificates(mut self, authorities: impl Into<PathBuf>) -> Self {
+        self.clients = ClientAuth::Required(authorities.into());
+        self
+    }
+
+    /// Asks each client for a certificate. A client without one is accepted, one with a certificate
+    /// of another authority is not. [`TlsSession::peer_subject`] tells them apart.
+    pub fn request_client_certificates(mut self, authorities: impl Into<PathBuf>) -> Self {
+        self.clients = ClientAuth::Optional(authorities.into());
+        self
+    }
+
+    /// The application protocols that are offered (RFC 7301), in the order of preference. A client
+    /// that offers only others is rejected. Default: none.
+    pub fn alpn<P: AsRef<[u8]>>(mut self, protocols: impl IntoIterator<Item = P>) -> Self {
+        self.alpn = protocols.into_iter().map(|protocol| protocol.as_ref().to_vec()).collect();
+        self
+    }
+
+    /// The oldest version that is accepted. Default: TLS 1.2.
+    pub fn minimum_version(mut self, version: MinimumVersion) -> Self {
+        self.minimum = version;
+        self
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read or used: the error names it.
+    pub fn build(self) -> Result<TlsAcceptor, TlsConfigError> {
+        let config = Mutex::new(self.config()?);
+        let inner = Inner { builder: self, config, counters: Arc::default() };
+        Ok(TlsAcceptor { inner: Arc::new(inner) })
+    }
+
+    fn config(&self) -> Result<Arc<ServerConfig>, TlsConfigError> {
+        let provider = provider();
+        let load = |(certificate, key): &(PathBuf, PathBuf)| {
+            pem::certified_key(&provider, certificate, key)
+        };
+        let keys: Vec<_> = self.certificates.iter().map(load).collect::<Result<_, _>>()?;
+        if keys.is_empty() {
+            return Err(TlsConfigError::NoCertificates);
+        }
+        let verifier = self.verifier(&provider)?;
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(self.minimum.versions())
+            .map_err(TlsConfigError::Rustls)?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::new(ByName {
+                keys,
+                rejects_unknown: self.rejects_unknown_names,
+            }));
+        config.alpn_protocols.clone_from(&self.alpn);
+        // Tickets carry the sessions, so that the server keeps none. A reload makes new keys for
+        // them: otherwise a client whose authority is gone could resume its session.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = ticketer()?;
+        Ok(Arc::new(config))
+    }
+
+    fn verifier(
+        &self,
+        provider: &Arc<rustls::crypto::CryptoProvider>,
+    ) -> Result<Arc<dyn ClientCertVerifier>, TlsConfigError> {
+        let (path, is_optional) = match &self.clients {
+            ClientAuth::None => return Ok(WebPkiClientVerifier::no_client_auth()),
+            ClientAuth::Optional(path) => (path, true),
+            ClientAuth::Required(path) => (path, false),
+        };
+        let mut roots = RootCertStore::empty();
+        pem::add_roots(&mut roots, path)?;
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
+        builder
+            .build()
+            .map_err(|error| TlsConfigError::Rustls(rustls::Error::General(error.to_string())))
+    }
+}
+
+/// Makes the TLS sessions of a server. Clones share their certificates and counts, also between
+/// threads.
+///
+/// See the [crate](crate) for an example.
+#[derive(Clone)]
+pub struct TlsAcceptor {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    builder: TlsAcceptorBuilder,
+    config: Mutex<Arc<ServerConfig>>,
+    counters: Arc<Counters>,
+}
+
+impl fmt::Debug for TlsAcceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsAcceptor").field("builder", &self.inner.builder).finish_non_exhaustive()
+    }
+}
+
+impl TlsAcceptor {
+    /// The defaults, without a certificate.
+    pub fn builder() -> TlsAcceptorBuilder {
+        TlsAcceptorBuilder::default()
+    }
+
+    /// Reads the files again, for the handshakes that begin afterwards. Sessions from before are
+    /// not resumed. It blocks for the files, so a loop should call it rarely.
+    ///
+    /// # Errors
+    /// A file cannot be read or used: the error names it, and nothing has changed.
+    pub fn reload(&self) -> Result<(), TlsConfigError> {
+        let config = self.inner.builder.config()?;
+        let old = core::mem::replace(
+            &mut *self.inner.config.lock().unwrap_or_else(PoisonError::into_inner),
+            config,
+        );
+        drop(old);
+        Ok(())
+    }
+
+    /// How many handshakes there were.
+    #[must_use]
+    pub fn handshakes(&self) -> HandshakeCounts {
+        self.inner.counters.counts()
+    }
+}
+
+impl TlsSessionFactory for TlsAcceptor {
+    fn new_session(&self) -> Box<dyn TlsSession> {
+        let config = Arc::clone(&self.inner.config.lock().unwrap_or_else(PoisonError::into_inner));
+        match UnbufferedServerConnection::new(config) {
+            Ok(connection) => Box::new(Session::new(connection, &self.inner.counters)),
+            Err(_) => Box::new(Unmade),
+        }
+    }
+}
+
+/// Chooses a certificate by the server name.
+#[derive(Debug)]
+struct ByName {
+    keys: Vec<Arc<CertifiedKey>>,
+    rejects_unknown: bool,
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let first = self.keys.first()?;
+        let Some(name) = hello.server_name() else { return Some(Arc::clone(first)) };
+        NAME.set(Some(name.into()));
+        if self.keys.len() == 1 && !self.rejects_unknown {
+            return Some(Arc::clone(first));
+        }
+        let name = ServerName::try_from(name).ok()?;
+        let is_for = |key: &&Arc<CertifiedKey>| {
+            let parsed = key.end_entity_cert().and_then(ParsedCertificate::try_from);
+            parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+        };
+        match self.keys.iter().find(is_for) {
+            None if self.rejects_unknown => None,
+            found => Some(Arc::clone(found.unwrap_or(first))),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Sessions over real sockets, against peers by the buffered API of rustls, on every backend.
+
+#![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
+
+#[macro_use]
+#[path = "../../../reactor/tests/common/scenarios.rs"]
+mod scenarios;
+
+use scenarios::Build;
+
+mod bed;
+mod certificates;
+mod clients;
+mod hostile;
+mod programs;
+mod sessions;
