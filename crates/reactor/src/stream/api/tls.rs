@@ -18,7 +18,8 @@ use core::fmt;
 /// 3. Once a call has returned [`TlsPhase::Failed`] or an error, only the queries follow.
 /// 4. A call that panics unwinds as a handler does. The stream is then reset, and the session is
 ///    not called again.
-/// 5. Calls come on the reactor's thread. The session is dropped with its stream.
+/// 5. Calls come on the reactor's thread. The session is dropped with its stream. Its destructor
+///    must not panic.
 ///
 /// # Examples
 ///
