@@ -11,7 +11,7 @@ use rustls::{
     ServerConfig, ServerConnection, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
-use windlass::stream::{Connector, DisconnectReason, TlsFailure};
+use windlass::stream::{Connector, DisconnectReason, TlsFailure, TlsPhase, TlsSessionFactory as _};
 use windlass_tls::{TlsConfigError, TlsConnector, TlsConnectorBuilder};
 
 use crate::{
@@ -78,11 +78,8 @@ fn a_server_is_checked_unless_it_need_not_be(build: Build) {
     until(&mut reactor, || client.data() == b"hi");
 }
 
-/// The tickets of this server are cut into many records. rustls remembers places in them, also
-/// while something is sent.
-fn a_client_sends_while_it_has_half_a_message(build: Build) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+/// A server whose handshake messages are cut into many records.
+fn server_config() -> ServerConfig {
     let chain = vec![CertificateDer::from_pem_file(file("localhost.pem")).unwrap()];
     let key = PrivateKeyDer::from_pem_file(file("localhost.key")).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -94,6 +91,15 @@ fn a_client_sends_while_it_has_half_a_message(build: Build) {
         .unwrap();
     config.max_fragment_size = Some(33);
     config.send_tls13_tickets = 4;
+    config
+}
+
+/// The tickets of this server are cut into many records. rustls remembers places in them, also
+/// while something is sent.
+fn a_client_sends_while_it_has_half_a_message(build: Build) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let config = server_config();
     let server = thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         socket.set_nodelay(true).unwrap();
@@ -126,6 +132,40 @@ fn a_client_sends_while_it_has_half_a_message(build: Build) {
     until(&mut reactor, || client.closed().is_some());
     assert_eq!(client.data(), b"done");
     server.join().unwrap();
+}
+
+/// The same between any two records. rustls panics if it is not given what it refers to.
+#[test]
+fn a_session_encrypts_between_the_records_of_one_message() {
+    let mut server = ServerConnection::new(Arc::new(server_config())).unwrap();
+    let target = trusting().build().unwrap().to("localhost").unwrap();
+    let mut client = target.new_session();
+    let (mut to_server, mut from_server) = (Vec::new(), Vec::new());
+    let (mut is_open, mut between) = (false, 0);
+    client.decrypt(&mut [], &mut to_server);
+    for _ in 0..20 {
+        server.read_tls(&mut &to_server[..]).unwrap();
+        server.process_new_packets().unwrap();
+        to_server.clear();
+        while server.wants_write() {
+            server.write_tls(&mut from_server).unwrap();
+        }
+        while from_server.len() >= 5 {
+            let len = 5 + usize::from(u16::from_be_bytes([from_server[3], from_server[4]]));
+            let mut record: Vec<u8> = from_server.drain(..len).collect();
+            let done = client.decrypt(&mut record, &mut to_server);
+            assert_eq!(done.consumed, len);
+            is_open |= done.phase == TlsPhase::Open;
+            if is_open {
+                client.encrypt(b"x", &mut to_server).unwrap();
+                between += 1;
+            }
+        }
+    }
+    assert!(between > 8, "{between}: the tickets come in many records");
+    let mut received = Vec::new();
+    let _ = server.reader().read_to_end(&mut received);
+    assert_eq!(received, vec![b'x'; between]);
 }
 
 #[test]
