@@ -202,6 +202,21 @@ fn a_deadline_that_has_just_passed_is_due_at_once_at_any_resolution(build: Build
     assert_eq!(log.take(), ["reset", "at"]);
 }
 
+/// The clock is not custom. A turn has found out that nothing is due for an hour.
+fn an_earlier_deadline_is_seen_after_a_turn_that_found_nothing_due(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let key = reactor.after(LONG, note(&log, "reset")).unwrap();
+    reactor.run_once(NOW).unwrap();
+    reactor.at(Instant::now(), note(&log, "started")).unwrap();
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), ["started"]);
+    reactor.run_once(NOW).unwrap();
+    reactor.reset_at(key, Instant::now()).unwrap();
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(log.take(), ["reset"]);
+}
+
 fn deadlines_of_every_magnitude_fire_in_order(build: Build) {
     let clock = HandClock::new();
     let exact = build().clock(clock.clone()).timer_resolution(Duration::from_nanos(1));
@@ -545,6 +560,7 @@ scenarios! {
     resets_to_one_deadline_fire_in_the_order_of_the_resets,
     a_reset_to_a_later_time_does_not_end_the_wait_at_the_old_one,
     a_deadline_that_has_just_passed_is_due_at_once_at_any_resolution,
+    an_earlier_deadline_is_seen_after_a_turn_that_found_nothing_due,
     deadlines_of_every_magnitude_fire_in_order,
     a_deadline_that_has_passed_fires_in_the_next_turn_without_a_wait,
     a_tick_tells_the_key_and_the_deadline,
