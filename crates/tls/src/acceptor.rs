@@ -178,7 +178,7 @@ impl TlsAcceptorBuilder {
 /// Makes the TLS sessions of a server. Clones share their certificates and counts, also between
 /// threads.
 ///
-/// See the [crate](crate) for an example.
+/// See the [crate] for an example.
 #[derive(Clone)]
 pub struct TlsAcceptor {
     inner: Arc<Inner>,

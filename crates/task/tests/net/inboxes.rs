@@ -1,4 +1,4 @@
-//! What is received ahead and sent later: bounds, errors, ends, and connections that move.
+//! What is received ahead and sent later: bounds, errors and ends.
 //!
 //! On a ring TCP goes by completion. What a program sees is the same on every backend, except where
 //! a test says so.
@@ -6,7 +6,7 @@
 use std::{
     future::poll_fn,
     io::{self, ErrorKind, Read, Write},
-    net::{TcpListener as StdListener, TcpStream as StdStream},
+    net::{Shutdown, TcpListener as StdListener, TcpStream as StdStream},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::Arc,
@@ -16,7 +16,7 @@ use std::{
 
 use rustix::net::sockopt;
 use windlass::Backend;
-use windlass_task::{Direction, net::TcpStream, spawn, with_turn};
+use windlass_task::{Direction, Executor, net::TcpStream, spawn, with_turn};
 
 use crate::{
     scenarios::Build,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// A stream, and the other end of its connection, which may block for some seconds.
-fn with_std_peer() -> (TcpStream, StdStream) {
+pub(crate) fn with_std_peer() -> (TcpStream, StdStream) {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     // Short queues of the kernel, so that most of what waits is ours.
     sockopt::set_socket_recv_buffer_size(&listener, 16 << 10).unwrap();
@@ -38,7 +38,7 @@ fn with_std_peer() -> (TcpStream, StdStream) {
     (TcpStream::from_std(ours).unwrap(), peer)
 }
 
-fn is_on_ring() -> bool {
+pub(crate) fn is_on_ring() -> bool {
     with_turn(|turn| turn.stats().backend == Backend::Uring).unwrap()
 }
 
@@ -206,78 +206,6 @@ fn the_error_of_a_queued_write_is_that_of_flush_or_shutdown(build: Build) {
     });
 }
 
-fn a_connection_moves_between_executors_with_all_its_bytes(build: Build) {
-    run(build, async {
-        let (client, server) = connected().await;
-        let bytes = pattern(1 << 20);
-        let (expected, mut client) = (bytes.clone(), client);
-        let sender = spawn(async move {
-            for part in bytes.chunks(7_777) {
-                client.write_all(part).await.unwrap();
-                windlass_task::yield_now().await;
-            }
-            client.shutdown().await.unwrap();
-            client
-        });
-        let (mut server, mut received, mut moves) = (server, Vec::new(), 0);
-        let mut buffer = vec![0; 20_000];
-        while received.len() < expected.len() {
-            let room = 1 + received.len() % buffer.len();
-            let count = server.read(&mut buffer[..room]).await.unwrap();
-            assert_ne!(count, 0);
-            received.extend_from_slice(&buffer[..count]);
-            if moves % 3 == 0 {
-                server.write_all(b"!").await.unwrap();
-            }
-            let (socket, unread) = server.detach().await.unwrap();
-            server = TcpStream::from_std_with_prefix(socket, unread).unwrap();
-            moves += 1;
-        }
-        assert!(received == expected);
-        assert_eq!(server.read(&mut buffer).await.unwrap(), 0, "the end comes along");
-        let mut client = sender.await.unwrap();
-        let count = moves / 3 + usize::from(moves % 3 > 0);
-        client.read_exact(&mut vec![0; count]).await.unwrap();
-        assert!(moves > 10, "{moves}");
-    });
-}
-
-fn a_prefix_is_read_first_and_is_ready(build: Build) {
-    run(build, async {
-        let (ours, mut peer) = with_std_peer();
-        let socket = ours.into_std().unwrap();
-        let mut ours = TcpStream::from_std_with_prefix(socket, b"prefix".to_vec()).unwrap();
-        ours.readable().await.unwrap();
-        let mut buffer = [0; 4];
-        assert_eq!(ours.peek(&mut buffer).await.unwrap(), 4);
-        assert_eq!(&buffer, b"pref");
-        let refused = ours.try_io(Direction::Read, |_| Ok(())).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Unsupported);
-        let error = ours.into_std().unwrap_err();
-        assert!(error.to_string().contains("detach"), "{error}");
-        ours = error.stream;
-        assert_eq!(ours.read(&mut buffer).await.unwrap(), 4);
-        peer.write_all(b" and more").unwrap();
-        let mut rest = [0; 11];
-        ours.read_exact(&mut rest).await.unwrap();
-        assert_eq!(&rest, b"ix and more");
-        ours.write_all(b"ok").await.unwrap();
-        ours.flush().await.unwrap();
-        ours.shutdown().await.unwrap();
-        let mut answer = [0; 3];
-        let (count, socket) = spawn(async move {
-            // The output of a ring is submitted with the turn's end.
-            turns().await;
-            (peer.read(&mut answer).unwrap(), peer)
-        })
-        .await
-        .unwrap();
-        assert_eq!(count, 2);
-        drop(socket);
-        assert_eq!(ours.read(&mut rest).await.unwrap(), 0);
-    });
-}
-
 fn a_drop_with_unread_bytes_resets_and_another_ends_the_connection_at_once(build: Build) {
     run(build, async {
         for is_read in [false, true] {
@@ -434,6 +362,54 @@ fn where_there_is_no_turn_operations_wait_for_one(build: Build) {
     });
 }
 
+fn sockets_that_wait_for_a_turn_are_bounded(build: Build) {
+    let mut executor =
+        Executor::builder().reactor(build()).queued_registrations_max(1).build().unwrap();
+    executor.block_on(async {
+        let (mut first, _peer) = with_std_peer();
+        let (mut second, mut peer) = with_std_peer();
+        let error = poll_fn(|context| {
+            with_turn(|_| {
+                let _ = pin!(first.write(b"a")).poll(context);
+                Poll::Ready(match pin!(second.write(b"b")).poll(context) {
+                    Poll::Ready(Err(error)) => Some(error.to_string()),
+                    _ => None,
+                })
+            })
+            .unwrap()
+        })
+        .await;
+        // Only a ring registers a stream with the first write.
+        assert_eq!(error.is_some(), is_on_ring());
+        assert!(error.is_none_or(|error| error.contains("queued_registrations_max")));
+        turns().await;
+        second.write_all(b"c").await.unwrap();
+        turns().await;
+        let mut received = [0; 2];
+        let count = if is_on_ring() { 1 } else { 2 };
+        peer.read_exact(&mut received[..count]).unwrap();
+        assert_eq!(received[count - 1], b'c');
+    });
+}
+
+fn of_several_shutdowns_without_a_turn_the_widest_holds(build: Build) {
+    run(build, async {
+        let (mut ours, mut peer) = with_std_peer();
+        ours.write_all(b"a").await.unwrap();
+        with_turn(|_| {
+            for how in [Shutdown::Write, Shutdown::Both, Shutdown::Write] {
+                ours.shutdown_now(how).unwrap();
+            }
+        })
+        .unwrap();
+        turns().await;
+        assert_eq!(ours.read(&mut [0; 1]).await.unwrap(), 0);
+        let mut received = Vec::new();
+        peer.read_to_end(&mut received).unwrap();
+        assert_eq!(received, b"a");
+    });
+}
+
 fn a_stream_that_outlives_its_executor_keeps_its_bytes(build: Build) {
     let mut first = executor(build);
     let (mut ours, peer) = first.block_on(async {
@@ -531,39 +507,6 @@ fn a_dropped_tcp_write_has_written_what_it_said(build: Build) {
     });
 }
 
-fn a_detach_that_is_dropped_closes_the_connection(build: Build) {
-    run(build, async {
-        let subscribers = || with_turn(|turn| turn.stats().subscribers).unwrap();
-        let before = subscribers();
-        // It is not woken again, because the peer does not read.
-        for polls in 0..2 {
-            let (mut ours, mut peer) = with_std_peer();
-            peer.set_nonblocking(true).unwrap();
-            let bytes = pattern(2 << 20);
-            let mut sent = 0;
-            while let Some(count) = at_most(1, ours.write(&bytes[sent..])).await {
-                sent += count.unwrap();
-            }
-            // It waits for the output.
-            let done = at_most(polls, ours.detach()).await;
-            assert!(done.is_none() || !is_on_ring());
-            drop(done);
-            let mut received = 0;
-            let mut buffer = [0; 65_536];
-            loop {
-                match peer.read(&mut buffer) {
-                    Ok(0) => break,
-                    Ok(count) => received += count,
-                    Err(_) => turns().await,
-                }
-            }
-            assert_eq!(received, sent);
-            turns().await;
-            assert_eq!(subscribers(), before);
-        }
-    });
-}
-
 fn many_streams_that_are_dropped_at_once_leave_the_executor_as_it_was(build: Build) {
     let mut executor = executor(build);
     for _ in 0..3 {
@@ -606,18 +549,17 @@ scenarios! {
     output_that_the_peer_does_not_read_is_bounded,
     bytes_before_a_failed_write_are_read_and_the_error_is_told_once,
     the_error_of_a_queued_write_is_that_of_flush_or_shutdown,
-    a_connection_moves_between_executors_with_all_its_bytes,
-    a_prefix_is_read_first_and_is_ready,
     a_drop_with_unread_bytes_resets_and_another_ends_the_connection_at_once,
     what_was_written_is_sent_before_the_end,
     output_of_a_dropped_stream_goes_to_a_slow_peer,
     closures_of_the_user_are_rejected_after_the_first_read,
     waiters_for_readiness_go_on_when_the_stream_starts,
     where_there_is_no_turn_operations_wait_for_one,
+    sockets_that_wait_for_a_turn_are_bounded,
+    of_several_shutdowns_without_a_turn_the_widest_holds,
     a_stream_that_outlives_its_executor_keeps_its_bytes,
     a_waker_that_panics_costs_no_bytes,
     a_dropped_tcp_write_has_written_what_it_said,
-    a_detach_that_is_dropped_closes_the_connection,
     many_streams_that_are_dropped_at_once_leave_the_executor_as_it_was,
     both_readinesses_are_told_of_a_started_stream,
 }

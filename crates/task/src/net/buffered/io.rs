@@ -299,9 +299,17 @@ impl BufferedTcp {
             None => {
                 // In the next turn.
                 self.is_finished.set(true);
+                let queued = self.queued_shutdown.get();
+                if queued != Some(Shutdown::Both) {
+                    self.queued_shutdown.set(Some(how));
+                }
+                if queued.is_some() {
+                    return Ok(());
+                }
                 let this = Rc::downgrade(self);
                 self.handle.request(move |mut turn| {
                     let Some(this) = this.upgrade() else { return };
+                    let Some(how) = this.queued_shutdown.take() else { return };
                     this.is_finished.set(false);
                     if let Ok(mut stream) = turn.stream(key) {
                         if matches!(this.finish(&mut stream), None | Some(0)) {

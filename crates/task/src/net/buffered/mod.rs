@@ -14,13 +14,13 @@
 //!    socket is *over* then, and stays open. A read returns the inbox, then what is left in the
 //!    socket, then the error or the end.
 //! 4. An error is reported once, by the first operation that comes. `EPIPE` is for writing alone.
-//! 5. The inbox is filled up to [`INBOX_MAX`]. The receive is then cancelled, and armed again when
+//! 5. The inbox is filled up to [`INBOX_MAX`](crate::io::inbox::INBOX_MAX). The receive is then cancelled, and armed again when
 //!    half of it was read. What the kernel had received by then is kept too.
 //! 6. The output holds at most [`OUTPUT_MAX`] bytes that the socket does not accept.
 //! 7. The stream's handler has the only other reference to the socket. So the descriptor is closed
 //!    when the owner and the stream are gone.
 //! 8. Where there is no turn, an operation is pending, and is woken in the executor's next turn.
-//!    One request is queued for each socket.
+//!    One such request is queued for each socket, and one for each that is shut down there.
 
 mod handler;
 mod io;
@@ -31,7 +31,12 @@ use core::{
     cell::{Cell, RefCell},
     task::{Context, Poll},
 };
-use std::{io::Result, net::TcpStream, os::fd::AsFd, rc::Rc};
+use std::{
+    io::Result,
+    net::{Shutdown, TcpStream},
+    os::fd::AsFd,
+    rc::Rc,
+};
 
 use rustix::io::Errno;
 use windlass::{AddReason, Backend, Key, Turn, stream::Stream, stream::StreamOptions};
@@ -77,6 +82,8 @@ pub(in crate::net) struct BufferedTcp {
     has_end: Cell<bool>,
     /// This side has ended its direction.
     is_finished: Cell<bool>,
+    /// What a queued request shuts down (protocol 8).
+    queued_shutdown: Cell<Option<Shutdown>>,
     is_paused: Cell<bool>,
     /// The handler will look at the inbox or the output in the next turn.
     is_notified: Cell<bool>,
@@ -116,6 +123,7 @@ impl BufferedTcp {
             spares,
             has_end: Cell::new(false),
             is_finished: Cell::new(false),
+            queued_shutdown: Cell::new(None),
             is_paused: Cell::new(false),
             is_notified: Cell::new(false),
             is_gone: Cell::new(false),
@@ -163,20 +171,38 @@ impl BufferedTcp {
         if !self.handle.is_open() {
             return Poll::Ready(Err(gone()));
         }
+        if let Err(error) = self.request_wake() {
+            return Poll::Ready(Err(error));
+        }
         waiters.set_one(context.waker());
-        self.request_wake();
         Poll::Pending
     }
 
-    fn request_wake(self: &Rc<Self>) {
+    /// Wakes the waiters in the next turn. The stream may not be registered yet, so the number of
+    /// such requests has a bound of its own.
+    fn request_wake(self: &Rc<Self>) -> Result<()> {
+        if !self.awaits_turn.get() {
+            self.handle.request_new(self.wake_in_turn())?;
+            self.awaits_turn.set(true);
+        }
+        Ok(())
+    }
+
+    /// As [`request_wake`](Self::request_wake), for a stream that is registered. The number of
+    /// those is bounded.
+    fn request_wake_of_stream(self: &Rc<Self>) {
         if !self.awaits_turn.replace(true) {
-            let this = Rc::downgrade(self);
-            self.handle.request(move |_| {
-                if let Some(this) = this.upgrade() {
-                    this.awaits_turn.set(false);
-                    this.wake_all();
-                }
-            });
+            self.handle.request(self.wake_in_turn());
+        }
+    }
+
+    fn wake_in_turn(self: &Rc<Self>) -> impl FnOnce(Turn<'_>) + use<> {
+        let this = Rc::downgrade(self);
+        move |_| {
+            if let Some(this) = this.upgrade() {
+                this.awaits_turn.set(false);
+                this.wake_all();
+            }
         }
     }
 

@@ -42,7 +42,7 @@ impl BufferedTcp {
                     })
                 });
                 if has_room.is_none() {
-                    self.request_wake();
+                    self.request_wake_of_stream();
                 }
                 Some(has_room.unwrap_or(false))
             }
