@@ -14,8 +14,9 @@
 //!    socket is *over* then, and stays open. A read returns the inbox, then what is left in the
 //!    socket, then the error or the end.
 //! 4. An error is reported once, by the first operation that comes. `EPIPE` is for writing alone.
-//! 5. The inbox is filled up to [`INBOX_MAX`](crate::io::inbox::INBOX_MAX). The receive is then cancelled, and armed again when
-//!    half of it was read. What the kernel had received by then is kept too.
+//! 5. The inbox is filled up to [`INBOX_MAX`](crate::io::inbox::INBOX_MAX). The receive is then
+//!    cancelled, and armed again when half of it was read. What the kernel had received by then is
+//!    kept too.
 //! 6. The output holds at most [`OUTPUT_MAX`] bytes that the socket does not accept.
 //! 7. The stream's handler has the only other reference to the socket. So the descriptor is closed
 //!    when the owner and the stream are gone.
