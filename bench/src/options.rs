@@ -189,7 +189,7 @@ mod tests {
         };
         assert_eq!(
             wanted(&["--counts-only"]),
-            [WINDLASS, "windlass-driven", WINDLASS_TASK, "windlass-flow"]
+            [WINDLASS, "windlass-driven", "windlass-timer", WINDLASS_TASK, "windlass-flow"]
         );
         let some = wanted(&["--peer", "mio"]);
         assert!(some.contains(&"raw") && some.contains(&"mio") && !some.contains(&"tokio"));

@@ -36,6 +36,7 @@ fn replies(program: &str, requests: &[Request]) -> Vec<Reply> {
 const RAW: &str = env!("CARGO_BIN_EXE_bench-raw");
 const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-windlass");
 const DRIVEN: &str = env!("CARGO_BIN_EXE_bench-windlass-driven");
+const BESIDE_TIMER: &str = env!("CARGO_BIN_EXE_bench-windlass-timer");
 const FLOW: &str = env!("CARGO_BIN_EXE_bench-flow");
 const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
 const STD: &str = env!("CARGO_BIN_EXE_bench-std");
@@ -180,6 +181,7 @@ fn windlass_calls_exactly_the_expected_handlers() {
     for case in dispatch_cases() {
         passes(WINDLASS, &case);
         passes(DRIVEN, &case);
+        passes(BESIDE_TIMER, &case);
     }
 }
 
@@ -279,11 +281,13 @@ fn a_counter_with_a_maximum_counts_as_the_driver_expects() {
 
 #[test]
 fn a_remote_wakes_calls_and_posts_as_the_driver_expects() {
-    for spin_us in [0, 50] {
-        passes(WINDLASS, &Case::Call { bound: 4, spin_us });
-    }
-    for case in wake_cases(&[0, 50]).into_iter().chain(post_cases()) {
-        passes(WINDLASS, &case);
+    for program in [WINDLASS, BESIDE_TIMER] {
+        for spin_us in [0, 50] {
+            passes(program, &Case::Call { bound: 4, spin_us });
+        }
+        for case in wake_cases(&[0, 50]).into_iter().chain(post_cases()) {
+            passes(program, &case);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
+use rustix::net::sockopt;
 use windlass::stream::{DisconnectReason, SharedBytes, StreamOptions, StreamWriteError};
 
 use crate::{
@@ -51,6 +52,8 @@ fn what_many_sockets_do_not_take_waits_once_for_all(build: Build) {
     let options = StreamOptions::new().output_max(9 << 20);
     let mut peers = Vec::new();
     for (ours, peer) in both_families() {
+        // The kernel may let the queue of a TCP socket grow to all of these bytes.
+        sockopt::set_socket_send_buffer_size(&ours, 64 << 10).unwrap();
         peers.push((open(&mut reactor, options, ours, Script::new(&log)), peer));
     }
     let mut waiting = Vec::new();

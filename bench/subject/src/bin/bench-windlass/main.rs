@@ -5,6 +5,7 @@
 
 mod backend;
 mod counter;
+mod events;
 mod registration;
 mod remote;
 mod streams;
@@ -13,14 +14,13 @@ mod websocket;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use windlass::{Key, Reactor};
-use windlass_bench_driver::dispatch::Subject;
-use windlass_bench_driver::poll0::PollSubject;
-use windlass_bench_driver::protocol::Trigger;
+use windlass::{Builder, Key, Reactor};
 use windlass_bench_driver::sleep::SleepSubject;
-use windlass_bench_driver::source::{Device, Handler, Hits, Source};
+use windlass_bench_driver::source::Hits;
 use windlass_bench_driver::timers::TimerSubject;
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite};
+
+use events::Windlass;
 
 fn main() -> ExitCode {
     let suites = vec![
@@ -41,61 +41,9 @@ fn main() -> ExitCode {
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
 }
 
-struct Windlass(Reactor);
-
-impl Windlass {
-    fn make(backend: &str) -> Result<Self, Error> {
-        Ok(Self(
-            Reactor::builder()
-                .backend(backend::parse(backend)?)
-                .events_per_turn(EVENTS_PER_TURN)
-                .build()?,
-        ))
-    }
-}
-
-impl Subject for Windlass {
-    type Key = Key;
-
-    fn new(backend: &str) -> Result<Self, Error> {
-        Self::make(backend)
-    }
-
-    fn add<H: Handler>(
-        &mut self,
-        source: Source,
-        trigger: Trigger,
-        handler: H,
-    ) -> Result<Key, Error> {
-        registration::add(&mut self.0, source, trigger, handler)
-    }
-
-    fn add_device(
-        &mut self,
-        sources: [Source; 4],
-        trigger: Trigger,
-        device: Device,
-    ) -> Result<(), Error> {
-        registration::add_device(&mut self.0, sources, trigger, device)
-    }
-
-    fn delete(&mut self, key: Key) -> Result<(), Error> {
-        Ok(self.0.delete(key)?)
-    }
-
-    #[inline(always)]
-    fn turn(&mut self) -> std::io::Result<()> {
-        self.0.run_once(None)?;
-        Ok(())
-    }
-}
-
-impl PollSubject for Windlass {
-    #[inline(always)]
-    fn turn_at_once(&mut self) -> std::io::Result<()> {
-        self.0.run_once(Duration::ZERO)?;
-        Ok(())
-    }
+/// As [`events`] and [`remote`] make their reactors.
+fn build(builder: Builder) -> Result<Reactor, Error> {
+    Ok(builder.build()?)
 }
 
 impl TimerSubject for Windlass {

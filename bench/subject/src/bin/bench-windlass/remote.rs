@@ -20,8 +20,8 @@ impl LoopSubject for Woken {
     type Waker = RemoteEnd;
 
     fn new(backend: &str, spin: Duration) -> Result<Self, Error> {
-        let mut reactor =
-            Reactor::builder().backend(backend::parse(backend)?).busy_poll(spin).build()?;
+        let builder = Reactor::builder().backend(backend::parse(backend)?).busy_poll(spin);
+        let mut reactor = crate::build(builder)?;
         let remote = reactor.remote();
         Ok(Self { reactor, remote })
     }
@@ -52,11 +52,8 @@ impl Waker for RemoteEnd {
 
 /// Creates a reactor with space for this number of calls and posts.
 fn with_room(backend: &str, bound: usize, spin: Duration) -> Result<(Reactor, Remote), Error> {
-    let mut reactor = Reactor::builder()
-        .backend(backend::parse(backend)?)
-        .remote_max(bound)
-        .busy_poll(spin)
-        .build()?;
+    let builder = Reactor::builder().backend(backend::parse(backend)?);
+    let mut reactor = crate::build(builder.remote_max(bound).busy_poll(spin))?;
     let remote = reactor.remote();
     Ok((reactor, remote))
 }

@@ -145,6 +145,15 @@ impl Uring {
         match *self {}
     }
 
+    pub(crate) fn drain_receive(
+        &mut self,
+        _: Cell,
+        _: impl Iterator<Item = u32>,
+        _: &mut Vec<u8>,
+    ) -> Option<Errno> {
+        match *self {}
+    }
+
     pub(crate) fn take_done(&mut self, _: u32) -> Option<Done> {
         match *self {}
     }
