@@ -90,7 +90,7 @@ impl Signals {
     /// Listens for signals. Duplicates are ignored.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// Nothing has changed then, but signals of the list that came during the call are discarded.
     ///
     /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and the two
     ///   that the C library reserves (32 and 33).

@@ -5,7 +5,7 @@ use core::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::{
-    AddError, Errno, Key, Reactor,
+    AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
         DisconnectReason, Input, Stream, StreamHandler, StreamOptions, StreamWriteError,
@@ -82,14 +82,18 @@ impl StreamOptions {
     ///
     /// # Errors
     /// The error returns the handler, and the reason of [`register`](Self::register). On a ring, a
-    /// descriptor that is no socket is registered, and fails then.
+    /// descriptor that is no socket is registered, and fails then. A negative number, such as that
+    /// of `rustix::fs::CWD`, is [`AddReason::BadDescriptor`].
     pub fn register_lent<H: StreamHandler + AsFd>(
         self,
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<H>> {
+        let Some(socket) = StreamSocket::lent(handler.as_fd()) else {
+            return Err(AddError::new(AddReason::BadDescriptor, handler));
+        };
         let begin = NewStream {
-            socket: StreamSocket::lent(handler.as_fd()),
+            socket,
             options: self,
             prefix: Vec::new(),
             phase: StreamPhase::New,
@@ -118,7 +122,7 @@ impl Stream<'_> {
     #[inline]
     pub fn send_some(&mut self, bytes: &[u8]) -> Result<usize, StreamWriteError> {
         let index = self.index;
-        if !self.reactor.streams_in_child() && self.reactor.queue_stream_send(index, bytes) {
+        if !self.reactor.streams_in_child() && self.reactor.queue_stream_copy(index, bytes) {
             return Ok(bytes.len());
         }
         self.send_some_buffered(bytes)
@@ -128,7 +132,8 @@ impl Stream<'_> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let room = |stream: &Self| stream.core_ref().options.output_max - stream.buffered();
+        let room =
+            |stream: &Self| stream.core_ref().options.output_max.saturating_sub(stream.buffered());
         if room(self) == 0 && !self.core_ref().status.holds_output() {
             // It was only gathered.
             self.send_now();

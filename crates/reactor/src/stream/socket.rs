@@ -17,9 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 pub(crate) struct StreamSocket(RawFd);
 
 impl StreamSocket {
-    /// A socket that the stream's handler owns (protocol 2).
-    pub(super) fn lent(socket: BorrowedFd<'_>) -> Self {
-        Self(!socket.as_raw_fd())
+    /// A socket that the stream's handler owns (protocol 2). `None` if its number is negative: safe
+    /// code has such descriptors, which stand for directories, and the complement would be an own
+    /// socket.
+    pub(super) fn lent(socket: BorrowedFd<'_>) -> Option<Self> {
+        let number = socket.as_raw_fd();
+        (number >= 0).then(|| Self(!number))
     }
 
     pub(super) const fn is_lent(&self) -> bool {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use windlass::{
-    Key, Reactor, Turn,
+    AddReason, Key, Reactor, Turn,
     stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions, StreamWriteError},
 };
 
@@ -54,6 +54,58 @@ impl StreamHandler for Owner {
     fn on_close(&mut self, _: Key, reason: DisconnectReason, _: Turn<'_>) {
         self.heard.borrow_mut().closed.push(reason);
     }
+}
+
+/// Sends what it received without giving up the input, and then changes the input.
+struct Overwrites(Rc<TcpStream>);
+
+impl AsFd for Overwrites {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl StreamHandler for Overwrites {
+    fn on_data(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
+        assert_eq!(stream.send_some(&input).unwrap(), input.len());
+        input.fill(b'!');
+    }
+}
+
+fn a_handler_may_change_an_input_that_it_has_sent(build: Build) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = Rc::new(listener.accept().unwrap().0);
+    let mut reactor = build().build().unwrap();
+    StreamOptions::new().register_lent(Overwrites(socket), &mut reactor).unwrap();
+    peer.write_all(b"hello").unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let mut received = [0; 5];
+    while peer.read_exact(&mut received).is_err() {
+        reactor.run_once(Duration::from_millis(10)).unwrap();
+    }
+    assert_eq!(&received, b"hello");
+}
+
+/// A descriptor that stands for a directory, as safe code can have it.
+struct Directory;
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        rustix::fs::ABS
+    }
+}
+
+impl StreamHandler for Directory {
+    fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+}
+
+/// The complement of its number once was taken for an own socket, which was then closed.
+fn a_lent_descriptor_with_a_negative_number_is_rejected(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let error = StreamOptions::new().register_lent(Directory, &mut reactor).err().unwrap();
+    assert_eq!(error.reason, AddReason::BadDescriptor);
+    assert_eq!(reactor.stats().subscribers, 0);
 }
 
 struct Bed {
@@ -223,6 +275,8 @@ fn some_is_sent_as_far_as_there_is_room(build: Build) {
 }
 
 scenarios! {
+    a_handler_may_change_an_input_that_it_has_sent,
+    a_lent_descriptor_with_a_negative_number_is_rejected,
     #[cfg_attr(miri, ignore = "needs sockets of the internet")]
     a_released_stream_returns_what_was_not_delivered,
     #[cfg_attr(miri, ignore = "needs sockets of the internet")]

@@ -108,7 +108,9 @@ impl ExecutorBuilder {
     /// - When no task can run and no event is ready, it moves to the deadline of the next
     ///   [`Sleep`](crate::time::Sleep). So sleeps take no time.
     ///
-    /// Other threads and processes are not waited for before it moves, and neither are closures of
+    /// Timers that are made with the reactor's turn do not move it. One of them is the deadline of
+    /// [`WorkersHandle::stop_within`](crate::WorkersHandle::stop_within). Other threads and
+    /// processes are not waited for before it moves, and neither are closures of
     /// [`spawn_blocking`](crate::spawn_blocking()). The clock and the resolution of timers in the
     /// [`reactor`](Self::reactor)'s settings are replaced.
     pub fn paused_clock(mut self, is_paused: bool) -> Self {

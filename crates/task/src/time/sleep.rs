@@ -203,6 +203,8 @@ impl Sleep {
         };
         // The clone may be the user's code, so nothing has changed yet.
         let clone = waker.clone();
+        // The clone may have another address than the waker. Only that of the clone stays in use.
+        let id = WakerId::of(&clone);
         let old = match mem::replace(&mut self.state, State::New) {
             State::Armed(Armed { timers, timer, .. }) if timers.are_current() => Some(timer),
             state => {
@@ -213,8 +215,7 @@ impl Sleep {
         let started = with_turn(|turn| timers.start(turn, self.deadline, clone, old));
         match started {
             Some(Ok(timer)) => {
-                let waker = WakerId::of(waker);
-                self.state = State::Armed(Armed { timers, timer, waker });
+                self.state = State::Armed(Armed { timers, timer, waker: id });
             }
             Some(Err(reason)) => out_of_timers(reason),
             None => {

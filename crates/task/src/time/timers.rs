@@ -19,7 +19,7 @@ use core::{
     task::Waker,
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     time::Instant,
 };
 
@@ -66,7 +66,9 @@ struct LocalTimers(OnceCell<Arc<Timers>>);
 impl Drop for LocalTimers {
     fn drop(&mut self) {
         if let Some(timers) = self.0.get() {
-            let mut returned = timers.returned();
+            // In a child of fork(2), a thread of the parent may have held the lock for ever. Else a
+            // sleep is handed back just now, and its key is freed with the list.
+            let Some(mut returned) = timers.try_returned() else { return };
             returned.is_closed = true;
             returned.timers = Vec::new();
         }
@@ -99,6 +101,15 @@ impl Timers {
     fn returned(&self) -> MutexGuard<'_, Returned> {
         // Nothing that may panic runs under the lock.
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`returned`](Self::returned). `None` if another thread has the lock just now.
+    fn try_returned(&self) -> Option<MutexGuard<'_, Returned>> {
+        match self.returned.try_lock() {
+            Ok(returned) => Some(returned),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Whether this thread runs the executor.

@@ -76,8 +76,12 @@ impl<M> WorkerInbox<M> {
                 Poll::Pending => return Poll::Pending,
                 // The late write of a wake that was taken before.
                 Poll::Ready(Ok(())) => {}
-                // The executor is gone.
-                Poll::Ready(Err(_)) => return Poll::Ready(None),
+                // The executor is gone, or a registration that was queued was rejected. Nothing
+                // will wake this, so senders are told, and what was accepted is still received.
+                Poll::Ready(Err(_)) => {
+                    self.mailbox.close();
+                    return Poll::Ready(self.try_recv());
+                }
             }
         }
     }

@@ -115,7 +115,43 @@ fn a_detach_that_is_dropped_closes_the_connection(build: Build) {
     });
 }
 
+/// Short writes are queued with a ring. The last of them may not fit into the socket.
+fn a_detach_waits_for_all_that_was_written(build: Build) {
+    run(build, async {
+        for count in (14..34).step_by(2) {
+            let (mut ours, mut peer) = with_std_peer();
+            let bytes = pattern(count * 4_000);
+            let mut written = 0;
+            for part in bytes.chunks(4_000) {
+                // Not after the last, which is queued when the detach begins.
+                windlass_task::yield_now().await;
+                match at_most(1, ours.write_all(part)).await {
+                    Some(result) => result.unwrap(),
+                    None => break,
+                }
+                written += part.len();
+            }
+            peer.set_nonblocking(true).unwrap();
+            let reader = spawn(async move {
+                let (mut received, mut buffer) = (Vec::new(), [0; 65_536]);
+                loop {
+                    match peer.read(&mut buffer) {
+                        Ok(0) => break received,
+                        Ok(count) => received.extend_from_slice(&buffer[..count]),
+                        Err(_) => turns().await,
+                    }
+                }
+            });
+            drop(ours.detach().await.unwrap());
+            let received = reader.await.unwrap();
+            assert!(received.len() >= written, "{} of {written}", received.len());
+            assert!(received == bytes[..received.len()]);
+        }
+    });
+}
+
 scenarios! {
+    a_detach_waits_for_all_that_was_written,
     a_connection_moves_between_executors_with_all_its_bytes,
     a_prefix_is_read_first_and_is_ready,
     a_detach_that_is_dropped_closes_the_connection,

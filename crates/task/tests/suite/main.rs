@@ -8,6 +8,9 @@ mod backend;
 #[path = "../common/counting_waker.rs"]
 mod counting_waker;
 
+#[path = "../common/leak.rs"]
+mod leak;
+
 #[path = "../../../reactor/tests/common/panics.rs"]
 mod panics;
 

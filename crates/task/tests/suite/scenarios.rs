@@ -18,6 +18,7 @@ use std::{
 use windlass_task::{Executor, spawn, spawn_blocking, stats, with_turn, yield_now};
 
 use crate::{
+    leak::leak,
     panics::caught,
     tools::{Drops, Flag, OnDrop, block_on, builder, executor, own_waker},
 };
@@ -55,7 +56,7 @@ fn an_executor_that_is_leaked_leaks_its_tasks_and_wakers_still_work() {
     executor.block_on(yield_now());
     let waker = receiver.recv().unwrap();
     let (abort, spawner) = (task.abort_handle(), executor.spawner());
-    std::mem::forget(executor);
+    leak(executor);
     waker.wake_by_ref();
     thread::spawn(move || {
         waker.wake();

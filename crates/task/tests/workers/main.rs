@@ -5,6 +5,9 @@
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;
 
+#[path = "../common/leak.rs"]
+mod leak;
+
 #[path = "../../../reactor/tests/common/panics.rs"]
 mod panics;
 

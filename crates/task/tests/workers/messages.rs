@@ -9,7 +9,7 @@ use std::{
 
 use windlass_task::{PushReason, WorkerContext, block_on, spawn, yield_now};
 
-use crate::builder;
+use crate::{builder, leak::leak};
 
 type Numbers = WorkerContext<u32>;
 
@@ -195,7 +195,7 @@ fn messages_that_nobody_receives_are_dropped_with_their_worker() {
 fn a_worker_that_ends_closes_its_queue_although_it_has_leaked_it() {
     let workers = builder(1)
         .inbox_len_max(1)
-        .start(|worker: WorkerContext<u8>| async move { std::mem::forget(worker) })
+        .start(|worker: WorkerContext<u8>| async move { leak(worker) })
         .unwrap();
     let handle = workers.handle();
     workers.join().remove(0).unwrap();

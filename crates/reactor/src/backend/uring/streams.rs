@@ -424,6 +424,18 @@ impl Uring {
         is_short
     }
 
+    /// Like [`queue_send`](Self::queue_send), for bytes that stay with the caller. They are copied,
+    /// also if they are in an input, because a handler may still hold that input and change it.
+    #[inline]
+    pub(crate) fn queue_copied(&mut self, index: u32, bytes: &[u8]) -> bool {
+        let Some(stream) = self.sends.free(index) else { return false };
+        let is_short = bytes.len() <= COPIED_MAX;
+        if is_short {
+            self.sends.add(stream, Source::Copied(bytes));
+        }
+        is_short
+    }
+
     /// Like [`queue_send`](Self::queue_send), for bytes that may be sent to several streams: they
     /// are copied once per turn.
     ///

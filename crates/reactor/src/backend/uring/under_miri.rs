@@ -182,6 +182,10 @@ impl Uring {
         match *self {}
     }
 
+    pub(crate) fn queue_copied(&mut self, _: u32, _: &[u8]) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn queue_shared(&mut self, _: u32, _: &SharedBytes<'_>) -> bool {
         match *self {}
     }

@@ -58,6 +58,12 @@ impl Reactor {
         self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_send(index, bytes))
     }
 
+    /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that the caller keeps.
+    #[inline(never)]
+    pub(in crate::stream) fn queue_stream_copy(&mut self, index: u32, bytes: &[u8]) -> bool {
+        self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_copied(index, bytes))
+    }
+
     /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that are sent to many
     /// streams.
     #[inline(never)]

@@ -198,7 +198,7 @@ impl BufferedTcp {
 
     /// Waits until the socket has accepted the output.
     #[cold]
-    fn wait_for_output(&self, key: Key, context: &Context<'_>) {
+    pub(super) fn wait_for_output(&self, key: Key, context: &Context<'_>) {
         self.writers.set_one(context.waker());
         self.with_stream(key, |stream| stream.map(|mut stream| stream.notify()));
     }

@@ -151,6 +151,14 @@ impl BufferedTcp {
             return Poll::Ready(Ok(()));
         }
         core::task::ready!(self.poll_flush(context))?;
+        if let State::Streaming(key) = self.state.get() {
+            // What is queued with the ring counts as flushed, and the socket may not accept it.
+            let left = self.with_stream(key, |stream| stream.map(|mut stream| stream.send_now()));
+            if matches!(left, Some(Some(1..))) {
+                self.wait_for_output(key, context);
+                return Poll::Pending;
+            }
+        }
         if self.release().is_none() {
             return self.wait_for_turn(context, &self.writers);
         }
