@@ -94,14 +94,11 @@ pub(crate) const PROGRAMS: &[Program] = &[
         )
     },
     own("windlass-driven", &["dispatch"], "bench-windlass-driven"),
-    Program {
-        backends: BACKENDS,
-        ..own(
-            "windlass-timer",
-            &["dispatch", "poll0", "wakeup/wake", "wakeup/call", "wakeup/post"],
-            "bench-windlass-timer",
-        )
-    },
+    own(
+        "windlass-timer",
+        &["dispatch", "poll0", "wakeup/wake", "wakeup/call", "wakeup/post"],
+        "bench-windlass-timer",
+    ),
     Program {
         backends: BACKENDS,
         ..own(WINDLASS_TASK, &["latency", "tasks"], "bench-windlass-task")
