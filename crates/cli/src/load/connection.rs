@@ -5,7 +5,7 @@
 
 use windlass::{
     Key,
-    stream::{DisconnectReason, Input, Stream},
+    stream::{DisconnectReason, Input, Stream, TlsFailure},
 };
 use windlass_ws::{Engine, Scratch};
 
@@ -14,6 +14,7 @@ use super::{
     fault::{self, Fault, FaultKind},
     run_state::RunClock,
     schedule::{MessageSequence, Nanos},
+    tls::LoadTls,
     websocket::{self, ClientHandshake, WebSocketSetup},
 };
 
@@ -299,9 +300,20 @@ impl LoadConnection {
     }
 
     /// Handles the end of the stream. Returns the fault, if the end is one.
-    pub(crate) fn closed(&mut self, reason: DisconnectReason) -> Option<Fault> {
+    pub(crate) fn closed(
+        &mut self,
+        reason: DisconnectReason,
+        tls: Option<&LoadTls>,
+    ) -> Option<Fault> {
         let kind = match (self.phase, reason) {
             (ConnPhase::Over, _) => return None,
+            // The Close frames have shown that nothing is missing. Many servers omit close_notify.
+            (ConnPhase::AwaitingTcpClose, DisconnectReason::Tls(TlsFailure::Truncated)) => {
+                return None;
+            }
+            (ConnPhase::Connecting, DisconnectReason::Tls(failure)) => {
+                return tls.map(|tls| tls.fault(failure));
+            }
             (_, DisconnectReason::Connect(_) | DisconnectReason::ConnectTimeout) => {
                 FaultKind::Connect
             }

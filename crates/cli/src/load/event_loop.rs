@@ -115,7 +115,12 @@ fn connector(address: &Address, plan: &LoadPlan) -> Connector {
         Address::Tcp(address) => Connector::tcp(*address),
         Address::Unix(path) => Connector::unix(path),
     };
-    connector.stream(StreamOptions::new().output_max(output_max)).timeout(Some(args.timeout))
+    let options = StreamOptions::new().output_max(output_max).tls_handshake_timeout(args.timeout);
+    let connector = connector.stream(options).timeout(Some(args.timeout));
+    match &plan.tls {
+        Some(tls) => connector.with_tls(Arc::clone(&tls.sessions)),
+        None => connector,
+    }
 }
 
 /// Starts once the common start is known: sets the timers of the first message, of the schedule and

@@ -15,6 +15,8 @@ use super::{
 pub(crate) enum FaultKind {
     /// The connection could not be made.
     Connect,
+    /// The TLS handshake failed.
+    Tls,
     /// The server did not answer the upgrade, or answered it incorrectly.
     Handshake,
     /// An answer differs from the message in bytes, length or type.
@@ -39,8 +41,9 @@ pub(crate) enum FaultKind {
 
 impl FaultKind {
     /// All kinds, in the order of the report.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Connect,
+        Self::Tls,
         Self::Handshake,
         Self::WrongContent,
         Self::OutOfOrder,
@@ -57,6 +60,7 @@ impl FaultKind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
+            Self::Tls => "tls",
             Self::Handshake => "handshake",
             Self::WrongContent => "wrong_content",
             Self::OutOfOrder => "out_of_order",

@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `plan.rs`, `target.rs` | arguments and the URL |
+//! | `plan.rs`, `target.rs`, `tls.rs` | arguments, the URL, and TLS |
 //! | `payload.rs`, `schedule.rs` | contents of messages, and the times at which they are sent |
 //! | `exchange.rs`, `fault.rs` | checks of the answers of one connection, and its faults |
 //! | `websocket.rs`, `connection.rs` | one connection |
@@ -23,6 +23,7 @@ mod results;
 mod run_state;
 mod schedule;
 mod target;
+mod tls;
 mod websocket;
 mod worker;
 
@@ -35,6 +36,7 @@ use crate::nofile;
 use plan::LoadPlan;
 use report::LoadReport;
 use run_state::RunState;
+use tls::LoadTls;
 
 pub(crate) use plan::LoadArgs;
 
@@ -57,7 +59,8 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
     let workers = usize::from(args.workers);
     nofile::connections_max(Some(args.connections), workers)?;
-    let plan = Arc::new(LoadPlan { args, addresses });
+    let tls = LoadTls::new(&args.tls, &args.target, args.timeout)?;
+    let plan = Arc::new(LoadPlan { args, addresses, tls });
     let run_state = Arc::new(RunState::new(workers));
     let (planned, shared) = (Arc::clone(&plan), Arc::clone(&run_state));
     let running = Workers::new(workers)

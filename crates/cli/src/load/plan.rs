@@ -9,6 +9,7 @@ use super::{
     payload::{Charset, PERIOD},
     schedule::{FixedRate, LoadSchedule, Nanos, SendRate},
     target::{Address, Target},
+    tls::{LoadTls, TlsArgs},
 };
 use crate::backend;
 
@@ -24,8 +25,9 @@ const RATE_MAX: f64 = 1e9;
 /// The options of `windlass load`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoadArgs {
-    /// Target: ws://HOST:PORT/PATH or ws+unix:SOCKET:/PATH, or without WebSocket tcp://HOST:PORT or
-    /// unix:SOCKET. The server must echo each message, as `windlass serve` does at /echo
+    /// Target: ws://HOST:PORT/PATH, wss://HOST:PORT/PATH (TLS) or ws+unix:SOCKET:/PATH, or without
+    /// WebSocket tcp://HOST:PORT or unix:SOCKET. The server must echo each message, as `windlass
+    /// serve` does at /echo
     #[arg(value_name = "URL")]
     pub(crate) target: Target,
 
@@ -84,6 +86,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
     pub(crate) timeout: Duration,
 
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+
     /// Write the results as JSON to a file, or to standard output (-); the report then goes to
     /// standard error
     #[arg(long, value_name = "FILE")]
@@ -105,13 +110,18 @@ impl LoadArgs {
             |text: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")));
         let is_websocket = self.target.is_websocket();
         if !is_websocket && (self.text.is_some() || self.deflate) {
-            return refuse("--text and --deflate need a WebSocket target: ws:// or ws+unix:");
+            return refuse(
+                "--text and --deflate need a WebSocket target: ws://, wss:// or ws+unix:",
+            );
         }
         if !is_websocket && self.size == 0 {
             return refuse(
-                "--size 0 needs a WebSocket target (ws:// or ws+unix:): a byte stream has no empty \
-                 messages",
+                "--size 0 needs a WebSocket target (ws://, wss:// or ws+unix:): a byte stream has \
+                 no empty messages",
             );
+        }
+        if let (Some(option), None) = (self.tls.first_option(), self.target.tls_host()) {
+            return refuse(&format!("{option} needs a target with TLS: wss://"));
         }
         if self.text == Some(Charset::Utf8) && !self.size.is_multiple_of(2) {
             return refuse("--text utf8 sends characters of two bytes: --size must be even");
@@ -138,6 +148,8 @@ impl LoadArgs {
 pub(crate) struct LoadPlan {
     pub(crate) args: LoadArgs,
     pub(crate) addresses: Vec<Address>,
+    /// `None` for a target without TLS.
+    pub(crate) tls: Option<LoadTls>,
 }
 
 impl LoadPlan {
@@ -218,7 +230,7 @@ mod tests {
 
     fn plan(arguments: &[&str]) -> LoadPlan {
         let args = args(&[&[URL], arguments].concat()).expect("they make sense");
-        LoadPlan { args, addresses: Vec::new() }
+        LoadPlan { args, addresses: Vec::new(), tls: None }
     }
 
     #[test]
@@ -244,6 +256,10 @@ mod tests {
             &["tcp://localhost:1", "--text", "ascii"],
             &["tcp://localhost:1", "--deflate"],
             &["tcp://localhost:1", "--size", "0"],
+            &[URL, "--insecure"],
+            &[URL, "--cacert", "ca.pem"],
+            &[URL, "--server-name", "localhost"],
+            &["wss://localhost/", "--cacert", "ca.pem", "--insecure"],
         ] {
             let error = args(nonsense).expect_err(&format!("{nonsense:?}"));
             assert_eq!(error.exit_code(), 2, "{nonsense:?}");

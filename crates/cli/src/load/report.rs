@@ -11,7 +11,12 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    fault::FaultKind, plan::LoadPlan, results::LoadResults, run_state::RunState, schedule::Nanos,
+    fault::FaultKind,
+    plan::LoadPlan,
+    results::LoadResults,
+    run_state::RunState,
+    schedule::Nanos,
+    tls::{LoadTls, TlsResults},
 };
 
 /// All results. The fields are those of the JSON; names end in their unit.
@@ -27,6 +32,8 @@ pub(crate) struct LoadReport {
     /// The run ended early because no connection could be opened, or the server does not echo.
     gave_up: bool,
     connections: Connections,
+    /// `null` without TLS.
+    tls: Option<TlsResults>,
     messages: Messages,
     /// Time from the start of the measured time to its end, or to the last answer if that came
     /// later.
@@ -129,6 +136,7 @@ impl LoadReport {
             signal,
             gave_up,
             connections: Connections { opened: results.opened, failed: results.failed() },
+            tls: plan.tls.as_ref().map(LoadTls::results),
             messages: Messages {
                 verified: results.messages,
                 warm_up: results.warm_up,

@@ -13,17 +13,30 @@ use windlass_ws::handshake::ClientRequest;
 /// The port of a `ws:` URL without a port (RFC 6455 section 3).
 const PORT_DEFAULT: u16 = 80;
 
+/// The port of a `wss:` URL without a port (RFC 6455 section 3).
+const SECURE_PORT_DEFAULT: u16 = 443;
+
 /// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// The original text, for the report.
     url: String,
     endpoint: Endpoint,
-    /// `None` for a raw byte stream.
-    pub(crate) upgrade: Option<Resource>,
+    pub(crate) protocol: Protocol,
+    /// The protocol is inside of TLS.
+    is_secure: bool,
 }
 
-/// The resource of a WebSocket handshake.
+/// The protocol that the URL's scheme names, without TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// A raw byte stream: `tcp:` and `unix:`.
+    Bytes,
+    /// `ws:`, `wss:` and `ws+unix:`.
+    WebSocket(Resource),
+}
+
+/// The resource of an HTTP request, such as that of a WebSocket handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     /// The Host header.
@@ -49,7 +62,15 @@ pub(crate) enum Address {
 impl Target {
     /// Returns whether the protocol is WebSocket.
     pub(crate) const fn is_websocket(&self) -> bool {
-        self.upgrade.is_some()
+        matches!(self.protocol, Protocol::WebSocket(_))
+    }
+
+    /// Returns the host that the server's certificate must be valid for, if the URL asks for TLS.
+    pub(crate) fn tls_host(&self) -> Option<&str> {
+        match &self.endpoint {
+            Endpoint::Tcp { host, .. } if self.is_secure => Some(host),
+            _ => None,
+        }
     }
 
     /// Returns the addresses of the endpoint; a name may have several. Never empty.
@@ -94,7 +115,6 @@ impl fmt::Display for Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UrlError {
     Scheme,
-    Secure,
     Http,
     UserInfo,
     Host,
@@ -108,9 +128,8 @@ pub(crate) enum UrlError {
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scheme => "the URL must begin with ws://, tcp://, ws+unix: or unix:",
-            Self::Secure => "TLS is not supported: use ws://",
-            Self::Http => "the URL of a WebSocket begins with ws://",
+            Self::Scheme => "the URL must begin with ws://, wss://, tcp://, ws+unix: or unix:",
+            Self::Http => "the URL of a WebSocket begins with ws:// or wss://",
             Self::UserInfo => "a user name in the URL is not supported",
             Self::Host => "the host is malformed",
             Self::Port => "the port must be a number from 1 to 65535",
@@ -128,14 +147,17 @@ impl FromStr for Target {
     type Err = UrlError;
 
     fn from_str(url: &str) -> Result<Self, UrlError> {
-        let (endpoint, upgrade) = parse(url)?;
-        Ok(Self { url: url.to_owned(), endpoint, upgrade })
+        let (endpoint, protocol) = parse(url)?;
+        Ok(Self { url: url.to_owned(), endpoint, protocol, is_secure: url.starts_with("wss:") })
     }
 }
 
-fn parse(url: &str) -> Result<(Endpoint, Option<Resource>), UrlError> {
+fn parse(url: &str) -> Result<(Endpoint, Protocol), UrlError> {
     if let Some(rest) = url.strip_prefix("ws://") {
-        return websocket(rest);
+        return with_resource(rest, PORT_DEFAULT, Protocol::WebSocket);
+    }
+    if let Some(rest) = url.strip_prefix("wss://") {
+        return with_resource(rest, SECURE_PORT_DEFAULT, Protocol::WebSocket);
     }
     if let Some(rest) = url.strip_prefix("tcp://") {
         let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -143,28 +165,32 @@ fn parse(url: &str) -> Result<(Endpoint, Option<Resource>), UrlError> {
             return Err(UrlError::TcpPath);
         }
         let (host, port) = split_authority(authority)?;
-        return Ok((Endpoint::Tcp { host, port: port.ok_or(UrlError::NoPort)? }, None));
+        return Ok((Endpoint::Tcp { host, port: port.ok_or(UrlError::NoPort)? }, Protocol::Bytes));
     }
     if let Some(rest) = url.strip_prefix("ws+unix:") {
         let (socket, path) = rest.rsplit_once(':').unwrap_or((rest, "/"));
-        return Ok((unix(socket)?, Some(resource("localhost", path)?)));
+        return Ok((unix(socket)?, Protocol::WebSocket(resource("localhost", path)?)));
     }
     if let Some(rest) = url.strip_prefix("unix:") {
-        return Ok((unix(rest)?, None));
+        return Ok((unix(rest)?, Protocol::Bytes));
     }
     Err(match url.split_once(':') {
-        Some(("wss" | "https", _)) => UrlError::Secure,
-        Some(("http", _)) => UrlError::Http,
+        Some(("http" | "https", _)) => UrlError::Http,
         _ => UrlError::Scheme,
     })
 }
 
-fn websocket(rest: &str) -> Result<(Endpoint, Option<Resource>), UrlError> {
+/// Takes a URL of HTTP's form apart, behind its scheme: `HOST[:PORT][/PATH][?QUERY]`.
+fn with_resource(
+    rest: &str,
+    port_default: u16,
+    protocol: fn(Resource) -> Protocol,
+) -> Result<(Endpoint, Protocol), UrlError> {
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let (host, port) = split_authority(authority)?;
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    let upgrade = resource(authority, &path)?;
-    Ok((Endpoint::Tcp { host, port: port.unwrap_or(PORT_DEFAULT) }, Some(upgrade)))
+    let resource = resource(authority, &path)?;
+    Ok((Endpoint::Tcp { host, port: port.unwrap_or(port_default) }, protocol(resource)))
 }
 
 /// Checks host and path by the handshake's own rules, before any connection.
@@ -223,27 +249,46 @@ mod tests {
         Endpoint::Tcp { host: host.to_owned(), port }
     }
 
-    fn asks(host: &str, path: &str) -> Option<Resource> {
-        Some(Resource { host: host.to_owned(), path: path.to_owned() })
+    fn asks(host: &str, path: &str) -> Protocol {
+        Protocol::WebSocket(Resource { host: host.to_owned(), path: path.to_owned() })
     }
 
     #[test]
     fn urls_are_taken_apart() {
-        for (url, endpoint, upgrade) in [
+        for (url, endpoint, protocol) in [
             ("ws://127.0.0.1:9001/echo", tcp("127.0.0.1", 9001), asks("127.0.0.1:9001", "/echo")),
             ("ws://localhost", tcp("localhost", 80), asks("localhost", "/")),
             ("ws://localhost?room=1", tcp("localhost", 80), asks("localhost", "/?room=1")),
             ("ws://[::1]:9001/a?b", tcp("::1", 9001), asks("[::1]:9001", "/a?b")),
             ("ws://[::1]", tcp("::1", 80), asks("[::1]", "/")),
-            ("tcp://[::1]:7", tcp("::1", 7), None),
-            ("tcp://host:65535/", tcp("host", 65535), None),
-            ("unix:/run/a:b", Endpoint::Unix("/run/a:b".into()), None),
+            ("wss://localhost", tcp("localhost", 443), asks("localhost", "/")),
+            ("wss://[::1]:9001/a?b", tcp("::1", 9001), asks("[::1]:9001", "/a?b")),
+            ("tcp://[::1]:7", tcp("::1", 7), Protocol::Bytes),
+            ("tcp://host:65535/", tcp("host", 65535), Protocol::Bytes),
+            ("unix:/run/a:b", Endpoint::Unix("/run/a:b".into()), Protocol::Bytes),
             ("ws+unix:/run/a", Endpoint::Unix("/run/a".into()), asks("localhost", "/")),
             ("ws+unix:a:b:/echo?c", Endpoint::Unix("a:b".into()), asks("localhost", "/echo?c")),
         ] {
+            let is_secure = url.starts_with("wss");
             let target: Target = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
-            assert_eq!(target, Target { url: url.to_owned(), endpoint, upgrade }, "{url}");
+            let expected = Target { url: url.to_owned(), endpoint, protocol, is_secure };
+            assert_eq!(target, expected, "{url}");
             assert_eq!(target.to_string(), url);
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_for_the_host_without_brackets_and_port() {
+        for (url, host) in [
+            ("wss://example.org:9001/echo", Some("example.org")),
+            ("wss://[::1]:9001/", Some("::1")),
+            ("wss://127.0.0.1", Some("127.0.0.1")),
+            ("ws://example.org/", None),
+            ("ws+unix:/run/wss", None),
+            ("tcp://wss:1", None),
+        ] {
+            let target: Target = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(target.tls_host(), host, "{url}");
         }
     }
 
@@ -252,7 +297,9 @@ mod tests {
         for (url, error) in [
             ("localhost:9001", UrlError::Scheme),
             ("", UrlError::Scheme),
-            ("wss://localhost", UrlError::Secure),
+            ("wss:localhost", UrlError::Scheme),
+            ("wss://", UrlError::Host),
+            ("wss://me:secret@localhost", UrlError::UserInfo),
             ("http://localhost", UrlError::Http),
             ("ws://me:secret@localhost", UrlError::UserInfo),
             ("ws://", UrlError::Host),

@@ -12,6 +12,7 @@ use super::{
     exchange::Exchange,
     fault::{Answer, Fault, FaultKind},
     target::Resource,
+    tls,
 };
 
 /// Upper bound of a frame's bytes beside the payload.
@@ -84,6 +85,10 @@ impl ClientHandshake {
         let (agreed, used) = match read {
             Ok(None) => return Ok(None),
             Ok(Some((upgraded, used))) => (upgraded.deflate, used),
+            Err(_) if tls::is_answer_to_plain_http(&self.received) => {
+                let text = "the server speaks TLS on this port: use wss://";
+                return Err(Fault::new(FaultKind::Handshake, text));
+            }
             Err(error) => return Err(Fault::new(FaultKind::Handshake, error)),
         };
         let engine = match (agreed, &setup.deflate) {

@@ -23,7 +23,7 @@ use super::{
     results::LoadResults,
     run_state::RunState,
     schedule::{LoadSchedule, MessageSequence, Nanos, SendRate},
-    target::Address,
+    target::{Address, Protocol},
     websocket::WebSocketSetup,
 };
 
@@ -103,11 +103,12 @@ impl LoadWorker {
                 results: LoadResults::new(),
             },
             scratch: Scratch::new(),
-            websocket: args
-                .target
-                .upgrade
-                .clone()
-                .map(|resource| WebSocketSetup::new(resource, size, args.deflate)),
+            websocket: match &args.target.protocol {
+                Protocol::Bytes => None,
+                Protocol::WebSocket(resource) => {
+                    Some(WebSocketSetup::new(resource.clone(), size, args.deflate))
+                }
+            },
             timeout: nanos(args.timeout),
         };
         Self {
@@ -268,7 +269,7 @@ impl LoadWorker {
             }
         }
         self.unfinished -= 1;
-        if let Some(fault) = self.connections[index].closed(reason) {
+        if let Some(fault) = self.connections[index].closed(reason, self.plan.tls.as_ref()) {
             self.fail(index, fault);
         }
     }

@@ -202,7 +202,8 @@ fn what_cannot_be_written_or_found_is_an_error() {
 #[test]
 fn invalid_arguments_are_rejected_with_status_2() {
     for (arguments, words) in [
-        (&["wss://localhost/"][..], "TLS is not supported"),
+        (&["ws://localhost/", "--insecure"][..], "--insecure needs a target with TLS: wss://"),
+        (&["https://localhost/"], "the URL of a WebSocket begins with ws:// or wss://"),
         (&["ws://localhost/", "--size", "3", "--text", "utf8"], "--size must be even"),
         (&["tcp://localhost:1", "--deflate"], "--text and --deflate need a WebSocket target"),
         (&["ws://localhost/", "--rate", "0"], "must be between"),

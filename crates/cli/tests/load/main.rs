@@ -9,3 +9,4 @@ mod bad_servers;
 mod good_servers;
 mod load;
 mod timing;
+mod tls;
