@@ -38,6 +38,7 @@
 //! | use the reactor from a task | [`with_turn`] |
 //! | run a closure that blocks | [`spawn_blocking`], [`BlockingHandle`] |
 //! | let other tasks run | [`yield_now()`], [`budget`] |
+//! | run hyper on it | the module `rt`, with the feature `hyper` |
 //! | measure | [`stats`], [`ExecutorStats`] |
 //!
 //! # Rules for all of it
@@ -76,6 +77,8 @@ pub mod io;
 mod join;
 #[cfg(not(loom))]
 pub mod net;
+#[cfg(all(feature = "hyper", not(loom)))]
+pub mod rt;
 #[cfg(not(loom))]
 pub mod signal;
 #[cfg(not(loom))]

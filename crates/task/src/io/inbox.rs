@@ -5,6 +5,8 @@
 
 use core::{cell::RefCell, mem};
 
+use crate::io::Unfilled;
+
 /// The number of unread bytes from which a stream receives no more.
 pub(crate) const INBOX_MAX: usize = 64 << 10;
 
@@ -67,16 +69,17 @@ impl Inbox {
 
     /// Copies bytes without removing them. Returns their number.
     #[inline]
-    pub(crate) fn peek(&self, buffer: &mut [u8]) -> usize {
-        let unread = &self.bytes[self.start..];
-        let count = unread.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&unread[..count]);
-        count
+    pub(crate) fn peek<B: Unfilled + ?Sized>(&self, buffer: &mut B) -> usize {
+        buffer.put(&self.bytes[self.start..])
     }
 
     /// Removes bytes from the front. Returns their number.
     #[inline]
-    pub(crate) fn read(&mut self, buffer: &mut [u8], spares: &SpareBuffers) -> usize {
+    pub(crate) fn read<B: Unfilled + ?Sized>(
+        &mut self,
+        buffer: &mut B,
+        spares: &SpareBuffers,
+    ) -> usize {
         let count = self.peek(buffer);
         self.start += count;
         if self.is_empty() {
@@ -113,9 +116,9 @@ mod tests {
                 .collect();
             inbox.push(&bytes, &spares);
             let mut buffer = vec![0; round % 13];
-            let count = inbox.peek(&mut buffer);
+            let count = inbox.peek(&mut *buffer);
             let mut again = vec![0; round % 13];
-            assert_eq!(inbox.read(&mut again, &spares), count);
+            assert_eq!(inbox.read(&mut *again, &spares), count);
             assert_eq!(buffer, again);
             for byte in &buffer[..count] {
                 next_out = next_out.wrapping_add(1);
@@ -125,7 +128,7 @@ mod tests {
         let rest = inbox.take();
         assert_eq!(usize::from(next_in.wrapping_sub(next_out)), rest.len() % 256);
         inbox.push(b"x", &spares);
-        inbox.read(&mut [0; 2], &spares);
+        inbox.read(&mut [0; 2][..], &spares);
         assert_eq!(inbox.bytes.capacity(), 0);
         assert_eq!(spares.0.borrow().len(), 1);
     }
@@ -146,7 +149,7 @@ mod tests {
         inbox.push(&[0; 10], &spares);
         for _ in 0..10_000 {
             inbox.push(&[0; 100], &spares);
-            assert_eq!(inbox.read(&mut [0; 100], &spares), 100);
+            assert_eq!(inbox.read(&mut [0; 100][..], &spares), 100);
         }
         assert!(inbox.bytes.capacity() < 1000, "{}", inbox.bytes.capacity());
     }

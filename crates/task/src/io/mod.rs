@@ -2,8 +2,9 @@
 //!
 //! Streams have inherent methods `read`, `read_exact`, `write`, `write_all`, `write_vectored`,
 //! `flush` and `shutdown`. With the feature `futures-io` they implement the traits of that crate,
-//! and with `tokio-io` those of tokio. So they work with hyper, rustls and tungstenite. For
-//! buffering and copying, use the extension traits of futures-lite, futures-util or tokio.
+//! with `tokio-io` those of tokio, and with `hyper` those of hyper. So they work with hyper, rustls
+//! and tungstenite. For buffering and copying, use the extension traits of futures-lite,
+//! futures-util or tokio.
 //!
 //! - *One waiter for each direction.* A stream is read by one task at a time, and written by one.
 //! - *Cancellation.* Dropping the future of `read` or `write` loses no bytes: either the operation
@@ -14,9 +15,17 @@
 pub(crate) mod inbox;
 mod raw;
 mod traits;
+mod unfilled;
+#[cfg(any(feature = "tokio-io", feature = "hyper"))]
+mod uninit;
 
 pub use raw::ByteStream;
 pub(crate) use raw::{
     RawStream, poll_receive, poll_send, poll_send_vectored, receive, send, send_vectored,
 };
 pub(crate) use traits::{impl_reading, impl_writing};
+pub(crate) use unfilled::Unfilled;
+#[cfg(feature = "hyper")]
+pub(crate) use uninit::poll_read_cursor;
+#[cfg(feature = "tokio-io")]
+pub(crate) use uninit::poll_read_tokio;

@@ -8,9 +8,12 @@ use std::{
 
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::fd::{
-    AsyncFd, Direction,
-    source::{Source, Waiting},
+use crate::{
+    fd::{
+        AsyncFd, Direction,
+        source::{Source, Waiting},
+    },
+    io::Unfilled,
 };
 
 /// A stream of bytes of this crate: [`TcpStream`](crate::net::TcpStream) and
@@ -21,7 +24,12 @@ impl<S: RawStream> ByteStream for S {}
 
 /// The operations of a stream. Each direction has one waiter. Not to be named by other crates.
 pub trait RawStream {
-    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
+    /// The number of bytes that were put at the front of the buffer. It has that many bytes.
+    fn poll_read<B: Unfilled + ?Sized>(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut B,
+    ) -> Poll<io::Result<usize>>;
     fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
     fn poll_write_vectored(
         &self,
@@ -37,12 +45,12 @@ pub trait RawStream {
 
 /// Receives into a buffer.
 #[inline]
-pub(crate) fn poll_receive<T: AsFd + 'static>(
+pub(crate) fn poll_receive<T: AsFd + 'static, B: Unfilled + ?Sized>(
     io: &AsyncFd<T>,
     context: &mut Context<'_>,
-    buffer: &mut [u8],
+    buffer: &mut B,
 ) -> Poll<io::Result<usize>> {
-    if buffer.is_empty() {
+    if buffer.room() == 0 {
         return Poll::Ready(Ok(0));
     }
     receive(io.source(), io, context, buffer)
@@ -50,15 +58,15 @@ pub(crate) fn poll_receive<T: AsFd + 'static>(
 
 /// As [`poll_receive`], into a buffer that is not empty.
 #[inline]
-pub(crate) fn receive(
+pub(crate) fn receive<B: Unfilled + ?Sized>(
     source: &Source,
     fd: impl AsFd,
     context: &mut Context<'_>,
-    buffer: &mut [u8],
+    buffer: &mut B,
 ) -> Poll<io::Result<usize>> {
-    let room = buffer.len();
+    let room = buffer.room();
     let result = source.poll_io(Direction::Read, context, Waiting::One, || {
-        Ok(rustix::net::recv(&fd, &mut *buffer, RecvFlags::empty())?.1)
+        Ok(buffer.receive(fd.as_fd(), RecvFlags::empty())?)
     });
     if let Poll::Ready(Ok(count)) = result {
         source.note_read(room, count);

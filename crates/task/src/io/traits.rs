@@ -2,7 +2,7 @@
 //!
 //! Both macros take a type that has a method `stream(&self)`, which returns a `RawStream`.
 
-/// Reading: inherent methods, `futures_io::AsyncRead`, `tokio::io::AsyncRead`.
+/// Reading: inherent methods, `futures_io::AsyncRead`, `tokio::io::AsyncRead`, `hyper::rt::Read`.
 macro_rules! impl_reading {
     ([$($generics:tt)*] $type:ty) => {
         impl<$($generics)*> $type {
@@ -53,16 +53,26 @@ macro_rules! impl_reading {
                 context: &mut core::task::Context<'_>,
                 buffer: &mut tokio::io::ReadBuf<'_>,
             ) -> core::task::Poll<std::io::Result<()>> {
-                let unfilled = buffer.initialize_unfilled();
-                $crate::io::RawStream::poll_read(self.stream(), context, unfilled)
-                    .map_ok(|count| buffer.advance(count))
+                $crate::io::poll_read_tokio(self.stream(), context, buffer)
+            }
+        }
+
+        #[cfg(feature = "hyper")]
+        impl<$($generics)*> hyper::rt::Read for $type {
+            fn poll_read(
+                self: core::pin::Pin<&mut Self>,
+                context: &mut core::task::Context<'_>,
+                cursor: hyper::rt::ReadBufCursor<'_>,
+            ) -> core::task::Poll<std::io::Result<()>> {
+                $crate::io::poll_read_cursor(self.stream(), context, cursor)
             }
         }
     };
 }
 pub(crate) use impl_reading;
 
-/// Writing: inherent methods, `futures_io::AsyncWrite`, `tokio::io::AsyncWrite`.
+/// Writing: inherent methods, `futures_io::AsyncWrite`, `tokio::io::AsyncWrite`,
+/// `hyper::rt::Write`.
 macro_rules! impl_writing {
     ([$($generics:tt)*] $type:ty) => {
         impl<$($generics)*> $type {
@@ -165,6 +175,43 @@ macro_rules! impl_writing {
 
         #[cfg(feature = "tokio-io")]
         impl<$($generics)*> tokio::io::AsyncWrite for $type {
+            fn poll_write(
+                self: core::pin::Pin<&mut Self>,
+                context: &mut core::task::Context<'_>,
+                bytes: &[u8],
+            ) -> core::task::Poll<std::io::Result<usize>> {
+                $crate::io::RawStream::poll_write(self.stream(), context, bytes)
+            }
+
+            fn poll_write_vectored(
+                self: core::pin::Pin<&mut Self>,
+                context: &mut core::task::Context<'_>,
+                parts: &[std::io::IoSlice<'_>],
+            ) -> core::task::Poll<std::io::Result<usize>> {
+                $crate::io::RawStream::poll_write_vectored(self.stream(), context, parts)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(
+                self: core::pin::Pin<&mut Self>,
+                context: &mut core::task::Context<'_>,
+            ) -> core::task::Poll<std::io::Result<()>> {
+                $crate::io::RawStream::poll_flush(self.stream(), context)
+            }
+
+            fn poll_shutdown(
+                self: core::pin::Pin<&mut Self>,
+                context: &mut core::task::Context<'_>,
+            ) -> core::task::Poll<std::io::Result<()>> {
+                $crate::io::RawStream::poll_shutdown(self.stream(), context)
+            }
+        }
+
+        #[cfg(feature = "hyper")]
+        impl<$($generics)*> hyper::rt::Write for $type {
             fn poll_write(
                 self: core::pin::Pin<&mut Self>,
                 context: &mut core::task::Context<'_>,

@@ -15,7 +15,7 @@ use crate::{
         AsyncFd,
         source::{ShortRead, SourceOptions},
     },
-    io::{RawStream, poll_receive, poll_send, poll_send_vectored},
+    io::{RawStream, Unfilled, poll_receive, poll_send, poll_send_vectored},
     net::{
         buffered::{self, BufferedOwner},
         common,
@@ -173,7 +173,11 @@ impl AsFd for TcpSocket {
 
 impl RawStream for TcpSocket {
     #[inline]
-    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read<B: Unfilled + ?Sized>(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut B,
+    ) -> Poll<io::Result<usize>> {
         match self {
             Self::Ready(io) => poll_receive(io, context, buffer),
             Self::Buffered(socket) => socket.poll_read(context, buffer),

@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::{
     Direction,
-    io::{RawStream, impl_reading, impl_writing},
+    io::{RawStream, Unfilled, impl_reading, impl_writing},
     net::{
         OwnedReadHalf, OwnedWriteHalf, ReadHalf, ToAddresses, WriteHalf, common, split,
         tcp_socket::TcpSocket,
@@ -436,7 +436,11 @@ impl fmt::Debug for TcpStream {
 
 impl RawStream for TcpStream {
     #[inline]
-    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read<B: Unfilled + ?Sized>(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut B,
+    ) -> Poll<io::Result<usize>> {
         self.io.poll_read(context, buffer)
     }
 

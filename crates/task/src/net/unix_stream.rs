@@ -12,7 +12,10 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::{
     fd::{AsyncFd, source::ShortRead},
-    io::{RawStream, impl_reading, impl_writing, poll_receive, poll_send, poll_send_vectored},
+    io::{
+        RawStream, Unfilled, impl_reading, impl_writing, poll_receive, poll_send,
+        poll_send_vectored,
+    },
     net::{
         OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf,
         common::{self, impl_socket},
@@ -153,7 +156,11 @@ impl_writing!([] UnixStream);
 
 impl RawStream for UnixStream {
     #[inline]
-    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_read<B: Unfilled + ?Sized>(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut B,
+    ) -> Poll<io::Result<usize>> {
         poll_receive(&self.io, context, buffer)
     }
 

@@ -173,6 +173,12 @@ impl Sleep {
         }
     }
 
+    /// Whether a timer was started for it, which is not known to have fired.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Armed(_))
+    }
+
     /// As a poll, without a look at the budget.
     #[inline]
     pub(super) fn poll_elapsed(&mut self, context: &mut Context<'_>) -> Poll<()> {

@@ -18,7 +18,7 @@ mod names;
 mod streams;
 mod tcp;
 mod tools;
-#[cfg(any(feature = "futures-io", feature = "tokio-io"))]
+#[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 mod traits;
 mod udp;
 mod unix;

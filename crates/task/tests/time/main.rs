@@ -11,6 +11,8 @@ mod counting_waker;
 
 mod fairness;
 mod hostile;
+#[cfg(feature = "hyper")]
+mod hyper;
 mod intervals;
 mod paused;
 mod places;

@@ -4,6 +4,7 @@ use core::task::{Context, Poll, ready};
 use std::{
     io::{self, ErrorKind, IoSlice},
     net::Shutdown,
+    os::fd::AsFd as _,
     rc::Rc,
 };
 
@@ -16,7 +17,7 @@ use windlass::{
 use crate::{
     budget::poll_proceed,
     fd::source::gone,
-    io::{inbox::INBOX_MAX, receive, send, send_vectored},
+    io::{Unfilled, inbox::INBOX_MAX, receive, send, send_vectored},
     net::{
         buffered::{BufferedTcp, State},
         common,
@@ -34,12 +35,12 @@ enum Written {
 
 impl BufferedTcp {
     #[inline]
-    pub(in crate::net) fn poll_read(
+    pub(in crate::net) fn poll_read<B: Unfilled + ?Sized>(
         self: &Rc<Self>,
         context: &mut Context<'_>,
-        buffer: &mut [u8],
+        buffer: &mut B,
     ) -> Poll<io::Result<usize>> {
-        if buffer.is_empty() {
+        if buffer.room() == 0 {
             return Poll::Ready(Ok(0));
         }
         if self.inbox.borrow().is_empty() {
@@ -58,10 +59,10 @@ impl BufferedTcp {
     }
 
     /// The inbox is empty.
-    fn poll_read_empty(
+    fn poll_read_empty<B: Unfilled + ?Sized>(
         self: &Rc<Self>,
         context: &mut Context<'_>,
-        buffer: &mut [u8],
+        buffer: &mut B,
     ) -> Poll<io::Result<usize>> {
         if self.state.get() == State::Plain {
             if !self.completes {
@@ -86,12 +87,12 @@ impl BufferedTcp {
 
     /// Protocols 3 and 4.
     #[cold]
-    fn read_after_end(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_after_end<B: Unfilled + ?Sized>(&self, buffer: &mut B) -> io::Result<usize> {
         if self.is_gone.get() {
             return Err(gone());
         }
-        match rustix::net::recv(&self.socket, buffer, RecvFlags::DONTWAIT) {
-            Ok((count @ 1.., _)) => Ok(count),
+        match buffer.receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
+            Ok(count @ 1..) => Ok(count),
             Ok(_) | Err(Errno::AGAIN) => match self.error.get() {
                 None | Some(Errno::PIPE) => Ok(0),
                 Some(errno) => {
