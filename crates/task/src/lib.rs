@@ -38,6 +38,7 @@
 //! | use the reactor from a task | [`with_turn`] |
 //! | run a closure that blocks | [`spawn_blocking`], [`BlockingHandle`] |
 //! | let other tasks run | [`yield_now()`], [`budget`] |
+//! | use libraries that ask for `Send` | [`Pinned`] |
 //! | run hyper on it | the module `rt`, with the feature `hyper` |
 //! | measure | [`stats`], [`ExecutorStats`] |
 //!
@@ -77,6 +78,8 @@ pub mod io;
 mod join;
 #[cfg(not(loom))]
 pub mod net;
+#[cfg(not(loom))]
+mod pinned;
 #[cfg(all(feature = "hyper", not(loom)))]
 pub mod rt;
 #[cfg(not(loom))]
@@ -101,6 +104,8 @@ pub use executor::{Executor, ExecutorBuilder, ExecutorStats, block_on, stats};
 pub use fd::{AsyncFd, Direction, RegisterError};
 #[cfg(not(loom))]
 pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
+#[cfg(not(loom))]
+pub use pinned::Pinned;
 #[cfg(not(loom))]
 pub use spawner::{SpawnError, SpawnReason, Spawner};
 pub use task::error::JoinError;
