@@ -7,6 +7,7 @@ use windlass_server::{Admin, RunningAdmin, StatsHandle, http::Hosts};
 
 use super::{
     args::{Mode, ServeArgs},
+    refusal_log::RefusalLog,
     sockets::Sockets,
 };
 
@@ -65,8 +66,10 @@ impl AdminListener {
             Sockets::open_admin(place, args.backend).context("cannot open the admin listener")?;
         let socket = sockets.take_per_worker()?.into_iter().flatten().next();
         let socket = socket.context("there is one listener")?;
+        let refusal_log = RefusalLog::default();
         let mut admin = Admin::listen_on(socket)?
             .backend(args.backend)
+            .on_rejected(move |refused| refusal_log.note_rejected_by_admin(refused))
             .hosts(Hosts::parse(&args.host).context("invalid --host")?);
         if let Some(token) = token.transpose()? {
             admin = admin.token(token.trim_end()).context("invalid --admin-token-file")?;

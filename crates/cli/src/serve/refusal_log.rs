@@ -41,6 +41,16 @@ impl RefusalLog {
         info!(%peer, status, reason, suppressed, "refused");
     }
 
+    /// Logs what the admin listener refuses.
+    pub(crate) fn note_rejected_by_admin(&self, refused: &Rejected<'_>) {
+        let Rejected { peer, status, reason, .. } = *refused;
+        let Some(suppressed) = self.take_suppressed(Instant::now()) else {
+            debug!(%peer, status, reason, "refused by the admin listener");
+            return;
+        };
+        info!(%peer, status, reason, suppressed, "refused by the admin listener");
+    }
+
     /// Logs the end of an open connection. Only ends that the server has caused have a line at its
     /// level.
     pub(crate) fn note_closed(&self, closed: &Closed<'_>) {

@@ -111,6 +111,8 @@ fn elsewhere_a_token_from_a_file_is_needed() {
     let port = address.trim_end_matches('/').rsplit(':').next().expect("it has a port").to_owned();
     let ask = |lines: &str| get(connect(&format!("127.0.0.1:{port}")), "/metrics", lines);
     assert!(ask("").starts_with("HTTP/1.1 401 "));
+    let line = server.wait_for_error("refused by the admin listener");
+    assert!(line.contains("status=401") && line.contains("suppressed=0"), "{line}");
     assert!(ask("Authorization: Bearer a-token-in-a-file-2\r\n").starts_with("HTTP/1.1 401 "));
     assert!(ask("Authorization: Bearer a-token-in-a-file-1\r\n").starts_with("HTTP/1.1 200 "));
     server.stop_cleanly();

@@ -1,18 +1,24 @@
 //! A connection of the admin listener: requests and their responses.
 
+use core::cell::Cell;
 use std::{
-    sync::Arc,
+    rc::Rc,
     time::{Duration, Instant, SystemTime},
 };
 
-use windlass::stream::{Input, Stream, StreamHandler};
+use windlass::stream::{Input, ListenerKey, Stream, StreamHandler, Timeout};
 use windlass_ws::handshake::{HeadLimits, HeadReader, Rejection, Request};
 
-use super::token::Token;
+use super::{
+    CONNECTIONS_MAX,
+    refusals::{Refusal, Refusals},
+    token::Token,
+};
 use crate::{
+    connection::parse_response,
     http::{self, Hosts, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, not_ready, write_metrics, write_status},
+    metrics::{CONTENT_TYPE, not_ready, write_admin_refusals, write_metrics, write_status},
 };
 
 /// Maximum time from the first byte of a request to its last.
@@ -21,58 +27,91 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection ends after a response behind which so many bytes wait for the client.
 const WAITING_MAX: usize = 256 << 10;
 
-/// Settings that all connections share.
+/// Settings and counts that all connections share.
 pub(super) struct AdminState {
-    pub(super) stats: StatsHandle,
-    pub(super) token: Option<Token>,
-    pub(super) hosts: Hosts,
-    pub(super) listener_kind: ListenerKind,
+    stats: StatsHandle,
+    token: Option<Token>,
+    hosts: Hosts,
+    listener_kind: ListenerKind,
+    refusals: Refusals,
+    /// Set as soon as it is registered.
+    pub(super) listener: Cell<Option<ListenerKey>>,
+    /// How often the maximum number of connections was reached, as far as it is noted.
+    limits_reached: Cell<u64>,
 }
 
 pub(super) struct AdminConn {
-    state: Arc<AdminState>,
+    state: Rc<AdminState>,
     /// The reader of an incomplete request, and when it began.
     pending: Option<(Box<HeadReader>, Instant)>,
     is_closing: bool,
 }
 
 impl AdminConn {
-    pub(super) fn new(state: Arc<AdminState>) -> Self {
+    pub(super) fn new(state: Rc<AdminState>) -> Self {
         Self { state, pending: None, is_closing: false }
     }
 
     /// Responds to the requests in these bytes.
-    fn respond_to_all(&mut self, mut bytes: &[u8], waiting: usize, out: &mut Vec<u8>) {
+    fn respond_to_all(&mut self, mut bytes: &[u8], stream: &Stream<'_>, out: &mut Vec<u8>) {
+        let waiting = stream.buffered();
         while !bytes.is_empty() && !self.is_closing {
             let (mut reader, since) = self.pending.take().unwrap_or_else(|| {
                 (Box::new(HeadReader::new(HeadLimits::DEFAULT)), Instant::now())
             });
             match reader.request(bytes) {
                 Ok(Some((request, used))) => {
-                    let is_last = self.state.respond(&request, out);
+                    let start = out.len();
+                    let (is_last, refusal) = self.state.respond(&request, out);
+                    if let Some(refusal) = refusal {
+                        self.state.note(refusal, stream, &out[start..]);
+                    }
                     self.is_closing = is_last || waiting + out.len() > WAITING_MAX;
                     bytes = &bytes[used..];
                 }
-                Ok(None) if since.elapsed() > REQUEST_TIMEOUT => self.fail(Rejection::Timeout, out),
+                Ok(None) if since.elapsed() > REQUEST_TIMEOUT => {
+                    self.fail(Rejection::Timeout, stream, out);
+                }
                 Ok(None) => return self.pending = Some((reader, since)),
-                Err(rejection) => self.fail(rejection, out),
+                Err(rejection) => self.fail(rejection, stream, out),
             }
         }
     }
 
-    fn fail(&mut self, rejection: Rejection, out: &mut Vec<u8>) {
+    fn fail(&mut self, rejection: Rejection, stream: &Stream<'_>, out: &mut Vec<u8>) {
+        let start = out.len();
+        let refusal = match rejection {
+            Rejection::Timeout => Refusal::Timeout,
+            _ => Refusal::BadRequest,
+        };
         reject(rejection, SystemTime::now(), out);
+        self.state.note(refusal, stream, &out[start..]);
         self.is_closing = true;
     }
 }
 
 impl StreamHandler for AdminConn {
+    fn on_open(&mut self, stream: &mut Stream<'_>) {
+        self.state.note_limit(stream);
+    }
+
+    fn on_timeout(&mut self, stream: &mut Stream<'_>, _: Timeout) {
+        if self.pending.take().is_none() {
+            // Nothing was asked, or the peer does not read.
+            return stream.abort();
+        }
+        let mut out = Vec::new();
+        self.fail(Rejection::Timeout, stream, &mut out);
+        let _ = stream.send(&out);
+        stream.close();
+    }
+
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
         if self.is_closing {
             return;
         }
         let mut out = Vec::new();
-        self.respond_to_all(&input, stream.buffered(), &mut out);
+        self.respond_to_all(&input, stream, &mut out);
         if !out.is_empty() {
             // A failed stream reports its end separately.
             let _ = stream.send(&out);
@@ -86,6 +125,7 @@ impl StreamHandler for AdminConn {
 /// What a request is answered with.
 struct Answer {
     status: u16,
+    refusal: Option<Refusal>,
     content_type: &'static str,
     /// A header line with its line ending, or nothing.
     header: &'static str,
@@ -95,13 +135,56 @@ struct Answer {
 impl Answer {
     fn text(status: u16, text: &str) -> Self {
         let body = format!("{text}\n").into_bytes();
-        Self { status, content_type: "text/plain; charset=utf-8", header: "", body }
+        let content_type = "text/plain; charset=utf-8";
+        Self { status, refusal: None, content_type, header: "", body }
+    }
+
+    fn refused(status: u16, refusal: Refusal, text: &str, header: &'static str) -> Self {
+        Self { refusal: Some(refusal), header, ..Self::text(status, text) }
+    }
+
+    fn found(content_type: &'static str, body: Vec<u8>) -> Self {
+        Self { status: 200, refusal: None, content_type, header: "", body }
     }
 }
 
 impl AdminState {
-    /// Appends the response to a request. Returns true if the connection must end.
-    fn respond(&self, request: &Request<'_>, out: &mut Vec<u8>) -> bool {
+    pub(super) fn new(
+        stats: StatsHandle,
+        token: Option<Token>,
+        hosts: Hosts,
+        listener_kind: ListenerKind,
+        refusals: Refusals,
+    ) -> Self {
+        let (listener, limits_reached) = (Cell::new(None), Cell::new(0));
+        Self { stats, token, hosts, listener_kind, refusals, listener, limits_reached }
+    }
+
+    /// Notes a refused request and its response.
+    fn note(&self, refusal: Refusal, stream: &Stream<'_>, response: &[u8]) {
+        let (status, reason) = parse_response(response).unzip();
+        self.refusals.note(refusal, stream, status, reason.unwrap_or_default());
+    }
+
+    /// Notes whether the connections have reached their maximum since the last call.
+    fn note_limit(&self, stream: &mut Stream<'_>) {
+        let Some(key) = self.listener.get() else { return };
+        let mut turn = stream.turn();
+        // Nobody deletes the listener.
+        let Ok(listening) = turn.listener(key) else { return };
+        let reached = listening.limits_reached();
+        if reached > self.limits_reached.replace(reached) {
+            let reason = format!(
+                "connection limit {CONNECTIONS_MAX} of the admin listener reached; further \
+                 connections wait until one is closed"
+            );
+            self.refusals.note(Refusal::ConnectionsMax, stream, None, &reason);
+        }
+    }
+
+    /// Appends the response to a request. Returns true if the connection must end, and the refusal
+    /// if the request is refused.
+    fn respond(&self, request: &Request<'_>, out: &mut Vec<u8>) -> (bool, Option<Refusal>) {
         if let Err(rejection) = self.hosts.check_at(request, self.listener_kind) {
             let start = out.len();
             // It has no headers that could not be sent.
@@ -109,7 +192,7 @@ impl AdminState {
             if request.method() == "HEAD" {
                 without_body(out, start);
             }
-            return true;
+            return (true, Some(Refusal::Host));
         }
         let answer = self.answer(request);
         // The body of a request is never read.
@@ -129,26 +212,26 @@ impl AdminState {
             .as_bytes(),
         );
         http::finish_response(is_last, body, out);
-        is_last
+        (is_last, answer.refusal)
     }
 
     fn answer(&self, request: &Request<'_>) -> Answer {
         if !self.is_authorized(request) {
-            let mut answer = Answer::text(401, "this listener needs a bearer token");
-            answer.header = "WWW-Authenticate: Bearer\r\n";
-            return answer;
+            return Answer::refused(
+                401,
+                Refusal::Token,
+                "this listener needs a bearer token",
+                "WWW-Authenticate: Bearer\r\n",
+            );
         }
         let path = request.path();
         if !matches!(path, "/metrics" | "/healthz" | "/readyz" | "/status") {
-            return Answer::text(
-                404,
-                "there is nothing here: see /metrics, /healthz, /readyz and /status",
-            );
+            let text = "there is nothing here: see /metrics, /healthz, /readyz and /status";
+            return Answer::refused(404, Refusal::Path, text, "");
         }
         if !matches!(request.method(), "GET" | "HEAD") {
-            let mut answer = Answer::text(405, "only GET and HEAD");
-            answer.header = "Allow: GET, HEAD\r\n";
-            return answer;
+            let allowed = "Allow: GET, HEAD\r\n";
+            return Answer::refused(405, Refusal::Method, "only GET and HEAD", allowed);
         }
         if path == "/healthz" {
             return Answer::text(200, "alive");
@@ -158,11 +241,12 @@ impl AdminState {
         match path {
             "/metrics" => {
                 write_metrics(&workers, &mut body);
-                Answer { status: 200, content_type: CONTENT_TYPE, header: "", body }
+                write_admin_refusals(self.refusals.counts(), &mut body);
+                Answer::found(CONTENT_TYPE, body)
             }
             "/status" => {
                 write_status(&workers, self.stats.uptime(), &mut body);
-                Answer { status: 200, content_type: "application/json", header: "", body }
+                Answer::found("application/json", body)
             }
             _ => match not_ready(&workers) {
                 None => Answer::text(200, "ready"),

@@ -4,6 +4,7 @@
 //! reads copies of the workers' counts. No data path takes a lock for it.
 
 mod connection;
+mod refusals;
 mod token;
 
 use core::fmt;
@@ -12,7 +13,7 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     path::Path,
-    sync::Arc,
+    rc::Rc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -24,9 +25,11 @@ use windlass::{
 
 use self::{
     connection::{AdminConn, AdminState},
+    refusals::{OnRejected, Refusals},
     token::Token,
 };
 use crate::{
+    api::Rejected,
     http::{Hosts, ListenerKind},
     mailbox::StatsHandle,
 };
@@ -52,6 +55,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// - The Host of a request is checked like that of a public listener: see [`Hosts`]. A foreign Host
 ///   gets 421.
 /// - It holds at most 64 connections.
+/// - What it refuses is counted in `windlass_admin_refusals_total`, which is in its own `/metrics`
+///   only, and reported to [`on_rejected`](Self::on_rejected).
 ///
 /// ```
 /// use std::{io::{Read as _, Write as _}, net::TcpStream};
@@ -90,6 +95,7 @@ pub struct Admin {
     token: Option<Token>,
     hosts: Hosts,
     backend: Backend,
+    on_rejected: Option<OnRejected>,
 }
 
 impl Admin {
@@ -121,7 +127,7 @@ impl Admin {
     fn new(listener: Listener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (token, hosts, backend) = (None, Hosts::default(), Backend::Auto);
-        Ok(Self { listener, address, token, hosts, backend })
+        Ok(Self { listener, address, token, hosts, backend, on_rejected: None })
     }
 
     /// Requires this token in each request: `Authorization: Bearer TOKEN`. It is compared in a time
@@ -147,6 +153,27 @@ impl Admin {
         self
     }
 
+    /// Sets a function that is called for each refused request, and whenever the maximum number of
+    /// connections is reached, which has no status. It is called on the listener's thread, which
+    /// answers nobody meanwhile. The listener survives a panic of the function.
+    ///
+    /// ```
+    /// use windlass_server::Admin;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let admin = Admin::listen(([127, 0, 0, 1], 0).into())?;
+    /// let admin = admin.on_rejected(|rejected| {
+    ///     eprintln!("{}: {:?} {}", rejected.peer, rejected.status, rejected.reason);
+    /// });
+    /// # drop(admin);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_rejected(mut self, call: impl Fn(&Rejected<'_>) + Send + 'static) -> Self {
+        self.on_rejected = Some(Box::new(call));
+        self
+    }
+
     /// The address where it listens.
     #[must_use]
     pub fn address(&self) -> &Address {
@@ -161,7 +188,7 @@ impl Admin {
     ///   neither a loopback address nor a Unix socket.
     /// - That of a [`BuildError`](windlass::BuildError), or that no thread can be started.
     pub fn start(self, stats: StatsHandle) -> io::Result<RunningAdmin> {
-        let Self { listener, address, token, hosts, backend } = self;
+        let Self { listener, address, token, hosts, backend, on_rejected } = self;
         let listener_kind = ListenerKind::of(&address);
         if token.is_none() && listener_kind == ListenerKind::Network {
             return Err(io::Error::new(
@@ -175,7 +202,8 @@ impl Admin {
         let (started, start) = std::sync::mpsc::sync_channel(1);
         let own_stats = stats.clone();
         let thread = thread::Builder::new().name("windlass-admin".to_owned()).spawn(move || {
-            let state = AdminState { stats: own_stats, token, hosts, listener_kind };
+            let refusals = Refusals::new(on_rejected);
+            let state = AdminState::new(own_stats, token, hosts, listener_kind, refusals);
             let mut reactor = match build_reactor(listener, state, backend) {
                 Ok(reactor) => reactor,
                 Err(error) => {
@@ -215,9 +243,11 @@ fn listen_options() -> ListenOptions {
 
 fn build_reactor(listener: Listener, state: AdminState, backend: Backend) -> io::Result<Reactor> {
     let mut reactor = Reactor::builder().backend(backend).build()?;
-    let state = Arc::new(state);
-    let accept = move |_: &Peer<'_>| Some(AdminConn::new(Arc::clone(&state)));
-    listener.register(accept, &mut reactor).map_err(io::Error::from)?;
+    let state = Rc::new(state);
+    let of_connections = Rc::clone(&state);
+    let accept = move |_: &Peer<'_>| Some(AdminConn::new(Rc::clone(&of_connections)));
+    let key = listener.register(accept, &mut reactor).map_err(io::Error::from)?;
+    state.listener.set(Some(key));
     Ok(reactor)
 }
 

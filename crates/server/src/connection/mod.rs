@@ -10,3 +10,4 @@ mod open;
 mod rejection;
 
 pub use adopt::Upgraded;
+pub(crate) use rejection::parse_response;

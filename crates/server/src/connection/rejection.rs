@@ -20,7 +20,7 @@ impl<H: Handler> ServiceInner<H> {
 
 /// Returns status and text of a response that rejects a request. A response to HEAD has no text;
 /// there it is the phrase of the status.
-pub(super) fn parse_response(answer: &[u8]) -> Option<(u16, &str)> {
+pub(crate) fn parse_response(answer: &[u8]) -> Option<(u16, &str)> {
     let answer = core::str::from_utf8(answer).ok()?;
     let (head, text) = answer.split_once("\r\n\r\n")?;
     let mut first = head.lines().next()?.splitn(3, ' ').skip(1);

@@ -8,5 +8,5 @@ pub(crate) use labels::{
     Closing, ConnectionCounts, HandshakeResult, LabelCounters, PoolFigures, StateLabel, Transport,
     WorkerSnapshot,
 };
-pub(crate) use prometheus::{CONTENT_TYPE, write_metrics};
+pub(crate) use prometheus::{CONTENT_TYPE, write_admin_refusals, write_metrics};
 pub(crate) use status::{TopicFigures, not_ready, write_live_status, write_status};

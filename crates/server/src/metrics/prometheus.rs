@@ -35,6 +35,20 @@ pub(crate) fn write_metrics(workers: &[WorkerSnapshot], out: &mut Vec<u8>) {
     write_workers(&mut text, workers);
 }
 
+/// Appends what an admin listener has refused.
+pub(crate) fn write_admin_refusals(
+    counts: impl Iterator<Item = (&'static str, u64)>,
+    out: &mut Vec<u8>,
+) {
+    MetricsText { out }.counters(
+        "admin_refusals_total",
+        "Requests that this admin listener refused by reason, and how often it had as many \
+         connections as it may have (connections_max).",
+        "reason",
+        counts,
+    );
+}
+
 fn write_connections(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     let labels =
         format!("version=\"{}\",backend=\"{}\"", env!("CARGO_PKG_VERSION"), total.backend.name());

@@ -4,6 +4,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     os::unix::net::UnixStream,
+    sync::mpsc::{self, Receiver},
     time::Duration,
 };
 
@@ -167,6 +168,73 @@ pub(crate) fn elsewhere_only_the_token_gets_an_answer() {
     let local = start(&site, |admin| admin.token(TOKEN).unwrap());
     assert_status(&get(&local, "/healthz", ""), 401);
     assert_status(&get(&local, "/healthz", &format!("Authorization: Bearer {TOKEN}\r\n")), 200);
+    site.end();
+}
+
+type Reports = Receiver<(Option<u16>, String)>;
+
+/// Starts a listener that reports the status and the reason of each refusal, and then panics.
+fn start_reporting(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> (RunningAdmin, Reports) {
+    let (reported, reports) = mpsc::channel();
+    let admin = start(site, |admin| {
+        configure(admin).on_rejected(move |rejected| {
+            let _ = reported.send((rejected.status, rejected.reason.to_owned()));
+            // Without the hook, which would print it.
+            std::panic::resume_unwind(Box::new("as asked"));
+        })
+    });
+    (admin, reports)
+}
+
+pub(crate) fn refusals_are_counted_and_reported() {
+    let site = Site::new(1, |_| {});
+    let (admin, reports) = start_reporting(&site, |admin| admin.token(TOKEN).unwrap());
+    let address = admin.address().socket_addr().unwrap();
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    let head = |first: &str, host: &str, lines: &str| {
+        format!("{first} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{lines}\r\n")
+    };
+    let requests = [
+        (400, "nonsense\r\n\r\n".to_owned(), "request line"),
+        (431, format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(70_000)), "head"),
+        (421, head("GET /metrics", "example.com", &token), "example.com"),
+        (421, head("HEAD /metrics", "example.com", &token), "Misdirected"),
+        (401, head("GET /metrics", "localhost", ""), "bearer token"),
+        (401, head("GET /x", "localhost", "Authorization: Bearer x\r\n"), "bearer token"),
+        (404, head("GET /x", "localhost", &token), "nothing here"),
+        (405, head("POST /metrics", "localhost", &token), "only GET"),
+    ];
+    for (status, request, words) in &requests {
+        assert_status(&exchange(address, request), *status);
+        let (reported, reason) = reports.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(reported, Some(*status));
+        assert!(reason.contains(words), "{status}: {reason}");
+        assert!(!reason.contains(char::is_control), "{reason:?}");
+    }
+    let metrics = get(&admin, "/metrics", &token);
+    assert_status(&metrics, 200);
+    let metrics = Exposition::parse(&metrics.1);
+    let count = |reason| metrics.get(&format!("admin_refusals_total{{reason=\"{reason}\"}}"));
+    let counts = ["bad_request", "bad_host", "token", "not_found", "method"].map(count);
+    assert_eq!(counts, [2, 2, 2, 1, 1]);
+    assert_eq!(metrics.sum("admin_refusals_total"), 8);
+    assert!(reports.try_recv().is_err(), "an answered request is no refusal");
+    site.end();
+}
+
+pub(crate) fn too_many_connections_are_counted_and_reported() {
+    let site = Site::new(1, |_| {});
+    let (admin, reports) = start_reporting(&site, |admin| admin);
+    let address = admin.address().socket_addr().unwrap();
+    let mut sockets: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let (status, reason) = reports.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(status, None);
+    assert!(reason.starts_with("connection limit 64 of the admin listener reached"), "{reason}");
+    sockets.truncate(32);
+    let metrics = Exposition::parse(&get(&admin, "/metrics", "").1);
+    assert_eq!(metrics.get("admin_refusals_total{reason=\"connections_max\"}"), 1);
+    assert_eq!(metrics.sum("admin_refusals_total"), 1);
+    assert!(reports.try_recv().is_err(), "once");
     site.end();
 }
 

@@ -20,6 +20,7 @@ impl Exposition {
     pub(crate) fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'), "the last line has an end");
         let (mut samples, mut families) = (BTreeMap::new(), BTreeMap::new());
+        let mut all_series = BTreeSet::new();
         let mut help: Option<&str> = None;
         let mut current = String::new();
         for line in text.lines() {
@@ -38,7 +39,7 @@ impl Exposition {
                 name.clone_into(&mut current);
             } else {
                 let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
-                let name = check_series(series);
+                let (name, labels) = check_series(series);
                 let family = ["_bucket", "_sum", "_count"]
                     .iter()
                     .find_map(|suffix| name.strip_suffix(suffix))
@@ -47,7 +48,9 @@ impl Exposition {
                 assert_eq!(family, current, "samples follow their family: {line}");
                 let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
                 assert!(value >= 0.0 && value.is_finite(), "{line}");
-                assert_eq!(samples.insert(series.to_owned(), value), None, "once: {line}");
+                // The order of the labels does not matter.
+                assert!(all_series.insert((name, labels)), "once: {line}");
+                samples.insert(series.to_owned(), value);
             }
         }
         let exposition = Self { samples, families };
@@ -125,22 +128,42 @@ fn check_name(name: &str) {
     assert!(name.starts_with("windlass_") && name.bytes().all(is_valid), "{name}");
 }
 
-/// Checks the name and the labels of a series. Returns the name.
-fn check_series(series: &str) -> &str {
-    let Some((name, labels)) = series.split_once('{') else {
+/// Checks the name and the labels of a series. Returns the name and the sorted labels.
+fn check_series(series: &str) -> (&str, BTreeMap<&str, &str>) {
+    let mut labels = BTreeMap::new();
+    let Some((name, mut rest)) = series.split_once('{') else {
         check_name(series);
-        return series;
+        return (series, labels);
     };
     check_name(name);
-    let mut names = BTreeSet::new();
-    let labels = labels.strip_suffix('}').unwrap_or_else(|| panic!("{series}"));
-    for label in labels.split(',') {
-        let (label, value) = label.split_once("=\"").unwrap_or_else(|| panic!("{series}"));
-        let value = value.strip_suffix('"').unwrap_or_else(|| panic!("{series}"));
-        assert!(label.bytes().all(|byte| byte.is_ascii_lowercase()), "{series}");
-        // The program writes no value that needs an escape.
-        assert!(!value.is_empty() && !value.contains(['"', '\\', '\n']), "{series}");
-        assert!(names.insert(label), "{series}");
+    loop {
+        let (label, value) = rest.split_once("=\"").unwrap_or_else(|| panic!("{series}"));
+        let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+        assert!(!label.is_empty() && label.bytes().all(is_valid), "{series}");
+        let end = value_end(value).unwrap_or_else(|| panic!("{series}"));
+        // An empty value is the same as no label.
+        assert!(end > 0, "{series}");
+        assert_eq!(labels.insert(label, &value[..end]), None, "{series}");
+        rest = &value[end + 1..];
+        match rest.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => break,
+        }
     }
-    name
+    assert_eq!(rest, "}", "{series}");
+    (name, labels)
+}
+
+/// Returns the place of the quote that ends a label's value. `None` if there is none, or if there
+/// is an escape other than those of a backslash, a quote and a line feed.
+fn value_end(value: &str) -> Option<usize> {
+    let mut bytes = value.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => return Some(at),
+            b'\\' => _ = bytes.next().filter(|(_, next)| b"\\\"n".contains(next))?,
+            _ => {}
+        }
+    }
+    None
 }

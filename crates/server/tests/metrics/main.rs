@@ -5,7 +5,10 @@ mod admin;
 mod backend;
 mod clients;
 mod exposition;
+mod exposition_errors;
 mod live;
+#[path = "../../../reactor/tests/common/panics.rs"]
+mod panics;
 mod promtool;
 mod refusals;
 mod values;
@@ -15,7 +18,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 24] = [
+    let tests: [(&str, fn()); 28] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::refusals_and_closes", values::refusals_and_closes_are_counted_by_cause),
         ("values::pings_and_pongs", values::pings_and_pongs_are_those_of_the_clients),
@@ -39,8 +42,12 @@ fn main() -> ExitCode {
         ("admin::kept_connection", admin::a_connection_is_kept_for_further_requests),
         ("admin::foreign_host", admin::a_foreign_host_is_refused),
         ("admin::token", admin::elsewhere_only_the_token_gets_an_answer),
+        ("admin::refusals", admin::refusals_are_counted_and_reported),
+        ("admin::connection_limit", admin::too_many_connections_are_counted_and_reported),
         ("admin::unix_socket", admin::a_unix_socket_needs_no_token),
         ("admin::drain", admin::a_drain_ends_readiness_and_then_the_listener),
+        ("exposition::accepts", exposition_errors::what_the_format_allows_is_accepted),
+        ("exposition::rejects", exposition_errors::each_error_of_the_format_is_found),
         ("promtool::families", promtool::the_documented_families_are_there),
     ];
     let mut trials: Vec<_> = tests

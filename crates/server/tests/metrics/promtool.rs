@@ -7,7 +7,11 @@ use std::{
 
 use libtest_mimic::{Completion, Failed};
 
-use crate::clients::{Client, Site};
+use crate::{
+    admin,
+    clients::{Client, Site},
+    exposition::Exposition,
+};
 
 /// The families, which `docs/server.md` lists.
 const FAMILIES: &[&str] = &[
@@ -35,9 +39,13 @@ const FAMILIES: &[&str] = &[
 
 pub(crate) fn the_documented_families_are_there() {
     let site = Site::new(2, |_| {});
-    let metrics = site.metrics();
-    let families: Vec<_> = FAMILIES.iter().map(|name| format!("windlass_{name}")).collect();
-    assert_eq!(Vec::from_iter(metrics.families()), families);
+    let admin = admin::start(&site, |admin| admin);
+    let of_listener = Exposition::parse(&admin::get(&admin, "/metrics", "").1);
+    let mut families: Vec<_> = FAMILIES.iter().map(|name| format!("windlass_{name}")).collect();
+    assert_eq!(Vec::from_iter(site.metrics().families()), families);
+    // A listener adds its own.
+    families.insert(1, "windlass_admin_refusals_total".to_owned());
+    assert_eq!(Vec::from_iter(of_listener.families()), families);
     let documented = include_str!("../../../../docs/server.md");
     for family in &families {
         assert!(documented.contains(&format!("`{family}")), "{family} is documented");
@@ -51,7 +59,8 @@ pub(crate) fn check_metrics() -> Result<Completion, Failed> {
     let mut client = Client::open(site.address, "/echo");
     client.send(1, b"hello");
     assert_eq!(client.next().1, b"hello");
-    let text = site.counts.prometheus();
+    let admin = admin::start(&site, |admin| admin);
+    let text = admin::get(&admin, "/metrics", "").1;
     site.end();
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped());
