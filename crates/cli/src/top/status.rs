@@ -16,6 +16,7 @@ pub(crate) struct Status {
     pub(crate) message_bytes: Directions,
     pub(crate) wire_bytes: Directions,
     pub(crate) evicted: u64,
+    pub(crate) slow_receivers: u64,
     pub(crate) topics: u64,
     pub(crate) subscriptions: u64,
     pub(crate) memory: Memory,

@@ -13,7 +13,8 @@ pub(crate) struct View<'s> {
 impl<'s> View<'s> {
     /// The headline of the views that are one line.
     pub(crate) const HEADLINE: &'static str = "state          open   msg in/s  msg out/s  \
-                                               wire in/s wire out/s   dropped  lag mean   held";
+                                               wire in/s wire out/s  slow   dropped  lag mean   \
+                                               held";
 
     pub(crate) fn new(now: &'s Status, before: Option<(&'s Status, Duration)>) -> Self {
         Self { now, before }
@@ -56,13 +57,14 @@ impl<'s> View<'s> {
     /// The view on one line, for output that is no terminal.
     pub(crate) fn line(&self) -> String {
         format!(
-            "{:<11} {:>7} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9} {:>6}",
+            "{:<11} {:>7} {:>10} {:>10} {:>10} {:>10} {:>5} {:>9} {:>9} {:>6}",
             self.now.state,
             self.now.connections.open,
             self.per_second(|status| status.messages.received),
             self.per_second(|status| status.messages.sent),
             self.bytes_per_second(|status| status.wire_bytes.received),
             self.bytes_per_second(|status| status.wire_bytes.sent),
+            self.now.slow_receivers,
             self.now.messages.dropped,
             self.lag_max(),
             bytes(self.now.memory.held as f64),
@@ -114,6 +116,7 @@ impl<'s> View<'s> {
                 percent(memory.held, memory.limit),
                 bytes(memory.output_buffered as f64),
             ),
+            format!("receivers    {} slow: their output waits", now.slow_receivers),
             format!("topics       {}, {} subscriptions", now.topics, now.subscriptions),
             String::new(),
             "worker  connections    msg in/s   msg out/s   lag mean   buffered".to_owned(),
@@ -201,7 +204,7 @@ mod tests {
              \"connections\":{{\"handshake\":0,\"open\":2,\"closing\":0}},\"opened\":2,\
              \"closed\":0,\"messages\":{{\"in\":{received},\"out\":{received},\"dropped\":3}},\
              \"message_bytes\":{{\"in\":0,\"out\":0}},\"wire_bytes\":{{\"in\":0,\"out\":4096}},\
-             \"evicted\":0,\"topics\":0,\"subscriptions\":0,\
+             \"evicted\":0,\"slow_receivers\":7,\"topics\":0,\"subscriptions\":0,\
              \"memory\":{{\"limit\":100,\"borrowed\":0,\"held\":25,\"output_buffered\":0}},\
              \"workers\":[{{\"worker\":0,\"connections\":2,\"messages_in\":{received},\
              \"messages_out\":{received},\"lag_count\":{lag_count},\"lag_sum_us\":{lag_sum_us},\
@@ -217,9 +220,10 @@ mod tests {
         assert_eq!(first.line().split_whitespace().nth(2), Some("-"));
         let view = View::new(&now, Some((&before, Duration::from_secs(2))));
         let words: Vec<String> = view.line().split_whitespace().map(str::to_owned).collect();
-        assert_eq!(words, ["ready", "2", "2.0k", "2.0k", "0B", "0B", "3", "500us", "25B"]);
+        assert_eq!(words, ["ready", "2", "2.0k", "2.0k", "0B", "0B", "7", "3", "500us", "25B"]);
         let screen = view.lines().join("\n");
         assert!(screen.contains("2.0k in, 2.0k out a second; 3 dropped"), "{screen}");
+        assert!(screen.contains("receivers    7 slow"), "{screen}");
         assert!(screen.contains("25B of 100B held (25%)"), "{screen}");
         assert_eq!(View::HEADLINE.lines().count(), 1);
     }

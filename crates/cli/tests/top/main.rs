@@ -18,9 +18,13 @@ use rustix::{
 };
 
 fn start() -> (Server, String) {
+    start_with(&[])
+}
+
+fn start_with(more: &[&str]) -> (Server, String) {
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0"];
     let admin = ["--admin", "127.0.0.1:0", "--workers", "2"];
-    let server = Server::of_several(windlass(&[arguments.as_slice(), &admin].concat()), 2);
+    let server = Server::of_several(windlass(&[arguments.as_slice(), &admin, more].concat()), 2);
     let line = server.wait_for_error("admin listener");
     let (_, address) = line.split_once("address=").expect("the line has it");
     (server, address.trim_matches('"').to_owned())
@@ -115,6 +119,41 @@ fn a_small_terminal_is_not_scrolled() {
     let text = read_to_end(shown);
     assert!(running.wait().success());
     assert_eq!(text.matches("\r\n").count(), 4, "{text:?}");
+    server.stop_cleanly();
+}
+
+/// A client that asks for much and reads nothing.
+#[test]
+fn a_slow_receiver_is_shown() {
+    let (server, address) = start_with(&["--write-timeout", "0"]);
+    let mut client = client(&server);
+    client.set_nonblocking(true).expect("it can be set");
+    // A binary message of 32 KiB, masked with zeros. The server echoes it.
+    let mut frame = vec![0x82, 0xfe, 0x80, 0, 0, 0, 0, 0];
+    frame.resize(frame.len() + (32 << 10), b'x');
+    let mut sent = 0;
+    let mut views = String::new();
+    // Once the server does not read either, its output waits until the end.
+    while !views.contains("receivers    1 slow") {
+        match client.write(&frame[sent..]) {
+            Ok(count) => sent = (sent + count) % frame.len(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let (inside, shown) = terminal(60, 40);
+                let mut command = top(&address, &["--samples", "1"]);
+                let mut running = Running(command.stdout(inside).spawn().expect("it starts"));
+                drop(command);
+                views = read_to_end(shown);
+                assert!(running.wait().success());
+                assert!(views.contains("receivers    "), "{views:?}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let output = top(&address, &["--samples", "1"]).output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    // The seventh column.
+    let words: Vec<&str> = text.lines().nth(1).expect("a view").split_whitespace().collect();
+    assert!(text.contains(" slow ") && words[6] == "1", "{text}");
     server.stop_cleanly();
 }
 
