@@ -65,7 +65,7 @@ pub use api::{
     handler::{DisconnectReason, Input, StreamHandler, StreamWriteError, Timeout},
     options::{StreamOptions, StreamRegistration, StreamWithFd},
     stream::Stream,
-    tls::{TlsDecrypted, TlsFailure, TlsPhase, TlsSession, TlsSessionFactory},
+    tls::{TlsDecrypted, TlsFactoryStatus, TlsFailure, TlsPhase, TlsSession, TlsSessionFactory},
 };
 pub use listen::{
     accept::Listening,

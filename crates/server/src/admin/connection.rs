@@ -240,7 +240,7 @@ impl AdminState {
         let mut body = Vec::new();
         match path {
             "/metrics" => {
-                write_metrics(&workers, &mut body);
+                write_metrics(&workers, &self.stats.tls_figures(), &mut body);
                 write_admin_refusals(self.refusals.counts(), &mut body);
                 Answer::found(CONTENT_TYPE, body)
             }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windlass::Errno;
+use windlass::{Errno, stream::TlsFailure};
 use windlass_ws::{CloseCode, Violation};
 
 use super::id::ConnectionId;
@@ -40,6 +40,9 @@ pub enum CloseReason {
     Failed(Errno),
     /// The drain's deadline passed.
     Drained,
+    /// The TLS session failed. A peer that ends its connection without `close_notify` is
+    /// [`Lost`](Self::Lost).
+    Tls(TlsFailure),
 }
 
 impl fmt::Display for CloseReason {
@@ -55,6 +58,7 @@ impl fmt::Display for CloseReason {
             Self::Lost => f.write_str("closed by the peer without a Close frame"),
             Self::Failed(errno) => write!(f, "failed: {errno}"),
             Self::Drained => f.write_str("still open at the end of the graceful shutdown"),
+            Self::Tls(failure) => write!(f, "TLS: {failure}"),
         }
     }
 }

@@ -16,6 +16,7 @@ use super::{
     prepared::Prepared,
     stats::SentMessages,
 };
+use crate::http::TlsInfo;
 use crate::service::{
     ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALT_PAUSED, HALTS,
     PendingOutput, ServiceState,
@@ -370,6 +371,13 @@ impl Connection<'_> {
             Ok(stream) => stream.peer_addr(),
             Err(_) => Err(io::ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// Returns what the TLS handshake has negotiated; `None` without TLS.
+    #[must_use]
+    pub fn tls(&mut self) -> Option<TlsInfo> {
+        let key = self.state.tables.borrow_mut().conns.entry(self.conn.index).stream;
+        self.turn.stream(key).ok().and_then(|stream| stream.tls().map(TlsInfo::of))
     }
 
     /// Returns the negotiated subprotocol.

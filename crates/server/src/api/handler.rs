@@ -102,8 +102,8 @@ pub trait Handler: Sized + 'static {
 
     /// A connection was rejected before it opened. Possible causes:
     /// [`on_upgrade`](Self::on_upgrade) or an earlier check rejected the upgrade, the request was
-    /// malformed or late, or its address has reached its connection limit. This callback is for
-    /// logging: it cannot change the outcome.
+    /// malformed or late, the TLS handshake failed, or its address has reached its connection
+    /// limit. This callback is for logging: it cannot change the outcome.
     fn on_rejected(&self, rejected: &Rejected<'_>) {
         let _ = rejected;
     }

@@ -142,7 +142,8 @@ pub struct Options {
     /// Maximum lifetime of a connection, after which it is closed with code 1001. `None`:
     /// unlimited. Default: `None`.
     pub lifetime_max: Option<Duration>,
-    /// Maximum time until a connection's request is answered. Default: 10 s.
+    /// Maximum time until a connection's request is answered, with its TLS handshake. Default:
+    /// 10 s.
     pub handshake_timeout: Duration,
     /// Maximum time for the peer to read the remaining output and to answer a Close frame. Default:
     /// 5 s.
@@ -318,6 +319,7 @@ impl Options {
             // control frame.
             .output_max(usize::MAX)
             .write_stall_timeout(self.write_stall_timeout)
+            .tls_handshake_timeout(self.handshake_timeout)
             .linger(self.close_timeout)
     }
 

@@ -5,11 +5,14 @@ use std::{rc::Rc, time::Instant};
 
 use windlass::{
     Key, Turn,
-    stream::{self, Input, Stream, StreamHandler, Timeout},
+    stream::{self, Address, Input, Stream, StreamHandler, Timeout, TlsFailure},
 };
 use windlass_ws::handshake::HeadReader;
 
-use super::open::{FirstCallback, Open, PassInput, after_output};
+use super::{
+    open::{FirstCallback, Open, PassInput, after_output},
+    tls::TlsHandshake,
+};
 use crate::{
     api::{CloseReason, Closed, Connection, ConnectionId, Handler, Hub, NO_CONN},
     http::{ConnectionPermit, ListenerKind},
@@ -40,6 +43,8 @@ pub(crate) enum ConnPhase<D> {
         /// The time at which it was accepted.
         accepted: Option<Instant>,
     },
+    /// The TLS handshake is in progress.
+    TlsHandshake(Box<TlsHandshake>),
     Open(Open<D>),
     /// The request was answered in a way that ends the connection.
     Rejected {
@@ -48,18 +53,43 @@ pub(crate) enum ConnPhase<D> {
 }
 
 impl<D> ConnPhase<D> {
+    /// The phase before the first request.
+    pub(super) fn handshake(permit: Option<ConnectionPermit>, listener_kind: ListenerKind) -> Self {
+        Self::Handshake {
+            index: NO_CONN,
+            reader: None,
+            requests: 0,
+            permit,
+            listener_kind,
+            is_full: false,
+            accepted: None,
+        }
+    }
+
     /// Its index in the connection table, or [`NO_CONN`] before and after. Each phase stores its
     /// own copy. A field beside the phases would take twice as much memory per connection.
-    pub(crate) fn index(&mut self) -> &mut u32 {
+    pub(crate) fn index(&self) -> u32 {
         match self {
-            Self::Open(open) => &mut open.conn.index,
-            Self::Handshake { index, .. } | Self::Rejected { index } => index,
+            Self::Open(open) => open.conn.index,
+            Self::Handshake { index, .. } | Self::Rejected { index } => *index,
+            Self::TlsHandshake(_) => NO_CONN,
+        }
+    }
+
+    /// Returns the index for the last time.
+    fn take_index(&mut self) -> u32 {
+        match self {
+            Self::Open(open) => core::mem::replace(&mut open.conn.index, NO_CONN),
+            Self::Handshake { index, .. } | Self::Rejected { index } => {
+                core::mem::replace(index, NO_CONN)
+            }
+            Self::TlsHandshake(_) => NO_CONN,
         }
     }
 
     /// Only the connection's end is left to handle.
     pub(crate) fn reject(&mut self) {
-        let index = *self.index();
+        let index = self.index();
         *self = Self::Rejected { index };
     }
 }
@@ -75,11 +105,13 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 FirstCallback::Open,
             );
         }
+        let accepted_with_tls = self.tls_opened(stream);
         let state = &self.service.state;
-        let tick = state.tick.get();
+        let tick = accepted_with_tls.unwrap_or_else(|| state.tick.get());
         // A custom clock is user code, so nothing is borrowed here.
         let now = stream.turn().now();
         let transport = match &mut self.phase {
+            _ if accepted_with_tls.is_some() => ConnFlags::TLS,
             ConnPhase::Handshake { listener_kind: ListenerKind::Unix, .. } => ConnFlags::UNIX,
             _ => ConnFlags::default(),
         };
@@ -189,7 +221,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
             }
             // The stream reports this once, so a connection that opens now must know it.
             ConnPhase::Handshake { is_full, .. } => *is_full = true,
-            ConnPhase::Rejected { .. } => {}
+            ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => {}
         }
     }
 
@@ -201,7 +233,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 open.catch_up(&self.service, stream);
             }
             ConnPhase::Handshake { is_full, .. } => *is_full = false,
-            ConnPhase::Rejected { .. } => {}
+            ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => {}
         }
     }
 
@@ -217,7 +249,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
     }
 
     fn on_close(&mut self, _: Key, reason: stream::DisconnectReason, mut turn: Turn<'_>) {
-        let Some((id, close_info)) = self.leave() else { return };
+        let Some((id, close_info)) = self.leave() else { return self.tls_failed(reason) };
         let state = &self.service.state;
         state.check_drained(&mut turn);
         let open = match &mut self.phase {
@@ -229,7 +261,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 }
                 return;
             }
-            ConnPhase::Rejected { .. } => return,
+            ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => return,
         };
         let close_info = close_info.unwrap_or_else(|| CloseInfo::new(close_reason_of(reason)));
         state.count_end(&close_info);
@@ -246,6 +278,9 @@ fn close_reason_of(reason: stream::DisconnectReason) -> CloseReason {
         stream::DisconnectReason::WriteStall => CloseReason::WriteStall,
         // All other code that aborts a stream notes a reason.
         stream::DisconnectReason::Aborted => CloseReason::Drained,
+        // The peer sent a FIN or has failed, as it may without TLS.
+        stream::DisconnectReason::Tls(TlsFailure::Truncated) => CloseReason::Lost,
+        stream::DisconnectReason::Tls(failure) => CloseReason::Tls(failure),
         _ => CloseReason::Lost,
     }
 }
@@ -256,15 +291,17 @@ impl<H: Handler> ConnHandler<H> {
         permit: Option<ConnectionPermit>,
         listener_kind: ListenerKind,
     ) -> Self {
-        let phase = ConnPhase::Handshake {
-            index: NO_CONN,
-            reader: None,
-            requests: 0,
-            permit,
-            listener_kind,
-            is_full: false,
-            accepted: None,
-        };
+        Self { service: Rc::clone(service), phase: ConnPhase::handshake(permit, listener_kind) }
+    }
+
+    /// A connection that begins with a TLS handshake.
+    pub(crate) fn with_tls(
+        service: &Rc<ServiceInner<H>>,
+        permit: Option<ConnectionPermit>,
+        listener_kind: ListenerKind,
+        peer: &Address,
+    ) -> Self {
+        let phase = ConnPhase::tls_handshake(service, permit, listener_kind, peer);
         Self { service: Rc::clone(service), phase }
     }
 
@@ -281,7 +318,7 @@ impl<H: Handler> ConnHandler<H> {
     /// Leaves the connection table, once. Returns the former ID, and how the connection ended if
     /// that is known.
     fn leave(&mut self) -> Option<(ConnectionId, Option<CloseInfo>)> {
-        let index = core::mem::replace(self.phase.index(), NO_CONN);
+        let index = self.phase.take_index();
         if index == NO_CONN {
             return None;
         }
@@ -293,7 +330,7 @@ impl<H: Handler> ConnHandler<H> {
     /// Carries out the requests of other code to this connection.
     #[cold]
     fn handle_requests(&mut self, stream: &mut Stream<'_>) {
-        let index = *self.phase.index();
+        let index = self.phase.index();
         let wants = {
             let mut tables = self.service.state.tables.borrow_mut();
             let Some(entry) = tables.conns.get_mut(index) else { return };
@@ -331,6 +368,7 @@ impl<H: Handler> ConnHandler<H> {
 impl<H: Handler> Drop for ConnHandler<H> {
     fn drop(&mut self) {
         // A callback has panicked, or the reactor is gone. No callback is called.
+        self.tls_dropped();
         let is_open = matches!(self.phase, ConnPhase::Open(_));
         if self.leave().is_some() && is_open {
             self.service.state.labels.count_abort();

@@ -16,8 +16,8 @@ use super::{
 use crate::{
     api::{Handler, Options},
     http::{
-        Accept, LazyPeer, ListenerKind, Next, Opened, Reject, Served, UpgradeRequest, reject,
-        without_body,
+        Accept, LazyPeer, ListenerKind, Next, Opened, Reject, Served, TlsInfo, UpgradeRequest,
+        reject, without_body,
     },
     metrics::HandshakeResult,
     service::{ConnFlags, ConnState, ServiceInner, ServiceState},
@@ -334,10 +334,12 @@ impl<H: Handler> ServiceInner<H> {
             return Err((HandshakeResult::Draining, draining()));
         }
         let of = |result: HandshakeResult| move |rejection: Reject| (result, rejection);
-        let checked = state.options.origins.check(upgrade.request());
+        let has_tls = stream.tls().is_some();
+        let checked = state.options.origins.check_on(upgrade.request(), has_tls);
         checked.map_err(of(HandshakeResult::BadOrigin))?;
         let lookup = || stream.peer_addr().unwrap_or(Address::Unix(None));
-        let peer = LazyPeer::new(&lookup);
+        let lookup_tls = || stream.tls().map(TlsInfo::of);
+        let peer = LazyPeer::new(&lookup, &lookup_tls);
         let accept = self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer));
         let accept: Accept<H::Data> = accept.map_err(of(HandshakeResult::Application))?;
         let deflate = state.options.deflate.as_ref();

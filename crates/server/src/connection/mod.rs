@@ -8,6 +8,7 @@ mod handler;
 mod handshake;
 mod open;
 mod rejection;
+mod tls;
 
 pub use adopt::Upgraded;
 pub(crate) use rejection::parse_response;

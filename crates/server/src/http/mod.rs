@@ -9,7 +9,7 @@
 //!
 //! 1. [`ConnectionLimiter`], when the connection is accepted.
 //! 2. [`Hosts`] and [`Routes`], when the head of the request is complete.
-//! 3. [`Origins`], if the request is an upgrade.
+//! 3. [`Origins`], if the request is an upgrade. Over TLS an own page has the scheme `https`.
 //! 4. The application's `on_upgrade` with an [`UpgradeRequest`], which returns an [`Accept`] or a
 //!    [`Reject`].
 
@@ -22,6 +22,7 @@ mod page;
 mod reject;
 mod response;
 mod routes;
+mod tls;
 mod upgrade;
 
 pub(crate) use host::ListenerKind;
@@ -35,5 +36,6 @@ pub(crate) use response::{
 };
 pub(crate) use routes::wants_close;
 pub use routes::{Next, Routes, Served};
+pub use tls::TlsInfo;
 pub(crate) use upgrade::LazyPeer;
 pub use upgrade::{Accept, Opened, UpgradeRequest};

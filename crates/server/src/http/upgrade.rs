@@ -9,7 +9,7 @@ use windlass_ws::{
     handshake::{AcceptError, AcceptOptions, Headers, Protocols, Upgrade},
 };
 
-use super::header::CustomHeaders;
+use super::{header::CustomHeaders, tls::TlsInfo};
 
 /// A well-formed upgrade request to a path that accepts upgrades, with an allowed host and origin.
 ///
@@ -39,19 +39,24 @@ pub struct UpgradeRequest<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum PeerSource<'a> {
-    Known(&'a Address),
+    Known(&'a Address, Option<&'a TlsInfo>),
     Lazy(&'a LazyPeer<'a>),
 }
 
-/// A peer address that is looked up only when it is used, which is rare.
+/// The address of a peer and its TLS, which are looked up only when they are used. That is rare.
 pub(crate) struct LazyPeer<'a> {
     lookup: &'a dyn Fn() -> Address,
+    lookup_tls: &'a dyn Fn() -> Option<TlsInfo>,
     address: OnceCell<Address>,
+    tls: OnceCell<Option<TlsInfo>>,
 }
 
 impl<'a> LazyPeer<'a> {
-    pub(crate) const fn new(lookup: &'a dyn Fn() -> Address) -> Self {
-        Self { lookup, address: OnceCell::new() }
+    pub(crate) const fn new(
+        lookup: &'a dyn Fn() -> Address,
+        lookup_tls: &'a dyn Fn() -> Option<TlsInfo>,
+    ) -> Self {
+        Self { lookup, lookup_tls, address: OnceCell::new(), tls: OnceCell::new() }
     }
 }
 
@@ -65,7 +70,14 @@ impl<'a> UpgradeRequest<'a> {
     /// Creates the view of an upgrade that came from `peer`.
     #[must_use]
     pub const fn new(upgrade: &'a Upgrade<'a>, peer: &'a Address) -> Self {
-        Self { upgrade, peer: PeerSource::Known(peer) }
+        Self { upgrade, peer: PeerSource::Known(peer, None) }
+    }
+
+    /// Sets the TLS of its connection, for a host that terminates TLS itself.
+    #[must_use]
+    pub fn with_tls(mut self, tls: &'a TlsInfo) -> Self {
+        self.peer = PeerSource::Known(self.peer(), Some(tls));
+        self
     }
 
     pub(crate) const fn lazy(upgrade: &'a Upgrade<'a>, peer: &'a LazyPeer<'a>) -> Self {
@@ -129,8 +141,20 @@ impl<'a> UpgradeRequest<'a> {
     #[must_use]
     pub fn peer(&self) -> &'a Address {
         match self.peer {
-            PeerSource::Known(address) => address,
-            PeerSource::Lazy(LazyPeer { lookup, address }) => address.get_or_init(lookup),
+            PeerSource::Known(address, _) => address,
+            PeerSource::Lazy(LazyPeer { lookup, address, .. }) => address.get_or_init(lookup),
+        }
+    }
+
+    /// Returns what the TLS handshake has negotiated; `None` without TLS. Behind a proxy that
+    /// terminates TLS it is that of the proxy's own connection.
+    #[must_use]
+    pub fn tls(&self) -> Option<&'a TlsInfo> {
+        match self.peer {
+            PeerSource::Known(_, tls) => tls,
+            PeerSource::Lazy(LazyPeer { lookup_tls, tls, .. }) => {
+                tls.get_or_init(lookup_tls).as_ref()
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use windlass::stream::TlsSessionFactory;
 use windlass_flow::{Latch, Mailbox, Sender as MailboxSender, weighed_mailbox};
 
 use super::command::{WorkerCommand, weight_of};
@@ -28,6 +29,8 @@ struct Published {
     taken_at: Duration,
     busiest: Vec<TopicFigures>,
     held_until_end: Vec<Arc<dyn Send + Sync>>,
+    /// What makes the TLS sessions of the worker's listeners.
+    tls: Vec<Arc<dyn TlsSessionFactory>>,
 }
 
 impl core::fmt::Debug for Published {
@@ -101,6 +104,16 @@ impl WorkerHandle {
     /// Returns whether some connection of this worker watches the live status.
     pub(crate) fn is_watched(&self) -> bool {
         self.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// Notes what makes the TLS sessions of a listener.
+    pub(crate) fn add_tls(&self, tls: Option<Arc<dyn TlsSessionFactory>>) {
+        self.lock().tls.extend(tls);
+    }
+
+    /// Returns what makes the TLS sessions of all listeners so far.
+    pub(crate) fn tls(&self) -> Vec<Arc<dyn TlsSessionFactory>> {
+        self.lock().tls.clone()
     }
 
     /// Stores the final counts. No others follow.

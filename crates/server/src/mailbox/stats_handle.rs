@@ -8,7 +8,7 @@ use std::{
 use super::handle::WorkerHandle;
 use crate::{
     api::ServerStats,
-    metrics::{WorkerSnapshot, write_metrics, write_status},
+    metrics::{TlsFigures, WorkerSnapshot, write_metrics, write_status},
 };
 
 /// Maximum time that a reader waits for the workers to copy their counts. A worker whose handler
@@ -83,7 +83,7 @@ impl StatsHandle {
     #[must_use]
     pub fn prometheus(&self) -> String {
         let mut text = Vec::new();
-        write_metrics(&self.fresh_snapshots(), &mut text);
+        write_metrics(&self.fresh_snapshots(), &self.tls_figures(), &mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
 
@@ -94,6 +94,12 @@ impl StatsHandle {
         let mut text = Vec::new();
         write_status(&self.fresh_snapshots(), self.uptime(), &mut text);
         String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Asks what makes the TLS sessions for its figures.
+    pub(crate) fn tls_figures(&self) -> TlsFigures {
+        let factories: Vec<_> = self.workers.iter().flat_map(|worker| worker.tls()).collect();
+        TlsFigures::of(&factories)
     }
 
     pub(crate) fn uptime(&self) -> Duration {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use windlass::Backend;
 use windlass_ws::{CloseCode, Violation};
 
+use super::tls::{TlsFailureLabel, TlsVersion};
 use crate::api::{CloseReason, Counter, ServerStats};
 
 /// Declares a label: an enum with the text of each value.
@@ -25,6 +26,7 @@ macro_rules! label {
         }
     };
 }
+pub(super) use label;
 
 label! {
     /// How a request to open a WebSocket ended.
@@ -57,6 +59,7 @@ label! {
         Lost = "lost",
         Failed = "failed",
         Drained = "drained",
+        Tls = "tls",
         Aborted = "aborted",
     }
 }
@@ -82,11 +85,12 @@ label! {
 }
 
 label! {
-    /// The kind of socket.
+    /// The kind of socket. TLS is over either kind.
     Transport {
         Tcp = "tcp",
         Unix = "unix",
         Adopted = "adopted",
+        Tls = "tls",
     }
 }
 
@@ -214,7 +218,7 @@ pub(crate) type LagHistogram = Histogram<{ LAG_BOUNDS.len() }>;
 pub(crate) type HandshakeHistogram = Histogram<{ HANDSHAKE_BOUNDS.len() }>;
 
 /// Number of connections by [`StateLabel`] and [`Transport`].
-pub(crate) type ConnectionCounts = [[u64; 3]; 3];
+pub(crate) type ConnectionCounts = [[u64; Transport::TEXTS.len()]; StateLabel::TEXTS.len()];
 
 /// The live counts.
 #[derive(Default)]
@@ -223,6 +227,8 @@ pub(crate) struct LabelCounters {
     closed: [Counter; ClosedLabel::TEXTS.len()],
     close_codes: [Counter; CLOSE_CODES.len()],
     exceeded: [Counter; ExceededLimit::TEXTS.len()],
+    tls_handshakes: [[Counter; 2]; TlsVersion::TEXTS.len()],
+    tls_failures: [Counter; TlsFailureLabel::TEXTS.len()],
     handshake_seconds: Cell<HandshakeHistogram>,
     lag: Cell<LagHistogram>,
     pub(crate) buffered: Cell<u64>,
@@ -233,6 +239,14 @@ pub(crate) struct LabelCounters {
 impl LabelCounters {
     pub(crate) fn count_handshake(&self, result: HandshakeResult) {
         self.handshakes[result as usize].add(1);
+    }
+
+    pub(crate) fn count_tls_handshake(&self, version: Option<&str>, is_resumed: bool) {
+        self.tls_handshakes[TlsVersion::of(version) as usize][usize::from(is_resumed)].add(1);
+    }
+
+    pub(crate) fn count_tls_failure(&self, reason: TlsFailureLabel) {
+        self.tls_failures[reason as usize].add(1);
     }
 
     pub(crate) fn note_handshake_time(&self, time: Duration) {
@@ -263,6 +277,7 @@ impl LabelCounters {
             CloseReason::Lost => ClosedLabel::Lost,
             CloseReason::Failed(_) => ClosedLabel::Failed,
             CloseReason::Drained => ClosedLabel::Drained,
+            CloseReason::Tls(_) => ClosedLabel::Tls,
         };
         self.closed[label as usize].add(1);
         self.close_codes[close_code_index(close_code(closing))].add(1);
@@ -311,6 +326,9 @@ pub(crate) struct WorkerSnapshot {
     pub(crate) closed: [u64; ClosedLabel::TEXTS.len()],
     pub(crate) close_codes: [u64; CLOSE_CODES.len()],
     pub(crate) exceeded: [u64; ExceededLimit::TEXTS.len()],
+    /// By version, and whether an earlier session was resumed.
+    pub(crate) tls_handshakes: [[u64; 2]; TlsVersion::TEXTS.len()],
+    pub(crate) tls_failures: [u64; TlsFailureLabel::TEXTS.len()],
     pub(crate) handshake_seconds: HandshakeHistogram,
     pub(crate) lag: LagHistogram,
     pub(crate) buffered: u64,
@@ -334,6 +352,10 @@ impl WorkerSnapshot {
         add_each(&mut self.closed, &other.closed);
         add_each(&mut self.close_codes, &other.close_codes);
         add_each(&mut self.exceeded, &other.exceeded);
+        for (counts, more) in self.tls_handshakes.iter_mut().zip(&other.tls_handshakes) {
+            add_each(counts, more);
+        }
+        add_each(&mut self.tls_failures, &other.tls_failures);
         self.handshake_seconds.add(&other.handshake_seconds);
         self.lag.add(&other.lag);
         self.buffered += other.buffered;
@@ -368,6 +390,8 @@ impl LabelCounters {
             closed: copy(&self.closed),
             close_codes: copy(&self.close_codes),
             exceeded: copy(&self.exceeded),
+            tls_handshakes: core::array::from_fn(|at| copy(&self.tls_handshakes[at])),
+            tls_failures: copy(&self.tls_failures),
             handshake_seconds: self.handshake_seconds.get(),
             lag: self.lag.get(),
             buffered: self.buffered.get(),

@@ -3,6 +3,7 @@
 mod labels;
 mod prometheus;
 mod status;
+mod tls;
 
 pub(crate) use labels::{
     Closing, ConnectionCounts, HandshakeResult, LabelCounters, PoolFigures, StateLabel, Transport,
@@ -10,3 +11,4 @@ pub(crate) use labels::{
 };
 pub(crate) use prometheus::{CONTENT_TYPE, write_admin_refusals, write_metrics};
 pub(crate) use status::{TopicFigures, not_ready, write_live_status, write_status};
+pub(crate) use tls::{TlsFailureLabel, TlsFigures};

@@ -5,12 +5,16 @@
 //! nothing needs to be escaped.
 
 use core::fmt::Display;
-use std::{io::Write as _, time::Duration};
+use std::{
+    io::Write as _,
+    time::{Duration, SystemTime},
+};
 
 use super::labels::{
     CLOSE_CODES, ClosedLabel, ExceededLimit, HANDSHAKE_BOUNDS, HandshakeResult, Histogram,
     LAG_BOUNDS, StateLabel, Transport, WorkerSnapshot,
 };
+use super::tls::{TlsFailureLabel, TlsFigures, TlsVersion};
 
 /// The media type of the format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -26,10 +30,11 @@ pub(crate) fn sum_of(workers: &[WorkerSnapshot]) -> WorkerSnapshot {
 }
 
 /// Appends all metrics.
-pub(crate) fn write_metrics(workers: &[WorkerSnapshot], out: &mut Vec<u8>) {
+pub(crate) fn write_metrics(workers: &[WorkerSnapshot], tls: &TlsFigures, out: &mut Vec<u8>) {
     let total = sum_of(workers);
     let mut text = MetricsText { out };
     write_connections(&mut text, &total);
+    write_tls(&mut text, &total, tls);
     write_messages(&mut text, &total);
     write_limits(&mut text, &total);
     write_workers(&mut text, workers);
@@ -90,9 +95,40 @@ fn write_connections(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     text.family(
         "handshake_seconds",
         HISTOGRAM,
-        "Time from the acceptance of a connection to the response that opens the WebSocket.",
+        "Time from the acceptance of a connection, or from the end of its TLS handshake, to the \
+         response that opens the WebSocket.",
     );
     text.histogram("handshake_seconds", "", &HANDSHAKE_BOUNDS, &total.handshake_seconds);
+}
+
+fn write_tls(text: &mut MetricsText<'_>, total: &WorkerSnapshot, tls: &TlsFigures) {
+    text.family("tls_handshakes_total", COUNTER, "Completed TLS handshakes.");
+    for (version, counts) in TlsVersion::TEXTS.iter().zip(total.tls_handshakes) {
+        for (resumed, count) in ["false", "true"].into_iter().zip(counts) {
+            let labels = format!("version=\"{version}\",resumed=\"{resumed}\"");
+            text.sample("tls_handshakes_total", &labels, count);
+        }
+    }
+    text.counters(
+        "tls_handshake_failures_total",
+        "Connections that ended before their TLS handshake did.",
+        "reason",
+        TlsFailureLabel::TEXTS.iter().zip(total.tls_failures),
+    );
+    let expiry = tls.earliest_expiry.map(|expiry| expiry.duration_since(SystemTime::UNIX_EPOCH));
+    if let Some(Ok(expiry)) = expiry {
+        text.gauge(
+            "tls_certificate_expiry_timestamp_seconds",
+            "When the first of the certificates expires, in seconds since 1970.",
+            expiry.as_secs(),
+        );
+    }
+    text.counters(
+        "reloads_total",
+        "Reloads of certificates. After a failed one nothing has changed.",
+        "result",
+        [("success", tls.reloads), ("failure", tls.failed_reloads)].into_iter(),
+    );
 }
 
 fn write_messages(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
@@ -196,7 +232,11 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
         ("connections_max", stats.connection_limits_reached),
         ("connections_per_address_max", handshakes(HandshakeResult::AddressLimit)),
         ("head", handshakes(HandshakeResult::HeadLimit)),
-        ("handshake_timeout", handshakes(HandshakeResult::Timeout)),
+        (
+            "handshake_timeout",
+            handshakes(HandshakeResult::Timeout)
+                + total.tls_failures[TlsFailureLabel::Timeout as usize],
+        ),
         ("idle_timeout", closed(ClosedLabel::Idle)),
         ("lifetime_max", closed(ClosedLabel::Lifetime)),
         ("write_stall_timeout", closed(ClosedLabel::WriteStall)),

@@ -43,6 +43,8 @@ impl ConnFlags {
     pub(crate) const UNIX: Self = Self(1 << 13);
     /// The connection was adopted.
     pub(crate) const ADOPTED: Self = Self(1 << 14);
+    /// The connection has TLS.
+    pub(crate) const TLS: Self = Self(1 << 25);
     /// The connection is counted as closing.
     const COUNTED_CLOSING: Self = Self(1 << 15);
     /// The connection has been notified of a drain.
@@ -69,6 +71,9 @@ impl ConnFlags {
     pub(crate) const WANTS_PAUSE: Self = Self(1 << 24);
 
     pub(crate) const WANTS: Self = Self(0x1ff << 16);
+
+    /// The flags of a transport, which a connection keeps.
+    const TRANSPORTS: Self = Self(Self::UNIX.0 | Self::ADOPTED.0 | Self::TLS.0);
 
     #[inline]
     pub(crate) const fn any(self, of: Self) -> bool {
@@ -99,7 +104,7 @@ impl ConnFlags {
     /// checks.
     #[inline]
     pub(crate) const fn allows_direct_write(self) -> bool {
-        self.without(Self(Self::COMPRESSED.0 | Self::UNIX.0 | Self::ADOPTED.0)).0 == Self::OPEN.0
+        self.without(Self(Self::COMPRESSED.0 | Self::TRANSPORTS.0)).0 == Self::OPEN.0
     }
 
     /// Returns whether it receives messages from other code.
@@ -119,6 +124,8 @@ impl ConnFlags {
         };
         let transport = if self.any(Self::ADOPTED) {
             Transport::Adopted
+        } else if self.any(Self::TLS) {
+            Transport::Tls
         } else if self.any(Self::UNIX) {
             Transport::Unix
         } else {
@@ -227,7 +234,7 @@ impl ConnTable {
     /// Marks a connection as open.
     pub(crate) fn set_open(&mut self, index: u32, is_compressed: bool) {
         self.recount(index, |flags| {
-            flags.clear(ConnFlags(!(ConnFlags::UNIX.0 | ConnFlags::ADOPTED.0)));
+            flags.clear(ConnFlags(!ConnFlags::TRANSPORTS.0));
             flags.add(ConnFlags::OPEN);
             if is_compressed {
                 flags.add(ConnFlags::COMPRESSED);

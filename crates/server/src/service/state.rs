@@ -88,6 +88,8 @@ pub(crate) struct ServiceState {
     pub(crate) last_protocol: Cell<Option<Rc<str>>>,
     pub(crate) live: LiveStatus,
     pub(crate) listeners: Cell<Vec<ListenerKey>>,
+    /// Number of connections in their TLS handshake, which are in no table.
+    pub(crate) tls_handshakes: Cell<u64>,
     pub(crate) drain_callbacks: Cell<Vec<DrainCallback>>,
     pub(crate) worker: Arc<WorkerHandle>,
     pub(crate) codec: CodecBudget,
@@ -207,6 +209,7 @@ impl ServiceState {
             last_protocol: Cell::new(None),
             live: LiveStatus::default(),
             listeners: Cell::new(Vec::new()),
+            tls_handshakes: Cell::new(0),
             drain_callbacks: Cell::new(Vec::new()),
             worker: worker_handle,
             tables: RefCell::new(tables),

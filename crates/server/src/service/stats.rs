@@ -5,13 +5,18 @@ use windlass::{Turn, stream::ListenerKey};
 use super::{close_info::CloseInfo, state::ServiceState};
 use crate::{
     api::{CloseReason, ServerStats, SlowConsumerPolicy},
-    metrics::{Closing, WorkerSnapshot},
+    metrics::{Closing, StateLabel, Transport, WorkerSnapshot},
 };
 
 impl ServiceState {
+    /// Number of connections, with those in their TLS handshake.
+    fn connections(&self) -> u64 {
+        self.tables.borrow().conns.len() as u64 + self.tls_handshakes.get()
+    }
+
     /// Updates the maximum number of simultaneous connections.
     pub(crate) fn note_connections(&self) {
-        let now = self.tables.borrow().conns.len() as u64;
+        let now = self.connections();
         self.stats.connections_most.set(now.max(self.stats.connections_most.get()));
     }
 
@@ -29,8 +34,8 @@ impl ServiceState {
     }
 
     pub(crate) fn snapshot(&self) -> ServerStats {
+        self.stats.connections.set(self.connections());
         let tables = self.tables.borrow();
-        self.stats.connections.set(tables.conns.len() as u64);
         self.stats.topics.set(tables.topics.len() as u64);
         self.stats.subscriptions.set(tables.topics.subscription_count() as u64);
         self.stats.snapshot()
@@ -42,6 +47,8 @@ impl ServiceState {
         snapshot.is_draining = self.is_draining.get();
         snapshot.pool = self.memory.figures();
         snapshot.connections = *self.tables.borrow().conns.counts();
+        snapshot.connections[StateLabel::Handshake as usize][Transport::Tls as usize] +=
+            self.tls_handshakes.get();
         snapshot.drop_policy = match self.options.slow {
             SlowConsumerPolicy::DropNewest => "drop_newest",
             SlowConsumerPolicy::DropOldest => "drop_oldest",

@@ -5,9 +5,10 @@ use std::{
     net::SocketAddr,
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
+    sync::Arc,
 };
 
-use windlass::stream::{Address, ListenOptions, Listener, StreamLimit};
+use windlass::stream::{Address, ListenOptions, Listener, StreamLimit, TlsSessionFactory};
 
 use crate::api::Options;
 
@@ -20,10 +21,22 @@ pub(super) enum ListenTarget {
     Each(Vec<Vec<OwnedFd>>),
 }
 
+/// The sockets of one call of the configuration, and their TLS.
+pub(super) struct ServerListener {
+    target: ListenTarget,
+    pub(super) tls: Option<Arc<dyn TlsSessionFactory>>,
+}
+
+impl From<ListenTarget> for ServerListener {
+    fn from(target: ListenTarget) -> Self {
+        Self { target, tls: None }
+    }
+}
+
 /// Opens the listeners of each worker, and returns their addresses.
 pub(super) fn open_listeners(
     options: &Options,
-    targets: Vec<ListenTarget>,
+    targets: Vec<ServerListener>,
     count: usize,
 ) -> io::Result<(Vec<Vec<Listener>>, Vec<Address>)> {
     let listen = options.listener();
@@ -32,7 +45,14 @@ pub(super) fn open_listeners(
     let limit = StreamLimit::new(options.connections_max);
     let mut sets: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
-    for target in targets {
+    for ServerListener { target, tls } in targets {
+        let complete = |listener: Listener| {
+            let listener = listener.limited(&limit);
+            match &tls {
+                Some(tls) => listener.with_tls(Arc::clone(tls)),
+                None => listener,
+            }
+        };
         let group = match target {
             ListenTarget::Tcp(address) => listen.tcp_group(address, count)?,
             ListenTarget::Unix(path) => {
@@ -47,7 +67,7 @@ pub(super) fn open_listeners(
                         if worker == 0 {
                             addresses.push(listener.local_addr()?);
                         }
-                        set.push(listener.limited(&limit));
+                        set.push(complete(listener));
                     }
                 }
                 continue;
@@ -55,7 +75,7 @@ pub(super) fn open_listeners(
         };
         addresses.push(group[0].local_addr()?);
         for (set, listener) in sets.iter_mut().zip(group) {
-            set.push(listener.limited(&limit));
+            set.push(complete(listener));
         }
     }
     Ok((sets, addresses))

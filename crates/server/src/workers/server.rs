@@ -12,11 +12,11 @@ use std::{
 
 use windlass::{
     Backend, Reactor,
-    stream::{Worker, Workers},
+    stream::{TlsSessionFactory, Worker, Workers},
 };
 
 use super::{
-    listeners::{ListenTarget, open_listeners},
+    listeners::{ListenTarget, ServerListener, open_listeners},
     running::RunningServer,
     setup::worker_setups,
 };
@@ -71,7 +71,7 @@ pub struct Server<F> {
     is_pinned: bool,
     has_watchdog: bool,
     backend: Backend,
-    targets: Vec<ListenTarget>,
+    targets: Vec<ServerListener>,
     on_panic: Option<OnPanic>,
 }
 
@@ -127,20 +127,72 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// Listens at a TCP address. Port 0 selects a free port, the same for all workers. This method
     /// and the next two may be called several times.
     pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.targets.push(ListenTarget::Tcp(address));
+        self.targets.push(ListenTarget::Tcp(address).into());
+        self
+    }
+
+    /// Listens at a TCP address with TLS, for `https://` and `wss://`: short for
+    /// `self.listen(address).with_tls(sessions)`.
+    ///
+    /// The server itself has no cryptography. `windlass-tls` makes the sessions:
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use windlass_server::{Options, Server};
+    /// use windlass_tls::TlsAcceptor;
+    /// # use windlass_server::{Connection, Handler, Message};
+    /// # use windlass_server::http::{Accept, Reject, UpgradeRequest};
+    /// # struct Echo;
+    /// # impl Handler for Echo {
+    /// #     type Data = ();
+    /// #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+    /// #         Ok(Accept::new(()))
+    /// #     }
+    /// #     fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+    /// # }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tls = TlsAcceptor::builder()
+    ///     .certificate("cert.pem", "key.pem")
+    ///     .alpn([b"http/1.1"])
+    ///     .build()?;
+    /// let running = Server::new(Options::new(), |_worker| Echo)
+    ///     .listen("0.0.0.0:80".parse()?)
+    ///     .listen_tls("0.0.0.0:443".parse()?, Arc::new(tls.clone()))
+    ///     .start()?;
+    /// // Later, from any thread, after the files have changed:
+    /// tls.reload()?;
+    /// # running.join()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn listen_tls(self, address: SocketAddr, sessions: Arc<dyn TlsSessionFactory>) -> Self {
+        self.listen(address).with_tls(sessions)
+    }
+
+    /// Adds TLS to the sockets of the last call that added some: [`listen`](Self::listen),
+    /// [`listen_unix`](Self::listen_unix), [`listen_on`](Self::listen_on) or
+    /// [`listen_on_each`](Self::listen_on_each). So one server can have plain sockets and sockets
+    /// with TLS. Let sockets with the same certificates share one `Arc`.
+    ///
+    /// # Panics
+    /// If there was no such call.
+    pub fn with_tls(mut self, sessions: Arc<dyn TlsSessionFactory>) -> Self {
+        let last = self.targets.last_mut();
+        last.expect("`with_tls` follows a call that adds sockets").tls = Some(sessions);
         self
     }
 
     /// Listens at a Unix socket path. The file must not exist; the application removes it
     /// afterwards.
     pub fn listen_unix(mut self, path: impl Into<PathBuf>) -> Self {
-        self.targets.push(ListenTarget::Unix(path.into()));
+        self.targets.push(ListenTarget::Unix(path.into()).into());
         self
     }
 
     /// Uses a socket that already listens, for instance one from the service manager.
     pub fn listen_on(mut self, socket: impl Into<OwnedFd>) -> Self {
-        self.targets.push(ListenTarget::Socket(socket.into()));
+        self.targets.push(ListenTarget::Socket(socket.into()).into());
         self
     }
 
@@ -150,7 +202,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// # Panics
     /// [`start`](Self::start) panics unless there is one list for each worker.
     pub fn listen_on_each(mut self, sockets: Vec<Vec<OwnedFd>>) -> Self {
-        self.targets.push(ListenTarget::Each(sockets));
+        self.targets.push(ListenTarget::Each(sockets).into());
         self
     }
 

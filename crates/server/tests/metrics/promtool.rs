@@ -32,7 +32,10 @@ const FAMILIES: &[&str] = &[
     "messages_dropped_total",
     "messages_total",
     "output_buffered_bytes",
+    "reloads_total",
     "subscriptions",
+    "tls_handshake_failures_total",
+    "tls_handshakes_total",
     "topics",
     "wire_bytes_total",
 ];

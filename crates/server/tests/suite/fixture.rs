@@ -48,7 +48,7 @@ impl Drop for ConnData {
 }
 
 /// Address, status and reason of each rejected client.
-type RejectionLog = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
+pub(crate) type RejectionLog = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
 
 /// A handler made of closures. It records its calls.
 #[derive(Default)]

@@ -15,4 +15,6 @@ mod sender;
 mod server;
 mod slow_consumers;
 mod timeouts;
+mod tls;
+mod tls_client;
 mod topics;

@@ -3,6 +3,7 @@
 //! The reactor has no cryptography. The crate `windlass-tls` implements these traits.
 
 use core::fmt;
+use std::time::SystemTime;
 
 /// The TLS session of one stream. The stream owns the socket, and calls the session with bytes.
 ///
@@ -95,6 +96,31 @@ pub trait TlsSessionFactory: fmt::Debug + Send + Sync + 'static {
     /// A session for a new connection. One that cannot be made fails at its first
     /// [`decrypt`](TlsSession::decrypt).
     fn new_session(&self) -> Box<dyn TlsSession>;
+
+    /// What an operator should know, for metrics. Called from any thread.
+    fn status(&self) -> TlsFactoryStatus {
+        TlsFactoryStatus::default()
+    }
+}
+
+/// The certificates and reloads of a [`TlsSessionFactory`]: see [`TlsSessionFactory::status`].
+///
+/// ```
+/// use windlass::stream::TlsFactoryStatus;
+///
+/// let status = TlsFactoryStatus::default();
+/// assert!(status.earliest_expiry.is_none() && status.failed_reloads == 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsFactoryStatus {
+    /// The time after which the first of the own certificates is not valid any more. `None` if
+    /// there is none, or if it is not known.
+    pub earliest_expiry: Option<SystemTime>,
+    /// How often the certificates were replaced.
+    pub reloads: u64,
+    /// How often they could not be replaced, and the old ones stayed.
+    pub failed_reloads: u64,
 }
 
 /// The result of [`TlsSession::decrypt`]: see there for an example.

@@ -256,6 +256,13 @@ impl Listener {
         self
     }
 
+    /// What makes the TLS sessions of its connections: see [`with_tls`](Self::with_tls). `None`
+    /// without TLS.
+    #[must_use]
+    pub fn tls(&self) -> Option<&Arc<dyn TlsSessionFactory>> {
+        self.tls.as_ref()
+    }
+
     /// The address of the listener.
     ///
     /// # Errors

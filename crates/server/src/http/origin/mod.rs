@@ -26,8 +26,9 @@ use super::Reject;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
     /// Pages of this server: the origin's host and port must equal those that the request is for.
-    /// The schemes are not compared, because a proxy may have terminated TLS. A missing port means
-    /// the default port of the origin's scheme.
+    /// On a connection with TLS the origin's scheme must be `https`. Without TLS the schemes are
+    /// not compared, because a proxy may have terminated TLS. A missing port means the default port
+    /// of the origin's scheme.
     ///
     /// This check cannot detect a domain whose name was made to resolve to this server (DNS
     /// rebinding); [`Hosts`](super::Hosts) can.
@@ -138,9 +139,14 @@ impl Origins {
     /// # Errors
     /// - A [`Reject`] with status 403, whose text says how to allow the page.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Reject> {
+        self.check_on(request, false)
+    }
+
+    /// [`check`](Self::check), with or without TLS.
+    pub(crate) fn check_on(&self, request: &Request<'_>, has_tls: bool) -> Result<(), Reject> {
         // The check uses bytes, because a value that is not UTF-8 would look like a missing header.
         let Some(origin) = request.header_bytes("Origin") else { return Ok(()) };
-        if self.allow(Some(origin), request.host()) {
+        if self.allow_on(Some(origin), request.host(), has_tls) {
             return Ok(());
         }
         // A text that parses as an origin has no characters that could do harm in a message.
@@ -159,6 +165,17 @@ impl Origins {
     /// value of the Origin header, if present, and the host and port that the request is for.
     #[must_use]
     pub fn allow(&self, origin: Option<&[u8]>, host: Option<&str>) -> bool {
+        self.allow_on(origin, host, false)
+    }
+
+    /// [`allow`](Self::allow) for a request on a connection with TLS: an own page has the scheme
+    /// `https`.
+    #[must_use]
+    pub fn allow_with_tls(&self, origin: Option<&[u8]>, host: Option<&str>) -> bool {
+        self.allow_on(origin, host, true)
+    }
+
+    fn allow_on(&self, origin: Option<&[u8]>, host: Option<&str>, has_tls: bool) -> bool {
         let Some(origin) = origin else { return true };
         if matches!(self, Self::Any) {
             return true;
@@ -176,6 +193,11 @@ impl Origins {
         match (self, origin) {
             (Self::List(_), _) => false,
             (_, OriginParts::Null) => false,
+            (_, OriginParts::Page { scheme, .. })
+                if has_tls && !scheme.eq_ignore_ascii_case("https") =>
+            {
+                false
+            }
             (_, OriginParts::Page { scheme, host: page, port }) => {
                 let own = host.and_then(|host| authority(host).ok());
                 own.is_some_and(|(host, own)| host == page && own.or(default_port(scheme)) == port)

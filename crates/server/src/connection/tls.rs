@@ -1,0 +1,107 @@
+//! Connections in their TLS handshake.
+//!
+//! 1. The handler of such a connection exists from its acceptance on, and `on_open` comes after the
+//!    handshake. Until then the connection is not in the connection table and has no ID.
+//! 2. It counts towards `connections_max` and towards the limit of its address all the same,
+//!    because its stream and its permit exist.
+//! 3. `handshake_timeout` begins with the acceptance. It covers the TLS handshake and the request
+//!    together: the stream has it as the limit of the TLS handshake, and the table gets the tick of
+//!    the acceptance.
+
+use windlass::stream::{Address, DisconnectReason, Stream, TlsFailure};
+
+use super::handler::{ConnHandler, ConnPhase};
+use crate::{
+    api::{Handler, NO_CONN, Rejected},
+    http::{ConnectionPermit, ListenerKind},
+    metrics::TlsFailureLabel,
+    service::ServiceInner,
+};
+
+/// A connection in its TLS handshake. It is in a box of its own, which goes when it opens.
+pub(crate) struct TlsHandshake {
+    peer: Address,
+    permit: Option<ConnectionPermit>,
+    listener_kind: ListenerKind,
+    /// The tick in which it was accepted.
+    accepted: u32,
+}
+
+impl<D> ConnPhase<D> {
+    /// The phase of a connection that begins with a TLS handshake.
+    pub(super) fn tls_handshake<H: Handler>(
+        service: &ServiceInner<H>,
+        permit: Option<ConnectionPermit>,
+        listener_kind: ListenerKind,
+        peer: &Address,
+    ) -> Self {
+        let state = &service.state;
+        state.tls_handshakes.set(state.tls_handshakes.get() + 1);
+        state.note_connections();
+        let accepted = state.tick.get();
+        Self::TlsHandshake(Box::new(TlsHandshake {
+            peer: peer.clone(),
+            permit,
+            listener_kind,
+            accepted,
+        }))
+    }
+}
+
+impl<H: Handler> ConnHandler<H> {
+    /// Ends the phase of the TLS handshake, if the connection is in it.
+    fn take_tls_handshake(&mut self) -> Option<TlsHandshake> {
+        if !matches!(self.phase, ConnPhase::TlsHandshake(_)) {
+            return None;
+        }
+        let rejected = ConnPhase::Rejected { index: NO_CONN };
+        let ConnPhase::TlsHandshake(pending) = core::mem::replace(&mut self.phase, rejected) else {
+            return None;
+        };
+        let pending_count = &self.service.state.tls_handshakes;
+        pending_count.set(pending_count.get().saturating_sub(1));
+        Some(*pending)
+    }
+
+    /// The TLS handshake has ended: requests follow. Returns the tick of the acceptance.
+    #[cold]
+    pub(super) fn tls_opened(&mut self, stream: &Stream<'_>) -> Option<u32> {
+        let TlsHandshake { permit, listener_kind, accepted, .. } = self.take_tls_handshake()?;
+        let session = stream.tls();
+        let (version, is_resumed) =
+            session.map_or((None, false), |session| (session.version(), session.is_resumed()));
+        self.service.state.labels.count_tls_handshake(version, is_resumed);
+        self.phase = ConnPhase::handshake(permit, listener_kind);
+        Some(accepted)
+    }
+
+    /// The connection has ended before its TLS handshake did. Does nothing in another phase.
+    #[cold]
+    pub(super) fn tls_failed(&mut self, reason: DisconnectReason) {
+        let Some(TlsHandshake { peer, .. }) = self.take_tls_handshake() else { return };
+        let state = &self.service.state;
+        let failure = match reason {
+            DisconnectReason::Tls(failure) => failure,
+            _ => return state.labels.count_tls_failure(TlsFailureLabel::Lost),
+        };
+        state.labels.count_tls_failure(TlsFailureLabel::of(failure));
+        match failure {
+            // As a client of a plain listener that goes away without a request.
+            TlsFailure::HandshakeIncomplete => return,
+            TlsFailure::HandshakeTimeout => state.stats.handshake_timeouts.add(1),
+            _ => state.stats.rejected.add(1),
+        }
+        let reason = format!("TLS handshake: {failure}");
+        self.service.handler.on_rejected(&Rejected { peer: &peer, status: None, reason: &reason });
+    }
+
+    /// The handler is dropped without a callback: the reactor is gone, or the session has panicked.
+    pub(super) fn tls_dropped(&mut self) {
+        if self.take_tls_handshake().is_some() {
+            let is_draining = self.service.state.is_draining.get();
+            let label =
+                if is_draining { TlsFailureLabel::Draining } else { TlsFailureLabel::Internal };
+            self.service.state.labels.count_tls_failure(label);
+        }
+    }
+}
