@@ -1,7 +1,7 @@
 //! The TLS of servers: certificates, settings, and their reload.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -22,7 +22,7 @@ use windlass::stream::{TlsSession, TlsSessionFactory};
 use crate::{
     HandshakeCounts, MinimumVersion, TlsConfigError,
     counts::Counters,
-    pem,
+    pem::{self, PemSource},
     provider::{provider, ticketer},
     session::{Session, Unmade},
 };
@@ -31,14 +31,21 @@ std::thread_local! {
     /// The name that the client of the running handshake has asked for. The unbuffered connection
     /// of rustls does not tell it afterwards.
     static NAME: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
+    /// Whether that client was rejected for the name.
+    static IS_REJECTED: Cell<bool> = const { Cell::new(false) };
 }
 
 pub(crate) fn forget_name() {
     NAME.set(None);
+    IS_REJECTED.set(false);
 }
 
 pub(crate) fn take_name() -> Option<Box<str>> {
     NAME.take()
+}
+
+pub(crate) fn is_name_rejected() -> bool {
+    IS_REJECTED.get()
 }
 
 /// Whether clients must have a certificate.
@@ -68,7 +75,7 @@ enum ClientAuth {
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is read before `build`"]
 pub struct TlsAcceptorBuilder {
-    certificates: Vec<(PathBuf, PathBuf)>,
+    certificates: Vec<(PemSource, PemSource)>,
     clients: ClientAuth,
     alpn: Vec<Vec<u8>>,
     minimum: MinimumVersion,
@@ -82,11 +89,25 @@ impl TlsAcceptorBuilder {
     /// A client that asks for a server name gets the first certificate that is valid for it, else
     /// the very first one.
     pub fn certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.certificates.push((certificate.into(), key.into()));
+        self.certificates.push((PemSource::File(certificate.into()), PemSource::File(key.into())));
         self
     }
 
-    /// Rejects clients that ask for a name for which no certificate is valid. Default: off.
+    /// Like [`certificate`](Self::certificate), with the content of the files, for example of a
+    /// certificate that was made for this run. A [reload](TlsAcceptor::reload) keeps it. Errors
+    /// call it `PEM in memory`.
+    pub fn certificate_pem(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        let of = |bytes: Vec<u8>| PemSource::Memory(bytes.into());
+        self.certificates.push((of(certificate.into()), of(key.into())));
+        self
+    }
+
+    /// Rejects clients that ask for a name for which no certificate is valid, with
+    /// [`TlsFailure::UnknownName`](windlass::stream::TlsFailure::UnknownName). Default: off.
     pub fn reject_unknown_names(mut self, on: bool) -> Self {
         self.rejects_unknown_names = on;
         self
@@ -131,7 +152,7 @@ impl TlsAcceptorBuilder {
 
     fn config(&self) -> Result<Arc<ServerConfig>, TlsConfigError> {
         let provider = provider();
-        let load = |(certificate, key): &(PathBuf, PathBuf)| {
+        let load = |(certificate, key): &(PemSource, PemSource)| {
             pem::certified_key(&provider, certificate, key)
         };
         let keys: Vec<_> = self.certificates.iter().map(load).collect::<Result<_, _>>()?;
@@ -249,13 +270,17 @@ impl ResolvesServerCert for ByName {
         if self.keys.len() == 1 && !self.rejects_unknown {
             return Some(Arc::clone(first));
         }
-        let name = ServerName::try_from(name).ok()?;
+        let name = ServerName::try_from(name).ok();
         let is_for = |key: &&Arc<CertifiedKey>| {
             let parsed = key.end_entity_cert().and_then(ParsedCertificate::try_from);
-            parsed.is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
+            let names = name.as_ref().zip(parsed.ok());
+            names.is_some_and(|(name, parsed)| verify_server_name(&parsed, name).is_ok())
         };
         match self.keys.iter().find(is_for) {
-            None if self.rejects_unknown => None,
+            None if self.rejects_unknown => {
+                IS_REJECTED.set(true);
+                None
+            }
             found => Some(Arc::clone(found.unwrap_or(first))),
         }
     }

@@ -17,7 +17,7 @@ use windlass::stream::{TlsSession, TlsSessionFactory};
 use crate::{
     HandshakeCounts, MinimumVersion, TlsConfigError,
     counts::Counters,
-    pem,
+    pem::{self, PemSource},
     provider::provider,
     session::{Session, Unmade},
 };
@@ -106,7 +106,11 @@ impl TlsConnectorBuilder {
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let certified = pem::certified_key(&provider, certificate, key)?;
+                let certified = pem::certified_key(
+                    &provider,
+                    &PemSource::File(certificate.clone()),
+                    &PemSource::File(key.clone()),
+                )?;
                 let certified = Arc::unwrap_or_clone(certified);
                 builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified)))
             }

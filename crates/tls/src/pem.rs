@@ -1,6 +1,13 @@
 //! Certificates and keys in PEM files.
 
-use std::{fs::File, io::Read, path::Path, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
     RootCertStore,
@@ -14,6 +21,36 @@ use crate::TlsConfigError;
 /// The maximum length of a file. The bundle of all public authorities has a quarter of it.
 const FILE_MAX: u64 = 1 << 20;
 
+/// Where PEM comes from. Its text is never printed, because it may be a key.
+#[derive(Clone)]
+pub(crate) enum PemSource {
+    File(PathBuf),
+    Memory(Arc<[u8]>),
+}
+
+impl PemSource {
+    /// The path for errors.
+    fn name(&self) -> &Path {
+        match self {
+            Self::File(path) => path,
+            Self::Memory(_) => Path::new("PEM in memory"),
+        }
+    }
+
+    fn read(&self) -> Result<Cow<'_, [u8]>, TlsConfigError> {
+        match self {
+            Self::File(path) => read(path).map(Cow::Owned),
+            Self::Memory(bytes) => Ok(Cow::Borrowed(bytes)),
+        }
+    }
+}
+
+impl fmt::Debug for PemSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name().fmt(f)
+    }
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, TlsConfigError> {
     let failed = |error| TlsConfigError::Read(path.into(), error);
     let mut bytes = Vec::new();
@@ -26,8 +63,8 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsConfigError> {
 }
 
 /// All certificates of a file, at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
-    let bytes = read(path)?;
+fn certificates(source: &PemSource) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let (bytes, path) = (source.read()?, source.name());
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let all = all.map_err(|_| TlsConfigError::NotPem(path.into()))?;
     if all.is_empty() {
@@ -39,11 +76,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigEr
 /// A certificate with its chain, and its key.
 pub(crate) fn certified_key(
     provider: &CryptoProvider,
-    certificate: &Path,
-    key: &Path,
+    certificate: &PemSource,
+    key: &PemSource,
 ) -> Result<Arc<CertifiedKey>, TlsConfigError> {
     let chain = certificates(certificate)?;
-    let bytes = read(key)?;
+    let (certificate, bytes, key) = (certificate.name(), key.read()?, key.name());
     let private = match PrivateKeyDer::from_pem_slice(&bytes) {
         Ok(private) => private,
         Err(rustls::pki_types::pem::Error::NoItemsFound) => {
@@ -71,7 +108,7 @@ pub(crate) fn certified_key(
 /// Adds the authorities of a file. Returns how many were added.
 pub(crate) fn add_roots(roots: &mut RootCertStore, path: &Path) -> Result<usize, TlsConfigError> {
     // Bundles of systems contain certificates that rustls does not read.
-    let (added, _) = roots.add_parsable_certificates(certificates(path)?);
+    let (added, _) = roots.add_parsable_certificates(certificates(&PemSource::File(path.into()))?);
     if added == 0 {
         return Err(TlsConfigError::NoCertificate(path.into()));
     }

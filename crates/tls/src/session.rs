@@ -3,9 +3,13 @@
 //! 1. rustls is given one whole record at a time. So it never takes data that came behind the end
 //!    of the handshake, and a partial record stays with the stream.
 //! 2. rustls wants to see the records of a cut handshake message together. They are kept here until
-//!    it takes them, at most [`HELD_MAX`] bytes.
+//!    it takes them: at most [`HELD_MAX`] bytes in the handshake, and later as much as one record.
 //! 3. Its calls get the kept records also when something is sent: rustls remembers places in them.
 //! 4. After an error nothing is called again. The alert for it was taken before.
+//! 5. rustls does not take the records of rejected early data alone, so they are kept by rule 2.
+//!    With each later record it tries them again, and counts them again. So a client fails if it
+//!    sends more than 8 KiB of early data, for a ticket of another server. It then connects again
+//!    without (RFC 8446 section 4.2.10).
 
 use std::sync::Arc;
 
@@ -37,12 +41,15 @@ const CONTENT_MAX: usize = (16 << 10) + 2048;
 /// What a record has beside its plaintext, in all supported cipher suites.
 const EXPANSION_MAX: usize = 40;
 
+/// The longest record with its header.
+const RECORD_MAX: usize = HEADER + CONTENT_MAX;
+
 /// The answer to a client that speaks plain HTTP.
 const HTTP_ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: \
     text/plain\r\nContent-Length: 47\r\n\r\nThis port speaks TLS: use https:// or wss://.\r\n";
 
 /// The part of rustls' two kinds of connections that differs.
-pub(crate) trait Connection: 'static {
+pub(crate) trait Connection: Send + 'static {
     type Data;
 
     /// See `UnbufferedServerConnection::process_tls_records`.
@@ -160,9 +167,15 @@ impl<C: Connection> Session<C> {
     fn take(&mut self, input: &mut [u8], at: usize, to: usize, records: &mut Vec<u8>) -> usize {
         let len = record_len(&input[at..]);
         if !self.held.is_empty() {
-            if self.held.len() + len > HELD_MAX {
+            let held_max = if self.phase == TlsPhase::Handshake { HELD_MAX } else { RECORD_MAX };
+            if self.held.len() + len > held_max {
                 self.fail(TlsFailure::HandshakeTooLong);
                 return 0;
+            }
+            let needed = self.held.len() + len;
+            if self.held.capacity() < needed {
+                let grown = (2 * self.held.capacity()).clamp(needed, held_max);
+                self.held.reserve_exact(grown - self.held.len());
             }
             self.held.extend_from_slice(&input[at..at + len]);
         }
@@ -219,6 +232,9 @@ impl<C: Connection> Session<C> {
 
     #[cold]
     fn reject(&mut self, error: &Error) {
+        if C::IS_SERVER && self.phase == TlsPhase::Handshake && acceptor::is_name_rejected() {
+            return self.fail(TlsFailure::UnknownName);
+        }
         let is_first = self.phase == TlsPhase::Handshake
             && self.connection.state().protocol_version().is_none()
             && matches!(error, Error::InvalidMessage(_));
@@ -385,6 +401,10 @@ impl<C: Connection> TlsSession for Session<C> {
 
     fn is_resumed(&self) -> bool {
         self.connection.state().handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    fn memory(&self) -> usize {
+        self.held.capacity()
     }
 }
 

@@ -54,6 +54,16 @@ impl Reactor {
         bits & !SHORT == 0 && !self.timers_left && has_timers == (self.timers.len() > 0)
     }
 
+    /// Whether there is work without an event, so that a turn must not wait.
+    pub(super) fn must_not_wait(&self) -> bool {
+        !self.batch.is_empty()
+            || !self.deferred.is_empty()
+            || self.timers_left
+            || self.calls_left
+            // A panic has kept the end of a turn from admitting the next handshakes.
+            || self.pending_work & STREAMS != 0
+    }
+
     /// Recomputes the bits of `pending_work` from the reactor's state.
     pub(crate) fn recompute_pending(&mut self) {
         let mut bits = self.pending_work & LASTING;

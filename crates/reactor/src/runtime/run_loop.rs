@@ -389,11 +389,7 @@ impl Reactor {
         self.batch.clear();
         self.push_faults();
         self.push_notifications();
-        let has_work = !self.batch.is_empty()
-            || !self.deferred.is_empty()
-            || self.timers_left
-            || self.calls_left;
-        let timeout = if has_work { Some(Duration::ZERO) } else { timeout };
+        let timeout = if self.must_not_wait() { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
         if self.pending_work & pending_work::REMOTE != 0 {
             self.wake_up();

@@ -9,8 +9,8 @@ use std::{
 use rustix::net::sockopt;
 
 use super::{
-    DisconnectReason, Stream, StreamHandler, StreamOptions, TlsSession,
-    io::{memory::Undelivered, readiness::StreamCell},
+    DisconnectReason, Stream, StreamHandler, StreamOptions, TlsFailure, TlsSession,
+    io::{memory::Undelivered, readiness::StreamCell, tls_state::TlsState},
     socket::StreamSocket,
     state::{NO_LISTENER, StreamCore, StreamTable, no_core},
 };
@@ -37,11 +37,10 @@ pub(super) struct NewStream {
 }
 
 /// The parts of a removed stream. The caller drops them.
-#[expect(dead_code, reason = "some parts are only dropped")]
 pub(super) struct RemovedStream {
     pub(super) socket: StreamSocket,
     pub(super) reason: DisconnectReason,
-    session: Option<Box<dyn TlsSession>>,
+    pub(super) tls: Option<Box<TlsState>>,
 }
 
 /// Touched streams. If a TLS session panics, the rest of them is handled in the next turn.
@@ -56,6 +55,13 @@ impl Drop for Touched<'_> {
     #[inline]
     fn drop(&mut self) {
         let Some(streams) = self.reactor.streams.as_deref_mut() else { return };
+        if let Some(&last) = self.handled.checked_sub(1).and_then(|last| self.indices.get(last)) {
+            if std::thread::panicking() && streams.is_tls_broken(last) {
+                // The next turn resets it.
+                self.handled -= 1;
+                streams.core(last).status.insert(StreamFlags::TOUCHED);
+            }
+        }
         // The list keeps its memory (rule 12).
         self.indices.drain(..self.handled);
         if !self.indices.is_empty() {
@@ -209,7 +215,7 @@ impl Reactor {
         let StreamCore { socket, status, cell, output, listener, reason, .. } = core;
         streams.prefixes.remove(&index);
         streams.deadlines.remove(index);
-        let session = if status.any(StreamFlags::TLS) {
+        let tls = if status.any(StreamFlags::TLS) {
             streams.remove_tls(index, status.any(StreamFlags::HANDSHAKE_WAITS))
         } else {
             None
@@ -228,7 +234,7 @@ impl Reactor {
         if listener != NO_LISTENER {
             self.leave_listener(listener);
         }
-        RemovedStream { socket, reason: reason.unwrap_or(DisconnectReason::Closed), session }
+        RemovedStream { socket, reason: reason.unwrap_or(DisconnectReason::Closed), tls }
     }
 
     /// Calls the stream's driver in the next turn, with an event without readiness.
@@ -286,8 +292,12 @@ impl Reactor {
         }
         // The driver may have handled it meanwhile; doing so again has no effect.
         self.flush_stream(index);
-        if self.stream_core(index).is_at_rest() {
+        let core = self.stream_core(index);
+        if core.is_at_rest() {
             return;
+        }
+        if core.status.any(StreamFlags::TLS) && self.streams_mut().is_tls_broken(index) {
+            self.streams_mut().end_tls(index, TlsFailure::Internal);
         }
         self.sync_stream(index);
         if self.stream_core(index).needs_driver() {

@@ -63,9 +63,12 @@ pub use api::{
     address::{Address, Peer},
     connector::Connector,
     handler::{DisconnectReason, Input, StreamHandler, StreamWriteError, Timeout},
-    options::{StreamOptions, StreamRegistration, StreamWithFd},
+    options::{StreamOptions, StreamParts, StreamRegistration, StreamTls, StreamWithFd},
     stream::Stream,
-    tls::{TlsDecrypted, TlsFactoryStatus, TlsFailure, TlsPhase, TlsSession, TlsSessionFactory},
+    tls::{
+        ReleasedTls, TlsDecrypted, TlsFactoryStatus, TlsFailure, TlsPhase, TlsSession,
+        TlsSessionFactory,
+    },
 };
 pub use listen::{
     accept::Listening,

@@ -8,7 +8,8 @@ use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
-        DisconnectReason, Input, Stream, StreamHandler, StreamOptions, StreamWriteError,
+        DisconnectReason, Input, ReleasedTls, Stream, StreamHandler, StreamOptions,
+        StreamWriteError,
         io::readiness::DriverFrame,
         lifecycle::NewStream,
         socket::StreamSocket,
@@ -27,6 +28,9 @@ pub struct Released {
     pub unread: Vec<u8>,
     /// The error of the connection, if there was one. The socket does not report it again.
     pub error: Option<Errno>,
+    /// The session of a stream with TLS. Without it, the connection is of no use: the unread bytes
+    /// are records.
+    pub tls: Option<ReleasedTls>,
 }
 
 impl fmt::Debug for Released {
@@ -35,6 +39,7 @@ impl fmt::Debug for Released {
             .field("socket", &self.socket)
             .field("unread", &self.unread.len())
             .field("error", &self.error)
+            .field("tls", &self.tls)
             .finish()
     }
 }
@@ -157,11 +162,14 @@ impl Stream<'_> {
     /// Ends the stream and leaves its connection as it is. The output is written as far as the
     /// socket accepts it, and the rest is discarded: see [`buffered`](Self::buffered). The handler
     /// is dropped without another call. `None`, without an effect, in a callback of the stream
-    /// itself, and for a stream with TLS, whose session cannot go on without it.
+    /// itself.
+    ///
+    /// The session of a stream with TLS is returned: see [`ReleasedTls`]. In a child of fork(2) it
+    /// cannot go on.
     ///
     /// On a ring, this ends the receive that is in flight, which costs a system call.
     pub fn release(&mut self) -> Option<Released> {
-        if self.core_ref().status.any(StreamFlags::RUNNING | StreamFlags::TLS) {
+        if self.core_ref().status.any(StreamFlags::RUNNING) {
             return None;
         }
         Some(self.reactor.release_stream(self.index))
@@ -197,15 +205,19 @@ impl Reactor {
 
     fn release_stream(&mut self, index: u32) -> Released {
         self.write_stream_now(index);
+        let is_in_child = self.streams_in_child();
+        let mut rest = self.streams_mut().take_tls_rest(index);
         let Received { bytes, error } = self.take_received(index);
+        let unread = rest.before(bytes);
         let error = error.or(match self.stream_core(index).reason {
             Some(DisconnectReason::Error(errno)) => Some(errno),
             _ => None,
         });
         let mark = self.reclaim.waiting();
-        let removed = self.deregister_stream(index);
+        let mut removed = self.deregister_stream(index);
         self.drop_waiting_down_to(mark);
-        Released { socket: removed.socket.into_own(), unread: bytes, error }
+        let tls = removed.take_tls(rest, is_in_child);
+        Released { socket: removed.socket.into_own(), unread, error, tls }
     }
 
     /// Ends the receive of a stream, and takes what it has received.

@@ -3,7 +3,7 @@
 use std::{
     io::{self, Write as _},
     net::TcpStream,
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::fd::AsRawFd as _,
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -209,10 +209,10 @@ fn a_refused_socket_comes_back_whole(build: Build) {
         .with_handler(Script::new(&log))
         .register_into(&mut reactor)
         .unwrap_err();
-    let (parts, socket, prefix, handler): (_, OwnedFd, Vec<u8>, Script) =
-        refused.subscriber.into_parts();
-    assert_eq!((parts, prefix), (options, vec![]));
-    rustix::io::fcntl_getfd(&socket).expect("it is open");
+    let (with_fd, handler): (_, Script) = refused.subscriber.into_parts();
+    let parts = with_fd.into_parts();
+    assert_eq!((parts.options, parts.prefix), (options, vec![]));
+    rustix::io::fcntl_getfd(&parts.socket).expect("it is open");
     drop(handler);
     // The same for a listener.
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();

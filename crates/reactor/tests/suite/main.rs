@@ -55,6 +55,8 @@ mod streams_release;
 mod streams_shared;
 mod streams_time;
 mod streams_tls;
+mod streams_tls_hostile;
+mod streams_tls_release;
 mod streams_tls_session;
 mod timer_limits;
 mod timers;

@@ -3,8 +3,6 @@
 //! A record is its kind, the length of its content in two bytes, the content with each byte
 //! inverted, and a last byte. The handshake is one `HELLO` from each side, the client's first.
 
-use std::{cell::Cell, rc::Rc};
-
 use windlass::stream::{TlsDecrypted, TlsFailure, TlsPhase, TlsSession, TlsSessionFactory};
 
 pub(crate) const HELLO: u8 = 1;
@@ -57,16 +55,85 @@ pub(crate) enum Sessions {
     Client,
     /// A server that panics when it encrypts.
     Panics,
+    /// A server that breaks the contract.
+    Lies(Lie),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lie {
+    /// It has taken more than there is.
+    Consumed,
+    /// It has more plaintext than it has taken.
+    Plaintext,
+    /// The handshake ends with plaintext.
+    EarlyPlaintext,
+    /// It needs more bytes than a record has.
+    Missing,
+    /// It takes nothing.
+    TakesNothing,
+    FailsToEncrypt,
+    /// Keeps all that it takes.
+    Holds,
+    /// It holds all the memory that there is.
+    Memory,
+    /// The first call returns this phase.
+    Begins(TlsPhase),
+}
+
+/// A session that breaks the contract, from the first input on.
+struct Liar {
+    lie: Lie,
+    held: usize,
+}
+
+impl TlsSession for Liar {
+    fn decrypt(&mut self, input: &mut [u8], _: &mut Vec<u8>) -> TlsDecrypted {
+        let len = input.len();
+        self.held += len;
+        if let Lie::Begins(phase) = self.lie {
+            return TlsDecrypted::new(len, 0, phase);
+        }
+        if len == 0 {
+            return TlsDecrypted::new(0, 0, TlsPhase::Handshake);
+        }
+        let open = |consumed, plaintext| TlsDecrypted::new(consumed, plaintext, TlsPhase::Open);
+        match self.lie {
+            Lie::Consumed => open(usize::MAX, 0),
+            Lie::Plaintext => open(len, usize::MAX),
+            Lie::EarlyPlaintext => open(len, len),
+            Lie::Missing => open(0, 0).missing(usize::MAX),
+            Lie::TakesNothing => open(0, 0).missing(0),
+            Lie::FailsToEncrypt => open(len, 0),
+            Lie::Holds | Lie::Memory | Lie::Begins(_) => {
+                TlsDecrypted::new(len, 0, TlsPhase::Handshake)
+            }
+        }
+    }
+
+    fn encrypt(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), TlsFailure> {
+        match self.lie {
+            Lie::FailsToEncrypt => Err(TlsFailure::KeyExhausted),
+            _ => Ok(()),
+        }
+    }
+
+    fn close_notify(&mut self, _: &mut Vec<u8>) {}
+
+    fn memory(&self) -> usize {
+        match self.lie {
+            Lie::Holds => self.held,
+            Lie::Memory => usize::MAX,
+            _ => 0,
+        }
+    }
 }
 
 impl TlsSessionFactory for Sessions {
     fn new_session(&self) -> Box<dyn TlsSession> {
-        Box::new(Session {
-            sessions: *self,
-            phase: TlsPhase::Handshake,
-            has_begun: false,
-            calls: Rc::default(),
-        })
+        if let Self::Lies(lie) = *self {
+            return Box::new(Liar { lie, held: 0 });
+        }
+        Box::new(Session { sessions: *self, phase: TlsPhase::Handshake, has_begun: false })
     }
 }
 
@@ -74,12 +141,10 @@ struct Session {
     sessions: Sessions,
     phase: TlsPhase,
     has_begun: bool,
-    calls: Rc<Cell<u32>>,
 }
 
 impl TlsSession for Session {
     fn decrypt(&mut self, input: &mut [u8], records: &mut Vec<u8>) -> TlsDecrypted {
-        self.calls.set(self.calls.get() + 1);
         if !core::mem::replace(&mut self.has_begun, true) {
             assert!(input.is_empty(), "the first call has no input");
             if matches!(self.sessions, Sessions::Client) {

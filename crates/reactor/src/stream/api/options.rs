@@ -8,7 +8,10 @@ use rustix::net::sockopt;
 use crate::{
     AddError, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{StreamHandler, TlsSessionFactory, lifecycle::NewStream, status::StreamPhase},
+    stream::{
+        ReleasedTls, StreamHandler, TlsSessionFactory, lifecycle::NewStream, socket::StreamSocket,
+        status::StreamPhase,
+    },
 };
 
 /// Settings of a stream. `Copy`; each method documents its default.
@@ -278,15 +281,70 @@ pub struct StreamWithFd {
     options: Box<StreamOptions>,
     socket: OwnedFd,
     prefix: Vec<u8>,
-    tls: Option<Arc<dyn TlsSessionFactory>>,
+    tls: Option<StreamTls>,
+}
+
+/// The TLS of a stream that is not registered yet: see [`StreamParts`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StreamTls {
+    /// A new session, made at the registration.
+    New(Arc<dyn TlsSessionFactory>),
+    /// The session of a released stream.
+    Released(ReleasedTls),
+}
+
+/// The parts of a [`StreamWithFd`].
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::stream::{StreamOptions, StreamParts};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let (socket, _peer) = UnixStream::pair()?;
+/// let StreamParts { socket, tls, .. } = StreamOptions::new().with_fd(socket).into_parts();
+/// assert!(tls.is_none());
+/// # drop(socket);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct StreamParts {
+    /// The settings.
+    pub options: StreamOptions,
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The bytes that were already read from it.
+    pub prefix: Vec<u8>,
+    /// Its TLS. Without it, the bytes of the connection are records.
+    pub tls: Option<StreamTls>,
 }
 
 impl StreamWithFd {
     /// Adds TLS. The handshake follows, and [`on_open`](StreamHandler::on_open) after it. A
     /// [prefix](Self::with_prefix) then consists of TLS records.
     pub fn with_tls(mut self, sessions: Arc<dyn TlsSessionFactory>) -> Self {
-        self.tls = Some(sessions);
+        self.tls = Some(StreamTls::New(sessions));
         self
+    }
+
+    /// Adds the TLS session of a [released](crate::stream::Stream::release) stream with this
+    /// socket. It goes on where it was; [`Released::unread`](crate::stream::Released::unread)
+    /// must be the [prefix](Self::with_prefix). [`on_open`](StreamHandler::on_open) follows in the
+    /// next turn if the handshake has ended. A session that has failed ends the stream with the
+    /// same failure.
+    ///
+    /// See [`ReleasedTls`] for an example.
+    pub fn with_released_tls(mut self, session: ReleasedTls) -> Self {
+        self.tls = Some(StreamTls::Released(session));
+        self
+    }
+
+    /// Takes it apart.
+    pub fn into_parts(self) -> StreamParts {
+        let Self { options, socket, prefix, tls } = self;
+        StreamParts { options: *options, socket, prefix, tls }
     }
 
     /// Bytes that were already read from the socket. The handler receives them first and in one
@@ -326,7 +384,7 @@ impl StreamWithFd {
 /// let second = StreamOptions::new().with_fd(other).with_handler(Echo);
 /// let error = second.register_into(&mut reactor).unwrap_err();
 /// assert_eq!(error.reason, AddReason::LimitReached);
-/// let (_options, _socket, _prefix, _handler) = error.subscriber.into_parts();
+/// let (_with_fd, _handler) = error.subscriber.into_parts();
 /// # Ok(())
 /// # }
 /// ```
@@ -358,7 +416,7 @@ impl<H: StreamHandler> StreamRegistration<H> {
         self,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<Self>> {
-        let Self { with: StreamWithFd { options, socket, prefix, tls }, handler } = self;
+        let Self { with: StreamWithFd { options, socket, prefix, mut tls }, handler } = self;
         // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
         let begin = NewStream {
@@ -368,20 +426,29 @@ impl<H: StreamHandler> StreamRegistration<H> {
             phase: StreamPhase::New,
             refused: None,
             listener: None,
-            tls: tls.as_ref().map(|sessions| sessions.new_session()),
+            tls: match &tls {
+                Some(StreamTls::New(sessions)) => Some(sessions.new_session()),
+                Some(StreamTls::Released(_)) | None => None,
+            },
         };
-        target.with_ops(Token(()), |reactor| reactor.add_stream(begin, handler)).map_err(|e| {
+        let add = |reactor: &mut Reactor| {
+            let key = reactor.add_stream(begin, handler)?;
+            if let Some(StreamTls::Released(session)) = tls.take() {
+                reactor.continue_tls(key, session);
+            }
+            Ok(key)
+        };
+        target.with_ops(Token(()), add).map_err(|e: AddError<_>| {
             e.map(|(socket, prefix, handler)| {
-                let socket = socket.into_own().expect("it was the registration's own");
+                let socket = StreamSocket::into_own(socket).expect("the registration owned it");
                 Self { with: StreamWithFd { options, socket, prefix, tls }, handler }
             })
         })
     }
 
-    /// Returns its parts: the settings, the socket, the prefix and the handler.
-    pub fn into_parts(self) -> (StreamOptions, OwnedFd, Vec<u8>, H) {
-        let StreamWithFd { options, socket, prefix, tls: _ } = self.with;
-        (*options, socket, prefix, self.handler)
+    /// Takes it apart. The first part still has the TLS of the stream, and takes another handler.
+    pub fn into_parts(self) -> (StreamWithFd, H) {
+        (self.with, self.handler)
     }
 }
 

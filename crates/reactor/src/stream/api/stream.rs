@@ -318,8 +318,9 @@ impl Stream<'_> {
         core.reason.get_or_insert(DisconnectReason::Closed);
         core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         // Without a connection, there is nothing to close gracefully.
-        let is_connecting =
-            core.status.is(StreamPhase::Connecting) || core.status.is(StreamPhase::Handshake);
+        let is_connecting = core.status.is(StreamPhase::Connecting)
+            || core.status.is(StreamPhase::Handshake)
+            || (core.status.is(StreamPhase::New) && core.status.any(StreamFlags::TLS));
         core.status.advance(if is_connecting { StreamPhase::Dead } else { StreamPhase::Closing });
         self.touch();
     }
@@ -408,12 +409,12 @@ impl Stream<'_> {
     pub fn set_write_stall_timeout(&mut self, timeout: Option<Duration>) {
         self.set_options(|options| options.write_stall_timeout(timeout));
         let core = self.core();
-        // A closed stream waits for the end of its linger time, which must not start again.
-        let stamp = if core.status.is(StreamPhase::Closing) {
-            StreamFlags::default()
-        } else {
-            StreamFlags::STAMP_WAIT
-        };
+        // Other waits are timed in these phases, and must not start again: for the connection, for
+        // the handshake, and for the end.
+        let is_other_wait = [StreamPhase::Connecting, StreamPhase::Handshake, StreamPhase::Closing]
+            .into_iter()
+            .any(|phase| core.status.is(phase));
+        let stamp = if is_other_wait { StreamFlags::default() } else { StreamFlags::STAMP_WAIT };
         core.status.clear(StreamFlags::STALL_DUE);
         core.status.insert(stamp | StreamFlags::ARM);
     }

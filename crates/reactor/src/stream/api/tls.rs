@@ -5,6 +5,8 @@
 use core::fmt;
 use std::time::SystemTime;
 
+use crate::stream::io::tls_state::ReleasedState;
+
 /// The TLS session of one stream. The stream owns the socket, and calls the session with bytes.
 ///
 /// `windlass-tls` implements it with rustls. A user of streams needs it only to read what was
@@ -19,8 +21,8 @@ use std::time::SystemTime;
 /// 3. Once a call has returned [`TlsPhase::Failed`] or an error, only the queries follow.
 /// 4. A call that panics unwinds as a handler does. The stream is then reset, and the session is
 ///    not called again.
-/// 5. Calls come on the reactor's thread. The session is dropped with its stream. Its destructor
-///    must not panic.
+/// 5. Calls come on the reactor's thread. The session is dropped with its stream, unless the stream
+///    is [released](crate::stream::Stream::release). Its destructor must not panic.
 ///
 /// # Examples
 ///
@@ -41,7 +43,7 @@ use std::time::SystemTime;
 ///     fn close_notify(&mut self, _: &mut Vec<u8>) {}
 /// }
 /// ```
-pub trait TlsSession: 'static {
+pub trait TlsSession: Send + 'static {
     /// Takes whole records from the front of `input`, and moves their plaintexts together at the
     /// front of `input`. Appends records that must be sent to `records`.
     ///
@@ -87,6 +89,13 @@ pub trait TlsSession: 'static {
     fn is_resumed(&self) -> bool {
         false
     }
+
+    /// Bytes of memory that the session holds for received bytes: for example the records of a
+    /// handshake message that is cut. [`Stream::memory`](crate::stream::Stream::memory) counts
+    /// them. The stream asks after each [`decrypt`](Self::decrypt). A session must bound them.
+    fn memory(&self) -> usize {
+        0
+    }
 }
 
 /// Makes the sessions of a listener's connections, or of outgoing ones.
@@ -121,6 +130,72 @@ pub struct TlsFactoryStatus {
     pub reloads: u64,
     /// How often they could not be replaced, and the old ones stayed.
     pub failed_reloads: u64,
+}
+
+/// The TLS session of a [released](crate::stream::Stream::release) stream. It goes on in another
+/// stream: see [`StreamWithFd::with_released_tls`](crate::stream::StreamWithFd::with_released_tls).
+///
+/// It holds the keys, and records that the socket has not accepted. It may be sent to another
+/// thread, and registered with the reactor there. Dropped, it tells the peer nothing.
+///
+/// # Examples
+///
+/// ```
+/// use std::{os::unix::net::UnixStream, sync::Arc};
+/// use windlass::{Reactor, stream::{Released, ReleasedTls, StreamOptions}};
+/// # use windlass::stream::{
+/// #     Input, Stream, StreamHandler, TlsDecrypted, TlsFailure, TlsPhase, TlsSession,
+/// #     TlsSessionFactory,
+/// # };
+/// # struct Transparent;
+/// # impl TlsSession for Transparent {
+/// #     fn decrypt(&mut self, input: &mut [u8], _: &mut Vec<u8>) -> TlsDecrypted {
+/// #         TlsDecrypted::new(input.len(), 0, TlsPhase::Open)
+/// #     }
+/// #     fn encrypt(&mut self, plain: &[u8], records: &mut Vec<u8>) -> Result<(), TlsFailure> {
+/// #         Ok(records.extend_from_slice(plain))
+/// #     }
+/// #     fn close_notify(&mut self, _: &mut Vec<u8>) {}
+/// # }
+/// # #[derive(Debug)]
+/// # struct Sessions;
+/// # impl TlsSessionFactory for Sessions {
+/// #     fn new_session(&self) -> Box<dyn TlsSession> { Box::new(Transparent) }
+/// # }
+/// # struct Echo;
+/// # impl StreamHandler for Echo {
+/// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+/// #         let _ = stream.reply(input, ..);
+/// #     }
+/// # }
+/// # fn main() -> std::io::Result<()> {
+/// # let (ours, _theirs) = UnixStream::pair()?;
+/// let mut reactor = Reactor::new()?;
+/// let with_tls = StreamOptions::new().with_fd(ours).with_tls(Arc::new(Sessions));
+/// let key = with_tls.with_handler(Echo).register_into(&mut reactor)?;
+///
+/// let released = reactor.stream(key)?.release().expect("not in its own handler");
+/// let tls: ReleasedTls = released.tls.expect("it has TLS");
+/// let socket = released.socket.expect("the reactor owned it");
+/// let again = StreamOptions::new().with_fd(socket).with_prefix(released.unread);
+/// again.with_released_tls(tls).with_handler(Echo).register_into(&mut reactor)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct ReleasedTls(pub(in crate::stream) Box<ReleasedState>);
+
+impl ReleasedTls {
+    /// The session, with what was negotiated.
+    #[must_use]
+    pub fn session(&self) -> &dyn TlsSession {
+        &*self.0.session
+    }
+}
+
+impl fmt::Debug for ReleasedTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReleasedTls").field("progress", &self.0.progress).finish_non_exhaustive()
+    }
 }
 
 /// The result of [`TlsSession::decrypt`]: see there for an example.

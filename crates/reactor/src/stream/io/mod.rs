@@ -6,4 +6,5 @@ pub(super) mod output;
 pub(super) mod readiness;
 pub(super) mod tls;
 pub(super) mod tls_input;
+pub(super) mod tls_state;
 pub(super) mod write;

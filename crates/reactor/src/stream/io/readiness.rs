@@ -172,7 +172,7 @@ impl<'r> DriverFrame<'r> {
             return;
         }
         if self.has(StreamFlags::TLS) && !self.is(StreamPhase::Closing) {
-            return self.tls_truncated();
+            return self.end_of_records(handler);
         }
         self.core().status.insert(StreamFlags::ENDED);
         if !self.is(StreamPhase::Closing) {

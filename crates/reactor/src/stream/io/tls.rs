@@ -8,21 +8,25 @@
 //! 4. A turn reads from at most [`HANDSHAKES_PER_TURN`] streams that are in their handshake. The
 //!    others wait in a queue, first in, first out, and are not read from. One that is paused loses
 //!    its place. The handshake timeout also runs in the queue.
-//! 5. A session is foreign code and may panic. It is marked while it is called. A marked session is
-//!    not called again, and its stream is reset.
-//! 6. On a ring, records are sent by system calls, so that a TLS stream has no queued send.
+//! 5. The time of the handshakes of a turn is bounded too: some keys need milliseconds. Once
+//!    [`HANDSHAKE_TIME`] is used up, the others wait in the queue. From the queue come as many as
+//!    fit by what one has cost.
+//! 6. A session may panic (`tls_state.rs`). Its stream is then reset: by the frame of its driver,
+//!    or at the end of the turn.
+//! 7. On a ring, records are sent by system calls, so that a TLS stream has no queued send.
 
-use std::{collections::VecDeque, io::IoSlice, rc::Rc};
+use std::{
+    collections::VecDeque,
+    io::IoSlice,
+    time::{Duration, Instant},
+};
 
 use crate::{
     Errno, Reactor,
     runtime::pending_work,
     stream::{
         DisconnectReason, TlsDecrypted, TlsFailure, TlsPhase, TlsSession,
-        io::{
-            memory::{BufferMemory, Undelivered},
-            output::Output,
-        },
+        io::{output::Output, tls_state::TlsState},
         state::{StreamCore, StreamTable},
         status::{StreamFlags, StreamPhase},
     },
@@ -43,59 +47,8 @@ const RECORDS_KEPT: usize = 2 * WRITE_MAX;
 /// The number of streams in their handshake that a turn reads from.
 pub(in crate::stream) const HANDSHAKES_PER_TURN: usize = 16;
 
-/// The session of a stream and what belongs to it.
-pub(in crate::stream) struct TlsState {
-    session: Box<dyn TlsSession>,
-    /// The beginning of a record, until the rest of it comes.
-    partial: Option<Undelivered>,
-    /// The number of bytes without which the session cannot go on.
-    missing: usize,
-    /// The handshake has ended, so that output can be encrypted.
-    is_open: bool,
-    /// `close_notify` was sent, or the session has failed: nothing more is encrypted.
-    is_closed: bool,
-    /// A call of the session has not returned (rule 5).
-    is_called: bool,
-    /// It has got its place among the handshakes of a turn.
-    is_admitted: bool,
-}
-
-impl TlsState {
-    /// Calls the session; `None` if it has panicked before.
-    fn call<T>(&mut self, call: impl FnOnce(&mut dyn TlsSession) -> T) -> Option<T> {
-        if core::mem::replace(&mut self.is_called, true) {
-            return None;
-        }
-        let result = call(&mut *self.session);
-        self.is_called = false;
-        Some(result)
-    }
-
-    pub(in crate::stream) fn partial(&self) -> &[u8] {
-        self.partial.as_ref().map_or(&[], |partial| &partial.bytes)
-    }
-
-    pub(in crate::stream) fn is_admitted(&self) -> bool {
-        self.is_admitted
-    }
-
-    pub(in crate::stream) fn missing(&self) -> usize {
-        self.missing
-    }
-
-    /// Keeps the beginning of a record in place of the present one.
-    pub(in crate::stream) fn keep(&mut self, rest: &[u8], memory: &Rc<BufferMemory>) {
-        self.partial = (!rest.is_empty()).then(|| Undelivered::new(rest.to_vec(), memory));
-    }
-
-    /// Appends bytes that do not complete the record.
-    pub(in crate::stream) fn append(&mut self, bytes: &[u8], memory: &Rc<BufferMemory>) {
-        let mut whole = self.partial.take().map_or_else(Vec::new, Undelivered::into_bytes);
-        whole.extend_from_slice(bytes);
-        self.missing -= bytes.len();
-        self.partial = Some(Undelivered::new(whole, memory));
-    }
-}
+/// The time after which a turn reads from no more of them.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(5);
 
 /// The sessions of a reactor, and the buffers that they share.
 #[derive(Default)]
@@ -113,16 +66,33 @@ pub(crate) struct TlsTable {
     stale: usize,
     /// The number of streams in their handshake that this turn has read from.
     handshakes: usize,
+    /// The time that this turn has used for handshakes.
+    spent: Duration,
+    /// The time that one call for a handshake takes: the longest of the last ones.
+    cost: Duration,
 }
 
 impl TlsTable {
-    fn state(&mut self, index: u32) -> Option<&mut TlsState> {
+    pub(super) fn state(&mut self, index: u32) -> Option<&mut TlsState> {
         self.states.get_mut(index as usize)?.as_deref_mut()
     }
 
     /// Whether the end of the turn has something to do.
     pub(in crate::stream) fn needs_service(&self) -> bool {
         self.handshakes > 0 || !self.queue.is_empty()
+    }
+
+    /// A call for a handshake has taken so long. A turn that the kernel has interrupted makes the
+    /// cost too high for some handshakes only.
+    fn note_cost(&mut self, taken: Duration) {
+        self.spent += taken;
+        self.cost = taken.max(self.cost - self.cost / 16);
+    }
+
+    /// How many handshakes the next turn reads from.
+    fn per_turn(&self) -> usize {
+        let fitting = HANDSHAKE_TIME.as_nanos() / self.cost.as_nanos().max(1);
+        usize::try_from(fitting).unwrap_or(HANDSHAKES_PER_TURN).clamp(1, HANDSHAKES_PER_TURN)
     }
 }
 
@@ -194,15 +164,7 @@ impl StreamTable {
         if states.len() <= index as usize {
             states.resize_with(index as usize + 1, || None);
         }
-        states[index as usize] = Some(Box::new(TlsState {
-            session,
-            partial: None,
-            missing: 1,
-            is_open: false,
-            is_closed: false,
-            is_called: false,
-            is_admitted: false,
-        }));
+        states[index as usize] = Some(Box::new(TlsState::new(session)));
     }
 
     /// Removes the session of a stream. The session is foreign code: the caller drops it after the
@@ -211,9 +173,10 @@ impl StreamTable {
         &mut self,
         index: u32,
         was_waiting: bool,
-    ) -> Option<Box<dyn TlsSession>> {
+    ) -> Option<Box<TlsState>> {
         let tls = self.tls.as_deref_mut()?;
-        let state = tls.states.get_mut(index as usize)?.take()?;
+        let mut state = tls.states.get_mut(index as usize)?.take()?;
+        state.forget(&self.memory);
         tls.stale += usize::from(was_waiting);
         if tls.stale > tls.queue.len() / 2 {
             let cores = &mut self.cores;
@@ -223,7 +186,7 @@ impl StreamTable {
             });
             tls.stale = 0;
         }
-        Some(state.session)
+        Some(state)
     }
 
     pub(in crate::stream) fn tls_state(&mut self, index: u32) -> &mut TlsState {
@@ -236,11 +199,11 @@ impl StreamTable {
         Some(&*state.session)
     }
 
-    /// The memory of a partial record.
+    /// The memory of a partial record, and of the session.
     pub(in crate::stream) fn tls_memory(&self, index: u32) -> usize {
         let states = self.tls.as_deref().map_or(&[][..], |tls| &tls.states);
         let state = states.get(index as usize).and_then(Option::as_deref);
-        state.and_then(|state| state.partial.as_ref()).map_or(0, |kept| kept.bytes.capacity())
+        state.map_or(0, |state| state.memory())
     }
 
     /// Frees the buffers of a session that are not the output's.
@@ -258,7 +221,9 @@ impl StreamTable {
         let broken = TlsDecrypted::new(0, 0, TlsPhase::Failed(TlsFailure::Internal));
         let mut records = self.take_records();
         let state = self.tls_state(index);
-        let (len, was_open) = (input.len(), state.is_open);
+        let (len, was_open) = (input.len(), state.progress.is_open);
+        state.progress.has_begun = true;
+        let begin = (!was_open && len > 0).then(Instant::now);
         let mut done = state.call(|session| session.decrypt(input, &mut records)).unwrap_or(broken);
         // It takes all whole records, except at the end of the handshake and of the session.
         let takes_all = match done.phase {
@@ -266,13 +231,24 @@ impl StreamTable {
             TlsPhase::Open => was_open,
             TlsPhase::PeerClosed | TlsPhase::Failed(_) => false,
         };
-        let is_sound = done.consumed <= len && done.plaintext <= done.consumed;
+        let is_sound = done.consumed <= len
+            && done.plaintext <= done.consumed
+            && (was_open || done.plaintext == 0);
         if !is_sound || (takes_all && len - done.consumed > PARTIAL_MAX) {
             done = broken;
         }
-        state.missing = done.missing.max(1);
-        state.is_open |= matches!(done.phase, TlsPhase::Open | TlsPhase::PeerClosed);
-        state.is_closed |= matches!(done.phase, TlsPhase::Failed(_));
+        // A session that asks for more than a record would make the partial one grow without end.
+        let more_max = PARTIAL_MAX.saturating_sub(len - done.consumed).max(1);
+        state.missing = done.missing.clamp(1, more_max);
+        let progress = &mut state.progress;
+        progress.is_open |= matches!(done.phase, TlsPhase::Open | TlsPhase::PeerClosed);
+        progress.has_ended |= matches!(done.phase, TlsPhase::PeerClosed);
+        progress.is_closed |= matches!(done.phase, TlsPhase::Failed(_));
+        let memory = std::rc::Rc::clone(&self.memory);
+        self.tls_state(index).count(&memory);
+        if let (Some(begin), Some(tls)) = (begin, self.tls.as_deref_mut()) {
+            tls.note_cost(begin.elapsed());
+        }
         if !records.is_empty() {
             self.output(index).push_records(&records);
         }
@@ -321,7 +297,7 @@ impl StreamTable {
     /// or if the socket did not accept all of it.
     fn encrypt_next(&mut self, index: u32, pieces: &mut Pieces<'_>) -> Result<bool, Errno> {
         let state = self.tls_state(index);
-        let may_encrypt = state.is_open && !state.is_closed;
+        let may_encrypt = state.progress.is_open && !state.progress.is_closed;
         let len = self.core(index).buffered() + pieces.len;
         if len == 0 || !may_encrypt {
             return Ok(false);
@@ -391,9 +367,10 @@ impl StreamTable {
     /// The session has failed: nothing more is encrypted, and the rest of the output is dropped.
     pub(in crate::stream) fn end_tls(&mut self, index: u32, failure: TlsFailure) {
         let state = self.tls_state(index);
-        state.is_closed = true;
+        state.progress.is_closed = true;
+        state.progress.failure.get_or_insert(failure);
         state.partial = None;
-        let is_broken = state.is_called;
+        let is_broken = state.progress.is_called;
         if let Some(mut output) = self.core(index).output.take() {
             output.drop_pieces();
             self.put_output(index, output);
@@ -433,7 +410,8 @@ impl StreamTable {
         if core::mem::take(&mut state.is_admitted) {
             return true;
         }
-        if tls.queue.is_empty() && tls.handshakes < HANDSHAKES_PER_TURN {
+        let has_room = tls.handshakes < HANDSHAKES_PER_TURN && tls.spent < HANDSHAKE_TIME;
+        if tls.queue.is_empty() && has_room {
             tls.handshakes += 1;
             return true;
         }
@@ -469,9 +447,11 @@ impl Reactor {
         if core::mem::take(&mut tls.handshakes) == 0 && tls.queue.is_empty() {
             return;
         }
+        tls.spent = Duration::ZERO;
+        let handshakes_max = tls.per_turn();
         while let Some(streams) = self.streams.as_deref_mut() {
             let Some(tls) = streams.tls.as_deref_mut() else { return };
-            if tls.handshakes == HANDSHAKES_PER_TURN {
+            if tls.handshakes >= handshakes_max {
                 break;
             }
             let Some(index) = tls.queue.pop_front() else { break };
@@ -505,7 +485,8 @@ impl Reactor {
         }
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let state = streams.tls_state(index);
-        if !state.is_open || core::mem::replace(&mut state.is_closed, true) {
+        let progress = &mut state.progress;
+        if !progress.is_open || core::mem::replace(&mut progress.is_closed, true) {
             return;
         }
         let mut records = streams.take_records();

@@ -6,6 +6,8 @@
 //! 3. A handler that pauses in `on_open` gets nothing more. The records that came with the end of
 //!    the handshake are kept like the prefix of an adoption.
 //! 4. Input after the end of the session is discarded.
+//! 5. The peer's `close_notify` may come with data, and the handler may pause when it gets the
+//!    data. The end is then kept like input, as an empty piece.
 
 use crate::{
     Errno,
@@ -106,13 +108,13 @@ impl DriverFrame<'_> {
             return self.put_back_input(bytes);
         }
         while !bytes.is_empty() && !self.is_ending() && !self.has(StreamFlags::ENDED) {
+            if self.has(StreamFlags::NO_READING) {
+                return self.put_back_input(bytes);
+            }
             let streams = self.reactor.streams_mut();
             let partial = streams.tls_state(index).partial().len();
             if partial == 0 {
                 return self.decrypt(handler, bytes);
-            }
-            if self.has(StreamFlags::NO_READING) {
-                return self.put_back_input(bytes);
             }
             let streams = self.reactor.streams_mut();
             let mut scratch = streams.take_scratch();
@@ -171,13 +173,27 @@ impl DriverFrame<'_> {
         self.core().status.insert(StreamFlags::PREFIX);
     }
 
-    /// Begins the handshake of a new or connected stream. A client sends its first flight.
+    /// Begins the handshake of a new or connected stream. A client sends its first flight. A
+    /// session that comes from another stream goes on.
     #[cold]
     pub(in crate::stream) fn begin_handshake(&mut self, handler: &mut dyn StreamHandler) {
         let core = self.core();
         core.status.advance(StreamPhase::Handshake);
         core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
-        self.decrypt(handler, &mut []);
+        let index = self.index;
+        let progress = self.reactor.streams_mut().tls_state(index).progress;
+        let failure =
+            if progress.is_called { Some(TlsFailure::Internal) } else { progress.failure };
+        if let Some(failure) = failure {
+            self.reactor.streams_mut().end_tls(index, failure);
+        } else if progress.is_open {
+            self.opened(handler);
+            if progress.has_ended {
+                self.tls_ended(handler);
+            }
+        } else if !progress.has_begun {
+            self.decrypt(handler, &mut []);
+        }
     }
 
     /// The peer has sent `close_notify`.
@@ -188,21 +204,27 @@ impl DriverFrame<'_> {
         }
         let index = self.index;
         self.reactor.streams_mut().prefixes.remove(&index);
-        self.core().status.insert(StreamFlags::ENDED);
         self.core().status.clear(StreamFlags::PREFIX);
+        if self.has(StreamFlags::NO_READING) && !self.is(StreamPhase::Closing) {
+            return self.put_back_input(&[]);
+        }
+        self.core().status.insert(StreamFlags::ENDED);
         if !self.is(StreamPhase::Closing) {
             self.call(|stream| handler.on_end(stream));
         }
     }
 
-    /// The peer has closed its writing half without `close_notify`.
+    /// The peer has closed its writing half, or the end that was kept is delivered.
     #[cold]
-    pub(in crate::stream) fn tls_truncated(&mut self) {
+    pub(in crate::stream) fn end_of_records(&mut self, handler: &mut dyn StreamHandler) {
+        let index = self.index;
+        if self.reactor.streams_mut().tls_state(index).progress.has_ended {
+            return self.tls_ended(handler);
+        }
         let failure = match self.is(StreamPhase::Handshake) {
             true => TlsFailure::HandshakeIncomplete,
             false => TlsFailure::Truncated,
         };
-        let index = self.index;
         self.core().status.insert(StreamFlags::ENDED);
         self.reactor.streams_mut().end_tls(index, failure);
     }

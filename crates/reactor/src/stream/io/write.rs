@@ -10,7 +10,7 @@ use crate::{
         SharedBytes, StreamWriteError,
         io::output::Output,
         state::{StreamCore, StreamTable},
-        status::{StreamFlags, StreamPhase},
+        status::{StreamFlags, StreamPhase, StreamStatus},
     },
 };
 
@@ -182,8 +182,9 @@ impl Reactor {
             return Err(StreamWriteError::Closed);
         }
         let len = payload.len();
-        if self.stream_core(index).status.any(StreamFlags::RING) {
-            self.before_output(index);
+        let status = self.stream_core(index).status;
+        if status.any(StreamFlags::RING | StreamFlags::TLS) {
+            self.before_write(index, status);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, len)?;
@@ -252,15 +253,26 @@ impl Reactor {
         index: u32,
         payload: P,
     ) -> Result<usize, StreamWriteError> {
-        if self.stream_core(index).status.any(StreamFlags::RING) {
-            self.before_output(index);
-        }
+        let status = self.stream_core(index).status;
+        self.before_write(index, status);
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, payload.len())?;
         let accepted = streams.write_through(index, payload);
         streams.buffer_rest(index, payload, accepted)?;
         self.after_output(index);
         Ok(self.stream_core(index).buffered())
+    }
+
+    /// Called before output is added.
+    #[inline]
+    fn before_write(&mut self, index: u32, status: StreamStatus) {
+        if status.any(StreamFlags::TLS) {
+            // If the session panics in this call, the end of the turn resets the stream.
+            self.touch_stream(index);
+        }
+        if status.any(StreamFlags::RING) {
+            self.before_output(index);
+        }
     }
 
     /// Output was added. The driver or the end of the turn writes the rest and handles the effects.

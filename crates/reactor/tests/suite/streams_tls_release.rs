@@ -1,0 +1,210 @@
+//! TLS sessions that leave their stream: released ones, and those of failed registrations.
+
+use std::sync::Arc;
+
+use windlass::{
+    AddReason, Reactor,
+    stream::{DisconnectReason, Released, StreamOptions, StreamTls, TlsFailure},
+};
+
+use crate::{
+    Build,
+    bed::{Log, panic_of, run_dry},
+    script::{Peer, Said, Script, both_families, quiet, tcp},
+    streams_tls::{open, register},
+    streams_tls_session::{CLOSE, DATA, HELLO, Sessions, contents, data, record},
+};
+
+const PLAIN: StreamOptions = StreamOptions::new();
+
+/// Registers the released stream with the reactor.
+fn again(reactor: &mut Reactor, released: Released, script: Script) {
+    let Released { socket, unread, tls, .. } = released;
+    let with_fd = PLAIN.with_fd(socket.unwrap()).with_prefix(unread);
+    let with_tls = with_fd.with_released_tls(tls.unwrap());
+    with_tls.with_handler(script).register_into(reactor).map_err(|e| e.reason).unwrap();
+}
+
+/// At every byte of what the peer sends, the stream moves to another reactor.
+fn a_released_session_goes_on_in_another_reactor(build: Build) {
+    let all = [record(HELLO, b""), record(DATA, b"hello"), record(DATA, b"!"), record(CLOSE, b"")];
+    let all = all.concat();
+    let (mut first, mut second) = (build().build().unwrap(), build().build().unwrap());
+    for cut in 0..=all.len() {
+        for pauses in [false, true] {
+            let [_, (ours, mut peer)] = both_families();
+            let log = Log::new();
+            let key = register(&mut first, PLAIN, ours, Sessions::Server, Script::echo(&log));
+            if pauses {
+                run_dry(&mut first);
+                first.stream(key).unwrap().pause();
+            }
+            peer.write(&all[..cut]);
+            quiet(&mut first);
+            let mut sent = peer.read_all();
+            let Ok(mut stream) = first.stream(key) else {
+                // The end of the session has closed it.
+                assert!(cut == all.len() && !pauses);
+                continue;
+            };
+            let released = stream.release().unwrap();
+            let session = released.tls.as_ref().unwrap().session();
+            assert_eq!(session.alpn(), Some(&b"test"[..]));
+            assert_eq!(log.take().last(), Some(&Said::Dropped));
+            again(&mut second, released, Script::echo(&log));
+            peer.write(&all[cut..]);
+            quiet(&mut second);
+            let said = log.take();
+            assert_eq!(said[0], Said::Open, "cut at {cut}");
+            sent.extend(peer.read_all());
+            assert_eq!(contents(&sent).iter().filter(|(kind, _)| *kind == HELLO).count(), 1);
+            assert_eq!(data(&sent), b"hello!", "cut at {cut}");
+            assert!(said.contains(&Said::End), "{said:?}");
+        }
+    }
+    assert_eq!((first.stream_memory(), second.stream_memory()), (0, 0));
+}
+
+fn a_released_session_takes_the_rest_of_its_records_along(build: Build) {
+    let (mut first, mut second) = (build().build().unwrap(), build().build().unwrap());
+    let (ours, mut peer) = tcp();
+    let log = Log::new();
+    let key = open(&mut first, ours, &mut peer, Script::new(&log));
+    let mut sent = 0;
+    while first.stream(key).unwrap().buffered() == 0 {
+        first.stream(key).unwrap().send(&[7; 16 << 10]).unwrap();
+        sent += 16 << 10;
+        run_dry(&mut first);
+    }
+    // A part of the last record is with the kernel. What was never encrypted is discarded.
+    let mut stream = first.stream(key).unwrap();
+    stream.send(&[8; 1000]).unwrap();
+    let released = stream.release().unwrap();
+    again(&mut second, released, Script::new(&log).on_open(|stream| stream.send(b"end").unwrap()));
+    let mut received = Vec::new();
+    while !received.ends_with(&record(DATA, b"end")) {
+        received.extend(peer.read_all());
+        run_dry(&mut second);
+    }
+    let received = data(&received);
+    assert_eq!(received.len(), sent + 3, "each byte that was encrypted");
+    assert!(received[..sent].iter().all(|byte| *byte == 7));
+}
+
+fn the_end_of_a_released_session_is_kept(build: Build) {
+    // The session has failed: it fails again.
+    let mut reactor = build().build().unwrap();
+    let (ours, mut peer) = tcp();
+    let log = Log::new();
+    let key = open(&mut reactor, ours, &mut peer, Script::new(&log));
+    peer.write(&record(HELLO, b"twice"));
+    run_dry(&mut reactor);
+    let released = reactor.stream(key).unwrap().release().unwrap();
+    log.take();
+    again(&mut reactor, released, Script::new(&log));
+    peer.finish_quietly();
+    quiet(&mut reactor);
+    let reason = DisconnectReason::Tls(TlsFailure::ProtocolViolation);
+    assert_eq!(log.take(), [Said::Close(reason), Said::Dropped]);
+    // The peer has ended, and then this side: nothing is left to do.
+    let (ours, mut peer) = tcp();
+    let stays = Script::new(&log).on_end(|_| ());
+    let key = open(&mut reactor, ours, &mut peer, stays);
+    peer.write(&record(CLOSE, b""));
+    run_dry(&mut reactor);
+    let released = reactor.stream(key).unwrap().release().unwrap();
+    assert_eq!(log.take(), [Said::Open, Said::End, Said::Dropped]);
+    again(&mut reactor, released, Script::new(&log).on_open(|stream| stream.send(b"x").unwrap()));
+    quiet(&mut reactor);
+    assert_eq!(log.take()[..2], [Said::Open, Said::End]);
+    let sent = peer.read_all();
+    assert_eq!(contents(&sent), [(DATA, b"x".to_vec()), (CLOSE, vec![])]);
+    // This side has sent its `close_notify`: nothing more can be sent.
+    let (ours, mut peer) = tcp();
+    let key = open(&mut reactor, ours, &mut peer, Script::new(&log));
+    reactor.stream(key).unwrap().finish();
+    run_dry(&mut reactor);
+    let released = reactor.stream(key).unwrap().release().unwrap();
+    log.take();
+    let script = Script::new(&log).on_open(|stream| {
+        stream.send(b"x").unwrap_err();
+    });
+    again(&mut reactor, released, script);
+    peer.write(&[record(DATA, b"late"), record(CLOSE, b"")].concat());
+    quiet(&mut reactor);
+    let end = [Said::Close(DisconnectReason::Closed), Said::Dropped];
+    let said = [vec![Said::Open, Said::data(b"late"), Said::End], end.to_vec()].concat();
+    assert_eq!(log.take(), said);
+    assert_eq!(contents(&peer.read_all()), [(CLOSE, vec![])]);
+}
+
+fn a_session_that_has_panicked_does_not_go_on(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let (ours, mut peer) = tcp();
+    let log = Log::new();
+    let key = register(&mut reactor, PLAIN, ours, Sessions::Panics, Script::new(&log));
+    peer.write(&record(HELLO, b""));
+    quiet(&mut reactor);
+    let long = vec![0; 20_000];
+    assert_eq!(
+        panic_of(|| reactor.stream(key).unwrap().send(&long).unwrap()),
+        "the session panics"
+    );
+    let released = reactor.stream(key).unwrap().release().unwrap();
+    log.take();
+    again(&mut reactor, released, Script::new(&log));
+    quiet(&mut reactor);
+    let reason = DisconnectReason::Tls(TlsFailure::Internal);
+    assert_eq!(log.take(), [Said::Close(reason), Said::Dropped]);
+}
+
+/// A stream that is registered again must not become a plain one.
+fn a_registration_that_fails_keeps_its_tls(build: Build) {
+    let log = Log::new();
+    let mut reactor = build().subscribers_max(1).build().unwrap();
+    let (ours, _peer) = tcp();
+    register(&mut reactor, PLAIN, ours, Sessions::Server, Script::new(&log));
+    let mut other = build().build().unwrap();
+    let check = |other: &mut Reactor, peer: &mut Peer| {
+        quiet(other);
+        log.take();
+        peer.write(&[record(HELLO, b""), record(DATA, b"x")].concat());
+        quiet(other);
+        assert_eq!(log.take(), [Said::Open, Said::data(b"x")], "the records are decrypted");
+    };
+    for is_released in [false, true] {
+        let (ours, mut peer) = tcp();
+        let script = || Script::new(&log);
+        let mut with_fd = PLAIN.with_fd(ours).with_tls(Arc::new(Sessions::Server));
+        if is_released {
+            let new = with_fd.with_handler(script()).register_into(&mut other);
+            let released = other.stream(new.unwrap()).unwrap().release().unwrap();
+            with_fd = PLAIN.with_fd(released.socket.unwrap());
+            with_fd = with_fd.with_released_tls(released.tls.unwrap());
+        }
+        let refused = with_fd.with_handler(script()).register_into(&mut reactor).unwrap_err();
+        assert_eq!(refused.reason, AddReason::LimitReached);
+        let (with_fd, handler) = refused.subscriber.into_parts();
+        drop(handler);
+        // It fails again, and is taken apart as far as possible.
+        let refused = with_fd.with_handler(script()).register_into(&mut reactor).unwrap_err();
+        let parts = refused.subscriber.into_parts().0.into_parts();
+        let with_fd = parts.options.with_fd(parts.socket);
+        let with_tls = match parts.tls.unwrap() {
+            StreamTls::New(sessions) => with_fd.with_tls(sessions),
+            StreamTls::Released(tls) => with_fd.with_released_tls(tls),
+            other => panic!("{other:?}"),
+        };
+        let key = with_tls.with_handler(script()).register_into(&mut other).unwrap();
+        check(&mut other, &mut peer);
+        other.stream(key).unwrap().abort();
+    }
+}
+
+scenarios! {
+    a_released_session_goes_on_in_another_reactor,
+    a_released_session_takes_the_rest_of_its_records_along,
+    the_end_of_a_released_session_is_kept,
+    a_session_that_has_panicked_does_not_go_on,
+    a_registration_that_fails_keeps_its_tls,
+}
