@@ -50,7 +50,8 @@ impl StreamOptions {
     ///
     /// `as_fd` is called once. The handler must keep the socket open until it is dropped. If the
     /// connection fails, bytes that were received before are passed to
-    /// [`on_data`](StreamHandler::on_data) before [`on_close`](StreamHandler::on_close).
+    /// [`on_data`](StreamHandler::on_data) before [`on_close`](StreamHandler::on_close), also while
+    /// reading is paused. If the stream is closed or aborted, they are discarded.
     ///
     /// ```
     /// use std::{io::Write, os::{fd::{AsFd, BorrowedFd}, unix::net::UnixStream}, rc::Rc};
@@ -247,11 +248,21 @@ impl Reactor {
 }
 
 impl DriverFrame<'_> {
-    /// A stream ends whose socket belongs to its handler. Passes on what was received before.
+    /// A stream has failed whose socket belongs to its handler. Passes on what was received before,
+    /// unless the handler closes it meanwhile.
     #[cold]
     pub(in crate::stream) fn deliver_received(&mut self, handler: &mut dyn StreamHandler) {
-        let mut received = self.reactor.take_received(self.index);
-        for piece in received.bytes.chunks_mut(SCRATCH_LEN) {
+        let Received { mut bytes, error } = self.reactor.take_received(self.index);
+        if let Some(errno) = error {
+            self.core().fail(errno);
+        }
+        if !bytes.is_empty() && self.core().status.take(StreamFlags::UNOPENED) {
+            self.call(|stream| handler.on_open(stream));
+        }
+        for piece in bytes.chunks_mut(SCRATCH_LEN) {
+            if !self.has(StreamFlags::DELIVERS) {
+                break;
+            }
             self.call(|stream| handler.on_data(stream, Input::new(piece)));
         }
     }

@@ -69,6 +69,9 @@ impl StreamCore {
     /// Marks it for closing. The first reason is kept.
     pub(super) fn kill(&mut self, reason: DisconnectReason) {
         self.reason.get_or_insert(reason);
+        if self.status.is(StreamPhase::New) {
+            self.status.insert(StreamFlags::UNOPENED);
+        }
         self.status.advance(StreamPhase::Dead);
     }
 
@@ -78,8 +81,14 @@ impl StreamCore {
         let is_over = self.status.is(StreamPhase::Dead)
             || matches!(self.reason, Some(DisconnectReason::Tls(_)))
             || (self.status.is(StreamPhase::Closing) && self.status.any(StreamFlags::FINISHED));
-        if !is_over {
+        // A write that fails says no more than that the connection is over. A reset is the cause.
+        let is_cause =
+            errno != Errno::PIPE && self.reason == Some(DisconnectReason::Error(Errno::PIPE));
+        if !is_over || is_cause {
             self.reason = Some(DisconnectReason::Error(errno));
+        }
+        if self.socket.is_lent() && !self.status.is_ending() {
+            self.status.insert(StreamFlags::DELIVERS);
         }
         self.kill(DisconnectReason::Closed);
     }

@@ -97,6 +97,12 @@ impl StreamFlags {
     /// It waits for its place among the handshakes of a turn, and does not read meanwhile.
     pub(super) const HANDSHAKE_WAITS: Self = Self(1 << 29);
 
+    // A lent socket.
+    /// It has failed, and was not closed before: its handler gets what was received.
+    pub(super) const DELIVERS: Self = Self(1 << 30);
+    /// It has ended before `on_open` was called.
+    pub(super) const UNOPENED: Self = Self(1 << 31);
+
     /// Either keeps it from reading.
     pub(super) const NO_READING: Self = Self(Self::PAUSED.0 | Self::HANDSHAKE_WAITS.0);
     /// The flags that need the time.
@@ -106,7 +112,7 @@ impl StreamFlags {
     pub(super) const WATCHES: Self = Self(Self::WATCHES_IN.0 | Self::WATCHES_OUT.0);
 
     /// All flags.
-    const ALL: Self = Self((1 << 30) - (1 << 3));
+    const ALL: Self = Self(!0b111);
 
     /// Whether any of these is set.
     #[inline]
@@ -244,7 +250,7 @@ mod tests {
     const PHASES: [StreamPhase; 6] = [New, Connecting, Handshake, Open, Closing, Dead];
 
     fn flags() -> impl Iterator<Item = StreamFlags> {
-        (3..30).map(|bit| StreamFlags(1 << bit))
+        (3..32).map(|bit| StreamFlags(1 << bit))
     }
 
     #[test]

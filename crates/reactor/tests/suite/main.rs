@@ -46,6 +46,7 @@ mod stopping;
 mod streams;
 mod streams_connectors;
 mod streams_ends;
+mod streams_lent;
 mod streams_listeners;
 mod streams_listeners_shared;
 mod streams_panics;

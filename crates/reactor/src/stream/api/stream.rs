@@ -312,6 +312,7 @@ impl Stream<'_> {
     /// callback.
     pub fn close(&mut self) {
         let core = self.core();
+        core.status.clear(StreamFlags::DELIVERS);
         if core.status.is_ending() {
             return;
         }
@@ -343,6 +344,7 @@ impl Stream<'_> {
             core.reason = Some(DisconnectReason::Aborted);
         }
         core.kill(DisconnectReason::Aborted);
+        core.status.clear(StreamFlags::DELIVERS);
         core.status.insert(StreamFlags::RESET);
         self.touch();
     }

@@ -354,6 +354,9 @@ impl DriverFrame<'_> {
         if self.is_ending() {
             if bytes.is_empty() {
                 self.end_of_input(handler);
+            } else if self.has(StreamFlags::DELIVERS) {
+                // They precede what its close finds.
+                self.keep(core::iter::once(bytes));
             }
         } else if self.has(StreamFlags::NO_READING | StreamFlags::PREFIX) {
             let index = self.index;

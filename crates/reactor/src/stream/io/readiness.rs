@@ -339,7 +339,9 @@ impl<'r> DriverFrame<'r> {
     pub(in crate::stream) fn deliver_prefix(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
         if self.is_ending() {
-            self.reactor.streams_mut().prefixes.remove(&index);
+            if !self.has(StreamFlags::DELIVERS) {
+                self.reactor.streams_mut().prefixes.remove(&index);
+            }
             return;
         }
         if self.has(StreamFlags::NO_READING) {
@@ -484,7 +486,7 @@ impl<'r> DriverFrame<'r> {
     #[cold]
     fn close(&mut self, handler: &mut dyn StreamHandler) {
         let key = Stream { reactor: self.reactor, index: self.index }.key();
-        if self.core().socket.is_lent() {
+        if self.has(StreamFlags::DELIVERS) {
             self.deliver_received(handler);
         }
         let removed = self.reactor.deregister_stream(self.index);

@@ -1,0 +1,283 @@
+//! The ends of streams whose socket belongs to the handler: which bytes it gets, and in which
+//! order.
+
+use std::{
+    cell::RefCell,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::fd::{AsFd, BorrowedFd},
+    rc::Rc,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::sockopt,
+};
+use windlass::{
+    Errno, Key, Reactor, Turn, interest,
+    stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions, StreamWriteError},
+};
+
+use crate::{
+    Build,
+    bed::{counter, run_dry},
+};
+
+#[derive(Debug, PartialEq, Eq)]
+enum Call {
+    Open,
+    Data(Vec<u8>),
+    End,
+    Close(DisconnectReason),
+}
+
+type Log = Rc<RefCell<Vec<Call>>>;
+
+struct Notes {
+    socket: Rc<TcpStream>,
+    log: Log,
+}
+
+impl AsFd for Notes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl StreamHandler for Notes {
+    fn on_open(&mut self, _: &mut Stream<'_>) {
+        self.log.borrow_mut().push(Call::Open);
+    }
+
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        self.log.borrow_mut().push(Call::Data(input.to_vec()));
+        if input.ends_with(b"abort") {
+            stream.abort();
+        }
+    }
+
+    fn on_end(&mut self, _: &mut Stream<'_>) {
+        self.log.borrow_mut().push(Call::End);
+    }
+
+    fn on_close(&mut self, _: Key, reason: DisconnectReason, _: Turn<'_>) {
+        self.log.borrow_mut().push(Call::Close(reason));
+    }
+}
+
+struct Lent {
+    reactor: Reactor,
+    socket: Rc<TcpStream>,
+    peer: Option<TcpStream>,
+    log: Log,
+    key: Key,
+}
+
+impl Lent {
+    /// `before` is called before the stream is registered.
+    fn with(build: Build, before: impl FnOnce(&mut Option<TcpStream>, &TcpStream)) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = Some(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        peer.as_ref().unwrap().set_nodelay(true).unwrap();
+        let socket = Rc::new(listener.accept().unwrap().0);
+        socket.set_nonblocking(true).unwrap();
+        before(&mut peer, &socket);
+        let log = Log::default();
+        let mut reactor = build().build().unwrap();
+        let notes = Notes { socket: Rc::clone(&socket), log: Rc::clone(&log) };
+        let options = StreamOptions::new().output_max(64 << 20);
+        let key = options.register_lent(notes, &mut reactor).unwrap();
+        Self { reactor, socket, peer, log, key }
+    }
+
+    fn new(build: Build) -> Self {
+        let mut lent = Self::with(build, |_, _| ());
+        run_dry(&mut lent.reactor);
+        assert_eq!(lent.log.take(), [Call::Open]);
+        lent
+    }
+
+    /// Registers a subscriber whose event is the first of the next turn, unless the backend has
+    /// another order.
+    fn first_in_turn(&mut self, mut call: impl FnMut(Turn<'_>) + 'static) {
+        let fd = counter(0);
+        let again = fd.try_clone().unwrap();
+        let handler = move |turn: Turn<'_>| call(turn);
+        interest()
+            .read()
+            .one_shot()
+            .with_fd(fd)
+            .with_handler(handler)
+            .register_into(&mut self.reactor)
+            .unwrap();
+        run_dry(&mut self.reactor);
+        rustix::io::write(&again, &1_u64.to_ne_bytes()).unwrap();
+    }
+
+    fn run_to_close(&mut self) -> DisconnectReason {
+        loop {
+            if let Some(Call::Close(reason)) = self.log.borrow().last() {
+                return *reason;
+            }
+            self.reactor.run_once(Duration::from_secs(20)).unwrap();
+        }
+    }
+
+    /// What the handler got, and what the socket still has.
+    fn received(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for call in &*self.log.borrow() {
+            if let Call::Data(data) = call {
+                bytes.extend_from_slice(data);
+            }
+        }
+        let _ = (&*self.socket).read_to_end(&mut bytes);
+        bytes
+    }
+}
+
+/// Waits until the socket has one of these conditions, without a change of it.
+fn await_conditions(socket: &TcpStream, conditions: PollFlags) {
+    let mut polled = [PollFd::new(socket, conditions)];
+    while !polled[0].revents().intersects(conditions) {
+        poll(&mut polled, None).unwrap();
+    }
+}
+
+/// Resets the connection as a process does that ends with unread bytes.
+fn reset(peer: &mut Option<TcpStream>, socket: &TcpStream) {
+    sockopt::set_socket_linger(peer.as_ref().unwrap(), Some(Duration::ZERO)).unwrap();
+    *peer = None;
+    await_conditions(socket, PollFlags::HUP);
+}
+
+/// A write fails while the event of received bytes waits.
+fn bytes_that_wait_when_a_write_fails_are_delivered_in_order(build: Build) {
+    let mut lent = Lent::new(build);
+    let key = lent.key;
+    lent.first_in_turn(move |mut turn| {
+        let long = vec![b'x'; 100_000];
+        let Ok(mut stream) = turn.stream(key) else { return };
+        assert_eq!(stream.send(&long), Err(StreamWriteError::Closed));
+    });
+    let bytes: Vec<u8> = (0..20_000_u32).map(|place| (place % 251) as u8).collect();
+    lent.peer.as_mut().unwrap().write_all(&bytes).unwrap();
+    reset(&mut lent.peer, &lent.socket);
+    let reason = lent.run_to_close();
+    assert!(lent.received() == bytes, "{} of {}", lent.received().len(), bytes.len());
+    // Also if the write that failed was told of it second.
+    assert_eq!(reason, DisconnectReason::Error(Errno::CONNRESET));
+}
+
+/// The kernel tells a receive of the reset, and so a write gets `EPIPE`.
+fn a_reset_is_the_reason_although_a_write_fails_first(build: Build) {
+    let mut lent = Lent::new(build);
+    let key = lent.key;
+    lent.first_in_turn(move |mut turn| {
+        // Without completions, the stream's own event may come first.
+        let Ok(mut stream) = turn.stream(key) else { return };
+        let _ = stream.send(&[b'x'; 100_000]);
+    });
+    reset(&mut lent.peer, &lent.socket);
+    assert_eq!(lent.run_to_close(), DisconnectReason::Error(Errno::CONNRESET));
+}
+
+/// Input that was kept while the stream was paused, and then its output fails.
+fn kept_input_is_delivered_when_blocked_output_fails(build: Build) {
+    let mut lent = Lent::new(build);
+    let key = lent.key;
+    lent.first_in_turn(move |mut turn| {
+        let mut stream = turn.stream(key).unwrap();
+        stream.pause();
+        stream.send(&vec![b'x'; 32 << 20]).unwrap();
+    });
+    lent.peer.as_mut().unwrap().write_all(b"kept").unwrap();
+    await_conditions(&lent.socket, PollFlags::IN);
+    run_dry(&mut lent.reactor);
+    reset(&mut lent.peer, &lent.socket);
+    lent.run_to_close();
+    assert_eq!(lent.received(), b"kept");
+}
+
+/// The connection failed before the first turn.
+fn on_open_precedes_the_bytes_of_a_stream_that_fails_at_once(build: Build) {
+    let mut lent = Lent::with(build, |peer, socket| {
+        peer.as_mut().unwrap().write_all(b"early").unwrap();
+        reset(peer, socket);
+    });
+    let long = [b'x'; 100_000];
+    let sent = lent.reactor.stream(lent.key).unwrap().send(&long);
+    assert_eq!(sent, Err(StreamWriteError::Closed));
+    lent.run_to_close();
+    assert_eq!(lent.received(), b"early");
+    let log = lent.log.borrow();
+    let data = log.iter().position(|call| matches!(call, Call::Data(_)));
+    assert!(data.is_none_or(|data| log[..data] == [Call::Open]), "{log:?}");
+}
+
+/// `on_close` is the only callback then, whatever was received.
+fn a_lent_stream_that_is_closed_gets_no_bytes(build: Build) {
+    let ends: [(&str, fn(&mut Stream<'_>)); 4] = [
+        ("abort", |stream| stream.abort()),
+        ("discard", |stream| stream.discard()),
+        ("close", |stream| stream.close()),
+        ("close_after_output", |stream| stream.close_after_output()),
+    ];
+    // Also if the connection fails before that or after it.
+    for (name, end) in ends {
+        for fails in ["not", "before", "after"] {
+            let mut lent = Lent::new(build);
+            lent.peer.as_mut().unwrap().write_all(b"unwanted").unwrap();
+            await_conditions(&lent.socket, PollFlags::IN);
+            if fails == "before" {
+                reset(&mut lent.peer, &lent.socket);
+                let sent = lent.reactor.stream(lent.key).unwrap().send(&[b'x'; 100_000]);
+                assert_eq!(sent, Err(StreamWriteError::Closed));
+            }
+            end(&mut lent.reactor.stream(lent.key).unwrap());
+            if fails == "after" {
+                reset(&mut lent.peer, &lent.socket);
+            }
+            lent.peer = None;
+            lent.run_to_close();
+            let log = lent.log.borrow();
+            assert!(matches!(log[..], [Call::Close(_)]), "{name} {fails}: {log:?}");
+        }
+    }
+}
+
+/// The handler closes it while it gets what was received.
+fn a_handler_that_aborts_while_it_gets_the_rest_gets_no_more(build: Build) {
+    let mut lent = Lent::with(build, |peer, socket| {
+        // More than one piece.
+        let mut bytes = vec![0; 2 << 16];
+        bytes[(1 << 16) - 5..1 << 16].copy_from_slice(b"abort");
+        let peer_ref = peer.as_mut().unwrap();
+        peer_ref.set_nonblocking(true).unwrap();
+        let _ = peer_ref.write(&bytes).unwrap();
+        await_conditions(socket, PollFlags::IN);
+        reset(peer, socket);
+    });
+    let sent = lent.reactor.stream(lent.key).unwrap().send(&[b'x'; 100_000]);
+    assert_eq!(sent, Err(StreamWriteError::Closed));
+    lent.run_to_close();
+    let log = lent.log.borrow();
+    let pieces = log.iter().filter(|call| matches!(call, Call::Data(_))).count();
+    assert!(pieces <= 1, "{pieces}");
+}
+
+scenarios! {
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    bytes_that_wait_when_a_write_fails_are_delivered_in_order,
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    a_reset_is_the_reason_although_a_write_fails_first,
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    kept_input_is_delivered_when_blocked_output_fails,
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    on_open_precedes_the_bytes_of_a_stream_that_fails_at_once,
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    a_lent_stream_that_is_closed_gets_no_bytes,
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    a_handler_that_aborts_while_it_gets_the_rest_gets_no_more,
+}
