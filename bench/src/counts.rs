@@ -7,7 +7,7 @@ use windlass_bench_driver::protocol::Case;
 
 use crate::cases::{self, counted, is_counted_whole, is_counted_with_lto, size};
 use crate::error::MeasureError;
-use crate::programs::WINDLASS;
+use crate::programs::{RAW, TOKIO, WINDLASS, WINDLASS_TASK};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 use crate::timing::{Implementation, participating};
@@ -55,6 +55,7 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
         counts.push(SuiteCounts { implementation, version, rounds });
     }
     let windlass = counts.iter().find(|counts| counts.implementation.program.name == WINDLASS);
+    let all = &counts;
     for (number, case) in cases.iter().enumerate() {
         let further =
             one_message(case).and_then(|one| cases.iter().position(|other| *other == one));
@@ -69,6 +70,13 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
             if let Some(windlass) = windlass.and_then(|windlass| windlass.rounds[number]) {
                 let ratio = windlass / round;
                 metrics.push(("windlass_instructions_over_this_ratio".to_owned(), ratio));
+            }
+            if counts.implementation.program.name == WINDLASS_TASK {
+                let of = |name: &str| {
+                    let mut others = all.iter();
+                    others.find(|c| c.implementation.program.name == name)?.rounds[number]
+                };
+                metrics.extend(over_raw_share(round, of(RAW), of(TOKIO)));
             }
             report.results.push(entry(case, counts, build.profile, tool, metrics));
         }
@@ -136,7 +144,7 @@ fn rounds(case: &Case) -> CountedCase {
     if is_counted_whole(case) {
         return CountedCase { case: case.clone(), few: 1, many: 1 };
     }
-    if cases::tasks::has(case) {
+    if cases::tasks::has(case) || cases::http::has(case) {
         let (few, many) = cases::tasks::rounds(case);
         return CountedCase { case: case.clone(), few, many };
     }
@@ -164,6 +172,13 @@ fn one_message(case: &Case) -> Option<Case> {
         }
         _ => None,
     }
+}
+
+/// Returns how much of tokio's instructions beyond those of the hand-written loop are also there.
+fn over_raw_share(round: f64, raw: Option<f64>, tokio: Option<f64>) -> Option<(String, f64)> {
+    let (raw, tokio) = raw.zip(tokio)?;
+    let share = (round - raw) / (tokio - raw);
+    Some(("user_instructions_over_raw_share_of_tokio".to_owned(), share))
 }
 
 fn metrics(case: &Case, round: f64) -> Vec<(String, f64)> {
@@ -215,6 +230,13 @@ mod tests {
         assert_eq!(rounds_of(20, 1), (16, 80));
         assert_eq!(rounds_of(20, 16), (1, 5));
         assert_eq!(rounds_of(71_680, 1), (1, 2));
+    }
+
+    #[test]
+    fn a_share_is_of_what_tokio_has_beyond_the_hand_written_loop() {
+        let share = over_raw_share(130.0, Some(100.0), Some(160.0)).unwrap();
+        assert_eq!(share.1, 0.5);
+        assert_eq!(over_raw_share(130.0, Some(100.0), None), None);
     }
 
     #[test]

@@ -388,6 +388,15 @@ fn traced(suite: &str) -> Vec<TracedCase> {
             case(Case::WakeSleeping, "syscalls_per_wake", 0.0),
         ],
         "latency" => vec![ping_pong(1, 0), ping_pong(1, 1), ping_pong(16, 0)],
+        "http" => {
+            let traced = |case| TracedCase {
+                counted: CountedCase { case, few: 64, many: 1_088 },
+                metric: "syscalls_per_request",
+                own: 0.0,
+                failed: Some("failed_syscalls_per_request"),
+            };
+            cases::http::traced().into_iter().map(traced).collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -1,4 +1,7 @@
-//! The targets of windlass-task: which figure has to be how large, and whether it was.
+//! The targets of windlass-task and of what runs on it: which figure has to be how large, and
+//! whether it was.
+
+mod http;
 
 use std::fmt;
 
@@ -108,7 +111,7 @@ impl fmt::Display for Reached {
 /// Returns the targets of which there is a figure, in the order of the list.
 pub(crate) fn reached(results: &[Entry]) -> Vec<Reached> {
     let mut all = Vec::new();
-    for target in TARGETS {
+    for target in TARGETS.iter().chain(http::TARGETS) {
         let entries = results.iter().filter(|entry| target.is_about(entry));
         all.extend(entries.filter_map(|entry| target.judge(entry, results)));
     }
@@ -232,9 +235,9 @@ mod tests {
 
     #[test]
     fn every_target_is_of_a_case_that_is_measured() {
-        for target in TARGETS {
+        for target in TARGETS.iter().chain(http::TARGETS) {
             let of = |suite| [cases::groups(suite, true).concat(), cases::counted(suite, true)];
-            let all = ["latency", "tasks"].map(of).concat().concat();
+            let all = ["latency", "tasks", "http"].map(of).concat().concat();
             let entries = all.iter().map(|case| {
                 let (name, params) = cases::describe(case);
                 Entry { params, ..entry(&name, &[], target.backend.unwrap_or("epoll"), &[]) }

@@ -269,6 +269,16 @@ fn ratios(
     ratios
 }
 
+/// The figures of windlass that are divided by those of its peers.
+const FIGURES: [&str; 6] = [
+    "ns",
+    "p50_us",
+    "p99_us",
+    "p999_us",
+    "server_cpu_us_per_request",
+    "heap_bytes_per_idle_connection",
+];
+
 /// Returns the time and the percentiles of windlass over those of tokio and of the best peer, which
 /// is another one for each figure.
 fn over_peers(
@@ -285,7 +295,7 @@ fn over_peers(
     };
     let tokio = || peers().find(|peer| runs[peer.run].implementation.program.name == TOKIO);
     let mut ratios = Vec::new();
-    for figure in ["ns", "p50_us", "p99_us", "p999_us"] {
+    for figure in FIGURES {
         let values = |sample: &Samples| match figure {
             "ns" => sample.ns_per_unit().collect::<Vec<_>>(),
             gauge => sample.gauge(gauge).collect(),

@@ -13,6 +13,11 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// Returns the processor time that all threads of the process have used, in nanoseconds.
+pub(crate) fn process_cpu_ns() -> u64 {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// Keeps the processor busy for a time.
 pub fn work(span: Duration) {
     let started = Instant::now();
@@ -23,7 +28,7 @@ fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the time is writable for the length of the call (clock_gettime(2)).
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    assert_eq!(result, 0, "both clocks exist on every Linux");
+    assert_eq!(result, 0, "these clocks exist on every Linux");
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

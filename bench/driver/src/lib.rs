@@ -7,7 +7,7 @@
 //! ([`sleep::SleepSubject`]), sends to streams ([`streams::StreamSubject`]), counts
 //! ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
 //! ([`websocket::EngineSubject`]), does the parts of that ([`unmask`], [`utf8`], [`deflate`]), and
-//! runs futures ([`tasks`]).
+//! runs futures ([`tasks`]) that serve HTTP ([`http`]).
 //! So all implementations do the same work. Every slice ends with a check that exactly the expected
 //! handlers ran.
 
@@ -18,7 +18,9 @@ pub mod alloc;
 mod clock;
 pub mod deflate;
 pub mod dispatch;
+mod epoll;
 pub mod flow;
+pub mod http;
 mod measured;
 pub mod payload;
 mod poll;

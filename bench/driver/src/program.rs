@@ -89,6 +89,16 @@ impl Suite {
         Self { part: "tasks", prepare: tasks::prepare::<S> }
     }
 
+    /// The suite `http` with the mock.
+    pub fn http<S: TaskSubject>() -> Self {
+        Self { part: "http", prepare: tasks::prepare::<S> }
+    }
+
+    /// The suite `http` with the servers of hyper and axum.
+    pub fn http_server<S: TaskSubject>() -> Self {
+        Self { part: "http/server", prepare: tasks::prepare::<S> }
+    }
+
     /// The suite `engine`, for a server's end of a connection.
     pub fn engine<S: EngineSubject>() -> Self {
         Self { part: "engine", prepare: websocket::prepare::<S> }

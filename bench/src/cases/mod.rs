@@ -1,5 +1,6 @@
 //! The suites and their cases.
 
+pub(crate) mod http;
 mod in_memory;
 pub(crate) mod servers;
 pub(crate) mod tasks;
@@ -13,8 +14,8 @@ pub(crate) use in_memory::{is_counted_with_lto, size};
 
 /// All suites, in the order in which they run.
 pub(crate) const SUITES: &[&str] = &[
-    "dispatch", "poll0", "timers", "streams", "flow", "wakeup", "latency", "tasks", "engine",
-    "unmask", "utf8", "deflate",
+    "dispatch", "poll0", "timers", "streams", "flow", "wakeup", "latency", "tasks", "http",
+    "engine", "unmask", "utf8", "deflate",
 ];
 
 /// Returns the timed cases of a suite, in groups. The slices of a group are interleaved, because
@@ -30,6 +31,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
         "wakeup" => each_alone(wakeup()),
         "latency" => each_alone(tasks::latency(quick)),
         "tasks" => each_alone(tasks::tasks(quick)),
+        "http" => each_alone(http::cases(quick)),
         _ => each_alone(in_memory::cases(suite, quick)),
     }
 }
@@ -62,6 +64,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
         "streams" => streams(),
         "flow" => [false, true].map(|polled| Case::Uncontended { polled }).into(),
         "latency" | "tasks" => tasks::counted(suite),
+        "http" => http::counted(),
         _ => in_memory::counted(suite, quick),
     }
 }
@@ -71,6 +74,9 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
 pub(crate) fn has_idle_workload(case: &Case) -> bool {
     if tasks::has(case) {
         return matches!(case, Case::PingPong { .. });
+    }
+    if http::has(case) {
+        return true;
     }
     let starts_timers = matches!(
         case,
@@ -85,7 +91,7 @@ pub(crate) fn has_idle_workload(case: &Case) -> bool {
 
 /// Returns whether the counted cases of a suite read the clock.
 pub(crate) fn reads_clock(suite: &str) -> bool {
-    matches!(suite, "timers" | "latency" | "tasks")
+    matches!(suite, "timers" | "latency" | "tasks" | "http")
 }
 
 /// Returns whether a round is counted as a whole: each round begins with an empty subject.
@@ -184,6 +190,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
     let fixed = |rounds, slices| Shape { length: Length::Rounds(rounds), slices };
     match case {
         case if tasks::has(case) => tasks::shape(case, quick),
+        Case::Http(http) => http::shape(http, quick),
         Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
         Case::LoneSleep { .. } => fixed(50, slices),
         // A round of these creates a million timers and waits for them.
@@ -285,6 +292,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Publish { .. } => "delivery",
         Case::Upgrade { .. } => "handshake",
         Case::IdleConnection { .. } => "connection",
+        Case::Http(http) => http::unit(http),
         _ => tasks::unit(case),
     }
 }
@@ -292,6 +300,9 @@ pub(crate) fn unit(case: &Case) -> &'static str {
 /// Returns whether the time of the case is a result. Memory cases have none, and some workloads run
 /// at a fixed rate.
 pub(crate) fn is_timed(case: &Case) -> bool {
+    if let Case::Http(http) = case {
+        return http::is_timed(http);
+    }
     !matches!(
         case,
         Case::RegistrationMemory { .. }
@@ -307,6 +318,7 @@ pub(crate) fn has_one_thread(case: &Case) -> bool {
     match case {
         Case::TaskRoundTrip { .. } | Case::SpawnRemote { .. } => false,
         Case::Uncontended { .. } => true,
+        Case::Http(http) => http::has_one_thread(http),
         // It counts live bytes, not allocations.
         Case::IdleEngine { .. } => false,
         _ => !matches!(case.suite(), "flow" | "wakeup"),
@@ -318,6 +330,9 @@ pub(crate) fn has_one_thread(case: &Case) -> bool {
 pub(crate) fn counts_allocations(case: &Case) -> bool {
     if tasks::has(case) {
         return tasks::counts_allocations(case);
+    }
+    if let Case::Http(http) = case {
+        return http::counts_allocations(http);
     }
     has_one_thread(case) || matches!(case, Case::IdleEngine { .. } | Case::Post { .. })
 }
@@ -331,6 +346,7 @@ pub(crate) fn untimed_rounds(case: &Case) -> u64 {
         | Case::Fire { .. } => 1,
         Case::Post { .. } => 1_000,
         case if tasks::has(case) => tasks::untimed_rounds(case),
+        Case::Http(http) => http::untimed_rounds(http),
         _ => 64,
     }
 }

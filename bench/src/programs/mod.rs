@@ -70,7 +70,7 @@ const fn peer(
 
 /// All programs, in the order of the report. The order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
-    own(RAW, &["dispatch", "poll0", "timers/sleep", "latency", "tasks"], "bench-raw"),
+    own(RAW, &["dispatch", "poll0", "timers/sleep", "latency", "tasks", "http"], "bench-raw"),
     Program {
         backends: BACKENDS,
         ..own(
@@ -101,7 +101,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
     Program {
         backends: BACKENDS,
-        ..own(WINDLASS_TASK, &["latency", "tasks"], "bench-windlass-task")
+        ..own(WINDLASS_TASK, &["latency", "tasks", "http", "http/server"], "bench-windlass-task")
     },
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
@@ -143,6 +143,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
             "wakeup/post",
             "latency",
             "tasks",
+            "http",
+            "http/server",
         ],
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio",
@@ -166,7 +168,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         workspace: Workspace::PeersCpp,
         ..peer(
             "asio",
-            &["latency", "tasks"],
+            &["latency", "tasks", "http"],
             "windlass-bench-peer-asio",
             "windlass-bench-peer-asio",
         )
@@ -316,7 +318,7 @@ mod tests {
             );
         }
         let tokio = PROGRAMS.iter().find(|program| program.name == "tokio").unwrap();
-        assert_eq!(tokio.suites(), ["timers", "wakeup", "latency", "tasks"]);
+        assert_eq!(tokio.suites(), ["timers", "wakeup", "latency", "tasks", "http"]);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Runs every case with small parameters in the programs of this workspace, as a test of the
 //! benchmark.
 
+#[path = "cases/http.rs"]
+mod http;
+
 use std::io::Write;
 use std::process::{Command, Stdio};
 

@@ -42,6 +42,7 @@ const SUITES: &[&str] = &[
     "wakeup",
     "latency",
     "tasks",
+    "http",
     "engine",
     "unmask",
     "utf8",

@@ -14,7 +14,8 @@ use crate::measured::Error;
 use crate::protocol::EchoedBy;
 
 /// What the tasks of all pairs share.
-struct Shared {
+#[derive(Debug)]
+pub(crate) struct Shared {
     laps: Rc<Laps>,
     /// Number of pairs that are not warm.
     cold: Cell<usize>,
@@ -27,7 +28,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(laps: Rc<Laps>, pairs: usize, messages: u64) -> Self {
+    pub(crate) fn new(laps: Rc<Laps>, pairs: usize, messages: u64) -> Self {
         Self {
             laps,
             cold: Cell::new(pairs),
@@ -40,7 +41,7 @@ impl Shared {
     }
 
     /// Waits until all pairs are warm. The last one starts the clock.
-    async fn warm(&self) {
+    pub(crate) async fn warm(&self) {
         self.cold.set(self.cold.get().saturating_sub(1));
         if self.cold.get() == 0 {
             self.laps.start();
@@ -58,18 +59,28 @@ impl Shared {
     }
 
     /// The last pair stops the clock.
-    fn finished(&self) {
+    pub(crate) fn finished(&self) {
         self.unfinished.set(self.unfinished.get() - 1);
         if self.unfinished.get() == 0 {
             self.laps.stop(self.messages);
         }
     }
 
-    fn failed(&self, error: io::Error) {
+    pub(crate) fn failed(&self, error: io::Error) {
         self.error.borrow_mut().get_or_insert(error);
         // Nothing waits for a pair that will never be warm.
         self.cold.set(0);
         self.waiting.borrow_mut().drain(..).for_each(Waker::wake);
+    }
+
+    /// The clock of the slice.
+    pub(crate) fn laps(&self) -> &Laps {
+        &self.laps
+    }
+
+    /// Returns the first error.
+    pub(crate) fn result(&self) -> Result<(), Error> {
+        self.error.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn add_would_block(&self, stream: &impl Stream, before: Option<u32>) {
@@ -126,9 +137,7 @@ pub(super) async fn run<R: Runtime>(
     for task in echoing {
         task.await;
     }
-    if let Some(error) = shared.error.take() {
-        return Err(error.into());
-    }
+    shared.result()?;
     if counts {
         laps.gauge(
             "would_block_per_message",

@@ -112,7 +112,7 @@ impl<R, const LIVE_TIMERS: usize> Drop for TaskLoop<R, LIVE_TIMERS> {
 }
 
 /// Starts sleeps of an hour. They are polled once, which is what starts them.
-pub(super) fn started<R: Runtime>(
+pub(crate) fn started<R: Runtime>(
     runtime: &mut R,
     count: usize,
 ) -> Vec<Pin<Box<dyn Future<Output = ()>>>> {

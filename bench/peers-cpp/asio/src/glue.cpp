@@ -1,4 +1,4 @@
-// The workloads of the suites `latency` and `tasks` as coroutines of Asio, on one thread. They are
+// The workloads of the suites `latency`, `tasks` and `http` as coroutines of Asio, on one thread. They are
 // those of `bench/driver/src/tasks/`, with the same messages.
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <strings.h>
 #include <vector>
 
 using asio::awaitable;
@@ -342,6 +343,8 @@ awaitable<void> sleep_alone(asio::io_context &context, uint64_t us, uint64_t rou
     windlass_bench_set(laps, total, rounds);
 }
 
+#include "http.hpp"
+
 } // namespace
 
 extern "C" {
@@ -362,6 +365,8 @@ bool windlass_bench_run(Loop *loop, uint32_t kind, uint64_t number, uint64_t fla
         case 5: loop->run(short_sleep(context, number, rounds, laps)); break;
         case 6: loop->run(many_sleeps(context, number, rounds, laps)); break;
         case 7: loop->run(sleep_alone(context, number, rounds, laps)); break;
+        case 8: loop->run(http_both(context, number, rounds, laps)); break;
+        case 9: loop->run(http_serve(context, number, static_cast<int>(flag))); break;
         default: return false;
         }
     } catch (const std::exception &error) {

@@ -1,19 +1,22 @@
-//! Coroutines of Asio (`glue.cpp`) for the suites `latency` and `tasks` of `windlass-bench`.
+//! Coroutines of Asio (`glue.cpp`) for the suites `latency`, `tasks` and `http`.
 #![allow(unsafe_code, reason = "calls into C++ and back")]
 
 use std::ffi::c_void;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::IntoRawFd;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_bench_driver::http::{ClientPlace, HttpCase, OtherClient};
 use windlass_bench_driver::protocol::{Case, EchoedBy};
 use windlass_bench_driver::tasks::{Laps, TaskSubject};
 use windlass_bench_driver::wakeup::{LoopSubject, Waker};
 use windlass_bench_driver::{Error, Program, Suite, Unsupported, alloc};
 
 fn main() -> ExitCode {
-    let suites = vec![Suite::latency::<Asio>(), Suite::tasks::<Asio>()];
+    let suites = vec![Suite::latency::<Asio>(), Suite::tasks::<Asio>(), Suite::http::<Asio>()];
     Program { version: env!("ASIO_VERSION").to_owned(), suites }.serve()
 }
 
@@ -105,6 +108,8 @@ struct Asio {
     kind: u32,
     number: u64,
     flag: u64,
+    /// A case with the client on another processor.
+    served: Option<HttpCase>,
 }
 
 impl TaskSubject for Asio {
@@ -123,16 +128,39 @@ impl TaskSubject for Asio {
             Case::ShortSleep { ns, live_timers } => (5, ns, 0, live_timers),
             Case::ManySleeps { count } => (6, count as u64, 0, 0),
             Case::TaskSleep { us, .. } => (7, us, 0, 0),
+            Case::Http(HttpCase::Requests { client, connections, live_timers, .. }) => {
+                let kind = if client == ClientPlace::SameThread { 8 } else { 9 };
+                (kind, connections as u64, 0, live_timers)
+            }
+            Case::Http(HttpCase::PacedRequests { connections, live_timers, .. }) => {
+                (9, connections as u64, 0, live_timers)
+            }
             _ => return Err(Unsupported("no such workload is written for Asio").into()),
         };
-        Ok(Self { context: Owned(windlass_bench_loop_new(timers)), kind, number, flag })
+        let served = match case {
+            Case::Http(http) if kind == 9 => Some(http.clone()),
+            _ => None,
+        };
+        Ok(Self { context: Owned(windlass_bench_loop_new(timers)), kind, number, flag, served })
     }
 
     fn run(&mut self, rounds: u64, laps: &Rc<Laps>) -> Result<(), Error> {
+        let Some(case) = &self.served else { return self.call(self.flag, rounds, laps) };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let client = OtherClient::start(case, listener.local_addr()?, rounds)?;
+        // Asio closes the descriptor.
+        let listener = u64::try_from(listener.into_raw_fd())?;
+        self.call(listener, rounds, laps)?;
+        client.finish(laps)
+    }
+}
+
+impl Asio {
+    fn call(&self, flag: u64, rounds: u64, laps: &Rc<Laps>) -> Result<(), Error> {
         let laps: *const Laps = Rc::as_ptr(laps);
         // SAFETY: the context is alive, and the laps outlive the call.
         let done = unsafe {
-            windlass_bench_run(self.context.0, self.kind, self.number, self.flag, rounds, laps)
+            windlass_bench_run(self.context.0, self.kind, self.number, flag, rounds, laps)
         };
         if done { Ok(()) } else { Err("a call of Asio failed".into()) }
     }

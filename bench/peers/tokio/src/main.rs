@@ -1,5 +1,6 @@
 //! tokio on a current-thread runtime, for the workloads of `windlass-bench`.
 
+mod http;
 #[allow(dead_code, reason = "the other runtime is that of the other program")]
 mod tasks;
 mod timers;
@@ -7,6 +8,7 @@ mod wakeup;
 
 use std::process::ExitCode;
 
+use windlass_bench_driver::http::HttpWorkload;
 use windlass_bench_driver::tasks::Workload;
 use windlass_bench_driver::{Program, Suite, locked_version};
 
@@ -20,6 +22,8 @@ fn main() -> ExitCode {
         Suite::post::<wakeup::Queue>(),
         Suite::latency::<Workload<tasks::CurrentThread>>(),
         Suite::tasks::<Workload<tasks::CurrentThread>>(),
+        Suite::http::<HttpWorkload<tasks::CurrentThread>>(),
+        Suite::http_server::<HttpWorkload<tasks::CurrentThread>>(),
     ];
     Program { version, suites }.serve()
 }

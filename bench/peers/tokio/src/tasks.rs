@@ -132,6 +132,10 @@ impl Connection {
         stream.set_nodelay(true)?;
         Ok(Self { stream, message: Message::default() })
     }
+
+    pub(crate) fn into_inner(self) -> TcpStream {
+        self.stream
+    }
 }
 
 impl Stream for Connection {

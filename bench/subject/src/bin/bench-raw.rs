@@ -14,6 +14,8 @@
 
 #[path = "bench-raw/eventfd_loop.rs"]
 mod eventfd_loop;
+#[path = "bench-raw/http.rs"]
+mod http;
 #[path = "bench-raw/tasks.rs"]
 mod tasks;
 #[path = "bench-raw/wait.rs"]
@@ -43,6 +45,7 @@ fn suites<const PWAIT2: bool>() -> Vec<Suite> {
         Suite::sleep::<Sleeping>(),
         Suite::latency::<tasks::RawTasks>(),
         Suite::tasks::<tasks::RawTasks>(),
+        Suite::http::<http::RawHttp>(),
     ]
 }
 

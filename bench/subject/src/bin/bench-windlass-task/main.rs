@@ -1,9 +1,10 @@
-//! The executor of windlass-task for the suites `latency` and `tasks` of `windlass-bench`.
+//! The executor of windlass-task for the suites `latency`, `tasks` and `http` of `windlass-bench`.
 
 #![deny(unsafe_code)]
 
 #[path = "../bench-windlass/backend.rs"]
 mod backend;
+mod http;
 
 use std::future::Future;
 use std::io;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use windlass::Reactor;
+use windlass_bench_driver::http::HttpWorkload;
 use windlass_bench_driver::protocol::Case;
 use windlass_bench_driver::tasks::{
     Message, RemoteSpawn, Runtime, Stream, Workload, polls_per_turn,
@@ -22,7 +24,12 @@ use windlass_task::net::{TcpListener, TcpStream};
 use windlass_task::{Executor, Spawner, spawn};
 
 fn main() -> ExitCode {
-    let suites = vec![Suite::latency::<Workload<Windlass>>(), Suite::tasks::<Workload<Windlass>>()];
+    let suites = vec![
+        Suite::latency::<Workload<Windlass>>(),
+        Suite::tasks::<Workload<Windlass>>(),
+        Suite::http::<HttpWorkload<Windlass>>(),
+        Suite::http_server::<HttpWorkload<Windlass>>(),
+    ];
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
 }
 

@@ -1,0 +1,112 @@
+//! The cases of the suite `http`.
+
+use serde::{Deserialize, Serialize};
+
+/// What answers the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HttpServer {
+    /// Reads to the end of a request's head and writes a fixed response, as the benchmark of
+    /// corosio does.
+    Mock,
+    /// hyper's HTTP/1.1 connection with a service that returns a fixed body.
+    Hyper,
+    /// The same connection with a `Router` of axum.
+    Axum,
+}
+
+/// Where the client runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientPlace {
+    /// On the server's thread, as tasks of the same runtime.
+    SameThread,
+    /// On another processor: a thread with an epoll loop, the same for all implementations.
+    OwnProcessor,
+}
+
+/// A workload of the suite `http` with its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "case", rename_all = "snake_case")]
+pub enum HttpCase {
+    /// Each connection has one request in flight. A round is a request and its response.
+    Requests {
+        /// The server.
+        server: HttpServer,
+        /// The place of the client.
+        client: ClientPlace,
+        /// Number of connections.
+        connections: usize,
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// Requests are due at 70 % of the rate that the server reached just before, with the client on
+    /// another processor. Latencies are those from the moment at which a request was due.
+    PacedRequests {
+        /// The server.
+        server: HttpServer,
+        /// Number of connections.
+        connections: usize,
+        /// Number of timers that wait, due in an hour.
+        live_timers: usize,
+    },
+    /// The memory of a connection that has answered a request and waits for the next one.
+    IdleKeepAlive {
+        /// The server.
+        server: HttpServer,
+        /// Number of connections, by which the memory is divided.
+        connections: usize,
+    },
+}
+
+impl HttpCase {
+    /// The server of the case.
+    pub fn server(&self) -> HttpServer {
+        match *self {
+            Self::Requests { server, .. }
+            | Self::PacedRequests { server, .. }
+            | Self::IdleKeepAlive { server, .. } => server,
+        }
+    }
+
+    /// The number of timers that wait during the case.
+    pub fn live_timers(&self) -> usize {
+        match *self {
+            Self::Requests { live_timers, .. } | Self::PacedRequests { live_timers, .. } => {
+                live_timers
+            }
+            Self::IdleKeepAlive { .. } => 0,
+        }
+    }
+
+    /// See [`Case::part`](crate::protocol::Case::part).
+    pub fn part(&self) -> &'static str {
+        match self.server() {
+            HttpServer::Mock => "http",
+            HttpServer::Hyper | HttpServer::Axum => "http/server",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Case;
+
+    #[test]
+    fn a_case_of_http_is_named_like_all_others() {
+        let case = Case::Http(HttpCase::Requests {
+            server: HttpServer::Hyper,
+            client: ClientPlace::SameThread,
+            connections: 4,
+            live_timers: 0,
+        });
+        let text = serde_json::to_string(&case).unwrap();
+        assert_eq!(
+            text,
+            r#"{"case":"requests","server":"hyper","client":"same_thread","connections":4,"live_timers":0}"#
+        );
+        assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), case);
+        assert_eq!((case.suite(), case.part()), ("http", "http/server"));
+    }
+}
