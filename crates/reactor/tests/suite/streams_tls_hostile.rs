@@ -156,7 +156,7 @@ fn a_session_that_panics_in_a_call_loses_its_stream(build: Build) {
         });
         assert_eq!(panic, "the session panics");
         // It is reset by the next turn, which does not wait for the peer.
-        reactor.run_once(Duration::from_secs(20)).unwrap();
+        reactor.run_once(Duration::from_secs(2)).unwrap();
         quiet(&mut reactor);
         let reason = DisconnectReason::Tls(TlsFailure::Internal);
         assert_eq!(log.take(), [Said::Open, Said::Close(reason), Said::Dropped], "{is_long}");

@@ -198,9 +198,7 @@ impl Client {
 
     /// Sends and receives what it can.
     pub(crate) fn pump(&mut self) {
-        while self.tls.wants_write() {
-            self.tls.write_tls(&mut self.waiting).unwrap();
-        }
+        self.queue();
         let part = self.waiting.len().min(self.step);
         match self.socket.write(&self.waiting[..part]) {
             Ok(count) => drop(self.waiting.drain(..count)),
@@ -222,6 +220,44 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Adds what the session wants to send to what is sent next.
+    pub(crate) fn queue(&mut self) {
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut self.waiting).unwrap();
+        }
+    }
+
+    /// Gives the session away; the socket stays. [`pump`](Self::pump) must not follow.
+    pub(crate) fn forge(&mut self) -> ClientConnection {
+        let other = ClientConnection::new(Arc::new(both()), "localhost".try_into().unwrap());
+        core::mem::replace(&mut self.tls, other.unwrap())
+    }
+
+    /// Adds records of the test's own to what is sent next.
+    pub(crate) fn inject(&mut self, records: &[u8]) {
+        self.waiting.extend_from_slice(records);
+    }
+
+    /// Sends what waits, and drops what comes.
+    pub(crate) fn pump_socket(&mut self) {
+        // It fails once the server has closed the connection.
+        let count = self.socket.write(&self.waiting).unwrap_or(0);
+        self.waiting.drain(..count);
+        let mut bytes = [0; 4096];
+        loop {
+            match self.socket.read(&mut bytes) {
+                Ok(count) if count > 0 => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                _ => return self.has_ended = true,
+            }
+        }
+    }
+
+    /// Ends the connection from this side.
+    pub(crate) fn hang_up(&self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
     pub(crate) fn is_sent(&self) -> bool {

@@ -33,10 +33,15 @@ fn the_certificate_is_chosen_by_the_server_name(build: Build) {
     client.until(&mut reactor, |client| client.error.is_some());
     assert!(matches!(client.error, Some(rustls::Error::InvalidCertificate(_))));
     let strict = acceptor.reject_unknown_names(true).build().unwrap();
+    let log = Log::default();
     let address = serve(&mut reactor, strict, &log);
     let mut client = Client::new(address, both(), "example.net");
     client.until(&mut reactor, |client| client.error.is_some());
     assert!(matches!(client.error, Some(rustls::Error::AlertReceived(_))), "{:?}", client.error);
+    drop(client);
+    until(&mut reactor, || log.closed().is_some());
+    let reason = DisconnectReason::Tls(TlsFailure::UnknownName);
+    assert_eq!(log.closed(), Some(reason));
 }
 
 fn clients_prove_who_they_are(build: Build) {
@@ -72,11 +77,63 @@ fn clients_prove_who_they_are(build: Build) {
     assert!(matches!(&log.take()[0], Said::Open(_, _, None, ..)));
 }
 
+fn certificates_come_from_memory_too(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::default();
+    let read = |name| fs::read(file(name)).unwrap();
+    let builder = TlsAcceptor::builder();
+    let acceptor = builder.certificate_pem(read("localhost.pem"), read("localhost.key"));
+    let shown = format!("{acceptor:?}");
+    assert!(shown.contains("PEM in memory") && shown.len() < 400, "{shown}");
+    let acceptor = acceptor.build().unwrap();
+    let address = serve(&mut reactor, acceptor.clone(), &log);
+    for _ in 0..2 {
+        let mut client = Client::new(address, both(), "localhost");
+        client.send(b"x");
+        client.until(&mut reactor, |client| client.received == b"x");
+        acceptor.reload().unwrap();
+    }
+    let error = TlsAcceptor::builder().certificate_pem("", "").build().unwrap_err();
+    assert!(error.to_string().starts_with("PEM in memory: no certificate;"), "{error}");
+}
+
+/// Handshakes that have begun end with what they began with.
+fn a_reload_leaves_the_handshakes_that_are_under_way(build: Build) {
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let mut reactor = build().build().unwrap();
+        let log = Log::default();
+        let folder = Folder::new(&format!("under-way-{:?}", std::thread::current().id()));
+        folder.put("localhost");
+        let files = (folder.0.join("cert.pem"), folder.0.join("key.pem"));
+        let acceptor = TlsAcceptor::builder().certificate(files.0, files.1).build().unwrap();
+        let address = serve(&mut reactor, acceptor.clone(), &log);
+        // Each sends a part of its flight before the reload, and the rest after it.
+        let mut clients = Vec::new();
+        for step in [1, 50, 150, 1000] {
+            let mut client = Client::new(address, config(None, &[version]), "localhost");
+            client.step = step;
+            client.pump();
+            clients.push(client);
+        }
+        let begun = clients.len() as u64;
+        until(&mut reactor, || acceptor.handshakes().started == begun);
+        folder.put("example");
+        acceptor.reload().unwrap();
+        for client in &mut clients {
+            client.step = usize::MAX;
+            client.send(b"x");
+            client.until(&mut reactor, |client| client.received == b"x");
+        }
+        assert_eq!(acceptor.handshakes().completed, begun);
+    }
+}
+
 /// A folder of its own, removed in the end.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
+        let name = name.replace(['(', ')'], "");
         let path = std::env::temp_dir().join(format!("windlass-tls-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -142,5 +199,7 @@ fn errors_name_the_file_and_what_to_do() {
 scenarios! {
     the_certificate_is_chosen_by_the_server_name,
     clients_prove_who_they_are,
+    certificates_come_from_memory_too,
+    a_reload_leaves_the_handshakes_that_are_under_way,
     a_reload_counts_for_new_handshakes_and_a_broken_file_changes_nothing,
 }

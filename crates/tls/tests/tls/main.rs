@@ -11,6 +11,7 @@ use scenarios::Build;
 mod bed;
 mod certificates;
 mod clients;
+mod floods;
 mod hostile;
 mod programs;
 mod sessions;
