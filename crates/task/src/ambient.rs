@@ -80,6 +80,11 @@ impl Handle {
         self.0.local()
     }
 
+    /// Whether this process is a child of fork(2), and the executor that of its parent.
+    pub(crate) fn is_in_child(&self) -> bool {
+        !self.local().process.is_current()
+    }
+
     /// Whether the executor still runs or may run again. If not, no operation will ever complete.
     pub(crate) fn is_open(&self) -> bool {
         self.local().phase.get() == Phase::Open
@@ -99,6 +104,12 @@ impl Handle {
         if let Some(call) = self.try_now(call) {
             self.queue(call, false);
         }
+    }
+
+    /// As [`request`](Self::request), but the closure waits for the end of the round even if there
+    /// is a turn: for work that is done once for all that a round has left.
+    pub(crate) fn request_at_end(&self, call: impl FnOnce(Turn<'_>) + 'static) {
+        self.queue(call, false);
     }
 
     /// As [`request`](Self::request), for what makes something new.

@@ -78,6 +78,7 @@ pub mod io;
 mod join;
 #[cfg(not(loom))]
 pub mod net;
+mod process;
 #[cfg(not(loom))]
 mod pinned;
 #[cfg(all(feature = "hyper", not(loom)))]

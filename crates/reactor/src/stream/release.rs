@@ -5,7 +5,7 @@ use core::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 
 use crate::{
-    AddError, AddReason, Errno, Key, Reactor,
+    AddError, AddReason, Errno, Key, Reactor, Turn,
     api::{ops::Token, registration::Registrar},
     stream::{
         DisconnectReason, Input, ReleasedTls, Stream, StreamHandler, StreamOptions,
@@ -177,6 +177,45 @@ impl Stream<'_> {
     }
 }
 
+impl Turn<'_> {
+    /// [Releases](Stream::release) several streams. On a ring, one system call ends the receives of
+    /// many, where each release takes one of its own. The results are in the order of the keys. One
+    /// is `None` where there is no such stream, and where `release` returns `None`.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    /// use windlass::{Reactor, Turn, stream::{Input, Stream, StreamHandler, StreamOptions}};
+    ///
+    /// struct Ignore;
+    /// impl StreamHandler for Ignore {
+    ///     fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut reactor = Reactor::new()?;
+    /// let (mut keys, mut peers) = (Vec::new(), Vec::new());
+    /// for _ in 0..3 {
+    ///     let (ours, theirs) = UnixStream::pair()?;
+    ///     keys.push(StreamOptions::new().register(ours, Ignore, &mut reactor)?);
+    ///     peers.push(theirs);
+    /// }
+    /// let release = move |mut turn: Turn<'_>| {
+    ///     let released = turn.release_streams(&keys);
+    ///     assert!(released.iter().flatten().all(|released| released.socket.is_some()));
+    /// };
+    /// reactor.defer(release).map_err(drop).unwrap();
+    /// reactor.run_once(std::time::Duration::ZERO)?;
+    /// assert_eq!(reactor.stats().subscribers, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release_streams(&mut self, keys: &[Key]) -> Vec<Option<Released>> {
+        let reactor = self.ops();
+        reactor.end_receives(keys);
+        keys.iter().map(|key| reactor.stream(*key).ok()?.release()).collect()
+    }
+}
+
 /// What a stream has received, and its handler was not told.
 #[derive(Default)]
 struct Received {
@@ -201,6 +240,28 @@ impl Reactor {
         let streams = self.streams_mut();
         if let Err(errno) = streams.transmit(index, &[]) {
             streams.core(index).fail(errno);
+        }
+    }
+
+    /// Ends the receives of streams that are released next.
+    fn end_receives(&mut self, keys: &[Key]) {
+        if self.streams_in_child() || self.backend.ring().is_none() {
+            return;
+        }
+        let mut cells = Vec::with_capacity(keys.len());
+        for key in keys {
+            let Ok(Stream { index, .. }) = self.stream(*key) else { continue };
+            let status = self.stream_core(index).status;
+            if status.any(StreamFlags::RING) && !status.any(StreamFlags::RUNNING | StreamFlags::TLS)
+            {
+                // What is queued goes out before.
+                self.write_stream_now(index);
+                let cell = self.stream_core(index).cell;
+                cells.extend(self.registry.find(cell));
+            }
+        }
+        if let Some(ring) = self.backend.ring() {
+            ring.end_receives(&cells);
         }
     }
 

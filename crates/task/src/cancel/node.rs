@@ -10,6 +10,8 @@
 //! 3. One thread holds the lock of one node at a time, and runs no code of others meanwhile: no
 //!    waker is cloned, woken or dropped, and no node is dropped.
 //! 4. Walks over the tree use a list, not the stack of the thread. So the depth is not limited.
+//! 5. In a child of fork(2), a destructor does not wait for a lock: a thread of the parent may have
+//!    held it, and there it is never released.
 
 use core::{
     mem,
@@ -20,10 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use windlass_flow::panics::Panics;
 
-use crate::cancel::slots::Slots;
+use crate::{cancel::slots::Slots, process::OwnProcess};
 
 #[derive(Default)]
 pub(super) struct Node {
+    /// The process that has made the root of the tree.
+    process: OwnProcess,
     is_cancelled: AtomicBool,
     parent: Option<Parent>,
     lists: Mutex<Lists>,
@@ -42,8 +46,14 @@ struct Lists {
 }
 
 impl Node {
-    fn new(is_cancelled: bool, parent: Option<Parent>) -> Self {
-        Self { is_cancelled: AtomicBool::new(is_cancelled), parent, lists: Mutex::default() }
+    fn new(process: OwnProcess, is_cancelled: bool, parent: Option<Parent>) -> Self {
+        let is_cancelled = AtomicBool::new(is_cancelled);
+        Self { process, is_cancelled, parent, lists: Mutex::default() }
+    }
+
+    /// As [`lock`](Self::lock), for destructors (protocol 5).
+    fn lock_in_drop(&self) -> Option<MutexGuard<'_, Lists>> {
+        self.process.lock(&self.lists)
     }
 
     fn lock(&self) -> MutexGuard<'_, Lists> {
@@ -60,11 +70,11 @@ impl Node {
     pub(super) fn child(self: &Arc<Self>) -> Arc<Self> {
         let mut lists = self.lock();
         if self.is_cancelled() {
-            return Arc::new(Self::new(true, None));
+            return Arc::new(Self::new(self.process, true, None));
         }
         let slot = lists.children.insert(Weak::new());
         let parent = Some(Parent { node: Arc::clone(self), slot });
-        let child = Arc::new(Self::new(false, parent));
+        let child = Arc::new(Self::new(self.process, false, parent));
         let dangling = lists.children.replace(slot, Arc::downgrade(&child));
         drop(lists);
         drop(dangling);
@@ -78,7 +88,7 @@ impl Node {
         let mut wakers = Vec::new();
         let mut nodes = vec![Arc::clone(self)];
         while let Some(node) = nodes.pop() {
-            let mut lists = node.lock();
+            let Some(mut lists) = node.lock_in_drop() else { continue };
             if node.is_cancelled.swap(true, Ordering::AcqRel) {
                 continue;
             }
@@ -126,7 +136,7 @@ impl Node {
 
     /// Removes a waker.
     pub(super) fn forget(&self, slot: usize) {
-        let mut lists = self.lock();
+        let Some(mut lists) = self.lock_in_drop() else { return };
         // Protocol 2: the lists of a cancelled node are empty.
         let removed = lists.wakers.remove(slot);
         drop(lists);
@@ -138,13 +148,41 @@ impl Drop for Node {
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some(Parent { node, slot }) = next {
-            let mut lists = node.lock();
-            let removed = lists.children.remove(slot);
-            drop(lists);
-            drop(removed);
+            if let Some(mut lists) = node.lock_in_drop() {
+                let removed = lists.children.remove(slot);
+                drop(lists);
+                drop(removed);
+            }
             // Protocol 4: if this was the last reference, its own parent is next. Of several
             // threads that drop the last references, one gets the node.
             next = Arc::into_inner(node).and_then(|mut node| node.parent.take());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use super::*;
+
+    /// As after fork(2), when another thread of the parent has held all locks.
+    #[test]
+    fn destructors_in_a_child_of_fork_do_not_wait_for_locks() {
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let root = Arc::new(Node::new(OwnProcess::foreign(), false, None));
+            let child = root.child();
+            let mut slot = None;
+            assert!(child.listen(&mut slot, Waker::noop()));
+            let (held, held_too) = (root.lists.lock().unwrap(), child.lists.lock().unwrap());
+            child.forget(slot.unwrap());
+            child.cancel();
+            drop(held_too);
+            drop(child);
+            drop(held);
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(Duration::from_secs(20)).expect("it waits for a lock");
     }
 }

@@ -14,10 +14,7 @@ mod stats;
 
 use core::{fmt, future::Future, pin::pin, task::Poll};
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    process,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use windlass::{BuildError, NextTurn, Reactor, Turn};
 use windlass_flow::panics::Panics;
@@ -25,6 +22,7 @@ use windlass_flow::panics::Panics;
 use crate::{
     ambient::{Handle, publish},
     join::JoinHandle,
+    process::OwnProcess,
     spawner::Spawner,
     sync::Arc,
     task::{
@@ -72,28 +70,13 @@ pub struct Executor {
     process: OwnProcess,
 }
 
-/// The process that has built an executor. A child of fork(2) has a copy of the executor, whose
-/// sockets it shares with the parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct OwnProcess(u32);
-
-impl OwnProcess {
-    fn new() -> Self {
-        Self(process::id())
-    }
-
-    fn is_current(self) -> bool {
-        self == Self::new()
-    }
-
-    #[track_caller]
-    fn assert_current(self) {
-        assert!(
-            self.is_current(),
-            "this process is a child of fork(2), and the executor belongs to its parent: build \
-             another executor in the child, or call exec or _exit",
-        );
-    }
+#[track_caller]
+fn assert_own(process: OwnProcess) {
+    assert!(
+        process.is_current(),
+        "this process is a child of fork(2), and the executor belongs to its parent: build \
+         another executor in the child, or call exec or _exit",
+    );
 }
 
 /// Runs a future and the tasks that it spawns, on a new executor with the default settings.
@@ -121,7 +104,7 @@ fn run_rounds(reactor: &mut Reactor, rounds: &mut Rounds<'_>, process: OwnProces
     while !rounds.is_finished() {
         if let Err(error) = reactor.run_with(rounds) {
             // A task has called fork(2), and has returned in the child.
-            process.assert_current();
+            assert_own(process);
             panic!("the reactor of the executor has failed: {error}");
         }
     }
@@ -164,7 +147,8 @@ impl Executor {
         if let Some(clock) = clock {
             clock.pause(&handle);
         }
-        Ok(Self { reactor, handle, process: OwnProcess::new() })
+        let process = handle.local().process;
+        Ok(Self { reactor, handle, process })
     }
 
     /// Runs a future, and the executor's tasks, until the future is ready.
@@ -185,7 +169,7 @@ impl Executor {
     #[track_caller]
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
         assert_not_nested();
-        self.process.assert_current();
+        assert_own(self.process);
         let _entered = Entered::new(Arc::as_ptr(self.handle.owner().shared()));
         let mut output = None;
         let mut future = pin!(Some(future));
@@ -243,7 +227,7 @@ impl Executor {
     /// [`block_on`](Self::block_on).
     #[track_caller]
     pub fn with_turn<T>(&mut self, call: impl FnOnce(Turn<'_>) -> T) -> T {
-        self.process.assert_current();
+        assert_own(self.process);
         let _entered = Entered::new(Arc::as_ptr(self.handle.owner().shared()));
         let handle = self.handle.clone();
         self.in_turn(|| handle.with_turn(call))

@@ -30,15 +30,18 @@
 use core::{
     cell::Cell,
     future::poll_fn,
+    mem,
     task::{Context, Poll, Waker, ready},
 };
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd, RawFd},
+    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
 };
 
 use windlass::{AddReason, Backend, Event, Interest, Key, Subscriber, Turn, interest};
+use windlass_flow::panics::discard_panic;
 
 use crate::{
     ambient::Handle,
@@ -417,6 +420,11 @@ impl Source {
         }
     }
 
+    /// Whether this process is a child of fork(2), which shares the descriptor with its parent.
+    pub(crate) fn is_in_child(&self) -> bool {
+        self.handle.is_in_child()
+    }
+
     /// How many operations have returned `EAGAIN`.
     pub(crate) fn would_block_count(&self) -> u32 {
         self.would_block.get()
@@ -465,10 +473,13 @@ impl Source {
 
     #[inline]
     fn wake_ready(&self) {
+        let is_writable = self.write.ready.get() != 0;
         if self.read.ready.get() != 0 {
+            let after = is_writable.then(|| WakesInPanic(&self.write.waiters));
             self.read.waiters.wake_all();
+            mem::forget(after);
         }
-        if self.write.ready.get() != 0 {
+        if is_writable {
             self.write.waiters.wake_all();
         }
     }
@@ -499,15 +510,27 @@ impl Source {
         self.end();
     }
 
-    pub(crate) fn is_retired(&self) -> bool {
-        self.state.get() == State::Closed
-    }
-
     /// Protocol 9.
     fn end(&self) {
         self.state.set(State::Closed);
+        self.wake_both();
+    }
+
+    fn wake_both(&self) {
+        let after = WakesInPanic(&self.write.waiters);
         self.read.waiters.wake_all();
+        mem::forget(after);
         self.write.waiters.wake_all();
+    }
+}
+
+/// Wakes if the wakers before it panic.
+struct WakesInPanic<'w>(&'w Waiters);
+
+impl Drop for WakesInPanic<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        discard_panic(catch_unwind(AssertUnwindSafe(|| self.0.wake_all())));
     }
 }
 
@@ -529,8 +552,7 @@ impl QueuedAdd {
         let source = &self.0;
         // Otherwise the owner has let go, and the number may be closed.
         if source.state.get() == State::Queued && source.add_in(turn).is_err() {
-            source.read.waiters.wake_all();
-            source.write.waiters.wake_all();
+            source.wake_both();
         }
     }
 }

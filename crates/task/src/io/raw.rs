@@ -39,7 +39,8 @@ pub trait RawStream {
     fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Ends writing, after everything that was written.
     fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Ends writing without waiting, in a destructor.
+    /// Ends writing without waiting, in a destructor. Does nothing in a child of fork(2), which
+    /// shares the socket with its parent.
     fn shutdown_now(&self);
 }
 

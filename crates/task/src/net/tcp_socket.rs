@@ -79,7 +79,7 @@ impl TcpSocket {
             Self::Ready(io) => Ok(io.into_inner()),
             Self::Buffered(socket) if socket.is_plain() => match socket.into_parts() {
                 Ok((socket, _)) => Ok(socket),
-                Err(_) => unreachable!("a plain socket has one owner"),
+                Err((_, owner)) => Err(Self::Buffered(owner)),
             },
             buffered @ Self::Buffered(_) => Err(buffered),
         }
@@ -218,6 +218,12 @@ impl RawStream for TcpSocket {
     }
 
     fn shutdown_now(&self) {
-        let _ = Self::shutdown_now(self, Shutdown::Write);
+        let is_in_child = match self {
+            Self::Ready(io) => io.source().is_in_child(),
+            Self::Buffered(socket) => socket.is_in_child(),
+        };
+        if !is_in_child {
+            let _ = Self::shutdown_now(self, Shutdown::Write);
+        }
     }
 }

@@ -37,6 +37,8 @@ use crate::{
 /// - The inbox receives until it has 64 KiB, and again when half of it was read. It also keeps what
 ///   the kernel had received by then. 64 KiB of output may wait for a slow peer, also for up to two
 ///   seconds after a drop. An idle stream has no buffer.
+/// - A stream that is dropped ends before the executor waits, together with others: one system call
+///   ends their receives.
 /// - From then on [`try_io`](Self::try_io), [`async_io`](Self::async_io) and
 ///   [`into_std`](Self::into_std) are errors, because the inbox may have bytes that come first. Use
 ///   [`peek`](Self::peek) and [`detach`](Self::detach). Do not use its descriptor to read or write.

@@ -186,6 +186,8 @@ impl RawStream for UnixStream {
     }
 
     fn shutdown_now(&self) {
-        let _ = self.io.get_ref().shutdown(Shutdown::Write);
+        if !self.io.source().is_in_child() {
+            let _ = self.io.get_ref().shutdown(Shutdown::Write);
+        }
     }
 }

@@ -14,6 +14,7 @@ use core::{
 use std::{collections::VecDeque, rc::Rc};
 
 use crate::{
+    process::OwnProcess,
     sync::Arc,
     task::{
         body,
@@ -65,6 +66,8 @@ pub(crate) struct Local {
     pub(crate) extensions: RefCell<Vec<(TypeId, Rc<dyn Any>)>>,
     pub(crate) counters: LocalCounters,
     pub(crate) limits: LocalLimits,
+    /// The process that has built the executor.
+    pub(crate) process: OwnProcess,
 }
 
 /// How far the executor is.
@@ -131,6 +134,7 @@ impl Shared {
                 extensions: RefCell::default(),
                 counters: LocalCounters::default(),
                 limits,
+                process: OwnProcess::new(),
             },
         })
     }

@@ -19,7 +19,7 @@ use core::{
     task::Waker,
 };
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Instant,
 };
 
@@ -28,6 +28,7 @@ use windlass_flow::panics::Panics;
 
 use crate::{
     ambient::{Handle, extension, with_local, with_turn},
+    process::OwnProcess,
     task::{current, shared::Shared},
     time::paused::{Paused, now},
 };
@@ -43,6 +44,7 @@ pub(super) struct TimerId {
 pub(super) struct Timers {
     /// Says which executor it is.
     executor: crate::sync::Arc<Shared>,
+    process: OwnProcess,
     /// Before the deadlines of all timers.
     epoch: Instant,
     /// The latest deadline of the timers that have fired (protocol 2). Only the owner uses it.
@@ -66,9 +68,7 @@ struct LocalTimers(OnceCell<Arc<Timers>>);
 impl Drop for LocalTimers {
     fn drop(&mut self) {
         if let Some(timers) = self.0.get() {
-            // In a child of fork(2), a thread of the parent may have held the lock for ever. Else a
-            // sleep is handed back just now, and its key is freed with the list.
-            let Some(mut returned) = timers.try_returned() else { return };
+            let Some(mut returned) = timers.returned() else { return };
             returned.is_closed = true;
             returned.timers = Vec::new();
         }
@@ -90,6 +90,7 @@ impl Timers {
     fn new(handle: &Handle) -> Arc<Self> {
         Arc::new(Self {
             executor: crate::sync::Arc::clone(handle.owner().shared()),
+            process: handle.local().process,
             epoch: now(),
             fired_ns: AtomicU64::new(0),
             has_returned: AtomicBool::new(false),
@@ -98,18 +99,10 @@ impl Timers {
         })
     }
 
-    fn returned(&self) -> MutexGuard<'_, Returned> {
+    /// `None` in a child of fork(2), if a thread of the parent has held the lock.
+    fn returned(&self) -> Option<MutexGuard<'_, Returned>> {
         // Nothing that may panic runs under the lock.
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`returned`](Self::returned). `None` if another thread has the lock just now.
-    fn try_returned(&self) -> Option<MutexGuard<'_, Returned>> {
-        match self.returned.try_lock() {
-            Ok(returned) => Some(returned),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.process.lock(&self.returned)
     }
 
     /// Whether this thread runs the executor.
@@ -208,7 +201,7 @@ impl Timers {
 
     #[cold]
     fn give_back(self: &Arc<Self>, timer: TimerId, is_current: bool) {
-        let mut returned = self.returned();
+        let Some(mut returned) = self.returned() else { return };
         if returned.is_closed {
             return;
         }
@@ -239,12 +232,49 @@ impl Timers {
     fn cancel_all_returned(&self, mut turn: Turn<'_>) {
         // Cleared first, so that a key that comes meanwhile is not forgotten.
         self.has_returned.swap(false, Ordering::Acquire);
-        let timers = mem::take(&mut self.returned().timers);
+        let Some(mut returned) = self.returned() else { return };
+        let timers = mem::take(&mut returned.timers);
+        drop(returned);
         let mut panics = Panics::default();
         for timer in timers {
             // The destructor of a waker may panic.
             panics.catch(|| self.cancel(turn.reborrow(), timer));
         }
         panics.resume();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use super::*;
+    use crate::Executor;
+
+    /// As in a child of fork(2), when another thread of the parent hands a timer back.
+    #[test]
+    fn destructors_in_a_child_of_fork_do_not_wait_for_the_list() {
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let mut executor = Executor::new().unwrap();
+            executor.block_on(async {
+                let handle = Handle::expect_current();
+                let (local, mut timers) = (LocalTimers::default(), Timers::new(&handle));
+                Arc::get_mut(&mut timers).unwrap().process = OwnProcess::foreign();
+                local.0.set(Arc::clone(&timers)).ok().unwrap();
+                let deadline = now() + Duration::from_secs(60);
+                let timer =
+                    with_turn(|turn| timers.start(turn, deadline, Waker::noop().clone(), None));
+                let timer = timer.unwrap().unwrap();
+                timers.has_returned.store(true, Ordering::Relaxed);
+                let held = timers.returned.lock().unwrap();
+                with_turn(|_| timers.end(timer)).unwrap();
+                timers.end(timer);
+                drop(local);
+                drop(held);
+            });
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(Duration::from_secs(20)).expect("it waits for a lock");
     }
 }

@@ -15,7 +15,7 @@ use windlass_task::{AsyncFd, Direction, Executor, JoinHandle, spawn, spawn_block
 
 use crate::tools::{fork, in_child, leave, reap};
 
-fn executor(backend: Backend) -> Executor {
+pub(crate) fn executor(backend: Backend) -> Executor {
     Executor::builder().reactor(Reactor::builder().backend(backend)).build().unwrap()
 }
 

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod children;
+mod sockets;
 #[allow(dead_code, reason = "the tests of the reactor use the rest")]
 #[path = "../../../reactor/tests/fork/tools.rs"]
 mod tools;
@@ -42,6 +43,10 @@ const ALL: &[Test] = &tests![
     children::a_task_that_returns_in_a_child_ends_block_on_with_a_panic,
     children::a_child_may_build_an_executor_of_its_own,
     children::a_pool_of_threads_does_not_make_a_child_hang,
+    sockets::streams_dropped_by_a_child_are_the_parents_still,
+    sockets::streams_dropped_in_a_task_that_forked_are_the_parents_still,
+    sockets::a_child_cannot_detach_a_stream_that_receives,
+    sockets::a_process_without_descriptors_keeps_a_stream_whose_socket_it_cannot_take,
 ];
 
 fn start_again(name: &str, backend: Backend) -> Result<(), Failed> {

@@ -206,7 +206,7 @@ fn the_error_of_a_queued_write_is_that_of_flush_or_shutdown(build: Build) {
     });
 }
 
-fn a_drop_with_unread_bytes_resets_and_another_ends_the_connection_at_once(build: Build) {
+fn a_drop_with_unread_bytes_resets_and_another_ends_the_connection(build: Build) {
     run(build, async {
         for is_read in [false, true] {
             let (mut ours, mut peer) = with_std_peer();
@@ -218,7 +218,7 @@ fn a_drop_with_unread_bytes_resets_and_another_ends_the_connection_at_once(build
                 ours.readable().await.unwrap();
             }
             drop(ours);
-            // Without a further turn.
+            turns().await;
             let result = peer.read(&mut [0; 8]).map_err(|error| error.kind());
             let expected = if is_read { Ok(0) } else { Err(ErrorKind::ConnectionReset) };
             assert_eq!(result, expected);
@@ -232,9 +232,12 @@ fn what_was_written_is_sent_before_the_end(build: Build) {
             let (mut ours, mut peer) = with_std_peer();
             ours.write_all(b"first ").await.unwrap();
             ours.write_all(b"second").await.unwrap();
-            // Without a further turn.
+            // Without a further turn, except for a drop.
             match how {
-                0 => drop(ours),
+                0 => {
+                    drop(ours);
+                    turns().await;
+                }
                 1 => ours.shutdown().await.unwrap(),
                 2 => drop(ours.into_split().1),
                 _ => ours.shutdown_now(std::net::Shutdown::Both).unwrap(),
@@ -549,7 +552,7 @@ scenarios! {
     output_that_the_peer_does_not_read_is_bounded,
     bytes_before_a_failed_write_are_read_and_the_error_is_told_once,
     the_error_of_a_queued_write_is_that_of_flush_or_shutdown,
-    a_drop_with_unread_bytes_resets_and_another_ends_the_connection_at_once,
+    a_drop_with_unread_bytes_resets_and_another_ends_the_connection,
     what_was_written_is_sent_before_the_end,
     output_of_a_dropped_stream_goes_to_a_slow_peer,
     closures_of_the_user_are_rejected_after_the_first_read,

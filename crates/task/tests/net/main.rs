@@ -12,6 +12,7 @@ mod counting_waker;
 mod control_data;
 mod descriptors;
 mod drops;
+mod ends;
 mod hand_over;
 mod inboxes;
 mod names;

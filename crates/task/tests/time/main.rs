@@ -20,3 +20,4 @@ mod send_sync;
 mod sleeps;
 mod timeouts;
 mod tools;
+mod wakers;

@@ -22,13 +22,13 @@
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
 
 use super::{
-    COMPLETION, Cell, Completion, PoolSize, Uring,
+    CANCEL_MAX, COMPLETION, Cell, Completion, PoolSize, Uring,
     features::RingFeatures,
     pace,
     pool::{Claim, Lent, Pool, buffer_of},
@@ -202,6 +202,36 @@ impl Uring {
         }
         self.ring.cancel(address | tag::RECEIVE, tag::CONTROL);
         false
+    }
+
+    /// Ends the receives of several cells for good. Each system call takes as many cancellations as
+    /// the queue holds.
+    pub(crate) fn end_receives(&mut self, cells: &[Cell]) {
+        if self.fork.is_child() {
+            return;
+        }
+        let mut first = 0;
+        for (place, cell) in cells.iter().enumerate() {
+            let _ = self.end_receive(*cell);
+            if self.ring.queued() >= self.ring.capacity() {
+                self.settle_receives(&cells[first..=place]);
+                first = place + 1;
+            }
+        }
+        self.settle_receives(&cells[first..]);
+    }
+
+    /// Waits, for a bounded time, until all requests of these cells have completed.
+    fn settle_receives(&mut self, cells: &[Cell]) {
+        let end = Instant::now() + CANCEL_MAX;
+        loop {
+            self.reap();
+            let left = cells.iter().filter(|cell| cell.requests() > 0).count();
+            if left == 0 || self.outstanding == 0 || Instant::now() >= end {
+                return;
+            }
+            self.enter_for(left);
+        }
     }
 
     /// Ends a receive for good, and appends the bytes of which its stream was not told: those of

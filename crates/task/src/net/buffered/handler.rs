@@ -40,7 +40,7 @@ impl StreamHandler for InboxHandler {
         let socket = &*self.0;
         let is_full = {
             let mut inbox = socket.inbox.borrow_mut();
-            inbox.push(&input, &socket.spares);
+            inbox.push(&input, &socket.streams.spares);
             inbox.len() >= INBOX_MAX
         };
         // Its reader may read in this turn.
@@ -85,9 +85,11 @@ impl StreamHandler for InboxHandler {
 
 impl Drop for InboxHandler {
     fn drop(&mut self) {
-        // The reactor is dropped, or a panic has ended the stream.
+        // The reactor is dropped without a last turn, as in a child of fork(2), or a panic has
+        // ended the stream.
         if let State::Streaming(_) = self.0.state.get() {
             self.0.is_gone.set(true);
+            self.0.has_lost.set(true);
             self.0.end(None);
             self.0.wake_all();
         }

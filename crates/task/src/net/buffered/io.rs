@@ -49,7 +49,7 @@ impl BufferedTcp {
         let proceed = ready!(poll_proceed(context));
         let (count, left) = {
             let mut inbox = self.inbox.borrow_mut();
-            (inbox.read(buffer, &self.spares), inbox.len())
+            (inbox.read(buffer, &self.streams.spares), inbox.len())
         };
         proceed.made_progress();
         if self.is_paused.get() && left <= INBOX_MAX / 2 {
@@ -172,15 +172,17 @@ impl BufferedTcp {
         context: &Context<'_>,
         write: impl FnOnce(Stream<'_>) -> Result<usize, StreamWriteError>,
     ) -> Poll<io::Result<usize>> {
-        if self.state.get() == State::Plain {
+        if self.state.get() == State::Plain && !self.is_finished.get() {
             ready!(self.start(context, &self.writers))?;
         }
-        let State::Streaming(key) = self.state.get() else {
-            return Poll::Ready(Err(self.take_write_error().unwrap_or_else(|| Errno::PIPE.into())));
+        let key = match self.state.get() {
+            State::Over => {
+                let error = self.take_write_error().unwrap_or_else(|| Errno::PIPE.into());
+                return Poll::Ready(Err(error));
+            }
+            State::Streaming(key) if !self.is_finished.get() => key,
+            _ => return Poll::Ready(Err(Errno::PIPE.into())),
         };
-        if self.is_finished.get() {
-            return Poll::Ready(Err(Errno::PIPE.into()));
-        }
         let written = self.with_stream(key, |stream| match stream.map(write) {
             Some(Ok(count)) => Written::Count(count),
             Some(Err(StreamWriteError::Full)) => Written::Full,
@@ -219,19 +221,27 @@ impl BufferedTcp {
         if self.is_gone.get() { Some(gone()) } else { self.error.take().map(io::Error::from) }
     }
 
-    /// Ready when no output waits for the socket.
+    /// Ready when no output waits for the socket, except for a short one of this turn, which is
+    /// queued with the ring.
     pub(in crate::net) fn poll_flush(
         self: &Rc<Self>,
         context: &Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_output_gone(context, |stream| stream.buffered() > 0 && stream.wait_for_low_mark())
+    }
+
+    /// Ready when `waits` says that no output waits for the socket.
+    pub(super) fn poll_output_gone(
+        self: &Rc<Self>,
+        context: &Context<'_>,
+        waits: impl FnOnce(&mut Stream<'_>) -> bool,
     ) -> Poll<io::Result<()>> {
         let key = match self.state.get() {
             State::Plain => return Poll::Ready(Ok(())),
             State::Over => return Poll::Ready(self.take_write_error().map_or(Ok(()), Err)),
             State::Streaming(key) => key,
         };
-        let waits = self.with_stream(key, |stream| {
-            stream.map(|mut stream| stream.buffered() > 0 && stream.wait_for_low_mark())
-        });
+        let waits = self.with_stream(key, |stream| stream.map(|mut stream| waits(&mut stream)));
         match waits {
             Some(Some(false)) => Poll::Ready(Ok(())),
             Some(Some(true)) => {
@@ -249,7 +259,9 @@ impl BufferedTcp {
         context: &Context<'_>,
     ) -> Poll<io::Result<()>> {
         let key = match self.state.get() {
-            State::Plain => return Poll::Ready(self.shutdown_socket(Shutdown::Write)),
+            State::Plain => {
+                return Poll::Ready(common::ended(self.shutdown_plain(Shutdown::Write)));
+            }
             State::Over => {
                 let error = self.take_write_error();
                 return Poll::Ready(
@@ -282,13 +294,22 @@ impl BufferedTcp {
         Some(left)
     }
 
+    /// Ends a direction of a plain socket. A stream that is started later knows of it.
+    fn shutdown_plain(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.shutdown(how)?;
+        if how != Shutdown::Read {
+            self.is_finished.set(true);
+        }
+        Ok(())
+    }
+
     fn shutdown_socket(&self, how: Shutdown) -> io::Result<()> {
         common::ended(self.socket.shutdown(how))
     }
 
     /// Ends a direction without waiting. Output that waits is sent before.
     pub(in crate::net) fn shutdown_now(self: &Rc<Self>, how: Shutdown) -> io::Result<()> {
-        let State::Streaming(key) = self.state.get() else { return self.socket.shutdown(how) };
+        let State::Streaming(key) = self.state.get() else { return self.shutdown_plain(how) };
         if how == Shutdown::Read {
             return self.socket.shutdown(how);
         }
@@ -341,8 +362,7 @@ impl BufferedTcp {
                     let peek =
                         || Ok(rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::PEEK)?.1);
                     match source.io(crate::Direction::Read, peek).await {
-                        // The registration has ended, because a stream was started.
-                        Err(_) if self.state.get() != State::Plain => continue,
+                        Err(error) if self.has_left(&source) && error.raw_os_error().is_none() => {}
                         result => return result,
                     }
                 }

@@ -10,21 +10,24 @@
 //!    readiness, closures of the user and the plain descriptor may be used.
 //! 2. The first read or write registers a stream of the reactor. From then on the inbox has the
 //!    bytes that come next, and closures of the user are rejected: they would miss these bytes.
-//! 3. The stream ends by a failure, when both directions have ended, or with the reactor. The
-//!    socket is *over* then, and stays open. A read returns the inbox, then what is left in the
-//!    socket, then the error or the end.
+//! 3. The stream ends by a failure, when both directions have ended, or with the executor, which
+//!    releases it. The socket is *over* then, and stays open. A read returns the inbox, then what
+//!    is left in the socket, then the error or the end.
 //! 4. An error is reported once, by the first operation that comes. `EPIPE` is for writing alone.
 //! 5. The inbox is filled up to [`INBOX_MAX`](crate::io::inbox::INBOX_MAX). The receive is then
 //!    cancelled, and armed again when half of it was read. What the kernel had received by then is
 //!    kept too.
 //! 6. The output holds at most [`OUTPUT_MAX`] bytes that the socket does not accept.
-//! 7. The stream's handler has the only other reference to the socket. So the descriptor is closed
-//!    when the owner and the stream are gone.
+//! 7. The stream's handler, and the executor's list of open streams, have the only other
+//!    references to the socket. So the descriptor is closed when the owner and the stream are gone.
+//!    The streams whose owners are dropped in one round of the executor end together, at its end.
 //! 8. Where there is no turn, an operation is pending, and is woken in the executor's next turn.
 //!    One such request is queued for each socket, and one for each that is shut down there.
+//! 9. A child of fork(2) shares the socket with its parent. Its destructors change nothing of it.
 
 mod handler;
 mod io;
+mod open;
 mod owner;
 mod ready;
 
@@ -48,8 +51,11 @@ use crate::{
         source::{ShortRead, Source, SourceOptions, gone},
         waiters::Waiters,
     },
-    io::inbox::{Inbox, SpareBuffers},
-    net::buffered::handler::InboxHandler,
+    io::inbox::Inbox,
+    net::buffered::{
+        handler::InboxHandler,
+        open::{OpenStreams, Place},
+    },
 };
 pub(super) use owner::BufferedOwner;
 
@@ -78,7 +84,9 @@ pub(in crate::net) struct BufferedTcp {
     /// Whether the first read or write starts a stream.
     completes: bool,
     inbox: RefCell<Inbox>,
-    spares: Rc<SpareBuffers>,
+    streams: Rc<OpenStreams>,
+    /// Its place in them.
+    place: Place,
     /// The peer has ended its direction.
     has_end: Cell<bool>,
     /// This side has ended its direction.
@@ -90,6 +98,8 @@ pub(in crate::net) struct BufferedTcp {
     is_notified: Cell<bool>,
     /// The executor was dropped.
     is_gone: Cell<bool>,
+    /// The stream was not released, or in a child of fork(2): bytes that were in flight are lost.
+    has_lost: Cell<bool>,
     error: Cell<Option<Errno>>,
     /// Protocol 8.
     awaits_turn: Cell<bool>,
@@ -114,20 +124,22 @@ impl BufferedTcp {
         completes: bool,
     ) -> Result<Rc<Self>> {
         let handle = Handle::current().ok_or_else(crate::fd::source::no_executor)?;
-        let spares = handle.extension();
+        let streams = OpenStreams::of(&handle);
         Ok(Rc::new(Self {
             socket,
             handle,
             state: Cell::new(State::Plain),
             completes,
             inbox: RefCell::new(Inbox::new(prefix)),
-            spares,
+            streams,
+            place: Place::default(),
             has_end: Cell::new(false),
             is_finished: Cell::new(false),
             queued_shutdown: Cell::new(None),
             is_paused: Cell::new(false),
             is_notified: Cell::new(false),
             is_gone: Cell::new(false),
+            has_lost: Cell::new(false),
             error: Cell::new(None),
             awaits_turn: Cell::new(false),
             readers: Waiters::default(),
@@ -136,10 +148,17 @@ impl BufferedTcp {
         }))
     }
 
-    /// Registers the stream (protocol 2).
+    /// Registers the stream (protocol 2). Readiness ends first, because a number is registered
+    /// once.
     #[cold]
     fn start(self: &Rc<Self>, context: &Context<'_>, waiters: &Waiters) -> Poll<Result<()>> {
-        self.end_readiness();
+        if self.handle.with_turn(|_| ()).is_none() {
+            return self.wait_for_turn(context, waiters);
+        }
+        let source = self.source.take();
+        if let Some(source) = &source {
+            source.deregister_open();
+        }
         let start = |mut turn: Turn<'_>| {
             let handler = InboxHandler(Rc::clone(self));
             OPTIONS.register_lent(handler, &mut turn).map_err(|error| error.reason)
@@ -152,13 +171,18 @@ impl BufferedTcp {
             }
             started => started,
         };
+        if let Some(Ok(key)) = started {
+            self.state.set(State::Streaming(key));
+            self.streams.add(self);
+        }
+        // Whatever came of it, those that wait for readiness look again. A waker may be the user's
+        // code, which may use this socket.
+        if let Some(source) = source {
+            source.retire();
+        }
         match started {
             None => self.wait_for_turn(context, waiters),
-            Some(Err(reason)) => Poll::Ready(Err(reason.into())),
-            Some(Ok(key)) => {
-                self.state.set(State::Streaming(key));
-                Poll::Ready(Ok(()))
-            }
+            Some(result) => Poll::Ready(result.map(drop).map_err(Into::into)),
         }
     }
 
@@ -216,7 +240,7 @@ impl BufferedTcp {
 
     /// The stream ends (protocol 3).
     fn end(&self, error: Option<Errno>) {
-        self.state.set(State::Over);
+        self.is_over();
         if error.is_some() {
             self.error.set(error);
         }
@@ -227,6 +251,13 @@ impl BufferedTcp {
         panics.catch(|| self.readers.wake_all());
         panics.catch(|| self.writers.wake_all());
         panics.resume();
+    }
+
+    /// Whether this registration for readiness has ended, because a stream was started, or that was
+    /// tried. Those that wait for it look again.
+    fn has_left(&self, source: &Rc<Source>) -> bool {
+        let is_same = |current: &Rc<Source>| Rc::ptr_eq(current, source);
+        self.handle.is_open() && !self.source.borrow().as_ref().is_some_and(is_same)
     }
 
     /// The readiness of a plain socket. It is registered by the first call.

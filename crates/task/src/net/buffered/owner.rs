@@ -4,11 +4,11 @@ use core::future::poll_fn;
 use std::{io, net::TcpStream, rc::Rc, time::Duration};
 
 use rustix::net::sockopt;
-use windlass::{Key, Turn};
 
 use crate::{
     fd::source::Source,
     net::buffered::{BufferedTcp, State},
+    yield_now,
 };
 
 /// The owner of a socket. Dropping it closes the connection.
@@ -36,28 +36,48 @@ impl BufferedOwner {
     /// Whether the plain socket has all bytes that were not read.
     pub(in crate::net) fn is_plain(&self) -> bool {
         let is_streaming = matches!(self.0.state.get(), State::Streaming(_));
-        !is_streaming && self.0.inbox.borrow().is_empty()
+        !is_streaming && self.0.inbox.borrow().is_empty() && !self.0.has_lost.get()
+    }
+
+    /// See protocol 9.
+    pub(in crate::net) fn is_in_child(&self) -> bool {
+        self.0.handle.is_in_child()
     }
 
     /// The socket, and the bytes that were received and not read. A stream has ended before.
-    pub(in crate::net) fn into_parts(self) -> io::Result<(TcpStream, Vec<u8>)> {
+    ///
+    /// # Errors
+    /// The stream's handler has a reference until its callback ends, and the socket cannot be
+    /// duplicated. Nothing has changed.
+    pub(in crate::net) fn into_parts(self) -> Result<(TcpStream, Vec<u8>), (io::Error, Self)> {
+        let mut duplicate = None;
+        if Rc::strong_count(&self.0) > 1 {
+            match self.0.socket.try_clone() {
+                Ok(socket) => duplicate = Some(socket),
+                Err(error) => return Err((error, self)),
+            }
+        }
+        self.0.is_over();
         self.0.end_readiness();
-        self.0.state.set(State::Over);
         let unread = self.0.inbox.borrow_mut().take();
         let shared = Rc::clone(&self.0);
         drop(self);
-        let socket = match Rc::try_unwrap(shared) {
-            Ok(whole) => whole.socket,
-            // A request or the stream's handler has a reference until the next turn.
-            Err(shared) => shared.socket.try_clone()?,
-        };
+        let own = Rc::into_inner(shared).map(|shared| shared.socket);
+        let socket = duplicate.or(own).expect("this was the only reference, or it was duplicated");
         Ok((socket, unread))
     }
 
     /// Waits for the output, ends the stream, and returns the parts.
     pub(in crate::net) async fn detach(self) -> io::Result<(TcpStream, Vec<u8>)> {
         poll_fn(|context| self.0.poll_release(context)).await?;
-        self.into_parts()
+        match self.into_parts() {
+            Ok(parts) => Ok(parts),
+            Err((_, owner)) => {
+                // The handler is gone after the turn.
+                yield_now().await;
+                owner.into_parts().map_err(|(error, _)| error)
+            }
+        }
     }
 }
 
@@ -73,36 +93,22 @@ impl Drop for BufferedOwner {
                 }
             }
             State::Streaming(key) => {
-                let socket = Rc::clone(&self.0);
-                self.0.handle.request(move |turn| close(&socket, key, turn));
+                let (streams, socket) = (&self.0.streams, Rc::clone(&self.0));
+                streams.end_later(&self.0.handle, socket, key);
             }
         }
         // As close(2) does.
         if !self.0.inbox.borrow().is_empty() {
-            reset_at_close(&self.0.socket);
+            reset_at_close(&self.0);
         }
     }
 }
 
-/// Ends the stream. The descriptor is closed with its last reference.
-fn close(socket: &Rc<BufferedTcp>, key: Key, mut turn: Turn<'_>) {
-    let Ok(mut stream) = turn.stream(key) else { return };
-    let is_read = socket.inbox.borrow().is_empty();
-    if is_read && stream.send_now() > 0 {
-        // The peer is slow to read. The handler keeps the socket until the output is sent, or the
-        // time for that is over.
-        return stream.close_after_output();
-    }
-    socket.state.set(State::Over);
-    let has_unread = stream.release().is_some_and(|released| !released.unread.is_empty());
-    if has_unread {
-        reset_at_close(&socket.socket);
-    }
-}
-
 /// The kernel resets a connection that is closed with unread bytes. It does not know of those that
-/// were received here.
-fn reset_at_close(socket: &TcpStream) {
-    // A socket that was closed by other code has no option.
-    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+/// were received here. Not in a child of fork(2), which shares the socket (protocol 9).
+pub(super) fn reset_at_close(socket: &BufferedTcp) {
+    if !socket.handle.is_in_child() {
+        // A socket that was closed by other code has no option.
+        let _ = sockopt::set_socket_linger(&socket.socket, Some(Duration::ZERO));
+    }
 }

@@ -1,6 +1,7 @@
 //! Readiness of a [`BufferedTcp`], and closures of the user.
 
 use core::{
+    cell::Cell,
     future::poll_fn,
     task::{Context, Poll},
 };
@@ -80,9 +81,9 @@ impl BufferedTcp {
                 source.poll_ready(direction, context.waker(), Waiting::Listed(&waiter))
             });
             let result = result.await;
-            // The registration ends when a stream is started.
-            if result.is_ok() || self.state.get() == State::Plain {
-                return result;
+            match result {
+                Err(error) if self.has_left(&source) && error.raw_os_error().is_none() => {}
+                result => return result,
             }
         }
     }
@@ -127,12 +128,19 @@ impl BufferedTcp {
         direction: Direction,
         mut operation: impl FnMut(&TcpStream) -> io::Result<R>,
     ) -> io::Result<R> {
-        let source = self.readiness_for_user(direction)?;
-        let result = source.user_io(direction, || operation(&self.socket)).await;
-        match result {
-            // The registration has ended, because a stream was started.
-            Err(_) if source.is_retired() && self.handle.is_open() => Err(unsupported()),
-            result => result,
+        loop {
+            let source = self.readiness_for_user(direction)?;
+            let is_done = Cell::new(false);
+            let operation = || {
+                let result = operation(&self.socket);
+                let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+                is_done.set(!result.as_ref().is_err_and(would_block));
+                result
+            };
+            match source.user_io(direction, operation).await {
+                Err(_) if !is_done.get() && self.has_left(&source) => {}
+                result => return result,
+            }
         }
     }
 
@@ -148,19 +156,15 @@ impl BufferedTcp {
     ) -> Poll<io::Result<()>> {
         if self.is_gone.get() {
             // What the executor has received is in the inbox.
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(if self.has_lost.get() { Err(lost()) } else { Ok(()) });
         }
-        core::task::ready!(self.poll_flush(context))?;
-        if let State::Streaming(key) = self.state.get() {
-            // What is queued with the ring counts as flushed, and the socket may not accept it.
-            let left = self.with_stream(key, |stream| stream.map(|mut stream| stream.send_now()));
-            if matches!(left, Some(Some(1..))) {
-                self.wait_for_output(key, context);
-                return Poll::Pending;
-            }
-        }
+        // Also what is queued with the ring.
+        core::task::ready!(self.poll_output_gone(context, |stream| stream.send_now() > 0))?;
         if self.release().is_none() {
             return self.wait_for_turn(context, &self.writers);
+        }
+        if self.has_lost.get() {
+            return Poll::Ready(Err(lost()));
         }
         Poll::Ready(self.error.take().map_or(Ok(()), |errno| Err(errno.into())))
     }
@@ -168,16 +172,27 @@ impl BufferedTcp {
     /// Ends the stream, if there is one. `None` where there is no turn.
     pub(super) fn release(&self) -> Option<()> {
         let State::Streaming(key) = self.state.get() else { return Some(()) };
+        // The kernel receives for the parent.
+        self.has_lost.set(self.handle.is_in_child());
         self.with_stream(key, |stream| {
             // Its handler has nothing more to say.
-            self.state.set(State::Over);
+            self.is_over();
             let Some(released) = stream.and_then(|mut stream| stream.release()) else { return };
             if !released.unread.is_empty() {
-                self.inbox.borrow_mut().push(&released.unread, &self.spares);
+                self.inbox.borrow_mut().push(&released.unread, &self.streams.spares);
             }
             if released.error.is_some() {
                 self.error.set(released.error);
             }
         })
     }
+}
+
+/// The executor has ended without a last turn.
+#[cold]
+fn lost() -> io::Error {
+    io::Error::other(
+        "the executor of this socket ended before the stream was released, so bytes may be lost: \
+         detach streams before a fork(2), and in their own process",
+    )
 }

@@ -1,0 +1,147 @@
+//! [`OpenStreams`]: the streams of one executor, to end many of them together.
+
+use core::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use windlass::{Key, Turn};
+use windlass_flow::panics::Panics;
+
+use crate::{
+    ambient::Handle,
+    io::inbox::SpareBuffers,
+    net::buffered::{BufferedTcp, State, owner::reset_at_close},
+};
+
+/// What all streams of an executor share.
+#[derive(Default)]
+pub(super) struct OpenStreams {
+    pub(super) spares: SpareBuffers,
+    /// Those in [`State::Streaming`], each at the place that it notes.
+    open: RefCell<Vec<Rc<BufferedTcp>>>,
+    /// Those that were dropped in this round.
+    dropped: RefCell<Vec<Dropped>>,
+}
+
+/// A stream without an owner. The socket is closed with it.
+struct Dropped {
+    socket: Rc<BufferedTcp>,
+    key: Key,
+}
+
+/// The list of dropped streams, in the request that ends them. If the executor drops the request,
+/// because it has no turn left, the reactor ends them.
+struct DroppedStreams(Rc<OpenStreams>);
+
+impl Drop for DroppedStreams {
+    fn drop(&mut self) {
+        let dropped = self.0.dropped.take();
+        // Nothing is borrowed: wakers may be the user's code.
+        drop(dropped);
+    }
+}
+
+/// The place of a stream in the list.
+pub(super) type Place = Cell<usize>;
+
+/// The executor's reference. Dropping it at the executor's end ends the streams.
+#[derive(Default)]
+struct OfExecutor(Rc<OpenStreams>);
+
+impl Drop for OfExecutor {
+    /// The owners of the streams may outlive the executor. What the reactor has received would be
+    /// lost with it, so their inboxes take it.
+    fn drop(&mut self) {
+        let open = self.0.open.borrow().clone();
+        let mut panics = Panics::default();
+        for socket in open {
+            panics.catch(|| socket.end_with_executor());
+        }
+        panics.resume();
+    }
+}
+
+impl OpenStreams {
+    pub(super) fn of(handle: &Handle) -> Rc<Self> {
+        Rc::clone(&handle.extension::<OfExecutor>().0)
+    }
+
+    pub(super) fn add(&self, socket: &Rc<BufferedTcp>) {
+        let mut open = self.open.borrow_mut();
+        socket.place.set(open.len());
+        open.push(Rc::clone(socket));
+    }
+
+    pub(super) fn remove(&self, place: usize) {
+        let removed = {
+            let mut open = self.open.borrow_mut();
+            if place >= open.len() {
+                return;
+            }
+            let removed = open.swap_remove(place);
+            if let Some(moved) = open.get(place) {
+                moved.place.set(place);
+            }
+            removed
+        };
+        // Dropped when nothing is borrowed: its wakers may be the user's code.
+        drop(removed);
+    }
+
+    /// The owner of a stream is dropped. All such streams of a round are ended together, at its
+    /// end.
+    pub(super) fn end_later(self: &Rc<Self>, handle: &Handle, socket: Rc<BufferedTcp>, key: Key) {
+        let is_first = {
+            let mut dropped = self.dropped.borrow_mut();
+            dropped.push(Dropped { socket, key });
+            dropped.len() == 1
+        };
+        if is_first {
+            let list = DroppedStreams(Rc::clone(self));
+            handle.request_at_end(move |turn| list.0.end_dropped(turn));
+        }
+    }
+
+    /// Ends the streams whose owners were dropped. On a ring this takes one system call for many.
+    fn end_dropped(&self, mut turn: Turn<'_>) {
+        let mut dropped = self.dropped.take();
+        dropped.retain(|Dropped { socket, key }| {
+            let Ok(mut stream) = turn.stream(*key) else { return false };
+            let is_read = socket.inbox.borrow().is_empty();
+            if is_read && stream.send_now() > 0 {
+                // The peer is slow to read. The handler keeps the socket until the output is sent,
+                // or the time for that is over.
+                stream.close_after_output();
+                return false;
+            }
+            socket.is_over();
+            true
+        });
+        let keys: Vec<Key> = dropped.iter().map(|dropped| dropped.key).collect();
+        let released = turn.release_streams(&keys);
+        let mut panics = Panics::default();
+        for (Dropped { socket, .. }, released) in dropped.into_iter().zip(released) {
+            if released.is_some_and(|released| !released.unread.is_empty()) {
+                reset_at_close(&socket);
+            }
+            panics.catch(|| drop(socket));
+        }
+        panics.resume();
+    }
+}
+
+impl BufferedTcp {
+    /// It leaves [`State::Streaming`], or was plain.
+    pub(super) fn is_over(&self) {
+        if let State::Streaming(_) = self.state.replace(State::Over) {
+            self.streams.remove(self.place.get());
+        }
+    }
+
+    /// The executor ends, with the reactor alive. What was received is in the inbox then.
+    fn end_with_executor(&self) {
+        if self.release().is_some() {
+            self.is_gone.set(true);
+            self.wake_all();
+        }
+    }
+}
