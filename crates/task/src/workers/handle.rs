@@ -149,7 +149,8 @@ impl<M: Send + 'static> WorkersHandle<M> {
 
     /// Asks all workers to stop, as [`stop`](Self::stop) does. A future that is not ready after
     /// this time is dropped, and its result is [`JoinError::Cancelled`](crate::JoinError). Of two
-    /// deadlines, the earlier one holds. A poll that blocks its thread is not interrupted.
+    /// deadlines, the earlier one holds. A poll that blocks its thread is not interrupted. The time
+    /// is that of the system, also for executors with a paused clock.
     pub fn stop_within(&self, time: Duration) {
         // A deadline beyond the clock's range means no deadline.
         self.request_stop(Instant::now().checked_add(time));

@@ -1,25 +1,27 @@
 //! The thread of one worker.
 
 use core::{
-    cell::Cell,
     future::{Future, poll_fn},
     pin::Pin,
     task::{Context, Poll},
 };
 use std::{
     io,
+    os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
     sync::{Arc, PoisonError, atomic::Ordering, mpsc},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use windlass::{Remote, stream::Worker};
 
 use crate::{
-    Executor, ExecutorBuilder, JoinHandle, Spawner, spawn,
+    AsyncFd, Direction, Executor, ExecutorBuilder, JoinHandle, Spawner, spawn,
     task::error::JoinError,
-    with_turn,
     workers::{
         WorkerContext, WorkersHandle,
         handle::WorkerEntry,
@@ -119,7 +121,7 @@ async fn supervise<T>(
     signal: &StopSignal,
     stop: &StopWaiters,
 ) -> Outcome<T> {
-    let timer = Rc::new(Cell::new(None));
+    let mut alarm = None;
     poll_fn(|context| {
         if let Poll::Ready(outcome) = Pin::new(&mut task).poll(context) {
             return Poll::Ready(outcome);
@@ -131,7 +133,7 @@ async fn supervise<T>(
         match request.deadline {
             Some(deadline) if deadline <= Instant::now() => Poll::Ready(Err(JoinError::Cancelled)),
             Some(deadline) => {
-                wake_at(deadline, &timer, context);
+                wake_at(deadline, &mut alarm, context);
                 Poll::Pending
             }
             None => Poll::Pending,
@@ -140,23 +142,39 @@ async fn supervise<T>(
     .await
 }
 
-/// Wakes the supervisor at the deadline, unless a timer for it runs. An earlier deadline starts a
-/// timer of its own.
-fn wake_at(deadline: Instant, timer: &Rc<Cell<Option<Instant>>>, context: &Context<'_>) {
-    if timer.get() == Some(deadline) {
-        return;
+/// Wakes at a deadline by the system's clock. A timer of the reactor would follow the clock of the
+/// reactor, which may be paused or be the user's.
+struct Alarm {
+    deadline: Instant,
+    timer: AsyncFd<OwnedFd>,
+}
+
+impl Alarm {
+    fn new(deadline: Instant) -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        // Zero would disarm it.
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+        let once = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec::try_from(left).map_err(io::Error::other)?,
+        };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+        Ok(Self { deadline, timer: AsyncFd::new(timer)? })
     }
-    let delay = deadline.saturating_duration_since(Instant::now());
-    let (is_running, waker) = (Rc::clone(timer), context.waker().clone());
-    let wake = move |_: windlass::Turn<'_>| {
-        is_running.set(None);
-        waker.wake_by_ref();
-    };
-    let is_started = with_turn(|mut turn| turn.after_with(delay, wake).is_ok());
-    if is_started == Some(true) {
-        timer.set(Some(deadline));
-    } else {
-        // The reactor has no timer left. The deadline is met by looking at the clock in each turn.
+}
+
+/// Wakes the supervisor at the deadline.
+fn wake_at(deadline: Instant, alarm: &mut Option<Alarm>, context: &mut Context<'_>) {
+    if alarm.as_ref().is_none_or(|alarm| alarm.deadline != deadline) {
+        *alarm = Alarm::new(deadline).ok();
+    }
+    let is_set = alarm
+        .as_ref()
+        .is_some_and(|alarm| alarm.timer.poll_ready(Direction::Read, context).is_pending());
+    if !is_set {
+        // The process has no descriptor left, or the deadline has just come. The clock is looked at
+        // in each turn.
         context.waker().wake_by_ref();
     }
 }

@@ -7,11 +7,13 @@ use std::{
     time::Duration,
 };
 
+use windlass::Builder;
 use windlass_task::{
-    JoinError, PushReason, WorkerContext, Workers, block_on, spawn, stats, with_turn, yield_now,
+    Executor, ExecutorBuilder, JoinError, PushReason, WorkerContext, Workers, block_on, spawn,
+    stats, time, with_turn, yield_now,
 };
 
-use crate::{builder, quiet_panic};
+use crate::{builder, quiet_panic, reactor};
 
 #[test]
 fn a_panic_of_one_worker_is_in_its_result_and_the_others_go_on() {
@@ -104,6 +106,39 @@ fn at_the_deadline_of_a_stop_futures_are_dropped_on_their_threads() {
         workers.stop_within(Duration::from_secs(3600));
         assert!(workers.join().remove(0).unwrap_err().is_cancelled());
         assert_eq!(*dropped.lock().unwrap(), Some(thread));
+    }
+}
+
+/// As [`Workers::join`], for one worker. Fails if that takes far too long.
+fn join_in_time<T: Send + 'static>(workers: Workers<T>) -> Result<T, JoinError> {
+    let (ended, has_ended) = mpsc::channel();
+    thread::spawn(move || ended.send(workers.join().remove(0)));
+    has_ended.recv_timeout(Duration::from_secs(20)).expect("the worker does not end")
+}
+
+#[test]
+fn the_deadline_of_a_stop_is_by_the_systems_clock() {
+    let now = std::time::Instant::now();
+    let executors: [fn(Builder, std::time::Instant) -> ExecutorBuilder; 2] = [
+        |reactor, _| Executor::builder().reactor(reactor).paused_clock(true),
+        |reactor, now| Executor::builder().reactor(reactor.clock(move || now)),
+    ];
+    for executor in executors {
+        for sleeps in [false, true] {
+            let workers = builder(1)
+                .executor(move || executor(reactor(), now))
+                .start(move |_: WorkerContext| async move {
+                    if sleeps {
+                        loop {
+                            time::sleep(Duration::from_secs(1)).await;
+                        }
+                    }
+                    pending::<()>().await;
+                })
+                .unwrap();
+            workers.stop_within(Duration::from_millis(2));
+            assert!(join_in_time(workers).unwrap_err().is_cancelled());
+        }
     }
 }
 

@@ -16,11 +16,14 @@ mod ends;
 mod messages;
 mod starts;
 
-use windlass::Reactor;
+use windlass::{Builder, Reactor};
 use windlass_task::{Executor, Workers, WorkersBuilder};
 
+fn reactor() -> Builder {
+    Reactor::builder().backend(backend::chosen())
+}
+
 fn builder(count: usize) -> WorkersBuilder {
-    let reactor = || Reactor::builder().backend(backend::chosen());
     Workers::builder().count(count).executor(move || Executor::builder().reactor(reactor()))
 }
 

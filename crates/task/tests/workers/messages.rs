@@ -2,16 +2,62 @@
 
 use std::{
     future::{Future, poll_fn},
+    os::unix::net::UnixStream,
     pin::pin,
     sync::{Arc, mpsc},
     task::Poll,
+    thread,
+    time::{Duration, Instant},
 };
 
-use windlass_task::{PushReason, WorkerContext, block_on, spawn, yield_now};
+use windlass_task::{
+    AsyncFd, Executor, PushReason, WorkerContext, block_on, spawn, with_turn, yield_now,
+};
 
-use crate::{builder, leak::leak};
+use crate::{builder, leak::leak, reactor};
 
 type Numbers = WorkerContext<u32>;
+
+/// The registration waits for a turn, and the reactor rejects it then.
+#[test]
+fn a_queue_whose_registration_fails_is_closed() {
+    let (taken, is_taken) = mpsc::channel();
+    let workers = builder(1)
+        .executor(|| Executor::builder().reactor(reactor().subscribers_max(1)))
+        .start(move |worker: Numbers| {
+            let taken = taken.clone();
+            async move {
+                let _other = AsyncFd::new(UnixStream::pair().unwrap().0).unwrap();
+                let mut inbox = with_turn(|_| worker.take_inbox().unwrap()).unwrap();
+                taken.send(()).unwrap();
+                // What was accepted is still received.
+                let mut all = Vec::new();
+                while let Some(number) = inbox.recv().await {
+                    all.push(number);
+                }
+                worker.stopped().await;
+                all
+            }
+        })
+        .unwrap();
+    let handle = workers.handle();
+    handle.try_send(0, 0).unwrap();
+    is_taken.recv().unwrap();
+    let mut accepted = vec![0];
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let rejected = loop {
+        match handle.try_send(0, 1) {
+            Ok(()) => accepted.push(1),
+            Err(error) if error.reason == PushReason::Closed => break error,
+            Err(_) => {}
+        }
+        assert!(Instant::now() < deadline, "nobody receives, and senders are not told");
+        thread::yield_now();
+    };
+    assert_eq!(rejected.item, 1);
+    workers.stop();
+    assert_eq!(workers.join().remove(0).unwrap(), accepted);
+}
 
 /// Receives until the queue is closed.
 async fn receive_all(worker: Numbers) -> Vec<u32> {
