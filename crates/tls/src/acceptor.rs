@@ -4,7 +4,11 @@ use std::{
     cell::{Cell, RefCell},
     fmt,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::SystemTime,
 };
 
 use rustls::{
@@ -17,14 +21,15 @@ use rustls::{
     },
     sign::CertifiedKey,
 };
-use windlass::stream::{TlsSession, TlsSessionFactory};
+use windlass::stream::{TlsFactoryStatus, TlsSession, TlsSessionFactory};
 
 use crate::{
     HandshakeCounts, MinimumVersion, TlsConfigError,
-    counts::Counters,
+    counts::{Counters, count},
     pem::{self, PemSource},
     provider::{provider, ticketer},
     session::{Session, Unmade},
+    validity,
 };
 
 std::thread_local! {
@@ -146,11 +151,17 @@ impl TlsAcceptorBuilder {
     /// A file cannot be read or used: the error names it.
     pub fn build(self) -> Result<TlsAcceptor, TlsConfigError> {
         let config = Mutex::new(self.config()?);
-        let inner = Inner { builder: self, config, counters: Arc::default() };
+        let inner = Inner {
+            builder: self,
+            config,
+            counters: Arc::default(),
+            reloads: AtomicU64::new(0),
+            failed_reloads: AtomicU64::new(0),
+        };
         Ok(TlsAcceptor { inner: Arc::new(inner) })
     }
 
-    fn config(&self) -> Result<Arc<ServerConfig>, TlsConfigError> {
+    fn config(&self) -> Result<Loaded, TlsConfigError> {
         let provider = provider();
         let load = |(certificate, key): &(PemSource, PemSource)| {
             pem::certified_key(&provider, certificate, key)
@@ -159,6 +170,8 @@ impl TlsAcceptorBuilder {
         if keys.is_empty() {
             return Err(TlsConfigError::NoCertificates);
         }
+        let ends = |key: &Arc<CertifiedKey>| validity::not_after(key.end_entity_cert().ok()?);
+        let earliest_expiry = keys.iter().filter_map(ends).min();
         let verifier = self.verifier(&provider)?;
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(self.minimum.versions())
@@ -173,7 +186,7 @@ impl TlsAcceptorBuilder {
         // them: otherwise a client whose authority is gone could resume its session.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = ticketer()?;
-        Ok(Arc::new(config))
+        Ok(Loaded { config: Arc::new(config), earliest_expiry })
     }
 
     fn verifier(
@@ -207,8 +220,16 @@ pub struct TlsAcceptor {
 
 struct Inner {
     builder: TlsAcceptorBuilder,
-    config: Mutex<Arc<ServerConfig>>,
+    config: Mutex<Loaded>,
     counters: Arc<Counters>,
+    reloads: AtomicU64,
+    failed_reloads: AtomicU64,
+}
+
+/// What the files have given.
+struct Loaded {
+    config: Arc<ServerConfig>,
+    earliest_expiry: Option<SystemTime>,
 }
 
 impl fmt::Debug for TlsAcceptor {
@@ -229,11 +250,13 @@ impl TlsAcceptor {
     /// # Errors
     /// A file cannot be read or used: the error names it, and nothing has changed.
     pub fn reload(&self) -> Result<(), TlsConfigError> {
-        let config = self.inner.builder.config()?;
-        let old = core::mem::replace(
-            &mut *self.inner.config.lock().unwrap_or_else(PoisonError::into_inner),
-            config,
-        );
+        let loaded = self.inner.builder.config();
+        let counter = match &loaded {
+            Ok(_) => &self.inner.reloads,
+            Err(_) => &self.inner.failed_reloads,
+        };
+        count(counter);
+        let old = core::mem::replace(&mut *self.inner.lock(), loaded?);
         drop(old);
         Ok(())
     }
@@ -245,9 +268,23 @@ impl TlsAcceptor {
     }
 }
 
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Loaded> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl TlsSessionFactory for TlsAcceptor {
+    fn status(&self) -> TlsFactoryStatus {
+        let mut status = TlsFactoryStatus::default();
+        status.earliest_expiry = self.inner.lock().earliest_expiry;
+        status.reloads = self.inner.reloads.load(Relaxed);
+        status.failed_reloads = self.inner.failed_reloads.load(Relaxed);
+        status
+    }
+
     fn new_session(&self) -> Box<dyn TlsSession> {
-        let config = Arc::clone(&self.inner.config.lock().unwrap_or_else(PoisonError::into_inner));
+        let config = Arc::clone(&self.inner.lock().config);
         match UnbufferedServerConnection::new(config) {
             Ok(connection) => Box::new(Session::new(connection, &self.inner.counters)),
             Err(_) => Box::new(Unmade),

@@ -47,6 +47,7 @@ mod pem;
 mod provider;
 mod session;
 mod subject;
+mod validity;
 
 pub use acceptor::{TlsAcceptor, TlsAcceptorBuilder};
 pub use connector::{TlsConnector, TlsConnectorBuilder, TlsTarget};

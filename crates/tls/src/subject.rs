@@ -28,15 +28,8 @@ const NAMES: [(&[u8], &str); 9] = [
 
 /// The subject of a certificate. `None` if it cannot be read. An empty subject is empty text.
 pub(crate) fn subject(der: &[u8]) -> Option<String> {
-    let (certificate, _) = value(der, SEQUENCE)?;
-    let (mut rest, _) = value(certificate, SEQUENCE)?;
-    if rest.first() == Some(&VERSION) {
-        rest = value(rest, VERSION)?.1;
-    }
     // The serial number, the signature's algorithm, the issuer and the validity come before it.
-    for _ in 0..4 {
-        rest = any(rest)?.2;
-    }
+    let rest = before_subject(der, 4)?;
     let (mut names, _) = value(rest, SEQUENCE)?;
     let mut parts = Vec::new();
     while !names.is_empty() {
@@ -56,6 +49,19 @@ pub(crate) fn subject(der: &[u8]) -> Option<String> {
     // RFC 4514 section 2.1: in reverse order.
     parts.reverse();
     Some(parts.join(","))
+}
+
+/// The rest of a certificate (RFC 5280 section 4.1) behind its version and so many values more.
+pub(crate) fn before_subject(der: &[u8], values: usize) -> Option<&[u8]> {
+    let (certificate, _) = value(der, SEQUENCE)?;
+    let (mut rest, _) = value(certificate, SEQUENCE)?;
+    if rest.first() == Some(&VERSION) {
+        rest = value(rest, VERSION)?.1;
+    }
+    for _ in 0..values {
+        rest = any(rest)?.2;
+    }
+    Some(rest)
 }
 
 fn write_attribute(part: &mut String, attribute: &[u8]) -> Option<()> {
@@ -126,7 +132,7 @@ fn value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 }
 
 /// The tag and the content of the first value, and what follows it.
-fn any(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(crate) fn any(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (len, rest) = match first {

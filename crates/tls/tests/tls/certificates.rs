@@ -1,8 +1,8 @@
 //! Certificates: by name, of clients, and reloaded.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::SystemTime};
 
-use windlass::stream::{DisconnectReason, TlsFailure};
+use windlass::stream::{DisconnectReason, TlsFailure, TlsSessionFactory as _};
 use windlass_tls::{TlsAcceptor, TlsConfigError};
 
 use crate::{
@@ -176,6 +176,9 @@ fn a_reload_counts_for_new_handshakes_and_a_broken_file_changes_nothing(build: B
 
     folder.put("example");
     acceptor.reload().unwrap();
+    let status = acceptor.status();
+    assert_eq!((status.reloads, status.failed_reloads), (1, 3));
+    assert!(status.earliest_expiry > Some(SystemTime::now()));
     let mut new = Client::new(address, both(), "example.org");
     new.until(&mut reactor, |client| !client.tls.is_handshaking());
     assert!(certificate(&new) != certificate(&old));
