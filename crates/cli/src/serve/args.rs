@@ -9,7 +9,7 @@ use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
 };
 
-use super::{admin::AdminPlace, log};
+use super::{admin::AdminPlace, log, tls::TlsArgs};
 use crate::backend;
 
 /// The options of `windlass serve`.
@@ -23,6 +23,9 @@ pub(crate) struct ServeArgs {
     /// Path of a Unix socket to listen on
     #[arg(long, value_name = "PATH")]
     pub(crate) unix: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 
     /// What the server does with messages from clients
     #[arg(long, value_enum, default_value_t = Mode::Chat)]
@@ -111,7 +114,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, default_value_t = Deflate::Shared)]
     pub(crate) deflate: Deflate,
 
-    /// Time limit of a handshake in seconds
+    /// Time limit of a handshake in seconds, with that of TLS
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) handshake_timeout: u32,
@@ -134,7 +137,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) write_timeout: u32,
 
-    /// Time limit of a graceful shutdown in seconds, after SIGINT, SIGTERM or SIGHUP
+    /// Time limit of a graceful shutdown in seconds, after SIGINT, SIGTERM or SIGHUP (with
+    /// --tls-cert, SIGHUP reloads the certificates)
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) drain_timeout: u32,

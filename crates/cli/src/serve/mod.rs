@@ -12,6 +12,7 @@ mod refusal_log;
 mod rooms;
 mod sockets;
 mod supervisor;
+mod tls;
 mod trim;
 mod websocket;
 
@@ -25,13 +26,14 @@ use admin::AdminListener;
 use args::Mode;
 use sockets::Sockets;
 use supervisor::Supervisor;
+use tls::ServerTls;
 
 pub(crate) use {
     args::ServeArgs,
     config_file::{CONFIG, arguments as file_arguments},
 };
 
-/// Serves until SIGINT, SIGTERM or SIGHUP, including on sockets passed by the service manager.
+/// Serves until SIGINT, SIGTERM, or SIGHUP without certificate files, including on sockets passed by the service manager.
 /// Writes the listening addresses to `out`, and a line of statistics at the end.
 pub(crate) fn run(
     args: &ServeArgs,
@@ -40,14 +42,17 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let inherited = inherited.context("cannot take over the service manager's sockets")?;
     // Signals must be blocked first, before other threads exist.
-    let supervisor = Supervisor::new(args.backend)?;
+    let supervisor = Supervisor::new(args.backend, args.tls.has_files())?;
     log::begin(args.log, args.log_level);
     let connections_max = nofile::connections_max(args.connections, usize::from(args.workers))?;
+    let tls = ServerTls::load(args)?;
     let mut sockets = Sockets::open(args, inherited)?;
     let admin = AdminListener::open(args)?;
     let server = match args.mode {
-        Mode::Raw => raw::start(args, connections_max, &mut sockets)?,
-        Mode::Chat | Mode::Echo => websocket::start(args, connections_max, &mut sockets)?,
+        Mode::Raw => raw::start(args, connections_max, &mut sockets, tls.as_ref())?,
+        Mode::Chat | Mode::Echo => {
+            websocket::start(args, connections_max, &mut sockets, tls.as_ref())?
+        }
     };
     let backend = server.backend();
     let counts = server.counts();
@@ -61,11 +66,15 @@ pub(crate) fn run(
         }
         _ => None,
     };
+    if let Some(fingerprint) = tls.as_ref().and_then(ServerTls::fingerprint) {
+        say(out, format_args!("self-signed certificate, SHA-256 {fingerprint}"))?;
+    }
     for address in &sockets.addresses {
         say(out, format_args!("listening on {address}"))?;
         tracing::info!(%address, workers = args.workers, connections_max, %backend, "listening");
     }
-    let stopped_by = supervisor.run(server, connections_max)?;
+    let reload = tls.and_then(ServerTls::reload_fn);
+    let stopped_by = supervisor.run(server, connections_max, reload)?;
     drop((admin, sockets));
     let stopped_by = stopped_by.map_or_else(|| "a stop".to_owned(), supervisor::name);
     tracing::info!(%stopped_by, "stopped");

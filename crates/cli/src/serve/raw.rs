@@ -12,7 +12,7 @@ use windlass::{
     Backend, Builder, Key, Reactor, Turn,
     stream::{
         DisconnectReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream,
-        StreamHandler, StreamLimit, Worker, Workers,
+        StreamHandler, StreamLimit, TlsSessionFactory, Worker, Workers,
     },
 };
 
@@ -22,6 +22,7 @@ use super::{
     raw_counts::{RawCounts, add},
     sockets::Sockets,
     supervisor::{ServerControl, ShutdownMode},
+    tls::ServerTls,
 };
 
 /// Subscribers beside the connections of a worker: its listeners and the reactor's own.
@@ -93,6 +94,7 @@ pub(crate) fn start(
     args: &ServeArgs,
     connections_max: usize,
     sockets: &mut Sockets,
+    tls: Option<&ServerTls>,
 ) -> anyhow::Result<Box<dyn ServerControl>> {
     let count = usize::from(args.workers);
     let options = ListenOptions::new().stream(args.stream_options());
@@ -100,6 +102,7 @@ pub(crate) fn start(
     let sockets = Mutex::new(sockets.take_per_worker().context("cannot copy the sockets")?);
     let counts = Arc::new(RawCounts::default());
     let shared = Arc::clone(&counts);
+    let tls = tls.map(ServerTls::sessions);
     let (backend, at_work) = (args.backend, Arc::new(OnceLock::new()));
     let chosen = Arc::clone(&at_work);
     let set_up = move |worker: Worker| {
@@ -109,7 +112,7 @@ pub(crate) fn start(
         let builder = Reactor::builder()
             .backend(backend)
             .subscribers_max(connections_max + OTHER_SUBSCRIBERS);
-        let reactor = set_up(sockets, options, builder, &limit, &shared)?;
+        let reactor = set_up(sockets, options, builder, &limit, &shared, tls.as_ref())?;
         // All workers use the same backend, so the first one sets the value.
         let _ = chosen.set(reactor.backend());
         Ok(reactor)
@@ -126,11 +129,15 @@ fn set_up(
     builder: Builder,
     limit: &StreamLimit,
     counts: &Arc<RawCounts>,
+    tls: Option<&Arc<dyn TlsSessionFactory>>,
 ) -> io::Result<Reactor> {
     let mut reactor = builder.build()?;
     let mut keys = Vec::new();
     for socket in sockets {
-        let listener = options.from_fd(socket)?.limited(limit);
+        let mut listener = options.from_fd(socket)?.limited(limit);
+        if let Some(tls) = tls {
+            listener = listener.with_tls(Arc::clone(tls));
+        }
         let counts = Arc::clone(counts);
         let accept = move |_: &Peer<'_>| Some(RawHandler { counts: Arc::clone(&counts) });
         keys.push((listener.with_handler(accept).register_into(&mut reactor)?, [0; 2]));

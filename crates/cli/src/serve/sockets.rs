@@ -91,7 +91,12 @@ impl Sockets {
     /// Opens the requested sockets. Sockets from the service manager come first. If nothing was
     /// requested, the default address is used.
     pub(crate) fn open(args: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
-        let scheme = if args.mode == Mode::Raw { "tcp" } else { "http" };
+        let scheme = match (args.mode, args.tls.is_on()) {
+            (Mode::Raw, false) => "tcp",
+            (Mode::Raw, true) => "tls",
+            (_, false) => "http",
+            (_, true) => "https",
+        };
         let retry_max =
             if args.backend == Backend::Uring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
         let sockets =
@@ -174,7 +179,7 @@ impl Sockets {
     fn take(&mut self, group: Vec<Listener>) -> io::Result<()> {
         let address = group[0].local_addr()?;
         self.addresses.push(match (address.socket_addr(), self.scheme) {
-            (Some(address), "http") => format!("http://{address}/"),
+            (Some(address), scheme @ ("http" | "https")) => format!("{scheme}://{address}/"),
             (Some(address), scheme) => format!("{scheme}://{address}"),
             (None, _) => address.to_string(),
         });

@@ -13,6 +13,9 @@ use windlass::{Backend, Reactor, Signal, SignalSet, Stop, Turn, interest};
 
 use super::{counts::ServerCounts, trim::Trimmer};
 
+/// Reads the files of the configuration that may change again.
+pub(crate) type ReloadFn = Box<dyn Fn()>;
+
 /// A running server.
 pub(crate) trait ServerControl: Send {
     /// Returns its backend.
@@ -87,8 +90,9 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Blocks the signals in this thread and in all threads that it starts later. A signal that
     /// arrives before [`run`](Self::run) stays pending.
-    pub(crate) fn new(backend: Backend) -> anyhow::Result<Self> {
-        let hang_up = Some(Signal::HUP).filter(|signal| !is_ignored(*signal));
+    /// A hang-up that reloads is received even if it is ignored: it ends nothing.
+    pub(crate) fn new(backend: Backend, reloads: bool) -> anyhow::Result<Self> {
+        let hang_up = Some(Signal::HUP).filter(|signal| reloads || !is_ignored(*signal));
         let signals = SignalSet::new([Signal::INT, Signal::TERM].into_iter().chain(hang_up));
         let signals = signals.context("cannot receive signals")?;
         // The same backend as the workers', so that one sandbox profile suffices for all threads.
@@ -99,15 +103,16 @@ impl Supervisor {
     }
 
     /// Waits for the end of the server. The first signal shuts it down gracefully, the second one
-    /// ends it immediately. Returns the first signal.
+    /// ends it immediately. With `reload`, a hang-up calls that instead. Returns the first signal.
     pub(crate) fn run(
         self,
         server: Box<dyn ServerControl>,
         connections_max: usize,
+        reload: Option<ReloadFn>,
     ) -> anyhow::Result<Option<Signal>> {
         let Self { mut reactor, stop, signals } = self;
         let first = Rc::new(Cell::new(None));
-        let watched = watch(signals, server.shutdown_fn(), &first, &mut reactor);
+        let watched = watch(signals, server.shutdown_fn(), reload, &first, &mut reactor);
         watched.map_err(io::Error::from).context("cannot watch for signals")?;
         warn_about_limits(server.counts(), connections_max, &mut reactor)
             .context("cannot start a timer")?;
@@ -135,6 +140,7 @@ impl Supervisor {
 fn watch(
     signals: SignalSet,
     end: Box<dyn Fn(ShutdownMode)>,
+    reload: Option<ReloadFn>,
     first: &Rc<Cell<Option<Signal>>>,
     reactor: &mut Reactor,
 ) -> Result<(), windlass::AddError<impl Sized + use<>>> {
@@ -145,6 +151,13 @@ fn watch(
         .with_handler(move |signals: &mut SignalSet| {
             // A failed read has no better retry, and a signal did request the end.
             let received = signals.read().ok();
+            let only_hang_ups = received.is_some_and(|received| received.iter().eq([Signal::HUP]));
+            if let (true, Some(reload)) = (only_hang_ups, &reload) {
+                if first.get().is_none() {
+                    reload();
+                }
+                return;
+            }
             let others = |signal: &Signal| *signal != Signal::HUP;
             let signal = received
                 .and_then(|received| received.iter().find(others).or(received.iter().next()));

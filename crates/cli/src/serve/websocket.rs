@@ -17,6 +17,7 @@ use super::{
     rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms},
     sockets::Sockets,
     supervisor::{ServerControl, ShutdownMode},
+    tls::ServerTls,
 };
 use crate::page;
 
@@ -60,11 +61,12 @@ pub(crate) fn start(
     args: &ServeArgs,
     connections_max: usize,
     sockets: &mut Sockets,
+    tls: Option<&ServerTls>,
 ) -> anyhow::Result<Box<dyn ServerControl>> {
     let echoes = args.mode == Mode::Echo;
     let members = Arc::new(Members::default());
     let of_rooms = Arc::clone(&members);
-    let server = Server::new(args.options(connections_max)?, move |_| Rooms {
+    let mut server = Server::new(args.options(connections_max)?, move |_| Rooms {
         echoes,
         members: Arc::clone(&of_rooms),
         rejection_log: RefusalLog::default(),
@@ -74,9 +76,11 @@ pub(crate) fn start(
     .pinned(args.pin)
     .watchdog(args.watchdog)
     .backend(args.backend)
-    .listen_on_each(sockets.take_per_worker().context("cannot copy the sockets")?)
-    .start()
-    .context("cannot start the workers")?;
+    .listen_on_each(sockets.take_per_worker().context("cannot copy the sockets")?);
+    if let Some(tls) = tls {
+        server = server.with_tls(tls.sessions());
+    }
+    let server = server.start().context("cannot start the workers")?;
     Ok(Box::new(WebSocketServer {
         server,
         drain_timeout: Duration::from_secs(args.drain_timeout.into()),

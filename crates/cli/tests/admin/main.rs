@@ -171,8 +171,14 @@ fn the_dashboard_shows_the_metrics_that_there_are() {
     // A variable of the dashboard uses it.
     named.insert("windlass_build_info".to_owned());
 
-    let (server, address) = start("127.0.0.1:0", &["--watchdog"]);
-    // The first event gives the longest handler a value.
+    let file = |name: &str| {
+        format!("{}/../tls/tests/certificates/localhost.{name}", env!("CARGO_MANIFEST_DIR"))
+    };
+    let (cert, key) = (file("pem"), file("key"));
+    // Only with TLS a certificate expires.
+    let arguments = ["--watchdog", "--tls-cert", &cert, "--tls-key", &key];
+    let (server, address) = start("127.0.0.1:0", &arguments);
+    // The first event gives the longest handler a value: plain HTTP is answered on this port too.
     get(server.connect(), "/", "");
     let metrics = metrics_of(&address);
     let there: BTreeSet<String> = metrics.families().into_iter().map(str::to_owned).collect();

@@ -12,6 +12,7 @@ mod forwarder;
 mod harness;
 mod live;
 mod page;
+mod tls;
 
 use std::{
     process::ExitCode,
@@ -54,6 +55,8 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         a_graph_tells_its_values
         without_status_the_page_has_no_live_view
         nothing_from_a_peer_is_markup_in_the_live_view;
+    tls:
+        the_page_works_by_https;
     appearance:
         it_fits_wide_and_narrow_in_light_and_dark
         nothing_moves_while_it_is_used

@@ -103,15 +103,20 @@ impl Server {
 
     /// The same for a server with several addresses, the last of which is an IP address.
     pub(crate) fn of_several(command: Command, places: usize) -> Self {
-        Self::spawn(command, Stdio::null(), places)
+        Self::with_lines(command, places).0
+    }
+
+    /// The same with the printed lines.
+    pub(crate) fn with_lines(command: Command, lines: usize) -> (Self, Vec<String>) {
+        Self::spawn(command, Stdio::null(), lines)
     }
 
     /// The same with a standard input.
     pub(crate) fn with_input(command: Command, input: Stdio) -> Self {
-        Self::spawn(command, input, 1)
+        Self::spawn(command, input, 1).0
     }
 
-    fn spawn(mut command: Command, input: Stdio, places: usize) -> Self {
+    fn spawn(mut command: Command, input: Stdio, places: usize) -> (Self, Vec<String>) {
         let mut child = command
             .stdin(input)
             .stdout(Stdio::piped())
@@ -123,21 +128,24 @@ impl Server {
         // The value is a `Server` from here on, so that a panic kills the child.
         let mut server =
             Self { running: Running(child), address: ([0; 4], 0).into(), output, errors };
-        let mut line = String::new();
+        let mut lines = Vec::new();
         for _ in 0..places {
-            line = server.output.recv_timeout(WAIT_MAX).unwrap_or_else(|_| {
+            lines.push(server.output.recv_timeout(WAIT_MAX).unwrap_or_else(|_| {
                 let errors: Vec<String> = server.errors.try_iter().collect();
                 panic!("the server said too little on its output; errors: {errors:?}")
-            });
+            }));
         }
+        let line = lines.last().map_or("", String::as_str);
         let address =
             line.strip_prefix("listening on ").unwrap_or_else(|| panic!("not an address: {line}"));
         let address = address
             .trim_start_matches("http://")
+            .trim_start_matches("https://")
             .trim_start_matches("tcp://")
+            .trim_start_matches("tls://")
             .trim_end_matches('/');
         server.address = address.parse().expect("an address");
-        server
+        (server, lines)
     }
 
     /// Connects a client. Each of its waits has a time limit.

@@ -5,6 +5,7 @@ mod harness;
 #[path = "../../../reactor/tests/common/rings.rs"]
 mod rings;
 mod sandbox;
+mod tls;
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},

@@ -1,0 +1,223 @@
+//! TLS of `windlass serve`: certificates from files, or one that is made for this run.
+
+use std::{
+    fmt::Write as _,
+    net::IpAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context as _, ensure};
+use clap::ValueEnum;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use sha2::{Digest as _, Sha256};
+use windlass::stream::TlsSessionFactory;
+use windlass_server::http::HostName;
+use windlass_tls::{MinimumVersion, TlsAcceptor, TlsAcceptorBuilder};
+
+use super::{
+    args::{Mode, ServeArgs},
+    supervisor::ReloadFn,
+};
+
+/// The validity of a certificate that is made for this run. Some clients accept no longer one.
+const SELF_SIGNED_VALIDITY: Duration = Duration::from_secs(397 * 24 * 3600);
+
+/// Certificates that expire this soon are worth a warning.
+const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// The options of `windlass serve` for TLS.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TlsArgs {
+    /// PEM file with a certificate and its chain, for https:// and wss:// on all listeners but
+    /// --admin. May be repeated, each with its --tls-key: a client gets the certificate for the
+    /// name that it asks for, else the first. SIGHUP reads all files again, for new handshakes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Vec<PathBuf>,
+
+    /// PEM file with the private key of a --tls-cert, in the same order
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Vec<PathBuf>,
+
+    /// TLS with a certificate that is made for this run, to try it out. It is valid for localhost,
+    /// 127.0.0.1, ::1, the address of --listen and the names of --host. No client trusts it; its
+    /// SHA-256 fingerprint is printed
+    #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
+    pub(crate) tls_self_signed: bool,
+
+    /// PEM file with certificates of authorities; each client must have a certificate of one of
+    /// them (mutual TLS)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+
+    /// Oldest version of TLS that is accepted
+    #[arg(long, value_enum, value_name = "VERSION", default_value_t = OldestVersion::Tls12)]
+    pub(crate) tls_min_version: OldestVersion,
+}
+
+/// The oldest version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OldestVersion {
+    /// TLS 1.2
+    #[value(name = "1.2")]
+    Tls12,
+    /// TLS 1.3
+    #[value(name = "1.3")]
+    Tls13,
+}
+
+impl TlsArgs {
+    /// Whether the listeners have TLS.
+    pub(crate) fn is_on(&self) -> bool {
+        self.has_files() || self.tls_self_signed
+    }
+
+    /// Whether there are files that can be read again.
+    pub(crate) fn has_files(&self) -> bool {
+        !self.tls_cert.is_empty()
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let (certificates, keys) = (self.tls_cert.len(), self.tls_key.len());
+        ensure!(
+            certificates == keys,
+            "--tls-cert was given {certificates} times and --tls-key {keys} times; give one key \
+             for each certificate, in the same order"
+        );
+        ensure!(
+            self.is_on() || self.tls_client_ca.is_none(),
+            "--tls-client-ca needs a certificate of the server: add --tls-cert and --tls-key, or \
+             --tls-self-signed"
+        );
+        Ok(())
+    }
+}
+
+/// The TLS of all listeners.
+pub(crate) struct ServerTls {
+    acceptor: TlsAcceptor,
+    has_files: bool,
+    /// Of a certificate that was made for this run.
+    fingerprint: Option<String>,
+}
+
+impl ServerTls {
+    /// Reads the files, or makes a certificate. `None` without TLS.
+    pub(crate) fn load(args: &ServeArgs) -> anyhow::Result<Option<Self>> {
+        args.tls.check()?;
+        if !args.tls.is_on() {
+            return Ok(None);
+        }
+        let mut builder = TlsAcceptor::builder().minimum_version(match args.tls.tls_min_version {
+            OldestVersion::Tls12 => MinimumVersion::Tls12,
+            OldestVersion::Tls13 => MinimumVersion::Tls13,
+        });
+        if args.mode != Mode::Raw {
+            builder = builder.alpn([b"http/1.1"]);
+        }
+        if let Some(authorities) = &args.tls.tls_client_ca {
+            builder = builder.require_client_certificates(authorities);
+        }
+        for (certificate, key) in args.tls.tls_cert.iter().zip(&args.tls.tls_key) {
+            builder = builder.certificate(certificate, key);
+        }
+        let mut fingerprint = None;
+        if args.tls.tls_self_signed {
+            let made = self_signed(builder, names(args));
+            let (with_certificate, of_it) = made.context("cannot make a certificate")?;
+            (builder, fingerprint) = (with_certificate, Some(of_it));
+        }
+        let acceptor = builder.build().context("cannot set TLS up")?;
+        warn_about_expiry(&acceptor);
+        Ok(Some(Self { acceptor, has_files: args.tls.has_files(), fingerprint }))
+    }
+
+    /// What the listeners take.
+    pub(crate) fn sessions(&self) -> Arc<dyn TlsSessionFactory> {
+        Arc::new(self.acceptor.clone())
+    }
+
+    pub(crate) fn fingerprint(&self) -> Option<&str> {
+        self.fingerprint.as_deref()
+    }
+
+    /// Returns what reads the files again. A broken file changes nothing.
+    pub(crate) fn reload_fn(self) -> Option<ReloadFn> {
+        if !self.has_files {
+            return None;
+        }
+        Some(Box::new(move || match self.acceptor.reload() {
+            Ok(()) => {
+                tracing::info!("certificates reloaded");
+                warn_about_expiry(&self.acceptor);
+            }
+            Err(error) => {
+                tracing::error!(%error, "certificates not reloaded; the old ones stay in use");
+            }
+        }))
+    }
+}
+
+fn warn_about_expiry(acceptor: &TlsAcceptor) {
+    let Some(expiry) = acceptor.status().earliest_expiry else { return };
+    match expiry.duration_since(SystemTime::now()) {
+        Err(since) => {
+            let days = since.duration().as_secs() / (24 * 3600);
+            tracing::warn!(
+                days,
+                "a certificate has expired, so clients reject it; replace the file and send SIGHUP"
+            );
+        }
+        Ok(left) if left < EXPIRES_SOON => {
+            let days = left.as_secs() / (24 * 3600);
+            tracing::warn!(
+                days,
+                "a certificate expires soon; replace the file before, and send SIGHUP"
+            );
+        }
+        Ok(_) => {}
+    }
+}
+
+/// The names for which a certificate of this run is valid.
+fn names(args: &ServeArgs) -> Vec<String> {
+    let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let listening = args.listen.map(|address| address.ip());
+    names.extend(listening.filter(|ip| !ip.is_unspecified()).as_ref().map(IpAddr::to_string));
+    for host in &args.host {
+        // `any` is no name. Others that are none are reported with the other options.
+        if host != "any"
+            && let Ok(host) = host.parse::<HostName>()
+        {
+            names.push(host.to_string().trim_matches(['[', ']']).to_owned());
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Makes a key and a certificate, and returns its fingerprint.
+fn self_signed(
+    builder: TlsAcceptorBuilder,
+    names: Vec<String>,
+) -> Result<(TlsAcceptorBuilder, String), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "windlass self-signed");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = rcgen::date_time_ymd(1970, 1, 1) + since_1970;
+    // The clocks of clients may be slow.
+    params.not_before = now - Duration::from_secs(24 * 3600);
+    params.not_after = params.not_before + SELF_SIGNED_VALIDITY;
+    let certificate = params.self_signed(&key)?;
+    let mut fingerprint = String::new();
+    for (at, byte) in Sha256::digest(certificate.der()).iter().enumerate() {
+        // Writing to a string does not fail.
+        let _ = write!(fingerprint, "{}{byte:02X}", if at > 0 { ":" } else { "" });
+    }
+    Ok((builder.certificate_pem(certificate.pem(), key.serialize_pem()), fingerprint))
+}
