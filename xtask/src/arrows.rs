@@ -74,6 +74,7 @@ const TABLE: &[Row] = &[
             "windlass-ws",
             "windlass-server",
             "windlass-task",
+            "windlass-tls",
             "windlass-bench-driver",
         ],
     ),

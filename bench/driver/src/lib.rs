@@ -35,6 +35,7 @@ pub mod streams;
 pub mod tasks;
 mod threads;
 pub mod timers;
+pub mod tls;
 pub mod unmask;
 pub mod utf8;
 pub mod wakeup;

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpCase;
+use crate::tls::TlsCase;
 
 pub use params::{Awake, Compressor, Content, EchoedBy, Script, Trigger, Writer};
 
@@ -427,6 +428,9 @@ pub enum Case {
     /// A case of the suite `http`.
     #[serde(untagged)]
     Http(HttpCase),
+    /// A case of the suite `tls`.
+    #[serde(untagged)]
+    Tls(TlsCase),
 }
 
 impl Case {
@@ -472,6 +476,7 @@ impl Case {
             Self::Publish { .. } => "broadcast",
             Self::Upgrade { .. } => "handshake",
             Self::IdleConnection { .. } => "memory",
+            Self::Tls(_) => "tls",
             Self::PingPong { .. } | Self::AcceptChurn { .. } | Self::TaskRoundTrip { .. } => {
                 "latency"
             }

@@ -1,8 +1,8 @@
 //! The common part of all server programs of the suites `echo`, `broadcast`, `handshake` and
 //! `memory`: the command line and the announcement.
 //!
-//! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--work-us N`, `--cpu N`
-//! and `--first`.
+//! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--tls`, `--work-us N`,
+//! `--cpu N` and `--first`.
 //! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
 //! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
 //! messages, and all others receive them.
@@ -43,6 +43,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Agree to permessage-deflate without context takeover.
     pub deflate: bool,
+    /// Speak TLS, with the certificate of [`tls`](crate::tls).
+    pub tls: bool,
     /// How long the server works on a message before it echoes it. Only servers with the part
     /// `echo/work` get a time other than zero.
     pub work: Duration,
@@ -81,6 +83,7 @@ impl Settings {
         let mut settings = Self {
             mode,
             deflate: false,
+            tls: false,
             work: Duration::ZERO,
             backend: None,
             cpu: None,
@@ -89,6 +92,7 @@ impl Settings {
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--deflate" => settings.deflate = true,
+                "--tls" => settings.tls = true,
                 "--backend" => {
                     settings.backend = Some(arguments.next().ok_or("no backend is named")?)
                 }
@@ -155,6 +159,7 @@ mod tests {
             Settings {
                 mode: Mode::Broadcast,
                 deflate: true,
+                tls: false,
                 work: Duration::ZERO,
                 backend,
                 cpu: Some(1),
@@ -162,6 +167,7 @@ mod tests {
             }
         );
         assert!(read(&["echo", "--first"]).unwrap().first);
+        assert!(read(&["echo", "--tls"]).unwrap().tls);
         assert_eq!(read(&["echo", "--work-us", "200"]).unwrap().work, Duration::from_micros(200));
         for wrong in [
             &[][..],

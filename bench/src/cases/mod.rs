@@ -4,6 +4,7 @@ pub(crate) mod http;
 mod in_memory;
 pub(crate) mod servers;
 pub(crate) mod tasks;
+pub(crate) mod tls;
 
 use std::collections::BTreeMap;
 
@@ -293,6 +294,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Upgrade { .. } => "handshake",
         Case::IdleConnection { .. } => "connection",
         Case::Http(http) => http::unit(http),
+        Case::Tls(case) => tls::unit(case),
         _ => tasks::unit(case),
     }
 }

@@ -18,11 +18,14 @@ pub(crate) struct ServerProgram {
 
 /// The parts for servers without permessage-deflate.
 const PLAIN: &[&str] = &["echo", "broadcast", "handshake", "memory"];
+/// The parts for a server that only speaks TLS on request.
+const TLS: &[&str] = &["tls"];
 /// The parts for the hand-written server.
 const FLOOR_PARTS: &[&str] = &["echo", "echo/work", "broadcast", "handshake", "memory"];
 /// The parts for a library that has permessage-deflate.
 const DEFLATING: &[&str] = &["echo", "echo/deflate", "broadcast", "handshake", "memory"];
-const ALL: &[&str] = &["echo", "echo/deflate", "echo/work", "broadcast", "handshake", "memory"];
+const ALL: &[&str] =
+    &["echo", "echo/deflate", "echo/work", "broadcast", "handshake", "memory", "tls"];
 
 const fn server(
     name: &'static str,
@@ -82,6 +85,21 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
     peer("fastwebsockets", "windlass-bench-server-fastwebsockets"),
     peer("tungstenite", "windlass-bench-server-tungstenite"),
     peer("tokio-websockets", "windlass-bench-server-tokio-websockets"),
+    own("rustls", TLS, "bench-server-rustls"),
+    server(
+        "tokio-rustls",
+        TLS,
+        Workspace::Peers,
+        "windlass-bench-server-tokio-rustls",
+        "windlass-bench-server-tokio-rustls",
+    ),
+    server(
+        "uwebsockets-openssl",
+        TLS,
+        Workspace::PeersCpp,
+        "windlass-bench-server-uwebsockets-openssl",
+        "windlass-bench-server-uwebsockets-openssl",
+    ),
 ];
 
 /// The parts of suites that a server does not support: part, server, reason.

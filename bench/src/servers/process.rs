@@ -35,6 +35,9 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
     if let Case::BurstOfWork { work_us, .. } = case {
         arguments.extend(["--work-us".to_owned(), work_us.to_string()]);
     }
+    if matches!(case, Case::Tls(case) if case.is_secure()) {
+        arguments.push("--tls".to_owned());
+    }
     if let Some(cpu) = cpu {
         arguments.extend(["--cpu".to_owned(), cpu.to_string()]);
     }

@@ -9,6 +9,7 @@ use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 use super::built::{BuiltServer, Processors};
 use super::process::ServerProcess;
 use crate::cases::servers::{ServerShape, shape};
+use crate::cases::tls::is_idle;
 use crate::child::Child;
 use crate::error::MeasureError;
 use crate::programs::WINDLASS;
@@ -177,12 +178,14 @@ impl<'a> ServerTiming<'a> {
             "server_cpu_share",
             "latency_p50_us",
             "latency_p99_us",
+            "handshakes_per_s",
             "rss_bytes_per_connection",
             "anonymous_bytes_per_connection",
         ] {
             put(gauge, Spread::of(samples().filter_map(|sample| sample.gauge(gauge))));
         }
-        if !matches!(self.case, Case::IdleConnection { .. }) {
+        let is_idle = matches!(self.case, Case::IdleConnection { .. }) || is_idle(self.case);
+        if !is_idle {
             let unit = crate::cases::unit(self.case);
             put(&units_per_s(unit), Spread::of(samples().map(Sample::per_s)));
             put(
@@ -250,6 +253,11 @@ impl<'a> ServerTiming<'a> {
                 };
                 let both = ratio(per_s(other), per_s(this));
                 ratios.push((format!("windlass_{on}{}_over_this_ratio", units_per_s(unit)), both));
+                // The client of TLS does as much cryptography as the server, and limits the rates.
+                if self.case.suite() == "tls" {
+                    let name = format!("windlass_{on}server_cpu_over_this_ratio");
+                    ratios.push((name, ratio(cpu(other), cpu(this))));
+                }
             }
         }
         ratios

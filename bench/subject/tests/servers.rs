@@ -10,10 +10,12 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, ServerInfo};
+use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
 
 const FLOOR_RING: &str = env!("CARGO_BIN_EXE_bench-server-floor-ring");
 const FLOOR: &str = env!("CARGO_BIN_EXE_bench-server-floor");
 const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-server-windlass");
+const RUSTLS: &str = env!("CARGO_BIN_EXE_bench-server-rustls");
 
 /// A program that ends with the test.
 struct Running {
@@ -65,7 +67,9 @@ fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
         _ => 0,
     };
     let work = ["--work-us", &work_us.to_string()];
-    let mut server = Running::start(program, &[&[mode], deflate, &work].concat());
+    let is_secure = matches!(case, Case::Tls(case) if case.is_secure());
+    let tls: &[&str] = if is_secure { &["--tls"] } else { &[] };
+    let mut server = Running::start(program, &[&[mode], deflate, tls, &work].concat());
     let said: ServerInfo = serde_json::from_str(&server.line()).unwrap();
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
     let connected = client.ask(&Request::Connect { case: case.clone(), server: said });
@@ -201,15 +205,53 @@ fn connections_come_and_go() {
 }
 
 #[test]
+fn messages_over_tls_come_back() {
+    for (bytes, connections, depth) in [(20, 3, 1), (1_024, 2, 16), (16_384, 3, 1), (40_000, 2, 2)]
+    {
+        for program in [RUSTLS, WINDLASS] {
+            let case = TlsCase::TlsMessages { bytes, connections, depth };
+            passes(program, &Case::Tls(case));
+        }
+    }
+}
+
+#[test]
+fn tls_connections_come_and_go() {
+    for handshake in [TlsHandshake::None, TlsHandshake::Full, TlsHandshake::Resumed] {
+        for program in [RUSTLS, WINDLASS] {
+            passes(program, &Case::Tls(TlsCase::TlsUpgrade { handshake, parallel: 4 }));
+        }
+    }
+}
+
+#[test]
+fn beside_a_flood_of_handshakes_messages_come_back() {
+    for program in [RUSTLS, WINDLASS] {
+        let case = Case::Tls(TlsCase::TlsFlood { connections: 3, handshakes: 8 });
+        let outcome = passes(program, &case);
+        assert!(outcome.gauges["handshakes_per_s"] > 0.0, "{outcome:?}");
+        assert!(outcome.gauges["latency_p99_us"] > 0.0, "{outcome:?}");
+    }
+}
+
+#[test]
 fn idle_connections_take_memory_that_can_be_seen() {
-    for program in [FLOOR, WINDLASS] {
-        let case = Case::IdleConnection { connections: 300 };
+    let connections = 300;
+    let tls = |bytes, tls| Case::Tls(TlsCase::TlsIdleConnection { connections, bytes, tls });
+    let plain = Case::IdleConnection { connections };
+    for (program, case) in [
+        (FLOOR, plain.clone()),
+        (WINDLASS, plain),
+        (WINDLASS, tls(64, true)),
+        (WINDLASS, tls(64, false)),
+        (RUSTLS, tls(16_384, true)),
+    ] {
         let (_server, mut client, connected) = connect(program, &case);
         assert!(matches!(connected, Reply::Ready), "{connected:?}");
         match client.ask(&Request::Slice { rounds: 1 }) {
             Reply::Slice(outcome) => {
                 let bytes = outcome.gauges["rss_bytes_per_connection"];
-                assert!((0.0..20_000.0).contains(&bytes), "{bytes}");
+                assert!((0.0..100_000.0).contains(&bytes), "{bytes}");
             }
             reply => panic!("{reply:?}"),
         }

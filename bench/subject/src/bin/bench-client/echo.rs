@@ -1,13 +1,12 @@
 //! Messages that a server echoes. Each connection has `depth` of them in flight.
 
-use std::net::TcpStream;
-
 use windlass_bench_driver::protocol::{Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
 use crate::clocks::{ServerClock, Window};
-use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec, split};
-use crate::socket::{self, Poll, RECEIVE_BYTES, ReadResult, Writes};
+use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec};
+use crate::link::{Link, TlsClient};
+use crate::socket::{Poll, RECEIVE_BYTES, Writes};
 
 /// Warm-up of a slice: number of messages of each connection, divided by its depth. After an idle
 /// gap TCP acknowledges some sixteen segments at once.
@@ -30,9 +29,8 @@ struct EchoState {
     buffer: Vec<u8>,
 }
 
-#[derive(Debug)]
 struct Connection {
-    socket: TcpStream,
+    link: Link,
     /// The next request to send.
     next: usize,
     /// The part of the requests that the kernel has not taken yet.
@@ -48,6 +46,7 @@ impl EchoClient {
         spec: MessageSpec,
         connections: usize,
         depth: usize,
+        mut tls: Option<TlsClient>,
     ) -> Result<Self, Error> {
         let payloads = spec.payloads();
         let keys = (1_u32..).map(|number| (number * 0x1234_5679).to_be_bytes());
@@ -57,10 +56,11 @@ impl EchoClient {
         let poll = Poll::new()?;
         let mut open = Vec::with_capacity(connections);
         for number in 0..connections {
-            let socket = socket::open(server.address, "/", spec.deflate)?;
-            poll.add(&socket, number, Writes::WhereThereIsRoom)?;
+            let tls = tls.as_mut().map(TlsClient::begin).transpose()?;
+            let link = Link::open(server.address, spec.deflate, tls)?;
+            poll.add(&link, number, Writes::WhereThereIsRoom)?;
             open.push(Connection {
-                socket,
+                link,
                 next: 0,
                 unsent: 0..0,
                 owed: 0,
@@ -68,7 +68,7 @@ impl EchoClient {
             });
         }
         let replies = if spec.deflate {
-            learn(&open[0].socket, spec, &payloads, &requests)?
+            learn(&mut open[0].link, spec, &payloads, &requests)?
         } else {
             payloads.iter().map(|payload| spec.reply(payload)).collect()
         };
@@ -91,7 +91,7 @@ impl EchoClient {
         while under_way > 0 {
             for index in 0..poll.wait()? {
                 let connection = &mut connections[poll.ready(index)];
-                if !connection.unsent.is_empty() {
+                if !connection.unsent.is_empty() || connection.link.has_records() {
                     connection.send_rest(shared)?;
                 }
                 let answered = connection.receive(shared)?;
@@ -123,15 +123,15 @@ impl Connection {
     fn receive(&mut self, shared: &mut EchoState) -> Result<u64, Error> {
         let mut answered = 0;
         loop {
-            let ReadResult::Bytes(count) = socket::receive(&self.socket, &mut shared.buffer)?
-            else {
+            let Some(received) = self.link.receive(&mut shared.buffer)? else {
                 return Ok(answered);
             };
-            let ended = self.position.advance(&shared.replies, &shared.buffer[..count]);
+            let came = &shared.buffer[..received.count];
+            let ended = self.position.advance(&shared.replies, came);
             answered += ended.ok_or_else(|| {
                 format!("wrong bytes in the answer to message {}", self.position.frame)
             })?;
-            if count < shared.buffer.len() {
+            if received.is_drained {
                 return Ok(answered);
             }
         }
@@ -149,8 +149,7 @@ impl Connection {
     }
 
     fn send_rest(&mut self, shared: &EchoState) -> Result<(), Error> {
-        self.unsent.start +=
-            socket::transmit(&self.socket, shared.requests.bytes(self.unsent.clone()))?;
+        self.unsent.start += self.link.transmit(shared.requests.bytes(self.unsent.clone()))?;
         let owed = std::mem::take(&mut self.owed);
         if owed > 0 { self.send(owed, shared) } else { Ok(()) }
     }
@@ -159,36 +158,18 @@ impl Connection {
 /// Receives one echo of each message, checks it, and expects these bytes from then on. Without
 /// context takeover the same message is always compressed to the same bytes.
 fn learn(
-    socket: &TcpStream,
+    link: &mut Link,
     spec: MessageSpec,
     payloads: &[Vec<u8>],
     requests: &[Vec<u8>],
 ) -> Result<Vec<Vec<u8>>, Error> {
     let mut replies = Vec::new();
     for (payload, request) in payloads.iter().zip(requests) {
-        let frame = ask(socket, request)?;
+        let frame = link.ask(request)?;
         if !spec.is_reply(&frame, payload)? {
             return Err("an answer is not the message".into());
         }
         replies.push(frame);
     }
     Ok(replies)
-}
-
-/// Sends a request, and waits for the complete frame that answers it.
-pub(crate) fn ask(socket: &TcpStream, request: &[u8]) -> Result<Vec<u8>, Error> {
-    use std::io::{Read, Write};
-    socket.set_nonblocking(false)?;
-    let mut stream = socket;
-    stream.write_all(request)?;
-    let mut frame = Vec::new();
-    let mut piece = vec![0; RECEIVE_BYTES];
-    while split(&frame).is_none_or(|(start, length)| frame.len() < start + length) {
-        match stream.read(&mut piece)? {
-            0 => return Err("closed instead of an answer".into()),
-            count => frame.extend_from_slice(&piece[..count]),
-        }
-    }
-    socket.set_nonblocking(true)?;
-    Ok(frame)
 }

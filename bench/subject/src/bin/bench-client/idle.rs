@@ -1,35 +1,40 @@
 //! Connections that wait, to measure the server's memory.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 
 use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
-use crate::echo::ask;
 use crate::frame_cycle::MessageSpec;
-use crate::socket;
+use crate::link::{Link, TlsClient};
 
 /// Number of connections before the measurement, so that their common set-up in the server is not
 /// counted.
 const BEFORE: usize = 20;
 
-const SPEC: MessageSpec = MessageSpec { content: Content::Binary, bytes: 64, deflate: false };
-
-#[derive(Debug)]
 pub(crate) struct IdleClient {
     address: SocketAddr,
     process: u32,
     connections: usize,
+    spec: MessageSpec,
+    tls: Option<TlsClient>,
     /// All connections, which stay open.
-    open: Vec<TcpStream>,
+    open: Vec<Link>,
 }
 
 impl IdleClient {
-    pub(crate) fn connect(server: &ServerInfo, connections: usize) -> Result<Self, Error> {
+    pub(crate) fn connect(
+        server: &ServerInfo,
+        connections: usize,
+        bytes: usize,
+        tls: Option<TlsClient>,
+    ) -> Result<Self, Error> {
         let mut idle = Self {
             address: server.address,
             process: server.process,
             connections,
+            spec: MessageSpec { content: Content::Binary, bytes, deflate: false },
+            tls,
             open: Vec::with_capacity(connections),
         };
         idle.more(BEFORE)?;
@@ -38,14 +43,16 @@ impl IdleClient {
 
     /// Opens connections, each of which has a message echoed.
     fn more(&mut self, count: usize) -> Result<(), Error> {
-        let payload = &SPEC.payloads()[0];
-        let request = SPEC.request(payload, [9, 8, 7, 6])?;
+        let spec = self.spec;
+        let payload = &spec.payloads()[0];
+        let request = spec.request(payload, [9, 8, 7, 6])?;
         for _ in 0..count {
-            let socket = socket::open(self.address, "/", false)?;
-            if ask(&socket, &request)? != SPEC.reply(payload) {
+            let tls = self.tls.as_mut().map(TlsClient::begin).transpose()?;
+            let mut link = Link::open(self.address, false, tls)?;
+            if link.ask(&request)? != spec.reply(payload) {
                 return Err("an answer is not the message".into());
             }
-            self.open.push(socket);
+            self.open.push(link);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The client of the suites `echo`, `broadcast`, `handshake` and `memory`, for all servers.
+//! The client of the suites `echo`, `broadcast`, `handshake`, `memory` and `tls`, for all servers.
 //!
 //! It reads requests as lines of JSON, like every measured program, and connects to the server that
 //! they name. It must be cheap, because its cost limits the measurement. So it prepares its
@@ -11,7 +11,9 @@ mod burst;
 mod clocks;
 mod echo;
 mod frame_cycle;
+mod handshakes;
 mod idle;
+mod link;
 mod publish;
 mod socket;
 mod upgrade;
@@ -20,7 +22,8 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use windlass_bench_driver::protocol::{Case, Reply, Request, ServerInfo};
+use windlass_bench_driver::protocol::{Case, Content, Reply, Request, ServerInfo};
+use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
 use windlass_bench_driver::{Error, Measured, pin};
 
 fn main() -> ExitCode {
@@ -70,7 +73,7 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
     Ok(match *case {
         Case::Messages { content, bytes, connections, depth, deflate } => {
             let spec = frame_cycle::MessageSpec { content, bytes, deflate };
-            Box::new(echo::EchoClient::connect(server, spec, connections, depth)?)
+            Box::new(echo::EchoClient::connect(server, spec, connections, depth, None)?)
         }
         Case::BurstOfWork { connections, .. } => {
             Box::new(burst::BurstClient::connect(server, connections)?)
@@ -80,8 +83,32 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
         }
         Case::Upgrade { parallel } => Box::new(upgrade::UpgradeClient::new(server, parallel)?),
         Case::IdleConnection { connections } => {
-            Box::new(idle::IdleClient::connect(server, connections)?)
+            Box::new(idle::IdleClient::connect(server, connections, 64, None)?)
         }
+        Case::Tls(ref case) => connect_tls(case, server)?,
         _ => return Err("no case of a server".into()),
+    })
+}
+
+fn connect_tls(case: &TlsCase, server: &ServerInfo) -> Result<Box<dyn Measured>, Error> {
+    Ok(match *case {
+        TlsCase::TlsMessages { bytes, connections, depth } => {
+            let spec = frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };
+            let tls = Some(link::TlsClient::new()?);
+            Box::new(echo::EchoClient::connect(server, spec, connections, depth, tls)?)
+        }
+        TlsCase::TlsUpgrade { handshake: TlsHandshake::None, parallel } => {
+            Box::new(upgrade::UpgradeClient::new(server, parallel)?)
+        }
+        TlsCase::TlsUpgrade { handshake, parallel } => {
+            Box::new(handshakes::TlsUpgradeClient::new(server, handshake, parallel)?)
+        }
+        TlsCase::TlsFlood { connections, handshakes } => {
+            Box::new(handshakes::FloodClient::connect(server, connections, handshakes)?)
+        }
+        TlsCase::TlsIdleConnection { connections, bytes, tls } => {
+            let tls = tls.then(link::TlsClient::new).transpose()?;
+            Box::new(idle::IdleClient::connect(server, connections, bytes, tls)?)
+        }
     })
 }

@@ -66,9 +66,7 @@ pub(crate) fn is_upgraded(answer: &[u8], deflate: bool) -> Result<Option<()>, Er
 
 /// Opens an upgraded, non-blocking connection.
 pub(crate) fn open(address: SocketAddr, path: &str, deflate: bool) -> Result<TcpStream, Error> {
-    let mut socket = TcpStream::connect(address)?;
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(SILENCE_MAX))?;
+    let mut socket = connect(address)?;
     socket.write_all(&request(address, path, deflate))?;
     let mut answer = Vec::new();
     let mut piece = [0; 1024];
@@ -79,6 +77,14 @@ pub(crate) fn open(address: SocketAddr, path: &str, deflate: bool) -> Result<Tcp
         }
     }
     socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Opens a connection that blocks.
+pub(crate) fn connect(address: SocketAddr) -> Result<TcpStream, Error> {
+    let socket = TcpStream::connect(address)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(SILENCE_MAX))?;
     Ok(socket)
 }
 

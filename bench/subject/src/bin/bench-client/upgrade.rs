@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
 use windlass_bench_driver::protocol::{Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
@@ -45,20 +45,9 @@ impl UpgradeClient {
         })
     }
 
-    /// Begins a connection. On loopback it is established at once, before the server accepts it.
     fn begin(&mut self, number: usize) -> Result<(), Error> {
-        let flags = SocketFlags::CLOEXEC;
-        let socket =
-            socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        leave_port_to_connect(&socket)?;
         self.begun = self.begun.wrapping_add(1);
-        bind(&socket, &SocketAddr::from((source(self.begun), 0)))?;
-        while let Err(error) = connect(&socket, &self.address) {
-            if error != Errno::INTR {
-                return Err(error.into());
-            }
-        }
-        let stream = TcpStream::from(socket);
+        let stream = connect(self.address, self.begun)?;
         if socket::transmit(&stream, &self.request)? != self.request.len() {
             return Err("a request does not fit into a new socket".into());
         }
@@ -87,6 +76,20 @@ impl UpgradeClient {
         self.known.clone_from(answer);
         Ok(true)
     }
+}
+
+/// Begins a connection. On loopback it is established at once, before the server accepts it.
+pub(crate) fn connect(address: SocketAddr, number: u32) -> Result<TcpStream, Error> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    leave_port_to_connect(&socket)?;
+    bind(&socket, &SocketAddr::from((source(number), 0)))?;
+    while let Err(error) = rustix::net::connect(&socket, &address) {
+        if error != Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    Ok(TcpStream::from(socket))
 }
 
 /// Returns the local address, a different one of this host each time. The side that closes first

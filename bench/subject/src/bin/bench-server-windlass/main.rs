@@ -5,15 +5,18 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::{Backend, Reactor};
 use windlass_bench_driver::server::{
     ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
 };
+use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
 use windlass_bench_driver::{Error, work};
 use windlass_server::http::{Accept, Reject, UpgradeRequest};
 use windlass_server::{Connection, Handler, Message, Options, Service};
+use windlass_tls::TlsAcceptor;
 use windlass_ws::deflate::DeflateConfig;
 
 /// The ping interval of uWebSockets. During a measurement no client is silent for so long.
@@ -46,6 +49,12 @@ fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
         .map_err(io::Error::from)?;
     let listener = options.listener().tcp(ANY_PORT)?;
     let address = listener.local_addr()?.socket_addr().ok_or("an address without a port")?;
+    let listener = match settings.tls {
+        true => listener.with_tls(Arc::new(
+            TlsAcceptor::builder().certificate(CERTIFICATE, PRIVATE_KEY).build()?,
+        )),
+        false => listener,
+    };
     let service = Service::new(handler, &options, &mut reactor)?;
     service.listen(listener, &mut reactor)?;
     announce(address, env!("CARGO_PKG_VERSION"));
