@@ -65,7 +65,8 @@ impl Server {
 
 fn address_in(line: &str) -> Option<SocketAddr> {
     let place = line.strip_prefix("listening on ")?.split_whitespace().next()?;
-    place.trim_start_matches("http://").trim_end_matches('/').parse().ok()
+    let place = place.trim_start_matches("https://").trim_start_matches("http://");
+    place.trim_end_matches('/').parse().ok()
 }
 
 #[cfg(test)]
@@ -77,6 +78,7 @@ mod tests {
         let found = |line| address_in(line).map(|address| address.to_string());
         assert_eq!(found("listening on 127.0.0.1:7").as_deref(), Some("127.0.0.1:7"));
         assert_eq!(found("listening on http://127.0.0.1:7/").as_deref(), Some("127.0.0.1:7"));
+        assert_eq!(found("listening on https://127.0.0.1:7/").as_deref(), Some("127.0.0.1:7"));
         assert_eq!(found("listening on 127.0.0.1:7 (echo)").as_deref(), Some("127.0.0.1:7"));
         assert_eq!(found("stopped by TERM: 127.0.0.1:7"), None);
     }

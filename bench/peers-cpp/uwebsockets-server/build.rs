@@ -1,29 +1,33 @@
 //! Compiles uWebSockets and uSockets with the flags of their own makefiles, including link-time
 //! optimization between the two. There are two builds: one for the processor of this machine, as in
 //! the makefiles, and one without AVX-512, which callgrind does not support.
+//!
+//! The package `uwebsockets-openssl-server` has the same build script, and gets TLS by OpenSSL.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-/// The binaries, and the processors for which they are compiled.
-const BUILDS: [(&str, &str); 2] = [
-    ("windlass-bench-server-uwebsockets", "native"),
-    ("windlass-bench-server-uwebsockets-counted", "x86-64-v3"),
-];
+/// The ends of the binaries' names, and the processors for which they are compiled.
+const BUILDS: [(&str, &str); 2] = [("", "native"), ("-counted", "x86-64-v3")];
+
+/// The folder of the sources of both packages.
+const SOURCES: &str = "../uwebsockets-server";
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/server.cpp");
-    println!("cargo::rerun-if-changed=build.rs");
-    for (binary, processor) in BUILDS {
-        if let Err(reason) = compile(binary, processor) {
+    println!("cargo::rerun-if-changed={SOURCES}/src/server.cpp");
+    println!("cargo::rerun-if-changed={SOURCES}/build.rs");
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    for (end, processor) in BUILDS {
+        let is_secure = package.ends_with("openssl");
+        if let Err(reason) = compile(&format!("{package}{end}"), processor, is_secure) {
             println!("cargo::error={reason}");
         }
     }
 }
 
-fn compile(binary: &str, processor: &str) -> Result<(), String> {
+fn compile(binary: &str, processor: &str, is_secure: bool) -> Result<(), String> {
     let sources = sources()?.join("uWebSockets");
     let name = processor.replace('-', "_");
     let out =
@@ -41,7 +45,7 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
         .flag("-fPIE")
         .flag(format!("-march={processor}"))
         .flag("-flto")
-        .define("LIBUS_NO_SSL", None)
+        .define(if is_secure { "LIBUS_USE_OPENSSL" } else { "LIBUS_NO_SSL" }, None)
         .include(sources.join("src"))
         .include(&usockets)
         .warnings(false);
@@ -49,7 +53,10 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
         flags.include(include);
     }
     let mut cpp = flags.clone();
-    cpp.cpp(true).std("c++20").file("src/server.cpp");
+    cpp.cpp(true).std("c++20").file(format!("{SOURCES}/src/server.cpp"));
+    if is_secure {
+        cpp.file(usockets.join("crypto/sni_tree.cpp"));
+    }
     let compiler = cpp.try_get_compiler().map_err(|_| "no C++ compiler was found")?;
     let works = Command::new(compiler.path())
         .arg("--version")
@@ -88,7 +95,9 @@ fn compile(binary: &str, processor: &str) -> Result<(), String> {
         PathBuf::from(std::env::var_os("DEP_Z_ROOT").ok_or("zlib is nowhere")?).join("lib/libz.a");
     let libraries = [whole, zlib];
     let libraries = libraries.iter().map(|library| library.display().to_string());
-    for argument in libraries.chain(["-lstdc++".to_owned()]) {
+    let shared: &[&str] =
+        if is_secure { &["-lssl", "-lcrypto", "-lstdc++"] } else { &["-lstdc++"] };
+    for argument in libraries.chain(shared.iter().map(|&name| name.to_owned())) {
         println!("cargo::rustc-link-arg-bin={binary}={argument}");
     }
     Ok(())

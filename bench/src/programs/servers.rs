@@ -93,13 +93,16 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
         "windlass-bench-server-tokio-rustls",
         "windlass-bench-server-tokio-rustls",
     ),
-    server(
-        "uwebsockets-openssl",
-        TLS,
-        Workspace::PeersCpp,
-        "windlass-bench-server-uwebsockets-openssl",
-        "windlass-bench-server-uwebsockets-openssl",
-    ),
+    ServerProgram {
+        counted: Some("windlass-bench-server-uwebsockets-openssl-counted"),
+        ..server(
+            "uwebsockets-openssl",
+            TLS,
+            Workspace::PeersCpp,
+            "windlass-bench-server-uwebsockets-openssl",
+            "windlass-bench-server-uwebsockets-openssl",
+        )
+    },
 ];
 
 /// The parts of suites that a server does not support: part, server, reason.

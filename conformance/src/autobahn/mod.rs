@@ -50,6 +50,10 @@ pub(crate) struct AutobahnArgs {
     #[arg(long, value_name = "NAME", default_value = "auto", conflicts_with = "server")]
     backend: String,
 
+    /// Connect with TLS: wss://. `windlass serve` then makes itself a certificate
+    #[arg(long, conflicts_with = "client")]
+    tls: bool,
+
     /// Number of concurrent processes of the suite [default: two per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
@@ -88,7 +92,11 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         }
     };
     let start = Instant::now();
-    let run = if args.client { role.to_owned() } else { format!("{role}-{}", args.backend) };
+    let run = match (args.client, args.tls) {
+        (true, _) => role.to_owned(),
+        (false, true) => format!("{role}-tls-{}", args.backend),
+        (false, false) => format!("{role}-{}", args.backend),
+    };
     let folder = crate::output::folder(root, "autobahn").join(run);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let shards = args.shards.map_or_else(default_shards, usize::from);
@@ -122,14 +130,15 @@ fn test_server(
     let server = match args.server {
         Some(address) => Server::at(address),
         None => {
-            let options =
-                [&["--mode", "echo", "--backend", &args.backend][..], &SERVER_OPTIONS].concat();
+            let tls: &[&str] = if args.tls { &["--tls-self-signed"] } else { &[] };
+            let backend = ["--mode", "echo", "--backend", &args.backend];
+            let options = [&backend[..], tls, &SERVER_OPTIONS].concat();
             Server::start(root, &folder.join("server.log"), &options)?
         }
     };
-    let address = server.address;
+    let url = format!("{}://{}/", if args.tls { "wss" } else { "ws" }, server.address);
     let (outcomes, mut faults) =
-        in_shards(wstest, cases, folder, shards, |job| job.play_client(address));
+        in_shards(wstest, cases, folder, shards, |job| job.play_client(&url));
     faults.extend(server.stop().err().map(|error| format!("{error:#}")));
     Ok((outcomes, faults))
 }

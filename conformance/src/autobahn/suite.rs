@@ -86,9 +86,9 @@ impl Job<'_> {
         Process::start(command, &self.folder.join("log"))
     }
 
-    /// Runs as the client against the server at `server`, to its end.
-    pub(super) fn play_client(&self, server: SocketAddr) -> Result<Outcomes> {
-        let servers = json!([{"agent": AGENT, "url": format!("ws://{server}/")}]);
+    /// Runs as the client against the server of this URL, to its end.
+    pub(super) fn play_client(&self, url: &str) -> Result<Outcomes> {
+        let servers = json!([{"agent": AGENT, "url": url}]);
         let process = self.start("fuzzingclient", json!({"servers": servers}))?;
         // Its exit status is always 0.
         process.wait_end(SILENCE_MAX)?;

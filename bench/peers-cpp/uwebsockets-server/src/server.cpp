@@ -32,8 +32,9 @@ struct Nothing {};
 
 const unsigned int MESSAGE_MAX = 16 * 1024 * 1024;
 
-uWS::App::WebSocketBehavior<Nothing> behavior(bool deflate) {
-    uWS::App::WebSocketBehavior<Nothing> behavior;
+template <typename AnyApp>
+typename AnyApp::template WebSocketBehavior<Nothing> behavior(bool deflate) {
+    typename AnyApp::template WebSocketBehavior<Nothing> behavior;
     behavior.compression =
         deflate ? uWS::CompressOptions(uWS::SHARED_COMPRESSOR | uWS::SHARED_DECOMPRESSOR) : uWS::DISABLED;
     behavior.maxPayloadLength = MESSAGE_MAX;
@@ -44,28 +45,43 @@ uWS::App::WebSocketBehavior<Nothing> behavior(bool deflate) {
 /* The publisher, as in the example. */
 uWS::App *broadcaster;
 
-void listen(uWS::App &app) {
-    app.listen("127.0.0.1", 0, [](auto *socket) {
-        windlass_bench_listening(socket ? us_socket_local_port(0, (us_socket_t *) socket) : 0);
+template <typename AnyApp> void listen(AnyApp &app, int ssl) {
+    app.listen("127.0.0.1", 0, [ssl](auto *socket) {
+        windlass_bench_listening(socket ? us_socket_local_port(ssl, (us_socket_t *) socket) : 0);
     }).run();
 }
 
-}
-
-extern "C" void windlass_bench_echo(bool deflate) {
-    auto echo = behavior(deflate);
+template <typename AnyApp> void echo_with(AnyApp &&app, bool deflate, int ssl) {
+    auto echo = behavior<std::remove_reference_t<AnyApp>>(deflate);
     if (deflate) {
         echo.message = [](auto *ws, std::string_view message, uWS::OpCode opCode) { ws->send(message, opCode, true); };
     } else {
         echo.message = [](auto *ws, std::string_view message, uWS::OpCode opCode) { ws->send(message, opCode); };
     }
-    uWS::App app;
-    app.ws<Nothing>("/*", std::move(echo));
-    listen(app);
+    app.template ws<Nothing>("/*", std::move(echo));
+    listen(app, ssl);
+}
+
+}
+
+/* Without a certificate it does not speak TLS. */
+extern "C" void windlass_bench_echo(bool deflate, const char *certificate, const char *key) {
+    if (!certificate) {
+        return echo_with(uWS::App(), deflate, 0);
+    }
+#ifdef LIBUS_USE_OPENSSL
+    uWS::SocketContextOptions options;
+    options.cert_file_name = certificate;
+    options.key_file_name = key;
+    echo_with(uWS::SSLApp(options), deflate, 1);
+#else
+    (void) key;
+    windlass_bench_listening(0);
+#endif
 }
 
 extern "C" void windlass_bench_broadcast(void) {
-    auto publisher = behavior(false), receiver = behavior(false);
+    auto publisher = behavior<uWS::App>(false), receiver = behavior<uWS::App>(false);
     publisher.message = [](auto *, std::string_view message, uWS::OpCode opCode) {
         broadcaster->publish("all", message, opCode);
     };
@@ -73,5 +89,5 @@ extern "C" void windlass_bench_broadcast(void) {
     uWS::App app;
     app.ws<Nothing>("/pub", std::move(publisher)).ws<Nothing>("/*", std::move(receiver));
     broadcaster = &app;
-    listen(app);
+    listen(app, 0);
 }

@@ -1,15 +1,18 @@
 //! The Rust side: reads the command line, counts, and prints the address.
 
+use std::ffi::{CString, c_char};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 // Links the zlib that uWebSockets calls.
 use libz_sys as _;
 use windlass_bench_driver::server::{Mode, Settings, announce};
+use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
 use windlass_bench_driver::{alloc, locked_version};
 
 unsafe extern "C" {
-    safe fn windlass_bench_echo(deflate: bool);
+    /// The certificate and its key are the names of files, or null.
+    fn windlass_bench_echo(deflate: bool, certificate: *const c_char, key: *const c_char);
     safe fn windlass_bench_broadcast();
 }
 
@@ -29,9 +32,19 @@ extern "C" fn windlass_bench_listening(port: i32) {
     }
 }
 
+fn echo(deflate: bool, tls: bool) {
+    let names = [CERTIFICATE, PRIVATE_KEY].map(|name| CString::new(name).expect("a name"));
+    let [certificate, key] = match tls {
+        true => [names[0].as_ptr(), names[1].as_ptr()],
+        false => [std::ptr::null(); 2],
+    };
+    // SAFETY: both are null, or strings that live until the call returns.
+    unsafe { windlass_bench_echo(deflate, certificate, key) };
+}
+
 pub(crate) fn main() -> ExitCode {
     match Settings::take() {
-        Ok(Settings { mode: Mode::Echo, deflate, .. }) => windlass_bench_echo(deflate),
+        Ok(Settings { mode: Mode::Echo, deflate, tls, .. }) => echo(deflate, tls),
         Ok(Settings { mode: Mode::Broadcast, .. }) => windlass_bench_broadcast(),
         Err(error) => eprintln!("{error}"),
     }

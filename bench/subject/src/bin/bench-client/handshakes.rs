@@ -61,7 +61,7 @@ impl TlsUpgradeClient {
         let socket = connect(self.address, self.begun)?;
         let mut tls = match self.handshake {
             TlsHandshake::Full => self.tls.begin()?,
-            _ => self.tls.resume()?,
+            _ => self.tls.resume(number)?,
         };
         if !tls.flush(&socket)? {
             return Err("a request does not fit into a new socket".into());

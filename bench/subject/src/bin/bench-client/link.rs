@@ -48,9 +48,10 @@ impl TlsClient {
         Ok(Self { connector: TlsConnector::builder().insecure().build()?, number: 0 })
     }
 
-    /// Begins a session, which resumes an earlier one if it can.
-    pub(crate) fn resume(&self) -> Result<TlsEnd, Error> {
-        TlsEnd::begin("localhost", &self.connector)
+    /// Begins a session, which resumes the one before it with this number, if there was one. A
+    /// ticket is used once, so sessions in flight have numbers of their own.
+    pub(crate) fn resume(&self, number: usize) -> Result<TlsEnd, Error> {
+        TlsEnd::begin(&format!("r{number}.localhost"), &self.connector)
     }
 
     /// Begins a session with a full handshake.
