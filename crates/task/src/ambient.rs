@@ -91,6 +91,7 @@ impl Handle {
     }
 
     /// Calls a closure with the turn. `None`, without a call, where there is no turn (protocol 3).
+    #[inline]
     pub(crate) fn with_turn<T>(&self, call: impl FnOnce(Turn<'_>) -> T) -> Option<T> {
         if current::is(Arc::as_ptr(self.0.shared())) { with_turn(call) } else { None }
     }
@@ -272,9 +273,11 @@ pub(crate) fn publish<T>(mut turn: Turn<'_>, run: impl FnOnce() -> T) -> T {
 /// assert!(subscribers.is_some());
 /// assert!(with_turn(|_| ()).is_none(), "no executor runs here");
 /// ```
+#[inline]
 pub fn with_turn<T>(call: impl FnOnce(Turn<'_>) -> T) -> Option<T> {
     struct PutBack(*mut ());
     impl Drop for PutBack {
+        #[inline(always)]
         fn drop(&mut self) {
             current::with(|current| current.turn.set(self.0));
         }

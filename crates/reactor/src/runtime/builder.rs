@@ -1,7 +1,7 @@
 //! The settings of a reactor. Each has a bound and a default.
 
 use core::{fmt, num::NonZeroU64};
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use crate::{
     Backend, BuildError, Capacity, Clock, Reactor,
@@ -156,6 +156,16 @@ impl Builder {
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(UnwindSafeDrop::new(Box::new(clock)));
         self
+    }
+
+    /// Shares the [`clock`](Self::clock), for a crate whose time must be that of the reactor. `None`
+    /// if it is the system's.
+    #[doc(hidden)]
+    pub fn share_clock(&mut self) -> Option<Rc<dyn Clock>> {
+        let clock: Rc<dyn Clock> = Rc::from(self.clock.take()?.into_inner());
+        let shared = Rc::clone(&clock);
+        self.clock = Some(UnwindSafeDrop::new(Box::new(move || shared.now())));
+        Some(clock)
     }
 
     /// The resolution of timers. Default: one microsecond.

@@ -30,7 +30,7 @@ use crate::{
         error::JoinError,
         shared::OwnerShared,
     },
-    time::VirtualClock,
+    time::{CustomClock, VirtualClock},
 };
 pub use builder::ExecutorBuilder;
 use rounds::{RootTask, Rounds};
@@ -138,14 +138,20 @@ impl Executor {
         if let Some(slack) = builder.timer_slack {
             settings = settings.timer_slack(slack);
         }
-        let clock = builder.limits.has_paused_clock.then(VirtualClock::new);
-        if let Some(clock) = &clock {
+        let mut limits = builder.limits;
+        let paused = limits.has_paused_clock.then(VirtualClock::new);
+        if let Some(clock) = &paused {
             settings = clock.set(settings);
         }
+        let custom = if paused.is_some() { None } else { CustomClock::of(&mut settings) };
+        limits.has_own_clock = paused.is_some() || custom.is_some();
         let mut reactor = settings.build()?;
-        let handle = Handle::new(OwnerShared::create(reactor.remote(), builder.limits));
-        if let Some(clock) = clock {
+        let handle = Handle::new(OwnerShared::create(reactor.remote(), limits));
+        if let Some(clock) = paused {
             clock.pause(&handle);
+        }
+        if let Some(clock) = custom {
+            clock.install(&handle);
         }
         let process = handle.local().process;
         Ok(Self { reactor, handle, process })

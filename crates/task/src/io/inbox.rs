@@ -20,10 +20,12 @@ const SPARE_CAPACITY_MAX: usize = 16 << 10;
 pub(crate) struct SpareBuffers(RefCell<Vec<Vec<u8>>>);
 
 impl SpareBuffers {
+    #[inline]
     fn take(&self) -> Vec<u8> {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
+    #[inline]
     fn keep(&self, buffer: Vec<u8>) {
         let mut spares = self.0.borrow_mut();
         if spares.len() < SPARES_MAX && buffer.capacity() <= SPARE_CAPACITY_MAX {

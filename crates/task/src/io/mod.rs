@@ -13,12 +13,14 @@
 //! - *Empty buffers.* A zero-length buffer is `Ok(0)`, without a system call.
 
 pub(crate) mod inbox;
+mod poll_inline;
 mod raw;
 mod traits;
 mod unfilled;
 #[cfg(any(feature = "tokio-io", feature = "hyper"))]
 mod uninit;
 
+pub(crate) use poll_inline::poll_inline;
 pub use raw::ByteStream;
 pub(crate) use raw::{
     RawStream, poll_receive, poll_send, poll_send_vectored, receive, send, send_vectored,

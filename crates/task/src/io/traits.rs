@@ -12,7 +12,7 @@ macro_rules! impl_reading {
             /// # Errors
             /// That of recv(2).
             pub async fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-                core::future::poll_fn(|context| {
+                $crate::io::poll_inline(|context| {
                     $crate::io::RawStream::poll_read(self.stream(), context, buffer)
                 })
                 .await
@@ -82,7 +82,7 @@ macro_rules! impl_writing {
             /// # Errors
             /// That of send(2). A closed peer does not raise a signal.
             pub async fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                core::future::poll_fn(|context| {
+                $crate::io::poll_inline(|context| {
                     $crate::io::RawStream::poll_write(self.stream(), context, bytes)
                 })
                 .await
@@ -96,7 +96,7 @@ macro_rules! impl_writing {
                 &mut self,
                 parts: &[std::io::IoSlice<'_>],
             ) -> std::io::Result<usize> {
-                core::future::poll_fn(|context| {
+                $crate::io::poll_inline(|context| {
                     $crate::io::RawStream::poll_write_vectored(self.stream(), context, parts)
                 })
                 .await
@@ -122,7 +122,7 @@ macro_rules! impl_writing {
             /// # Errors
             /// None today.
             pub async fn flush(&mut self) -> std::io::Result<()> {
-                core::future::poll_fn(|context| {
+                $crate::io::poll_inline(|context| {
                     $crate::io::RawStream::poll_flush(self.stream(), context)
                 })
                 .await
@@ -133,7 +133,7 @@ macro_rules! impl_writing {
             /// # Errors
             /// That of shutdown(2). A stream that is no longer connected is no error.
             pub async fn shutdown(&mut self) -> std::io::Result<()> {
-                core::future::poll_fn(|context| {
+                $crate::io::poll_inline(|context| {
                     $crate::io::RawStream::poll_shutdown(self.stream(), context)
                 })
                 .await

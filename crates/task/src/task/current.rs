@@ -54,6 +54,7 @@ pub(crate) fn is(shared: *const Shared) -> bool {
 }
 
 /// The executor that this thread runs, or null.
+#[inline(always)]
 pub(crate) fn executor() -> *const Shared {
     with(|current| current.executor.get())
 }

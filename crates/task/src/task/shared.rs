@@ -98,6 +98,8 @@ pub(crate) struct LocalLimits {
     pub(crate) queued_new_max: usize,
     pub(crate) measures_polls: bool,
     pub(crate) has_paused_clock: bool,
+    /// The clock is not the system's: it is paused, or the user's.
+    pub(crate) has_own_clock: bool,
     pub(crate) blocking: BlockingLimits,
 }
 
@@ -116,6 +118,7 @@ impl LocalLimits {
         queued_new_max: 1024,
         measures_polls: false,
         has_paused_clock: false,
+        has_own_clock: false,
         blocking: BlockingLimits { threads_max: 16, queue_len_max: 1024 },
     };
 }

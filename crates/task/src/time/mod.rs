@@ -24,8 +24,9 @@
 //!
 //! # Rules for all of it
 //!
-//! - *Clock.* Deadlines are instants of the system's monotonic clock, or of the paused clock. A
-//!   [`Clock`](windlass::Clock) of your own in the reactor's builder is not read here.
+//! - *Clock.* Deadlines are instants of the executor's clock. That is the system's monotonic clock,
+//!   the paused clock, or the [`Clock`](windlass::Clock) of the
+//!   [reactor's settings](windlass::Builder::clock). Where no executor runs, it is the system's.
 //! - *Never early.* A sleep is ready when its deadline has passed, and not before. How late it may
 //!   be is up to the kernel's timer slack
 //!   ([`timer_slack`](crate::ExecutorBuilder::timer_slack)) and the load. Sleeps that are due
@@ -38,6 +39,7 @@
 //!
 //! [`paused_clock`]: crate::ExecutorBuilder::paused_clock
 
+mod custom;
 mod interval;
 mod paused;
 mod sleep;
@@ -46,8 +48,9 @@ mod timers;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use custom::CustomClock;
 pub use interval::{Interval, MissedTickBehavior, interval, interval_at};
-use paused::paused_now;
+use paused::own_now;
 pub(crate) use paused::{VirtualClock, after_paused_round};
 pub use paused::{advance, now};
 pub use sleep::{Sleep, sleep, sleep_until};

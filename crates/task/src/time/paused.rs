@@ -22,14 +22,15 @@ use windlass::{Builder, Key};
 
 use crate::{
     ambient::{Handle, with_local},
-    time::after,
+    time::{after, custom::custom_now},
 };
 
 /// A call of [`advance`] goes on after so many rounds for each deadline, although tasks still run.
 const ROUNDS_MAX: u32 = 16;
 
-/// The current time, for deadlines: that of the system's monotonic clock, or of the paused clock of
-/// the executor that runs on this thread.
+/// The current time, for deadlines, by the clock of the executor that runs on this thread: the
+/// system's monotonic clock, the paused clock, or that of
+/// [`windlass::Builder::clock`]. Without an executor it is the system's.
 ///
 /// ```
 /// use windlass_task::{block_on, time};
@@ -38,13 +39,21 @@ const ROUNDS_MAX: u32 = 16;
 /// ```
 #[must_use]
 pub fn now() -> Instant {
-    paused_now().unwrap_or_else(Instant::now)
+    own_now().unwrap_or_else(Instant::now)
 }
 
-/// The time of the paused clock, if there is one.
+/// The time of the executor's clock, if that is not the system's.
 #[inline]
-pub(super) fn paused_now() -> Option<Instant> {
-    Some(Paused::current()?.clock.0.get())
+pub(super) fn own_now() -> Option<Instant> {
+    if with_local(|local| local.limits.has_own_clock) == Some(true) { find_own_now() } else { None }
+}
+
+#[cold]
+fn find_own_now() -> Option<Instant> {
+    match Paused::current() {
+        Some(paused) => Some(paused.clock.0.get()),
+        None => custom_now(),
+    }
 }
 
 /// Moves the paused clock. Sleeps that become due wake their tasks on the way, each at its time.

@@ -18,14 +18,15 @@ use crate::{
     ambient::with_turn,
     budget::poll_proceed,
     time::{
-        after, now, paused_now,
+        after, now, own_now,
         timers::{TimerId, Timers},
     },
 };
 
 /// Waits for a time span, from now on.
 ///
-/// A span of zero is ready at the first poll, without a turn of the reactor. A span that does not
+/// A span of zero is ready at the first poll, without a turn of the reactor and without a look at
+/// the clock. A span that does not
 /// fit into an [`Instant`] counts as thirty years. The resolution is that of the reactor's timers
 /// ([`timer_resolution`](windlass::Builder::timer_resolution)), one microsecond by default.
 ///
@@ -39,9 +40,16 @@ use crate::{
 /// block_on(sleep(Duration::from_millis(2)));
 /// assert!(start.elapsed() >= Duration::from_millis(2));
 /// ```
+#[inline]
 pub fn sleep(span: Duration) -> Sleep {
-    let state = if span.is_zero() { State::Elapsed } else { State::Fresh };
-    Sleep { deadline: after(now(), span), state }
+    if span.is_zero() {
+        return Sleep { deadline: None, state: State::Elapsed };
+    }
+    Sleep { deadline: Some(from_now(span)), state: State::Fresh }
+}
+
+fn from_now(span: Duration) -> Instant {
+    after(now(), span)
 }
 
 /// Waits until an instant. If it has passed, the future is ready at the first poll.
@@ -57,7 +65,7 @@ pub fn sleep(span: Duration) -> Sleep {
 /// });
 /// ```
 pub fn sleep_until(deadline: Instant) -> Sleep {
-    Sleep { deadline, state: State::New }
+    Sleep { deadline: Some(deadline), state: State::New }
 }
 
 /// The future of [`sleep()`] and [`sleep_until`].
@@ -93,7 +101,8 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 /// ```
 #[must_use = "nothing happens before the future is polled"]
 pub struct Sleep {
-    deadline: Instant,
+    /// `None` for a span of zero, which reads no clock. It is elapsed from the start.
+    deadline: Option<Instant>,
     state: State,
 }
 
@@ -133,25 +142,27 @@ impl WakerId {
 impl Armed {
     /// Whether the timer has not fired, and will wake this waker in time.
     #[inline]
-    fn holds(&self, deadline: Instant, waker: &Waker) -> bool {
+    fn holds(&self, deadline: Option<Instant>, waker: &Waker) -> bool {
         self.timers.are_current()
             && !self.timers.may_have_fired(self.timer.deadline_ns)
             && self.waker == WakerId::of(waker)
-            && self.timers.since_epoch_ns(deadline) >= self.timer.deadline_ns
+            && deadline.is_some_and(|deadline| {
+                self.timers.since_epoch_ns(deadline) >= self.timer.deadline_ns
+            })
     }
 }
 
 impl Sleep {
-    /// The time at which it is ready.
+    /// The time at which it is ready. For a span of zero, that is the time of this call.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.deadline
+        self.deadline.unwrap_or_else(now)
     }
 
     /// Whether the deadline has passed, by the clock of this thread's executor.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
-        matches!(self.state, State::Elapsed) || self.deadline <= now()
+        matches!(self.state, State::Elapsed) || self.deadline() <= now()
     }
 
     /// Changes the deadline. A sleep that has been ready waits again, from its next poll on.
@@ -161,7 +172,7 @@ impl Sleep {
     /// where there is no turn ([`with_turn`](crate::with_turn())), an earlier deadline takes effect
     /// with the next poll.
     pub fn reset(&mut self, deadline: Instant) {
-        self.deadline = deadline;
+        self.deadline = Some(deadline);
         match &mut self.state {
             State::Armed(armed) => {
                 if armed.timers.since_epoch_ns(deadline) < armed.timer.deadline_ns {
@@ -190,18 +201,23 @@ impl Sleep {
     }
 
     fn poll_clock(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let now = if matches!(self.state, State::Fresh) { paused_now() } else { Some(now()) };
-        if now.is_some_and(|now| self.deadline <= now) {
+        let now = if matches!(self.state, State::Fresh) { own_now() } else { Some(now()) };
+        let deadline = self.deadline();
+        if now.is_some_and(|now| deadline <= now) {
             // Before the timer ends, which drops a waker.
             let state = mem::replace(&mut self.state, State::Elapsed);
             state.end();
             return Poll::Ready(());
         }
-        self.arm(context.waker());
+        self.arm(deadline, context.waker());
         Poll::Pending
     }
 
-    fn arm(&mut self, waker: &Waker) {
+    fn disarm(&mut self) {
+        mem::replace(&mut self.state, State::Elapsed).end();
+    }
+
+    fn arm(&mut self, deadline: Instant, waker: &Waker) {
         let Some(timers) = Timers::current() else {
             panic!(
                 "a sleep was polled on a thread that runs no executor: poll it inside `block_on`"
@@ -218,7 +234,7 @@ impl Sleep {
                 None
             }
         };
-        let started = with_turn(|turn| timers.start(turn, self.deadline, clone, old));
+        let started = with_turn(|turn| timers.start(turn, deadline, clone, old));
         match started {
             Some(Ok(timer)) => {
                 self.state = State::Armed(Armed { timers, timer, waker: id });
@@ -263,13 +279,16 @@ impl Future for Sleep {
 }
 
 impl Drop for Sleep {
+    #[inline]
     fn drop(&mut self) {
-        mem::replace(&mut self.state, State::Elapsed).end();
+        if matches!(self.state, State::Armed(_)) {
+            self.disarm();
+        }
     }
 }
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+        f.debug_struct("Sleep").field("deadline", &self.deadline()).finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ mod scenarios;
 #[path = "../common/counting_waker.rs"]
 mod counting_waker;
 
+mod clocks;
 mod fairness;
 mod hostile;
 #[cfg(feature = "hyper")]

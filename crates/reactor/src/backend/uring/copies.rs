@@ -81,17 +81,14 @@ impl Copies {
     }
 
     /// Copies bytes, and returns their address.
+    #[inline]
     pub(super) fn keep(&mut self, bytes: &[u8]) -> *const u8 {
         assert!(bytes.len() <= CHUNK, "longer ones are sent without the ring");
         if self.used + bytes.len() > CHUNK {
             (self.chunk, self.used) = (self.chunk + 1, 0);
         }
         if self.chunk == self.chunks.len() {
-            let chunk: Box<[u8; CHUNK]> = match vec![0; CHUNK].into_boxed_slice().try_into() {
-                Ok(chunk) => chunk,
-                Err(_) => unreachable!("it has as many bytes"),
-            };
-            self.chunks.push(NonNull::from(Box::leak(chunk)));
+            self.add_chunk();
         }
         // SAFETY: `used` plus the length of the bytes is at most the chunk's size, and the chunk is
         // allocated until `let_go`.
@@ -101,6 +98,16 @@ impl Copies {
         // function writes to a chunk, and all copies made before lie in front of it.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.as_ptr(), bytes.len()) };
         place.as_ptr()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add_chunk(&mut self) {
+        let chunk: Box<[u8; CHUNK]> = match vec![0; CHUNK].into_boxed_slice().try_into() {
+            Ok(chunk) => chunk,
+            Err(_) => unreachable!("it has as many bytes"),
+        };
+        self.chunks.push(NonNull::from(Box::leak(chunk)));
     }
 
     /// Releases all copies. No send has a pointer to one.

@@ -1,6 +1,7 @@
 //! [`InboxHandler`]: the handler of a socket's stream.
 
 use std::{
+    any::Any,
     os::fd::{AsFd, BorrowedFd},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     rc::Rc,
@@ -21,11 +22,16 @@ use crate::{
 pub(super) struct InboxHandler(pub(super) Rc<BufferedTcp>);
 
 /// Wakes. A foreign waker may panic: the panic leaves the turn, and the stream stays.
-#[inline]
-fn wake(mut turn: Turn<'_>, waiters: &Waiters) {
+#[inline(always)]
+fn wake(turn: Turn<'_>, waiters: &Waiters) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waiters.wake_all())) {
-        let _ = turn.defer(move |_: Turn<'_>| resume_unwind(payload));
+        panic_later(turn, payload);
     }
+}
+
+#[cold]
+fn panic_later(mut turn: Turn<'_>, payload: Box<dyn Any + Send>) {
+    let _ = turn.defer(move |_: Turn<'_>| resume_unwind(payload));
 }
 
 impl AsFd for InboxHandler {

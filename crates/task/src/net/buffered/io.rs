@@ -44,6 +44,11 @@ impl BufferedTcp {
             return Poll::Ready(Ok(0));
         }
         if self.inbox.borrow().is_empty() {
+            let waits = matches!(self.state.get(), State::Streaming(_)) && !self.has_end.get();
+            if waits && self.handle.is_open() {
+                self.readers.set_one(context.waker());
+                return Poll::Pending;
+            }
             return self.poll_read_empty(context, buffer);
         }
         let proceed = ready!(poll_proceed(context));
@@ -58,7 +63,8 @@ impl BufferedTcp {
         Poll::Ready(Ok(count))
     }
 
-    /// The inbox is empty.
+    /// The inbox is empty, and the stream may be over, or may not have been started.
+    #[cold]
     fn poll_read_empty<B: Unfilled + ?Sized>(
         self: &Rc<Self>,
         context: &mut Context<'_>,
