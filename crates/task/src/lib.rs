@@ -78,9 +78,9 @@ pub mod io;
 mod join;
 #[cfg(not(loom))]
 pub mod net;
-mod process;
 #[cfg(not(loom))]
 mod pinned;
+mod process;
 #[cfg(all(feature = "hyper", not(loom)))]
 pub mod rt;
 #[cfg(not(loom))]

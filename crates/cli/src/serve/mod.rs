@@ -33,8 +33,9 @@ pub(crate) use {
     config_file::{CONFIG, arguments as file_arguments},
 };
 
-/// Serves until SIGINT, SIGTERM, or SIGHUP without certificate files, including on sockets passed by the service manager.
-/// Writes the listening addresses to `out`, and a line of statistics at the end.
+/// Serves until SIGINT or SIGTERM, or SIGHUP without certificate files, including on sockets passed
+/// by the service manager. Writes the listening addresses to `out`, and a line of statistics at the
+/// end.
 pub(crate) fn run(
     args: &ServeArgs,
     inherited: Result<Vec<Inherited>, InheritedError>,

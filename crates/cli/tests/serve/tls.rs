@@ -54,7 +54,7 @@ impl Folder {
         fs::copy(file(&format!("{name}.key")), self.path("key.pem")).expect("it is there");
     }
 
-    /// Makes a certificate for `localhost` that is valid until the beginning of a year, and its key.
+    /// Makes a certificate for `localhost` that is valid until a year begins, and its key.
     fn make(&self, year: i32) {
         let key = rcgen::KeyPair::generate().expect("there is entropy");
         let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).expect("a name");
@@ -418,10 +418,12 @@ import socket, ssl, sys
 port, roots = int(sys.argv[1]), sys.argv[2]
 context = ssl.create_default_context(cafile=roots)
 context.set_alpn_protocols(['http/1.1'])
-client = context.wrap_socket(socket.create_connection(('127.0.0.1', port)), server_hostname='localhost')
+plain = socket.create_connection(('127.0.0.1', port))
+client = context.wrap_socket(plain, server_hostname='localhost')
 client.sendall(b'GET /echo HTTP/1.1\\r\\nHost: localhost\\r\\nUpgrade: websocket\\r\\n'
     b'Connection: Upgrade\\r\\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n'
-    b'Sec-WebSocket-Version: 13\\r\\n\\r\\n\\x81\\x85\\0\\0\\0\\0hello\\x88\\x82\\0\\0\\0\\0\\x03\\xe8')
+    b'Sec-WebSocket-Version: 13\\r\\n\\r\\n'
+    b'\\x81\\x85\\0\\0\\0\\0hello\\x88\\x82\\0\\0\\0\\0\\x03\\xe8')
 received = b''
 while part := client.recv(65536):
     received += part

@@ -158,8 +158,8 @@ impl Builder {
         self
     }
 
-    /// Shares the [`clock`](Self::clock), for a crate whose time must be that of the reactor. `None`
-    /// if it is the system's.
+    /// Shares the [`clock`](Self::clock), for a crate whose time must be that of the reactor.
+    /// `None` if it is the system's.
     #[doc(hidden)]
     pub fn share_clock(&mut self) -> Option<Rc<dyn Clock>> {
         let clock: Rc<dyn Clock> = Rc::from(self.clock.take()?.into_inner());

@@ -23,7 +23,7 @@ use crate::time::{self, Sleep};
 /// Make one for each connection, because a sleep that another task used must be started again.
 /// Clones share the sleep that is kept.
 ///
-/// Deadlines are those of [`time::now`](crate::time::now), also with a paused clock.
+/// Deadlines are those of [`crate::time::now`], also with a paused clock.
 ///
 /// ```
 /// use std::time::Duration;
