@@ -157,7 +157,8 @@ fn is_large_text(case: &Case) -> bool {
 /// Returns whether instructions of the case are also counted in the build with fat LTO. These are
 /// the cases in which calls are a large part.
 pub(crate) fn is_counted_with_lto(case: &Case) -> bool {
-    matches!(case, Case::Echo { .. }) && size(case).1 <= KIB
+    let is_short_echo = matches!(case, Case::Echo { .. }) && size(case).1 <= KIB;
+    is_short_echo || matches!(case, Case::SelfWake { turns: false, .. })
 }
 
 /// Returns the number of messages and of bytes of a round.

@@ -12,6 +12,7 @@ mod remote;
 mod runtime;
 mod signal;
 mod sleeps;
+mod sockets;
 mod workload;
 
 use std::rc::Rc;

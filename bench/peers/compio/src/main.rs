@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,8 +25,8 @@ fn main() -> ExitCode {
 struct Compio(compio::runtime::Runtime);
 
 impl Runtime for Compio {
-    type Listener = TcpListener;
-    type Stream = Connection;
+    windlass_bench_driver::runtime_sockets!(TcpListener, TcpStream, Connection);
+
     type Remote = NoRemote;
 
     fn new(_backend: &str, case: &Case) -> Result<Self, Error> {
@@ -60,20 +59,6 @@ impl Runtime for Compio {
 
     fn sleep(span: Duration) -> impl Future<Output = ()> + 'static {
         compio::runtime::time::sleep(span)
-    }
-
-    async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
-        Ok((listener, address))
-    }
-
-    async fn accept(listener: &TcpListener) -> io::Result<Connection> {
-        Connection::new(listener.accept().await?.0)
-    }
-
-    async fn connect(address: SocketAddr) -> io::Result<Connection> {
-        Connection::new(TcpStream::connect(address).await?)
     }
 }
 

@@ -3,8 +3,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle, LocalOptions, LocalRuntime};
 use tokio::task::JoinHandle;
 use windlass_bench_driver::protocol::Case;
-use windlass_bench_driver::tasks::{Message, RemoteSpawn, Runtime, Stream, polls_per_turn};
+use windlass_bench_driver::tasks::{RemoteSpawn, Runtime, polls_per_turn};
 use windlass_bench_driver::{Error, Unsupported};
 
 fn builder(case: &Case) -> Builder {
@@ -32,8 +30,8 @@ macro_rules! runtime {
         pub(crate) struct $name($runtime);
 
         impl Runtime for $name {
-            type Listener = TcpListener;
-            type Stream = Connection;
+            windlass_bench_driver::runtime_sockets!(TcpListener, TcpStream, Connection);
+
             type Remote = Remote;
 
             fn new(_backend: &str, case: &Case) -> Result<Self, Error> {
@@ -63,20 +61,6 @@ macro_rules! runtime {
 
             fn sleep(span: Duration) -> impl Future<Output = ()> + 'static {
                 tokio::time::sleep(span)
-            }
-
-            async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-                let address = listener.local_addr()?;
-                Ok((listener, address))
-            }
-
-            async fn accept(listener: &TcpListener) -> io::Result<Connection> {
-                Connection::new(listener.accept().await?.0)
-            }
-
-            async fn connect(address: SocketAddr) -> io::Result<Connection> {
-                Connection::new(TcpStream::connect(address).await?)
             }
         }
     };
@@ -122,42 +106,7 @@ impl<F: Future> Future for SameThread<F> {
     }
 }
 
-pub(crate) struct Connection {
-    stream: TcpStream,
-    message: Message,
-}
-
-impl Connection {
-    fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, message: Message::default() })
-    }
-
-    pub(crate) fn into_inner(self) -> TcpStream {
-        self.stream
-    }
-}
-
-impl Stream for Connection {
-    #[inline]
-    async fn send(&mut self, number: u64) -> io::Result<()> {
-        self.stream.write_all(self.message.numbered(number)).await
-    }
-
-    #[inline]
-    async fn receive(&mut self) -> io::Result<Option<u64>> {
-        let length = self.stream.read(self.message.room()).await?;
-        self.message.received(length)
-    }
-
-    fn read_exactly(&mut self) {
-        self.message.read_exactly();
-    }
-
-    fn descriptor(&self) -> RawFd {
-        self.stream.as_raw_fd()
-    }
-}
+windlass_bench_driver::borrowing_connection!(TcpStream, |_| None);
 
 pub(crate) struct Remote(Handle);
 

@@ -38,3 +38,10 @@ fn build(builder: Builder) -> Result<Reactor, Error> {
     reactor.after(NOT_DUE, || ()).map_err(std::io::Error::from)?;
     Ok(reactor)
 }
+
+/// As [`events`] takes its turns.
+#[inline(always)]
+fn turn(reactor: &mut Reactor) -> std::io::Result<()> {
+    reactor.run_once(None)?;
+    Ok(())
+}

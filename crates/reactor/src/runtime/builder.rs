@@ -158,7 +158,7 @@ impl Builder {
         self
     }
 
-    /// Shares the [`clock`](Self::clock), for a crate whose time must be that of the reactor.
+    /// Shares the [`clock`](Self::clock) with a crate whose time must be that of the reactor.
     /// `None` if it is the system's.
     #[doc(hidden)]
     pub fn share_clock(&mut self) -> Option<Rc<dyn Clock>> {

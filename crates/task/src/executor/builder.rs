@@ -86,7 +86,7 @@ impl ExecutorBuilder {
     }
 
     /// Measures each poll, for [`longest_poll`](crate::ExecutorStats::longest_poll). It reads the
-    /// clock twice a poll. Default: off.
+    /// clock once for each poll and once for each turn with polls. Default: off.
     pub fn measure_polls(mut self, measures: bool) -> Self {
         self.limits.measures_polls = measures;
         self

@@ -19,8 +19,8 @@ pub struct ExecutorStats {
     /// Tasks that are scheduled.
     pub queue_depth: usize,
     /// The longest poll. It is measured only if
-    /// [`measure_polls`](crate::ExecutorBuilder::measure_polls) is on, because it costs two reads
-    /// of the clock for each poll. Otherwise it stays zero.
+    /// [`measure_polls`](crate::ExecutorBuilder::measure_polls) is on, because it costs a read of
+    /// the clock for each poll. Otherwise it stays zero.
     pub longest_poll: Duration,
 }
 

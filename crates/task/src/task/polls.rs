@@ -57,6 +57,7 @@ fn end_panicked(local: &Local, payload: Box<dyn Any + Send>) {
 #[inline(always)]
 fn poll_until_panic<const MEASURES: bool>(local: &Local, polls_max: u64) {
     let operations = local.limits.operations_per_poll;
+    let mut start = if MEASURES { Some(Instant::now()) } else { None };
     for _ in 0..polls_max {
         // SAFETY: this is the owner's thread, because `local` is borrowed.
         let Some(task) = (unsafe { local.queue.pop() }) else { break };
@@ -67,19 +68,21 @@ fn poll_until_panic<const MEASURES: bool>(local: &Local, polls_max: u64) {
         local.running.set(Some(task));
         local.counters.polls.set(local.counters.polls.get() + 1);
         current::with(|current| current.budget.set(operations));
-        let start = if MEASURES { Some(Instant::now()) } else { None };
         // SAFETY: this is the owner's thread, and the task was just unlinked. If it is neither
         // aborted nor finished, the slot holds the future (protocol 9).
         unsafe { owner.turn.get()(task) };
-        if let Some(start) = start {
+        if let Some(start) = &mut start {
             note_poll(local, start);
         }
     }
 }
 
+/// The end of a poll is the start of the next.
 #[cold]
-fn note_poll(local: &Local, start: Instant) {
-    let took = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+fn note_poll(local: &Local, start: &mut Instant) {
+    let end = Instant::now();
+    let took = u64::try_from((end - *start).as_nanos()).unwrap_or(u64::MAX);
+    *start = end;
     let longest = &local.counters.longest_poll_ns;
     longest.set(longest.get().max(took));
 }

@@ -1,6 +1,10 @@
 //! Spawning, yielding, the order of polls, and `block_on`.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use windlass_task::{spawn, stats, with_turn, yield_now};
 
@@ -180,4 +184,25 @@ fn counters_count() {
     assert_eq!((outside.spawned, outside.tasks, outside.queue_depth), (4, 1, 0));
     assert!(outside.longest_poll > Duration::ZERO);
     assert_eq!(outside.budget_exhausted, 0);
+}
+
+#[test]
+fn the_longest_poll_is_measured_if_that_is_asked_for() {
+    const LONG: Duration = Duration::from_millis(2);
+    for measures in [true, false] {
+        let mut executor = builder().measure_polls(measures).build().unwrap();
+        executor.block_on(async {
+            let task = spawn(async {
+                let start = Instant::now();
+                while start.elapsed() < LONG {
+                    std::hint::spin_loop();
+                }
+            });
+            // Polls before and after it are shorter.
+            yield_now().await;
+            task.await.unwrap();
+        });
+        let longest = executor.stats().longest_poll;
+        assert!(if measures { longest >= LONG } else { longest.is_zero() }, "{longest:?}");
+    }
 }

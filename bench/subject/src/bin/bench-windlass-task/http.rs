@@ -13,7 +13,7 @@ impl HttpRuntime for Windlass {
     type Http = HttpConnection;
 
     fn http(stream: Connection) -> HttpConnection {
-        HttpConnection(stream.stream)
+        HttpConnection(stream.into_inner())
     }
 
     fn serve(

@@ -8,17 +8,13 @@ mod http;
 
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use windlass::Reactor;
 use windlass_bench_driver::http::HttpWorkload;
 use windlass_bench_driver::protocol::Case;
-use windlass_bench_driver::tasks::{
-    Message, RemoteSpawn, Runtime, Stream, Workload, polls_per_turn,
-};
+use windlass_bench_driver::tasks::{RemoteSpawn, Runtime, Workload, polls_per_turn};
 use windlass_bench_driver::{Error, Program, Suite, Unsupported};
 use windlass_task::net::{TcpListener, TcpStream};
 use windlass_task::{Executor, Spawner, spawn};
@@ -36,8 +32,8 @@ fn main() -> ExitCode {
 struct Windlass(Executor);
 
 impl Runtime for Windlass {
-    type Listener = TcpListener;
-    type Stream = Connection;
+    windlass_bench_driver::runtime_sockets!(TcpListener, TcpStream, Connection);
+
     type Remote = Remote;
 
     fn new(backend: &str, case: &Case) -> Result<Self, Error> {
@@ -69,58 +65,9 @@ impl Runtime for Windlass {
     fn sleep(span: Duration) -> impl Future<Output = ()> + 'static {
         windlass_task::time::sleep(span)
     }
-
-    async fn listen() -> io::Result<(TcpListener, SocketAddr)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
-        Ok((listener, address))
-    }
-
-    async fn accept(listener: &TcpListener) -> io::Result<Connection> {
-        Connection::new(listener.accept().await?.0)
-    }
-
-    async fn connect(address: SocketAddr) -> io::Result<Connection> {
-        Connection::new(TcpStream::connect(address).await?)
-    }
 }
 
-struct Connection {
-    stream: TcpStream,
-    message: Message,
-}
-
-impl Connection {
-    fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, message: Message::default() })
-    }
-}
-
-impl Stream for Connection {
-    #[inline]
-    async fn send(&mut self, number: u64) -> io::Result<()> {
-        self.stream.write_all(self.message.numbered(number)).await
-    }
-
-    #[inline]
-    async fn receive(&mut self) -> io::Result<Option<u64>> {
-        let length = self.stream.read(self.message.room()).await?;
-        self.message.received(length)
-    }
-
-    fn read_exactly(&mut self) {
-        self.message.read_exactly();
-    }
-
-    fn descriptor(&self) -> RawFd {
-        self.stream.as_fd().as_raw_fd()
-    }
-
-    fn would_block_count(&self) -> Option<u32> {
-        Some(self.stream.would_block_count())
-    }
-}
+windlass_bench_driver::borrowing_connection!(TcpStream, |stream| Some(stream.would_block_count()));
 
 struct Remote(Spawner);
 

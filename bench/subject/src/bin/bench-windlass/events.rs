@@ -52,8 +52,7 @@ impl Subject for Windlass {
 
     #[inline(always)]
     fn turn(&mut self) -> std::io::Result<()> {
-        self.0.run_once(None)?;
-        Ok(())
+        crate::turn(&mut self.0)
     }
 }
 

@@ -46,6 +46,13 @@ fn build(builder: Builder) -> Result<Reactor, Error> {
     Ok(builder.build()?)
 }
 
+/// As [`events`] takes its turns.
+#[inline(always)]
+fn turn(reactor: &mut Reactor) -> std::io::Result<()> {
+    reactor.run_once(None)?;
+    Ok(())
+}
+
 impl TimerSubject for Windlass {
     type Key = Key;
 
