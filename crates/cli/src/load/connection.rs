@@ -12,6 +12,7 @@ use windlass_ws::{Engine, Scratch};
 use super::{
     exchange::{Exchange, ExchangeState},
     fault::{self, Fault, FaultKind},
+    http::{HttpSetup, Responses},
     run_state::RunClock,
     schedule::{MessageSequence, Nanos},
     tls::LoadTls,
@@ -28,6 +29,8 @@ pub(crate) struct WorkerContext {
     pub(crate) scratch: Scratch,
     /// WebSocket state, if the protocol is WebSocket.
     pub(crate) websocket: Option<WebSocketSetup>,
+    /// HTTP state, if the protocol is HTTP.
+    pub(crate) http: Option<HttpSetup>,
     /// Maximum time to wait for anything that the server must do.
     pub(crate) timeout: Nanos,
 }
@@ -65,6 +68,7 @@ enum ProtocolState {
     Raw(usize),
     Upgrading(Box<ClientHandshake>),
     WebSocket(Box<Engine>),
+    Http(Box<Responses>),
 }
 
 impl LoadConnection {
@@ -106,7 +110,12 @@ impl LoadConnection {
     ) -> Result<(), Fault> {
         self.since = context.clock.now();
         match &context.websocket {
-            None => self.open(context),
+            None => {
+                if context.http.is_some() {
+                    self.protocol = ProtocolState::Http(Box::default());
+                }
+                self.open(context);
+            }
             Some(setup) => {
                 let (upgrade, request) = ClientHandshake::begin(setup);
                 self.phase = ConnPhase::Upgrading;
@@ -143,6 +152,14 @@ impl LoadConnection {
                 }
             }
             ProtocolState::Upgrading(_) => self.answer(context, stream, &input, now)?,
+            ProtocolState::Http(responses) => {
+                let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
+                if let Some(setup) = &context.http {
+                    responses.read(&input, setup, &mut exchange)?;
+                }
+                // Bytes of a long body are progress, too.
+                self.since = now;
+            }
         }
         self.send_due(context, stream, now);
         Ok(())
@@ -161,6 +178,12 @@ impl LoadConnection {
         }
         let was_idle = self.sequence.outstanding() == 0;
         let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
+        if let Some(setup) = &context.http {
+            while exchange.next_is_due() {
+                // There is always room: `depth` requests fit.
+                let _ = stream.send(&setup.request);
+            }
+        }
         while let Some(message) = exchange.next() {
             // There is always room: `depth` messages fit.
             let _ = match &mut self.protocol {
@@ -292,9 +315,8 @@ impl LoadConnection {
                     format_args!("no answer to the Close frame within {seconds} s"),
                 ))
             }
-            (ConnPhase::Closing, ProtocolState::Raw(_)) | (ConnPhase::AwaitingTcpClose, _) => {
-                Ok(waited > TCP_CLOSE_MAX)
-            }
+            (ConnPhase::Closing, ProtocolState::Raw(_) | ProtocolState::Http(_))
+            | (ConnPhase::AwaitingTcpClose, _) => Ok(waited > TCP_CLOSE_MAX),
             _ => Ok(false),
         }
     }

@@ -78,6 +78,47 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
+    /// Checks that an answer is due when this number of bytes arrives.
+    ///
+    /// # Errors
+    ///
+    /// The fault, if none is.
+    #[inline]
+    pub(crate) fn expect_answer(&self, bytes: usize) -> Result<(), Fault> {
+        match self.sequence.outstanding() {
+            0 => Err(fault::additional(bytes)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the number of the answer that is due, counted from one.
+    pub(crate) fn due(&self) -> u64 {
+        self.sequence.answered() + 1
+    }
+
+    /// Returns whether everything was sent and answered.
+    pub(crate) fn is_over(&self) -> bool {
+        self.sequence.outstanding() == 0 && self.sequence.is_over(&self.state.schedule, self.now)
+    }
+
+    /// Notes an HTTP response. Only a status 2xx is a correct answer.
+    #[inline]
+    pub(crate) fn response(&mut self, status: u16, body_bytes: u64) {
+        if (200..300).contains(&status) {
+            self.answered();
+            self.state.results.body_bytes += body_bytes;
+            return;
+        }
+        let latency = self.sequence.answer(&self.state.schedule, self.now);
+        self.state.results.other_status(status, latency.is_some(), self.now);
+    }
+
+    /// Counts a request as sent if one is to be sent now. Returns whether there is one.
+    #[inline]
+    pub(crate) fn next_is_due(&mut self) -> bool {
+        self.sequence.next(&self.state.schedule, self.now).is_some()
+    }
+
     fn answered(&mut self) {
         let latency = self.sequence.answer(&self.state.schedule, self.now);
         self.state.results.answered(latency, self.now);

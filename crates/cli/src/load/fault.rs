@@ -31,7 +31,7 @@ pub(crate) enum FaultKind {
     Lost,
     /// The server closed the connection while it was in use.
     ClosedEarly,
-    /// The server violated the WebSocket protocol.
+    /// The server violated the WebSocket protocol or HTTP/1.1.
     Protocol,
     /// The connection was reset or failed in another way.
     Broken,
@@ -163,10 +163,7 @@ pub(crate) fn of_bytes(
         }
     }
     if sequence.outstanding() == 0 {
-        return Fault::new(
-            FaultKind::Additional,
-            format_args!("{} came although none was due", counted(bytes.len(), "byte")),
-        );
+        return additional(bytes.len());
     }
     let expected = &pool.bytes(sequence.connection(), sequence.answered())[offset..];
     let due = sequence.answered() + 1;
@@ -180,6 +177,13 @@ pub(crate) fn of_bytes(
             format_args!("the answer to message {due} has other bytes"),
         ),
     }
+}
+
+/// The fault of bytes of which none was due.
+#[cold]
+pub(crate) fn additional(bytes: usize) -> Fault {
+    let text = format!("{} came although none was due", counted(bytes, "byte"));
+    Fault::new(FaultKind::Additional, text)
 }
 
 /// Returns the fault if this is the answer to another message than the expected one.

@@ -1,12 +1,12 @@
 //! `windlass load`: sends messages to an echo server, checks every byte of the answers, and
-//! measures their latencies.
+//! measures their latencies. Of an HTTP server it checks the responses to GET requests.
 //!
 //! | file | content |
 //! |---|---|
 //! | `plan.rs`, `target.rs`, `tls.rs` | arguments, the URL, and TLS |
 //! | `payload.rs`, `schedule.rs` | contents of messages, and the times at which they are sent |
 //! | `exchange.rs`, `fault.rs` | checks of the answers of one connection, and its faults |
-//! | `websocket.rs`, `connection.rs` | one connection |
+//! | `websocket.rs`, `http.rs`, `connection.rs` | one connection |
 //! | `worker.rs`, `event_loop.rs` | the connections of a worker, and the reactor that runs them |
 //! | `run_state.rs` | state that workers share |
 //! | `results.rs`, `report.rs`, `progress.rs` | results, and how they are shown |
@@ -15,6 +15,7 @@ mod connection;
 mod event_loop;
 mod exchange;
 mod fault;
+mod http;
 mod payload;
 mod plan;
 mod progress;

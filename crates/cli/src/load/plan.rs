@@ -27,7 +27,8 @@ const RATE_MAX: f64 = 1e9;
 pub(crate) struct LoadArgs {
     /// Target: ws://HOST:PORT/PATH, wss://HOST:PORT/PATH (TLS) or ws+unix:SOCKET:/PATH, or without
     /// WebSocket tcp://HOST:PORT or unix:SOCKET. The server must echo each message, as `windlass
-    /// serve` does at /echo
+    /// serve` does at /echo. With http://HOST:PORT/PATH a message is a GET request, and its answer
+    /// the response
     #[arg(value_name = "URL")]
     pub(crate) target: Target,
 
@@ -41,15 +42,19 @@ pub(crate) struct LoadArgs {
     #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
-    /// Payload length of each message in bytes
+    /// Payload length of each message in bytes, except for http://
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64 << 20))]
     pub(crate) size: u32,
 
-    /// Messages in flight per connection
+    /// Messages in flight per connection; HTTP requests are pipelined
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=PERIOD as i64 / 2))]
     pub(crate) depth: u32,
+
+    /// Length in bytes that the body of each response must have, for http:// [default: any]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) body_size: Option<u64>,
 
     /// Duration of the measurement in seconds [default: 10]
     #[arg(long, value_name = "SECONDS", conflicts_with = "messages")]
@@ -114,7 +119,10 @@ impl LoadArgs {
                 "--text and --deflate need a WebSocket target: ws://, wss:// or ws+unix:",
             );
         }
-        if !is_websocket && self.size == 0 {
+        if self.body_size.is_some() && !self.target.is_http() {
+            return refuse("--body-size needs an HTTP target: http://");
+        }
+        if !is_websocket && !self.target.is_http() && self.size == 0 {
             return refuse(
                 "--size 0 needs a WebSocket target (ws://, wss:// or ws+unix:): a byte stream has \
                  no empty messages",
@@ -256,6 +264,9 @@ mod tests {
             &["tcp://localhost:1", "--text", "ascii"],
             &["tcp://localhost:1", "--deflate"],
             &["tcp://localhost:1", "--size", "0"],
+            &["tcp://localhost:1", "--body-size", "1"],
+            &["http://localhost:1", "--deflate"],
+            &["http://localhost:1", "--body-size", "x"],
             &[URL, "--insecure"],
             &[URL, "--cacert", "ca.pem"],
             &[URL, "--server-name", "localhost"],

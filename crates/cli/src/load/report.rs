@@ -39,8 +39,10 @@ pub(crate) struct LoadReport {
     /// later.
     elapsed_s: f64,
     messages_per_s: f64,
-    /// Payload in each direction.
+    /// Payload in each direction, or bodies of HTTP responses.
     bytes_per_s: f64,
+    /// HTTP responses with a status other than 2xx, by their status. They are no verified messages.
+    other_statuses: BTreeMap<u16, u64>,
     latency: Latency,
     /// This program's CPU use: 1 is one full CPU.
     own_cpu_share: Option<f64>,
@@ -55,7 +57,10 @@ pub(crate) struct LoadReport {
 #[derive(Debug, Serialize)]
 struct Parameters {
     connections: u32,
-    size_bytes: u32,
+    /// `null` for HTTP.
+    size_bytes: Option<u32>,
+    /// The length that every body of HTTP must have.
+    body_size_bytes: Option<u64>,
     depth: u32,
     duration_s: Option<f64>,
     messages: Option<u64>,
@@ -132,7 +137,7 @@ impl LoadReport {
             version: env!("CARGO_PKG_VERSION"),
             url: args.target.to_string(),
             parameters: Parameters::of(plan),
-            is_clean: results.failed() == 0,
+            is_clean: results.failed() == 0 && results.other_statuses().next().is_none(),
             signal,
             gave_up,
             connections: Connections { opened: results.opened, failed: results.failed() },
@@ -145,7 +150,11 @@ impl LoadReport {
             },
             elapsed_s,
             messages_per_s,
-            bytes_per_s: messages_per_s * f64::from(args.size),
+            bytes_per_s: match args.target.is_http() {
+                true => per_s(results.body_bytes as f64),
+                false => messages_per_s * f64::from(args.size),
+            },
+            other_statuses: results.other_statuses().collect(),
             latency: Latency::of(&results, args.rate.is_some()),
             own_cpu_share: results.cpu_share(),
             errors: results.faults().map(|(kind, count)| (kind.name(), count)).collect(),
@@ -203,7 +212,8 @@ impl LoadReport {
             ));
         }
         let is_lost = self.errors.len() == 1 && self.errors.contains_key(FaultKind::Lost.name());
-        (is_lost && verified + warm_up == 0).then(|| {
+        let is_http = self.parameters.size_bytes.is_none();
+        (is_lost && verified + warm_up == 0 && !is_http).then(|| {
             "no message came back; `windlass load` needs a server that sends each message back, \
              such as `windlass serve` at /echo"
                 .to_owned()
@@ -230,12 +240,14 @@ impl Parameters {
         let args = &plan.args;
         Self {
             connections: args.connections,
-            size_bytes: args.size,
+            size_bytes: (!args.target.is_http()).then_some(args.size),
+            body_size_bytes: args.body_size,
             depth: args.depth,
             duration_s: args.duration().map(|duration| duration.as_secs_f64()),
             messages: args.messages,
             rate_per_s: args.rate,
             content: match args.text {
+                None if args.target.is_http() => "http",
                 None => "binary",
                 Some(super::payload::Charset::Ascii) => "ascii",
                 Some(super::payload::Charset::Utf8) => "utf8",
@@ -277,12 +289,14 @@ impl Latency {
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asked = &self.parameters;
+        let connections = asked.connections;
         writeln!(f, "{}", self.url)?;
-        write!(
-            f,
-            "  {} connections, {} bytes ({})",
-            asked.connections, asked.size_bytes, asked.content
-        )?;
+        match asked.size_bytes {
+            None => write!(f, "  {connections} connections, GET")?,
+            Some(size) => {
+                write!(f, "  {connections} connections, {size} bytes ({})", asked.content)?
+            }
+        }
         write!(
             f,
             "{}, {} outstanding",
@@ -298,7 +312,13 @@ impl fmt::Display for LoadReport {
         let megabytes = self.bytes_per_s / 1e6;
         writeln!(f)?;
         writeln!(f, "  messages    {verified} in {:.3} s", self.elapsed_s)?;
-        writeln!(f, "  throughput  {per_s} messages/s, {megabytes:.2} MB/s in each direction")?;
+        match asked.size_bytes {
+            None => writeln!(f, "  throughput  {per_s} requests/s, {megabytes:.2} MB/s of bodies")?,
+            Some(_) => {
+                let rates = format!("{per_s} messages/s, {megabytes:.2} MB/s");
+                writeln!(f, "  throughput  {rates} in each direction")?;
+            }
+        }
         self.latency.fmt(f)?;
         if let Some(share) = self.own_cpu_share {
             writeln!(f, "  own CPU     {:.0} % of a processor", share * 100.0)?;
@@ -313,7 +333,12 @@ impl fmt::Display for LoadReport {
         if self.messages.unanswered > 0 {
             writeln!(f, "  unanswered  {}", Grouped(self.messages.unanswered))?;
         }
-        if self.is_clean {
+        if !self.other_statuses.is_empty() {
+            let one = |(status, count): (&u16, &u64)| format!("{status}: {}", Grouped(*count));
+            let all: Vec<String> = self.other_statuses.iter().map(one).collect();
+            writeln!(f, "  not 2xx     {}", all.join(", "))?;
+        }
+        if self.errors.is_empty() {
             return writeln!(f, "  errors      none");
         }
         let connections = Grouped(self.connections.failed);

@@ -1,5 +1,7 @@
 //! The results of one worker or of all workers.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 
 use super::{
@@ -35,6 +37,10 @@ pub(crate) struct LoadResults {
     pub(crate) ended: Nanos,
     /// Latencies of `messages` and `unsent`, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
+    /// Bytes of the bodies of HTTP responses.
+    pub(crate) body_bytes: u64,
+    /// Numbers of HTTP responses with a status other than 2xx, of which there are at most 800.
+    other_statuses: BTreeMap<u16, u64>,
     faults: [u64; FaultKind::ALL.len()],
     texts: Vec<String>,
     cpu: Option<[CpuSample; 2]>,
@@ -59,6 +65,8 @@ impl LoadResults {
             ended: 0,
             latency: Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS)
                 .expect("the bounds make sense"),
+            body_bytes: 0,
+            other_statuses: BTreeMap::new(),
             faults: [0; FaultKind::ALL.len()],
             texts: Vec::new(),
             cpu: None,
@@ -76,6 +84,20 @@ impl LoadResults {
             }
             None => self.warm_up += 1,
         }
+    }
+
+    /// Counts an HTTP response with a status other than 2xx.
+    #[cold]
+    pub(crate) fn other_status(&mut self, status: u16, is_measured: bool, now: Nanos) {
+        *self.other_statuses.entry(status).or_default() += 1;
+        if is_measured {
+            self.last_answer = now;
+        }
+    }
+
+    /// The statuses other than 2xx that occurred, with their counts.
+    pub(crate) fn other_statuses(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.other_statuses.iter().map(|(&status, &count)| (status, count))
     }
 
     /// Counts messages that were not sent in time.
@@ -135,6 +157,10 @@ impl LoadResults {
         self.unanswered += other.unanswered;
         self.last_answer = self.last_answer.max(other.last_answer);
         self.ended = self.ended.max(other.ended);
+        self.body_bytes += other.body_bytes;
+        for (status, count) in other.other_statuses() {
+            *self.other_statuses.entry(status).or_default() += count;
+        }
         self.latency.add(&other.latency).expect("all have the same bounds");
         self.faults.iter_mut().zip(other.faults).for_each(|(sum, count)| *sum += count);
         let room = TEXTS_MAX - self.texts.len();

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use windlass_ws::handshake::ClientRequest;
 
-/// The port of a `ws:` URL without a port (RFC 6455 section 3).
+/// The port of a `ws:` or `http:` URL without a port (RFC 6455 section 3, RFC 9110 section 4.2.1).
 const PORT_DEFAULT: u16 = 80;
 
 /// The port of a `wss:` URL without a port (RFC 6455 section 3).
@@ -34,6 +34,8 @@ pub(crate) enum Protocol {
     Bytes,
     /// `ws:`, `wss:` and `ws+unix:`.
     WebSocket(Resource),
+    /// `http:`.
+    Http(Resource),
 }
 
 /// The resource of an HTTP request, such as that of a WebSocket handshake.
@@ -63,6 +65,11 @@ impl Target {
     /// Returns whether the protocol is WebSocket.
     pub(crate) const fn is_websocket(&self) -> bool {
         matches!(self.protocol, Protocol::WebSocket(_))
+    }
+
+    /// Returns whether the protocol is HTTP without WebSocket.
+    pub(crate) const fn is_http(&self) -> bool {
+        matches!(self.protocol, Protocol::Http(_))
     }
 
     /// Returns the host that the server's certificate must be valid for, if the URL asks for TLS.
@@ -115,7 +122,7 @@ impl fmt::Display for Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UrlError {
     Scheme,
-    Http,
+    Https,
     UserInfo,
     Host,
     Port,
@@ -128,8 +135,10 @@ pub(crate) enum UrlError {
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scheme => "the URL must begin with ws://, wss://, tcp://, ws+unix: or unix:",
-            Self::Http => "the URL of a WebSocket begins with ws:// or wss://",
+            Self::Scheme => {
+                "the URL must begin with ws://, wss://, http://, tcp://, ws+unix: or unix:"
+            }
+            Self::Https => "https:// is not supported: use http://, or wss:// for a WebSocket",
             Self::UserInfo => "a user name in the URL is not supported",
             Self::Host => "the host is malformed",
             Self::Port => "the port must be a number from 1 to 65535",
@@ -159,6 +168,9 @@ fn parse(url: &str) -> Result<(Endpoint, Protocol), UrlError> {
     if let Some(rest) = url.strip_prefix("wss://") {
         return with_resource(rest, SECURE_PORT_DEFAULT, Protocol::WebSocket);
     }
+    if let Some(rest) = url.strip_prefix("http://") {
+        return with_resource(rest, PORT_DEFAULT, Protocol::Http);
+    }
     if let Some(rest) = url.strip_prefix("tcp://") {
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#']) {
@@ -175,7 +187,7 @@ fn parse(url: &str) -> Result<(Endpoint, Protocol), UrlError> {
         return Ok((unix(rest)?, Protocol::Bytes));
     }
     Err(match url.split_once(':') {
-        Some(("http" | "https", _)) => UrlError::Http,
+        Some(("https", _)) => UrlError::Https,
         _ => UrlError::Scheme,
     })
 }
@@ -253,6 +265,10 @@ mod tests {
         Protocol::WebSocket(Resource { host: host.to_owned(), path: path.to_owned() })
     }
 
+    fn gets(host: &str, path: &str) -> Protocol {
+        Protocol::Http(Resource { host: host.to_owned(), path: path.to_owned() })
+    }
+
     #[test]
     fn urls_are_taken_apart() {
         for (url, endpoint, protocol) in [
@@ -263,6 +279,7 @@ mod tests {
             ("ws://[::1]", tcp("::1", 80), asks("[::1]", "/")),
             ("wss://localhost", tcp("localhost", 443), asks("localhost", "/")),
             ("wss://[::1]:9001/a?b", tcp("::1", 9001), asks("[::1]:9001", "/a?b")),
+            ("http://[::1]?a", tcp("::1", 80), gets("[::1]", "/?a")),
             ("tcp://[::1]:7", tcp("::1", 7), Protocol::Bytes),
             ("tcp://host:65535/", tcp("host", 65535), Protocol::Bytes),
             ("unix:/run/a:b", Endpoint::Unix("/run/a:b".into()), Protocol::Bytes),
@@ -300,7 +317,10 @@ mod tests {
             ("wss:localhost", UrlError::Scheme),
             ("wss://", UrlError::Host),
             ("wss://me:secret@localhost", UrlError::UserInfo),
-            ("http://localhost", UrlError::Http),
+            ("https://localhost", UrlError::Https),
+            ("http:localhost", UrlError::Scheme),
+            ("http://", UrlError::Host),
+            ("http://localhost/two words", UrlError::Path),
             ("ws://me:secret@localhost", UrlError::UserInfo),
             ("ws://", UrlError::Host),
             ("ws://:80", UrlError::Host),

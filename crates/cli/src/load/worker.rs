@@ -18,6 +18,7 @@ use super::{
     connection::{LoadConnection, WorkerContext},
     exchange::ExchangeState,
     fault::{Fault, FaultKind},
+    http::HttpSetup,
     payload::PayloadPool,
     plan::{LoadPlan, nanos},
     results::LoadResults,
@@ -104,10 +105,14 @@ impl LoadWorker {
             },
             scratch: Scratch::new(),
             websocket: match &args.target.protocol {
-                Protocol::Bytes => None,
+                Protocol::Bytes | Protocol::Http(_) => None,
                 Protocol::WebSocket(resource) => {
                     Some(WebSocketSetup::new(resource.clone(), size, args.deflate))
                 }
+            },
+            http: match &args.target.protocol {
+                Protocol::Http(resource) => Some(HttpSetup::new(resource, args.body_size)),
+                _ => None,
             },
             timeout: nanos(args.timeout),
         };

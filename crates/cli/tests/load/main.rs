@@ -7,6 +7,7 @@ mod harness;
 mod bad_server;
 mod bad_servers;
 mod good_servers;
+mod http;
 mod load;
 mod timing;
 mod tls;

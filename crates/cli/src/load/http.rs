@@ -1,0 +1,331 @@
+//! The HTTP side of a connection: the request, and the responses in a stream of bytes.
+//!
+//! 1. All requests are the same GET. Up to `--depth` of them are in flight (pipelining).
+//! 2. A head is bounded in bytes and in fields. Heads with status 1xx are skipped.
+//! 3. A body ends by Content-Length, or it is chunked (RFC 9112 section 6). A body that ends with
+//!    the connection cannot be told from one that was cut off, so it is a fault.
+//! 4. Only a status 2xx is a correct answer. Others are counted by their number.
+
+use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
+
+use super::{
+    exchange::Exchange,
+    fault::{Fault, FaultKind},
+    target::Resource,
+};
+
+/// Maximum length of a head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Maximum number of a head's fields.
+const FIELDS_MAX: usize = 100;
+/// Maximum length of a line of chunked coding: a size with extensions, or a trailer field.
+const LINE_BYTES_MAX: usize = 8 << 10;
+/// Maximum number of lines in a trailer.
+const TRAILER_LINES_MAX: usize = FIELDS_MAX;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct HttpSetup {
+    /// The request, of which every connection sends copies.
+    pub(crate) request: Vec<u8>,
+    /// The length that every body must have.
+    body_size: Option<u64>,
+}
+
+impl HttpSetup {
+    pub(crate) fn new(resource: &Resource, body_size: Option<u64>) -> Self {
+        let Resource { host, path } = resource;
+        let agent = concat!("windlass/", env!("CARGO_PKG_VERSION"));
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
+        );
+        Self { request: request.into_bytes(), body_size }
+    }
+}
+
+/// The responses of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
+    part: Part,
+    /// An incomplete head or line.
+    partial: Vec<u8>,
+    /// The response that is being received.
+    status: u16,
+    body_bytes: u64,
+    /// The server has announced that it closes the connection after this response.
+    is_last: bool,
+}
+
+/// What is expected next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    #[default]
+    Head,
+    /// So many bytes of a body with a length.
+    Body(u64),
+    ChunkSize,
+    /// So many bytes of a chunk.
+    Chunk(u64),
+    /// The line break after a chunk.
+    ChunkEnd,
+    /// Lines up to an empty one; so many have been received.
+    Trailer(usize),
+}
+
+/// The framing of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyFraming {
+    Length(u64),
+    Chunked,
+}
+
+impl Responses {
+    /// Handles a received piece: notes every response that is complete.
+    ///
+    /// # Errors
+    ///
+    /// The fault, if the bytes are no response to a request, or not the expected one.
+    #[inline]
+    pub(crate) fn read(
+        &mut self,
+        mut input: &[u8],
+        setup: &HttpSetup,
+        exchange: &mut Exchange<'_>,
+    ) -> Result<(), Fault> {
+        while !input.is_empty() {
+            exchange.expect_answer(input.len())?;
+            let used = self.take(input, exchange)?;
+            input = &input[used..];
+            if self.is_complete() {
+                self.complete(setup, exchange)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The body of the response has ended, and nothing of the next response was received.
+    fn is_complete(&self) -> bool {
+        self.status != 0 && self.part == Part::Head
+    }
+
+    fn complete(&mut self, setup: &HttpSetup, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+        let (status, bytes) = (std::mem::take(&mut self.status), self.body_bytes);
+        let is_good = (200..300).contains(&status);
+        if let Some(expected) = setup.body_size.filter(|&size| is_good && size != bytes) {
+            let due = exchange.due();
+            return Err(Fault::new(
+                FaultKind::WrongContent,
+                format_args!(
+                    "the body of response {due} has {bytes} bytes instead of {expected} \
+                     (--body-size)"
+                ),
+            ));
+        }
+        exchange.response(status, bytes);
+        if self.is_last && !exchange.is_over() {
+            return Err(Fault::new(
+                FaultKind::ClosedEarly,
+                "the server closes the connection after a response (HTTP/1.0 or `Connection: \
+                 close`), but `windlass load` needs keep-alive",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes the next part of a response. Returns the number of bytes used, at least one.
+    fn take(&mut self, input: &[u8], exchange: &Exchange<'_>) -> Result<usize, Fault> {
+        match self.part {
+            Part::Head => self.head(input, exchange),
+            Part::Body(left) => {
+                let (used, left) = self.body(input, left);
+                self.part = if left == 0 { Part::Head } else { Part::Body(left) };
+                Ok(used)
+            }
+            Part::Chunk(left) => {
+                let (used, left) = self.body(input, left);
+                self.part = if left == 0 { Part::ChunkEnd } else { Part::Chunk(left) };
+                Ok(used)
+            }
+            Part::ChunkSize | Part::ChunkEnd | Part::Trailer(_) => self.line(input, exchange),
+        }
+    }
+
+    /// Takes bytes of a body. Returns how many, and how many are left.
+    fn body(&mut self, input: &[u8], left: u64) -> (usize, u64) {
+        let used = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
+        self.body_bytes += used as u64;
+        (used, left - used as u64)
+    }
+
+    fn head(&mut self, input: &[u8], exchange: &Exchange<'_>) -> Result<usize, Fault> {
+        if self.partial.is_empty()
+            && let Some(used) = self.parse_head(input, exchange)?
+        {
+            return Ok(used);
+        }
+        // Only as much as a head may have, so that no large body is copied.
+        let before = self.partial.len();
+        let taken = input.len().min(HEAD_BYTES_MAX - before);
+        self.partial.extend_from_slice(&input[..taken]);
+        let partial = std::mem::take(&mut self.partial);
+        match self.parse_head(&partial, exchange)? {
+            Some(used) => Ok(used - before),
+            None if partial.len() == HEAD_BYTES_MAX => Err(protocol(
+                exchange,
+                format_args!("has a head of more than {HEAD_BYTES_MAX} bytes"),
+            )),
+            None => {
+                self.partial = partial;
+                Ok(taken)
+            }
+        }
+    }
+
+    /// Parses a head. Returns its length if it is complete.
+    fn parse_head(
+        &mut self,
+        bytes: &[u8],
+        exchange: &Exchange<'_>,
+    ) -> Result<Option<usize>, Fault> {
+        let mut fields = [EMPTY_HEADER; FIELDS_MAX];
+        let mut response = httparse::Response::new(&mut fields);
+        let used = match ParserConfig::default().parse_response(&mut response, bytes) {
+            Ok(Status::Partial) => return Ok(None),
+            Ok(Status::Complete(used)) if used <= HEAD_BYTES_MAX => used,
+            Ok(Status::Complete(_)) => {
+                let text = format_args!("has a head of more than {HEAD_BYTES_MAX} bytes");
+                return Err(protocol(exchange, text));
+            }
+            Err(httparse::Error::TooManyHeaders) => {
+                let text = format_args!("has more than {FIELDS_MAX} header fields");
+                return Err(protocol(exchange, text));
+            }
+            Err(error) => {
+                return Err(protocol(exchange, format_args!("is no HTTP/1.1: {error}")));
+            }
+        };
+        let status = response.code.unwrap_or(0);
+        match status {
+            101 => return Err(protocol(exchange, format_args!("switches the protocol"))),
+            100..200 => return Ok(Some(used)),
+            200..1000 => {}
+            _ => return Err(protocol(exchange, format_args!("has the status {status}"))),
+        }
+        let framing = if matches!(status, 204 | 304) {
+            BodyFraming::Length(0)
+        } else {
+            framing(response.headers).map_err(|text| protocol(exchange, text))?
+        };
+        self.status = status;
+        self.body_bytes = 0;
+        self.is_last = is_last(response.version, response.headers);
+        self.part = match framing {
+            BodyFraming::Length(0) => Part::Head,
+            BodyFraming::Length(length) => Part::Body(length),
+            BodyFraming::Chunked => Part::ChunkSize,
+        };
+        Ok(Some(used))
+    }
+
+    /// Takes a line of chunked coding, or a part of it.
+    fn line(&mut self, input: &[u8], exchange: &Exchange<'_>) -> Result<usize, Fault> {
+        let end = input.iter().position(|&byte| byte == b'\n');
+        let used = end.map_or(input.len(), |end| end + 1);
+        if self.partial.len() + used > LINE_BYTES_MAX {
+            let text = format_args!("has a line of chunks of more than {LINE_BYTES_MAX} bytes");
+            return Err(protocol(exchange, text));
+        }
+        self.partial.extend_from_slice(&input[..used]);
+        if end.is_none() {
+            return Ok(used);
+        }
+        let Some(line) = self.partial.strip_suffix(b"\r\n") else {
+            return Err(protocol(exchange, format_args!("has a line of chunks without CR LF")));
+        };
+        self.part = match self.part {
+            Part::ChunkEnd if line.is_empty() => Part::ChunkSize,
+            Part::ChunkEnd => {
+                return Err(protocol(exchange, format_args!("has a chunk longer than its size")));
+            }
+            Part::Trailer(_) if line.is_empty() => Part::Head,
+            Part::Trailer(lines) if lines < TRAILER_LINES_MAX => Part::Trailer(lines + 1),
+            Part::Trailer(_) => {
+                let text = format_args!("has more than {TRAILER_LINES_MAX} trailer fields");
+                return Err(protocol(exchange, text));
+            }
+            _ => match chunk_size(line) {
+                Some(0) => Part::Trailer(0),
+                Some(size) => Part::Chunk(size),
+                None => {
+                    return Err(protocol(exchange, format_args!("has a chunk without a size")));
+                }
+            },
+        };
+        self.partial.clear();
+        Ok(used)
+    }
+}
+
+/// A violation of HTTP/1.1 by the response that is due.
+#[cold]
+fn protocol(exchange: &Exchange<'_>, text: impl std::fmt::Display) -> Fault {
+    Fault::new(FaultKind::Protocol, format_args!("response {} {text}", exchange.due()))
+}
+
+/// Returns the framing of a body (RFC 9112 section 6.3), or what is wrong with it.
+fn framing(fields: &[Header<'_>]) -> Result<BodyFraming, &'static str> {
+    let (mut length, mut coding) = (None, None);
+    for field in fields {
+        if field.name.eq_ignore_ascii_case("content-length") {
+            let value = decimal(field.value).ok_or("has a malformed Content-Length")?;
+            if length.replace(value).is_some_and(|before| before != value) {
+                return Err("has two different Content-Lengths");
+            }
+        } else if field.name.eq_ignore_ascii_case("transfer-encoding")
+            && coding.replace(field.value).is_some()
+        {
+            return Err("has two fields Transfer-Encoding");
+        }
+    }
+    match (length, coding) {
+        (Some(length), None) => Ok(BodyFraming::Length(length)),
+        (None, Some(coding)) if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") => {
+            Ok(BodyFraming::Chunked)
+        }
+        (None, Some(_)) => Err("has a Transfer-Encoding other than `chunked`"),
+        (Some(_), Some(_)) => Err("has both Content-Length and Transfer-Encoding"),
+        (None, None) => Err("has neither Content-Length nor `Transfer-Encoding: chunked`, so its \
+                             end cannot be told from a lost connection"),
+    }
+}
+
+/// Returns whether the server closes the connection after this response (RFC 9112 section 9.3).
+fn is_last(version: Option<u8>, fields: &[Header<'_>]) -> bool {
+    let mut options = fields
+        .iter()
+        .filter(|field| field.name.eq_ignore_ascii_case("connection"))
+        .flat_map(|field| field.value.split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii);
+    match version {
+        Some(1) => options.any(|option| option.eq_ignore_ascii_case(b"close")),
+        _ => !options.any(|option| option.eq_ignore_ascii_case(b"keep-alive")),
+    }
+}
+
+fn decimal(bytes: &[u8]) -> Option<u64> {
+    let digits = bytes.trim_ascii();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    is_number.then(|| std::str::from_utf8(digits).ok()?.parse().ok()).flatten()
+}
+
+/// Returns the size of a chunk, without its extensions.
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|&byte| byte == b';').next().unwrap_or(line).trim_ascii();
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    let text = is_number.then(|| std::str::from_utf8(digits).ok()).flatten()?;
+    u64::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;
