@@ -76,17 +76,75 @@ async fn rounds(count: usize) {
     drop(acceptor.await);
 }
 
+async fn memory_of_streams() -> usize {
+    with_turn(|mut turn| turn.stream_memory()).unwrap()
+}
+
+/// One side of a connection, with every operation of a stream.
+async fn session(mut stream: TcpStream, speaks_first: bool) -> std::io::Result<()> {
+    // No states of closed connections, which would use up the ports.
+    stream.set_linger(Some(std::time::Duration::ZERO))?;
+    let mut buffer = [0; 256];
+    if speaks_first {
+        stream.write_all(&[1; 100]).await?;
+        stream.flush().await?;
+    }
+    stream.peek(&mut buffer).await?;
+    stream.read_exact(&mut buffer[..100]).await?;
+    stream.write_all(&[2; 100]).await?;
+    let (mut read, mut write) = stream.into_split();
+    write.shutdown().await?;
+    read.stream().readable().await?;
+    let _ = read.read(&mut buffer).await?;
+    let stream = read.reunite(write).map_err(|_| std::io::ErrorKind::Other)?;
+    drop(stream.detach().await?);
+    Ok(())
+}
+
+/// How many polls a session takes at most; a session with more is not cancelled.
+const POLLS: usize = 14;
+
+/// Sessions that are cancelled after k polls on one side and after l on the other, for every k and
+/// l. So each waits somewhere when it is cancelled, or is done.
+async fn cancelled_sessions(count: usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = spawn(async move {
+        let mut round = 0;
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            at_most(round % POLLS, session(stream, false)).await;
+            round += 1;
+        }
+    });
+    for round in 0..count {
+        at_most(round / POLLS % POLLS + 1, async {
+            let stream = TcpStream::connect(address).await?;
+            session(stream, true).await
+        })
+        .await;
+    }
+    acceptor.abort();
+    drop(acceptor.await);
+}
+
 fn run_on(backend: Backend, count: usize) {
+    run_rounds(backend, count, rounds);
+    run_rounds(backend, count, cancelled_sessions);
+}
+
+fn run_rounds(backend: Backend, count: usize, rounds: impl AsyncFn(usize)) {
     let before = descriptors();
     let mut executor =
         Executor::builder().reactor(Reactor::builder().backend(backend)).build().unwrap();
     let registered = |executor: &mut Executor| {
         executor.block_on(async { with_turn(|turn| turn.stats().subscribers).unwrap() })
     };
-    executor.block_on(rounds(20));
+    executor.block_on(rounds(POLLS * POLLS));
     let (open, subscribers) = (descriptors(), registered(&mut executor));
     let (tasks, pages) = (executor.stats().tasks, resident_pages());
     executor.block_on(rounds(count));
+    assert_eq!(executor.block_on(memory_of_streams()), 0, "{backend}: memory of streams");
     assert_eq!(descriptors(), open, "{backend}: descriptors");
     assert_eq!(registered(&mut executor), subscribers, "{backend}: registrations");
     assert_eq!(executor.stats().tasks, tasks, "{backend}: tasks");

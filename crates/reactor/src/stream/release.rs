@@ -252,8 +252,7 @@ impl Reactor {
         for key in keys {
             let Ok(Stream { index, .. }) = self.stream(*key) else { continue };
             let status = self.stream_core(index).status;
-            if status.any(StreamFlags::RING) && !status.any(StreamFlags::RUNNING | StreamFlags::TLS)
-            {
+            if status.any(StreamFlags::RING) && !status.any(StreamFlags::RUNNING) {
                 // What is queued goes out before.
                 self.write_stream_now(index);
                 let cell = self.stream_core(index).cell;

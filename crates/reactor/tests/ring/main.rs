@@ -14,6 +14,8 @@ mod memory;
 #[path = "../common/panics.rs"]
 mod panics;
 mod processes;
+#[path = "../common/ptrace.rs"]
+mod ptrace;
 mod queues;
 mod storms;
 mod syscalls;

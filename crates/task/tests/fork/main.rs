@@ -8,7 +8,10 @@
 #![deny(unsafe_code)]
 
 mod children;
+#[path = "../../../reactor/tests/common/ptrace.rs"]
+mod ptrace;
 mod sockets;
+mod syscalls;
 #[allow(dead_code, reason = "the tests of the reactor use the rest")]
 #[path = "../../../reactor/tests/fork/tools.rs"]
 mod tools;
@@ -47,6 +50,10 @@ const ALL: &[Test] = &tests![
     sockets::streams_dropped_in_a_task_that_forked_are_the_parents_still,
     sockets::a_child_cannot_detach_a_stream_that_receives,
     sockets::a_process_without_descriptors_keeps_a_stream_whose_socket_it_cannot_take,
+    syscalls::request_and_response_find_no_empty_socket,
+    syscalls::a_turn_without_input_makes_one_wait,
+    syscalls::a_local_wake_makes_no_system_call,
+    syscalls::streams_that_are_dropped_together_take_one_submission,
 ];
 
 fn start_again(name: &str, backend: Backend) -> Result<(), Failed> {

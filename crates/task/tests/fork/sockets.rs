@@ -29,7 +29,7 @@ use crate::{
     tools::{fork, in_child, leave, reap},
 };
 
-async fn turns() {
+pub(crate) async fn turns() {
     let count = || with_turn(|turn| turn.stats().turns).unwrap();
     let end = count() + 2;
     while count() < end {
@@ -37,7 +37,7 @@ async fn turns() {
     }
 }
 
-fn with_peer() -> (TcpStream, StdStream) {
+pub(crate) fn with_peer() -> (TcpStream, StdStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = StdStream::connect(listener.local_addr().unwrap()).unwrap();
     peer.set_nodelay(true).unwrap();

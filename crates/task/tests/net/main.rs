@@ -9,6 +9,7 @@ mod scenarios;
 #[path = "../common/counting_waker.rs"]
 mod counting_waker;
 
+mod attacks;
 mod control_data;
 mod descriptors;
 mod drops;

@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use windlass::{Key, Turn};
+use windlass::{Key, Turn, stream::Stream};
 use windlass_flow::panics::Panics;
 
 use crate::{
@@ -35,8 +35,11 @@ struct DroppedStreams(Rc<OpenStreams>);
 impl Drop for DroppedStreams {
     fn drop(&mut self) {
         let dropped = self.0.dropped.take();
-        // Nothing is borrowed: wakers may be the user's code.
-        drop(dropped);
+        let mut panics = Panics::default();
+        for Dropped { socket, .. } in dropped {
+            panics.catch(|| drop(socket));
+        }
+        panics.resume();
     }
 }
 
@@ -54,7 +57,7 @@ impl Drop for OfExecutor {
         let open = self.0.open.borrow().clone();
         let mut panics = Panics::default();
         for socket in open {
-            panics.catch(|| socket.end_with_executor());
+            panics.catch(move || socket.end_with_executor());
         }
         panics.resume();
     }
@@ -102,24 +105,20 @@ impl OpenStreams {
     }
 
     /// Ends the streams whose owners were dropped. On a ring this takes one system call for many.
+    /// A panic of one waker's destructor does not keep the other streams from being ended.
     fn end_dropped(&self, mut turn: Turn<'_>) {
-        let mut dropped = self.dropped.take();
-        dropped.retain(|Dropped { socket, key }| {
-            let Ok(mut stream) = turn.stream(*key) else { return false };
-            let is_read = socket.inbox.borrow().is_empty();
-            if is_read && stream.send_now() > 0 {
-                // The peer is slow to read. The handler keeps the socket until the output is sent,
-                // or the time for that is over.
-                stream.close_after_output();
-                return false;
-            }
-            socket.is_over();
-            true
-        });
-        let keys: Vec<Key> = dropped.iter().map(|dropped| dropped.key).collect();
-        let released = turn.release_streams(&keys);
         let mut panics = Panics::default();
-        for (Dropped { socket, .. }, released) in dropped.into_iter().zip(released) {
+        let (mut sockets, mut keys) = (Vec::new(), Vec::new());
+        for Dropped { socket, key } in self.dropped.take() {
+            if socket.is_to_be_released(turn.stream(key).ok()) {
+                socket.is_over();
+                sockets.push(socket);
+                keys.push(key);
+            } else {
+                panics.catch(|| drop(socket));
+            }
+        }
+        for (socket, released) in sockets.into_iter().zip(turn.release_streams(&keys)) {
             if released.is_some_and(|released| !released.unread.is_empty()) {
                 reset_at_close(&socket);
             }
@@ -137,8 +136,21 @@ impl BufferedTcp {
         }
     }
 
+    /// Its owner was dropped. False if its stream has ended, or ends by itself after its output.
+    fn is_to_be_released(&self, stream: Option<Stream<'_>>) -> bool {
+        let Some(mut stream) = stream else { return false };
+        let is_read = self.inbox.borrow().is_empty();
+        if is_read && stream.send_now() > 0 {
+            // The peer is slow to read. The handler keeps the socket until the output is sent, or
+            // the time for that is over.
+            stream.close_after_output();
+            return false;
+        }
+        true
+    }
+
     /// The executor ends, with the reactor alive. What was received is in the inbox then.
-    fn end_with_executor(&self) {
+    fn end_with_executor(self: Rc<Self>) {
         if self.release().is_some() {
             self.is_gone.set(true);
             self.wake_all();

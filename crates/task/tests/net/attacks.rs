@@ -1,0 +1,275 @@
+//! Wakers and destructors that do with a TCP stream what they must not be able to break.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    io::{ErrorKind, Read, Write},
+    net::TcpStream as StdStream,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+use rustix::net::sockopt;
+use windlass_task::{
+    Executor, block_on,
+    net::{OwnedReadHalf, OwnedWriteHalf, TcpStream},
+    spawn, with_turn,
+};
+
+use crate::{
+    inboxes::with_std_peer,
+    scenarios::Build,
+    tools::{executor, run, turns},
+};
+
+/// What the waker does with the streams of [`HELD`].
+type Attack = fn(&mut Vec<TcpStream>);
+
+thread_local! {
+    static HELD: RefCell<Vec<TcpStream>> = const { RefCell::new(Vec::new()) };
+    static WAKES: Cell<u32> = const { Cell::new(0) };
+}
+
+struct Attacks(Attack);
+
+impl Wake for Attacks {
+    fn wake(self: Arc<Self>) {
+        WAKES.set(WAKES.get() + 1);
+        let mut held = HELD.take();
+        (self.0)(&mut held);
+        HELD.with_borrow_mut(|streams| streams.append(&mut held));
+    }
+}
+
+fn context_of(waker: &Waker) -> Context<'_> {
+    Context::from_waker(waker)
+}
+
+/// Polls a read without a value, and drops it.
+fn poll_read(stream: &mut TcpStream, waker: &Waker) -> Poll<std::io::Result<usize>> {
+    let mut buffer = [0; 4];
+    let read = pin!(stream.read(&mut buffer));
+    read.poll(&mut context_of(waker))
+}
+
+fn reset(peer: StdStream) {
+    sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+    drop(peer);
+}
+
+const ATTACKS: [Attack; 7] = [
+    Vec::clear,
+    |held| held.drain(..).for_each(|stream| drop(stream.into_split().1)),
+    |held| held.drain(..).for_each(|stream| drop(stream.into_std())),
+    |held| {
+        for stream in held {
+            let _ = poll_read(stream, Waker::noop());
+            let mut write = pin!(stream.write(&[1; 100_000]));
+            let _ = write.as_mut().poll(&mut context_of(Waker::noop()));
+        }
+    },
+    |held| {
+        held.iter().for_each(|stream| _ = stream.shutdown_now(std::net::Shutdown::Both));
+    },
+    |held| {
+        held.clear();
+        resume_unwind(Box::new("waker"));
+    },
+    |held| {
+        // An executor inside of a handler.
+        assert!(catch_unwind(|| block_on(async {})).is_err());
+        held.clear();
+    },
+];
+
+/// A foreign waker runs inside of the callbacks of the reactor.
+fn wakers_that_use_or_drop_the_stream_leave_the_executor_as_it_was(build: Build) {
+    for attack in ATTACKS {
+        for event in 0..4 {
+            let mut executor = executor(build);
+            let subscribers = |executor: &mut Executor| {
+                executor.block_on(async { with_turn(|turn| turn.stats().subscribers).unwrap() })
+            };
+            let before = subscribers(&mut executor);
+            WAKES.set(0);
+            let waker = Waker::from(Arc::new(Attacks(attack)));
+            let attacked = catch_unwind(AssertUnwindSafe(|| {
+                executor.block_on(async {
+                    let (mut ours, mut peer) = with_std_peer();
+                    let (other, _other_peer) = with_std_peer();
+                    assert!(poll_read(&mut ours, &waker).is_pending());
+                    turns().await;
+                    HELD.set(vec![ours, other]);
+                    match event {
+                        0 => peer.write_all(b"data").unwrap(),
+                        1 => reset(peer),
+                        2 => peer.shutdown(std::net::Shutdown::Write).unwrap(),
+                        _ => {
+                            peer.write_all(b"data").unwrap();
+                            reset(peer);
+                        }
+                    }
+                    while WAKES.get() == 0 {
+                        turns().await;
+                    }
+                    turns().await;
+                });
+            }));
+            drop(attacked);
+            assert!(WAKES.get() > 0);
+            executor.block_on(async {
+                HELD.take();
+                turns().await;
+                // The executor works.
+                let (mut ours, mut peer) = with_std_peer();
+                peer.write_all(b"x").unwrap();
+                assert_eq!(ours.read(&mut [0; 1]).await.unwrap(), 1);
+            });
+            executor.block_on(turns());
+            assert_eq!(subscribers(&mut executor), before);
+        }
+    }
+}
+
+/// Panics when it is dropped for the last time.
+struct DropBomb;
+
+impl Wake for DropBomb {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for DropBomb {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            resume_unwind(Box::new("drop"));
+        }
+    }
+}
+
+fn wakers_that_panic_when_dropped_do_not_keep_streams_from_their_ends(build: Build) {
+    const COUNT: usize = 10;
+    let mut executor = executor(build);
+    let subscribers = |executor: &mut Executor| {
+        executor.block_on(async { with_turn(|turn| turn.stats().subscribers).unwrap() })
+    };
+    let before = subscribers(&mut executor);
+    let mut peers = Vec::new();
+    let mut streams = Vec::new();
+    executor.block_on(async {
+        for _ in 0..COUNT {
+            let (mut ours, peer) = with_std_peer();
+            let waker = Waker::from(Arc::new(DropBomb));
+            assert!(poll_read(&mut ours, &waker).is_pending());
+            std::mem::forget(waker);
+            turns().await;
+            streams.push(ours);
+            peers.push(peer);
+        }
+        // Some have ended before their owners go.
+        reset(peers.remove(0));
+        turns().await;
+    });
+    for stream in streams.drain(..) {
+        let dropped = catch_unwind(AssertUnwindSafe(|| {
+            executor.block_on(async { drop(stream) });
+        }));
+        drop(dropped);
+    }
+    let _ = catch_unwind(AssertUnwindSafe(|| executor.block_on(turns())));
+    executor.block_on(turns());
+    assert_eq!(subscribers(&mut executor), before);
+    drop(executor);
+    for mut peer in peers {
+        assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
+
+fn a_stream_may_be_used_and_dropped_in_another_executor(build: Build) {
+    for ends_first in [false, true] {
+        let mut own = executor(build);
+        let mut peers = Vec::new();
+        let mut streams = Vec::new();
+        own.block_on(async {
+            for _ in 0..3 {
+                let (mut ours, mut peer) = with_std_peer();
+                peer.write_all(b"ab").unwrap();
+                assert_eq!(ours.read(&mut [0; 1]).await.unwrap(), 1);
+                streams.push(ours);
+                peers.push(peer);
+            }
+        });
+        let mut own = Some(own);
+        if ends_first {
+            own = None;
+        }
+        run(build, async {
+            // Its own executor does not run, so nothing comes.
+            assert!(poll_read(&mut streams[0], Waker::noop()).is_ready() || !ends_first);
+            drop(streams);
+        });
+        if let Some(mut own) = own {
+            own.block_on(turns());
+        }
+        for mut peer in peers {
+            let mut received = Vec::new();
+            // With unread bytes it is reset, else it ends.
+            match peer.read_to_end(&mut received) {
+                Ok(count) => assert_eq!(count, 0),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+            }
+        }
+    }
+}
+
+thread_local! {
+    static LATE_FIRST: RefCell<Option<TcpStream>> = const { RefCell::new(None) };
+    static LATE_EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
+    static LATE_LAST: RefCell<Option<(OwnedReadHalf<TcpStream>, OwnedWriteHalf<TcpStream>)>> =
+        const { RefCell::new(None) };
+}
+
+/// Destructors of thread-local variables run in any order.
+fn streams_and_executors_may_end_with_their_thread(build: Build) {
+    for order in 0..3 {
+        let peers = thread::spawn(move || {
+            // The first use decides on the order of the destructors.
+            match order {
+                0 => LATE_EXECUTOR.with(|_| LATE_FIRST.with(|_| LATE_LAST.with(|_| ()))),
+                1 => LATE_FIRST.with(|_| LATE_EXECUTOR.with(|_| LATE_LAST.with(|_| ()))),
+                _ => LATE_FIRST.with(|_| LATE_LAST.with(|_| LATE_EXECUTOR.with(|_| ()))),
+            }
+            let mut executor = executor(build);
+            let peers = executor.block_on(async {
+                let (mut first, first_peer) = with_std_peer();
+                let (mut last, last_peer) = with_std_peer();
+                first.write_all(b"first").await.unwrap();
+                last.write_all(b"last").await.unwrap();
+                let task = spawn(async { std::future::pending::<()>().await });
+                LATE_FIRST.set(Some(first));
+                LATE_LAST.set(Some(last.into_split()));
+                task.detach();
+                [first_peer, last_peer]
+            });
+            LATE_EXECUTOR.set(Some(executor));
+            peers
+        })
+        .join()
+        .unwrap();
+        for (mut peer, expected) in peers.into_iter().zip([&b"first"[..], b"last"]) {
+            let mut received = Vec::new();
+            peer.read_to_end(&mut received).unwrap();
+            assert_eq!(received, expected, "{order}");
+        }
+    }
+}
+
+scenarios! {
+    wakers_that_use_or_drop_the_stream_leave_the_executor_as_it_was,
+    wakers_that_panic_when_dropped_do_not_keep_streams_from_their_ends,
+    a_stream_may_be_used_and_dropped_in_another_executor,
+    streams_and_executors_may_end_with_their_thread,
+}
