@@ -1,7 +1,7 @@
 //! Streams with TLS: handshakes, records, their output and their ends, with a session of the test's
 //! own. The sessions of `windlass-tls` are tested there.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use windlass::{
     Key, Reactor,
@@ -454,6 +454,39 @@ fn a_session_that_panics_at_the_end_of_a_turn_leaves_the_others_their_output(bui
     assert_eq!(log.take(), [Said::Open, Said::Close(reason), Said::Dropped]);
 }
 
+/// On a ring a reply goes out with the next wait, with TLS as without.
+fn a_reply_goes_by_the_same_way_as_a_plain_one(build: Build) {
+    let mut seen = Vec::new();
+    for len in [20, 4_000, 20_000] {
+        for has_tls in [false, true] {
+            let mut reactor = build().build().unwrap();
+            let (ours, peer) = tcp();
+            let peer = Rc::new(RefCell::new(peer));
+            let (log, theirs) = (Log::new(), Rc::clone(&peer));
+            let sent = Log::new();
+            let noted = sent.clone();
+            let script = Script::new(&log).on_data(move |stream, _| {
+                stream.write_shared(&SharedBytes::new(&vec![5; len])).unwrap();
+                noted.note((stream.buffered(), theirs.borrow_mut().read_all().is_empty()));
+            });
+            let message = if has_tls {
+                open(&mut reactor, ours, &mut peer.borrow_mut(), script);
+                record(DATA, b"x")
+            } else {
+                PLAIN.register(ours, script, &mut reactor).map_err(|e| e.reason).unwrap();
+                b"x".to_vec()
+            };
+            peer.borrow_mut().write(&message);
+            run_dry(&mut reactor);
+            seen.extend(sent.take());
+        }
+    }
+    for pair in seen.chunks(2) {
+        assert_eq!(pair[0], pair[1], "{seen:?}");
+    }
+    assert_eq!(seen.len(), 6);
+}
+
 scenarios! {
     a_handshake_comes_before_the_handler_and_plaintexts_come_together,
     records_may_be_cut_at_every_byte,
@@ -465,6 +498,7 @@ scenarios! {
     a_finished_stream_sends_close_notify_and_goes_on_receiving,
     a_failed_session_sends_its_alert_and_closes,
     a_peer_that_does_not_read_gets_everything_in_order_later,
+    a_reply_goes_by_the_same_way_as_a_plain_one,
     waiting_output_is_shared,
     a_pause_in_on_open_holds_back_what_came_with_the_handshake,
     a_pause_stops_the_handshake,

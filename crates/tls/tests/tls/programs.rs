@@ -76,6 +76,20 @@ fn openssl_s_client_verifies_and_is_echoed_to() {
 }
 
 #[test]
+fn openssl_s_client_may_not_renegotiate() {
+    let server = Server::start();
+    let mut command = Command::new("openssl");
+    command
+        .args(["s_client", "-tls1_2", "-servername", "localhost", "-CAfile"])
+        .arg(file("ca.pem"))
+        .args(["-connect", &server.address.to_string()]);
+    // The command `R` asks for a renegotiation.
+    if let Some(text) = output("openssl_renegotiation", &mut command, b"R\n") {
+        assert!(text.contains("RENEGOTIATING") && text.contains("no renegotiation"), "{text}");
+    }
+}
+
+#[test]
 fn pythons_ssl_module_talks_and_closes() {
     const PROGRAM: &str = "
 import socket, ssl, sys

@@ -1,9 +1,11 @@
 //! Handshakes, data, and the end of sessions.
 
-use std::net::Shutdown;
+use std::{cell::RefCell, net::Shutdown, rc::Rc, sync::Arc};
 
 use rustls::version::{TLS12, TLS13};
-use windlass::stream::{DisconnectReason, TlsFailure};
+use windlass::stream::{
+    DisconnectReason, Input, Listener, SharedBytes, Stream, StreamHandler, TlsFailure,
+};
 use windlass_tls::MinimumVersion;
 
 use crate::{
@@ -94,6 +96,80 @@ fn keys_are_updated_in_both_directions(build: Build) {
     assert_eq!(client.received, log.data());
 }
 
+/// A handler that sends in all ways, of all lengths, and notes what it has sent.
+struct Mixing {
+    sent: Rc<RefCell<Vec<u8>>>,
+    random: u64,
+}
+
+/// Sends some bytes in one of the ways.
+fn send_somehow(stream: &mut Stream<'_>, random: &mut u64, sent: &RefCell<Vec<u8>>) {
+    *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+    let number = (*random >> 33) as usize;
+    let len = [1, 20, 3_990, 4_001, 9_000, 17_000, 40_000][number % 7];
+    let bytes: Vec<u8> = (0..len).map(|i| (i * 3 + number) as u8).collect();
+    match number / 7 % 4 {
+        0 => stream.send(&bytes).unwrap(),
+        1 => stream.send_shared(&SharedBytes::new(&bytes)).unwrap(),
+        2 => drop(stream.write_shared(&SharedBytes::new(&bytes)).unwrap()),
+        _ => {
+            let count = stream.send_some(&bytes).unwrap();
+            return sent.borrow_mut().extend_from_slice(&bytes[..count]);
+        }
+    }
+    sent.borrow_mut().extend_from_slice(&bytes);
+}
+
+impl StreamHandler for Mixing {
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        let before = self.random % 2 == 0;
+        if before {
+            send_somehow(stream, &mut self.random, &self.sent);
+        }
+        self.sent.borrow_mut().extend_from_slice(&input);
+        stream.reply(input, ..).unwrap();
+        if !before {
+            send_somehow(stream, &mut self.random, &self.sent);
+        }
+    }
+}
+
+/// With key updates between them, whose answers go in the same order. The client would reject a
+/// record in another place.
+fn output_of_all_kinds_stays_in_order(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap().socket_addr().unwrap();
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let mixing = Rc::clone(&sent);
+    listener
+        .with_tls(Arc::new(localhost().build().unwrap()))
+        .with_handler(move |_| Some(Mixing { sent: Rc::clone(&mixing), random: 3 }))
+        .register_into(&mut reactor)
+        .unwrap();
+    let mut client = Client::new(address, config(None, &[&TLS13]), "localhost");
+    client.send(b"x");
+    client.until(&mut reactor, |client| !client.received.is_empty());
+    for round in 0..150_usize {
+        if round % 3 == 0 {
+            client.tls.refresh_traffic_keys().unwrap();
+        }
+        client.send(&vec![round as u8; 1 + round * 37 % 5_000]);
+        client.send(b"and more");
+        client.pump();
+        for _ in 0..round % 4 {
+            reactor.run_once(std::time::Duration::ZERO).unwrap();
+        }
+    }
+    client.send(b"the end");
+    let is_whole = |client: &Client| {
+        let (sent, received) = (sent.borrow(), &client.received);
+        received.len() == sent.len() && received.windows(7).rev().any(|part| part == b"the end")
+    };
+    client.until(&mut reactor, is_whole);
+    assert!(client.received == *sent.borrow() && client.error.is_none());
+}
+
 fn close_notify_is_told_from_truncation(build: Build) {
     let mut reactor = build().build().unwrap();
     let address_of = |reactor: &mut _, log: &Log| serve(reactor, localhost().build().unwrap(), log);
@@ -169,6 +245,7 @@ scenarios! {
     records_come_one_byte_at_a_time,
     records_of_one_byte_each,
     keys_are_updated_in_both_directions,
+    output_of_all_kinds_stays_in_order,
     close_notify_is_told_from_truncation,
     sessions_are_resumed,
     an_old_version_and_an_unknown_protocol_are_rejected,

@@ -87,6 +87,18 @@ impl Reactor {
         is_free && is_in_turn && self.backend.ring().is_some_and(|ring| ring.failed().is_empty())
     }
 
+    /// Whether records may be queued, if nothing else waits.
+    pub(in crate::stream) fn may_queue_records(&mut self, index: u32) -> bool {
+        let status = self.stream_core(index).status;
+        let is_free = !status.rejects_output() && !status.any(StreamFlags::BLOCKED);
+        is_free && self.backend.ring().is_some_and(|ring| ring.failed().is_empty())
+    }
+
+    /// Queues records with the ring, after [`may_queue_records`](Self::may_queue_records).
+    pub(in crate::stream) fn queue_records_copied(&mut self, index: u32, records: &[u8]) -> bool {
+        self.queue(|ring| ring.queue_copied(index, records))
+    }
+
     #[inline]
     fn queue(&mut self, queue: impl FnOnce(&mut Uring) -> bool) -> bool {
         let is_queued = self.backend.ring().is_some_and(queue);
@@ -108,8 +120,11 @@ impl Reactor {
                 streams.core(index).output.is_none(),
                 "what comes later takes back what is queued first"
             );
+            let is_tls = streams.core(index).status.any(StreamFlags::TLS);
             let output = streams.output(index);
             match shared {
+                // The queue of a stream with TLS has records only.
+                None if is_tls => output.push_records(bytes),
                 Some(shared) => output.push_shared(&SharedBytes::of(shared), 0),
                 None => output.push(bytes),
             }
@@ -124,8 +139,10 @@ impl Reactor {
             streams.core(index).output.is_none(),
             "what comes later takes back what is queued first"
         );
+        let is_tls = streams.core(index).status.any(StreamFlags::TLS);
         match rest {
             Rest::Own(bytes) if bytes.is_empty() => {}
+            Rest::Own(bytes) if is_tls => streams.output(index).push_records(&bytes),
             Rest::Own(bytes) => streams.output(index).push(&bytes),
             Rest::Shared(bytes, from) => {
                 streams.output(index).push_shared(&SharedBytes::of(&bytes), from)
@@ -170,6 +187,10 @@ impl Reactor {
     pub(in crate::stream) fn write_by_ring(&mut self, index: u32) {
         self.before_output(index);
         let is_in_turn = self.is_in_turn();
+        let is_tls = self.stream_core(index).status.any(StreamFlags::TLS);
+        if is_tls && is_in_turn && self.queue_records(index) {
+            return;
+        }
         let core = self.stream_core(index);
         let is_last = core.status.rejects_output()
             || core.status.any(StreamFlags::BLOCKED | StreamFlags::TLS);

@@ -13,7 +13,8 @@
 //!    fit by what one has cost.
 //! 6. A session may panic (`tls_state.rs`). Its stream is then reset: by the frame of its driver,
 //!    or at the end of the turn.
-//! 7. On a ring, records are sent by system calls, so that a TLS stream has no queued send.
+//! 7. On a ring, short output is encrypted when it is written, and its records are queued. What is
+//!    sent later takes them back as records, in front of it. Other output is sent by system calls.
 
 use std::{
     collections::VecDeque,
@@ -40,6 +41,9 @@ const WRITE_MAX: usize = RECORD_MAX + 1024;
 
 /// The longest partial record: plaintext, its expansion, and the header (RFC 5246 section 6.2.3).
 const PARTIAL_MAX: usize = RECORD_MAX + 2048 + 5;
+
+/// Plaintext that goes by the ring's queue. Its records are not longer than what the queue copies.
+const QUEUED_PLAINTEXT_MAX: usize = 4000;
 
 /// The shared buffer keeps at most this much memory.
 const RECORDS_KEPT: usize = 2 * WRITE_MAX;
@@ -216,15 +220,19 @@ impl StreamTable {
         }
     }
 
-    /// Decrypts received bytes. Records in reply become output.
-    pub(in crate::stream) fn decrypt(&mut self, index: u32, input: &mut [u8]) -> TlsDecrypted {
+    /// Decrypts received bytes. Appends records in reply to `records`.
+    fn decrypt_into(
+        &mut self,
+        index: u32,
+        input: &mut [u8],
+        records: &mut Vec<u8>,
+    ) -> TlsDecrypted {
         let broken = TlsDecrypted::new(0, 0, TlsPhase::Failed(TlsFailure::Internal));
-        let mut records = self.take_records();
         let state = self.tls_state(index);
         let (len, was_open) = (input.len(), state.progress.is_open);
         state.progress.has_begun = true;
         let begin = (!was_open && len > 0).then(Instant::now);
-        let mut done = state.call(|session| session.decrypt(input, &mut records)).unwrap_or(broken);
+        let mut done = state.call(|session| session.decrypt(input, records)).unwrap_or(broken);
         // It takes all whole records, except at the end of the handshake and of the session.
         let takes_all = match done.phase {
             TlsPhase::Handshake => true,
@@ -249,10 +257,6 @@ impl StreamTable {
         if let (Some(begin), Some(tls)) = (begin, self.tls.as_deref_mut()) {
             tls.note_cost(begin.elapsed());
         }
-        if !records.is_empty() {
-            self.output(index).push_records(&records);
-        }
-        self.keep_records(records);
         done
     }
 
@@ -432,6 +436,51 @@ impl StreamCore {
 }
 
 impl Reactor {
+    /// Decrypts received bytes. Records in reply become output.
+    pub(in crate::stream) fn decrypt(&mut self, index: u32, input: &mut [u8]) -> TlsDecrypted {
+        let streams = self.streams_mut();
+        let mut records = streams.take_records();
+        let done = streams.decrypt_into(index, input, &mut records);
+        if !records.is_empty() {
+            if self.stream_core(index).status.any(StreamFlags::RING) {
+                // Records that the ring has go first.
+                self.before_output(index);
+            }
+            self.streams_mut().output(index).push_records(&records);
+        }
+        self.streams_mut().keep_records(records);
+        done
+    }
+
+    /// On a ring: encrypts the output of a stream with TLS, if it is short, and queues the records
+    /// with the ring. False if the output must be sent at once.
+    pub(in crate::stream) fn queue_records(&mut self, index: u32) -> bool {
+        if !self.may_queue_records(index) {
+            return false;
+        }
+        let streams = self.streams_mut();
+        let progress = streams.tls_state(index).progress;
+        let core = streams.core(index);
+        let len = core.buffered();
+        let has_records = core.output.as_ref().is_none_or(|output| !output.records().is_empty());
+        if has_records || len > QUEUED_PLAINTEXT_MAX || !progress.is_open || progress.is_closed {
+            return false;
+        }
+        let mut records = streams.take_records();
+        match streams.encrypt(index, &mut Pieces::new(&[]), len, &mut records) {
+            Err(failure) => self.streams_mut().end_tls(index, failure),
+            // The stream has no output now, so these records are next.
+            Ok(()) if self.queue_records_copied(index, &records) => {}
+            Ok(()) => {
+                if let Err(errno) = self.streams_mut().send_or_keep(index, &records) {
+                    self.stream_core(index).fail(errno);
+                }
+            }
+        }
+        self.streams_mut().keep_records(records);
+        true
+    }
+
     /// See [`StreamTable::admit_handshake`]. The end of the turn admits the next streams.
     pub(in crate::stream) fn admit_handshake(&mut self, index: u32) -> bool {
         self.pending_work |= pending_work::STREAMS;

@@ -131,8 +131,8 @@ impl DriverFrame<'_> {
     fn decrypt(&mut self, handler: &mut dyn StreamHandler, mut bytes: &mut [u8]) {
         let index = self.index;
         loop {
-            let streams = self.reactor.streams_mut();
-            let TlsDecrypted { consumed, plaintext, phase, .. } = streams.decrypt(index, bytes);
+            let TlsDecrypted { consumed, plaintext, phase, .. } =
+                self.reactor.decrypt(index, bytes);
             let (taken, rest) = bytes.split_at_mut(consumed);
             let opens = self.is(StreamPhase::Handshake)
                 && matches!(phase, TlsPhase::Open | TlsPhase::PeerClosed);

@@ -257,8 +257,18 @@ impl Reactor {
         self.before_write(index, status);
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, payload.len())?;
-        let accepted = streams.write_through(index, payload);
-        streams.buffer_rest(index, payload, accepted)?;
+        let is_short = payload.len() < WRITE_AT_ONCE && !status.any(StreamFlags::BLOCKED);
+        if status.any(StreamFlags::TLS) && status.any(StreamFlags::RING) && is_short {
+            // Its records may go by the ring.
+            payload.buffer(streams, index, 0);
+            self.flush_stream(index);
+            if self.stream_core(index).status.is_ending() {
+                return Err(StreamWriteError::Closed);
+            }
+        } else {
+            let accepted = streams.write_through(index, payload);
+            streams.buffer_rest(index, payload, accepted)?;
+        }
         self.after_output(index);
         Ok(self.stream_core(index).buffered())
     }

@@ -1,0 +1,258 @@
+//! What handshakes cost, in processor time of the server's thread. Run it with optimization:
+//!
+//! ```sh
+//! cargo test --release -p windlass-tls --test tls -- --ignored --nocapture cost
+//! ```
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    process::Command,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use rustix::time::{ClockId, clock_gettime};
+use rustls::{
+    ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned,
+    client::{
+        Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+};
+use windlass::{
+    Reactor,
+    stream::{Input, Listener, Stream, StreamHandler},
+};
+use windlass_tls::TlsAcceptor;
+
+use crate::bed::file;
+
+/// The longest turn that a flood of handshakes may cause, for 99 of 100 turns.
+const TURN_MAX: Duration = Duration::from_millis(10);
+
+struct Echo;
+
+impl StreamHandler for Echo {
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        stream.reply(input, ..).unwrap();
+    }
+}
+
+/// The processor time of this thread.
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Accepts every certificate: the server is what is measured.
+#[derive(Debug)]
+struct Any;
+
+impl ServerCertVerifier for Any {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        let provider = rustls::crypto::ring::default_provider();
+        provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A client without resumption.
+fn client() -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Any))
+        .with_no_client_auth();
+    config.resumption = Resumption::disabled();
+    Arc::new(config)
+}
+
+fn new_client(config: &Arc<ClientConfig>) -> ClientConnection {
+    ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap()
+}
+
+/// The time of rustls itself for the server's side of so many handshakes and echoes.
+fn of_rustls(count: u32, certificate: &Path, key: &Path) -> Duration {
+    let provider = rustls::crypto::ring::default_provider();
+    let ticketer = rustls::crypto::ring::Ticketer::new().unwrap();
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from_pem_file(certificate).unwrap()],
+            PrivateKeyDer::from_pem_file(key).unwrap(),
+        )
+        .unwrap();
+    config.ticketer = ticketer;
+    let (config, settings) = (Arc::new(config), client());
+    let mut total = Duration::ZERO;
+    for _ in 0..count {
+        let mut client = new_client(&settings);
+        let begin = used();
+        let mut server = ServerConnection::new(Arc::clone(&config)).unwrap();
+        total += used() - begin;
+        let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+        let mut echo = Vec::new();
+        client.writer().write_all(b"x").unwrap();
+        while echo.is_empty() {
+            while client.wants_write() {
+                client.write_tls(&mut to_server).unwrap();
+            }
+            let begin = used();
+            server.read_tls(&mut &to_server[..]).unwrap();
+            server.process_new_packets().unwrap();
+            let mut byte = [0];
+            if server.reader().read(&mut byte).is_ok() {
+                server.writer().write_all(&byte).unwrap();
+            }
+            while server.wants_write() {
+                server.write_tls(&mut to_client).unwrap();
+            }
+            total += used() - begin;
+            to_server.clear();
+            client.read_tls(&mut &to_client[..]).unwrap();
+            client.process_new_packets().unwrap();
+            to_client.clear();
+            let _ = client.reader().read_to_end(&mut echo);
+        }
+    }
+    total
+}
+
+/// Connects, sends a byte, reads it and leaves, again and again.
+fn connections(address: SocketAddr, count: u32, has_tls: bool) {
+    let settings = client();
+    for _ in 0..count {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        // A reset, so that no port waits.
+        let mut byte = [0];
+        if has_tls {
+            let mut tls = StreamOwned::new(new_client(&settings), socket);
+            tls.write_all(b"x").unwrap();
+            tls.read_exact(&mut byte).unwrap();
+        } else {
+            (&socket).write_all(b"x").unwrap();
+            (&socket).read_exact(&mut byte).unwrap();
+        }
+    }
+}
+
+/// The time of a server for so many connections, and of its turns.
+fn of_windlass(
+    threads: u32,
+    count: u32,
+    files: Option<(&Path, &Path)>,
+) -> (Duration, Vec<Duration>) {
+    let mut reactor = Reactor::new().unwrap();
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap().socket_addr().unwrap();
+    let listener = match files {
+        None => listener,
+        Some((certificate, key)) => {
+            let acceptor = TlsAcceptor::builder().certificate(certificate, key);
+            listener.with_tls(Arc::new(acceptor.build().unwrap()))
+        }
+    };
+    listener.with_handler(|_| Some(Echo)).register_into(&mut reactor).unwrap();
+    let (done, dones) = mpsc::channel();
+    for _ in 0..threads {
+        let (done, has_tls) = (done.clone(), files.is_some());
+        thread::spawn(move || {
+            connections(address, count / threads, has_tls);
+            done.send(()).unwrap();
+        });
+    }
+    let (begin, mut turns, mut left) = (used(), Vec::new(), threads);
+    while left > 0 {
+        let before = used();
+        reactor.run_once(Duration::from_millis(1)).unwrap();
+        turns.push(used() - before);
+        left -= u32::from(dones.try_recv().is_ok());
+    }
+    (used() - begin, turns)
+}
+
+#[test]
+#[ignore = "a measurement, which needs an optimized build"]
+fn the_cost_of_a_handshake() {
+    const COUNT: u32 = 1_000;
+    let (certificate, key) = (file("localhost.pem"), file("localhost.key"));
+    let mut ratios = Vec::new();
+    for _ in 0..3 {
+        let (plain, _) = of_windlass(1, COUNT, None);
+        let alone = of_rustls(COUNT, &certificate, &key);
+        let (with_tls, _) = of_windlass(1, COUNT, Some((&certificate, &key)));
+        let ratio = with_tls.as_secs_f64() / (plain + alone).as_secs_f64();
+        println!(
+            "plain {:?}, rustls {:?}, both {:?}: {ratio:.3}",
+            plain / COUNT,
+            alone / COUNT,
+            with_tls / COUNT
+        );
+        ratios.push(ratio);
+    }
+    ratios.sort_by(f64::total_cmp);
+    assert!(ratios[0] <= 1.15, "{ratios:?}");
+}
+
+/// Connections of many threads at once, with an RSA key of 2048 and of 4096 bits.
+#[test]
+#[ignore = "a measurement, which needs an optimized build"]
+fn a_flood_of_handshakes_leaves_turns_short() {
+    let folder = std::env::temp_dir().join(format!("windlass-tls-cost-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    for kind in ["ecdsa", "rsa:2048", "rsa:4096"] {
+        let (mut certificate, mut key) = (file("localhost.pem"), file("localhost.key"));
+        if kind != "ecdsa" {
+            (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+            let done = Command::new("openssl")
+                .args(["req", "-x509", "-nodes", "-subj", "/CN=localhost", "-newkey", kind])
+                .args([Path::new("-keyout"), &key, Path::new("-out"), &certificate])
+                .output();
+            assert!(done.unwrap().status.success());
+        }
+        let (total, mut turns) = of_windlass(48, 960, Some((&certificate, &key)));
+        turns.sort();
+        let (p99, most) = (turns[turns.len() * 99 / 100], turns[turns.len() - 1]);
+        println!("{kind}: {:?} each, turns: p99 {p99:?}, longest {most:?}", total / 960);
+        assert!(p99 <= TURN_MAX, "{kind}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
