@@ -242,7 +242,8 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
     Ok(Stage::tests(name, commands))
 }
 
-/// The Autobahn TestSuite: the server on each backend, and the client, which uses no backend.
+/// The Autobahn TestSuite: the server on each backend and over TLS, and the client, which uses no
+/// backend.
 /// `--quick` selects the short cases and a sample of the rest. Cases count as tests. The build is
 /// optimised because of the volume of data.
 fn autobahn(name: &'static str, which: &[&str]) -> Stage {
@@ -253,6 +254,11 @@ fn autobahn(name: &'static str, which: &[&str]) -> Stage {
     };
     let mut parts = backends::parts(|backend| run(&["--backend", backend]));
     parts.push(Part { name: "", steps: Ok(run(&["--client"])) });
+    if !which.is_empty() {
+        // A session is the same code on every backend.
+        let steps = Ok(run(&["--backend", "epoll", "--tls"]));
+        parts.push(Part { name: "epoll over TLS", steps });
+    }
     Stage::parts(name, parts)
 }
 

@@ -7,6 +7,7 @@ use std::{
     process::{Command, Stdio},
     sync::Arc,
     thread,
+    time::{Duration, Instant},
 };
 
 use rustls::{
@@ -229,7 +230,10 @@ fn a_handshake_has_a_time_limit() {
     let url = wss(listener.local_addr().expect("it has an address"));
     let options = ["--connections", "1", "--timeout", "0.2", "--insecure"];
     let words = "no end of the TLS handshake within 0.2 s; --timeout sets the limit";
+    let begun = Instant::now();
     load(&[&[&*url], &options[..]].concat()).expect_fault("tls", words);
+    // Without the option it would be ten seconds.
+    assert!(begun.elapsed() < Duration::from_secs(8));
 }
 
 /// A server on OpenSSL. It prints its port, and serves one connection.
