@@ -26,9 +26,9 @@ const RATE_MAX: f64 = 1e9;
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct LoadArgs {
     /// Target: ws://HOST:PORT/PATH, wss://HOST:PORT/PATH (TLS) or ws+unix:SOCKET:/PATH, or without
-    /// WebSocket tcp://HOST:PORT or unix:SOCKET. The server must echo each message, as `windlass
-    /// serve` does at /echo. With http://HOST:PORT/PATH a message is a GET request, and its answer
-    /// the response
+    /// WebSocket tcp://HOST:PORT, tls://HOST:PORT or unix:SOCKET. The server must echo each
+    /// message, as `windlass serve` does at /echo. With http://HOST:PORT/PATH a message is a GET
+    /// request, and its answer the response
     #[arg(value_name = "URL")]
     pub(crate) target: Target,
 
@@ -129,7 +129,7 @@ impl LoadArgs {
             );
         }
         if let (Some(option), None) = (self.tls.first_option(), self.target.tls_host()) {
-            return refuse(&format!("{option} needs a target with TLS: wss://"));
+            return refuse(&format!("{option} needs a target with TLS: wss:// or tls://"));
         }
         if self.text == Some(Charset::Utf8) && !self.size.is_multiple_of(2) {
             return refuse("--text utf8 sends characters of two bytes: --size must be even");

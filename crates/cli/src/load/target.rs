@@ -30,7 +30,7 @@ pub(crate) struct Target {
 /// The protocol that the URL's scheme names, without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// A raw byte stream: `tcp:` and `unix:`.
+    /// A raw byte stream: `tcp:`, `tls:` and `unix:`.
     Bytes,
     /// `ws:`, `wss:` and `ws+unix:`.
     WebSocket(Resource),
@@ -136,15 +136,15 @@ impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scheme => {
-                "the URL must begin with ws://, wss://, http://, tcp://, ws+unix: or unix:"
+                "the URL must begin with ws://, wss://, http://, tcp://, tls://, ws+unix: or unix:"
             }
             Self::Https => "https:// is not supported: use http://, or wss:// for a WebSocket",
             Self::UserInfo => "a user name in the URL is not supported",
             Self::Host => "the host is malformed",
             Self::Port => "the port must be a number from 1 to 65535",
-            Self::NoPort => "a port is missing: tcp://HOST:PORT",
+            Self::NoPort => "a port is missing: tcp://HOST:PORT or tls://HOST:PORT",
             Self::Path => "the path is malformed",
-            Self::TcpPath => "a URL with tcp:// has no path: tcp://HOST:PORT",
+            Self::TcpPath => "a URL with tcp:// or tls:// has no path: tcp://HOST:PORT",
             Self::UnixPath => "the path of the socket is missing",
         })
     }
@@ -157,7 +157,8 @@ impl FromStr for Target {
 
     fn from_str(url: &str) -> Result<Self, UrlError> {
         let (endpoint, protocol) = parse(url)?;
-        Ok(Self { url: url.to_owned(), endpoint, protocol, is_secure: url.starts_with("wss:") })
+        let is_secure = ["wss:", "tls:"].iter().any(|scheme| url.starts_with(scheme));
+        Ok(Self { url: url.to_owned(), endpoint, protocol, is_secure })
     }
 }
 
@@ -171,7 +172,7 @@ fn parse(url: &str) -> Result<(Endpoint, Protocol), UrlError> {
     if let Some(rest) = url.strip_prefix("http://") {
         return with_resource(rest, PORT_DEFAULT, Protocol::Http);
     }
-    if let Some(rest) = url.strip_prefix("tcp://") {
+    if let Some(rest) = url.strip_prefix("tcp://").or_else(|| url.strip_prefix("tls://")) {
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains(['/', '?', '#']) {
             return Err(UrlError::TcpPath);
@@ -282,11 +283,12 @@ mod tests {
             ("http://[::1]?a", tcp("::1", 80), gets("[::1]", "/?a")),
             ("tcp://[::1]:7", tcp("::1", 7), Protocol::Bytes),
             ("tcp://host:65535/", tcp("host", 65535), Protocol::Bytes),
+            ("tls://host:7", tcp("host", 7), Protocol::Bytes),
             ("unix:/run/a:b", Endpoint::Unix("/run/a:b".into()), Protocol::Bytes),
             ("ws+unix:/run/a", Endpoint::Unix("/run/a".into()), asks("localhost", "/")),
             ("ws+unix:a:b:/echo?c", Endpoint::Unix("a:b".into()), asks("localhost", "/echo?c")),
         ] {
-            let is_secure = url.starts_with("wss");
+            let is_secure = url.starts_with("wss") || url.starts_with("tls");
             let target: Target = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
             let expected = Target { url: url.to_owned(), endpoint, protocol, is_secure };
             assert_eq!(target, expected, "{url}");
@@ -300,6 +302,7 @@ mod tests {
             ("wss://example.org:9001/echo", Some("example.org")),
             ("wss://[::1]:9001/", Some("::1")),
             ("wss://127.0.0.1", Some("127.0.0.1")),
+            ("tls://example.org:7", Some("example.org")),
             ("ws://example.org/", None),
             ("ws+unix:/run/wss", None),
             ("tcp://wss:1", None),

@@ -18,16 +18,16 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 /// The options of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct TlsArgs {
-    /// For wss://, trust the certificates in this PEM file [default: those of the system]
+    /// With TLS, trust the certificates in this PEM file [default: those of the system]
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
-    /// For wss://, accept any certificate of the server. For tests: whoever is between this program
+    /// With TLS, accept any certificate of the server. For tests: whoever is between this program
     /// and the server can then read and change everything
     #[arg(long, conflicts_with = "cacert")]
     insecure: bool,
 
-    /// For wss://, the server's name: it is sent (SNI), and the certificate must be valid for it
+    /// With TLS, the server's name: it is sent (SNI), and the certificate must be valid for it
     /// [default: the host of the URL]
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,

@@ -17,7 +17,7 @@ use rustls::{
 use tungstenite::{Message, WebSocket};
 
 use crate::{
-    harness::{Running, Server, WAIT_MAX},
+    harness::{Running, Server, WAIT_MAX, number_before, windlass},
     load::{Load, Loaded, load},
 };
 
@@ -207,6 +207,23 @@ fn after_the_close_frames_a_missing_close_notify_is_no_fault() {
         }
     });
     assert_eq!(load_at(&wss(address), &["--insecure"]).expect_clean().verified(), 20);
+}
+
+#[test]
+fn windlass_serve_with_tls() {
+    for (mode, scheme, path) in [("echo", "wss", "/echo"), ("raw", "tls", "")] {
+        let listen = ["serve", "--listen", "127.0.0.1:0", "--mode", mode, "--tls-self-signed"];
+        let server = Server::of_several(windlass(&listen), 2);
+        let url = format!("{scheme}://{}{path}", server.address);
+        let counts = ["--connections", "20", "--messages", "2000", "--depth", "4", "--insecure"];
+        for size in ["64", "40000"] {
+            let loaded = load(&[&[&*url], &counts[..], &["--size", size]].concat());
+            assert_eq!(loaded.expect_clean().verified(), 2000);
+        }
+        load_at(&url, &["--cacert", &file("ca.pem")]).expect_fault("tls", "is not trusted");
+        let broken = number_before("broken off", &server.stop_cleanly());
+        assert!(broken <= 1, "only the client that rejected the certificate: {broken}");
+    }
 }
 
 #[test]
