@@ -50,6 +50,11 @@ const TABLE: &[Row] = &[
         &["rustix", "loom", "futures-io?", "tokio?", "hyper?"],
     ),
     library("windlass-tls", &["windlass"], &["rustls"]),
+    library(
+        "windlass-http",
+        &["windlass", "windlass-server", "windlass-ws", "windlass-task"],
+        &["hyper", "hyper-util?", "pin-project-lite", "tokio-rustls?", "tower-service"],
+    ),
     program("windlass-cli", &["windlass", "windlass-server", "windlass-ws", "windlass-tls"]),
     Row {
         // A library by the look of it only: its programs are the content.

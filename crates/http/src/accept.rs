@@ -1,0 +1,179 @@
+//! The task that accepts connections, and ends them.
+
+use core::{
+    future::{Future, pending, poll_fn},
+    pin::pin,
+    task::Poll,
+};
+use std::{
+    io::{self, ErrorKind},
+    rc::Rc,
+    time::Duration,
+};
+
+use hyper::{Request, Response, body::Body, body::Incoming, service::Service};
+use windlass_task::{
+    JoinError, JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    AcceptedConnection, HttpListener, HttpServer, ServeEvent,
+    connection::{self, BoxError},
+    live::Live,
+};
+
+/// The first pause after an error of accept(2), and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+enum Next<H> {
+    Shutdown,
+    Ended(Result<(), JoinError>),
+    Accepted(io::Result<AcceptedConnection<H>>),
+}
+
+pub(crate) async fn run<L, S, B>(
+    server: HttpServer,
+    mut listener: L,
+    service: S,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    L: HttpListener,
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>, Future: 'static>,
+    S: 'static,
+    B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
+{
+    let (server, service, live) = (Rc::new(server), Rc::new(service), Rc::new(Live::default()));
+    let mut tasks = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    let (mut pause, mut was_full) = (Duration::ZERO, false);
+    let outcome = loop {
+        let is_full = tasks.len() >= server.connections_max;
+        if is_full && !was_full {
+            server.report(&ServeEvent::LimitReached { connections_max: server.connections_max });
+        }
+        was_full = is_full;
+        let mut accept = pin!(accept(&mut listener, is_full, pause));
+        let next = poll_fn(|context| {
+            if shutdown.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Next::Shutdown);
+            }
+            if let Poll::Ready(Some(ended)) = tasks.poll_join_next(context) {
+                return Poll::Ready(Next::Ended(ended));
+            }
+            accept.as_mut().poll(context).map(Next::Accepted)
+        });
+        match next.await {
+            Next::Shutdown => break Ok(()),
+            Next::Ended(ended) => report_end(&server, ended),
+            Next::Accepted(Ok(AcceptedConnection { handshake, peer })) => {
+                pause = Duration::ZERO;
+                let (server, service) = (Rc::clone(&server), Rc::clone(&service));
+                tasks.spawn(connection::run(handshake, peer, live.enter(), server, service));
+            }
+            Next::Accepted(Err(error)) => match pause_after(&error, pause) {
+                Some(next) => {
+                    pause = next;
+                    server.report(&ServeEvent::AcceptFailed { error: &error, pause });
+                }
+                None => break Err(error),
+            },
+        }
+    };
+    drop(listener);
+    live.drain();
+    end(&server, &mut tasks).await;
+    outcome
+}
+
+/// Accepts a connection after a pause, or none.
+async fn accept<L: HttpListener>(
+    listener: &mut L,
+    is_full: bool,
+    pause: Duration,
+) -> io::Result<AcceptedConnection<L::Handshake>> {
+    if is_full {
+        pending::<()>().await;
+    }
+    if !pause.is_zero() {
+        sleep(pause).await;
+    }
+    listener.accept().await
+}
+
+/// Waits until all connections have ended, but not for ever.
+async fn end(server: &HttpServer, tasks: &mut JoinSet<()>) {
+    let all = async {
+        while let Some(ended) = tasks.join_next().await {
+            report_end(server, ended);
+        }
+    };
+    if timeout(server.shutdown_timeout, all).await.is_err() {
+        server.report(&ServeEvent::ShutdownTimedOut { connections: tasks.len() });
+        tasks.shutdown().await;
+    }
+}
+
+fn report_end(server: &HttpServer, ended: Result<(), JoinError>) {
+    if ended.is_err_and(|error| error.is_panic()) {
+        server.report(&ServeEvent::ServicePanicked);
+    }
+}
+
+/// How long to wait after an error of accept(2). `None` if the listener cannot be used any more.
+fn pause_after(error: &io::Error, before: Duration) -> Option<Duration> {
+    /// The connection has failed, and not the listener: accept(2), "Error handling".
+    const OF_CONNECTION: &[ErrorKind] = &[
+        ErrorKind::ConnectionAborted,
+        ErrorKind::ConnectionReset,
+        ErrorKind::ConnectionRefused,
+        ErrorKind::Interrupted,
+        ErrorKind::NetworkDown,
+        ErrorKind::NetworkUnreachable,
+        ErrorKind::HostUnreachable,
+        ErrorKind::PermissionDenied,
+        ErrorKind::TimedOut,
+    ];
+    const EBADF: i32 = 9;
+    const ENOTSOCK: i32 = 88;
+    if error.kind() == ErrorKind::InvalidInput
+        || matches!(error.raw_os_error(), Some(EBADF | ENOTSOCK))
+    {
+        return None;
+    }
+    if OF_CONNECTION.contains(&error.kind()) {
+        return Some(Duration::ZERO);
+    }
+    let (first, longest) = PAUSES;
+    Some((before * 2).clamp(first, longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_waits_longer_and_longer_without_descriptors() {
+        const EMFILE: i32 = 24;
+        let error = io::Error::from_raw_os_error(EMFILE);
+        let mut pause = Duration::ZERO;
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            pause = pause_after(&error, pause).unwrap();
+            pauses.push(pause.as_millis());
+        }
+        assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+    }
+
+    #[test]
+    fn errors_of_a_connection_need_no_pause_and_others_end_the_server() {
+        const ECONNABORTED: i32 = 103;
+        const EINVAL: i32 = 22;
+        let pause = |errno| pause_after(&io::Error::from_raw_os_error(errno), Duration::ZERO);
+        assert_eq!(pause(ECONNABORTED), Some(Duration::ZERO));
+        for fatal in [9, EINVAL, 88] {
+            assert_eq!(pause(fatal), None);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! [`Live`]: the connections of a server, as far as its shutdown needs them.
+
+use core::{
+    cell::{Cell, RefCell},
+    task::Waker,
+};
+use std::rc::Rc;
+
+/// The wakers of all connections. A shutdown wakes them.
+#[derive(Default)]
+pub(crate) struct Live {
+    is_draining: Cell<bool>,
+    wakers: RefCell<Vec<Option<Waker>>>,
+    free: RefCell<Vec<usize>>,
+}
+
+impl Live {
+    /// Tells all connections that they are to end.
+    pub(crate) fn drain(&self) {
+        self.is_draining.set(true);
+        let wakers: Vec<_> = self.wakers.borrow().iter().flatten().cloned().collect();
+        wakers.iter().for_each(Waker::wake_by_ref);
+    }
+
+    pub(crate) fn enter(self: &Rc<Self>) -> Place {
+        let free = self.free.borrow_mut().pop();
+        let mut wakers = self.wakers.borrow_mut();
+        let index = free.unwrap_or_else(|| {
+            wakers.push(None);
+            wakers.len() - 1
+        });
+        Place { live: Rc::clone(self), index }
+    }
+}
+
+/// A connection's place. Its connection leaves when it is dropped.
+pub(crate) struct Place {
+    live: Rc<Live>,
+    index: usize,
+}
+
+impl Place {
+    /// Whether the connection is to end. If not, the waker is called when it is.
+    #[inline]
+    pub(crate) fn is_draining(&self, waker: &Waker) -> bool {
+        if self.live.is_draining.get() {
+            return true;
+        }
+        let mut wakers = self.live.wakers.borrow_mut();
+        let place = &mut wakers[self.index];
+        if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            let before = place.replace(waker.clone());
+            // The destructor of a waker may be anybody's code.
+            drop(wakers);
+            drop(before);
+        }
+        false
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let waker = self.live.wakers.borrow_mut()[self.index].take();
+        self.live.free.borrow_mut().push(self.index);
+        drop(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_a_drain_reaches_those_that_wait() {
+        let live = Rc::new(Live::default());
+        let (first, second) = (live.enter(), live.enter());
+        assert!(!first.is_draining(Waker::noop()) && !second.is_draining(Waker::noop()));
+        drop(first);
+        let third = live.enter();
+        assert_eq!((third.index, live.wakers.borrow().len()), (0, 2));
+        live.drain();
+        assert!(second.is_draining(Waker::noop()) && third.is_draining(Waker::noop()));
+    }
+}

@@ -1,0 +1,20 @@
+//! Servers of HTTP with clients of several kinds, on every backend.
+
+#![deny(unsafe_code)]
+
+#[macro_use]
+#[path = "../../../reactor/tests/common/scenarios.rs"]
+mod scenarios;
+
+mod bodies;
+//mod ecosystem;
+mod limits;
+mod many;
+mod plain;
+//mod programs;
+mod resets;
+mod shutdown;
+//mod tls;
+mod tools;
+mod upgrades;
+mod versions;

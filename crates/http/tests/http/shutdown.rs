@@ -1,0 +1,108 @@
+//! Graceful shutdown.
+
+use std::{rc::Rc, time::Duration};
+
+use hyper::{StatusCode, service::service_fn};
+use windlass_task::{cancel::Cancel, net::TcpStream};
+
+use crate::{
+    scenarios::Build,
+    tools::{Log, answer, client, collect, get, read_head, read_to_end, run, run_paused, start},
+};
+
+/// A service whose requests wait for a signal.
+struct Gate {
+    entered: Cancel,
+    open: Cancel,
+}
+
+fn a_shutdown_ends_idle_connections_and_waits_for_requests(build: Build) {
+    run(build, async {
+        let gate = Rc::new(Gate { entered: Cancel::new(), open: Cancel::new() });
+        let log = Log::default();
+        let inside = Rc::clone(&gate);
+        let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let gate = Rc::clone(&inside);
+            async move {
+                if request.uri().path() == "/" && request.headers().contains_key("slow") {
+                    gate.entered.cancel();
+                    gate.open.cancelled().await;
+                }
+                answer(request).await
+            }
+        });
+        let server = start(log.server(), service).await;
+        let mut silent = server.connect().await;
+        let mut idle = server.connect().await;
+        idle.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
+        read_head(&mut idle).await;
+        idle.read_exact(&mut [0; 5]).await.unwrap();
+        let mut busy = server.connect().await;
+        busy.write_all(b"GET / HTTP/1.1\r\nHost: here\r\nSlow: yes\r\n\r\n").await.unwrap();
+        gate.entered.cancelled().await;
+        server.stop.cancel();
+        // Both end at once, while the third one works.
+        assert_eq!(read_to_end(&mut silent).await, "");
+        assert_eq!(read_to_end(&mut idle).await, "");
+        assert!(TcpStream::connect(server.address).await.is_err(), "the port is free");
+        assert!(!server.server.is_finished());
+        gate.open.cancel();
+        let answer = read_to_end(&mut busy).await;
+        assert!(answer.contains("connection: close") && answer.ends_with("hello"), "{answer}");
+        server.server.await.unwrap().unwrap();
+        assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
+fn a_request_that_does_not_end_is_cut_off(build: Build) {
+    run_paused(build, async {
+        struct Tells(Cancel);
+        impl Drop for Tells {
+            fn drop(&mut self) {
+                self.0.cancel();
+            }
+        }
+        let (log, dropped, entered) = (Log::default(), Cancel::new(), Cancel::new());
+        let (tells, enters) = (dropped.clone(), entered.clone());
+        let never = service_fn(move |request| {
+            let _tells = Tells(tells.clone());
+            let enters = enters.clone();
+            async move {
+                let _tells = _tells;
+                enters.cancel();
+                std::future::pending::<()>().await;
+                answer(request).await
+            }
+        });
+        let server = log.server().shutdown_timeout(Duration::from_secs(3));
+        let server = start(server, never).await;
+        let mut stream = server.connect().await;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
+        entered.cancelled().await;
+        let begin = windlass_task::time::now();
+        server.stop().await;
+        assert_eq!(windlass_task::time::now() - begin, Duration::from_secs(3));
+        assert!(dropped.is_cancelled(), "the service's future is gone");
+        assert_eq!(read_to_end(&mut stream).await, "");
+        assert!(log.lines()[0].starts_with("1 connections did not end in time"));
+    });
+}
+
+fn dropping_the_server_closes_everything(build: Build) {
+    run(build, async {
+        let server = start(Log::default().server(), service_fn(answer)).await;
+        let mut sender = client(server.connect().await).await;
+        let (status, _) = collect(sender.send_request(get("/")).await.unwrap()).await;
+        assert_eq!(status, StatusCode::OK);
+        server.server.abort();
+        assert!(server.server.await.unwrap_err().is_cancelled());
+        assert!(sender.ready().await.is_err() || sender.send_request(get("/")).await.is_err());
+        assert!(TcpStream::connect(server.address).await.is_err());
+    });
+}
+
+scenarios! {
+    a_shutdown_ends_idle_connections_and_waits_for_requests,
+    a_request_that_does_not_end_is_cut_off,
+    dropping_the_server_closes_everything,
+}
