@@ -74,11 +74,13 @@
 //! | shut down gracefully | [`RunningServer::drain`], [`Service::drain`], [`Drainer`] |
 //! | count what happens | [`ServerStats`], [`StatsHandle`] |
 //! | metrics, health and status over HTTP | [`Admin`] |
+//! | topics across machines | [`Server::cluster`], [`bus`] |
 
 #![deny(unsafe_code)]
 
 mod admin;
 mod api;
+pub mod bus;
 mod connection;
 pub mod http;
 mod mailbox;

@@ -18,7 +18,7 @@ use crate::{
     connection::parse_response,
     http::{self, Hosts, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, not_ready, write_admin_refusals, write_metrics, write_status},
+    metrics::{CONTENT_TYPE, not_ready, write_admin_refusals, write_status},
 };
 
 /// Maximum time from the first byte of a request to its last.
@@ -240,7 +240,7 @@ impl AdminState {
         let mut body = Vec::new();
         match path {
             "/metrics" => {
-                write_metrics(&workers, &self.stats.tls_figures(), &mut body);
+                self.stats.write_metrics(&workers, &mut body);
                 write_admin_refusals(self.refusals.counts(), &mut body);
                 Answer::found(CONTENT_TYPE, body)
             }
@@ -248,7 +248,7 @@ impl AdminState {
                 write_status(&workers, self.stats.uptime(), &mut body);
                 Answer::found("application/json", body)
             }
-            _ => match not_ready(&workers) {
+            _ => match not_ready(&workers).or(self.stats.cluster_not_ready()) {
                 None => Answer::text(200, "ready"),
                 Some(reason) => Answer::text(503, reason),
             },

@@ -38,6 +38,26 @@ pub(crate) struct ForwardedBatch {
 }
 
 impl ForwardedBatch {
+    pub(crate) fn empty(topic: &str) -> Self {
+        let (payloads, messages) = (Vec::new(), Vec::new());
+        Self { topic: topic.into(), payloads, messages, weight: topic.len() }
+    }
+
+    pub(crate) fn push(&mut self, message: &OutMessage<'_>) {
+        let payload = message.as_bytes();
+        self.payloads.extend_from_slice(payload);
+        self.messages.push((message.is_text(), self.payloads.len()));
+        self.weight += payload.len() + size_of::<(bool, usize)>();
+    }
+
+    /// A batch of one message, in a mailbox of this capacity.
+    pub(crate) fn of_one(topic: &str, message: &OutMessage<'_>, weight_max: usize) -> Self {
+        let mut batch = Self::empty(topic);
+        batch.push(message);
+        batch.weight = batch.weight.min(weight_max);
+        batch
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = OutMessage<'_>> {
         let mut start = 0;
         self.messages.iter().map(move |(is_text, end)| {

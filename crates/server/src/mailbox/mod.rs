@@ -6,7 +6,7 @@ mod other_workers;
 mod sender;
 mod stats_handle;
 
-pub(crate) use command::WorkerCommand;
+pub(crate) use command::{ForwardedBatch, WorkerCommand};
 pub(crate) use handle::{WorkerHandle, WorkerMailbox};
 pub(crate) use other_workers::OtherWorkers;
 pub(crate) use sender::WorkerQueue;

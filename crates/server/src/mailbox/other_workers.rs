@@ -4,13 +4,18 @@
 //! The publications of one turn to one topic go to each of them as one item. A worker whose mailbox
 //! is full does not get them, and the loss is counted. A callback never waits for another worker,
 //! because two workers that wait for each other would deadlock.
+//!
+//! The other nodes of a cluster are receivers too. They get each publication by itself.
 
 use std::sync::Arc;
 
 use windlass_flow::Sender;
 
 use super::command::{ForwardedBatch, WorkerCommand};
-use crate::api::{Counters, Options, OutMessage};
+use crate::{
+    api::{Counters, Options, OutMessage},
+    bus::{Node, Publisher},
+};
 
 /// A batch that has reached this many bytes is sent before more is added.
 const BATCH_BYTES_MAX: usize = 64 << 10;
@@ -19,17 +24,34 @@ const BATCH_BYTES_MAX: usize = 64 << 10;
 #[derive(Default)]
 pub(crate) struct OtherWorkers {
     others: Vec<Sender<WorkerCommand>>,
+    /// To the other nodes.
+    publisher: Option<Publisher>,
+    has_receivers: bool,
     batch: Option<ForwardedBatch>,
 }
 
 impl OtherWorkers {
-    pub(crate) fn new(others: Vec<Sender<WorkerCommand>>) -> Self {
-        Self { others, batch: None }
+    pub(crate) fn new(others: Vec<Sender<WorkerCommand>>, publisher: Option<Publisher>) -> Self {
+        let has_receivers = !others.is_empty() || publisher.is_some();
+        Self { others, publisher, has_receivers, batch: None }
     }
 
+    /// Returns whether there is neither another worker nor another node.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.others.is_empty()
+        !self.has_receivers
+    }
+
+    /// The node of this worker in a cluster, and its index there.
+    pub(crate) fn node(&self) -> Option<(&Arc<Node>, u16)> {
+        self.publisher.as_ref().map(|publisher| (publisher.node(), publisher.worker()))
+    }
+
+    /// Publishes to the other nodes alone.
+    pub(crate) fn publish_to_nodes(&mut self, topic: &str, message: &OutMessage<'_>) {
+        if let Some(publisher) = &mut self.publisher {
+            publisher.publish(topic, message.is_text(), message.as_bytes());
+        }
     }
 
     /// Adds a publication to the batch.
@@ -47,23 +69,19 @@ impl OtherWorkers {
         if !self.batch.as_ref().is_some_and(fits) {
             self.forward(options, stats);
         }
-        let empty = || ForwardedBatch {
-            topic: topic.into(),
-            payloads: Vec::new(),
-            messages: Vec::new(),
-            weight: topic.len(),
-        };
-        let batch = self.batch.get_or_insert_with(empty);
-        batch.payloads.extend_from_slice(payload);
-        batch.messages.push((message.is_text(), batch.payloads.len()));
-        batch.weight += payload.len() + size_of::<(bool, usize)>();
+        self.batch.get_or_insert_with(|| ForwardedBatch::empty(topic)).push(message);
     }
 
-    /// Sends the batch to the other workers.
+    /// Sends the batch to the other workers and nodes.
     pub(crate) fn forward(&mut self, options: &Options, stats: &Counters) {
         let Some(mut batch) = self.batch.take() else { return };
         batch.weight = batch.weight.min(options.sender_bounds.bytes_max);
         let messages = batch.messages.len() as u64;
+        if let Some(publisher) = &mut self.publisher {
+            for message in batch.iter() {
+                publisher.publish(&batch.topic, message.is_text(), message.as_bytes());
+            }
+        }
         let batch = Arc::new(batch);
         for other in &self.others {
             if other.try_push(WorkerCommand::ForwardedBatch(Arc::clone(&batch))).is_err() {

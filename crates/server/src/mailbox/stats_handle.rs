@@ -8,7 +8,8 @@ use std::{
 use super::handle::WorkerHandle;
 use crate::{
     api::ServerStats,
-    metrics::{TlsFigures, WorkerSnapshot, write_metrics, write_status},
+    bus::{BusState, ClusterStats, Node},
+    metrics::{TlsFigures, WorkerSnapshot, write_cluster_metrics, write_metrics, write_status},
 };
 
 /// Maximum time that a reader waits for the workers to copy their counts. A worker whose handler
@@ -46,12 +47,13 @@ const FRESH_TIMEOUT: Duration = Duration::from_millis(250);
 pub struct StatsHandle {
     workers: Arc<[Arc<WorkerHandle>]>,
     started: Instant,
+    node: Option<Arc<Node>>,
 }
 
 impl StatsHandle {
-    pub(crate) fn new(workers: Arc<[Arc<WorkerHandle>]>) -> Self {
+    pub(crate) fn new(workers: Arc<[Arc<WorkerHandle>]>, node: Option<Arc<Node>>) -> Self {
         let started = workers.first().map_or_else(Instant::now, |worker| worker.started());
-        Self { workers, started }
+        Self { workers, started, node }
     }
 
     /// See [`RunningServer::stats`](crate::RunningServer::stats).
@@ -83,8 +85,30 @@ impl StatsHandle {
     #[must_use]
     pub fn prometheus(&self) -> String {
         let mut text = Vec::new();
-        write_metrics(&self.fresh_snapshots(), &self.tls_figures(), &mut text);
+        self.write_metrics(&self.fresh_snapshots(), &mut text);
         String::from_utf8_lossy(&text).into_owned()
+    }
+
+    pub(crate) fn write_metrics(&self, workers: &[WorkerSnapshot], text: &mut Vec<u8>) {
+        write_metrics(workers, &self.tls_figures(), text);
+        if let Some(stats) = self.cluster_stats() {
+            write_cluster_metrics(&stats, text);
+        }
+    }
+
+    /// Returns why the bus makes the server not ready.
+    pub(crate) fn cluster_not_ready(&self) -> Option<&'static str> {
+        match self.cluster_stats()?.state {
+            BusState::Connected => None,
+            _ => Some("not connected: the bus of the cluster cannot be reached"),
+        }
+    }
+
+    /// Returns the counts of the server as a node of a [cluster](crate::Server::cluster). `None` if
+    /// it is none.
+    #[must_use]
+    pub fn cluster_stats(&self) -> Option<ClusterStats> {
+        self.node.as_ref().map(|node| node.stats())
     }
 
     /// Returns the main counts as a JSON object, as `/status` of the [admin listener](crate::Admin)

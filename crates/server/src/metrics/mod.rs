@@ -1,10 +1,12 @@
 //! Counts with labels, and their formats: Prometheus' text, and a JSON object.
 
+mod cluster;
 mod labels;
 mod prometheus;
 mod status;
 mod tls;
 
+pub(crate) use cluster::write_cluster_metrics;
 pub(crate) use labels::{
     Closing, ConnectionCounts, HandshakeResult, LabelCounters, PoolFigures, StateLabel, Transport,
     WorkerSnapshot,

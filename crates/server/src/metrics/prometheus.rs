@@ -289,7 +289,7 @@ fn write_workers(text: &mut MetricsText<'_>, workers: &[WorkerSnapshot]) {
     }
 }
 
-const COUNTER: &str = "counter";
+pub(super) const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 const HISTOGRAM: &str = "histogram";
 
@@ -303,29 +303,29 @@ impl Display for Seconds {
 }
 
 /// The text of the metrics. Writing to a vector does not fail.
-struct MetricsText<'o> {
-    out: &'o mut Vec<u8>,
+pub(super) struct MetricsText<'o> {
+    pub(super) out: &'o mut Vec<u8>,
 }
 
 impl MetricsText<'_> {
     /// Begins the family of a metric. All its samples follow.
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.out, "# HELP windlass_{name} {help}\n# TYPE windlass_{name} {kind}\n");
     }
 
-    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+    pub(super) fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
         let _ = match labels {
             "" => writeln!(self.out, "windlass_{name} {value}"),
             _ => writeln!(self.out, "windlass_{name}{{{labels}}} {value}"),
         };
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
+    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.family(name, COUNTER, help);
         self.sample(name, "", value);
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.family(name, GAUGE, help);
         self.sample(name, "", value);
     }

@@ -8,6 +8,8 @@
 use core::cell::Cell;
 use std::{collections::HashMap, sync::Arc};
 
+use crate::bus::Node;
+
 /// End of a list of subscriptions.
 pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
 
@@ -80,11 +82,14 @@ pub(crate) struct Topics {
     subscriptions: Vec<Subscription>,
     vacant: u32,
     subscription_count: usize,
+    /// The node that subscribes to the topics on its bus, and the index of this worker.
+    node: Option<(Arc<Node>, u16)>,
 }
 
 impl Topics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(node: Option<(Arc<Node>, u16)>) -> Self {
         Self {
+            node,
             by_name: HashMap::new(),
             topics: Vec::new(),
             vacant_topics: Vec::new(),
@@ -134,6 +139,9 @@ impl Topics {
                 (self.topics.len() - 1) as u32
             }
         };
+        if let Some((node, worker)) = self.node.as_ref().filter(|_| !is_reserved(&name)) {
+            node.join(&name, *worker);
+        }
         self.by_name.insert(name, topic);
         topic
     }
@@ -226,13 +234,16 @@ impl Topics {
         if let Some(moved) = entry.subscribers.get(position as usize) {
             self.subscriptions[moved.subscription as usize].position = position;
         } else if entry.subscribers.is_empty() {
+            if let Some((node, worker)) = self.node.as_ref().filter(|_| !is_reserved(&entry.name)) {
+                node.leave(&entry.name, *worker);
+            }
             self.by_name.remove(&entry.name);
             self.topics[topic as usize] = None;
             self.vacant_topics.push(topic);
         }
         if self.by_name.is_empty() && self.subscriptions.len() > KEPT {
             // A service that once had many subscriptions releases their memory.
-            *self = Self::new();
+            *self = Self::new(self.node.take());
         }
     }
 }

@@ -54,7 +54,11 @@ impl ServiceState {
                 // Every worker receives the publication, and only one counts it.
                 let is_counted = self.tables.borrow().conns.is_first_worker();
                 self.stats.published.add(u64::from(is_counted));
-                self.tables.borrow_mut().publish(self, turn, NO_CONN, &topic, message.to_out());
+                let tables = &mut *self.tables.borrow_mut();
+                if is_counted {
+                    tables.other_workers.publish_to_nodes(&topic, &message.to_out());
+                }
+                tables.publish(self, turn, NO_CONN, &topic, message.to_out());
             }
             WorkerCommand::ForwardedBatch(batch) => {
                 let tables = &mut *self.tables.borrow_mut();

@@ -3,6 +3,8 @@
 //! A request sets flags of the connection and notifies its stream. The connection itself acts on
 //! them, in the next turn.
 
+use std::time::Instant;
+
 use windlass::Turn;
 use windlass_ws::CloseCode;
 
@@ -42,6 +44,13 @@ impl ServiceState {
             tables.flush(self, turn);
         }
         tables.topics.unsubscribe(&mut tables.conns.entry(index).subscriptions, topic)
+    }
+
+    /// Gives up the node's subscriptions on its bus that are no longer needed.
+    pub(crate) fn expire_topics(&self, now: Instant) {
+        if let Some((node, _)) = self.tables.borrow().other_workers.node() {
+            node.expire(now);
+        }
     }
 
     pub(crate) fn close(

@@ -23,8 +23,9 @@ use super::{
 };
 use crate::{
     api::{Handler, Hub, Options, ServerStats},
+    bus::{Node, Publisher},
     http::ConnectionLimiter,
-    mailbox::{Sender, StatsHandle, WorkerCommand, WorkerMailbox, WorkerQueue},
+    mailbox::{OtherWorkers, Sender, StatsHandle, WorkerCommand, WorkerMailbox, WorkerQueue},
 };
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
@@ -82,6 +83,8 @@ pub(crate) struct WorkerLinks {
     pub(crate) sender: Sender,
     pub(crate) limiter: Option<Arc<ConnectionLimiter>>,
     pub(crate) memory_pool: Arc<MemoryPool>,
+    /// The node of the server in a cluster.
+    pub(crate) node: Option<Arc<Node>>,
 }
 
 /// Creates the memory budget for the connections of this number of workers.
@@ -111,8 +114,8 @@ impl<H: Handler> Service<H> {
         let limiter =
             options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
         let memory_pool = memory_pool(options, 1);
-        let links =
-            WorkerLinks { worker: 0, mailbox, others: Vec::new(), sender, limiter, memory_pool };
+        let (others, node) = (Vec::new(), None);
+        let links = WorkerLinks { worker: 0, mailbox, others, sender, limiter, memory_pool, node };
         Self::with_links(handler, options, links, reactor)
     }
 
@@ -122,14 +125,15 @@ impl<H: Handler> Service<H> {
         links: WorkerLinks,
         reactor: &mut Reactor,
     ) -> io::Result<Self> {
-        let WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool } = links;
+        let WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool, node } = links;
+        let publisher = node.map(|node| Publisher::new(node, worker));
         let memory = MemoryBudget::new(memory_pool);
         let state = Rc::new(ServiceState::new(
             options.clone(),
             reactor.backend(),
             worker,
             first_generation(),
-            others,
+            OtherWorkers::new(others, publisher),
             mailbox.handle,
             memory,
         ));
@@ -190,7 +194,7 @@ impl<H: Handler> Service<H> {
     /// [`Admin::start`](crate::Admin::start).
     #[must_use]
     pub fn stats_handle(&self) -> StatsHandle {
-        StatsHandle::new([Arc::clone(&self.0.state.worker)].into())
+        StatsHandle::new([Arc::clone(&self.0.state.worker)].into(), None)
     }
 }
 

@@ -15,7 +15,6 @@ use core::cell::{Cell, RefCell};
 use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use windlass::{Backend, stream::ListenerKey};
-use windlass_flow::Sender;
 use windlass_ws::{CloseCode, Config, Scratch};
 
 use super::{
@@ -30,7 +29,7 @@ use super::{
 use crate::{
     api::{Counters, NO_CONN, Options},
     http::ConnectionPermit,
-    mailbox::{OtherWorkers, WorkerCommand, WorkerHandle},
+    mailbox::{OtherWorkers, WorkerHandle},
     metrics::LabelCounters,
     pubsub::{Backlogs, FrameCache, FrameCompressor, PublishBatch, Topics},
 };
@@ -165,13 +164,14 @@ impl ServiceState {
         backend: Backend,
         worker: u16,
         first_generation: u32,
-        others: Vec<Sender<WorkerCommand>>,
+        other_workers: OtherWorkers,
         worker_handle: Arc<WorkerHandle>,
         memory: MemoryBudget,
     ) -> Self {
+        let node = other_workers.node().map(|(node, worker)| (Arc::clone(node), worker));
         let tables = Tables {
             conns: ConnTable::new(worker, first_generation),
-            topics: Topics::new(),
+            topics: Topics::new(node),
             batch: PublishBatch::default(),
             batch_topic: None,
             reentrant_output: Vec::new(),
@@ -185,7 +185,7 @@ impl ServiceState {
             pending_closes: BTreeMap::new(),
             compressor: options.deflate.as_ref().map(FrameCompressor::new),
             frame: Vec::new(),
-            other_workers: OtherWorkers::new(others),
+            other_workers,
         };
         Self {
             config: Arc::new(Config::server().with_limits(options.limits)),

@@ -214,6 +214,7 @@ impl TimeoutScan {
         state.release_spare_memory();
         state.publish_stats(turn);
         state.push_status(turn, now);
+        state.expire_topics(now);
         // Covers connections lost in a panic, whose end could not be reported.
         state.check_drained(turn);
         state.notify_queue(turn);

@@ -1,5 +1,6 @@
 //! Several services, one on each worker thread.
 
+mod cluster;
 mod listeners;
 mod running;
 mod server;

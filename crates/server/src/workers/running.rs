@@ -10,6 +10,7 @@ use windlass::{
 
 use crate::{
     api::ServerStats,
+    bus::Node,
     mailbox::{Sender, StatsHandle, WorkerHandle},
 };
 
@@ -45,6 +46,7 @@ pub struct RunningServer {
     pub(super) sender: Sender,
     pub(super) handles: Arc<[Arc<WorkerHandle>]>,
     pub(super) backend: Backend,
+    pub(super) node: Option<Arc<Node>>,
 }
 
 impl RunningServer {
@@ -103,7 +105,7 @@ impl RunningServer {
     /// Returns a handle to the counts that outlives the server.
     #[must_use]
     pub fn stats_handle(&self) -> StatsHandle {
-        StatsHandle::new(Arc::clone(&self.handles))
+        StatsHandle::new(Arc::clone(&self.handles), self.node.clone())
     }
 
     /// Waits until all workers have ended, after [`drain`](Self::drain) or [`stop`](Self::stop), or

@@ -22,7 +22,8 @@ use super::{
 };
 use crate::{
     api::{Handler, Options},
-    mailbox::WorkerHandle,
+    bus::{Cluster, Node},
+    mailbox::{StatsHandle, WorkerHandle},
 };
 
 /// Serves WebSocket connections with one or more workers. Each worker is a thread with its own
@@ -72,6 +73,7 @@ pub struct Server<F> {
     has_watchdog: bool,
     backend: Backend,
     targets: Vec<ServerListener>,
+    pub(super) cluster: Option<Cluster>,
     on_panic: Option<OnPanic>,
 }
 
@@ -88,6 +90,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             has_watchdog: false,
             backend: Backend::Auto,
             targets: Vec::new(),
+            cluster: None,
             on_panic: None,
         }
     }
@@ -231,12 +234,17 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     /// # Panics
     /// With the panic of `make`.
     pub fn start(self) -> io::Result<RunningServer> {
-        let Self { options, make, count, is_pinned, has_watchdog, backend, targets, on_panic } =
-            self;
+        let Self { options, make, count, is_pinned, has_watchdog, backend, .. } = self;
+        let Self { targets, on_panic, cluster, .. } = self;
         options.check()?;
         let (sets, addresses) = open_listeners(&options, targets, count)?;
-        let (handles, setups, sender) = worker_setups(&options, sets, count)?;
+        let node = cluster.map(Node::new);
+        let (handles, setups, sender) = worker_setups(&options, sets, count, node.as_ref())?;
         let handles: Arc<[Arc<WorkerHandle>]> = handles.into();
+        if let Some(node) = node.clone() {
+            // Also if the workers cannot be started.
+            StatsHandle::new(Arc::clone(&handles), None).on_end(move || node.stop());
+        }
         let setups = Mutex::new(setups);
         let workers_left = Arc::new(AtomicUsize::new(count));
         let hook = move |worker: Worker, panic: Box<dyn Any + Send>| {
@@ -258,7 +266,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         };
         let workers = workers.start(start_worker)?;
         let backend = chosen_backend.get().copied().unwrap_or(backend);
-        Ok(RunningServer { workers, addresses, sender, handles, backend })
+        Ok(RunningServer { workers, addresses, sender, handles, backend, node })
     }
 }
 

@@ -11,8 +11,10 @@ use std::{
 
 use windlass::{Builder, Reactor, Turn, stream::Listener};
 
+use super::cluster::start_node;
 use crate::{
     api::{Handler, Options},
+    bus::Node,
     http::ConnectionLimiter,
     mailbox::{Sender, WorkerHandle, WorkerMailbox, WorkerQueue},
     service::{Service, WorkerLinks, memory_pool},
@@ -63,6 +65,7 @@ pub(super) fn worker_setups(
     options: &Options,
     sets: Vec<Vec<Listener>>,
     count: usize,
+    node: Option<&Arc<Node>>,
 ) -> io::Result<WorkerSetups> {
     let mailboxes =
         (0..count).map(|_| WorkerMailbox::new(options)).collect::<io::Result<Vec<_>>>()?;
@@ -76,6 +79,9 @@ pub(super) fn worker_setups(
     let memory_pool = memory_pool(options, count);
     memory_pool.set_workers(handles.clone());
     let senders: Vec<_> = mailboxes.iter().map(|mailbox| mailbox.sender.clone()).collect();
+    if let Some(node) = node {
+        start_node(node, senders.clone(), options)?;
+    }
     let limiter =
         options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
     let mut setups = Vec::new();
@@ -90,7 +96,8 @@ pub(super) fn worker_setups(
         let worker = u16::try_from(index).map_err(io::Error::other)?;
         let (others, sender, limiter, memory_pool) =
             (others.collect(), sender.clone(), limiter.clone(), Arc::clone(&memory_pool));
-        let links = WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool };
+        let node = node.map(Arc::clone);
+        let links = WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool, node };
         setups.push(Some(WorkerSetup { links, thread, listeners }));
     }
     Ok((handles, setups, sender))

@@ -3,6 +3,7 @@
 mod adopt;
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;
+mod cluster;
 mod connection;
 mod drain;
 mod fixture;

@@ -1,0 +1,395 @@
+//! A server as a node on the bus.
+//!
+//! 1. The node's lock protects its subscriptions. It is taken when a worker gets the first receiver
+//!    of a topic or loses the last one, on a timer event after that, and for each message that
+//!    arrives. No worker takes it to publish.
+//! 2. The bus is never called under the lock. Changes of subscriptions go to a queue. One thread at
+//!    a time passes them to the bus, so that they arrive in the order of the changes.
+//! 3. Each worker numbers its own publications.
+
+use core::fmt;
+use std::{
+    collections::{VecDeque, hash_map::RandomState},
+    hash::{BuildHasher as _, Hasher as _},
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use super::{
+    Bus, BusError, BusSink, BusState, PrefixError,
+    envelope::Envelope,
+    interest::Interest,
+    sequence::{Arrival, Numbering},
+    subject::{SubjectMap, SubjectTopic, TOPIC_BYTES_MAX},
+};
+
+/// A bus and how a server uses it: the argument of
+/// [`Server::cluster`](crate::Server::cluster).
+///
+/// ```
+/// use windlass_server::bus::{Cluster, MemoryNetwork};
+///
+/// # fn main() -> Result<(), windlass_server::bus::PrefixError> {
+/// let network = MemoryNetwork::new(1);
+/// let cluster = Cluster::new(network.bus()).prefix("chat")?;
+/// # drop(cluster);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a server takes it"]
+pub struct Cluster {
+    bus: Arc<dyn Bus>,
+    subjects: SubjectMap,
+    id: u64,
+}
+
+impl Cluster {
+    /// Uses this bus, with the prefix `windlass` and a random ID of the node.
+    pub fn new(bus: impl Bus) -> Self {
+        let subjects = SubjectMap::new("windlass").expect("the prefix is a word");
+        Self { bus: Arc::new(bus), subjects, id: random() }
+    }
+
+    /// Sets the prefix of all subjects, which keeps servers apart that use the same bus.
+    ///
+    /// # Errors
+    /// - [`PrefixError`] if the prefix cannot be the beginning of a subject: see
+    ///   [`SubjectMap::new`].
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, PrefixError> {
+        self.subjects = SubjectMap::new(prefix)?;
+        Ok(self)
+    }
+
+    /// Sets the ID of the node. Two nodes with one ID do not get each other's publications.
+    pub fn node_id(mut self, id: u64) -> Self {
+        self.id = id;
+        self
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// The standard library seeds its hashers from the system's random numbers.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Declares the counts of a node: the public copy, and the live ones.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a node has done on its bus: a copy of its counts.
+        ///
+        /// ```
+        /// use windlass_server::bus::ClusterStats;
+        ///
+        /// let stats = ClusterStats::default();
+        /// assert_eq!((stats.sent, stats.received, stats.missed), (0, 0, 0));
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct ClusterStats {
+            /// The state of the bus.
+            pub state: BusState,
+            /// Topics with a subscription, which includes those of the last second.
+            pub subscriptions: u64,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        #[derive(Default)]
+        struct Counts {
+            $($name: AtomicU64,)*
+        }
+
+        impl Counts {
+            fn copy(&self, state: BusState, subscriptions: u64) -> ClusterStats {
+                ClusterStats {
+                    state,
+                    subscriptions,
+                    $($name: self.$name.load(Ordering::Relaxed),)*
+                }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Publications that the bus has taken.
+    sent,
+    /// Publications that the bus did not take, because its queue was full or it had ended.
+    send_full,
+    /// Publications that were too large for the bus.
+    send_too_large,
+    /// Publications that the bus had taken, and lost before they left.
+    send_lost,
+    /// Publications of other nodes that went to a worker with receivers.
+    received,
+    /// Publications of other nodes that a worker's queue had no room for.
+    receive_full,
+    /// Publications of other nodes that the bus has lost at this side. They are missed too.
+    receive_lost,
+    /// Publications of other nodes that never arrived, by the gaps in their numbers.
+    missed,
+    /// Publications of other nodes that arrived after a later one, and were dropped.
+    stale,
+    /// Own publications that the bus returned.
+    own,
+    /// Publications of topics without a receiver here.
+    unwanted,
+    /// Messages that were no publications of a cluster.
+    malformed,
+    /// How often the bus was connected.
+    connects,
+}
+
+/// A publication of another node.
+pub(crate) struct Arrived<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) is_text: bool,
+    pub(crate) payload: &'a [u8],
+}
+
+/// Passes a publication to workers. Returns the number of those whose queue had no room.
+pub(crate) type ToWorkers = Box<dyn Fn(&[u16], &Arrived<'_>) -> u64 + Send + Sync>;
+
+enum Change {
+    Subscribe(Arc<str>),
+    Unsubscribe(Arc<str>),
+}
+
+struct Locked {
+    interest: Interest,
+    changes: VecDeque<Change>,
+    /// Some thread passes the changes to the bus.
+    is_passing: bool,
+}
+
+pub(crate) struct Node {
+    id: u64,
+    subjects: SubjectMap,
+    bus: Arc<dyn Bus>,
+    to_workers: OnceLock<ToWorkers>,
+    locked: Mutex<Locked>,
+    /// Some topic may have no worker.
+    has_left: AtomicBool,
+    state: AtomicU8,
+    counts: Counts,
+}
+
+impl Node {
+    pub(crate) fn new(cluster: Cluster) -> Arc<Self> {
+        let Cluster { bus, subjects, id } = cluster;
+        let interest = Interest::new(subjects.clone());
+        Arc::new(Self {
+            id,
+            subjects,
+            bus,
+            to_workers: OnceLock::new(),
+            locked: Mutex::new(Locked { interest, changes: VecDeque::new(), is_passing: false }),
+            has_left: AtomicBool::new(false),
+            state: AtomicU8::new(BusState::Connecting as u8),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Starts the bus.
+    pub(crate) fn start(self: &Arc<Self>, to_workers: ToWorkers) -> io::Result<()> {
+        // It is called once.
+        let _ = self.to_workers.set(to_workers);
+        self.bus.start(BusSink::new(self))
+    }
+
+    pub(crate) fn stop(&self) {
+        self.bus.stop();
+        self.set_state(BusState::Closed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Locked> {
+        // Nothing panics while the lock is held.
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker has got the first receiver of a topic.
+    pub(crate) fn join(&self, topic: &str, worker: u16) {
+        let mut locked = self.lock();
+        if let Some(subject) = locked.interest.join(topic, worker) {
+            locked.changes.push_back(Change::Subscribe(subject));
+        }
+        self.pass_changes(locked);
+    }
+
+    /// A worker has lost the last receiver of a topic.
+    pub(crate) fn leave(&self, topic: &str, worker: u16) {
+        let mut locked = self.lock();
+        locked.interest.leave(topic, worker, Instant::now());
+        self.has_left.store(locked.interest.has_left(), Ordering::Relaxed);
+    }
+
+    /// Gives up the subscriptions whose last receivers have left long enough ago.
+    pub(crate) fn expire(&self, now: Instant) {
+        if !self.has_left.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut locked = self.lock();
+        while let Some(subject) = locked.interest.expire(now) {
+            locked.changes.push_back(Change::Unsubscribe(subject));
+        }
+        self.has_left.store(locked.interest.has_left(), Ordering::Relaxed);
+        self.pass_changes(locked);
+    }
+
+    /// Passes the changes to the bus, unless another thread does.
+    fn pass_changes<'n>(&'n self, mut locked: MutexGuard<'n, Locked>) {
+        if locked.is_passing {
+            return;
+        }
+        locked.is_passing = true;
+        while let Some(change) = locked.changes.pop_front() {
+            drop(locked);
+            // If the bus panics, no more changes reach it. That is the end of a broken bus.
+            match change {
+                Change::Subscribe(subject) => self.bus.subscribe(&subject),
+                Change::Unsubscribe(subject) => self.bus.unsubscribe(&subject),
+            }
+            locked = self.lock();
+        }
+        locked.is_passing = false;
+    }
+
+    /// Passes a message of the bus to the workers that have receivers.
+    pub(super) fn deliver(&self, subject: &str, payload: &[u8]) {
+        let counts = &self.counts;
+        let (named, envelope) = (self.subjects.topic(subject), Envelope::decode(payload));
+        let (Some(named), Ok(envelope)) = (named, envelope) else {
+            return add(&counts.malformed, 1);
+        };
+        if envelope.node == self.id {
+            return add(&counts.own, 1);
+        }
+        let topic = match (&named, envelope.topic) {
+            (SubjectTopic::Named(topic), None) => topic.as_str(),
+            // Another topic of the same hash has no receiver here, or is found as well.
+            (SubjectTopic::Hashed, Some(topic)) if topic.len() > TOPIC_BYTES_MAX => topic,
+            _ => return add(&counts.malformed, 1),
+        };
+        let mut locked = self.lock();
+        let Some((workers, arrivals)) = locked.interest.find(topic) else {
+            drop(locked);
+            return add(&counts.unwanted, 1);
+        };
+        let publisher = (envelope.node, envelope.worker);
+        let arrival = arrivals.note(publisher, envelope.epoch, envelope.sequence);
+        let workers = workers.to_vec();
+        drop(locked);
+        match arrival {
+            Arrival::Stale => return add(&counts.stale, 1),
+            Arrival::New { missed } => add(&counts.missed, missed),
+        }
+        let Some(to_workers) = self.to_workers.get().filter(|_| !workers.is_empty()) else {
+            return add(&counts.unwanted, 1);
+        };
+        let Envelope { is_text, payload, .. } = envelope;
+        let full = to_workers(&workers, &Arrived { topic, is_text, payload });
+        add(&counts.receive_full, full);
+        add(&counts.received, u64::from(full < workers.len() as u64));
+    }
+
+    pub(super) fn set_state(&self, state: BusState) {
+        let before = self.state.swap(state as u8, Ordering::Relaxed);
+        let is_new = state == BusState::Connected && before != BusState::Connected as u8;
+        add(&self.counts.connects, u64::from(is_new));
+    }
+
+    pub(super) fn note_lost_out(&self, messages: u64) {
+        add(&self.counts.send_lost, messages);
+    }
+
+    pub(super) fn note_lost_in(&self, messages: u64) {
+        add(&self.counts.receive_lost, messages);
+    }
+
+    pub(crate) fn stats(&self) -> ClusterStats {
+        let state = match self.state.load(Ordering::Relaxed) {
+            state if state == BusState::Connecting as u8 => BusState::Connecting,
+            state if state == BusState::Connected as u8 => BusState::Connected,
+            _ => BusState::Closed,
+        };
+        let subscriptions = self.lock().interest.len() as u64;
+        self.counts.copy(state, subscriptions)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+fn add(count: &AtomicU64, more: u64) {
+    if more > 0 {
+        count.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// A worker as a publisher on the bus.
+pub(crate) struct Publisher {
+    node: Arc<Node>,
+    worker: u16,
+    numbers: Numbering,
+    /// The subject of the last topic, because publications to one topic often come together.
+    last: (Box<str>, String),
+}
+
+impl Publisher {
+    pub(crate) fn new(node: Arc<Node>, worker: u16) -> Self {
+        // A later start has a larger epoch, unless the clock was set back.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch = u64::try_from(since.as_micros()).unwrap_or(u64::MAX >> 1);
+        let last = ("".into(), node.subjects.subject(""));
+        Self { node, worker, numbers: Numbering::new(epoch), last }
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub(crate) fn worker(&self) -> u16 {
+        self.worker
+    }
+
+    /// Publishes to the other nodes.
+    pub(crate) fn publish(&mut self, topic: &str, is_text: bool, payload: &[u8]) {
+        let (epoch, sequence) = self.numbers.next(topic);
+        if *self.last.0 != *topic {
+            self.last = (topic.into(), self.node.subjects.subject(topic));
+        }
+        let envelope = Envelope {
+            node: self.node.id,
+            worker: self.worker,
+            epoch,
+            sequence,
+            topic: (topic.len() > TOPIC_BYTES_MAX).then_some(topic),
+            is_text,
+            payload,
+        };
+        let counts = &self.node.counts;
+        if envelope.encoded_len() > self.node.bus.payload_max() {
+            return add(&counts.send_too_large, 1);
+        }
+        let mut bytes = Vec::with_capacity(envelope.encoded_len());
+        envelope.encode(&mut bytes);
+        let count = match self.node.bus.publish(&self.last.1, bytes) {
+            Ok(()) => &counts.sent,
+            Err(BusError::TooLarge) => &counts.send_too_large,
+            Err(_) => &counts.send_full,
+        };
+        add(count, 1);
+    }
+}

@@ -1,0 +1,190 @@
+//! The numbers of publications: given by publishers, followed by receivers.
+
+use std::collections::HashMap;
+
+/// Number of topics whose numbers a publisher keeps. When there are more, its epoch ends.
+const TOPICS_MAX: usize = 1 << 16;
+
+/// Number of publishers that a receiver follows for each topic. A further one takes the place of
+/// another, which is then new again.
+const PUBLISHERS_MAX: usize = 256;
+
+/// Gives numbers to the publications of one publisher.
+pub(super) struct Numbering {
+    epoch: u64,
+    next: HashMap<Box<str>, u64>,
+    topics_max: usize,
+}
+
+impl Numbering {
+    pub(super) fn new(epoch: u64) -> Self {
+        Self { epoch, next: HashMap::new(), topics_max: TOPICS_MAX }
+    }
+
+    /// Returns the epoch and the number of the next publication to a topic.
+    pub(super) fn next(&mut self, topic: &str) -> (u64, u64) {
+        if let Some(next) = self.next.get_mut(topic) {
+            let sequence = *next;
+            *next += 1;
+            return (self.epoch, sequence);
+        }
+        if self.next.len() >= self.topics_max {
+            self.next.clear();
+            self.epoch += 1;
+        }
+        self.next.insert(topic.into(), 1);
+        (self.epoch, 0)
+    }
+}
+
+/// A publisher: a node and its worker.
+pub(super) type PublisherId = (u64, u16);
+
+/// What the number of a publication tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is to be delivered, and so many before it are missing.
+    New { missed: u64 },
+    /// A later one has arrived before, or it has arrived twice.
+    Stale,
+}
+
+/// The numbers that have arrived for one topic.
+#[derive(Default)]
+pub(super) struct Arrivals {
+    publishers: Vec<(PublisherId, u64, u64)>,
+    /// The place that a further publisher takes.
+    oldest: usize,
+}
+
+impl Arrivals {
+    /// Notes a number.
+    pub(super) fn note(&mut self, publisher: PublisherId, epoch: u64, sequence: u64) -> Arrival {
+        let next = sequence.saturating_add(1);
+        let known = self.publishers.iter_mut().find(|(id, ..)| *id == publisher);
+        let Some((_, last_epoch, expected)) = known else {
+            let entry = (publisher, epoch, next);
+            if self.publishers.len() < PUBLISHERS_MAX {
+                self.publishers.push(entry);
+            } else {
+                self.publishers[self.oldest] = entry;
+                self.oldest = (self.oldest + 1) % PUBLISHERS_MAX;
+            }
+            // Those before it may be from the time before the subscription.
+            return Arrival::New { missed: 0 };
+        };
+        // In a later epoch the first number is 0.
+        let first = if epoch == *last_epoch { *expected } else { 0 };
+        if epoch < *last_epoch || sequence < first {
+            return Arrival::Stale;
+        }
+        (*last_epoch, *expected) = (epoch, next);
+        Arrival::New { missed: sequence - first }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NEW: Arrival = Arrival::New { missed: 0 };
+
+    #[test]
+    fn numbers_are_consecutive_for_each_topic() {
+        let mut numbers = Numbering::new(5);
+        assert_eq!(
+            [numbers.next("a"), numbers.next("b"), numbers.next("a")],
+            [(5, 0), (5, 0), (5, 1)]
+        );
+    }
+
+    #[test]
+    fn a_full_table_ends_the_epoch() {
+        let mut numbers = Numbering { topics_max: 2, ..Numbering::new(5) };
+        assert_eq!(
+            [numbers.next("a"), numbers.next("b"), numbers.next("a")],
+            [(5, 0), (5, 0), (5, 1)]
+        );
+        assert_eq!(
+            [numbers.next("c"), numbers.next("a"), numbers.next("a")],
+            [(6, 0), (6, 0), (6, 1)]
+        );
+    }
+
+    #[test]
+    fn gaps_are_counted_and_old_numbers_are_stale() {
+        let mut arrivals = Arrivals::default();
+        let one = (1, 0);
+        assert_eq!(arrivals.note(one, 1, 7), NEW, "the first is where it begins");
+        assert_eq!(arrivals.note(one, 1, 8), NEW);
+        assert_eq!(arrivals.note(one, 1, 11), Arrival::New { missed: 2 });
+        for old in [11, 9, 0] {
+            assert_eq!(arrivals.note(one, 1, old), Arrival::Stale);
+        }
+        assert_eq!(arrivals.note((1, 1), 1, 0), NEW, "another worker");
+        assert_eq!(arrivals.note((2, 0), 1, 0), NEW, "another node");
+        assert_eq!(arrivals.note(one, 2, 3), Arrival::New { missed: 3 }, "of the new epoch");
+        assert_eq!(arrivals.note(one, 1, 12), Arrival::Stale, "of the old epoch");
+        assert_eq!(arrivals.note(one, 2, 4), NEW);
+    }
+
+    #[test]
+    fn the_largest_number_does_not_overflow() {
+        let mut arrivals = Arrivals::default();
+        assert_eq!(arrivals.note((1, 0), u64::MAX, u64::MAX), NEW);
+        // It is accepted once more, as the next number would be.
+        assert_eq!(arrivals.note((1, 0), u64::MAX, u64::MAX), NEW);
+    }
+
+    #[test]
+    fn the_publishers_of_a_topic_are_bounded() {
+        let mut arrivals = Arrivals::default();
+        let many = PUBLISHERS_MAX as u64 + 10;
+        for node in 0..many {
+            assert_eq!(arrivals.note((node, 0), 1, 5), NEW);
+        }
+        assert_eq!(arrivals.publishers.len(), PUBLISHERS_MAX);
+        assert_eq!(arrivals.note((many - 1, 0), 1, 5), Arrival::Stale, "it is followed");
+        assert_eq!(arrivals.note((0, 0), 1, 5), NEW, "its place was taken");
+    }
+
+    proptest! {
+        /// Whatever is lost: the delivered and the missing together are the published ones.
+        #[test]
+        fn what_is_missing_is_known_exactly(
+            lost in proptest::collection::vec(any::<bool>(), 1..200),
+        ) {
+            let (mut numbers, mut arrivals) = (Numbering::new(1), Arrivals::default());
+            let (mut delivered, mut missing) = (0, 0);
+            let (epoch, first) = numbers.next("t");
+            assert_eq!(arrivals.note((1, 0), epoch, first), NEW);
+            for is_lost in &lost {
+                let (epoch, sequence) = numbers.next("t");
+                if *is_lost { continue; }
+                let Arrival::New { missed } = arrivals.note((1, 0), epoch, sequence) else {
+                    panic!("it is in order");
+                };
+                delivered += 1;
+                missing += missed;
+            }
+            let (epoch, last) = numbers.next("t");
+            let Arrival::New { missed } = arrivals.note((1, 0), epoch, last) else { panic!() };
+            prop_assert_eq!(delivered + missing + missed, lost.len() as u64);
+        }
+
+        /// Whatever the order: what is delivered is in order.
+        #[test]
+        fn what_is_delivered_is_in_order(numbers in proptest::collection::vec(0_u64..20, 0..100)) {
+            let mut arrivals = Arrivals::default();
+            let mut last = None;
+            for number in numbers {
+                if arrivals.note((1, 0), 1, number) != Arrival::Stale {
+                    prop_assert!(last < Some(number));
+                    last = Some(number);
+                }
+            }
+        }
+    }
+}
