@@ -22,8 +22,9 @@ use windlass_task::{
 
 use crate::{
     inboxes::with_std_peer,
+    leak::leak,
     scenarios::Build,
-    tools::{executor, run, turns},
+    tools::{executor, pattern, run, turns},
 };
 
 /// What the waker does with the streams of [`HELD`].
@@ -267,7 +268,56 @@ fn streams_and_executors_may_end_with_their_thread(build: Build) {
     }
 }
 
+fn a_leaked_stream_does_not_outlive_its_executors_reactor(build: Build) {
+    let mut executor = executor(build);
+    let mut peer = executor.block_on(async {
+        let (mut ours, peer) = with_std_peer();
+        ours.write_all(b"queued").await.unwrap();
+        leak(ours);
+        peer
+    });
+    drop(executor);
+    // It is sent, and the connection stays open.
+    peer.read_exact(&mut [0; 6]).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let error = peer.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    peer.write_all(b"unheard").unwrap();
+}
+
+fn a_task_that_is_aborted_in_a_write_has_sent_a_prefix(build: Build) {
+    run(build, async {
+        for rests in 0..6 {
+            let (mut ours, mut peer) = with_std_peer();
+            let bytes = pattern(1 << 20);
+            let expected = bytes.clone();
+            let task = spawn(async move { ours.write_all(&bytes).await });
+            peer.set_nonblocking(true).unwrap();
+            let (mut received, mut buffer) = (Vec::new(), [0; 5000]);
+            for _ in 0..rests {
+                if let Ok(count) = peer.read(&mut buffer) {
+                    received.extend_from_slice(&buffer[..count]);
+                }
+                turns().await;
+            }
+            task.abort();
+            assert!(task.await.unwrap_err().is_cancelled());
+            loop {
+                match peer.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => received.extend_from_slice(&buffer[..count]),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+                }
+                turns().await;
+            }
+            assert!(expected.starts_with(&received), "{rests}: {}", received.len());
+        }
+    });
+}
+
 scenarios! {
+    a_leaked_stream_does_not_outlive_its_executors_reactor,
+    a_task_that_is_aborted_in_a_write_has_sent_a_prefix,
     wakers_that_use_or_drop_the_stream_leave_the_executor_as_it_was,
     wakers_that_panic_when_dropped_do_not_keep_streams_from_their_ends,
     a_stream_may_be_used_and_dropped_in_another_executor,

@@ -9,6 +9,9 @@ mod scenarios;
 #[path = "../common/counting_waker.rs"]
 mod counting_waker;
 
+#[path = "../common/leak.rs"]
+mod leak;
+
 mod attacks;
 mod control_data;
 mod descriptors;
