@@ -374,6 +374,16 @@ fn a_handshake_has_a_time_limit(build: Build) {
 }
 
 fn a_turn_reads_from_a_few_handshakes_in_the_order_of_their_arrival(build: Build) {
+    handshakes_in_order(build, Sessions::Server, 4);
+}
+
+/// Keys may need milliseconds.
+fn a_turn_reads_from_no_more_handshakes_after_a_slow_one(build: Build) {
+    handshakes_in_order(build, Sessions::Slow, 1);
+}
+
+/// The most that a turn may read from is `expected`.
+fn handshakes_in_order(build: Build, sessions: Sessions, expected: usize) {
     let mut reactor = build().build().unwrap();
     let order = Log::new();
     let mut peers = Vec::new();
@@ -381,7 +391,7 @@ fn a_turn_reads_from_a_few_handshakes_in_the_order_of_their_arrival(build: Build
         let (ours, peer) = tcp();
         let order = order.clone();
         let script = Script::new(&Log::new()).on_open(move |_| order.note(number));
-        let key = register(&mut reactor, PLAIN, ours, Sessions::Server, script);
+        let key = register(&mut reactor, PLAIN, ours, sessions, script);
         peers.push((key, peer));
     }
     run_dry(&mut reactor);
@@ -404,7 +414,7 @@ fn a_turn_reads_from_a_few_handshakes_in_the_order_of_their_arrival(build: Build
         }
         assert!(turns < 1000, "{} handshakes ended", order.len());
     }
-    assert_eq!(most, 16);
+    assert_eq!(most, expected);
     reactor.stream(peers[40].0).unwrap().resume();
     quiet(&mut reactor);
     let order = order.take();
@@ -504,6 +514,7 @@ scenarios! {
     a_pause_stops_the_handshake,
     a_handshake_has_a_time_limit,
     a_turn_reads_from_a_few_handshakes_in_the_order_of_their_arrival,
+    a_turn_reads_from_no_more_handshakes_after_a_slow_one,
     a_session_that_panics_costs_its_own_stream,
     a_session_that_panics_at_the_end_of_a_turn_leaves_the_others_their_output,
 }

@@ -3,6 +3,8 @@
 //! A record is its kind, the length of its content in two bytes, the content with each byte
 //! inverted, and a last byte. The handshake is one `HELLO` from each side, the client's first.
 
+use std::time::{Duration, Instant};
+
 use windlass::stream::{TlsDecrypted, TlsFailure, TlsPhase, TlsSession, TlsSessionFactory};
 
 pub(crate) const HELLO: u8 = 1;
@@ -55,6 +57,8 @@ pub(crate) enum Sessions {
     Client,
     /// A server that panics when it encrypts.
     Panics,
+    /// A server whose handshake takes two milliseconds.
+    Slow,
     /// A server that breaks the contract.
     Lies(Lie),
 }
@@ -163,6 +167,8 @@ impl TlsSession for Session {
                 }
                 (PANIC, _) => panic!("the session panics"),
                 (HELLO, TlsPhase::Handshake) => {
+                    let (begin, slow) = (Instant::now(), Duration::from_millis(2));
+                    while matches!(self.sessions, Sessions::Slow) && begin.elapsed() < slow {}
                     if !matches!(self.sessions, Sessions::Client) {
                         records.extend(record(HELLO, b""));
                     }

@@ -1,7 +1,7 @@
 //! What handshakes cost, in processor time of the server's thread. Run it with optimization:
 //!
 //! ```sh
-//! cargo test --release -p windlass-tls --test tls -- --ignored --nocapture cost
+//! cargo test --release -p windlass-tls --test tls -- --ignored --nocapture cost::the cost::a
 //! ```
 
 use std::{
@@ -106,10 +106,9 @@ fn new_client(config: &Arc<ClientConfig>) -> ClientConnection {
     ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap()
 }
 
-/// The time of rustls itself for the server's side of so many handshakes and echoes.
-fn of_rustls(count: u32, certificate: &Path, key: &Path) -> Duration {
+/// The settings of a server by rustls alone.
+fn server_config(certificate: &Path, key: &Path) -> Arc<ServerConfig> {
     let provider = rustls::crypto::ring::default_provider();
-    let ticketer = rustls::crypto::ring::Ticketer::new().unwrap();
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -119,39 +118,58 @@ fn of_rustls(count: u32, certificate: &Path, key: &Path) -> Duration {
             PrivateKeyDer::from_pem_file(key).unwrap(),
         )
         .unwrap();
-    config.ticketer = ticketer;
-    let (config, settings) = (Arc::new(config), client());
+    config.ticketer = rustls::crypto::ring::Ticketer::new().unwrap();
+    Arc::new(config)
+}
+
+/// The server's side of so many handshakes and echoes by rustls alone, in this thread. Returns its
+/// processor time. The client has another thread.
+fn of_rustls(count: u32, certificate: &Path, key: &Path) -> Duration {
+    let config = server_config(certificate, key);
+    let (to_server, from_client) = mpsc::channel::<Vec<u8>>();
+    let (to_client, from_server) = mpsc::channel::<Vec<u8>>();
+    let clients = thread::spawn(move || {
+        let settings = client();
+        for _ in 0..count {
+            let mut client = new_client(&settings);
+            let mut echo = Vec::new();
+            client.writer().write_all(b"x").unwrap();
+            while echo.is_empty() {
+                let mut flight = Vec::new();
+                while client.wants_write() {
+                    client.write_tls(&mut flight).unwrap();
+                }
+                to_server.send(flight).unwrap();
+                client.read_tls(&mut &from_server.recv().unwrap()[..]).unwrap();
+                client.process_new_packets().unwrap();
+                let _ = client.reader().read_to_end(&mut echo);
+            }
+        }
+    });
     let mut total = Duration::ZERO;
     for _ in 0..count {
-        let mut client = new_client(&settings);
         let begin = used();
         let mut server = ServerConnection::new(Arc::clone(&config)).unwrap();
         total += used() - begin;
-        let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
-        let mut echo = Vec::new();
-        client.writer().write_all(b"x").unwrap();
-        while echo.is_empty() {
-            while client.wants_write() {
-                client.write_tls(&mut to_server).unwrap();
-            }
+        let mut is_echoed = false;
+        while !is_echoed {
+            let (flight, mut answer) = (from_client.recv().unwrap(), Vec::new());
             let begin = used();
-            server.read_tls(&mut &to_server[..]).unwrap();
+            server.read_tls(&mut &flight[..]).unwrap();
             server.process_new_packets().unwrap();
             let mut byte = [0];
             if server.reader().read(&mut byte).is_ok() {
                 server.writer().write_all(&byte).unwrap();
+                is_echoed = true;
             }
             while server.wants_write() {
-                server.write_tls(&mut to_client).unwrap();
+                server.write_tls(&mut answer).unwrap();
             }
             total += used() - begin;
-            to_server.clear();
-            client.read_tls(&mut &to_client[..]).unwrap();
-            client.process_new_packets().unwrap();
-            to_client.clear();
-            let _ = client.reader().read_to_end(&mut echo);
+            to_client.send(answer).unwrap();
         }
     }
+    clients.join().unwrap();
     total
 }
 
@@ -161,7 +179,6 @@ fn connections(address: SocketAddr, count: u32, has_tls: bool) {
     for _ in 0..count {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_nodelay(true).unwrap();
-        // A reset, so that no port waits.
         let mut byte = [0];
         if has_tls {
             let mut tls = StreamOwned::new(new_client(&settings), socket);
@@ -230,6 +247,21 @@ fn the_cost_of_a_handshake() {
     }
     ratios.sort_by(f64::total_cmp);
     assert!(ratios[0] <= 1.15, "{ratios:?}");
+}
+
+/// For callgrind, with `--separate-threads=yes`: see `docs/streams.md`. The environment names what
+/// runs, and how many handshakes.
+#[test]
+#[ignore = "a measurement, which needs callgrind"]
+fn instructions_of_handshakes() {
+    let (what, count) = (std::env::var("PART").unwrap(), std::env::var("COUNT").unwrap());
+    let count = count.parse().unwrap();
+    let (certificate, key) = (file("localhost.pem"), file("localhost.key"));
+    match &what[..] {
+        "plain" => drop(of_windlass(1, count, None)),
+        "rustls" => drop(of_rustls(count, &certificate, &key)),
+        _ => drop(of_windlass(1, count, Some((&certificate, &key)))),
+    }
 }
 
 /// Connections of many threads at once, with an RSA key of 2048 and of 4096 bits.

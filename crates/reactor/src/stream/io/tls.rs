@@ -9,8 +9,8 @@
 //!    others wait in a queue, first in, first out, and are not read from. One that is paused loses
 //!    its place. The handshake timeout also runs in the queue.
 //! 5. The time of the handshakes of a turn is bounded too: some keys need milliseconds. Once
-//!    [`HANDSHAKE_TIME`] is used up, the others wait in the queue. From the queue come as many as
-//!    fit by what one has cost.
+//!    [`HANDSHAKE_TIME`] is used up, the others wait. Those that came from the queue go back to its
+//!    front.
 //! 6. A session may panic (`tls_state.rs`). Its stream is then reset: by the frame of its driver,
 //!    or at the end of the turn.
 //! 7. On a ring, short output is encrypted when it is written, and its records are queued. What is
@@ -48,11 +48,13 @@ const QUEUED_PLAINTEXT_MAX: usize = 4000;
 /// The shared buffer keeps at most this much memory.
 const RECORDS_KEPT: usize = 2 * WRITE_MAX;
 
-/// The number of streams in their handshake that a turn reads from.
-pub(in crate::stream) const HANDSHAKES_PER_TURN: usize = 16;
+/// The number of streams in their handshake that a turn reads from. A turn costs less than a
+/// hundredth of a handshake, so few of them keep the turns short for nearly nothing. A ring needs
+/// several turns to report what is ready: some twenty receives in each.
+pub(in crate::stream) const HANDSHAKES_PER_TURN: usize = 4;
 
 /// The time after which a turn reads from no more of them.
-const HANDSHAKE_TIME: Duration = Duration::from_millis(5);
+const HANDSHAKE_TIME: Duration = Duration::from_millis(1);
 
 /// The sessions of a reactor, and the buffers that they share.
 #[derive(Default)]
@@ -72,8 +74,8 @@ pub(crate) struct TlsTable {
     handshakes: usize,
     /// The time that this turn has used for handshakes.
     spent: Duration,
-    /// The time that one call for a handshake takes: the longest of the last ones.
-    cost: Duration,
+    /// The number of entries that this turn has put back to the front of the queue.
+    returned: usize,
 }
 
 impl TlsTable {
@@ -84,19 +86,6 @@ impl TlsTable {
     /// Whether the end of the turn has something to do.
     pub(in crate::stream) fn needs_service(&self) -> bool {
         self.handshakes > 0 || !self.queue.is_empty()
-    }
-
-    /// A call for a handshake has taken so long. A turn that the kernel has interrupted makes the
-    /// cost too high for some handshakes only.
-    fn note_cost(&mut self, taken: Duration) {
-        self.spent += taken;
-        self.cost = taken.max(self.cost - self.cost / 16);
-    }
-
-    /// How many handshakes the next turn reads from.
-    fn per_turn(&self) -> usize {
-        let fitting = HANDSHAKE_TIME.as_nanos() / self.cost.as_nanos().max(1);
-        usize::try_from(fitting).unwrap_or(HANDSHAKES_PER_TURN).clamp(1, HANDSHAKES_PER_TURN)
     }
 }
 
@@ -255,7 +244,7 @@ impl StreamTable {
         let memory = std::rc::Rc::clone(&self.memory);
         self.tls_state(index).count(&memory);
         if let (Some(begin), Some(tls)) = (begin, self.tls.as_deref_mut()) {
-            tls.note_cost(begin.elapsed());
+            tls.spent += begin.elapsed();
         }
         done
     }
@@ -410,16 +399,21 @@ impl StreamTable {
     /// Whether a stream in its handshake may be read from in this turn. If not, it waits.
     fn admit_handshake(&mut self, index: u32) -> bool {
         let Some(tls) = self.tls.as_deref_mut() else { return true };
+        let has_time = tls.spent < HANDSHAKE_TIME;
         let Some(state) = tls.state(index) else { return true };
-        if core::mem::take(&mut state.is_admitted) {
+        let was_queued = core::mem::take(&mut state.is_admitted);
+        if was_queued && has_time {
             return true;
         }
-        let has_room = tls.handshakes < HANDSHAKES_PER_TURN && tls.spent < HANDSHAKE_TIME;
-        if tls.queue.is_empty() && has_room {
+        if was_queued {
+            tls.queue.insert(tls.returned, index);
+            tls.returned += 1;
+        } else if tls.queue.is_empty() && tls.handshakes < HANDSHAKES_PER_TURN && has_time {
             tls.handshakes += 1;
             return true;
+        } else {
+            tls.queue.push_back(index);
         }
-        tls.queue.push_back(index);
         self.core(index).status.insert(StreamFlags::HANDSHAKE_WAITS);
         false
     }
@@ -496,11 +490,10 @@ impl Reactor {
         if core::mem::take(&mut tls.handshakes) == 0 && tls.queue.is_empty() {
             return;
         }
-        tls.spent = Duration::ZERO;
-        let handshakes_max = tls.per_turn();
+        (tls.spent, tls.returned) = (Duration::ZERO, 0);
         while let Some(streams) = self.streams.as_deref_mut() {
             let Some(tls) = streams.tls.as_deref_mut() else { return };
-            if tls.handshakes >= handshakes_max {
+            if tls.handshakes == HANDSHAKES_PER_TURN {
                 break;
             }
             let Some(index) = tls.queue.pop_front() else { break };
