@@ -234,7 +234,8 @@ fn a_hang_up_reloads_the_certificates_for_new_connections() {
     folder.put("localhost");
     let (cert, key) = (folder.path("cert.pem"), folder.path("key.pem"));
     let admin = folder.path("admin");
-    let more = ["--admin", &admin, "--drain-timeout", "0"];
+    // What both workers share counts once.
+    let more = ["--admin", &admin, "--drain-timeout", "0", "--workers", "2"];
     let all = with_localhost(&cert, &key, &more);
     let command = windlass(&[&["serve", "--listen", "127.0.0.1:0"], &all[..]].concat());
     let server = Server::of_several(with_default_hangup(command), 2);

@@ -249,7 +249,7 @@ fn read(client: &mut UnixStream) -> Vec<u8> {
 }
 
 #[test]
-fn a_turn_inflates_its_budget_and_one_message_at_most() {
+pub(crate) fn a_turn_inflates_its_budget_and_one_message_at_most() {
     const CLIENTS: usize = 12;
     const EACH: usize = 5;
     for budget in [1, 300 << 10, 2 << 20] {
@@ -278,7 +278,7 @@ fn a_turn_inflates_its_budget_and_one_message_at_most() {
 }
 
 #[test]
-fn the_codec_queue_is_served_round_robin() {
+pub(crate) fn the_codec_queue_is_served_round_robin() {
     const CLIENTS: usize = 10;
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut clients: Vec<UnixStream> =
@@ -295,7 +295,7 @@ fn the_codec_queue_is_served_round_robin() {
 }
 
 #[test]
-fn a_turn_deflates_its_budget_and_one_message_at_most() {
+pub(crate) fn a_turn_deflates_its_budget_and_one_message_at_most() {
     const CLIENTS: usize = 6;
     for budget in [1, 100 << 10, 256 << 10] {
         let mut fixture = Fixture::new(|options| options.deflate_bytes_per_turn = budget);
@@ -332,7 +332,7 @@ fn a_turn_deflates_its_budget_and_one_message_at_most() {
 }
 
 #[test]
-fn connections_without_compression_do_not_wait() {
+pub(crate) fn connections_without_compression_do_not_wait() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut load_clients: Vec<UnixStream> =
         (0..10).map(|_| fixture.open(Role::Echo, true)).collect();
@@ -356,7 +356,7 @@ fn connections_without_compression_do_not_wait() {
 }
 
 #[test]
-fn short_messages_of_the_others_do_not_wait_though_they_are_compressed() {
+pub(crate) fn short_messages_of_the_others_do_not_wait_though_they_are_compressed() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = LEN);
     let mut load_clients: Vec<UnixStream> =
         (0..8).map(|_| fixture.open(Role::Sink, true)).collect();
@@ -413,7 +413,7 @@ fn a_connection_in_the_codec_queue_holds_one_receive() {
 }
 
 #[test]
-fn connections_that_end_in_the_codec_queue_do_not_block_others() {
+pub(crate) fn connections_that_end_in_the_codec_queue_do_not_block_others() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let roles =
         [Role::Sink, Role::Sink, Role::Panic, Role::Bye, Role::Pause, Role::Sink, Role::Sink];
@@ -447,7 +447,7 @@ fn connections_that_end_in_the_codec_queue_do_not_block_others() {
 }
 
 #[test]
-fn a_connection_paused_in_the_codec_queue_keeps_its_input() {
+pub(crate) fn a_connection_paused_in_the_codec_queue_keeps_its_input() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut clients: Vec<UnixStream> = (0..4).map(|_| fixture.open(Role::Sink, true)).collect();
     for client in &mut clients {
@@ -467,7 +467,7 @@ fn a_connection_paused_in_the_codec_queue_keeps_its_input() {
 }
 
 #[test]
-fn input_of_a_closing_connection_waits_for_the_codecs_too() {
+pub(crate) fn input_of_a_closing_connection_waits_for_the_codecs_too() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let mut clients: Vec<UnixStream> = (0..4).map(|_| fixture.open(Role::Bye, true)).collect();
     for client in &mut clients {
@@ -486,7 +486,7 @@ fn input_of_a_closing_connection_waits_for_the_codecs_too() {
 }
 
 #[test]
-fn drains_and_timeouts_do_not_disturb_the_codec_queue() {
+pub(crate) fn drains_and_timeouts_do_not_disturb_the_codec_queue() {
     const CLIENTS: usize = 40;
     let mut fixture = Fixture::new(|options| {
         options.inflate_bytes_per_turn = 1;
@@ -512,7 +512,7 @@ fn drains_and_timeouts_do_not_disturb_the_codec_queue() {
 }
 
 #[test]
-fn publications_count_and_publishers_wait_when_they_have_spent_the_budget() {
+pub(crate) fn publications_count_and_publishers_wait_when_they_have_spent_the_budget() {
     const EACH: usize = 40;
     let mut fixture = Fixture::new(|options| options.deflate_bytes_per_turn = 64 << 10);
     let mut listener = fixture.open(Role::Listen, true);

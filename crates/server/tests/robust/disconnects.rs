@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn a_half_closed_client_gets_all_that_it_has_asked_for_and_then_the_end() {
+pub(crate) fn a_half_closed_client_gets_all_that_it_has_asked_for_and_then_the_end() {
     let mut fixture = Fixture::new(&options());
     for (count, size) in [(1, 1), (1, 100_000), (1000, 100), (40, 100_000)] {
         let mut client = fixture.open("/echo");
@@ -41,7 +41,7 @@ fn a_half_closed_client_gets_all_that_it_has_asked_for_and_then_the_end() {
 }
 
 #[test]
-fn a_client_may_disconnect_within_its_request() {
+pub(crate) fn a_client_may_disconnect_within_its_request() {
     let mut fixture = Fixture::new(&options());
     let request = upgrade("/echo", "");
     for at in 0..request.len() {
@@ -62,7 +62,7 @@ fn a_client_may_disconnect_within_its_request() {
 }
 
 #[test]
-fn a_client_may_disconnect_within_a_frame_and_earlier_messages_are_answered() {
+pub(crate) fn a_client_may_disconnect_within_a_frame_and_earlier_messages_are_answered() {
     let mut fixture = Fixture::new(&options());
     let whole = masked(TEXT, b"whole");
     let frames =
@@ -87,7 +87,7 @@ fn a_client_may_disconnect_within_a_frame_and_earlier_messages_are_answered() {
 }
 
 #[test]
-fn request_message_and_close_may_come_at_once_with_the_end() {
+pub(crate) fn request_message_and_close_may_come_at_once_with_the_end() {
     let mut fixture = Fixture::new(&options());
     let mut client = RawClient::connect(fixture.address);
     let bytes = [
@@ -113,7 +113,7 @@ fn request_message_and_close_may_come_at_once_with_the_end() {
 }
 
 #[test]
-fn a_close_is_answered_and_the_connection_ended_in_order() {
+pub(crate) fn a_close_is_answered_and_the_connection_ended_in_order() {
     let mut fixture = Fixture::new(&options());
     for (payload, code) in
         [(&b""[..], None), (&b"\x03\xe8"[..], Some(1000)), (&b"\x0b\xb8why"[..], Some(3000))]
@@ -134,7 +134,7 @@ fn a_close_is_answered_and_the_connection_ended_in_order() {
 }
 
 #[test]
-fn resets_do_not_disturb_other_connections() {
+pub(crate) fn resets_do_not_disturb_other_connections() {
     let mut fixture = Fixture::new(&options());
     let mut witness = fixture.open("/room");
     let mut speaker = fixture.open("/room");
@@ -155,7 +155,7 @@ fn resets_do_not_disturb_other_connections() {
 }
 
 #[test]
-fn a_handler_that_panics_costs_its_own_connection_and_no_other() {
+pub(crate) fn a_handler_that_panics_costs_its_own_connection_and_no_other() {
     let mut fixture = Fixture::new(&options());
     let mut witness = fixture.open("/room");
     let mut speaker = fixture.open("/room");
@@ -180,7 +180,7 @@ fn a_handler_that_panics_costs_its_own_connection_and_no_other() {
 }
 
 #[test]
-fn a_half_closed_client_that_reads_late_gets_all_of_it() {
+pub(crate) fn a_half_closed_client_that_reads_late_gets_all_of_it() {
     let mut options = options();
     options.receiver_buffer_max = 64 << 10;
     let mut fixture = Fixture::new(&options);

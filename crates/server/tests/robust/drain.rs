@@ -12,7 +12,7 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_drain_notifies_all_and_ends_with_the_last() {
+pub(crate) fn a_drain_notifies_all_and_ends_with_the_last() {
     let mut fixture = Fixture::new(&options());
     let mut clients: Vec<RawClient> = (0..10).map(|_| fixture.open("/echo")).collect();
     let silent = RawClient::connect(fixture.address);
@@ -42,7 +42,7 @@ fn a_drain_notifies_all_and_ends_with_the_last() {
 }
 
 #[test]
-fn remaining_connections_are_reset_at_the_deadline() {
+pub(crate) fn remaining_connections_are_reset_at_the_deadline() {
     let mut options = options();
     options.close_timeout = 1000 * SECOND;
     let mut fixture = Fixture::new(&options);
@@ -58,7 +58,7 @@ fn remaining_connections_are_reset_at_the_deadline() {
 }
 
 #[test]
-fn a_slow_receiver_gets_waiting_messages_before_the_close() {
+pub(crate) fn a_slow_receiver_gets_waiting_messages_before_the_close() {
     for policy in
         [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
     {

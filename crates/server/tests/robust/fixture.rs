@@ -215,6 +215,7 @@ impl Fixture {
         let listener = options.listener().tcp(address).expect("there is a free port");
         let address =
             listener.local_addr().expect("it has an address").socket_addr().expect("an IP address");
+        let listener = crate::tls::with_tls_if_on(listener);
         let listener = service.listen(listener, &mut reactor).expect("it can be registered");
         Self { reactor, service, listener, clock, address, log }
     }

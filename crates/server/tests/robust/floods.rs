@@ -25,7 +25,7 @@ fn frames_until_close(fixture: &mut Fixture, mut client: RawClient) -> (Vec<Fram
 }
 
 #[test]
-fn a_flood_of_pings_is_ended_with_1008_and_others_are_served_meanwhile() {
+pub(crate) fn a_flood_of_pings_is_ended_with_1008_and_others_are_served_meanwhile() {
     let mut fixture = Fixture::new(&options());
     let mut witness = fixture.open("/echo");
     let mut client = fixture.open("/echo");
@@ -47,7 +47,7 @@ fn a_flood_of_pings_is_ended_with_1008_and_others_are_served_meanwhile() {
 }
 
 #[test]
-fn pings_within_the_limit_are_answered_second_by_second() {
+pub(crate) fn pings_within_the_limit_are_answered_second_by_second() {
     let mut fixture = Fixture::new(&options());
     let mut client = fixture.open("/echo");
     for second in 0..3_u16 {
@@ -66,7 +66,7 @@ fn pings_within_the_limit_are_answered_second_by_second() {
 }
 
 #[test]
-fn a_flood_of_pongs_is_a_flood_too() {
+pub(crate) fn a_flood_of_pongs_is_a_flood_too() {
     let mut fixture = Fixture::new(&options());
     let mut client = fixture.open("/echo");
     client.send(&masked(PONG, b"").repeat(1001));
@@ -75,7 +75,7 @@ fn a_flood_of_pongs_is_a_flood_too() {
 }
 
 #[test]
-fn empty_messages_are_messages() {
+pub(crate) fn empty_messages_are_messages() {
     const COUNT: usize = 100_000;
     let mut fixture = Fixture::new(&options());
     let mut client = fixture.open("/echo");
@@ -89,7 +89,7 @@ fn empty_messages_are_messages() {
 }
 
 #[test]
-fn a_message_in_too_many_fragments_is_ended_with_1008() {
+pub(crate) fn a_message_in_too_many_fragments_is_ended_with_1008() {
     let mut options = options();
     options.limits.fragments_max = 100;
     let mut fixture = Fixture::new(&options);
@@ -107,7 +107,7 @@ fn a_message_in_too_many_fragments_is_ended_with_1008() {
 }
 
 #[test]
-fn too_long_messages_are_closed_with_1009_when_the_length_is_known() {
+pub(crate) fn too_long_messages_are_closed_with_1009_when_the_length_is_known() {
     let mut options = options();
     (options.limits.frame_max, options.limits.message_max) = (1000, 2000);
     let mut fixture = Fixture::new(&options);
@@ -126,7 +126,7 @@ fn too_long_messages_are_closed_with_1009_when_the_length_is_known() {
 }
 
 #[test]
-fn a_head_without_an_end_is_refused_with_431() {
+pub(crate) fn a_head_without_an_end_is_refused_with_431() {
     let mut fixture = Fixture::new(&options());
     for line in ["X: y\r\n".to_owned(), format!("X: {}\r\n", "y".repeat(100)), "y".repeat(1000)] {
         let mut client = RawClient::connect(fixture.address);
@@ -140,7 +140,7 @@ fn a_head_without_an_end_is_refused_with_431() {
 }
 
 #[test]
-fn no_bytes_after_a_violation_count() {
+pub(crate) fn no_bytes_after_a_violation_count() {
     let mut fixture = Fixture::new(&options());
     let mut client = fixture.open("/echo");
     let bytes =

@@ -23,7 +23,7 @@ fn is_taken(fixture: &mut Fixture, client: &mut RawClient) -> bool {
 }
 
 #[test]
-fn an_address_has_no_more_connections_than_it_may_and_others_have_theirs() {
+pub(crate) fn an_address_has_no_more_connections_than_it_may_and_others_have_theirs() {
     let mut fixture = with(|options| options.connections_per_address_max = Some(3));
     let mut of_second: Vec<RawClient> = Vec::new();
     for count in 0..5 {
@@ -43,7 +43,7 @@ fn an_address_has_no_more_connections_than_it_may_and_others_have_theirs() {
 }
 
 #[test]
-fn every_kind_of_disconnect_returns_the_permit() {
+pub(crate) fn every_kind_of_disconnect_returns_the_permit() {
     let mut fixture = with(|options| {
         options.connections_per_address_max = Some(1);
         options.handshake_timeout = std::time::Duration::from_secs(10);
@@ -89,7 +89,7 @@ fn every_kind_of_disconnect_returns_the_permit() {
 }
 
 #[test]
-fn no_more_than_so_many_are_served_at_once_and_the_others_wait_for_them() {
+pub(crate) fn no_more_than_so_many_are_served_at_once_and_the_others_wait_for_them() {
     const COUNT: usize = 12;
     let mut fixture = with(|options| options.connections_max = 3);
     let clients: Vec<RawClient> = (0..COUNT).map(|_| RawClient::connect(fixture.address)).collect();
@@ -107,7 +107,7 @@ fn no_more_than_so_many_are_served_at_once_and_the_others_wait_for_them() {
 }
 
 #[test]
-fn an_ipv6_loopback_is_one_address() {
+pub(crate) fn an_ipv6_loopback_is_one_address() {
     let mut options = options();
     options.connections_per_address_max = Some(2);
     if std::net::TcpListener::bind("[::1]:0").is_err() {

@@ -20,4 +20,5 @@ mod raw_client;
 mod scale;
 mod slow_consumers;
 mod timeouts;
+mod tls;
 mod workers;

@@ -92,7 +92,7 @@ fn a_thousand_stalled_receivers_take_no_more_than_the_budget() {
 }
 
 #[test]
-fn above_four_fifths_the_largest_is_not_read_from_until_there_is_room() {
+pub(crate) fn above_four_fifths_the_largest_is_not_read_from_until_there_is_room() {
     let mut options = with(MIB);
     // The waiting bytes alone are no reason to stop reading.
     options.receiver_buffer_max = 4 * MIB;
@@ -130,7 +130,7 @@ fn above_four_fifths_the_largest_is_not_read_from_until_there_is_room() {
 }
 
 #[test]
-fn above_the_budget_the_largest_is_evicted_and_requests_get_503() {
+pub(crate) fn above_the_budget_the_largest_is_evicted_and_requests_get_503() {
     let mut fixture = Fixture::new(&with(MIB));
     let clients = [stalled(&mut fixture, "/sink"), stalled(&mut fixture, "/sink")];
     let ids = fixture.log.opened.borrow().clone();
@@ -162,7 +162,7 @@ fn above_the_budget_the_largest_is_evicted_and_requests_get_503() {
 }
 
 #[test]
-fn messages_that_come_in_part_count() {
+pub(crate) fn messages_that_come_in_part_count() {
     let mut fixture = Fixture::new(&with(8 * MIB));
     let mut witness = fixture.open("/echo");
     let part = &masked(BINARY, &vec![1; MIB])[..900 << 10];
@@ -189,7 +189,7 @@ fn messages_that_come_in_part_count() {
 }
 
 #[test]
-fn requests_that_come_in_part_count() {
+pub(crate) fn requests_that_come_in_part_count() {
     let mut fixture = Fixture::new(&with(64 << 10));
     let clients: Vec<RawClient> = (0..30)
         .map(|_| {
@@ -230,7 +230,7 @@ fn spare_memory_is_freed_after_a_tick_without_messages() {
 
 /// A publication that waits for many receivers counts once, with each policy.
 #[test]
-fn a_publication_for_many_receivers_counts_once() {
+pub(crate) fn a_publication_for_many_receivers_counts_once() {
     for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut options = with(16 * MIB);
         options.slow = slow;
@@ -259,7 +259,7 @@ fn a_publication_for_many_receivers_counts_once() {
 
 /// Sixty rooms with an amplified echo each, for clients that do not read (issue 13).
 #[test]
-fn large_answers_to_clients_that_do_not_read_are_bounded() {
+pub(crate) fn large_answers_to_clients_that_do_not_read_are_bounded() {
     let mut options = with(16 * MIB);
     options.slow = SlowConsumerPolicy::DropNewest;
     let mut fixture = Fixture::new(&options);

@@ -61,7 +61,7 @@ impl Speaker {
 }
 
 #[test]
-fn echoes_and_pongs_keep_the_order_of_the_messages() {
+pub(crate) fn echoes_and_pongs_keep_the_order_of_the_messages() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let mut fixture = Fixture::new(&options());
@@ -99,7 +99,7 @@ fn echoes_and_pongs_keep_the_order_of_the_messages() {
 }
 
 #[test]
-fn all_in_a_room_hear_the_same_in_the_same_order_but_not_themselves() {
+pub(crate) fn all_in_a_room_hear_the_same_in_the_same_order_but_not_themselves() {
     const SPEAKERS: usize = 5;
     const MESSAGES: usize = 60;
     for seed in 0..20 {
@@ -170,7 +170,7 @@ fn judge(speakers: &[Speaker], messages: usize, seed: u64) {
 }
 
 #[test]
-fn a_message_arrives_whole_wherever_it_is_cut() {
+pub(crate) fn a_message_arrives_whole_wherever_it_is_cut() {
     let mut fixture = Fixture::new(&options());
     let mut client = fixture.open("/echo");
     let bytes =

@@ -38,7 +38,7 @@ fn response(fixture: &mut Fixture, client: &mut RawClient) -> (String, Vec<u8>) 
 }
 
 #[test]
-fn pages_and_an_upgrade_share_a_connection() {
+pub(crate) fn pages_and_an_upgrade_share_a_connection() {
     let mut fixture = fixture();
     let mut client = RawClient::connect(fixture.address);
     for _ in 0..3 {
@@ -52,7 +52,7 @@ fn pages_and_an_upgrade_share_a_connection() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
+pub(crate) fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
     let mut fixture = fixture();
     let requests = [
         GET,
@@ -83,7 +83,7 @@ fn pipelined_requests_are_answered_in_order_however_they_are_cut() {
 }
 
 #[test]
-fn the_last_response_says_close_and_later_requests_are_not_read() {
+pub(crate) fn the_last_response_says_close_and_later_requests_are_not_read() {
     let mut fixture = fixture();
     for last in [
         &b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"[..],
@@ -102,7 +102,7 @@ fn the_last_response_says_close_and_later_requests_are_not_read() {
 }
 
 #[test]
-fn a_client_that_does_not_read_gets_few_pages() {
+pub(crate) fn a_client_that_does_not_read_gets_few_pages() {
     let mut fixture = fixture();
     let mut client = RawClient::with_small_window(fixture.address);
     let request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -122,7 +122,7 @@ fn a_client_that_does_not_read_gets_few_pages() {
 }
 
 #[test]
-fn a_client_that_half_closes_after_its_request_gets_the_page() {
+pub(crate) fn a_client_that_half_closes_after_its_request_gets_the_page() {
     let mut fixture = fixture();
     let mut client = RawClient::connect(fixture.address);
     client.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -134,7 +134,7 @@ fn a_client_that_half_closes_after_its_request_gets_the_page() {
 
 /// The close timeout applies to clients that only have to close the connection.
 #[test]
-fn a_slow_client_has_as_long_for_its_last_page_as_other_output_may_wait() {
+pub(crate) fn a_slow_client_has_as_long_for_its_last_page_as_other_output_may_wait() {
     for (seconds, is_whole) in [(50, true), (61, false)] {
         let mut options = options();
         options.routes = routes();
@@ -153,7 +153,7 @@ fn a_slow_client_has_as_long_for_its_last_page_as_other_output_may_wait() {
 }
 
 #[test]
-fn pages_of_other_hosts_may_not_connect() {
+pub(crate) fn pages_of_other_hosts_may_not_connect() {
     let mut fixture = fixture();
     let answer = |fixture: &mut Fixture, origin: &str| {
         let mut client = RawClient::connect(fixture.address);
@@ -177,7 +177,7 @@ fn pages_of_other_hosts_may_not_connect() {
 }
 
 #[test]
-fn a_rejection_of_the_application_is_sent_and_closes_the_connection() {
+pub(crate) fn a_rejection_of_the_application_is_sent_and_closes_the_connection() {
     let mut fixture = Fixture::new(&options());
     let mut client = RawClient::connect(fixture.address);
     client.send(&upgrade("/forbidden", ""));
@@ -189,7 +189,7 @@ fn a_rejection_of_the_application_is_sent_and_closes_the_connection() {
 }
 
 #[test]
-fn a_connection_has_so_many_requests_and_the_last_answer_says_so() {
+pub(crate) fn a_connection_has_so_many_requests_and_the_last_answer_says_so() {
     let mut fixture = fixture();
     let mut client = RawClient::connect(fixture.address);
     client.send(&GET.repeat(150));

@@ -92,7 +92,7 @@ impl SlowReader {
 }
 
 #[test]
-fn drop_newest_delivers_the_oldest_messages_in_order() {
+pub(crate) fn drop_newest_delivers_the_oldest_messages_in_order() {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropNewest);
     slow_reader.say_until(|fixture| fixture.stats().dropped >= 100);
     assert!(slow_reader.waiting() <= BUFFER, "{}", slow_reader.waiting());
@@ -108,7 +108,7 @@ fn drop_newest_delivers_the_oldest_messages_in_order() {
 }
 
 #[test]
-fn drop_oldest_delivers_the_newest_messages_in_order() {
+pub(crate) fn drop_oldest_delivers_the_newest_messages_in_order() {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropOldest);
     slow_reader.say_until(|fixture| fixture.stats().dropped >= 100);
     assert!(slow_reader.waiting() <= BUFFER, "{}", slow_reader.waiting());
@@ -135,7 +135,7 @@ fn drop_oldest_delivers_the_newest_messages_in_order() {
 }
 
 #[test]
-fn evict_closes_only_the_slow_receiver() {
+pub(crate) fn evict_closes_only_the_slow_receiver() {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::Evict);
     let id = slow_reader.fixture.last_opened();
     slow_reader.say_until(|fixture| fixture.stats().evicted > 0);
@@ -165,7 +165,7 @@ fn evict_closes_only_the_slow_receiver() {
 }
 
 #[test]
-fn control_frames_are_not_dropped_where_messages_are() {
+pub(crate) fn control_frames_are_not_dropped_where_messages_are() {
     for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut slow_reader = SlowReader::new(policy);
         slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
@@ -215,7 +215,7 @@ fn control_frames_are_not_dropped_where_messages_are() {
 }
 
 #[test]
-fn every_ping_of_a_slow_receiver_is_answered_once_it_reads() {
+pub(crate) fn every_ping_of_a_slow_receiver_is_answered_once_it_reads() {
     for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut slow_reader = SlowReader::new(policy);
         slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
@@ -235,7 +235,7 @@ fn every_ping_of_a_slow_receiver_is_answered_once_it_reads() {
 }
 
 #[test]
-fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
+pub(crate) fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
     for policy in
         [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
     {
@@ -277,7 +277,7 @@ fn an_echo_client_that_does_not_read_is_held_back_and_loses_nothing() {
 }
 
 #[test]
-fn a_receiver_that_takes_nothing_is_ended_by_the_write_stall_timeout() {
+pub(crate) fn a_receiver_that_takes_nothing_is_ended_by_the_write_stall_timeout() {
     let mut options = with(SlowConsumerPolicy::DropNewest);
     options.write_stall_timeout = Some(Duration::from_secs(10));
     let mut fixture = Fixture::new(&options);
@@ -301,7 +301,7 @@ fn a_receiver_that_takes_nothing_is_ended_by_the_write_stall_timeout() {
 }
 
 #[test]
-fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
+pub(crate) fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
     let mut options = with(SlowConsumerPolicy::DropNewest);
     options.write_stall_timeout = Some(Duration::from_secs(10));
     let mut fixture = Fixture::new(&options);
@@ -324,7 +324,7 @@ fn a_receiver_that_takes_a_little_now_and_then_is_not_stalled() {
 }
 
 #[test]
-fn waiting_messages_are_dropped_with_their_receiver() {
+pub(crate) fn waiting_messages_are_dropped_with_their_receiver() {
     for policy in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest] {
         let mut slow_reader = SlowReader::new(policy);
         slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
@@ -346,7 +346,7 @@ fn waiting_messages_are_dropped_with_their_receiver() {
 }
 
 #[test]
-fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
+pub(crate) fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
     const COUNT: u64 = 2000;
     for policy in
         [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::DropOldest, SlowConsumerPolicy::Evict]
@@ -384,7 +384,7 @@ fn answers_that_are_longer_than_their_questions_are_bounded_and_none_is_lost() {
 }
 
 #[test]
-fn drop_oldest_keeps_the_order_for_a_receiver_that_reads_a_little_now_and_then() {
+pub(crate) fn drop_oldest_keeps_the_order_for_a_receiver_that_reads_a_little_now_and_then() {
     let mut slow_reader = SlowReader::new(SlowConsumerPolicy::DropOldest);
     slow_reader.say_until(|fixture| fixture.stats().dropped >= 10);
     let mut heard = Vec::new();
@@ -414,7 +414,7 @@ fn barely_slow() -> SlowReader {
 }
 
 #[test]
-fn drop_oldest_brings_a_large_message_that_finds_little_before_it() {
+pub(crate) fn drop_oldest_brings_a_large_message_that_finds_little_before_it() {
     let mut slow_reader = barely_slow();
     slow_reader.speaker.send_frame(BINARY, vec![7; BUFFER / 2]);
     assert_eq!(slow_reader.fixture.frame(&mut slow_reader.reader).payload.len(), BUFFER / 2);
@@ -427,7 +427,7 @@ fn drop_oldest_brings_a_large_message_that_finds_little_before_it() {
 }
 
 #[test]
-fn drop_oldest_lets_no_small_message_overtake_a_large_one() {
+pub(crate) fn drop_oldest_lets_no_small_message_overtake_a_large_one() {
     let mut slow_reader = barely_slow();
     // The stream has room for the second message, but not for the first.
     slow_reader
@@ -447,7 +447,7 @@ fn drop_oldest_lets_no_small_message_overtake_a_large_one() {
 }
 
 #[test]
-fn held_input_is_not_passed_to_the_next_connection() {
+pub(crate) fn held_input_is_not_passed_to_the_next_connection() {
     let mut fixture = Fixture::new(&with(SlowConsumerPolicy::DropNewest));
     // Each connection uses the slot of the one before.
     for round in 0..3_u8 {

@@ -27,7 +27,7 @@ fn trickle(fixture: &mut Fixture, client: &mut RawClient, bytes: &[u8]) {
 }
 
 #[test]
-fn a_request_of_one_byte_a_second_is_cut_off_at_the_handshake_timeout() {
+pub(crate) fn a_request_of_one_byte_a_second_is_cut_off_at_the_handshake_timeout() {
     let mut fixture = with(|options| options.handshake_timeout = 10 * SECOND);
     let mut client = RawClient::connect(fixture.address);
     fixture.until_connections(1);
@@ -43,7 +43,7 @@ fn a_request_of_one_byte_a_second_is_cut_off_at_the_handshake_timeout() {
 }
 
 #[test]
-fn silent_clients_are_closed_at_the_handshake_timeout() {
+pub(crate) fn silent_clients_are_closed_at_the_handshake_timeout() {
     let mut fixture = with(|options| options.handshake_timeout = 10 * SECOND);
     let clients: Vec<RawClient> = (0..20).map(|_| RawClient::connect(fixture.address)).collect();
     fixture.until_connections(20);
@@ -66,7 +66,7 @@ fn silent_clients_are_closed_at_the_handshake_timeout() {
 }
 
 #[test]
-fn a_request_that_comes_byte_by_byte_in_time_is_answered() {
+pub(crate) fn a_request_that_comes_byte_by_byte_in_time_is_answered() {
     let mut fixture = with(|options| options.handshake_timeout = 10 * SECOND);
     let mut client = RawClient::connect(fixture.address);
     for byte in upgrade("/echo", "") {
@@ -80,7 +80,7 @@ fn a_request_that_comes_byte_by_byte_in_time_is_answered() {
 }
 
 #[test]
-fn a_message_of_one_byte_a_second_arrives_and_its_sender_is_not_idle() {
+pub(crate) fn a_message_of_one_byte_a_second_arrives_and_its_sender_is_not_idle() {
     let mut fixture = with(|options| {
         options.ping_interval = Some(3 * SECOND);
         options.idle_timeout = Some(6 * SECOND);
@@ -93,7 +93,7 @@ fn a_message_of_one_byte_a_second_arrives_and_its_sender_is_not_idle() {
 }
 
 #[test]
-fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
+pub(crate) fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
     let mut fixture = with(|options| {
         options.ping_interval = Some(3 * SECOND);
         options.idle_timeout = Some(8 * SECOND);
@@ -111,7 +111,7 @@ fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
 }
 
 #[test]
-fn a_silent_peer_is_closed_at_the_idle_timeout() {
+pub(crate) fn a_silent_peer_is_closed_at_the_idle_timeout() {
     let mut fixture = with(|options| {
         options.ping_interval = Some(3 * SECOND);
         options.idle_timeout = Some(8 * SECOND);
@@ -142,7 +142,7 @@ fn a_silent_peer_is_closed_at_the_idle_timeout() {
 }
 
 #[test]
-fn a_connection_is_closed_when_it_has_lived_for_long_enough() {
+pub(crate) fn a_connection_is_closed_when_it_has_lived_for_long_enough() {
     let mut fixture = with(|options| options.lifetime_max = Some(10 * SECOND));
     let mut first = fixture.open("/echo");
     fixture.advance_time(5 * SECOND);
@@ -165,7 +165,7 @@ fn a_connection_is_closed_when_it_has_lived_for_long_enough() {
 }
 
 #[test]
-fn a_peer_that_does_not_answer_a_close_is_ended_at_the_close_timeout() {
+pub(crate) fn a_peer_that_does_not_answer_a_close_is_ended_at_the_close_timeout() {
     let mut fixture = with(|options| {
         options.lifetime_max = Some(10 * SECOND);
         options.close_timeout = 5 * SECOND;
@@ -187,7 +187,7 @@ fn a_peer_that_does_not_answer_a_close_is_ended_at_the_close_timeout() {
 }
 
 #[test]
-fn a_connection_that_is_kept_for_another_request_is_not_kept_for_ever() {
+pub(crate) fn a_connection_that_is_kept_for_another_request_is_not_kept_for_ever() {
     let mut options = options();
     options.routes = crate::pages::routes();
     options.handshake_timeout = 10 * SECOND;
@@ -203,7 +203,7 @@ fn a_connection_that_is_kept_for_another_request_is_not_kept_for_ever() {
 }
 
 #[test]
-fn by_the_clock_of_the_system_timeouts_come_as_well() {
+pub(crate) fn by_the_clock_of_the_system_timeouts_come_as_well() {
     let mut options = options();
     // Long enough for a machine with other load.
     options.handshake_timeout = SECOND;
@@ -221,7 +221,7 @@ fn by_the_clock_of_the_system_timeouts_come_as_well() {
 }
 
 #[test]
-fn the_time_for_a_request_begins_anew_with_each_answer() {
+pub(crate) fn the_time_for_a_request_begins_anew_with_each_answer() {
     let mut options = options();
     options.routes = crate::pages::routes();
     options.handshake_timeout = 10 * SECOND;
@@ -239,7 +239,7 @@ fn the_time_for_a_request_begins_anew_with_each_answer() {
 }
 
 #[test]
-fn a_connection_closed_by_its_handler_ends_at_the_close_timeout() {
+pub(crate) fn a_connection_closed_by_its_handler_ends_at_the_close_timeout() {
     let mut fixture = with(|options| options.close_timeout = 20 * SECOND);
     let mut speaker = fixture.open("/room");
     let mut witness = fixture.open("/room");
@@ -257,7 +257,7 @@ fn a_connection_closed_by_its_handler_ends_at_the_close_timeout() {
 }
 
 #[test]
-fn a_peer_that_does_not_hang_up_after_a_violation_is_ended_at_the_close_timeout() {
+pub(crate) fn a_peer_that_does_not_hang_up_after_a_violation_is_ended_at_the_close_timeout() {
     let mut fixture = with(|options| options.close_timeout = 20 * SECOND);
     let mut client = fixture.open("/echo");
     client.send(b"\xff\xff");
@@ -271,7 +271,7 @@ fn a_peer_that_does_not_hang_up_after_a_violation_is_ended_at_the_close_timeout(
 }
 
 #[test]
-fn after_the_closing_handshake_the_socket_is_closed_at_once() {
+pub(crate) fn after_the_closing_handshake_the_socket_is_closed_at_once() {
     let mut fixture = with(|_| {});
     let mut client = fixture.open("/echo");
     client.send_frame(CLOSE, b"");

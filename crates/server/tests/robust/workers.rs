@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn messages_of_several_threads_keep_each_threads_order() {
+pub(crate) fn messages_of_several_threads_keep_each_threads_order() {
     const THREADS: u32 = 4;
     const MESSAGES: u32 = 2000;
     let mut options = options();
@@ -52,7 +52,7 @@ fn messages_of_several_threads_keep_each_threads_order() {
 }
 
 #[test]
-fn sends_to_an_ended_service_fail_without_waiting() {
+pub(crate) fn sends_to_an_ended_service_fail_without_waiting() {
     let mut fixture = Fixture::new(&options());
     let client = fixture.open("/sink");
     let (id, sender) = (fixture.last_opened(), fixture.service.sender());
