@@ -23,6 +23,10 @@ use crate::{
     },
 };
 
+/// A shorter span is probably over when the sleep is polled. A look at the clock takes some 20 ns,
+/// and a turn for a timer takes microseconds.
+const FRESH_MIN: Duration = Duration::from_micros(1);
+
 /// Waits for a time span, from now on.
 ///
 /// A span of zero is ready at the first poll, without a turn of the reactor and without a look at
@@ -45,7 +49,8 @@ pub fn sleep(span: Duration) -> Sleep {
     if span.is_zero() {
         return Sleep { deadline: None, state: State::Elapsed };
     }
-    Sleep { deadline: Some(from_now(span)), state: State::Fresh }
+    let state = if span < FRESH_MIN { State::New } else { State::Fresh };
+    Sleep { deadline: Some(from_now(span)), state }
 }
 
 fn from_now(span: Duration) -> Instant {

@@ -60,6 +60,17 @@ fn a_sleep_of_zero_and_one_in_the_past_need_no_turn(build: Build) {
     });
 }
 
+fn a_span_that_is_over_when_it_is_polled_needs_no_turn(build: Build) {
+    run(build, async {
+        let mut ready = 0;
+        for _ in 0..1000 {
+            ready += u32::from(poll_once(&mut sleep(Duration::from_nanos(1))).await.is_ready());
+        }
+        // Not all, because two readings of the clock may be the same.
+        assert!(ready > 0, "each took a timer and a turn");
+    });
+}
+
 fn a_sleep_stays_ready(build: Build) {
     run(build, async {
         let mut short = sleep(ms(1));
@@ -298,6 +309,7 @@ scenarios! {
     a_sleep_is_never_early,
     the_timer_starts_with_the_first_poll_and_ends_with_the_sleep,
     a_sleep_of_zero_and_one_in_the_past_need_no_turn,
+    a_span_that_is_over_when_it_is_polled_needs_no_turn,
     a_sleep_stays_ready,
     sleeps_wake_in_the_order_of_their_deadlines,
     an_earlier_deadline_wakes_without_a_poll,
