@@ -65,6 +65,7 @@ const TABLE: &[Row] = &[
             "windlass-ws",
             "windlass-server",
             "windlass-task",
+            "windlass-http",
         ]),
         outside: None,
     },

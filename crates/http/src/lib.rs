@@ -36,6 +36,7 @@
 //! | serve | [`HttpServer`], [`serve`] |
 //! | serve on TCP, Unix sockets or another listener | [`HttpListener`] |
 //! | serve with TLS | `TlsListener`, with the feature `tls` |
+//! | use the client of hyper-util | `WindlassConnector`, with the feature `client` |
 //! | know the peer of a request | [`ConnectionInfo`] |
 //! | take over an upgraded connection | [`upgraded_parts`] |
 //! | give WebSockets to `windlass-server` | the module `websocket`, with the feature of that name |
@@ -55,6 +56,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod accept;
+#[cfg(feature = "client")]
+mod client;
 mod connection;
 mod event;
 mod listener;
@@ -65,7 +68,11 @@ mod service;
 #[cfg(feature = "tls")]
 mod tls;
 mod upgrade;
+#[cfg(feature = "websocket")]
+pub mod websocket;
 
+#[cfg(feature = "client")]
+pub use client::{ClientStream, WindlassConnector};
 pub use event::ServeEvent;
 pub use listener::{AcceptedConnection, Handshaken, HttpListener, HttpVersion};
 pub use server::{HttpServer, serve};

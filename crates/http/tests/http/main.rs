@@ -7,14 +7,15 @@
 mod scenarios;
 
 mod bodies;
-//mod ecosystem;
+mod ecosystem;
 mod limits;
 mod many;
 mod plain;
-//mod programs;
+mod programs;
 mod resets;
 mod shutdown;
-//mod tls;
+mod tls;
 mod tools;
 mod upgrades;
 mod versions;
+mod websockets;

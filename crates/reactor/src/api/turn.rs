@@ -361,6 +361,22 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     }
 }
 
+/// For services that start in a turn.
+#[doc(hidden)]
+impl Turn<'_, Reactor> {
+    /// [`Reactor::has_own_clock`].
+    #[must_use]
+    pub fn has_own_clock(&self) -> bool {
+        self.reactor.has_own_clock()
+    }
+
+    /// [`Reactor::supports`].
+    #[must_use]
+    pub fn supports(&self, interest: Interest) -> bool {
+        self.reactor.supports(interest)
+    }
+}
+
 pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(
     reactor: &mut R,
     subscriber: S,

@@ -2,17 +2,17 @@
 
 use std::{io, rc::Rc};
 
-use windlass::{Reactor, Turn, interest};
+use windlass::{Turn, interest};
 use windlass_flow::Mailbox;
 
-use super::state::ServiceState;
+use super::{host::ServiceHost, state::ServiceState};
 use crate::{api::NO_CONN, mailbox::WorkerCommand, pubsub::is_reserved};
 
 /// Registers the mailbox with the loop.
 pub(crate) fn register_mailbox(
     state: &Rc<ServiceState>,
     mailbox: Mailbox<WorkerCommand>,
-    reactor: &mut Reactor,
+    reactor: &mut impl ServiceHost,
 ) -> io::Result<()> {
     let state = Rc::clone(state);
     mailbox.latch().rearm();

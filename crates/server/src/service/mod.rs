@@ -7,6 +7,7 @@ mod commands;
 mod conn_state;
 mod conn_table;
 mod drain;
+mod host;
 mod lifecycle;
 mod live_status;
 mod memory_budget;

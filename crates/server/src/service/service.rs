@@ -17,6 +17,7 @@ use windlass::{Reactor, Turn};
 use super::{
     available_memory::quarter_of_available,
     commands::register_mailbox,
+    host::ServiceHost,
     memory_budget::{MemoryBudget, MemoryPool},
     state::ServiceState,
     timeouts::start_timeouts,
@@ -107,6 +108,19 @@ impl<H: Handler> Service<H> {
     /// - The reactor has no room for the required timer or descriptor.
     /// - The process has no free descriptor.
     pub fn new(handler: H, options: &Options, reactor: &mut Reactor) -> io::Result<Self> {
+        Self::start(handler, options, reactor)
+    }
+
+    /// As [`new`](Self::new), in a turn of the reactor: for services that are created by a handler,
+    /// or by a task of `windlass-task`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn new_in_turn(handler: H, options: &Options, turn: &mut Turn<'_>) -> io::Result<Self> {
+        Self::start(handler, options, turn)
+    }
+
+    fn start(handler: H, options: &Options, reactor: &mut impl ServiceHost) -> io::Result<Self> {
         options.check()?;
         let mailbox = WorkerMailbox::new(options)?;
         let thread = Arc::new(OnceLock::from(thread::current().id()));
@@ -123,7 +137,7 @@ impl<H: Handler> Service<H> {
         handler: H,
         options: &Options,
         links: WorkerLinks,
-        reactor: &mut Reactor,
+        reactor: &mut impl ServiceHost,
     ) -> io::Result<Self> {
         let WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool, node } = links;
         let publisher = node.map(|node| Publisher::new(node, worker));

@@ -15,10 +15,11 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use windlass::{Reactor, Turn, interest};
+use windlass::{Turn, interest};
 
 use super::{
     conn_table::{ConnEntry, ConnFlags},
+    host::ServiceHost,
     state::ServiceState,
 };
 use crate::api::Options;
@@ -142,7 +143,10 @@ impl TimeoutTicks {
 /// The kernel measures the time, by a descriptor. A timer of the reactor would make every turn read
 /// the clock. With a custom clock the scan uses a reactor timer, because it must follow that
 /// clock.
-pub(crate) fn start_timeouts(state: &Rc<ServiceState>, reactor: &mut Reactor) -> io::Result<()> {
+pub(crate) fn start_timeouts(
+    state: &Rc<ServiceState>,
+    reactor: &mut impl ServiceHost,
+) -> io::Result<()> {
     let tick_len = tick_len(&state.options);
     let timeouts = TimeoutTicks::new(&state.options, tick_len);
     // With a custom clock, the time is measured from the first timer event.
@@ -156,7 +160,7 @@ pub(crate) fn start_timeouts(state: &Rc<ServiceState>, reactor: &mut Reactor) ->
         progress: Cell::new(progress),
     });
     if reactor.has_own_clock() {
-        reactor.every(tick_len, move |mut turn: Turn<'_>| scan.on_timer(&mut turn))?;
+        reactor.repeat(tick_len, move |mut turn: Turn<'_>| scan.on_timer(&mut turn))?;
         return Ok(());
     }
     let timer =

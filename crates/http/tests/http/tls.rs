@@ -1,0 +1,110 @@
+//! Listeners with TLS, and clients of tokio-rustls.
+
+use std::sync::Arc;
+
+use hyper::{StatusCode, service::service_fn};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
+use windlass_http::{HttpServer, TlsListener};
+use windlass_task::{
+    cancel::Cancel,
+    net::{TcpListener, TcpStream},
+    rt::WindlassExecutor,
+    spawn,
+};
+
+use crate::{
+    scenarios::Build,
+    tools::{Log, Running, answer, collect, get, post, run},
+};
+
+const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
+
+fn acceptor() -> TlsAcceptor {
+    let chain = CertificateDer::pem_file_iter(format!("{CERTIFICATES}localhost.pem")).unwrap();
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(format!("{CERTIFICATES}localhost.key")).unwrap();
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
+    let mut config = config.unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+async fn start(server: HttpServer) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = Cancel::new();
+    let until = stop.clone();
+    let until = async move { until.cancelled().await };
+    let listener = TlsListener::new(listener, acceptor());
+    let server = spawn(server.serve_until(listener, service_fn(answer), until));
+    Running { address, stop, server }
+}
+
+async fn connect(server: &Running, protocol: &[u8]) -> TokioIo<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(format!("{CERTIFICATES}ca.pem")).unwrap()).unwrap();
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, server.connect().await).await;
+    TokioIo::new(stream.unwrap())
+}
+
+fn alpn_chooses_the_version(build: Build) {
+    run(build, async {
+        let log = Log::default();
+        let server = start(log.server()).await;
+        let (mut old, connection) =
+            hyper::client::conn::http1::handshake(connect(&server, b"http/1.1").await)
+                .await
+                .unwrap();
+        spawn(async move { _ = connection.await }).detach();
+        let (mut new, connection) =
+            hyper::client::conn::http2::handshake(WindlassExecutor, connect(&server, b"h2").await)
+                .await
+                .unwrap();
+        spawn(async move { _ = connection.await }).detach();
+        for length in [1, 16 << 10, 1 << 20] {
+            let body = vec![b'q'; length];
+            let response = old.send_request(post("/echo", body.clone())).await.unwrap();
+            assert_eq!(collect(response).await, (StatusCode::OK, body.clone().into()));
+            let mut request = post("https://localhost/echo", body.clone());
+            request.headers_mut().remove("host");
+            let response = new.send_request(request).await.unwrap();
+            assert_eq!(response.version(), hyper::Version::HTTP_2);
+            assert_eq!(collect(response).await, (StatusCode::OK, body.into()));
+        }
+        drop((old, new));
+        server.stop().await;
+        // A client of HTTP/2 that is dropped may miss the last frame of the server.
+        assert!(log.lines().iter().all(|line| !line.contains("handshake")), "{:?}", log.lines());
+    });
+}
+
+fn a_client_without_tls_fails_alone(build: Build) {
+    run(build, async {
+        let log = Log::default();
+        let server = start(log.server()).await;
+        let mut plain = server.connect().await;
+        plain.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
+        while plain.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {}
+        let stream = connect(&server, b"http/1.1").await;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+        spawn(async move { _ = connection.await }).detach();
+        let (status, _) = collect(sender.send_request(get("/")).await.unwrap()).await;
+        assert_eq!(status, StatusCode::OK);
+        drop(sender);
+        server.stop().await;
+        assert!(log.lines()[0].contains("handshake failed"), "{:?}", log.lines());
+    });
+}
+
+scenarios! {
+    alpn_chooses_the_version,
+    a_client_without_tls_fails_alone,
+}

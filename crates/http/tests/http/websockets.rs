@@ -1,0 +1,145 @@
+//! WebSockets of `windlass-server` on the port of an HTTP service.
+
+use std::{convert::Infallible, rc::Rc, sync::Arc};
+
+use axum::{Router, extract::State, routing::get as on_get};
+use futures_util::{SinkExt as _, StreamExt as _};
+use hyper::{Request, Response, StatusCode, body::Incoming, service::service_fn};
+use tokio_tungstenite::{client_async, tungstenite::Message as ClientMessage};
+use windlass_http::{HttpServer, websocket::WebSocketRoute};
+use windlass_server::{
+    Connection, Handler, Message, Options,
+    http::{Accept, Reject, UpgradeRequest},
+};
+use windlass_task::{Pinned, net::TcpStream};
+
+use crate::{
+    scenarios::Build,
+    tools::{client, collect, get, read_head, run, start},
+};
+
+/// Echoes, with the data of the connection before.
+struct Echo;
+
+impl Handler for Echo {
+    type Data = String;
+
+    fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<String>, Reject> {
+        Err(Reject::status(404))
+    }
+
+    fn on_message(&self, connection: &mut Connection<'_>, name: &mut String, message: Message<'_>) {
+        let text = format!("{name}: {}", message.as_str().unwrap());
+        connection.send(text.as_str()).unwrap();
+    }
+}
+
+const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n\
+    Connection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+/// A frame with a text, masked with zeros.
+fn frame(text: &str) -> Vec<u8> {
+    let length = 0x80 | u8::try_from(text.len()).unwrap();
+    [&[0x81, length, 0, 0, 0, 0], text.as_bytes()].concat()
+}
+
+async fn receive(stream: &mut TcpStream, expected: &str) {
+    let mut frame = vec![0; 2 + expected.len()];
+    stream.read_exact(&mut frame).await.unwrap();
+    assert_eq!(&frame[2..], expected.as_bytes());
+}
+
+fn websockets_and_requests_share_a_port(build: Build) {
+    run(build, async {
+        let route = Rc::new(WebSocketRoute::new(Echo, &Options::new()).unwrap());
+        let inside = Rc::clone(&route);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let response = match request.uri().path() {
+                "/ws" => inside.upgrade(&mut request, "Ann".to_owned()),
+                _ => Response::new("hello".to_owned()),
+            };
+            async { Ok::<_, Infallible>(response) }
+        });
+        let server = start(HttpServer::new(), service).await;
+        // Frames in the segment of the request, and after the answer.
+        for early in [0, 1, 30, 300] {
+            let mut stream = server.connect().await;
+            let mut sent = HANDSHAKE.as_bytes().to_vec();
+            (0..early).for_each(|number: u32| sent.extend(frame(&number.to_string())));
+            stream.write_all(&sent).await.unwrap();
+            let head = read_head(&mut stream).await.to_ascii_lowercase();
+            assert!(head.starts_with("http/1.1 101 "), "{head}");
+            assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
+            for number in 0..early {
+                receive(&mut stream, &format!("Ann: {number}")).await;
+            }
+            stream.write_all(&frame("late")).await.unwrap();
+            receive(&mut stream, "Ann: late").await;
+        }
+        let mut sender = client(server.connect().await).await;
+        let (status, body) = collect(sender.send_request(get("/")).await.unwrap()).await;
+        assert_eq!((status, body), (StatusCode::OK, "hello".into()));
+        drop(sender);
+        server.stop().await;
+    });
+}
+
+fn a_handshake_that_is_none_is_rejected(build: Build) {
+    run(build, async {
+        let route = Rc::new(WebSocketRoute::new(Echo, &Options::new()).unwrap());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let response: Response<String> = route.upgrade(&mut request, String::new());
+            async { Ok::<_, Infallible>(response) }
+        });
+        let server = start(HttpServer::new(), service).await;
+        for (from, to, status) in [
+            ("Upgrade: websocket", "Upgrade: h2c", "400"),
+            ("keep-alive, Upgrade", "keep-alive", "400"),
+            ("GET", "PUT", "400"),
+            ("Version: 13", "Version: 12", "426"),
+            ("Key: dGhl", "Key: dG", "400"),
+            ("Host: here\r\n", "Host: here\r\nOrigin: http://there\r\n", "403"),
+            ("Host: here\r\n", "Host: here\r\nOrigin: http://here\r\n", "101"),
+        ] {
+            let mut stream = server.connect().await;
+            stream.write_all(HANDSHAKE.replace(from, to).as_bytes()).await.unwrap();
+            let head = read_head(&mut stream).await;
+            assert_eq!(&head[9..12], status, "{to}: {head}");
+            assert_eq!(head.contains("sec-websocket-accept"), status == "101", "{head}");
+            assert_eq!(head.contains("sec-websocket-version: 13"), status == "426", "{head}");
+        }
+        server.stop().await;
+    });
+}
+
+fn a_router_of_axum_hands_websockets_over(build: Build) {
+    type Route = Arc<Pinned<WebSocketRoute<Echo>>>;
+    async fn upgrade(
+        State(route): State<Route>,
+        mut request: axum::extract::Request,
+    ) -> Response<axum::body::Body> {
+        route.upgrade(&mut request, "Bob".to_owned())
+    }
+    run(build, async {
+        let route = WebSocketRoute::new(Echo, &Options::new()).unwrap();
+        let route: Route = Arc::new(Pinned::new(route));
+        let router = Router::new().route("/ws", on_get(upgrade)).with_state(route);
+        let server = start(HttpServer::new(), router).await;
+        let (mut socket, _) = client_async("ws://here/ws", server.connect().await).await.unwrap();
+        for text in ["one", "two"] {
+            socket.send(ClientMessage::text(text)).await.unwrap();
+            let back = socket.next().await.unwrap().unwrap();
+            assert_eq!(back.into_text().unwrap(), format!("Bob: {text}").as_str());
+        }
+        socket.close(None).await.unwrap();
+        while let Some(Ok(_)) = socket.next().await {}
+        server.stop().await;
+    });
+}
+
+scenarios! {
+    websockets_and_requests_share_a_port,
+    a_handshake_that_is_none_is_rejected,
+    a_router_of_axum_hands_websockets_over,
+}

@@ -1,0 +1,50 @@
+//! [`ServiceHost`]: where a service starts, a reactor or a turn of it.
+
+use std::{io, time::Duration};
+
+use windlass::{Backend, Interest, Reactor, Registrar, Turn};
+
+pub(crate) trait ServiceHost: Registrar<Ops = Reactor> {
+    fn backend(&self) -> Backend;
+    fn has_own_clock(&self) -> bool;
+    fn supports(&self, interest: Interest) -> bool;
+    fn repeat(&mut self, every: Duration, call: impl FnMut(Turn<'_>) + 'static) -> io::Result<()>;
+}
+
+impl ServiceHost for Reactor {
+    fn backend(&self) -> Backend {
+        self.backend()
+    }
+
+    fn has_own_clock(&self) -> bool {
+        self.has_own_clock()
+    }
+
+    fn supports(&self, interest: Interest) -> bool {
+        self.supports(interest)
+    }
+
+    fn repeat(&mut self, every: Duration, call: impl FnMut(Turn<'_>) + 'static) -> io::Result<()> {
+        self.every(every, call).map_err(io::Error::from)?;
+        Ok(())
+    }
+}
+
+impl ServiceHost for Turn<'_> {
+    fn backend(&self) -> Backend {
+        self.stats().backend
+    }
+
+    fn has_own_clock(&self) -> bool {
+        self.has_own_clock()
+    }
+
+    fn supports(&self, interest: Interest) -> bool {
+        self.supports(interest)
+    }
+
+    fn repeat(&mut self, every: Duration, call: impl FnMut(Turn<'_>) + 'static) -> io::Result<()> {
+        self.every(every, call).map_err(io::Error::from)?;
+        Ok(())
+    }
+}
