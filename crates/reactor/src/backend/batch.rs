@@ -364,6 +364,27 @@ mod tests {
         }
     }
 
+    /// Otherwise the end of one batch would be that of the next.
+    #[test]
+    fn a_loop_that_goes_on_after_a_halt_leaves_no_mark() {
+        let mut batch = Batch::new(3);
+        assert!(batch.push(10, 1) && batch.push(20, 2) && batch.push(30, 3));
+        batch.open();
+        next(&mut batch);
+        batch.halt();
+        batch.open();
+        assert_eq!((next(&mut batch), next(&mut batch)), (Some((20, 2)), Some((30, 3))));
+        batch.close_empty();
+        for room in &mut batch.whole_room()[..2] {
+            room.write(RawEvent { flags: EventFlags::IN, data: EventData::new_u64(40) });
+        }
+        // SAFETY: two were written above, and the batch is closed and empty.
+        let place = unsafe { batch.open_with(2) };
+        // SAFETY: the batch is open, and this is the place of the next event.
+        unsafe { batch.take(place) };
+        assert_eq!((batch.len(), batch.names(40)), (1, true));
+    }
+
     #[test]
     #[should_panic(expected = "an open batch")]
     fn an_open_batch_is_not_filled() {

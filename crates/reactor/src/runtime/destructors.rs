@@ -59,15 +59,14 @@ impl Reactor {
         self.drop_waiting_down_to(mark);
     }
 
-    /// Retires the cell that has deleted itself and resumes the batch. Runs no user code.
+    /// Retires the cell that has deleted itself. Runs no user code. The batch stays halted: the
+    /// loop opens it again, and the end of a turn closes it.
     pub(crate) fn retire_self_deleted(&mut self) {
         self.pending_work &= !pending_work::SELF_DELETED;
         if let Some(SelfDeleted { cell, is_stale }) = self.self_deleted.take() {
-            self.batch.open();
             self.registry.release_number(cell.fd());
             // Not early: the cell's event was in the batch.
             self.reclaim.retire(cell, is_stale, false);
-            self.pending_work |= pending_work::RECLAIM;
         }
     }
 

@@ -412,3 +412,35 @@ impl Reactor {
         subscribers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, rc::Rc};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use crate::{Backend, Event, Key, Reactor, Turn, interest};
+
+    /// The mark of a registration is a turn modulo 2^32. After so many turns a cell seems new, but
+    /// the batch has its address (rule 2).
+    #[test]
+    fn a_cell_that_only_seems_new_is_kept_while_the_batch_names_it() {
+        let mut reactor = Reactor::builder().backend(Backend::Epoll).build().unwrap();
+        let keys: Rc<Cell<[Option<Key>; 2]>> = Rc::default();
+        let is_kept = Rc::new(Cell::new(false));
+        let both = [0, 1].map(|at| {
+            let (keys, is_kept) = (Rc::clone(&keys), Rc::clone(&is_kept));
+            let fd = eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+            let handler = move |_: Event, mut turn: Turn<'_, Reactor>| {
+                turn.delete(keys.get()[1 - at].unwrap()).unwrap();
+                is_kept.set(turn.ops().reclaim.has_dead());
+            };
+            Some(interest().read().with_fd(fd).with_handler(handler).register_into(&mut reactor))
+        });
+        keys.set(both.map(|key| key.and_then(Result::ok)));
+        reactor.counters.turns += (1 << 32) - 1;
+        assert_eq!(reactor.run_once(std::time::Duration::ZERO).unwrap(), 2);
+        assert!(is_kept.get());
+        assert_eq!(reactor.stats().subscribers, 1);
+    }
+}

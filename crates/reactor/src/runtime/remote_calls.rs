@@ -29,11 +29,11 @@ impl Reactor {
         inbox.remote.clone()
     }
 
-    /// Runs queued calls and posts, at most `count`, and returns their number.
+    /// Runs queued calls and posts, at most `count`.
     ///
     /// The inbox is taken out of the reactor meanwhile. A turn has no access to it, so this has no
     /// effect on the closures.
-    pub(crate) fn run_calls(&mut self, count: usize) -> usize {
+    pub(crate) fn run_calls(&mut self, count: usize) {
         /// Puts the inbox back, also if a post panics.
         struct RestoreInbox<'r>(&'r mut Reactor, Option<RemoteInbox>);
         impl Drop for RestoreInbox<'_> {
@@ -47,7 +47,7 @@ impl Reactor {
         self.calls_left = true;
         let inbox = self.inbox.take();
         let mut restore = RestoreInbox(self, inbox);
-        let RestoreInbox(reactor, Some(inbox)) = &mut restore else { return 0 };
+        let RestoreInbox(reactor, Some(inbox)) = &mut restore else { return };
         let mut ran = 0;
         let mut drain = inbox.queue.drain(count);
         while let Some(message) = drain.next() {
@@ -64,7 +64,6 @@ impl Reactor {
         // Dropping it wakes the tasks that wait for room, which runs user code.
         harmless(|| drop(drain));
         reactor.calls_left = ran == count && !inbox.queue.is_empty();
-        ran
     }
 }
 

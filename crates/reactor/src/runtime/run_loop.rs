@@ -98,8 +98,9 @@ impl Drop for TurnGuard<'_> {
             reactor.counters.events -= reactor.batch.len() as u64;
         }
         reactor.time.end_turn();
-        if reactor.pending_work & pending_work::QUEUED != 0 || std::thread::panicking() {
-            // The next wait may be far off, and peers wait for the sent data.
+        if reactor.pending_work & pending_work::QUEUED != 0 {
+            // The next wait may be far off, and peers wait for the sent data. In `run` its own
+            // guard submits.
             reactor.backend.submit_now();
         }
         reactor.recompute_pending();
@@ -333,8 +334,10 @@ impl Reactor {
             reactor.timers_left = reactor.timers.may_be_due(now);
         }
         reactor.run_deferred(left);
-        let called =
-            if reactor.calls_left { reactor.run_calls(reactor.limits.calls_per_turn) } else { 0 };
+        if reactor.calls_left {
+            // It clears `CALLS`, so the end of the turn runs no more of them.
+            reactor.run_calls(reactor.limits.calls_per_turn);
+        }
         if has_timers && timers_first {
             reactor.fire_timers();
         }
@@ -342,7 +345,7 @@ impl Reactor {
         if has_timers && !timers_first {
             reactor.fire_timers();
         }
-        Ok(guard.finish(count, left, called))
+        Ok(guard.finish(count, left))
     }
 
     /// The steps before the wait. Returns how long it may take. `Break` if the driver ends the
@@ -572,16 +575,16 @@ impl TurnGuard<'_> {
             self.reactor.run_events();
         }
         self.reactor.batch.close();
-        self.finish(count, 0, 0)
+        self.finish(count, 0)
     }
 
-    /// The steps after events and timers. Returns the count of the user's events. `deferred` and
-    /// `called` are the deferred closures and calls that this turn has run already.
-    fn finish(self, count: usize, deferred: usize, called: usize) -> usize {
+    /// The steps after events and timers. Returns the count of the user's events. `deferred` is
+    /// the number of deferred closures that this turn has run already.
+    fn finish(self, count: usize, deferred: usize) -> usize {
         let reactor = &mut *self.reactor;
         reactor.is_calling = true;
         if reactor.pending_work & pending_work::CALLS != 0 {
-            reactor.run_calls(reactor.limits.calls_per_turn - called);
+            reactor.run_calls(reactor.limits.calls_per_turn);
         }
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
         reactor.run_deferred(waiting);

@@ -93,12 +93,11 @@ impl Reactor {
         Some(Duration::from_nanos(next.saturating_sub(now)))
     }
 
-    /// Fires due timers, up to the limit of one turn.
+    /// Fires due timers, up to the limit of one turn. `timers_left` is set if one may be due, so
+    /// that the others fire in the next turn if one panics (rule 8).
     pub(super) fn fire_timers(&mut self) {
         let now = self.time.turn_ns();
         for _ in 0..self.limits.timers_per_turn {
-            // If a timer panics, the other due timers fire in the next turn (rule 8).
-            self.timers_left = true;
             let Some(due) = self.timers.take_due(now) else {
                 self.timers_left = false;
                 self.timers.none_left();

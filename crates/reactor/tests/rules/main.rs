@@ -8,6 +8,7 @@ use scenarios::Build;
 
 mod attacks;
 mod deletion;
+mod dispatch;
 mod identity;
 mod panics;
 mod remote;

@@ -9,11 +9,11 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use windlass::{Embedded, NextTurn, Reactor, Turn, stream::StreamOptions};
+use windlass::{Backend, Embedded, Event, NextTurn, Reactor, Turn, stream::StreamOptions};
 
 use crate::{
     Build,
-    bed::{Log, NOW, noting, panic_of, ready, tcp_pair},
+    bed::{Log, NOW, idle, noting, panic_of, readable, ready, tcp_pair},
     script::{Script, open},
 };
 
@@ -56,6 +56,29 @@ fn the_answer_makes_it_readable_or_not(build: Build) {
     answer(&mut guest, NextTurn::Stop);
     assert!(guest.with(|reactor| reactor.stop_requested()));
     assert!(!is_readable(&guest));
+}
+
+/// Blocks of deleted cells and merged changes were left to another turn, for which the host woke.
+fn a_turn_leaves_no_work_for_another(build: Build) {
+    let mut guest = embedded(build);
+    let (log, quiet) = (Log::new(), idle());
+    let key = guest.with(|reactor| {
+        let handler = |event: Event, mut turn: Turn<'_, _>| turn.delete(event.key()).unwrap();
+        readable().with_fd(ready()).with_handler(handler).register_into(reactor).unwrap();
+        noting(reactor, &quiet, &log, "quiet")
+    });
+    assert_eq!(guest.run_once(NOW).unwrap(), 1);
+    assert!(!is_readable(&guest), "after a deletion");
+    if guest.with(|reactor| reactor.backend()) == Backend::Uring {
+        // There a change reaches the kernel with the next wait.
+        return;
+    }
+    let mut driver = |mut turn: Turn<'_>| {
+        turn.modify(key, readable().priority()).unwrap();
+        NextTurn::Wait
+    };
+    guest.run_once_with(NOW, &mut driver).unwrap();
+    assert!(!is_readable(&guest), "after a change by the driver");
 }
 
 fn a_deadline_wakes_the_host_and_never_early(build: Build) {
@@ -194,6 +217,7 @@ fn a_panic_makes_it_readable(build: Build) {
 
 scenarios! {
     the_answer_makes_it_readable_or_not except [poll "a wait of poll(2) has no descriptor"],
+    a_turn_leaves_no_work_for_another except [poll "a wait of poll(2) has no descriptor"],
     a_deadline_wakes_the_host_and_never_early except [poll "a wait of poll(2) has no descriptor"],
     a_timer_before_the_deadline_wakes_the_host except [poll "a wait of poll(2) has no descriptor"],
     the_driver_is_called_after_the_turn except [poll "a wait of poll(2) has no descriptor"],

@@ -7,7 +7,7 @@ use std::{
 };
 
 use windlass::{
-    Reactor, Turn,
+    NextTurn, Reactor, Turn,
     stream::{Connector, DisconnectReason, GRANULE, StreamOptions, Timeout},
 };
 
@@ -431,8 +431,12 @@ enum Busy {
 /// the last of them has ended.
 fn a_reply_does_not_wait_for_the_other_handlers_of_its_turn(build: Build) {
     const OTHERS: usize = 12;
-    for busy in [Busy::Descriptors, Busy::Timers, Busy::Closures] {
-        let (mut reactor, clock) = with_clock(build);
+    let all = [Busy::Descriptors, Busy::Timers, Busy::Closures];
+    // The watchdog has a loop of its own.
+    for (busy, is_watched) in all.map(|busy| (busy, false)).into_iter().chain([(all[0], true)]) {
+        let clock = HandClock::new();
+        let builder = build().clock(clock.clone()).watchdog(is_watched);
+        let mut reactor = builder.build().unwrap();
         let (ours, peer) = tcp();
         let (peer, calls) = (Rc::new(RefCell::new(peer)), Rc::new(Cell::new(0)));
         let is_answered = Rc::new(Cell::new(false));
@@ -483,11 +487,54 @@ fn a_reply_does_not_wait_for_the_other_handlers_of_its_turn(build: Build) {
             reactor.run_once(None).unwrap();
         }
         assert_eq!(reactor.stats().turns, turns + 1, "they come together");
-        assert!(is_answered.get(), "{busy:?} hold the reply up");
+        assert!(is_answered.get(), "{busy:?} hold the reply up, watched: {is_watched}");
     }
 }
 
+/// The driver may take long too. A ring submits before each call, after a turn of slow handlers.
+fn a_reply_does_not_wait_for_the_driver(build: Build) {
+    const OTHERS: usize = 12;
+    let mut reactor = build().build().unwrap();
+    let (ours, mut peer) = tcp();
+    let (calls, replies) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let count = Rc::clone(&replies);
+    let script = Script::new(&Log::new()).on_data(move |stream, input| {
+        stream.reply(input, ..).unwrap();
+        count.set(count.get() + 1);
+    });
+    open(&mut reactor, PLAIN, ours, script);
+    let descriptors: Vec<_> = (0..OTHERS).map(|_| idle()).collect();
+    for fd in &descriptors {
+        let calls = Rc::clone(&calls);
+        let watch = readable().with_fd(Rc::clone(fd)).with_handler(move |fd: &mut Shared| {
+            drain(fd);
+            let start = Instant::now();
+            while start.elapsed() < TICK {}
+            calls.set(calls.get() + 1);
+        });
+        watch.register_into(&mut reactor).unwrap();
+    }
+    quiet(&mut reactor);
+    peer.write(b"?");
+    descriptors.iter().for_each(ring);
+    let mut answered = Ok(0);
+    let mut driver = |_: Turn<'_>| {
+        if replies.get() == 1 && calls.replace(0) == OTHERS {
+            peer.write(b"?");
+        }
+        if replies.get() < 2 {
+            return NextTurn::Wait;
+        }
+        answered = peer.try_read(&mut [0; 8]);
+        NextTurn::Stop
+    };
+    reactor.run_with(&mut driver).unwrap();
+    assert_eq!(answered, Ok(2));
+}
+
 scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_reply_does_not_wait_for_the_driver,
     #[cfg_attr(miri, ignore = "sockets")]
     answers_do_not_wait_for_a_long_turn,
     #[cfg_attr(miri, ignore = "sockets")]

@@ -250,6 +250,43 @@ fn own_publications_never_arrive_twice() {
     member.end();
 }
 
+/// Delivers each message of the other node twice, and the first one once more in the end.
+#[derive(Clone, Default)]
+struct Repeating {
+    sinks: Arc<Mutex<Vec<BusSink>>>,
+    first: Arc<OnceLock<Vec<u8>>>,
+}
+
+impl Bus for Repeating {
+    fn start(&self, sink: BusSink) -> io::Result<()> {
+        self.sinks.lock().unwrap().push(sink);
+        Ok(())
+    }
+    fn subscribe(&self, _: &str) {}
+    fn unsubscribe(&self, _: &str) {}
+    fn publish(&self, subject: &str, payload: Vec<u8>) -> Result<(), BusError> {
+        let first = self.first.get_or_init(|| payload.clone());
+        for sink in self.sinks.lock().unwrap().iter() {
+            [&payload, &payload, first].map(|payload| sink.deliver(subject, payload));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_arrives_twice_or_late_is_dropped_and_counted() {
+    let bus = Repeating::default();
+    let (one, other) = (Member::new(bus.clone(), 1), Member::new(bus, 1));
+    let mut receiver = Client::of(&other, "t");
+    let mut publisher = one.client();
+    (0..5).for_each(|number| publisher.publish("t", &number.to_string()));
+    assert_eq!([(); 5].map(|()| receiver.next()), ["0", "1", "2", "3", "4"]);
+    let stats = other.stats_when(|stats| stats.received + stats.stale == 15);
+    assert_eq!((stats.received, stats.stale, stats.missed), (5, 10, 0));
+    one.end();
+    other.end();
+}
+
 #[test]
 fn publications_of_each_publisher_arrive_in_order() {
     let network = MemoryNetwork::new(3);
