@@ -85,7 +85,7 @@ impl<H: Handler> WebSocketRoute<H> {
     pub fn new(handler: H, options: &Options) -> io::Result<Self> {
         let service = with_turn(|mut turn| Service::new_in_turn(handler, options, &mut turn))
             .ok_or_else(|| io::Error::other("no turn of a reactor here: call this in a task"))??;
-        Ok(Self { service, origins: Origins::default(), deflate: options.deflate.clone() })
+        Ok(Self { service, origins: Origins::default(), deflate: options.deflate })
     }
 
     /// Sets which pages may open WebSockets. A page of another origin must not use the rights of a

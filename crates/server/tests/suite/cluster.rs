@@ -267,7 +267,9 @@ impl Bus for Repeating {
     fn publish(&self, subject: &str, payload: Vec<u8>) -> Result<(), BusError> {
         let first = self.first.get_or_init(|| payload.clone());
         for sink in self.sinks.lock().unwrap().iter() {
-            [&payload, &payload, first].map(|payload| sink.deliver(subject, payload));
+            for payload in [&payload, &payload, first] {
+                sink.deliver(subject, payload);
+            }
         }
         Ok(())
     }
