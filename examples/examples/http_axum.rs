@@ -1,7 +1,7 @@
 //! An HTTP API of axum and WebSockets of `windlass-server`, on one port and one reactor.
 //!
 //! `cargo run --example http_axum -- 127.0.0.1:9011`, then `curl 127.0.0.1:9011/count`. The route
-//! `/ws` is a chat: each message goes to all.
+//! `/ws` is a chat: each message goes to all others.
 //!
 //! It shows:
 //! - A `Router` is served as it is, with a state that its handlers share.
@@ -38,7 +38,7 @@ struct Shared {
     chat: Arc<Pinned<WebSocketRoute<Chat>>>,
 }
 
-/// Sends each message to everybody.
+/// Sends each message to all others.
 struct Chat;
 
 impl Handler for Chat {
@@ -51,6 +51,8 @@ impl Handler for Chat {
 
     fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {
         connection.subscribe("chat");
+        // It fails if the connection is closing, and then nobody waits for it.
+        let _ = connection.send("welcome");
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
@@ -130,9 +132,9 @@ mod tests {
                     client(&*url, stream).unwrap().0
                 };
                 let (mut ann, mut bob) = (connect(), connect());
-                // Bob is a member when his own message has come back.
-                bob.send(Text::text("here I am")).unwrap();
-                assert_eq!(bob.read().unwrap().into_text().unwrap(), "here I am");
+                for member in [&mut ann, &mut bob] {
+                    assert_eq!(member.read().unwrap().into_text().unwrap(), "welcome");
+                }
                 ann.send(Text::text("hi")).unwrap();
                 assert_eq!(bob.read().unwrap().into_text().unwrap(), "hi");
                 assert!(ask(address, "/hello/Bob").ends_with("hello, Bob\n"));
