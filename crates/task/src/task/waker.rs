@@ -101,6 +101,7 @@ pub(super) unsafe fn wake_task(task: TaskPtr) {
 /// # Safety
 /// A reference to the task is held during the call.
 #[cold]
+#[inline(never)]
 unsafe fn wake_remotely(task: TaskPtr) {
     // SAFETY: the reference is the caller's, and is not released here.
     let task = ManuallyDrop::new(unsafe { TaskRef::from_counted(task) });
