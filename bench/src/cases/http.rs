@@ -14,8 +14,8 @@ const PLACES: [ClientPlace; 2] = [ClientPlace::SameThread, ClientPlace::OwnProce
 /// Idle connections in whose memory one of them hardly counts.
 const IDLE: usize = 256;
 
-/// The frameworks, which are the same code on both runtimes.
-const FRAMEWORKS: [HttpServer; 2] = [HttpServer::Hyper, HttpServer::Axum];
+/// The servers of libraries, which are the same code on both runtimes.
+const LIBRARIES: [HttpServer; 1] = [HttpServer::Hyper];
 
 fn requests(
     server: HttpServer,
@@ -40,12 +40,12 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
     }
     // hyper's connections have timers of their own.
     let some: &[usize] = if quick { &[1, 16] } else { &CONNECTIONS };
-    for server in FRAMEWORKS {
+    for server in LIBRARIES {
         for client in PLACES {
             cases.extend(some.iter().map(|&connections| requests(server, client, connections, 0)));
         }
     }
-    for server in [HttpServer::Mock, HttpServer::Hyper, HttpServer::Axum] {
+    for server in [&[HttpServer::Mock][..], &LIBRARIES].concat() {
         cases.push(Case::Http(HttpCase::PacedRequests { server, connections: 16, live_timers: 0 }));
     }
     cases.push(Case::Http(HttpCase::PacedRequests {
@@ -53,7 +53,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
         connections: 16,
         live_timers: 1,
     }));
-    for server in [HttpServer::Mock, HttpServer::Hyper, HttpServer::Axum] {
+    for server in [&[HttpServer::Mock][..], &LIBRARIES].concat() {
         cases.push(Case::Http(HttpCase::IdleKeepAlive { server, connections: IDLE }));
     }
     cases
@@ -70,7 +70,6 @@ pub(super) fn counted() -> Vec<Case> {
         same(HttpServer::Mock, 16, 0),
         same(HttpServer::Hyper, 1, 0),
         same(HttpServer::Hyper, 16, 0),
-        same(HttpServer::Axum, 16, 0),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! tokio on a current-thread runtime, for the workloads of `windlass-bench`.
 
 mod http;
+#[path = "../../../subject/src/bin/bench-windlass-task/service.rs"]
+mod service;
 #[allow(dead_code, reason = "the other runtime is that of the other program")]
 mod tasks;
 mod timers;

@@ -50,6 +50,33 @@ fn tasks_of_windlass_answer_every_request_on_every_backend() {
 }
 
 #[test]
+fn hyper_answers_every_request_on_every_backend() {
+    let server = HttpServer::Hyper;
+    for case in [
+        HttpCase::Requests {
+            server,
+            client: ClientPlace::SameThread,
+            connections: 3,
+            live_timers: 0,
+        },
+        HttpCase::PacedRequests { server, connections: 2, live_timers: 0 },
+        HttpCase::IdleKeepAlive { server, connections: 3 },
+    ] {
+        for backend in ["epoll", "uring", "poll"] {
+            let case = Case::Http(case.clone());
+            let prepare = Request::Prepare { case, backend: backend.into(), idle: false };
+            let replies = replies(WINDLASS_TASK, &[prepare, Request::Slice { rounds: 5 }]);
+            // Rings may be forbidden here.
+            let refused = backend == "uring" && matches!(replies[0], Reply::Failed { .. });
+            assert!(
+                refused || matches!(replies[..], [_, Reply::Slice(_)]),
+                "{backend} {replies:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_client_on_another_processor_tells_the_servers_time() {
     let case = Case::Http(HttpCase::PacedRequests {
         server: HttpServer::Mock,

@@ -25,6 +25,7 @@ struct End {
     /// Number of requests that may still be sent, for a client.
     left: u64,
     is_client: bool,
+    has_ended: bool,
     sent_at: Instant,
 }
 
@@ -33,7 +34,7 @@ impl End {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         let (received, sent_at) = (Received::default(), Instant::now());
-        Ok(Self { socket, received, left: 0, is_client, sent_at })
+        Ok(Self { socket, received, left: 0, is_client, has_ended: false, sent_at })
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
@@ -123,7 +124,10 @@ impl RawHttp {
         while open > 0 {
             self.wait()?;
             for event in &self.events {
-                if !ends[event.data.u64() as usize].serve()? {
+                let end = &mut ends[event.data.u64() as usize];
+                // The end of a stream may be two edges.
+                if !end.has_ended && !end.serve()? {
+                    end.has_ended = true;
                     open -= 1;
                 }
             }

@@ -2,11 +2,15 @@
 
 use std::io;
 
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use windlass_bench_driver::Unsupported;
 use windlass_bench_driver::http::{HttpRuntime, HttpServer, HttpStream, Serving};
 use windlass_bench_driver::tasks::Runtime;
 use windlass_task::net::TcpStream;
+use windlass_task::rt::WindlassTimer;
 
+use super::service::hello;
 use super::{Connection, Windlass};
 
 impl HttpRuntime for Windlass {
@@ -23,9 +27,14 @@ impl HttpRuntime for Windlass {
     ) -> Result<(), Unsupported> {
         match server {
             HttpServer::Mock => Self::detach(serving.mock(stream)),
-            HttpServer::Hyper | HttpServer::Axum => {
-                return Err(Unsupported("hyper does not run on windlass-task yet"));
-            }
+            HttpServer::Hyper => Self::detach(async move {
+                // The timer limits the time of a head, by default.
+                let mut server = http1::Builder::new();
+                server.timer(WindlassTimer::new());
+                let served = server.serve_connection(stream.0, service_fn(hello)).await;
+                serving.finish(served.map_err(Into::into));
+            }),
+            HttpServer::Axum => return Err(Unsupported("the suite has no server with axum yet")),
         }
         Ok(())
     }

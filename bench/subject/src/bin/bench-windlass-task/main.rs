@@ -5,6 +5,7 @@
 #[path = "../bench-windlass/backend.rs"]
 mod backend;
 mod http;
+mod service;
 
 use std::future::Future;
 use std::io;
