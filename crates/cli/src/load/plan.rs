@@ -27,8 +27,8 @@ const RATE_MAX: f64 = 1e9;
 pub(crate) struct LoadArgs {
     /// Target: ws://HOST:PORT/PATH, wss://HOST:PORT/PATH (TLS) or ws+unix:SOCKET:/PATH, or without
     /// WebSocket tcp://HOST:PORT, tls://HOST:PORT or unix:SOCKET. The server must echo each
-    /// message, as `windlass serve` does at /echo. With http://HOST:PORT/PATH a message is a GET
-    /// request, and its answer the response
+    /// message, as `windlass serve` does at /echo. With http://HOST:PORT/PATH or https:// a
+    /// message is a GET request, and its answer the response
     #[arg(value_name = "URL")]
     pub(crate) target: Target,
 
@@ -120,7 +120,7 @@ impl LoadArgs {
             );
         }
         if self.body_size.is_some() && !self.target.is_http() {
-            return refuse("--body-size needs an HTTP target: http://");
+            return refuse("--body-size needs an HTTP target: http:// or https://");
         }
         if !is_websocket && !self.target.is_http() && self.size == 0 {
             return refuse(
@@ -129,7 +129,9 @@ impl LoadArgs {
             );
         }
         if let (Some(option), None) = (self.tls.first_option(), self.target.tls_host()) {
-            return refuse(&format!("{option} needs a target with TLS: wss:// or tls://"));
+            return refuse(&format!(
+                "{option} needs a target with TLS: wss://, https:// or tls://"
+            ));
         }
         if self.text == Some(Charset::Utf8) && !self.size.is_multiple_of(2) {
             return refuse("--text utf8 sends characters of two bytes: --size must be even");

@@ -122,7 +122,6 @@ impl fmt::Display for Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UrlError {
     Scheme,
-    Https,
     UserInfo,
     Host,
     Port,
@@ -136,9 +135,9 @@ impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Scheme => {
-                "the URL must begin with ws://, wss://, http://, tcp://, tls://, ws+unix: or unix:"
+                "the URL must begin with ws://, wss://, http://, https://, tcp://, tls://, \
+                 ws+unix: or unix:"
             }
-            Self::Https => "https:// is not supported: use http://, or wss:// for a WebSocket",
             Self::UserInfo => "a user name in the URL is not supported",
             Self::Host => "the host is malformed",
             Self::Port => "the port must be a number from 1 to 65535",
@@ -157,7 +156,7 @@ impl FromStr for Target {
 
     fn from_str(url: &str) -> Result<Self, UrlError> {
         let (endpoint, protocol) = parse(url)?;
-        let is_secure = ["wss:", "tls:"].iter().any(|scheme| url.starts_with(scheme));
+        let is_secure = ["wss:", "https:", "tls:"].iter().any(|scheme| url.starts_with(scheme));
         Ok(Self { url: url.to_owned(), endpoint, protocol, is_secure })
     }
 }
@@ -171,6 +170,9 @@ fn parse(url: &str) -> Result<(Endpoint, Protocol), UrlError> {
     }
     if let Some(rest) = url.strip_prefix("http://") {
         return with_resource(rest, PORT_DEFAULT, Protocol::Http);
+    }
+    if let Some(rest) = url.strip_prefix("https://") {
+        return with_resource(rest, SECURE_PORT_DEFAULT, Protocol::Http);
     }
     if let Some(rest) = url.strip_prefix("tcp://").or_else(|| url.strip_prefix("tls://")) {
         let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -187,10 +189,7 @@ fn parse(url: &str) -> Result<(Endpoint, Protocol), UrlError> {
     if let Some(rest) = url.strip_prefix("unix:") {
         return Ok((unix(rest)?, Protocol::Bytes));
     }
-    Err(match url.split_once(':') {
-        Some(("https", _)) => UrlError::Https,
-        _ => UrlError::Scheme,
-    })
+    Err(UrlError::Scheme)
 }
 
 /// Takes a URL of HTTP's form apart, behind its scheme: `HOST[:PORT][/PATH][?QUERY]`.
@@ -284,11 +283,12 @@ mod tests {
             ("tcp://[::1]:7", tcp("::1", 7), Protocol::Bytes),
             ("tcp://host:65535/", tcp("host", 65535), Protocol::Bytes),
             ("tls://host:7", tcp("host", 7), Protocol::Bytes),
+            ("https://[::1]/a", tcp("::1", 443), gets("[::1]", "/a")),
             ("unix:/run/a:b", Endpoint::Unix("/run/a:b".into()), Protocol::Bytes),
             ("ws+unix:/run/a", Endpoint::Unix("/run/a".into()), asks("localhost", "/")),
             ("ws+unix:a:b:/echo?c", Endpoint::Unix("a:b".into()), asks("localhost", "/echo?c")),
         ] {
-            let is_secure = url.starts_with("wss") || url.starts_with("tls");
+            let is_secure = ["wss", "tls", "https"].iter().any(|begin| url.starts_with(begin));
             let target: Target = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
             let expected = Target { url: url.to_owned(), endpoint, protocol, is_secure };
             assert_eq!(target, expected, "{url}");
@@ -320,7 +320,7 @@ mod tests {
             ("wss:localhost", UrlError::Scheme),
             ("wss://", UrlError::Host),
             ("wss://me:secret@localhost", UrlError::UserInfo),
-            ("https://localhost", UrlError::Https),
+            ("https:localhost", UrlError::Scheme),
             ("http:localhost", UrlError::Scheme),
             ("http://", UrlError::Host),
             ("http://localhost/two words", UrlError::Path),

@@ -118,7 +118,8 @@ impl LoadTls {
                     .to_owned()
             }
             TlsFailure::NotTls => {
-                "the server does not speak TLS on this port; use ws:// for a plain one".to_owned()
+                "the server does not speak TLS on this port; use ws:// or http:// for a plain one"
+                    .to_owned()
             }
             TlsFailure::HandshakeIncomplete => {
                 "the server has disconnected during the TLS handshake".to_owned()

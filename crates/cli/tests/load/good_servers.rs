@@ -203,7 +203,7 @@ fn what_cannot_be_written_or_found_is_an_error() {
 fn invalid_arguments_are_rejected_with_status_2() {
     for (arguments, words) in [
         (&["ws://localhost/", "--insecure"][..], "--insecure needs a target with TLS: wss://"),
-        (&["https://localhost/"], "the URL of a WebSocket begins with ws:// or wss://"),
+        (&["ftp://localhost/"], "the URL must begin with ws://, wss://, http://, https://"),
         (&["ws://localhost/", "--size", "3", "--text", "utf8"], "--size must be even"),
         (&["tcp://localhost:1", "--deflate"], "--text and --deflate need a WebSocket target"),
         (&["ws://localhost/", "--rate", "0"], "must be between"),

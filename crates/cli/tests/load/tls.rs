@@ -227,9 +227,20 @@ fn windlass_serve_with_tls() {
 }
 
 #[test]
+fn requests_over_tls() {
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--tls-self-signed"];
+    let server = Server::of_several(windlass(&listen), 2);
+    let url = format!("https://{}/", server.address);
+    let loaded = load(&[&url, "--connections", "2", "--messages", "40", "--insecure"]);
+    assert_eq!(loaded.expect_clean().verified(), 40);
+    assert_eq!(loaded.number("/tls/handshakes"), 2.0);
+    server.stop_cleanly();
+}
+
+#[test]
 fn a_plain_server_is_told_apart() {
     let server = Server::start(&["--mode", "echo"]);
-    let words = "the server does not speak TLS on this port; use ws:// for a plain one";
+    let words = "the server does not speak TLS on this port; use ws:// or http:// for a plain one";
     load_at(&wss(server.address), &["--insecure"]).expect_fault("tls", words);
     server.stop_cleanly();
 }

@@ -278,7 +278,7 @@ impl TimeoutScan {
 mod tests {
     use std::{io::Read as _, os::unix::net::UnixStream};
 
-    use windlass::{Clock, stream::Listener};
+    use windlass::{Clock, Reactor, stream::Listener};
 
     use super::*;
     use crate::{
