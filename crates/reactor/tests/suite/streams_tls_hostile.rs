@@ -132,12 +132,9 @@ fn handshakes_that_wait_go_on_after_a_panic(build: Build) {
     assert_eq!(panic, "the last one of the turn");
     let begin = Instant::now();
     while opened.get() < 5 {
-        reactor.run_once(Duration::from_secs(20)).unwrap();
+        reactor.run_once(Duration::from_secs(9)).unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(8), "a turn slept beside handshakes");
     }
-    assert!(
-        begin.elapsed() < Duration::from_secs(10),
-        "a turn has slept beside waiting handshakes"
-    );
 }
 
 /// Output of 16 KiB is encrypted by the call that sends it, here outside of the stream's frame.
