@@ -211,15 +211,17 @@ fn tolerance(row: &Row, count: f64) -> f64 {
 }
 
 /// The list of two runs. If a row varies by more than a comparison allows, the same metric of other
-/// parameters varies too, even if its two counts happen to agree.
+/// parameters varies too, even if its two counts happen to agree. Other implementations do not.
 pub(super) fn record(one: &Measured, other: &Measured) -> BTreeMap<Row, Count> {
     // A row that is missing in one run varies.
     let both = |row: &Row, first: f64| (first, other.rows.get(row).copied().unwrap_or(0.0));
     let differs = |(first, second): (f64, f64), share: f64| {
         (first - second).abs() > (share * first.max(second)).max(SAME)
     };
-    let family = |row: &Row| [&row.suite, &row.case, &row.backend, &row.metric].map(String::clone);
-    let wild: BTreeSet<[String; 4]> = one
+    let family = |row: &Row| {
+        [&row.suite, &row.case, &row.implementation, &row.backend, &row.metric].map(String::clone)
+    };
+    let wild: BTreeSet<[String; 5]> = one
         .rows
         .iter()
         .filter(|(row, first)| differs(both(row, **first), OVER_MAX))
@@ -366,12 +368,16 @@ mod tests {
         let mut one = measured(&[("a=1", 0.013), ("a=2", 1.0), ("a=3", 1.0)]);
         let other = Row { backend: "uring".to_owned(), ..row("a=1") };
         one.rows.insert(other.clone(), 5.0);
+        let beside = Row { implementation: "beside".to_owned(), ..row("a=1") };
+        one.rows.insert(beside.clone(), 5.0);
         let mut second = measured(&[("a=1", 0.079), ("a=2", 1.0)]);
         second.rows.insert(other.clone(), 5.0);
+        second.rows.insert(beside.clone(), 5.0);
         let rows = record(&one, &second);
         assert_eq!(rows[&row("a=2")], Count::Varying(1.0, 1.0));
         assert_eq!(rows[&row("a=3")], Count::Varying(1.0, 0.0), "it is missing in one run");
         assert_eq!(rows[&other], Count::Steady(5.0));
+        assert_eq!(rows[&beside], Count::Steady(5.0));
     }
 
     #[test]
