@@ -47,8 +47,18 @@ impl OtherWorkers {
         self.publisher.as_ref().map(|publisher| (publisher.node(), publisher.worker()))
     }
 
-    /// Publishes to the other nodes alone.
-    pub(crate) fn publish_to_nodes(&mut self, topic: &str, message: &OutMessage<'_>) {
+    /// Publishes to the other nodes alone. The batch goes before it, because it is older.
+    pub(crate) fn publish_to_nodes(
+        &mut self,
+        topic: &str,
+        message: &OutMessage<'_>,
+        options: &Options,
+        stats: &Counters,
+    ) {
+        if self.publisher.is_none() {
+            return;
+        }
+        self.forward(options, stats);
         if let Some(publisher) = &mut self.publisher {
             publisher.publish(topic, message.is_text(), message.as_bytes());
         }
@@ -88,5 +98,52 @@ impl OtherWorkers {
                 stats.lost_between_workers.add(messages);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Mutex, PoisonError},
+    };
+
+    use super::*;
+    use crate::bus::{Bus, BusError, BusSink, Cluster, Envelope};
+
+    /// Records what is published.
+    #[derive(Default)]
+    struct Record(Arc<Mutex<Vec<(u64, String)>>>);
+
+    impl Bus for Record {
+        fn start(&self, _: BusSink) -> io::Result<()> {
+            Ok(())
+        }
+        fn subscribe(&self, _: &str) {}
+        fn unsubscribe(&self, _: &str) {}
+        fn publish(&self, _: &str, payload: Vec<u8>) -> Result<(), BusError> {
+            let envelope = Envelope::decode(&payload).unwrap();
+            let text = String::from_utf8_lossy(envelope.payload).into_owned();
+            let mut record = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            record.push((envelope.sequence, text));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_publication_to_the_nodes_alone_does_not_overtake_the_batch() {
+        let record = Arc::default();
+        let node = Node::new(Cluster::new(Record(Arc::clone(&record))));
+        let mut others = OtherWorkers::new(Vec::new(), Some(Publisher::new(node, 0)));
+        let (options, stats) = (Options::new(), Counters::default());
+        let message = |text: &'static str| OutMessage::from(text);
+        others.publish("t", &message("first"), &options, &stats);
+        others.publish("t", &message("second"), &options, &stats);
+        others.publish_to_nodes("t", &message("third"), &options, &stats);
+        others.publish("t", &message("fourth"), &options, &stats);
+        others.forward(&options, &stats);
+        let expected = ["first", "second", "third", "fourth"];
+        let expected = (0_u64..).zip(expected.map(str::to_owned)).collect::<Vec<_>>();
+        assert_eq!(*record.lock().unwrap(), expected);
     }
 }

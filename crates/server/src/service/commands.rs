@@ -56,7 +56,8 @@ impl ServiceState {
                 self.stats.published.add(u64::from(is_counted));
                 let tables = &mut *self.tables.borrow_mut();
                 if is_counted {
-                    tables.other_workers.publish_to_nodes(&topic, &message.to_out());
+                    let (others, message) = (&mut tables.other_workers, message.to_out());
+                    others.publish_to_nodes(&topic, &message, &self.options, &self.stats);
                 }
                 tables.publish(self, turn, NO_CONN, &topic, message.to_out());
             }

@@ -22,7 +22,7 @@ use windlass_server::{
 use crate::backend::chosen;
 
 /// Maximum time of any wait, after which the test fails.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Takes commands: the first word of a message, and a topic behind it. It answers each.
 struct Commands {
@@ -68,17 +68,17 @@ impl Handler for Commands {
 }
 
 /// A server on a bus.
-struct Member {
-    running: RunningServer,
+pub(crate) struct Member {
+    pub(crate) running: RunningServer,
     address: SocketAddr,
 }
 
 impl Member {
-    fn new(bus: impl Bus, workers: usize) -> Self {
+    pub(crate) fn new(bus: impl Bus, workers: usize) -> Self {
         Self::with(bus, workers, None, |_| {})
     }
 
-    fn with(
+    pub(crate) fn with(
         bus: impl Bus,
         workers: usize,
         gate: Option<Gate>,
@@ -99,14 +99,14 @@ impl Member {
         Self { running, address }
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(WAIT_MAX)).unwrap();
         let url = format!("ws://{}/", self.address);
         Client(tungstenite::client(url, socket).unwrap().0)
     }
 
-    fn stats(&self) -> ClusterStats {
+    pub(crate) fn stats(&self) -> ClusterStats {
         self.running.stats_handle().cluster_stats().unwrap()
     }
 
@@ -116,13 +116,13 @@ impl Member {
         until(|| Some(self.stats()).filter(&there), || format!("{:?}", self.stats()))
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.running.stop();
         self.running.join().unwrap();
     }
 }
 
-struct Client(WebSocket<TcpStream>);
+pub(crate) struct Client(pub(crate) WebSocket<TcpStream>);
 
 impl Client {
     #[track_caller]
@@ -132,14 +132,14 @@ impl Client {
     }
 
     /// A client that is subscribed to a topic.
-    fn of(member: &Member, topic: &str) -> Self {
+    pub(crate) fn of(member: &Member, topic: &str) -> Self {
         let mut client = member.client();
         assert_eq!(client.command(&format!("subscribe {topic}")), "true");
         client
     }
 
     #[track_caller]
-    fn next(&mut self) -> String {
+    pub(crate) fn next(&mut self) -> String {
         self.0.read().unwrap().into_text().unwrap().to_string()
     }
 
@@ -165,7 +165,7 @@ fn until<T>(mut there: impl FnMut() -> Option<T>, describe: impl Fn() -> String)
 
 /// Waits until so many messages are on their way.
 #[track_caller]
-fn wait_for_messages(network: &MemoryNetwork, count: usize) {
+pub(crate) fn wait_for_messages(network: &MemoryNetwork, count: usize) {
     until(|| (network.waiting() == count).then_some(()), || format!("{network:?}, {count} wanted"));
 }
 

@@ -4,6 +4,7 @@ mod adopt;
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;
 mod cluster;
+mod cluster_order;
 mod connection;
 mod drain;
 mod fixture;
