@@ -245,7 +245,8 @@ impl Node {
         self.pass_changes(locked);
     }
 
-    /// Passes the changes to the bus, unless another thread does.
+    /// Passes the changes to the bus, unless another thread does. If the bus panics, that change is
+    /// lost, and the next call passes those behind it.
     fn pass_changes<'n>(&'n self, mut locked: MutexGuard<'n, Locked>) {
         if locked.is_passing {
             return;
@@ -253,11 +254,12 @@ impl Node {
         locked.is_passing = true;
         while let Some(change) = locked.changes.pop_front() {
             drop(locked);
-            // If the bus panics, no more changes reach it. That is the end of a broken bus.
+            let on_panic = PassingEnd(self);
             match change {
                 Change::Subscribe(subject) => self.bus.subscribe(&subject),
                 Change::Unsubscribe(subject) => self.bus.unsubscribe(&subject),
             }
+            core::mem::forget(on_panic);
             locked = self.lock();
         }
         locked.is_passing = false;
@@ -326,6 +328,15 @@ impl Node {
     }
 }
 
+/// Lets another call pass the changes, after the bus has panicked. Otherwise it is forgotten.
+struct PassingEnd<'n>(&'n Node);
+
+impl Drop for PassingEnd<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_passing = false;
+    }
+}
+
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("id", &self.id).finish_non_exhaustive()
@@ -391,5 +402,73 @@ impl Publisher {
             Err(_) => &counts.send_full,
         };
         add(count, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::bus::interest::GRACE;
+
+    /// A bus that records its calls, and panics when the test asks for it.
+    #[derive(Clone, Default)]
+    struct TestBus(Arc<Mutex<TestBusState>>);
+
+    #[derive(Default)]
+    struct TestBusState {
+        calls: Vec<String>,
+        panics_next: bool,
+    }
+
+    impl TestBus {
+        fn state(&self) -> MutexGuard<'_, TestBusState> {
+            self.0.lock().unwrap()
+        }
+
+        fn call(&self, call: String) {
+            let panics = core::mem::take(&mut self.state().panics_next);
+            assert!(!panics, "as asked");
+            self.state().calls.push(call);
+        }
+    }
+
+    impl Bus for TestBus {
+        fn start(&self, _: BusSink) -> io::Result<()> {
+            Ok(())
+        }
+        fn subscribe(&self, subject: &str) {
+            self.call(format!("+{subject}"));
+        }
+        fn unsubscribe(&self, subject: &str) {
+            self.call(format!("-{subject}"));
+        }
+        fn publish(&self, _: &str, _: Vec<u8>) -> Result<(), BusError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_bus_does_not_hold_up_the_changes_behind_it() {
+        let bus = TestBus::default();
+        let node = Node::new(Cluster::new(bus.clone()));
+        let panics = |call: &dyn Fn()| {
+            bus.state().panics_next = true;
+            assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
+        };
+        panics(&|| node.join("a", 0));
+        node.join("b", 0);
+        node.join("c", 0);
+        node.leave("b", 0);
+        node.leave("c", 0);
+        // The first of two changes panics. The next call passes the second one.
+        panics(&|| node.expire(Instant::now() + 2 * GRACE));
+        assert_eq!(node.lock().changes.len(), 1);
+        node.join("d", 0);
+        assert!(node.lock().changes.is_empty());
+        let calls = [("+", "b"), ("+", "c"), ("-", "c"), ("+", "d")];
+        let calls = calls.map(|(sign, topic)| format!("{sign}{}", node.subjects.subject(topic)));
+        assert_eq!(bus.state().calls, calls);
     }
 }

@@ -139,10 +139,11 @@ impl Topics {
                 (self.topics.len() - 1) as u32
             }
         };
+        self.by_name.insert(Arc::clone(&name), topic);
+        // It calls the bus, which may panic. The topic is complete by then.
         if let Some((node, worker)) = self.node.as_ref().filter(|_| !is_reserved(&name)) {
             node.join(&name, *worker);
         }
-        self.by_name.insert(name, topic);
         topic
     }
 
@@ -245,5 +246,47 @@ impl Topics {
             // A service that once had many subscriptions releases their memory.
             *self = Self::new(self.node.take());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use super::*;
+    use crate::bus::{Bus, BusError, BusSink, Cluster};
+
+    /// A bus that panics at the first subscription.
+    #[derive(Default)]
+    struct Panicking(AtomicBool);
+
+    impl Bus for Panicking {
+        fn start(&self, _: BusSink) -> io::Result<()> {
+            Ok(())
+        }
+        fn subscribe(&self, _: &str) {
+            assert!(self.0.swap(true, Ordering::Relaxed), "the first one");
+        }
+        fn unsubscribe(&self, _: &str) {}
+        fn publish(&self, _: &str, _: Vec<u8>) -> Result<(), BusError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_topic_is_complete_although_the_bus_panics() {
+        let node = Node::new(Cluster::new(Panicking::default()));
+        let mut topics = Topics::new(Some((node, 0)));
+        let mut first = NO_SUBSCRIPTION;
+        let panics = catch_unwind(AssertUnwindSafe(|| topics.subscribe(&mut first, 3, "t")));
+        assert!(panics.is_err());
+        assert!(topics.subscribe(&mut first, 3, "t"));
+        assert_eq!((topics.len(), topics.topics.len()), (1, 1), "the slot is used again");
+        topics.unsubscribe_all(&mut first);
+        assert_eq!((topics.len(), topics.subscription_count()), (0, 0));
     }
 }
