@@ -5,6 +5,9 @@ use std::collections::HashMap;
 /// Number of topics whose numbers a publisher keeps. When there are more, its epoch ends.
 const TOPICS_MAX: usize = 1 << 16;
 
+/// Bytes of the names of these topics. With more, the epoch ends too.
+const NAME_BYTES_MAX: usize = 4 << 20;
+
 /// Number of publishers that a receiver follows for each topic. A further one takes the place of
 /// another, which is then new again.
 const PUBLISHERS_MAX: usize = 256;
@@ -14,11 +17,20 @@ pub(super) struct Numbering {
     epoch: u64,
     next: HashMap<Box<str>, u64>,
     topics_max: usize,
+    /// The length of all names.
+    name_bytes: usize,
+    name_bytes_max: usize,
 }
 
 impl Numbering {
     pub(super) fn new(epoch: u64) -> Self {
-        Self { epoch, next: HashMap::new(), topics_max: TOPICS_MAX }
+        Self {
+            epoch,
+            next: HashMap::new(),
+            topics_max: TOPICS_MAX,
+            name_bytes: 0,
+            name_bytes_max: NAME_BYTES_MAX,
+        }
     }
 
     /// Returns the epoch and the number of the next publication to a topic.
@@ -28,10 +40,14 @@ impl Numbering {
             *next += 1;
             return (self.epoch, sequence);
         }
-        if self.next.len() >= self.topics_max {
+        let has_room = self.next.len() < self.topics_max
+            && self.name_bytes + topic.len() <= self.name_bytes_max;
+        if !has_room {
             self.next.clear();
+            self.name_bytes = 0;
             self.epoch += 1;
         }
+        self.name_bytes += topic.len();
         self.next.insert(topic.into(), 1);
         (self.epoch, 0)
     }
@@ -111,6 +127,21 @@ mod tests {
             [numbers.next("c"), numbers.next("a"), numbers.next("a")],
             [(6, 0), (6, 0), (6, 1)]
         );
+    }
+
+    #[test]
+    fn long_names_end_the_epoch() {
+        let mut numbers = Numbering { name_bytes_max: 10, ..Numbering::new(5) };
+        assert_eq!(
+            ["aaaa", "bbbb", "aaaa"].map(|name| numbers.next(name)),
+            [(5, 0), (5, 0), (5, 1)]
+        );
+        assert_eq!(["cc", "d", "aaaa"].map(|name| numbers.next(name)), [(5, 0), (6, 0), (6, 0)]);
+        assert_eq!((numbers.name_bytes, numbers.next.len()), (5, 2));
+        // A name that is longer than that is the only one.
+        let long = "x".repeat(11);
+        assert_eq!([numbers.next(&long), numbers.next(&long)], [(7, 0), (7, 1)]);
+        assert_eq!(numbers.next("a"), (8, 0));
     }
 
     #[test]
