@@ -327,10 +327,15 @@ impl LoadConnection {
         reason: DisconnectReason,
         tls: Option<&LoadTls>,
     ) -> Option<Fault> {
+        let is_truncated = reason == DisconnectReason::Tls(TlsFailure::Truncated);
         let kind = match (self.phase, reason) {
             (ConnPhase::Over, _) => return None,
             // The Close frames have shown that nothing is missing. Many servers omit close_notify.
-            (ConnPhase::AwaitingTcpClose, DisconnectReason::Tls(TlsFailure::Truncated)) => {
+            (ConnPhase::AwaitingTcpClose, _) if is_truncated => return None,
+            // Every response was complete by its own framing.
+            (ConnPhase::Closing, _)
+                if is_truncated && matches!(self.protocol, ProtocolState::Http(_)) =>
+            {
                 return None;
             }
             (ConnPhase::Connecting, DisconnectReason::Tls(failure)) => {

@@ -1,7 +1,7 @@
 //! `windlass load wss://`: with servers of other people's libraries, good and bad ones.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Command, Stdio},
@@ -207,6 +207,36 @@ fn after_the_close_frames_a_missing_close_notify_is_no_fault() {
         }
     });
     assert_eq!(load_at(&wss(address), &["--insecure"]).expect_clean().verified(), 20);
+}
+
+#[test]
+fn after_all_responses_a_missing_close_notify_is_no_fault() {
+    for (responses, is_complete) in [(u64::MAX, true), (5, false)] {
+        let address = tls_server(move |mut socket| {
+            let (mut head, mut byte) = (Vec::new(), [0]);
+            let mut number = 0_u64;
+            while matches!(socket.read(&mut byte), Ok(1)) {
+                head.push(byte[0]);
+                if head.ends_with(b"\r\n\r\n") {
+                    head.clear();
+                    number += 1;
+                    if number > responses {
+                        return;
+                    }
+                    let response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHello";
+                    socket.write_all(response).expect("the client reads");
+                }
+            }
+        });
+        let counts = ["--connections", "1", "--messages", "20", "--insecure"];
+        let loaded = load(&[&[&*format!("https://{address}/")], &counts[..]].concat());
+        if is_complete {
+            assert_eq!(loaded.expect_clean().verified(), 20);
+        } else {
+            loaded.expect_fault("broken", "the connection ended without close_notify");
+            assert_eq!(loaded.verified(), 5);
+        }
+    }
 }
 
 #[test]
