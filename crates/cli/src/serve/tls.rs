@@ -51,9 +51,9 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_client_ca: Option<PathBuf>,
 
-    /// Oldest version of TLS that is accepted
-    #[arg(long, value_enum, value_name = "VERSION", default_value_t = OldestVersion::Tls12)]
-    pub(crate) tls_min_version: OldestVersion,
+    /// Oldest version of TLS that is accepted [default: 1.2]
+    #[arg(long, value_enum, value_name = "VERSION")]
+    pub(crate) tls_min_version: Option<OldestVersion>,
 }
 
 /// The oldest version of TLS.
@@ -85,11 +85,17 @@ impl TlsArgs {
             "--tls-cert was given {certificates} times and --tls-key {keys} times; give one key \
              for each certificate, in the same order"
         );
-        ensure!(
-            self.is_on() || self.tls_client_ca.is_none(),
-            "--tls-client-ca needs a certificate of the server: add --tls-cert and --tls-key, or \
-             --tls-self-signed"
-        );
+        // Without TLS they would have no effect.
+        for (is_given, option) in [
+            (self.tls_client_ca.is_some(), "--tls-client-ca"),
+            (self.tls_min_version.is_some(), "--tls-min-version"),
+        ] {
+            ensure!(
+                self.is_on() || !is_given,
+                "{option} needs a certificate of the server: add --tls-cert and --tls-key, or \
+                 --tls-self-signed"
+            );
+        }
         Ok(())
     }
 }
@@ -110,8 +116,8 @@ impl ServerTls {
             return Ok(None);
         }
         let mut builder = TlsAcceptor::builder().minimum_version(match args.tls.tls_min_version {
-            OldestVersion::Tls12 => MinimumVersion::Tls12,
-            OldestVersion::Tls13 => MinimumVersion::Tls13,
+            None | Some(OldestVersion::Tls12) => MinimumVersion::Tls12,
+            Some(OldestVersion::Tls13) => MinimumVersion::Tls13,
         });
         if args.mode != Mode::Raw {
             builder = builder.alpn([b"http/1.1"]);

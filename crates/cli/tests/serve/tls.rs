@@ -348,6 +348,8 @@ fn wrong_files_and_options_are_named() {
         (&["--tls-cert", "/no/such.pem", "--tls-key", &key], "/no/such.pem: cannot be read: No"),
         (&["--tls-cert", &cert, "--tls-key", &cert], "no private key; it must have a part BEGIN"),
         (&["--tls-client-ca", &cert], "--tls-client-ca needs a certificate of the server"),
+        (&["--tls-min-version", "1.3"], "--tls-min-version needs a certificate of the server"),
+        (&["--tls-min-version", "1.2"], "--tls-min-version needs a certificate of the server"),
         (&["--tls-self-signed", "--tls-cert", &cert], "cannot be used with '--tls-cert"),
         (&["--tls-self-signed", "--tls-min-version", "1.1"], "[possible values: 1.2, 1.3]"),
     ] {
