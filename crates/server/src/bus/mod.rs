@@ -117,7 +117,7 @@ pub enum BusState {
 
 /// Where a [`Bus`] passes what arrives. `Clone`, `Send` and `Sync`.
 ///
-/// A call neither blocks nor calls the bus. After the end of the node, calls do nothing.
+/// A call neither blocks nor calls the bus. After [`Bus::stop`] has returned, calls do nothing.
 #[derive(Clone)]
 pub struct BusSink {
     node: Weak<Node>,
@@ -128,24 +128,29 @@ impl BusSink {
         Self { node: Arc::downgrade(node) }
     }
 
+    /// The node, unless it has ended.
+    fn node(&self) -> Option<Arc<Node>> {
+        self.node.upgrade().filter(|node| !node.is_stopped())
+    }
+
     /// Passes a message to the workers with receivers. Messages of one publisher must be passed in
     /// the order in which the bus has them.
     pub fn deliver(&self, subject: &str, payload: &[u8]) {
-        if let Some(node) = self.node.upgrade() {
+        if let Some(node) = self.node() {
             node.deliver(subject, payload);
         }
     }
 
     /// Reports a change of the state.
     pub fn set_state(&self, state: BusState) {
-        if let Some(node) = self.node.upgrade() {
+        if let Some(node) = self.node() {
             node.set_state(state);
         }
     }
 
     /// Reports the number of outgoing messages that the bus has taken and lost since the last call.
     pub fn note_lost_out(&self, messages: u64) {
-        if let Some(node) = self.node.upgrade() {
+        if let Some(node) = self.node() {
             node.note_lost_out(messages);
         }
     }
@@ -153,7 +158,7 @@ impl BusSink {
     /// Reports the number of incoming messages that the bus has lost since the last call. Their
     /// numbers are missing too.
     pub fn note_lost_in(&self, messages: u64) {
-        if let Some(node) = self.node.upgrade() {
+        if let Some(node) = self.node() {
             node.note_lost_in(messages);
         }
     }

@@ -180,6 +180,7 @@ pub(crate) struct Node {
     /// Some topic may have no worker.
     has_left: AtomicBool,
     state: AtomicU8,
+    is_stopped: AtomicBool,
     counts: Counts,
 }
 
@@ -195,6 +196,7 @@ impl Node {
             locked: Mutex::new(Locked { interest, changes: VecDeque::new(), is_passing: false }),
             has_left: AtomicBool::new(false),
             state: AtomicU8::new(BusState::Connecting as u8),
+            is_stopped: AtomicBool::new(false),
             counts: Counts::default(),
         })
     }
@@ -206,9 +208,15 @@ impl Node {
         self.bus.start(BusSink::new(self))
     }
 
+    /// Stops the bus, which may still report losses meanwhile.
     pub(crate) fn stop(&self) {
         self.bus.stop();
-        self.set_state(BusState::Closed);
+        self.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the node has ended. Handles for its counts keep it alive.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, Locked> {
@@ -319,6 +327,7 @@ impl Node {
 
     pub(crate) fn stats(&self) -> ClusterStats {
         let state = match self.state.load(Ordering::Relaxed) {
+            _ if self.is_stopped() => BusState::Closed,
             state if state == BusState::Connecting as u8 => BusState::Connecting,
             state if state == BusState::Connected as u8 => BusState::Connected,
             _ => BusState::Closed,
@@ -420,6 +429,7 @@ mod tests {
     struct TestBusState {
         calls: Vec<String>,
         panics_next: bool,
+        sink: Option<BusSink>,
     }
 
     impl TestBus {
@@ -435,7 +445,8 @@ mod tests {
     }
 
     impl Bus for TestBus {
-        fn start(&self, _: BusSink) -> io::Result<()> {
+        fn start(&self, sink: BusSink) -> io::Result<()> {
+            self.state().sink = Some(sink);
             Ok(())
         }
         fn subscribe(&self, subject: &str) {
@@ -447,6 +458,51 @@ mod tests {
         fn publish(&self, _: &str, _: Vec<u8>) -> Result<(), BusError> {
             Ok(())
         }
+        fn stop(&self) {
+            let sink = self.state().sink.clone().unwrap();
+            // What is reported meanwhile counts.
+            sink.note_lost_out(2);
+        }
+    }
+
+    /// A node that has started, with one receiver of the topic `t`.
+    fn started() -> (TestBus, Arc<Node>, BusSink) {
+        let bus = TestBus::default();
+        let node = Node::new(Cluster::new(bus.clone()));
+        node.start(Box::new(|_, _| 0)).unwrap();
+        node.join("t", 0);
+        let sink = bus.state().sink.clone().unwrap();
+        (bus, node, sink)
+    }
+
+    /// A publication of another node to the topic `t`.
+    fn deliver(node: &Node, sink: &BusSink, epoch: u64, sequence: u64) {
+        let (id, topic, payload) = (node.id.wrapping_add(1), None, &b""[..]);
+        let envelope =
+            Envelope { node: id, worker: 0, epoch, sequence, topic, is_text: true, payload };
+        let mut bytes = Vec::new();
+        envelope.encode(&mut bytes);
+        sink.deliver(&node.subjects.subject("t"), &bytes);
+    }
+
+    #[test]
+    fn after_the_end_calls_of_the_bus_do_nothing() {
+        let (_bus, node, sink) = started();
+        sink.set_state(BusState::Connected);
+        deliver(&node, &sink, 1, 0);
+        let before = node.stats();
+        assert_eq!((before.state, before.connects, before.received), (BusState::Connected, 1, 1));
+        node.stop();
+        let ended = ClusterStats { state: BusState::Closed, send_lost: 2, ..before };
+        assert_eq!(node.stats(), ended);
+        // The test keeps the node, as a handle for its counts does.
+        deliver(&node, &sink, 1, 1);
+        sink.deliver("elsewhere", b"");
+        sink.set_state(BusState::Connecting);
+        sink.set_state(BusState::Connected);
+        sink.note_lost_out(1);
+        sink.note_lost_in(1);
+        assert_eq!(node.stats(), ended);
     }
 
     #[test]
