@@ -95,12 +95,16 @@ impl<H: Handler> ConnHandler<H> {
         self.service.handler.on_rejected(&Rejected { peer: &peer, status: None, reason: &reason });
     }
 
-    /// The handler is dropped without a callback: the reactor is gone, or the session has panicked.
+    /// The handler is dropped without a callback: the server has stopped, or something has panicked.
     pub(super) fn tls_dropped(&mut self) {
         if self.take_tls_handshake().is_some() {
-            let is_draining = self.service.state.is_draining.get();
-            let label =
-                if is_draining { TlsFailureLabel::Draining } else { TlsFailureLabel::Internal };
+            let label = if std::thread::panicking() {
+                TlsFailureLabel::Internal
+            } else if self.service.state.is_draining.get() {
+                TlsFailureLabel::Draining
+            } else {
+                TlsFailureLabel::Lost
+            };
             self.service.state.labels.count_tls_failure(label);
         }
     }

@@ -229,3 +229,17 @@ fn a_drain_says_close_and_close_notify_and_waits_for_no_tls_handshake() {
     drop(fixture);
     assert!(matches!(pending.poll(), Some(ClientEvent::End(_))));
 }
+
+#[test]
+fn a_tls_handshake_that_a_stop_ends_is_lost_and_no_internal_fault() {
+    let (mut fixture, address) = service(TestHandler::echo());
+    let _pending = TcpStream::connect(address).unwrap();
+    fixture.until(|fixture| (fixture.service.stats().connections == 1).then_some(()));
+    let stats = fixture.service.stats_handle();
+    drop(fixture);
+    let text = stats.prometheus();
+    for (reason, count) in [("lost", 1), ("internal", 0), ("draining", 0)] {
+        let sample = format!("tls_handshake_failures_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(text.contains(&sample), "{sample} is not in: {text}");
+    }
+}
