@@ -12,6 +12,7 @@ use super::{
     exchange::Exchange,
     fault::{Fault, FaultKind},
     target::Resource,
+    tls,
 };
 
 /// Maximum length of a head.
@@ -200,6 +201,7 @@ impl Responses {
                 let text = format_args!("has more than {FIELDS_MAX} header fields");
                 return Err(protocol(exchange, text));
             }
+            Err(_) if tls::is_answer_to_plain_http(bytes) => return Err(speaks_tls()),
             Err(error) => {
                 return Err(protocol(exchange, format_args!("is no HTTP/1.1: {error}")));
             }
@@ -207,6 +209,8 @@ impl Responses {
         let status = response.code.unwrap_or(0);
         match status {
             101 => return Err(protocol(exchange, format_args!("switches the protocol"))),
+            // The body mostly comes with the head.
+            400 if tls::is_answer_to_plain_http(bytes) => return Err(speaks_tls()),
             100..200 => return Ok(Some(used)),
             200..1000 => {}
             _ => return Err(protocol(exchange, format_args!("has the status {status}"))),
@@ -270,6 +274,12 @@ impl Responses {
 #[cold]
 fn protocol(exchange: &Exchange<'_>, text: impl std::fmt::Display) -> Fault {
     Fault::new(FaultKind::Protocol, format_args!("response {} {text}", exchange.due()))
+}
+
+/// The fault of a server that has TLS, although the URL has none.
+#[cold]
+fn speaks_tls() -> Fault {
+    Fault::new(FaultKind::Protocol, "the server speaks TLS on this port: use https://")
 }
 
 /// Returns the framing of a body (RFC 9112 section 6.3), or what is wrong with it.

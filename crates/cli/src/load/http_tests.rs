@@ -103,6 +103,26 @@ fn a_server_without_keep_alive_is_told_apart() {
 }
 
 #[test]
+fn a_server_with_tls_is_told_apart() {
+    let head = |status: &str, length: u32| {
+        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n")
+    };
+    let alert = "\u{15}\u{3}\u{3}\0\u{2}\u{2}F".to_owned();
+    let words = "This port speaks TLS: yes";
+    for text in [alert, head("400 Bad Request", 25) + words] {
+        let (kind, said) = match read(&text, text.len(), None).0 {
+            Err(fault) => (fault.kind, fault.text),
+            Ok(()) => panic!("{text}"),
+        };
+        assert_eq!(kind, FaultKind::Protocol);
+        assert_eq!(said, "the server speaks TLS on this port: use https://");
+    }
+    // A page may have these words.
+    let page = head("200 OK", 25) + words;
+    assert!(read(&page, page.len(), None).0.is_ok());
+}
+
+#[test]
 fn what_is_no_response_is_a_fault() {
     let head = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
     let chunked = |chunks: &str| head("Transfer-Encoding: chunked") + chunks;

@@ -42,7 +42,7 @@ pub(crate) struct LoadArgs {
     #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
-    /// Payload length of each message in bytes, except for http://
+    /// Payload length of each message in bytes, except for http:// and https://
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64 << 20))]
     pub(crate) size: u32,
@@ -52,7 +52,8 @@ pub(crate) struct LoadArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=PERIOD as i64 / 2))]
     pub(crate) depth: u32,
 
-    /// Length in bytes that the body of each response must have, for http:// [default: any]
+    /// Length in bytes that the body of each response must have, for http:// and https:// [default:
+    /// any]
     #[arg(long, value_name = "BYTES")]
     pub(crate) body_size: Option<u64>,
 

@@ -13,7 +13,8 @@ use windlass_ws::handshake::ClientRequest;
 /// The port of a `ws:` or `http:` URL without a port (RFC 6455 section 3, RFC 9110 section 4.2.1).
 const PORT_DEFAULT: u16 = 80;
 
-/// The port of a `wss:` URL without a port (RFC 6455 section 3).
+/// The port of a `wss:` or `https:` URL without a port (RFC 6455 section 3, RFC 9110 section
+/// 4.2.2).
 const SECURE_PORT_DEFAULT: u16 = 443;
 
 /// A parsed URL.
@@ -34,7 +35,7 @@ pub(crate) enum Protocol {
     Bytes,
     /// `ws:`, `wss:` and `ws+unix:`.
     WebSocket(Resource),
-    /// `http:`.
+    /// `http:` and `https:`.
     Http(Resource),
 }
 

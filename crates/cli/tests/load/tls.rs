@@ -280,6 +280,14 @@ fn a_tls_server_is_told_apart() {
     let url = format!("ws://{}/", echo());
     let words = "the server speaks TLS on this port: use wss://";
     load_at(&url, &[]).expect_fault("handshake", words);
+    let url = format!("http://{}/", echo());
+    let words = "the server speaks TLS on this port: use https://";
+    load_at(&url, &[]).expect_fault("protocol", words);
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--tls-self-signed"];
+    let server = Server::of_several(windlass(&listen), 2);
+    let url = format!("http://{}/", server.address);
+    load(&[&url, "--connections", "1", "--messages", "4"]).expect_fault("protocol", words);
+    server.stop_cleanly();
 }
 
 #[test]
