@@ -21,6 +21,14 @@
 //!
 //! Local receivers get a publication whether or not the bus takes it. There is no presence: no node
 //! knows the connections of another.
+//!
+//! # Trust
+//!
+//! The bus is trusted, and with it everyone who has access to it. Envelopes have no signature: who
+//! can publish to the subjects can publish as any node. A publication with a large epoch silences a
+//! publisher, because its own ones are then older and dropped (`stale`). One with a large number
+//! makes `missed` meaningless. So only the nodes should have access to the subjects of their
+//! prefix.
 
 mod envelope;
 mod interest;

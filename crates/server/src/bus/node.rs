@@ -64,7 +64,12 @@ impl Cluster {
         Ok(self)
     }
 
-    /// Sets the ID of the node. Two nodes with one ID do not get each other's publications.
+    /// Sets the ID of the node. Default: random at each start.
+    ///
+    /// Two nodes with one ID do not get each other's publications. A node that starts again with
+    /// the same ID needs a clock that was not set back: the epochs of its publishers begin with the
+    /// time. With an earlier time, the nodes that have heard it before drop its publications as
+    /// `stale`, until its clock has passed the former epoch and it starts again.
     pub fn node_id(mut self, id: u64) -> Self {
         self.id = id;
         self
@@ -300,7 +305,7 @@ impl Node {
         drop(locked);
         match arrival {
             Arrival::Stale => return add(&counts.stale, 1),
-            Arrival::New { missed } => add(&counts.missed, missed),
+            Arrival::New { missed } => add_saturating(&counts.missed, missed),
         }
         let Some(to_workers) = self.to_workers.get().filter(|_| !workers.is_empty()) else {
             return add(&counts.unwanted, 1);
@@ -355,6 +360,15 @@ impl fmt::Debug for Node {
 fn add(count: &AtomicU64, more: u64) {
     if more > 0 {
         count.fetch_add(more, Ordering::Relaxed);
+    }
+}
+
+/// Adds a number that the network has a part in, so it may be any.
+fn add_saturating(count: &AtomicU64, more: u64) {
+    if more > 0 {
+        // The closure accepts every value, so this does not fail.
+        let sum = |before: u64| Some(before.saturating_add(more));
+        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
     }
 }
 
@@ -503,6 +517,17 @@ mod tests {
         sink.note_lost_out(1);
         sink.note_lost_in(1);
         assert_eq!(node.stats(), ended);
+    }
+
+    #[test]
+    fn a_number_from_the_network_does_not_overflow_a_count() {
+        let (_bus, node, sink) = started();
+        for (epoch, sequence, missed) in
+            [(1, 0, 0), (2, 7, 7), (3, u64::MAX - 9, u64::MAX - 2), (4, 9, u64::MAX)]
+        {
+            deliver(&node, &sink, epoch, sequence);
+            assert_eq!(node.stats().missed, missed, "{epoch}");
+        }
     }
 
     #[test]
