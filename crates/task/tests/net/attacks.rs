@@ -87,14 +87,15 @@ const ATTACKS: [Attack; 7] = [
     },
 ];
 
+fn subscribers(executor: &mut Executor) -> usize {
+    executor.block_on(async { with_turn(|turn| turn.stats().subscribers).unwrap() })
+}
+
 /// A foreign waker runs inside of the callbacks of the reactor.
 fn wakers_that_use_or_drop_the_stream_leave_the_executor_as_it_was(build: Build) {
     for attack in ATTACKS {
         for event in 0..4 {
             let mut executor = executor(build);
-            let subscribers = |executor: &mut Executor| {
-                executor.block_on(async { with_turn(|turn| turn.stats().subscribers).unwrap() })
-            };
             let before = subscribers(&mut executor);
             WAKES.set(0);
             let waker = Waker::from(Arc::new(Attacks(attack)));
@@ -158,9 +159,6 @@ impl Drop for DropBomb {
 fn wakers_that_panic_when_dropped_do_not_keep_streams_from_their_ends(build: Build) {
     const COUNT: usize = 10;
     let mut executor = executor(build);
-    let subscribers = |executor: &mut Executor| {
-        executor.block_on(async { with_turn(|turn| turn.stats().subscribers).unwrap() })
-    };
     let before = subscribers(&mut executor);
     let mut peers = Vec::new();
     let mut streams = Vec::new();
@@ -195,6 +193,45 @@ fn wakers_that_panic_when_dropped_do_not_keep_streams_from_their_ends(build: Bui
     assert_eq!(subscribers(&mut executor), before);
     drop(executor);
     for mut peer in peers {
+        assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
+    }
+}
+
+/// Drops the streams of [`HELD`] when it is dropped for the last time.
+struct DropsHeld;
+
+impl Wake for DropsHeld {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for DropsHeld {
+    fn drop(&mut self) {
+        drop(HELD.take());
+    }
+}
+
+/// A ring ends the dropped streams of a round together, which runs the destructors of wakers.
+fn a_stream_that_is_dropped_while_others_end_is_ended_too(build: Build) {
+    let mut executor = executor(build);
+    let before = subscribers(&mut executor);
+    let mut peers = executor.block_on(async {
+        let ((mut first, first_peer), (mut second, second_peer)) =
+            (with_std_peer(), with_std_peer());
+        let waker = Waker::from(Arc::new(DropsHeld));
+        // The stream has the last reference.
+        assert!(poll_read(&mut first, &waker).is_pending());
+        drop(waker);
+        assert!(poll_read(&mut second, Waker::noop()).is_pending());
+        turns().await;
+        HELD.set(vec![second]);
+        drop(first);
+        turns().await;
+        turns().await;
+        [first_peer, second_peer]
+    });
+    assert!(HELD.take().is_empty(), "the destructor has run");
+    assert_eq!(subscribers(&mut executor), before);
+    for peer in &mut peers {
         assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
     }
 }
@@ -330,6 +367,7 @@ scenarios! {
     a_task_that_is_aborted_in_a_write_has_sent_a_prefix,
     wakers_that_use_or_drop_the_stream_leave_the_executor_as_it_was,
     wakers_that_panic_when_dropped_do_not_keep_streams_from_their_ends,
+    a_stream_that_is_dropped_while_others_end_is_ended_too,
     a_stream_may_be_used_and_dropped_in_another_executor,
     streams_and_executors_may_end_with_their_thread,
 }

@@ -30,11 +30,14 @@ struct Dropped {
 
 /// The list of dropped streams, in the request that ends them. If the executor drops the request,
 /// because it has no turn left, the reactor ends them.
-struct DroppedStreams(Rc<OpenStreams>);
+///
+/// `None` once the request runs. Streams that are dropped from then on have a request of their own.
+struct DroppedStreams(Option<Rc<OpenStreams>>);
 
 impl Drop for DroppedStreams {
     fn drop(&mut self) {
-        let dropped = self.0.dropped.take();
+        let Some(streams) = self.0.take() else { return };
+        let dropped = streams.dropped.take();
         let mut panics = Panics::default();
         for Dropped { socket, .. } in dropped {
             panics.catch(|| drop(socket));
@@ -99,8 +102,12 @@ impl OpenStreams {
             dropped.len() == 1
         };
         if is_first {
-            let list = DroppedStreams(Rc::clone(self));
-            handle.request_at_end(move |turn| list.0.end_dropped(turn));
+            let mut list = DroppedStreams(Some(Rc::clone(self)));
+            handle.request_at_end(move |turn| {
+                if let Some(streams) = list.0.take() {
+                    streams.end_dropped(turn);
+                }
+            });
         }
     }
 
