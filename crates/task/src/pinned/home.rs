@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
-use windlass_flow::panics::{Panics, discard_panic};
+use windlass_flow::panics::discard_panic;
 
 use crate::ambient::Handle;
 
@@ -43,14 +43,16 @@ struct Returned {
 /// list which is dropped elsewhere does not run its destructor (protocol 3).
 struct Away(ManuallyDrop<Pin<Box<dyn AnyValue>>>);
 
-// SAFETY: the value is dropped by `end` alone, which only the home thread calls. On other threads
+// SAFETY: the value is dropped by `end_alone`, which only the home thread calls. On other threads
 // the box is moved, which does not touch the value.
 unsafe impl Send for Away {}
 
 impl Away {
-    /// Drops the value. For the home thread.
-    fn end(self) {
-        drop(ManuallyDrop::into_inner(self.0));
+    /// Drops the value. For the home thread. There is nobody to report a panic to, and the other
+    /// values must be dropped.
+    fn end_alone(self) {
+        let value = ManuallyDrop::into_inner(self.0);
+        discard_panic(catch_unwind(AssertUnwindSafe(|| drop(value))));
     }
 }
 
@@ -79,11 +81,9 @@ impl Drop for LocalHome {
         returned.is_closed = true;
         let values = mem::take(&mut returned.values);
         drop(returned);
-        let mut panics = Panics::default();
         for value in values {
-            panics.catch(|| value.end());
+            value.end_alone();
         }
-        panics.resume();
     }
 }
 
@@ -138,6 +138,11 @@ impl Home {
 
     /// Drops the values that were handed back. It runs on the home thread, in a task.
     fn poll_returned(&self, context: &Context<'_>) -> Poll<()> {
+        if !self.is_own_process() {
+            // A task that has forked, in the child: the rest of the turn runs there, too. A thread
+            // of the parent may have had the lock, for ever.
+            return Poll::Pending;
+        }
         for _ in 0..DROPS_PER_POLL {
             let mut returned = self.returned();
             let Some(value) = returned.values.pop_front() else {
@@ -147,10 +152,22 @@ impl Home {
                 return Poll::Pending;
             };
             drop(returned);
-            // There is nobody to report the panic to. The other values must be dropped.
-            discard_panic(catch_unwind(AssertUnwindSafe(|| value.end())));
+            value.end_alone();
         }
         context.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the check, this test hangs.
+    #[test]
+    fn a_child_does_not_wait_for_a_lock_of_its_parent() {
+        let home = Home { process: !process::id(), returned: Mutex::default() };
+        let _for_ever = home.returned();
+        assert!(home.poll_returned(&Context::from_waker(Waker::noop())).is_pending());
     }
 }

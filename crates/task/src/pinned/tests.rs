@@ -153,6 +153,26 @@ fn many_values_come_home_although_destructors_panic() {
     });
 }
 
+/// As in a turn, a panic of what has come home is ignored.
+#[test]
+fn at_the_end_of_the_executor_destructors_that_panic_are_ignored() {
+    struct Panics(Rc<Cell<usize>>);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    let mut executor = Executor::new().unwrap();
+    let count = Rc::new(Cell::new(0));
+    let values: Vec<_> = executor
+        .block_on(async { (0..3).map(|_| Pinned::new(Panics(Rc::clone(&count)))).collect() });
+    assert_eq!(elsewhere(move || drop(values)), None);
+    assert_eq!(count.get(), 0);
+    drop(executor);
+    assert_eq!(count.get(), 3);
+}
+
 #[test]
 fn a_destructor_that_panics_at_home_panics_there() {
     struct Panics;
