@@ -3,13 +3,15 @@
 use core::{
     future::{Future, poll_fn},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 use std::{
+    convert::Infallible,
     io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, atomic::Ordering, mpsc},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -146,11 +148,41 @@ async fn supervise<T>(
 /// reactor, which may be paused or be the user's.
 struct Alarm {
     deadline: Instant,
-    timer: AsyncFd<OwnedFd>,
+    source: AlarmSource,
+}
+
+enum AlarmSource {
+    Timer(AsyncFd<OwnedFd>),
+    /// A thread, where the process has no descriptor left, or the reactor no room for one. It ends
+    /// with this sender.
+    Thread(#[allow(dead_code, reason = "its drop counts")] mpsc::Sender<Infallible>),
+    /// There is no thread either.
+    None,
 }
 
 impl Alarm {
-    fn new(deadline: Instant) -> io::Result<Self> {
+    /// The waker is that of the supervisor's task, which does not change.
+    fn new(deadline: Instant, waker: &Waker) -> Self {
+        let source = Self::timer(deadline)
+            .map(AlarmSource::Timer)
+            .or_else(|_| Self::thread(deadline, waker.clone()).map(AlarmSource::Thread))
+            .unwrap_or(AlarmSource::None);
+        Self { deadline, source }
+    }
+
+    fn thread(deadline: Instant, waker: Waker) -> io::Result<mpsc::Sender<Infallible>> {
+        let (alarm, is_dropped) = mpsc::channel();
+        let body = move || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if is_dropped.recv_timeout(left) == Err(mpsc::RecvTimeoutError::Timeout) {
+                waker.wake();
+            }
+        };
+        thread::Builder::new().name("windlass-alarm".to_owned()).spawn(body)?;
+        Ok(alarm)
+    }
+
+    fn timer(deadline: Instant) -> io::Result<AsyncFd<OwnedFd>> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         // Zero would disarm it.
@@ -160,21 +192,23 @@ impl Alarm {
             it_value: Timespec::try_from(left).map_err(io::Error::other)?,
         };
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-        Ok(Self { deadline, timer: AsyncFd::new(timer)? })
+        Ok(AsyncFd::new(timer)?)
     }
 }
 
 /// Wakes the supervisor at the deadline.
 fn wake_at(deadline: Instant, alarm: &mut Option<Alarm>, context: &mut Context<'_>) {
-    if alarm.as_ref().is_none_or(|alarm| alarm.deadline != deadline) {
-        *alarm = Alarm::new(deadline).ok();
-    }
-    let is_set = alarm
-        .as_ref()
-        .is_some_and(|alarm| alarm.timer.poll_ready(Direction::Read, context).is_pending());
+    let current = match alarm.take() {
+        Some(current) if current.deadline == deadline => current,
+        _ => Alarm::new(deadline, context.waker()),
+    };
+    let is_set = match &alarm.insert(current).source {
+        AlarmSource::Timer(timer) => timer.poll_ready(Direction::Read, context).is_pending(),
+        AlarmSource::Thread(_) => true,
+        AlarmSource::None => false,
+    };
     if !is_set {
-        // The process has no descriptor left, or the deadline has just come. The clock is looked at
-        // in each turn.
+        // There is no alarm, or the deadline has just come. The clock is looked at in each turn.
         context.waker().wake_by_ref();
     }
 }

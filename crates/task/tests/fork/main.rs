@@ -1,6 +1,8 @@
 //! Children of fork(2), which have a copy of their parent's executor. A child must not run it, and
 //! dropping it must not affect the parent.
 //!
+//! Beside them are tests that need a process of their own for another reason.
+//!
 //! Each test runs in a process of its own with one thread. The binary starts itself again with the
 //! test's name and a backend. Where rings are forbidden, their tests show as ignored, with the
 //! reason.
@@ -15,6 +17,7 @@ mod syscalls;
 #[allow(dead_code, reason = "the tests of the reactor use the rest")]
 #[path = "../../../reactor/tests/fork/tools.rs"]
 mod tools;
+mod workers;
 
 use std::process::{Command, ExitCode};
 
@@ -54,6 +57,7 @@ const ALL: &[Test] = &tests![
     syscalls::a_turn_without_input_makes_one_wait,
     syscalls::a_local_wake_makes_no_system_call,
     syscalls::streams_that_are_dropped_together_take_one_submission,
+    workers::a_worker_without_descriptors_sleeps_until_its_deadline,
 ];
 
 fn start_again(name: &str, backend: Backend) -> Result<(), Failed> {
