@@ -73,15 +73,16 @@ impl TcpSocket {
         }
     }
 
-    /// The plain socket. Returns `self` if it has received bytes that the socket would lack.
-    pub(super) fn into_std(self) -> Result<TcpStream, Self> {
+    /// The plain socket. Returns `self` if it has received bytes that the socket would lack, or
+    /// with the error of duplicating the socket.
+    pub(super) fn into_std(self) -> Result<TcpStream, (Self, Option<io::Error>)> {
         match self {
             Self::Ready(io) => Ok(io.into_inner()),
             Self::Buffered(socket) if socket.is_plain() => match socket.into_parts() {
                 Ok((socket, _)) => Ok(socket),
-                Err((_, owner)) => Err(Self::Buffered(owner)),
+                Err((error, owner)) => Err((Self::Buffered(owner), Some(error))),
             },
-            buffered @ Self::Buffered(_) => Err(buffered),
+            buffered @ Self::Buffered(_) => Err((buffered, None)),
         }
     }
 

@@ -71,33 +71,47 @@ pub struct TcpStream {
     io: TcpSocket,
 }
 
-/// The socket alone would lack bytes that were received already. The stream is returned: see
-/// [`TcpStream::detach`].
+/// The socket alone would lack bytes that were received already, or could not be taken. The stream
+/// is returned: see [`TcpStream::detach`].
 pub struct IntoStdError {
     /// The stream, unchanged.
     pub stream: TcpStream,
+    /// Why the socket was not duplicated, if that has failed.
+    cause: Option<io::Error>,
 }
 
 impl fmt::Debug for IntoStdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IntoStdError").finish_non_exhaustive()
+        f.debug_struct("IntoStdError").field("cause", &self.cause).finish_non_exhaustive()
     }
 }
 
 impl fmt::Display for IntoStdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the stream may have received bytes that the socket alone would lack: use `detach`, \
-             which returns them",
-        )
+        match &self.cause {
+            None => f.write_str(
+                "the stream may have received bytes that the socket alone would lack: use \
+                 `detach`, which returns them",
+            ),
+            Some(cause) => write!(
+                f,
+                "the socket of a stream that has just ended cannot be duplicated: {cause}; try \
+                 again in the next turn, or use `detach`, which waits for that"
+            ),
+        }
     }
 }
 
-impl core::error::Error for IntoStdError {}
+impl core::error::Error for IntoStdError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.cause.as_ref().map(|cause| cause as _)
+    }
+}
 
 impl From<IntoStdError> for io::Error {
     fn from(error: IntoStdError) -> Self {
-        Self::new(io::ErrorKind::Unsupported, error.to_string())
+        let kind = error.cause.as_ref().map_or(io::ErrorKind::Unsupported, Self::kind);
+        Self::new(kind, error.to_string())
     }
 }
 
@@ -144,9 +158,12 @@ impl TcpStream {
     ///
     /// # Errors
     /// The error returns the stream if the socket alone might lack bytes: on a ring after the first
-    /// read or write, and while a prefix is unread. Use [`detach`](Self::detach) then.
+    /// read or write, and while a prefix is unread. Use [`detach`](Self::detach) then. In a waker
+    /// that is called because the stream has ended, the socket is duplicated. If the process has no
+    /// descriptor for that, the error has a [`source`](core::error::Error::source).
     pub fn into_std(self) -> Result<std::net::TcpStream, IntoStdError> {
-        self.io.into_std().map_err(|io| IntoStdError { stream: Self { io } })
+        let error = |(io, cause)| IntoStdError { stream: Self { io }, cause };
+        self.io.into_std().map_err(error)
     }
 
     /// The socket of the standard library, and the bytes that were received and not read. It waits

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    error::Error as _,
     future::Future,
     io::{Read, Write},
     net::{TcpListener, TcpStream as StdStream},
@@ -204,7 +205,13 @@ pub(crate) fn a_process_without_descriptors_keeps_a_stream_whose_socket_it_canno
         turns().await;
         match result {
             Ok(_) => assert!(backend != Backend::Uring, "its handler has another reference"),
-            Err(error) => drop(error.stream.into_std().unwrap()),
+            Err(error) => {
+                let source =
+                    error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+                let errno = source.and_then(std::io::Error::raw_os_error);
+                assert_eq!(errno, Some(rustix::io::Errno::MFILE.raw_os_error()), "{error}");
+                drop(error.stream.into_std().unwrap());
+            }
         }
     });
 }
