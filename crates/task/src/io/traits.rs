@@ -116,11 +116,12 @@ macro_rules! impl_writing {
                 Ok(())
             }
 
-            /// Waits until the kernel has taken what was written. It has already, since no bytes
-            /// are buffered here.
+            /// Waits until the kernel has taken what was written. Only a TCP stream on a ring
+            /// buffers bytes here: see [`TcpStream`](crate::net::TcpStream). Elsewhere the kernel
+            /// has taken them already.
             ///
             /// # Errors
-            /// None today.
+            /// That of an earlier write, for a TCP stream on a ring. Otherwise none.
             pub async fn flush(&mut self) -> std::io::Result<()> {
                 $crate::io::poll_inline(|context| {
                     $crate::io::RawStream::poll_flush(self.stream(), context)
