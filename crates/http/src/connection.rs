@@ -150,14 +150,17 @@ where
     }
 }
 
-/// Serves requests until the end of the connection.
+/// Serves requests until the end of the connection. A request that is there already is answered
+/// although the server is being shut down: hyper closes a connection that it has read nothing of.
 async fn drive<C: Connection>(mut connection: Pin<Box<C>>, place: &Place) -> hyper::Result<()> {
     let mut is_told = false;
     poll_fn(|context| {
-        if !is_told && place.is_draining(context.waker()) {
-            is_told = true;
-            connection.as_mut().graceful_shutdown();
+        let polled = connection.as_mut().poll(context);
+        if polled.is_ready() || is_told || !place.is_draining(context.waker()) {
+            return polled;
         }
+        is_told = true;
+        connection.as_mut().graceful_shutdown();
         connection.as_mut().poll(context)
     })
     .await

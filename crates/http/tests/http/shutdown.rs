@@ -1,9 +1,14 @@
 //! Graceful shutdown.
 
-use std::{rc::Rc, time::Duration};
+use std::{future::Future, io, pin::Pin, rc::Rc, time::Duration};
 
 use hyper::{StatusCode, service::service_fn};
-use windlass_task::{cancel::Cancel, net::TcpStream};
+use windlass_http::{AcceptedConnection, Handshaken, HttpListener, HttpServer};
+use windlass_task::{
+    cancel::Cancel,
+    net::{TcpListener, TcpStream},
+    spawn, yield_now,
+};
 
 use crate::{
     scenarios::Build,
@@ -51,6 +56,54 @@ fn a_shutdown_ends_idle_connections_and_waits_for_requests(build: Build) {
         assert!(answer.contains("connection: close") && answer.ends_with("hello"), "{answer}");
         server.server.await.unwrap().unwrap();
         assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
+/// Its connections have a request already, which is seen when the gate is open.
+struct Gated {
+    listener: TcpListener,
+    accepted: Cancel,
+    open: Cancel,
+}
+
+impl HttpListener for Gated {
+    type Stream = TcpStream;
+    type Handshake = Pin<Box<dyn Future<Output = io::Result<Handshaken<TcpStream>>>>>;
+
+    async fn accept(&mut self) -> io::Result<AcceptedConnection<Self::Handshake>> {
+        let (stream, peer) = TcpListener::accept(&self.listener).await?;
+        self.accepted.cancel();
+        let open = self.open.clone();
+        let handshake = Box::pin(async move {
+            open.cancelled().await;
+            let request = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".to_vec();
+            let stream = TcpStream::from_std_with_prefix(stream.into_std()?, request)?;
+            Ok(Handshaken { stream, version: None, is_encrypted: false })
+        });
+        Ok(AcceptedConnection { handshake, peer: Some(peer) })
+    }
+}
+
+fn a_request_that_comes_with_the_shutdown_is_answered(build: Build) {
+    run(build, async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, open, stop) = (Cancel::new(), Cancel::new(), Cancel::new());
+        let listener = Gated { listener, accepted: accepted.clone(), open: open.clone() };
+        let until = stop.clone();
+        let until = async move { until.cancelled().await };
+        let server = HttpServer::new().serve_until(listener, service_fn(answer), until);
+        let server = spawn(server);
+        accepted.cancelled().await;
+        // The connection waits at the gate.
+        for _ in 0..3 {
+            yield_now().await;
+        }
+        stop.cancel();
+        open.cancel();
+        let answer = read_to_end(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("hello"), "{answer}");
+        server.await.unwrap().unwrap();
     });
 }
 
@@ -103,6 +156,7 @@ fn dropping_the_server_closes_everything(build: Build) {
 
 scenarios! {
     a_shutdown_ends_idle_connections_and_waits_for_requests,
+    a_request_that_comes_with_the_shutdown_is_answered,
     a_request_that_does_not_end_is_cut_off,
     dropping_the_server_closes_everything,
 }
