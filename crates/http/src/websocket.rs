@@ -47,21 +47,24 @@
 //! ```
 
 use core::fmt;
-use std::io;
+use std::{io, time::Duration};
 
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, Response, StatusCode, Version,
     header::{self, HeaderMap, HeaderValue},
     upgrade::OnUpgrade,
 };
 use windlass_server::{Handler, Options, Service, Upgraded, http::Origins};
-use windlass_task::{net::TcpStream, spawn, with_turn};
+use windlass_task::{net::TcpStream, spawn, time::timeout, with_turn};
 use windlass_ws::{
     deflate::{Agreement, DeflateConfig},
     handshake::{accept_value, answer_extensions},
 };
 
 use crate::upgraded_parts;
+
+/// The time for the answer to leave, before the service takes the connection over.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A service of `windlass-server`, whose connections come from HTTP requests.
 ///
@@ -106,7 +109,8 @@ impl<H: Handler> WebSocketRoute<H> {
     /// a page of another origin, or 426 for another version of the protocol. The service takes the
     /// connection over when the response was sent.
     ///
-    /// It is for HTTP/1.1 on TCP without TLS: what else was upgraded is closed.
+    /// It is for HTTP/1.1 on TCP without TLS: what else was upgraded is closed. So is a connection
+    /// whose peer does not read the response within 30 s.
     ///
     /// # Panics
     /// If no executor runs on this thread.
@@ -143,10 +147,7 @@ impl<H: Handler> WebSocketRoute<H> {
         answer: &mut HeaderMap,
     ) -> Result<Option<Agreement>, StatusCode> {
         let headers = request.headers();
-        if request.method() != Method::GET
-            || !lists(headers, header::UPGRADE, "websocket")
-            || !lists(headers, header::CONNECTION, "upgrade")
-        {
+        if !is_handshake(request) {
             return Err(StatusCode::BAD_REQUEST);
         }
         if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
@@ -180,6 +181,22 @@ impl<H: Handler> fmt::Debug for WebSocketRoute<H> {
     }
 }
 
+/// Whether a request is a handshake, of any version of the protocol: without a body, and with each
+/// of its values at most once.
+fn is_handshake<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    let lengths = headers.get_all(header::CONTENT_LENGTH);
+    request.method() == Method::GET
+        && request.version() == Version::HTTP_11
+        && !headers.contains_key(header::TRANSFER_ENCODING)
+        && lengths.into_iter().all(|length| length == "0")
+        && lists(headers, header::UPGRADE, "websocket")
+        && lists(headers, header::CONNECTION, "upgrade")
+        && [header::HOST, header::ORIGIN, header::SEC_WEBSOCKET_KEY, header::SEC_WEBSOCKET_VERSION]
+            .into_iter()
+            .all(|name| headers.get_all(name).into_iter().count() <= 1)
+}
+
 /// Whether a header lists an element.
 fn lists(headers: &HeaderMap, name: header::HeaderName, wanted: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
@@ -188,7 +205,8 @@ fn lists(headers: &HeaderMap, name: header::HeaderName, wanted: &str) -> bool {
         .any(|element| element.trim().eq_ignore_ascii_case(wanted))
 }
 
-/// Takes the socket from hyper after the answer was sent. A connection that fails before is closed.
+/// Takes the socket from hyper after the answer was sent. A connection that fails before is closed,
+/// and so is one that does not take the answer in time.
 async fn hand_over<H: Handler + 'static>(
     service: Service<H>,
     upgrade: OnUpgrade,
@@ -196,7 +214,8 @@ async fn hand_over<H: Handler + 'static>(
 ) {
     let Ok(connection) = upgrade.await else { return };
     let Ok(parts) = upgraded_parts::<TcpStream>(connection) else { return };
-    let Ok((socket, unread)) = parts.stream.detach().await else { return };
+    let detached = timeout(HAND_OVER_TIMEOUT, parts.stream.detach()).await;
+    let Ok(Ok((socket, unread))) = detached else { return };
     let prefix = [&parts.read[..], &unread].concat();
     // A service that has no room or is draining returns the socket, which is closed here.
     with_turn(|mut turn| drop(service.adopt(socket, prefix, upgraded, &mut turn)));
