@@ -66,7 +66,12 @@ where
         });
         match next.await {
             Next::Shutdown => break Ok(()),
-            Next::Ended(ended) => report_end(&server, ended),
+            Next::Ended(ended) => {
+                // It has freed a descriptor. A pause that went on would also start again with each
+                // end, and never be over.
+                pause = Duration::ZERO;
+                report_end(&server, ended);
+            }
             Next::Accepted(Ok(AcceptedConnection { handshake, peer })) => {
                 pause = Duration::ZERO;
                 let (server, service) = (Rc::clone(&server), Rc::clone(&service));
@@ -132,8 +137,6 @@ fn pause_after(error: &io::Error, before: Duration) -> Option<Duration> {
         ErrorKind::NetworkDown,
         ErrorKind::NetworkUnreachable,
         ErrorKind::HostUnreachable,
-        ErrorKind::PermissionDenied,
-        ErrorKind::TimedOut,
     ];
     const EBADF: i32 = 9;
     const ENOTSOCK: i32 = 88;
@@ -174,6 +177,18 @@ mod tests {
         assert_eq!(pause(ECONNABORTED), Some(Duration::ZERO));
         for fatal in [9, EINVAL, 88] {
             assert_eq!(pause(fatal), None);
+        }
+    }
+
+    #[test]
+    fn errors_that_may_stay_are_no_hot_loop() {
+        const EPERM: i32 = 1;
+        const EACCES: i32 = 13;
+        const ETIMEDOUT: i32 = 110;
+        for errno in [EPERM, EACCES, ETIMEDOUT] {
+            let error = io::Error::from_raw_os_error(errno);
+            assert_eq!(pause_after(&error, Duration::ZERO), Some(PAUSES.0), "{error}");
+            assert_eq!(pause_after(&error, PAUSES.0), Some(2 * PAUSES.0), "{error}");
         }
     }
 }

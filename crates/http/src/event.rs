@@ -36,7 +36,8 @@ pub enum ServeEvent<'a> {
         /// Why.
         error: &'a hyper::Error,
     },
-    /// A service has panicked, which has ended its connection.
+    /// A service has panicked, which has ended its connection of HTTP/1.1. With HTTP/2 there is no
+    /// such event.
     ServicePanicked,
     /// Connections did not end in time at the shutdown, and were closed.
     ShutdownTimedOut {

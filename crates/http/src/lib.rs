@@ -50,7 +50,8 @@
 //! - *Bounds.* The number of connections, the size of a request's head, and the times of handshakes
 //!   and heads are bounded by default: [`HttpServer`]. Bodies are not, and neither is the time of a
 //!   request: use a middleware.
-//! - *Panics.* A panic of a service ends its connection, and the others go on.
+//! - *Panics.* A panic of a service ends its connection, or with HTTP/2 its stream alone. The rest
+//!   goes on.
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -58,7 +58,11 @@ where
 /// The body of a request is not limited, and neither is the time that a service takes: use a
 /// middleware. What a peer sends while nobody reads the body is limited by the window of HTTP/2,
 /// and to one buffer of `head_bytes_max` with HTTP/1.1. A peer of HTTP/2 that is silent for a
-/// minute is sent a ping, and must answer in 20 s.
+/// minute is sent a ping, and must answer in 20 s. As long as it does, its connection is kept, also
+/// without requests.
+///
+/// A panic of a service ends its connection of HTTP/1.1, and is reported. With HTTP/2 it resets its
+/// stream alone, and is not reported.
 ///
 /// HTTP/2 is used without TLS if the first bytes are its preface, and with TLS as ALPN says.
 #[derive(Clone)]
@@ -76,6 +80,9 @@ pub struct HttpServer {
 }
 
 type OnEvent = Rc<dyn Fn(&ServeEvent<'_>)>;
+
+/// The longest time for a head. hyper panics where a deadline does not fit into an `Instant`.
+const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// The smallest buffer that hyper accepts.
 const HEAD_BYTES_MIN: usize = 8192;
@@ -127,10 +134,10 @@ impl HttpServer {
 
     /// The time for the head of a request of HTTP/1.1, which begins when the connection waits for
     /// it. So it is also the time that an idle connection is kept. It holds once more for the first
-    /// byte of a connection.
+    /// byte of a connection. More than thirty years count as thirty.
     #[must_use]
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
-        self.header_timeout = timeout;
+        self.header_timeout = timeout.min(HEADER_TIMEOUT_MAX);
         self
     }
 
@@ -229,7 +236,9 @@ impl HttpServer {
 
     /// Serves until a future is ready, and then shuts down gracefully: the listener is closed,
     /// connections without a request are closed, and the others end with their requests, or when
-    /// [`shutdown_timeout`](Self::shutdown_timeout) is over. Upgraded connections go on.
+    /// [`shutdown_timeout`](Self::shutdown_timeout) is over. Upgraded connections of HTTP/1.1 go
+    /// on, and so do its tunnels of `CONNECT`. A tunnel of HTTP/2 is a request of its connection,
+    /// which ends with it or at the timeout.
     ///
     /// ```
     /// use std::convert::Infallible;

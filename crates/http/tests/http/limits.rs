@@ -1,9 +1,20 @@
 //! Limits of connections and times.
 
-use std::time::Duration;
+use std::{
+    cell::RefCell,
+    future::Ready,
+    io,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use hyper::service::service_fn;
-use windlass_task::time::{now, sleep};
+use windlass_http::{AcceptedConnection, Handshaken, HttpListener, HttpServer};
+use windlass_task::{
+    net::{TcpListener, TcpStream},
+    spawn,
+    time::{now, sleep},
+};
 
 use crate::{
     scenarios::Build,
@@ -47,6 +58,73 @@ fn connections_beyond_the_limit_wait(build: Build) {
     });
 }
 
+/// Accepts some connections, and has no descriptor for more.
+struct Short {
+    listener: TcpListener,
+    left: usize,
+    failures: Rc<RefCell<Vec<Instant>>>,
+}
+
+impl HttpListener for Short {
+    type Stream = TcpStream;
+    type Handshake = Ready<io::Result<Handshaken<TcpStream>>>;
+
+    async fn accept(&mut self) -> io::Result<AcceptedConnection<Self::Handshake>> {
+        const EMFILE: i32 = 24;
+        if self.left == 0 {
+            self.failures.borrow_mut().push(now());
+            return Err(io::Error::from_raw_os_error(EMFILE));
+        }
+        let accepted = HttpListener::accept(&mut self.listener).await?;
+        self.left -= 1;
+        Ok(accepted)
+    }
+}
+
+/// Connections end more often than the longest pause is over.
+fn without_descriptors_the_end_of_a_connection_is_the_next_try(build: Build) {
+    run_paused(build, async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let failures = Rc::new(RefCell::new(Vec::new()));
+        let mut streams = Vec::new();
+        for _ in 0..4 {
+            streams.push(TcpStream::connect(address).await.unwrap());
+        }
+        let listener = Short { listener, left: streams.len(), failures: Rc::clone(&failures) };
+        spawn(HttpServer::new().serve(listener, service_fn(answer))).detach();
+        // The pause is a second by then.
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(failures.borrow().len(), 9);
+        for stream in streams {
+            let (before, begin) = (failures.borrow().len(), now());
+            drop(stream);
+            sleep(Duration::from_millis(5)).await;
+            assert_eq!(failures.borrow().get(before), Some(&begin));
+            sleep(Duration::from_millis(600)).await;
+        }
+    });
+}
+
+/// hyper would panic where such a deadline is no `Instant`.
+fn times_may_be_as_long_as_a_duration(build: Build) {
+    run(build, async {
+        let log = Log::default();
+        let limits = log
+            .server()
+            .handshake_timeout(Duration::MAX)
+            .header_timeout(Duration::MAX)
+            .shutdown_timeout(Duration::MAX);
+        let server = start(limits, service_fn(answer)).await;
+        let mut stream = server.connect().await;
+        stream.write_all(REQUEST).await.unwrap();
+        assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 200 "));
+        drop(stream);
+        server.stop().await;
+        assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
 /// The clock passes when nothing else can run, so the times are exact.
 fn slow_heads_and_silent_connections_are_closed(build: Build) {
     run_paused(build, async {
@@ -64,7 +142,7 @@ fn slow_heads_and_silent_connections_are_closed(build: Build) {
             slow.write_all(part).await.unwrap();
             let begin = now();
             read_to_end(&mut slow).await;
-            assert!(now() - begin <= 2 * limit);
+            assert!((limit..=2 * limit).contains(&(now() - begin)), "{:?}", now() - begin);
         }
         // Idle after a request.
         let mut idle = server.connect().await;
@@ -86,7 +164,7 @@ fn requests_may_take_longer_than_their_heads(build: Build) {
             sleep(3 * limit).await;
             answer(request).await
         });
-        let server = start(windlass_http::HttpServer::new().header_timeout(limit), slow).await;
+        let server = start(HttpServer::new().header_timeout(limit), slow).await;
         let mut sender = client(server.connect().await).await;
         for _ in 0..4 {
             let begin = now();
@@ -116,6 +194,8 @@ fn a_head_that_is_too_large_is_rejected(build: Build) {
 
 scenarios! {
     connections_beyond_the_limit_wait,
+    without_descriptors_the_end_of_a_connection_is_the_next_try,
+    times_may_be_as_long_as_a_duration,
     slow_heads_and_silent_connections_are_closed,
     requests_may_take_longer_than_their_heads,
     a_head_that_is_too_large_is_rejected,

@@ -32,6 +32,8 @@ fn a_reset_at_any_byte_ends_one_connection(build: Build) {
         assert_eq!(status, StatusCode::OK);
         drop(sender);
         server.stop().await;
+        let lines = log.lines();
+        assert!(lines.iter().all(|line| !line.contains("panicked")), "{lines:?}");
     });
 }
 
