@@ -95,7 +95,8 @@ impl<H: Handler> ConnHandler<H> {
         self.service.handler.on_rejected(&Rejected { peer: &peer, status: None, reason: &reason });
     }
 
-    /// The handler is dropped without a callback: the server has stopped, or something has panicked.
+    /// The handler is dropped without a callback: the server has stopped, or something has
+    /// panicked.
     pub(super) fn tls_dropped(&mut self) {
         if self.take_tls_handshake().is_some() {
             let label = if std::thread::panicking() {

@@ -7,7 +7,7 @@ use std::{
     rc::Rc,
     sync::{
         Mutex,
-        atomic::{AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst},
         mpsc,
     },
     task::{Context, Poll},
@@ -210,13 +210,13 @@ fn after_the_end_a_value_is_dropped_at_home_and_leaked_elsewhere() {
         }
     }
     // What leaks is reachable, so leak checkers do not report it.
-    static LEAKED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    static LEAKED: Mutex<Vec<AtomicPtr<()>>> = Mutex::new(Vec::new());
     let (at_home, away) = block_on(async {
         let new = || Pinned::new(Counts(core::ptr::null()));
         (new(), new())
     });
     let place: *const Counts = &raw const *away;
-    LEAKED.lock().unwrap().push(place.expose_provenance());
+    LEAKED.lock().unwrap().push(AtomicPtr::new(place.cast_mut().cast()));
     assert_eq!(elsewhere(move || drop(away)), None);
     assert_eq!(DROPS.load(SeqCst), 0);
     drop(at_home);
@@ -233,7 +233,7 @@ fn values_dropped_during_the_end_are_never_dropped_elsewhere() {
             self.1.set(self.1.get() + 1);
         }
     }
-    static LEAKED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    static LEAKED: Mutex<Vec<AtomicPtr<()>>> = Mutex::new(Vec::new());
     let rounds = if cfg!(miri) { 3 } else { 100 };
     for _ in 0..rounds {
         let drops = Rc::new(Cell::new(0));
@@ -245,7 +245,7 @@ fn values_dropped_during_the_end_are_never_dropped_elsewhere() {
         });
         LEAKED.lock().unwrap().extend(values.iter().map(|value| {
             let place: *const HomeOnly = &raw const **value;
-            place.expose_provenance()
+            AtomicPtr::new(place.cast_mut().cast())
         }));
         let (ready, is_ready) = mpsc::sync_channel(0);
         let dropping = thread::spawn(move || {
