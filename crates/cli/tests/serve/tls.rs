@@ -204,7 +204,7 @@ fn the_oldest_version_and_client_certificates_are_required() {
     assert_eq!(known.get_ref().conn.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
     for (config, line) in [
         (trusting(), "the client sent no certificate"),
-        (with_certificate("stranger"), "the certificate's issuer is not trusted"),
+        (with_certificate("stranger"), "the issuer of the peer's certificate is not trusted"),
     ] {
         let mut client = connect_as(&server, "localhost", config);
         // With TLS 1.3 the client learns it after its own handshake has ended.

@@ -346,29 +346,37 @@ impl fmt::Display for TlsFailure {
             Self::Truncated => "the connection ended without close_notify; data may be missing",
             Self::HandshakeIncomplete => "the peer closed the connection during the TLS handshake",
             Self::HandshakeTimeout => {
-                "the TLS handshake did not end in time; see tls_handshake_timeout"
+                "the TLS handshake took longer than its time limit \
+                 (of a stream: StreamOptions::tls_handshake_timeout)"
             }
             Self::HandshakeTooLong => "the peer's TLS handshake messages are too long",
             Self::PlainHttp => "the client sent plain HTTP to a TLS port; use https:// or wss://",
             Self::NotTls => "the peer does not speak TLS on this port",
             Self::NoCommonVersion => {
-                "no TLS version in common; see the minimum version of either side"
+                "no TLS version in common; compare the versions that both sides allow"
             }
             Self::NoCommonCipher => "no cipher suite or signature scheme in common",
-            Self::NoCommonAlpn => "no application protocol in common; see the list for ALPN",
+            Self::NoCommonAlpn => {
+                "no application protocol in common; compare what both sides offer for ALPN"
+            }
             Self::UnknownName => "no certificate for the server name that the client asked for",
             Self::CertificateRequired => {
                 "the client sent no certificate; it must be configured with one"
             }
             Self::UnknownIssuer => {
-                "the certificate's issuer is not trusted; add its certificate to the roots"
+                "the issuer of the peer's certificate is not trusted; if it should be, add the \
+                 issuer's certificate to those that are trusted here"
             }
-            Self::CertificateExpired => "the certificate has expired; renew it",
-            Self::CertificateNotYetValid => "the certificate is not valid yet; check the clock",
+            Self::CertificateExpired => {
+                "the peer's certificate has expired; the peer must renew it"
+            }
+            Self::CertificateNotYetValid => {
+                "the peer's certificate is not valid yet; check the clocks of both sides"
+            }
             Self::CertificateForOtherName => {
-                "the certificate is for another name; connect by a name that it contains"
+                "the server's certificate is for another name; connect by a name that it contains"
             }
-            Self::BadCertificate => "the certificate was rejected",
+            Self::BadCertificate => "the peer's certificate was rejected",
             Self::DecryptionFailed => "a record could not be decrypted",
             Self::ProtocolViolation => "the peer broke the TLS protocol",
             Self::AlertReceived(number) => {
