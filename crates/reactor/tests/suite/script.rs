@@ -11,6 +11,7 @@ use std::{
     rc::Rc,
 };
 
+use rustix::net::SendFlags;
 use windlass::{
     Key, Reactor, Turn,
     stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions, Timeout},
@@ -280,6 +281,16 @@ pub(crate) fn open(
     let key = options.register(socket, script, reactor).map_err(|e| e.reason).unwrap();
     turn(reactor);
     key
+}
+
+/// Fills the socket of a stream, which does not know of it. Returns the number of bytes.
+pub(crate) fn fill(reactor: &mut Reactor, key: Key) -> usize {
+    let stream = reactor.stream(key).unwrap();
+    let (bytes, mut filled) = (vec![7; 1 << 16], 0);
+    while let Ok(count) = rustix::net::send(&stream, &bytes, SendFlags::DONTWAIT) {
+        filled += count;
+    }
+    filled
 }
 
 /// Runs one turn that does not wait.

@@ -217,8 +217,12 @@ impl Reactor {
     /// is closed.
     #[cold]
     pub(in crate::stream) fn send_before_the_end(&mut self, index: u32) {
-        if self.streams_in_child() || !self.backend.ring().is_some_and(|ring| ring.has_send(index))
-        {
+        if self.streams_in_child() {
+            return;
+        }
+        // A send may have failed, and its event may be behind the one that ends the stream.
+        self.note_failed_sends();
+        if !self.backend.ring().is_some_and(|ring| ring.has_send(index)) {
             return;
         }
         self.before_output(index);
