@@ -15,7 +15,7 @@ use windlass::{
 use crate::{
     Build,
     bed::{HandClock, Log, NOW, panic_of, run_dry},
-    script::{Said, Script, both_families, quiet, tcp},
+    script::{Said, Script, both_families, quiet, tcp, until},
     streams_tls::{open, plaintext_of, register},
     streams_tls_session::{CLOSE, DATA, HELLO, Lie, Sessions, contents, data, record},
 };
@@ -135,6 +135,49 @@ fn handshakes_that_wait_go_on_after_a_panic(build: Build) {
         reactor.run_once(Duration::from_secs(9)).unwrap();
         assert!(begin.elapsed() < Duration::from_secs(8), "a turn slept beside handshakes");
     }
+}
+
+/// A stream went back to the front of the queue, and is released before the next one goes back.
+fn a_queue_of_handshakes_may_become_shorter_within_a_turn(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let mut streams: Vec<_> = (0..4)
+        .map(|_| {
+            let ((ours, peer), log) = (tcp(), Log::new());
+            let script = Script::new(&log);
+            (register(&mut reactor, PLAIN, ours, Sessions::Slow, script), peer, log)
+        })
+        .collect();
+    let [(_, late, _), (_, early, early_log), (one, first, _), (other, second, log)] =
+        &mut streams[..]
+    else {
+        panic!("there are four")
+    };
+    let (one, other) = (*one, *other);
+    let (ours, mut peer) = tcp();
+    let script = Script::new(&Log::new()).on_data(move |stream, _| {
+        stream.turn().stream(one).unwrap().release().unwrap();
+    });
+    let releases = PLAIN.register(ours, script, &mut reactor).map_err(|e| e.reason).unwrap();
+    reactor.stream(releases).unwrap().pause();
+    quiet(&mut reactor);
+    // The first one uses the turn's time. The others get their places, and are paused.
+    for peer in [early, first, second] {
+        peer.write(&record(HELLO, b""));
+    }
+    until(&mut reactor, early_log, 1);
+    for key in [one, other] {
+        reactor.stream(key).unwrap().pause();
+    }
+    quiet(&mut reactor);
+    // In the next turn another one uses the time.
+    late.write(&record(HELLO, b""));
+    peer.write(b"x");
+    for key in [one, releases, other] {
+        reactor.stream(key).unwrap().resume();
+    }
+    quiet(&mut reactor);
+    assert!(reactor.stream(one).is_err());
+    assert_eq!(log.take(), [Said::Open]);
 }
 
 /// Output of 16 KiB is encrypted by the call that sends it, here outside of the stream's frame.
@@ -368,6 +411,7 @@ scenarios! {
     a_close_before_the_first_turn_ends_the_stream_at_once,
     a_write_stall_timeout_leaves_the_time_of_the_handshake,
     handshakes_that_wait_go_on_after_a_panic,
+    a_queue_of_handshakes_may_become_shorter_within_a_turn,
     a_session_that_panics_in_a_call_loses_its_stream,
     output_in_on_open_has_room_behind_the_handshake,
     a_session_that_lies_is_ended,

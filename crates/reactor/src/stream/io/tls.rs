@@ -406,7 +406,8 @@ impl StreamTable {
             return true;
         }
         if was_queued {
-            tls.queue.insert(tls.returned, index);
+            // Those that were put back before may have been removed meanwhile.
+            tls.queue.insert(tls.returned.min(tls.queue.len()), index);
             tls.returned += 1;
         } else if tls.queue.is_empty() && tls.handshakes < HANDSHAKES_PER_TURN && has_time {
             tls.handshakes += 1;
