@@ -52,6 +52,7 @@ fn all() -> Vec<Test> {
         streams::output_that_waits_is_sent_by_the_parent_alone,
         streams::a_stream_does_nothing_in_a_child_that_was_forked_in_its_handler,
         streams::a_handler_that_panics_in_a_child_resets_nothing,
+        streams::a_session_released_before_a_fork_goes_on_in_the_parent_alone,
     ]
     .to_vec()
 }

@@ -4,16 +4,19 @@ use std::{
     cell::{Cell, RefCell},
     io::{ErrorKind, IoSlice, Read as _, Write as _},
     net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
+    sync::Arc,
 };
 
 use rustix::net::sockopt;
 use windlass::{
     Backend, Key, Reactor, Turn,
     stream::{
-        DisconnectReason, Input, Listener, Peer, SharedBytes, Stream, StreamHandler, StreamOptions,
-        StreamWriteError,
+        DisconnectReason, Input, Listener, Peer, Released, SharedBytes, Stream, StreamHandler,
+        StreamOptions, StreamWriteError, TlsDecrypted, TlsFailure, TlsPhase, TlsSession,
+        TlsSessionFactory,
     },
 };
 
@@ -242,4 +245,71 @@ pub(crate) fn a_handler_that_panics_in_a_child_resets_nothing(backend: Backend) 
         },
     );
     parent.assert_peer_got(b"");
+}
+
+/// A session whose records are the plaintext.
+#[derive(Debug)]
+struct Transparent;
+
+impl TlsSessionFactory for Transparent {
+    fn new_session(&self) -> Box<dyn TlsSession> {
+        Box::new(Self)
+    }
+}
+
+impl TlsSession for Transparent {
+    fn decrypt(&mut self, input: &mut [u8], _: &mut Vec<u8>) -> TlsDecrypted {
+        TlsDecrypted::new(input.len(), input.len(), TlsPhase::Open)
+    }
+
+    fn encrypt(&mut self, plaintext: &[u8], records: &mut Vec<u8>) -> Result<(), TlsFailure> {
+        records.extend_from_slice(plaintext);
+        Ok(())
+    }
+
+    fn close_notify(&mut self, _: &mut Vec<u8>) {}
+}
+
+/// Two processes that continue one session would encrypt different records with one number.
+pub(crate) fn a_session_released_before_a_fork_goes_on_in_the_parent_alone(backend: Backend) {
+    let (ours, mut peer) = UnixStream::pair().unwrap();
+    let (opened, closed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let handler = || Scripted {
+        opened: opened.clone(),
+        closed: closed.clone(),
+        on_data: Box::new(|_, _| {}),
+    };
+    let mut reactor = reactor_on(backend).unwrap();
+    let with_tls = StreamOptions::new().with_fd(ours).with_tls(Arc::new(Transparent));
+    let key = with_tls.with_handler(handler()).register_into(&mut reactor).unwrap();
+    while opened.get() == 0 {
+        reactor.run_once(FOR_EVER).unwrap();
+    }
+    let Released { socket, tls, .. } = reactor.stream(key).unwrap().release().unwrap();
+    let (mut socket, mut tls) = (socket, tls);
+    let mut go_on = |reactor: &mut Reactor, said: &[u8]| {
+        let with_fd = StreamOptions::new().with_fd(socket.take().unwrap());
+        let with_tls = with_fd.with_released_tls(tls.take().unwrap());
+        let key = with_tls.with_handler(handler()).register_into(reactor).unwrap();
+        reactor.stream(key).unwrap().send(said).unwrap();
+    };
+    in_child(|| {
+        let mut own = reactor_on(backend).unwrap();
+        go_on(&mut own, b"child");
+        while closed.get() == 0 {
+            own.run_once(FOR_EVER).unwrap();
+        }
+        assert_eq!(opened.get(), 1, "it was open in the parent only");
+    });
+    go_on(&mut reactor, b"parent");
+    while opened.get() < 2 {
+        reactor.run_once(FOR_EVER).unwrap();
+    }
+    reactor.run_once(NOW).unwrap();
+    let mut got = [0; 6];
+    peer.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"parent");
+    peer.set_nonblocking(true).unwrap();
+    assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(closed.get(), 0);
 }

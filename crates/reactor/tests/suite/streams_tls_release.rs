@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use windlass::{
-    AddReason, Reactor,
+    AddReason, Key, Reactor,
     stream::{DisconnectReason, Released, StreamOptions, StreamTls, TlsFailure},
 };
 
 use crate::{
     Build,
     bed::{Log, panic_of, run_dry},
-    script::{Peer, Said, Script, both_families, quiet, tcp},
+    script::{Peer, Said, Script, both_families, fill, quiet, tcp},
     streams_tls::{open, register},
     streams_tls_session::{CLOSE, DATA, HELLO, Sessions, contents, data, record},
 };
@@ -18,11 +18,11 @@ use crate::{
 const PLAIN: StreamOptions = StreamOptions::new();
 
 /// Registers the released stream with the reactor.
-fn again(reactor: &mut Reactor, released: Released, script: Script) {
+fn again(reactor: &mut Reactor, released: Released, script: Script) -> Key {
     let Released { socket, unread, tls, .. } = released;
     let with_fd = PLAIN.with_fd(socket.unwrap()).with_prefix(unread);
     let with_tls = with_fd.with_released_tls(tls.unwrap());
-    with_tls.with_handler(script).register_into(reactor).map_err(|e| e.reason).unwrap();
+    with_tls.with_handler(script).register_into(reactor).map_err(|e| e.reason).unwrap()
 }
 
 /// At every byte of what the peer sends, the stream moves to another reactor.
@@ -93,6 +93,69 @@ fn a_released_session_takes_the_rest_of_its_records_along(build: Build) {
     let received = data(&received);
     assert_eq!(received.len(), sent + 3, "each byte that was encrypted");
     assert!(received[..sent].iter().all(|byte| *byte == 7));
+}
+
+/// Reads until the stream's end. Returns the bytes.
+fn read_to_end(reactor: &mut Reactor, peer: &mut Peer) -> Vec<u8> {
+    let mut received = Vec::new();
+    for round in 0.. {
+        let (bytes, outcome) = peer.drain();
+        received.extend(bytes);
+        if outcome.is_ok() {
+            break;
+        }
+        assert!(round < 10_000, "no end after {} bytes", received.len());
+        run_dry(reactor);
+    }
+    received
+}
+
+fn a_close_before_the_first_turn_of_a_continued_session_is_a_graceful_one(build: Build) {
+    let (mut first, mut second) = (build().build().unwrap(), build().build().unwrap());
+    let (ours, mut peer) = tcp();
+    let log = Log::new();
+    let key = open(&mut first, ours, &mut peer, Script::new(&log));
+    let mut sent = 0;
+    while first.stream(key).unwrap().buffered() == 0 {
+        first.stream(key).unwrap().send(&[7; 16 << 10]).unwrap();
+        sent += 16 << 10;
+        run_dry(&mut first);
+    }
+    let released = first.stream(key).unwrap().release().unwrap();
+    log.take();
+    let key = again(&mut second, released, Script::new(&log));
+    let mut stream = second.stream(key).unwrap();
+    stream.send(b"end").unwrap();
+    stream.close();
+    let received = read_to_end(&mut second, &mut peer);
+    assert_eq!(contents(&received).last(), Some(&(CLOSE, vec![])));
+    let received = data(&received);
+    assert_eq!((received.len(), &received[sent..]), (sent + 3, &b"end"[..]));
+    peer.finish();
+    quiet(&mut second);
+    assert_eq!(log.take(), [Said::Close(DisconnectReason::Closed), Said::Dropped]);
+}
+
+/// The alert waits for a full socket when the session leaves its stream.
+fn a_continued_session_closes_the_writing_half_behind_its_close_notify(build: Build) {
+    let (mut first, mut second) = (build().build().unwrap(), build().build().unwrap());
+    let [_, (ours, mut peer)] = both_families();
+    let log = Log::new();
+    let key = open(&mut first, ours, &mut peer, Script::new(&log));
+    let filled = fill(&mut first, key);
+    first.stream(key).unwrap().finish();
+    quiet(&mut first);
+    assert!(first.stream(key).unwrap().buffered() > 0, "the alert waits");
+    let released = first.stream(key).unwrap().release().unwrap();
+    log.take();
+    again(&mut second, released, Script::new(&log));
+    quiet(&mut second);
+    let received = read_to_end(&mut second, &mut peer);
+    assert_eq!(contents(&received[filled..]), [(CLOSE, vec![])]);
+    peer.write(&record(CLOSE, b""));
+    quiet(&mut second);
+    let closed = Said::Close(DisconnectReason::Closed);
+    assert_eq!(log.take(), [Said::Open, Said::End, closed, Said::Dropped]);
 }
 
 fn the_end_of_a_released_session_is_kept(build: Build) {
@@ -208,6 +271,8 @@ fn a_registration_that_fails_keeps_its_tls(build: Build) {
 scenarios! {
     a_released_session_goes_on_in_another_reactor,
     a_released_session_takes_the_rest_of_its_records_along,
+    a_close_before_the_first_turn_of_a_continued_session_is_a_graceful_one,
+    a_continued_session_closes_the_writing_half_behind_its_close_notify,
     the_end_of_a_released_session_is_kept,
     a_session_that_has_panicked_does_not_go_on,
     a_registration_that_fails_keeps_its_tls,

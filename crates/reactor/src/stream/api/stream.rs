@@ -319,9 +319,14 @@ impl Stream<'_> {
         core.reason.get_or_insert(DisconnectReason::Closed);
         core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         // Without a connection, there is nothing to close gracefully.
-        let is_connecting = core.status.is(StreamPhase::Connecting)
-            || core.status.is(StreamPhase::Handshake)
-            || (core.status.is(StreamPhase::New) && core.status.any(StreamFlags::TLS));
+        let mut is_connecting =
+            core.status.is(StreamPhase::Connecting) || core.status.is(StreamPhase::Handshake);
+        if core.status.is(StreamPhase::New) && core.status.any(StreamFlags::TLS) {
+            // A session that comes from another stream may be open already.
+            let index = self.index;
+            is_connecting = !self.reactor.streams_mut().tls_state(index).is_open();
+        }
+        let core = self.core();
         core.status.advance(if is_connecting { StreamPhase::Dead } else { StreamPhase::Closing });
         self.touch();
     }

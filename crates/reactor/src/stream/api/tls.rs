@@ -136,7 +136,8 @@ pub struct TlsFactoryStatus {
 /// stream: see [`StreamWithFd::with_released_tls`](crate::stream::StreamWithFd::with_released_tls).
 ///
 /// It holds the keys, and records that the socket has not accepted. It may be sent to another
-/// thread, and registered with the reactor there. Dropped, it tells the peer nothing.
+/// thread, and registered with the reactor there. Dropped, it tells the peer nothing. In a child of
+/// fork(2) it cannot go on: its stream is closed with [`TlsFailure::Internal`].
 ///
 /// # Examples
 ///
@@ -302,7 +303,8 @@ pub enum TlsFailure {
     /// As many records were sent as one key may encrypt, and the peer's protocol version cannot
     /// change the key.
     KeyExhausted,
-    /// The session broke its [contract](TlsSession#contract), or has panicked.
+    /// The session broke its [contract](TlsSession#contract), has panicked, or belongs to the
+    /// parent of this process.
     Internal,
 }
 

@@ -5,7 +5,8 @@
 //! 2. A session that leaves its stream takes along the records that the socket has not accepted.
 //!    The partial record goes with the unread bytes.
 //! 3. In a child of fork(2) a session that leaves its stream is marked: its keys are the parent's,
-//!    and two records under one number would reveal both.
+//!    and two records under one number would reveal both. So is a session that had left its stream
+//!    before the fork, when a stream of the child continues it.
 
 use std::rc::Rc;
 
@@ -103,6 +104,11 @@ impl TlsState {
         self.is_admitted
     }
 
+    /// Whether its handshake has ended.
+    pub(in crate::stream) fn is_open(&self) -> bool {
+        self.progress.is_open
+    }
+
     pub(in crate::stream) fn missing(&self) -> usize {
         self.missing
     }
@@ -126,6 +132,8 @@ pub(in crate::stream) struct ReleasedState {
     pub(in crate::stream) session: Box<dyn TlsSession>,
     pub(in crate::stream) progress: TlsProgress,
     records: Vec<u8>,
+    /// The process that has released it (rule 3).
+    process: u32,
 }
 
 /// What a released session leaves in its stream's buffers.
@@ -158,7 +166,9 @@ impl RemovedStream {
     ) -> Option<ReleasedTls> {
         let TlsState { session, mut progress, .. } = *self.tls.take()?;
         progress.is_called |= is_in_child;
-        Some(ReleasedTls(Box::new(ReleasedState { session, progress, records: rest.records })))
+        let process = std::process::id();
+        let records = rest.records;
+        Some(ReleasedTls(Box::new(ReleasedState { session, progress, records, process })))
     }
 }
 
@@ -186,20 +196,24 @@ impl Reactor {
     /// Gives the released session to a stream that was just registered.
     pub(in crate::stream) fn continue_tls(&mut self, key: Key, ReleasedTls(released): ReleasedTls) {
         let Some((index, _)) = key.parts(KeyKind::Stream) else { return };
-        let ReleasedState { session, progress, records } = *released;
+        let ReleasedState { session, mut progress, records, process } = *released;
+        progress.is_called |= process != std::process::id();
         let streams = self.streams_mut();
         streams.insert_tls(index, session);
         let memory = Rc::clone(&streams.memory);
         let state = streams.tls_state(index);
         state.progress = progress;
         state.count(&memory);
-        if !records.is_empty() {
+        // The records of a marked session are the parent's too, or it has panicked.
+        if !records.is_empty() && !progress.is_called {
             streams.output(index).push_records(&records);
         }
         let core = streams.core(index);
         core.status.insert(StreamFlags::TLS);
         if progress.is_closed && progress.failure.is_none() {
-            core.status.insert(StreamFlags::FINISHING | StreamFlags::FINISHED);
+            core.status.insert(StreamFlags::FINISHING);
+            // If `close_notify` waits, the writing half is still open.
+            core.status.set(StreamFlags::FINISHED, records.is_empty());
         }
     }
 }
