@@ -25,6 +25,8 @@ pub use raw::ByteStream;
 pub(crate) use raw::{
     RawStream, poll_receive, poll_send, poll_send_vectored, receive, send, send_vectored,
 };
+#[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+pub(crate) use traits::poll_write_methods;
 pub(crate) use traits::{impl_reading, impl_writing};
 pub(crate) use unfilled::Unfilled;
 #[cfg(feature = "hyper")]

@@ -71,6 +71,44 @@ macro_rules! impl_reading {
 }
 pub(crate) use impl_reading;
 
+/// The methods that the three traits of writing share. `$shutdown` is what a trait calls the end.
+#[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+macro_rules! poll_write_methods {
+    ($shutdown:ident) => {
+        fn poll_write(
+            self: core::pin::Pin<&mut Self>,
+            context: &mut core::task::Context<'_>,
+            bytes: &[u8],
+        ) -> core::task::Poll<std::io::Result<usize>> {
+            $crate::io::RawStream::poll_write(self.stream(), context, bytes)
+        }
+
+        fn poll_write_vectored(
+            self: core::pin::Pin<&mut Self>,
+            context: &mut core::task::Context<'_>,
+            parts: &[std::io::IoSlice<'_>],
+        ) -> core::task::Poll<std::io::Result<usize>> {
+            $crate::io::RawStream::poll_write_vectored(self.stream(), context, parts)
+        }
+
+        fn poll_flush(
+            self: core::pin::Pin<&mut Self>,
+            context: &mut core::task::Context<'_>,
+        ) -> core::task::Poll<std::io::Result<()>> {
+            $crate::io::RawStream::poll_flush(self.stream(), context)
+        }
+
+        fn $shutdown(
+            self: core::pin::Pin<&mut Self>,
+            context: &mut core::task::Context<'_>,
+        ) -> core::task::Poll<std::io::Result<()>> {
+            $crate::io::RawStream::poll_shutdown(self.stream(), context)
+        }
+    };
+}
+#[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
+pub(crate) use poll_write_methods;
+
 /// Writing: inherent methods, `futures_io::AsyncWrite`, `tokio::io::AsyncWrite`,
 /// `hyper::rt::Write`.
 macro_rules! impl_writing {
@@ -143,108 +181,24 @@ macro_rules! impl_writing {
 
         #[cfg(feature = "futures-io")]
         impl<$($generics)*> futures_io::AsyncWrite for $type {
-            fn poll_write(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-                bytes: &[u8],
-            ) -> core::task::Poll<std::io::Result<usize>> {
-                $crate::io::RawStream::poll_write(self.stream(), context, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-                parts: &[std::io::IoSlice<'_>],
-            ) -> core::task::Poll<std::io::Result<usize>> {
-                $crate::io::RawStream::poll_write_vectored(self.stream(), context, parts)
-            }
-
-            fn poll_flush(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-            ) -> core::task::Poll<std::io::Result<()>> {
-                $crate::io::RawStream::poll_flush(self.stream(), context)
-            }
-
-            fn poll_close(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-            ) -> core::task::Poll<std::io::Result<()>> {
-                $crate::io::RawStream::poll_shutdown(self.stream(), context)
-            }
+            $crate::io::poll_write_methods!(poll_close);
         }
 
         #[cfg(feature = "tokio-io")]
         impl<$($generics)*> tokio::io::AsyncWrite for $type {
-            fn poll_write(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-                bytes: &[u8],
-            ) -> core::task::Poll<std::io::Result<usize>> {
-                $crate::io::RawStream::poll_write(self.stream(), context, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-                parts: &[std::io::IoSlice<'_>],
-            ) -> core::task::Poll<std::io::Result<usize>> {
-                $crate::io::RawStream::poll_write_vectored(self.stream(), context, parts)
-            }
+            $crate::io::poll_write_methods!(poll_shutdown);
 
             fn is_write_vectored(&self) -> bool {
                 true
-            }
-
-            fn poll_flush(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-            ) -> core::task::Poll<std::io::Result<()>> {
-                $crate::io::RawStream::poll_flush(self.stream(), context)
-            }
-
-            fn poll_shutdown(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-            ) -> core::task::Poll<std::io::Result<()>> {
-                $crate::io::RawStream::poll_shutdown(self.stream(), context)
             }
         }
 
         #[cfg(feature = "hyper")]
         impl<$($generics)*> hyper::rt::Write for $type {
-            fn poll_write(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-                bytes: &[u8],
-            ) -> core::task::Poll<std::io::Result<usize>> {
-                $crate::io::RawStream::poll_write(self.stream(), context, bytes)
-            }
-
-            fn poll_write_vectored(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-                parts: &[std::io::IoSlice<'_>],
-            ) -> core::task::Poll<std::io::Result<usize>> {
-                $crate::io::RawStream::poll_write_vectored(self.stream(), context, parts)
-            }
+            $crate::io::poll_write_methods!(poll_shutdown);
 
             fn is_write_vectored(&self) -> bool {
                 true
-            }
-
-            fn poll_flush(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-            ) -> core::task::Poll<std::io::Result<()>> {
-                $crate::io::RawStream::poll_flush(self.stream(), context)
-            }
-
-            fn poll_shutdown(
-                self: core::pin::Pin<&mut Self>,
-                context: &mut core::task::Context<'_>,
-            ) -> core::task::Poll<std::io::Result<()>> {
-                $crate::io::RawStream::poll_shutdown(self.stream(), context)
             }
         }
     };
