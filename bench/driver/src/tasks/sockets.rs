@@ -76,3 +76,23 @@ macro_rules! borrowing_connection {
         }
     };
 }
+
+/// An [`HttpStream`](crate::http::HttpStream) named `HttpConnection`, for such sockets.
+#[macro_export]
+macro_rules! borrowing_http_connection {
+    ($stream:ty) => {
+        pub(crate) struct HttpConnection($stream);
+
+        impl $crate::http::HttpStream for HttpConnection {
+            #[inline]
+            async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+                self.0.write_all(bytes).await
+            }
+
+            #[inline]
+            async fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+                self.0.read(room).await
+            }
+        }
+    };
+}

@@ -1,5 +1,5 @@
-// The workloads of the suites `latency`, `tasks` and `http` as coroutines of Asio, on one thread. They are
-// those of `bench/driver/src/tasks/`, with the same messages.
+// The workloads of the suites `latency`, `tasks` and `http` as coroutines of Asio, on one thread.
+// They are those of `bench/driver/src/tasks/`, with the same messages.
 
 #include <array>
 #include <asio.hpp>

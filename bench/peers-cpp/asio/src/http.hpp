@@ -11,7 +11,9 @@ struct HttpEnd {
     std::array<char, 256> room{};
     std::size_t filled = 0;
 
-    explicit HttpEnd(tcp::socket s) : socket(std::move(s)) { socket.set_option(tcp::no_delay(true)); }
+    explicit HttpEnd(tcp::socket s) : socket(std::move(s)) {
+        socket.set_option(tcp::no_delay(true));
+    }
 
     auto read() {
         return socket.async_read_some(
@@ -113,10 +115,12 @@ awaitable<void> http_client(std::shared_ptr<HttpEnd> client, PingPong &all, Left
     left.one_less();
 }
 
-awaitable<void> http_both(asio::io_context &context, std::size_t connections, uint64_t rounds, const void *laps) {
+awaitable<void> http_both(asio::io_context &context, std::size_t connections, uint64_t rounds,
+                          const void *laps) {
     tcp::acceptor acceptor(context, {asio::ip::address_v4::loopback(), 0});
     uint64_t each = (rounds + connections - 1) / connections;
-    PingPong all{laps, connections, connections, each, each * connections, Timer(context, Clock::time_point::max())};
+    PingPong all{laps, connections, connections, each, each * connections,
+                 Timer(context, Clock::time_point::max())};
     Left clients(context, connections), servers(context, connections);
     std::exception_ptr failed;
     for (std::size_t i = 0; i < connections; i++) {

@@ -1,14 +1,12 @@
 //! Connections of tokio for the suite `http`.
 
-use std::io;
-
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use windlass_bench_driver::Unsupported;
-use windlass_bench_driver::http::{HttpRuntime, HttpServer, HttpStream, Serving};
+use windlass_bench_driver::http::{HttpRuntime, HttpServer, Serving};
 use windlass_bench_driver::tasks::Runtime;
 
 use super::service::hello;
@@ -42,16 +40,4 @@ impl HttpRuntime for CurrentThread {
     }
 }
 
-pub(crate) struct HttpConnection(TcpStream);
-
-impl HttpStream for HttpConnection {
-    #[inline]
-    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_all(bytes).await
-    }
-
-    #[inline]
-    async fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.0.read(room).await
-    }
-}
+windlass_bench_driver::borrowing_http_connection!(TcpStream);
