@@ -118,6 +118,13 @@ pub(crate) fn nothing_moves_while_it_is_used(browser: &Browser) {
         const done = () => { take(observer.takeRecords()); resolve(moved); };
         requestAnimationFrame(() => requestAnimationFrame(done));
     })";
+    // A fact that is not known yet has its line already.
+    const WITHOUT_FACTS: &str = "(() => {
+        const top = () => document.querySelector('#echo').getBoundingClientRect().top;
+        const before = top();
+        document.querySelectorAll('.fact').forEach((fact) => { fact.textContent = ''; });
+        return before - top();
+    })()";
     let server = Server::start(&[]);
     let devtools = browser.connect();
     for screen in [WIDE, PHONE] {
@@ -131,6 +138,7 @@ pub(crate) fn nothing_moves_while_it_is_used(browser: &Browser) {
         ada.0.press("Enter");
         ada.0.wait("document.querySelector('#run-text').textContent.startsWith('Done')");
         assert_eq!(ada.0.evaluate(MOVED), json!([]), "{screen:?}");
+        assert_eq!(ada.0.evaluate(WITHOUT_FACTS), json!(0), "{screen:?}");
     }
 }
 
