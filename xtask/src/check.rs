@@ -1,5 +1,6 @@
 //! `cargo xtask check`: the checks before a commit.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -150,26 +151,24 @@ fn no_std() -> Stage {
     Stage::commands("no-std", vec![build(&[]), build(&["--features", "deflate"])])
 }
 
-/// Builds every library with its `rust-version`, if rustup has that compiler.
+/// Compiles every library with its `rust-version`, if rustup has that compiler. One call serves all
+/// of a version. Otherwise the features of shared dependencies would differ, and they would be
+/// compiled once for each library.
 fn msrv(root: &Path) -> Result<Stage> {
-    let mut commands = Vec::new();
+    let mut commands = BTreeMap::<String, Cmd>::new();
     for package in metadata::workspace(root)? {
-        let Some(version) = &package.rust_version else {
+        let Some(version) = package.rust_version else {
             continue;
         };
-        match toolchain::find(version) {
-            Ok(toolchain) => commands.push(Cmd::cargo([
-                &*format!("+{toolchain}"),
-                "check",
-                "-p",
-                &package.name,
-                "--lib",
-                "--all-features",
-            ])),
+        let toolchain = match toolchain::find(&version) {
+            Ok(toolchain) => format!("+{toolchain}"),
             Err(reason) => return Ok(Stage::skip("msrv", reason)),
-        }
+        };
+        let check = || Cmd::cargo([&*toolchain, "check", "--lib", "--all-features"]);
+        let command = commands.remove(&version).unwrap_or_else(check);
+        commands.insert(version, command.args(["-p", &package.name]));
     }
-    Ok(Stage::commands("msrv", commands))
+    Ok(Stage::commands("msrv", commands.into_values().collect()))
 }
 
 #[cfg(test)]

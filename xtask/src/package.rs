@@ -1,5 +1,5 @@
-//! `cargo xtask package`: packs every crate that can be published, and builds the libraries from
-//! their packages.
+//! `cargo xtask package`: packs every crate that can be published, and checks that the libraries
+//! compile from their packages.
 //!
 //! `cargo package` can build packages too. But it unpacks dependencies that are not published yet
 //! into cargo's cache by name and version, and uses them again after their source has changed. So
@@ -17,7 +17,8 @@ use crate::repository;
 /// The files of each package besides its source.
 const FILES: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// Packs the crates, unpacks the libraries and builds them.
+/// Packs the crates, unpacks the libraries and compiles them as far as `cargo check` does. A file
+/// that is missing in a package is found by that.
 ///
 /// # Errors
 ///
@@ -43,7 +44,7 @@ pub(crate) fn run() -> Result<bool> {
     let libraries: Vec<&Package> = packages.iter().filter(|package| package.is_library()).collect();
     std::fs::write(folder.join("Cargo.toml"), manifest(&libraries))?;
     std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
-    succeed(Command::new("cargo").args(["build", "--workspace"]).current_dir(&folder))?;
+    succeed(Command::new("cargo").args(["check", "--workspace"]).current_dir(&folder))?;
     Ok(true)
 }
 

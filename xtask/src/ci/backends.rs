@@ -1,5 +1,6 @@
 //! The tests that run once on each backend of the reactor.
 //!
+//! Stage `test` runs them on the first backend, which is the one that `auto` chooses.
 //! Most of the reactor's own tests are not here: each exists for every backend already
 //! (`crates/reactor/tests/common/scenarios.rs`).
 
@@ -54,9 +55,10 @@ const CANNOT: &[(&str, &str)] = &[
 /// A part of the names of tests that exist for every backend already.
 const FOR_EACH: &[&str] = &["::epoll::", "::uring::", "::poll::"];
 
-/// The integration tests and examples, on each backend in turn.
+/// The integration tests and examples, on each backend but the first in turn.
 pub(super) fn tests(packages: &[Package]) -> Stage {
-    Stage::parts("backends", parts(|backend| vec![Step::Programs(programs(packages, backend))]))
+    let part = |backend: &str| vec![Step::Programs(programs(packages, backend))];
+    Stage::parts("backends", parts_on(&BACKENDS[1..], part))
 }
 
 /// The programs that run on a backend. They are chosen by package, because another package may have
@@ -98,14 +100,18 @@ fn is_indifferent(package: &str, target: &str) -> bool {
     INDIFFERENT.iter().any(|(name, targets)| *name == package && targets.contains(&target))
 }
 
-/// The steps on each backend. `steps` gets the backend's name.
+/// The steps on each backend. `program` gets the backend's name.
 pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
+    parts_on(BACKENDS, program)
+}
+
+fn parts_on(backends: &'static [&'static str], program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
     let part = |name: &&'static str| Part {
         name,
         steps: if *name == "uring" { refusal() } else { None }
             .map_or_else(|| Ok(program(name)), Err),
     };
-    BACKENDS.iter().map(part).collect()
+    backends.iter().map(part).collect()
 }
 
 /// The reason why this machine has no rings. It asks the kernel and not the reactor, so that a

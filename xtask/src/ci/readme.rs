@@ -1,4 +1,4 @@
-//! The test command of the README. It runs exactly as printed there.
+//! The test command of the README.
 
 /// The line before the command's block.
 const MARK: &str = "<!-- ci:test -->";

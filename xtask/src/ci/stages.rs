@@ -139,17 +139,14 @@ fn builds(packages: &[Package]) -> Stage {
     Stage::commands("builds", commands)
 }
 
-/// The README's test command.
+/// The README's test command. It goes on after a failure, so that a run shows all of them.
 fn readme_tests(root: &Path) -> Stage {
     let text = std::fs::read_to_string(root.join("README.md")).unwrap_or_default();
+    let command = |words: &Vec<&str>| {
+        Cmd::new(words[0]).args(words[1..].iter().copied()).args(["--no-fail-fast"])
+    };
     match readme::test_commands(&text) {
-        Ok(commands) => Stage::tests(
-            NEWCOMERS,
-            commands
-                .iter()
-                .map(|words| Cmd::new(words[0]).args(words[1..].iter().copied()))
-                .collect(),
-        ),
+        Ok(commands) => Stage::tests(NEWCOMERS, commands.iter().map(command).collect()),
         Err(reason) => Stage::inspect(NEWCOMERS, move || Ok(vec![reason])),
     }
 }
