@@ -219,8 +219,8 @@ impl RingSettings {
 const SMALL: (u32, u32) = (64, 256);
 
 /// The kernel releases the locked memory of a closed ring 20 to 60 ms later, when it has freed the
-/// ring, and over 200 ms later if all processors are busy. If a new ring is rejected meanwhile, this
-/// is the longest wait, counted from the last close.
+/// ring, and over 200 ms later if all processors are busy. If a new ring is rejected meanwhile,
+/// this is the longest wait, counted from the last close.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 const RELEASE_STEP: Duration = Duration::from_millis(2);
 
