@@ -64,6 +64,8 @@ impl Drop for Touched<'_> {
         }
         // The list keeps its memory (rule 12).
         self.indices.drain(..self.handled);
+        // Streams whose queued sends have failed: the first write to a ring learns of them.
+        self.indices.append(&mut streams.touched);
         if !self.indices.is_empty() {
             self.reactor.pending_work |= pending_work::STREAMS;
         }
@@ -270,7 +272,6 @@ impl Reactor {
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let indices = core::mem::take(&mut streams.touched);
         let needs_service = streams.tls.as_ref().is_some_and(|tls| tls.needs_service());
-        // No stream is touched meanwhile.
         let mut touched = Touched { reactor: self, indices, handled: 0 };
         while let Some(&index) = touched.indices.get(touched.handled) {
             touched.handled += 1;

@@ -9,14 +9,14 @@ use std::{
 };
 
 use windlass::{
-    Reactor,
+    Reactor, Turn,
     stream::{Connector, Input, SharedBytes, Stream, StreamOptions, StreamWriteError},
 };
 
 use crate::{
     Build,
-    bed::{Log, run_dry},
-    script::{Peer, Script, both_families, open},
+    bed::{Log, NOW, idle, noting, pair, panic_of, run_dry},
+    script::{Peer, Script, both_families, fill, open},
     streams_ends::stuff,
 };
 
@@ -165,7 +165,47 @@ fn what_is_sent_before_the_connection_goes_out_in_order(build: Build) {
     assert!(got == expected);
 }
 
+/// On a ring, output is queued. The failure of a queued send may become known after the last
+/// handler of a turn has touched another stream, and before that one is written.
+fn a_stream_whose_send_fails_late_is_written_to_later(build: Build) {
+    for ends_by_panic in [true, false] {
+        let mut reactor = build().build().unwrap();
+        let log = Log::new();
+        let [(full, full_peer), (other, other_peer)] = [pair(), pair()];
+        let full = open(&mut reactor, PLAIN, full.into(), Script::new(&log));
+        let other = open(&mut reactor, PLAIN, other.into(), Script::new(&log));
+        let [mut full_peer, mut other_peer] = [Peer::Unix(full_peer), Peer::Unix(other_peer)];
+        let polled = noting(&mut reactor, &idle(), &Log::new(), ());
+        run_dry(&mut reactor);
+        let filled = fill(&mut reactor, full);
+        let send = move |mut turn: Turn<'_>| {
+            turn.stream(full).unwrap().write_shared(&SharedBytes::new(b"first")).unwrap();
+            turn.stream(other).unwrap().send(b"other").unwrap();
+            assert!(!ends_by_panic, "bad");
+        };
+        reactor.defer(send).map_err(drop).unwrap();
+        if ends_by_panic {
+            // What is queued is submitted.
+            assert_eq!(panic_of(|| reactor.run_once(NOW)), "bad");
+        } else {
+            // The ring submits what is queued after some calls, and a deletion looks at the result.
+            (0..100).for_each(|_| drop(reactor.defer(|_: Turn<'_>| ())));
+            let delete = move |mut turn: Turn<'_>| turn.delete(polled).unwrap();
+            reactor.defer(delete).map_err(drop).unwrap();
+        }
+        run_dry(&mut reactor);
+        assert_eq!(other_peer.read_all(), b"other");
+        let got = read(&mut reactor, &mut full_peer, filled + 5);
+        assert_eq!(got[filled..], *b"first");
+        reactor.stream(full).unwrap().send(b"second").unwrap();
+        run_dry(&mut reactor);
+        assert_eq!(full_peer.read_all(), b"second", "ends by panic: {ends_by_panic}");
+    }
+}
+
 scenarios! {
+    #[cfg_attr(miri, ignore = "sockets")]
+    a_stream_whose_send_fails_late_is_written_to_later,
     #[cfg_attr(miri, ignore = "sockets")]
     bytes_keep_their_order_in_every_mixture_of_ways,
     #[cfg_attr(miri, ignore = "sockets")]
