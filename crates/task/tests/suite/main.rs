@@ -20,6 +20,7 @@ mod budget;
 mod ends;
 mod joins;
 mod polls;
+mod reentry;
 mod scenarios;
 mod send_sync;
 mod sets;
