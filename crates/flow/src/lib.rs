@@ -54,6 +54,8 @@ mod latch;
 mod mailbox;
 #[doc(hidden)]
 pub mod panics;
+#[doc(hidden)]
+pub mod process;
 mod sync;
 mod sys;
 

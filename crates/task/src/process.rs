@@ -1,13 +1,14 @@
 //! [`OwnProcess`]: tells a child of fork(2) from the process that made something.
 
-use std::process;
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use windlass_flow::process::ForkGeneration;
 
 /// The process that has made something. A child of fork(2) has a copy of it, with the same sockets
 /// and with locks as they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnProcess(u32);
+pub(crate) struct OwnProcess(ForkGeneration);
 
 impl Default for OwnProcess {
     fn default() -> Self {
@@ -17,11 +18,11 @@ impl Default for OwnProcess {
 
 impl OwnProcess {
     pub(crate) fn new() -> Self {
-        Self(process::id())
+        Self(ForkGeneration::current())
     }
 
     pub(crate) fn is_current(self) -> bool {
-        self == Self::new()
+        self.0.is_current()
     }
 
     /// Locks, for a destructor, something that this process has made. `None` if it is a child of
@@ -40,8 +41,9 @@ impl OwnProcess {
     }
 
     /// A process that is not this one.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
+    #[cfg_attr(loom, allow(dead_code, reason = "the models have one process"))]
     pub(crate) fn foreign() -> Self {
-        Self(!process::id())
+        Self(ForkGeneration::foreign())
     }
 }

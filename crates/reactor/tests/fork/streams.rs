@@ -4,7 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     io::{ErrorKind, IoSlice, Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    os::unix::net::UnixStream,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::Arc,
@@ -14,14 +14,15 @@ use rustix::net::sockopt;
 use windlass::{
     Backend, Key, Reactor, Turn,
     stream::{
-        DisconnectReason, Input, Listener, Peer, Released, SharedBytes, Stream, StreamHandler,
-        StreamOptions, StreamWriteError, TlsDecrypted, TlsFailure, TlsPhase, TlsSession,
-        TlsSessionFactory,
+        DisconnectReason, Input, Listener, Peer, Released, ReleasedTls, SharedBytes, Stream,
+        StreamHandler, StreamOptions, StreamWriteError, TlsDecrypted, TlsFailure, TlsPhase,
+        TlsSession, TlsSessionFactory,
     },
 };
 
 use crate::tools::{
-    FOR_EVER, NOW, Parent, assert_refused, fork, in_child, leave, reactor_on, reap,
+    FOR_EVER, NOW, Parent, assert_refused, fork, in_child, leave, next_child_has_id_1, reactor_on,
+    reap,
 };
 
 /// A handler's action on its input.
@@ -270,39 +271,63 @@ impl TlsSession for Transparent {
     fn close_notify(&mut self, _: &mut Vec<u8>) {}
 }
 
+/// A stream's session that was released, and what continues it.
+struct ReleasedSession {
+    socket: Option<OwnedFd>,
+    tls: Option<ReleasedTls>,
+    opened: Rc<Cell<u32>>,
+    closed: Rc<Cell<u32>>,
+}
+
+impl ReleasedSession {
+    /// Opens a session over one end, and releases it.
+    fn new(reactor: &mut Reactor, ours: UnixStream) -> Self {
+        let mut own =
+            Self { socket: None, tls: None, opened: Rc::default(), closed: Rc::default() };
+        let with_tls = StreamOptions::new().with_fd(ours).with_tls(Arc::new(Transparent));
+        let key = with_tls.with_handler(own.handler()).register_into(reactor).unwrap();
+        while own.opened.get() == 0 {
+            reactor.run_once(FOR_EVER).unwrap();
+        }
+        let Released { socket, tls, .. } = reactor.stream(key).unwrap().release().unwrap();
+        (own.socket, own.tls) = (socket, tls);
+        own
+    }
+
+    fn handler(&self) -> Scripted {
+        Scripted {
+            opened: self.opened.clone(),
+            closed: self.closed.clone(),
+            on_data: Box::new(|_, _| {}),
+        }
+    }
+
+    fn go_on(&mut self, reactor: &mut Reactor, said: &[u8]) {
+        let with_fd = StreamOptions::new().with_fd(self.socket.take().unwrap());
+        let with_tls = with_fd.with_released_tls(self.tls.take().unwrap());
+        let key = with_tls.with_handler(self.handler()).register_into(reactor).unwrap();
+        reactor.stream(key).unwrap().send(said).unwrap();
+    }
+
+    /// Continues it in a child, where it is closed without a word.
+    fn assert_refused(&mut self, backend: Backend) {
+        let mut own = reactor_on(backend).unwrap();
+        self.go_on(&mut own, b"child");
+        while self.closed.get() == 0 {
+            own.run_once(FOR_EVER).unwrap();
+            assert_eq!(self.opened.get(), 1, "it was open in the parent only");
+        }
+    }
+}
+
 /// Two processes that continue one session would encrypt different records with one number.
 pub(crate) fn a_session_released_before_a_fork_goes_on_in_the_parent_alone(backend: Backend) {
     let (ours, mut peer) = UnixStream::pair().unwrap();
-    let (opened, closed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-    let handler = || Scripted {
-        opened: opened.clone(),
-        closed: closed.clone(),
-        on_data: Box::new(|_, _| {}),
-    };
     let mut reactor = reactor_on(backend).unwrap();
-    let with_tls = StreamOptions::new().with_fd(ours).with_tls(Arc::new(Transparent));
-    let key = with_tls.with_handler(handler()).register_into(&mut reactor).unwrap();
-    while opened.get() == 0 {
-        reactor.run_once(FOR_EVER).unwrap();
-    }
-    let Released { socket, tls, .. } = reactor.stream(key).unwrap().release().unwrap();
-    let (mut socket, mut tls) = (socket, tls);
-    let mut go_on = |reactor: &mut Reactor, said: &[u8]| {
-        let with_fd = StreamOptions::new().with_fd(socket.take().unwrap());
-        let with_tls = with_fd.with_released_tls(tls.take().unwrap());
-        let key = with_tls.with_handler(handler()).register_into(reactor).unwrap();
-        reactor.stream(key).unwrap().send(said).unwrap();
-    };
-    in_child(|| {
-        let mut own = reactor_on(backend).unwrap();
-        go_on(&mut own, b"child");
-        while closed.get() == 0 {
-            own.run_once(FOR_EVER).unwrap();
-        }
-        assert_eq!(opened.get(), 1, "it was open in the parent only");
-    });
-    go_on(&mut reactor, b"parent");
-    while opened.get() < 2 {
+    let mut session = ReleasedSession::new(&mut reactor, ours);
+    in_child(|| session.assert_refused(backend));
+    session.go_on(&mut reactor, b"parent");
+    while session.opened.get() < 2 {
         reactor.run_once(FOR_EVER).unwrap();
     }
     reactor.run_once(NOW).unwrap();
@@ -311,5 +336,25 @@ pub(crate) fn a_session_released_before_a_fork_goes_on_in_the_parent_alone(backe
     assert_eq!(&got, b"parent");
     peer.set_nonblocking(true).unwrap();
     assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    assert_eq!(closed.get(), 0);
+    assert_eq!(session.closed.get(), 0);
+}
+
+/// The first process of a PID namespace has the ID 1, also that of a namespace within.
+pub(crate) fn a_child_with_the_id_of_its_parent_is_another_process(backend: Backend) {
+    if !next_child_has_id_1() {
+        return;
+    }
+    in_child(|| {
+        assert_eq!(std::process::id(), 1);
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        let mut reactor = reactor_on(backend).unwrap();
+        let mut session = ReleasedSession::new(&mut reactor, ours);
+        assert!(next_child_has_id_1());
+        in_child(|| {
+            assert_eq!(std::process::id(), 1);
+            session.assert_refused(backend);
+        });
+        peer.set_nonblocking(true).unwrap();
+        assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    });
 }

@@ -9,7 +9,6 @@ use std::{
     collections::VecDeque,
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    process,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -17,7 +16,7 @@ use std::{
 
 use windlass_flow::panics::discard_panic;
 
-use crate::{blocking::call::Job, task::shared::BlockingLimits};
+use crate::{blocking::call::Job, process::OwnProcess, task::shared::BlockingLimits};
 
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -25,12 +24,12 @@ const IDLE: Duration = Duration::from_secs(10);
 pub(super) struct Pool {
     shared: Arc<PoolShared>,
     /// The process that has the threads.
-    process: u32,
+    process: OwnProcess,
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { shared: Arc::default(), process: process::id() }
+        Self { shared: Arc::default(), process: OwnProcess::new() }
     }
 }
 
@@ -99,7 +98,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.process != process::id() {
+        if !self.process.is_current() {
             // A child of fork(2) has none of the threads, and one of them may have held the lock.
             return;
         }

@@ -13,20 +13,19 @@ use core::{
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    process,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
 use windlass_flow::panics::discard_panic;
 
-use crate::ambient::Handle;
+use crate::{ambient::Handle, process::OwnProcess};
 
 /// So many values are dropped in one poll of the task.
 const DROPS_PER_POLL: usize = 64;
 
 /// The list of one executor.
 pub(super) struct Home {
-    process: u32,
+    process: OwnProcess,
     returned: Mutex<Returned>,
 }
 
@@ -101,14 +100,14 @@ impl Home {
 
     #[cold]
     fn start(handle: &Handle) -> Arc<Self> {
-        let home = Arc::new(Self { process: process::id(), returned: Mutex::default() });
+        let home = Arc::new(Self { process: OwnProcess::new(), returned: Mutex::default() });
         let receiver = Arc::clone(&home);
         handle.owner().spawn_detached(poll_fn(move |context| receiver.poll_returned(context)));
         home
     }
 
     fn is_own_process(&self) -> bool {
-        self.process == process::id()
+        self.process.is_current()
     }
 
     /// Nothing that may panic runs under the lock.
@@ -166,7 +165,7 @@ mod tests {
     /// Without the check, this test hangs.
     #[test]
     fn a_child_does_not_wait_for_a_lock_of_its_parent() {
-        let home = Home { process: !process::id(), returned: Mutex::default() };
+        let home = Home { process: OwnProcess::foreign(), returned: Mutex::default() };
         let _for_ever = home.returned();
         assert!(home.poll_returned(&Context::from_waker(Waker::noop())).is_pending());
     }

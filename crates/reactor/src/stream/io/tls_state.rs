@@ -10,6 +10,8 @@
 
 use std::rc::Rc;
 
+use windlass_flow::process::ForkGeneration;
+
 use crate::{
     Key, Reactor,
     api::key::KeyKind,
@@ -133,7 +135,7 @@ pub(in crate::stream) struct ReleasedState {
     pub(in crate::stream) progress: TlsProgress,
     records: Vec<u8>,
     /// The process that has released it (rule 3).
-    process: u32,
+    process: ForkGeneration,
 }
 
 /// What a released session leaves in its stream's buffers.
@@ -166,7 +168,7 @@ impl RemovedStream {
     ) -> Option<ReleasedTls> {
         let TlsState { session, mut progress, .. } = *self.tls.take()?;
         progress.is_called |= is_in_child;
-        let process = std::process::id();
+        let process = ForkGeneration::current();
         let records = rest.records;
         Some(ReleasedTls(Box::new(ReleasedState { session, progress, records, process })))
     }
@@ -197,7 +199,7 @@ impl Reactor {
     pub(in crate::stream) fn continue_tls(&mut self, key: Key, ReleasedTls(released): ReleasedTls) {
         let Some((index, _)) = key.parts(KeyKind::Stream) else { return };
         let ReleasedState { session, mut progress, records, process } = *released;
-        progress.is_called |= process != std::process::id();
+        progress.is_called |= !process.is_current();
         let streams = self.streams_mut();
         streams.insert_tls(index, session);
         let memory = Rc::clone(&streams.memory);
