@@ -23,7 +23,7 @@ use rustls::{
 };
 use windlass::{
     Reactor,
-    stream::{Input, Listener, Stream, StreamHandler},
+    stream::{Input, Listener, Stream, StreamHandler, TlsSessionFactory as _},
 };
 use windlass_tls::TlsAcceptor;
 
@@ -167,6 +167,62 @@ fn bytes(version: Option<&'static SupportedProtocolVersion>, messages: &[usize])
     drop(clients.join());
     let each = |bytes: isize| usize::try_from(bytes).unwrap() / CONNECTIONS;
     measured.into_iter().map(each).collect()
+}
+
+/// Bytes for each connection in its handshake: one that has sent nothing, or one whose ClientHello
+/// was answered.
+fn pending(version: &'static SupportedProtocolVersion, speaks: bool) -> usize {
+    let mut reactor = Reactor::new().unwrap();
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap().socket_addr().unwrap();
+    let acceptor = TlsAcceptor::builder().certificate(file("localhost.pem"), file("localhost.key"));
+    let key = listener
+        .with_tls(Arc::new(acceptor.build().unwrap()))
+        .with_handler(|_| Some(Echo(Rc::default())))
+        .register_into(&mut reactor)
+        .unwrap();
+    let config = config(version);
+    let connect = || {
+        let mut socket = TcpStream::connect(address).unwrap();
+        if speaks {
+            let name = "localhost".try_into().unwrap();
+            let mut tls = ClientConnection::new(Arc::clone(&config), name).unwrap();
+            tls.write_tls(&mut socket).unwrap();
+            socket.set_nonblocking(true).unwrap();
+        }
+        socket
+    };
+    let mut sockets: Vec<TcpStream> = Vec::new();
+    let mut run = |reactor: &mut Reactor| {
+        // The clients keep nothing but their sockets.
+        sockets.extend((0..CONNECTIONS).map(|_| connect()));
+        let is_answered = |socket: &TcpStream| !speaks || socket.peek(&mut [0]).is_ok();
+        while reactor.listener(key).unwrap().connections() < sockets.len()
+            || !sockets.iter().all(is_answered)
+        {
+            reactor.run_once(Duration::from_millis(1)).unwrap();
+        }
+        for _ in 0..10 {
+            reactor.run_once(Duration::ZERO).unwrap();
+        }
+        BYTES.get()
+    };
+    run(&mut reactor);
+    let before = run(&mut reactor);
+    let bytes = run(&mut reactor) - before;
+    usize::try_from(bytes).unwrap() / CONNECTIONS
+}
+
+/// Servers count the estimate in their budgets.
+#[test]
+fn the_estimate_of_a_handshake_is_close() {
+    let acceptor = TlsAcceptor::builder().certificate(file("localhost.pem"), file("localhost.key"));
+    let estimate = acceptor.build().unwrap().handshake_memory();
+    let kinds = [(&TLS12, false), (&TLS12, true), (&TLS13, false), (&TLS13, true)];
+    let measured = kinds.map(|(version, speaks)| pending(version, speaks));
+    println!("measured {measured:?}, estimate {estimate}");
+    let most = measured.into_iter().max().unwrap();
+    assert!(most <= estimate && estimate <= 2 * most, "{measured:?}, {estimate}");
 }
 
 /// The goal is in the README of the crate.

@@ -168,6 +168,48 @@ fn a_client_speaks_first_and_its_connection_opens_after_the_handshake(build: Bui
     assert_eq!(server.take()[..4], [Said::Open, Said::data(b"hello"), Said::End, closed]);
 }
 
+fn a_listener_closes_its_handshakes_alone(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let listen = |reactor: &mut Reactor| {
+        let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = listener.local_addr().unwrap().socket_addr().unwrap();
+        let log = log.clone();
+        let with_tls = listener.with_tls(Arc::new(Sessions::Server));
+        let with_handler = with_tls.with_handler(move |_| Some(Script::echo(&log)));
+        (with_handler.register_into(reactor).unwrap(), address)
+    };
+    let (key, address) = listen(&mut reactor);
+    let (other, its_address) = listen(&mut reactor);
+    let mut peers: Vec<_> = [address, address, its_address]
+        .map(|address| Peer::Tcp(std::net::TcpStream::connect(address).unwrap()))
+        .into();
+    // One of them opens.
+    peers[0].write(&record(HELLO, b""));
+    while log.len() < 1 {
+        reactor.run_once(None).unwrap();
+    }
+    while reactor.listener(key).unwrap().connections() < 2
+        || reactor.listener(other).unwrap().connections() < 1
+    {
+        reactor.run_once(None).unwrap();
+    }
+    assert_eq!(log.take(), [Said::Open]);
+    assert_eq!(reactor.listener(key).unwrap().close_handshakes(), 1);
+    assert_eq!(log.take(), [], "its callback has a turn of its own");
+    while log.len() < 2 {
+        reactor.run_once(None).unwrap();
+    }
+    assert_eq!(log.take(), [Said::Close(DisconnectReason::Closed), Said::Dropped]);
+    assert_eq!(reactor.listener(key).unwrap().connections(), 1);
+    assert_eq!(reactor.listener(other).unwrap().connections(), 1);
+    peers[0].write(&record(DATA, b"still there"));
+    while log.len() < 1 {
+        reactor.run_once(None).unwrap();
+    }
+    assert_eq!(log.take(), [Said::data(b"still there")]);
+}
+
 fn an_end_without_close_notify_is_truncation(build: Build) {
     let failed = |failure| [Said::Close(DisconnectReason::Tls(failure)), Said::Dropped];
     for (ours, mut peer) in both_families() {
@@ -503,6 +545,7 @@ scenarios! {
     a_partial_record_costs_what_came_of_it,
     output_before_the_handshake_waits_for_it,
     a_client_speaks_first_and_its_connection_opens_after_the_handshake,
+    a_listener_closes_its_handshakes_alone,
     an_end_without_close_notify_is_truncation,
     close_notify_is_the_peers_end,
     a_finished_stream_sends_close_notify_and_goes_on_receiving,

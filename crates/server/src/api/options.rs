@@ -125,6 +125,9 @@ pub struct Options {
     /// 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup, or of
     /// the machine's memory if that is less. Default: `None`.
     ///
+    /// TLS handshakes are covered too, by an estimate. Connections with TLS are refused above four
+    /// fifths.
+    ///
     /// The limit is checked after each pass over received bytes, after each message sent to one
     /// connection, and when a turn's publications have been delivered. Data added in between may
     /// exceed it, for each worker by up to `receiver_buffer_max`. The server's `ARCHITECTURE.md`

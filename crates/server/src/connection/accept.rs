@@ -7,7 +7,7 @@ use windlass::{
     stream::{Listener, ListenerKey, Peer},
 };
 
-use super::handler::ConnHandler;
+use super::{handler::ConnHandler, handshake::OUT_OF_MEMORY};
 use crate::{
     api::{Handler, Rejected},
     http::ListenerKind,
@@ -18,7 +18,8 @@ use crate::{
 impl<H: Handler> Service<H> {
     /// Accepts connections from a listener. Create the listener with
     /// [`Options::listener`](crate::Options::listener), so that the stream buffers match the other
-    /// settings. With [`Listener::with_tls`] it serves `https://` and `wss://`.
+    /// settings. With [`Listener::with_tls`] it serves `https://` and `wss://`. Such connections are
+    /// refused while four fifths of [`memory_max`](crate::Options::memory_max) are in use.
     ///
     /// # Errors
     /// - The reactor has no room for the listener.
@@ -37,8 +38,8 @@ impl<H: Handler> Service<H> {
             .local_addr()
             .map_or(ListenerKind::Network, |address| ListenerKind::of(&address));
         let tls = listener.tls().map(Arc::clone);
-        let has_tls = tls.is_some();
-        let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind, has_tls);
+        let handshake_memory = tls.as_ref().map(|sessions| sessions.handshake_memory());
+        let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind, handshake_memory);
         let key = listener.register(accept, target).map_err(io::Error::from)?;
         let mut listeners = self.0.state.listeners.take();
         listeners.push(key);
@@ -47,30 +48,35 @@ impl<H: Handler> Service<H> {
         Ok(key)
     }
 
+    /// `handshake_memory` is `None` without TLS.
     fn accept(
         &self,
         peer: &Peer<'_>,
         listener_kind: ListenerKind,
-        has_tls: bool,
+        handshake_memory: Option<usize>,
     ) -> Option<ConnHandler<H>> {
-        let new = |permit| match has_tls {
-            true => ConnHandler::with_tls(&self.0, permit, listener_kind, peer.address()),
-            false => ConnHandler::new(&self.0, permit, listener_kind),
-        };
-        let Some(limiter) = &self.0.limiter else { return Some(new(None)) };
-        match limiter.try_acquire(peer.address()) {
-            Ok(permit) => Some(new(Some(permit))),
+        let limiter = self.0.limiter.as_ref();
+        let permit = match limiter.map(|limiter| limiter.try_acquire(peer.address())).transpose() {
+            Ok(permit) => permit,
             Err(reason) => {
-                self.0.state.stats.rejected.add(1);
-                self.0.state.labels.count_handshake(HandshakeResult::AddressLimit);
-                let reason = reason.to_string();
-                self.0.handler.on_rejected(&Rejected {
-                    peer: peer.address(),
-                    status: None,
-                    reason: &reason,
-                });
-                None
+                self.refuse(peer, HandshakeResult::AddressLimit, &reason.to_string());
+                return None;
             }
+        };
+        let Some(bytes) = handshake_memory else {
+            return Some(ConnHandler::new(&self.0, permit, listener_kind));
+        };
+        if !self.0.state.memory.reserve(bytes) {
+            self.refuse(peer, HandshakeResult::Memory, OUT_OF_MEMORY);
+            return None;
         }
+        Some(ConnHandler::with_tls(&self.0, permit, listener_kind, peer.address(), bytes))
+    }
+
+    #[cold]
+    fn refuse(&self, peer: &Peer<'_>, result: HandshakeResult, reason: &str) {
+        self.0.state.stats.rejected.add(1);
+        self.0.state.labels.count_handshake(result);
+        self.0.handler.on_rejected(&Rejected { peer: peer.address(), status: None, reason });
     }
 }

@@ -249,7 +249,9 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
     }
 
     fn on_close(&mut self, _: Key, reason: stream::DisconnectReason, mut turn: Turn<'_>) {
-        let Some((id, close_info)) = self.leave() else { return self.tls_failed(reason) };
+        let Some((id, close_info)) = self.leave() else {
+            return self.tls_failed(reason, &mut turn);
+        };
         let state = &self.service.state;
         state.check_drained(&mut turn);
         let open = match &mut self.phase {
@@ -294,14 +296,15 @@ impl<H: Handler> ConnHandler<H> {
         Self { service: Rc::clone(service), phase: ConnPhase::handshake(permit, listener_kind) }
     }
 
-    /// A connection that begins with a TLS handshake.
+    /// A connection that begins with a TLS handshake, for which so much memory is reserved.
     pub(crate) fn with_tls(
         service: &Rc<ServiceInner<H>>,
         permit: Option<ConnectionPermit>,
         listener_kind: ListenerKind,
         peer: &Address,
+        memory: usize,
     ) -> Self {
-        let phase = ConnPhase::tls_handshake(service, permit, listener_kind, peer);
+        let phase = ConnPhase::tls_handshake(service, permit, listener_kind, peer, memory);
         Self { service: Rc::clone(service), phase }
     }
 

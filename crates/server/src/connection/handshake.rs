@@ -27,7 +27,7 @@ use crate::{
 const RESPONSE_KEPT: usize = 16 << 10;
 
 /// Response text while connections hold the maximum memory.
-const OUT_OF_MEMORY: &str = "the server's memory limit is reached; try again later";
+pub(super) const OUT_OF_MEMORY: &str = "the server's memory limit is reached; try again later";
 
 /// The outcome of a request.
 enum RequestOutcome<D> {

@@ -7,8 +7,15 @@
 //! 3. `handshake_timeout` begins with the acceptance. It covers the TLS handshake and the request
 //!    together: the stream has it as the limit of the TLS handshake, and the table gets the tick of
 //!    the acceptance.
+//! 4. Its memory is reserved when it is accepted, by an estimate of its factory, and released when
+//!    the handshake ends. No such connection is accepted while four fifths of the budget are in
+//!    use.
+//! 5. A drain closes it, through its listener. The drain has not ended before.
 
-use windlass::stream::{Address, DisconnectReason, Stream, TlsFailure};
+use windlass::{
+    Turn,
+    stream::{Address, DisconnectReason, Stream, TlsFailure},
+};
 
 use super::handler::{ConnHandler, ConnPhase};
 use crate::{
@@ -25,6 +32,8 @@ pub(crate) struct TlsHandshake {
     listener_kind: ListenerKind,
     /// The tick in which it was accepted.
     accepted: u32,
+    /// Its part of the memory budget.
+    memory: usize,
 }
 
 impl<D> ConnPhase<D> {
@@ -34,6 +43,7 @@ impl<D> ConnPhase<D> {
         permit: Option<ConnectionPermit>,
         listener_kind: ListenerKind,
         peer: &Address,
+        memory: usize,
     ) -> Self {
         let state = &service.state;
         state.tls_handshakes.set(state.tls_handshakes.get() + 1);
@@ -44,6 +54,7 @@ impl<D> ConnPhase<D> {
             permit,
             listener_kind,
             accepted,
+            memory,
         }))
     }
 }
@@ -60,6 +71,7 @@ impl<H: Handler> ConnHandler<H> {
         };
         let pending_count = &self.service.state.tls_handshakes;
         pending_count.set(pending_count.get().saturating_sub(1));
+        self.service.state.memory.release(pending.memory);
         Some(*pending)
     }
 
@@ -77,11 +89,16 @@ impl<H: Handler> ConnHandler<H> {
 
     /// The connection has ended before its TLS handshake did. Does nothing in another phase.
     #[cold]
-    pub(super) fn tls_failed(&mut self, reason: DisconnectReason) {
+    pub(super) fn tls_failed(&mut self, reason: DisconnectReason, turn: &mut Turn<'_>) {
         let Some(TlsHandshake { peer, .. }) = self.take_tls_handshake() else { return };
         let state = &self.service.state;
+        state.check_drained(turn);
         let failure = match reason {
             DisconnectReason::Tls(failure) => failure,
+            // The drain has ended it (rule 5).
+            DisconnectReason::Closed if state.is_draining.get() => {
+                return state.labels.count_tls_failure(TlsFailureLabel::Draining);
+            }
             _ => return state.labels.count_tls_failure(TlsFailureLabel::Lost),
         };
         state.labels.count_tls_failure(TlsFailureLabel::of(failure));

@@ -20,7 +20,9 @@ impl ServiceState {
         // Removing the listeners loses their counts, so they are noted first.
         self.note_listeners(turn);
         for key in self.listeners.take() {
-            if let Ok(listening) = turn.listener(key) {
+            if let Ok(mut listening) = turn.listener(key) {
+                // They are in no table.
+                listening.close_handshakes();
                 listening.delete();
             }
         }
@@ -62,7 +64,8 @@ impl ServiceState {
     /// Runs the closures that wait for the end of the drain, if it has ended. Called when a
     /// connection is gone.
     pub(crate) fn check_drained(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        if !self.is_draining.get() || self.tables.borrow().conns.len() > 0 {
+        let is_empty = self.tls_handshakes.get() == 0 && self.tables.borrow().conns.len() == 0;
+        if !self.is_draining.get() || !is_empty {
             return;
         }
         for callback in self.drain_callbacks.take() {

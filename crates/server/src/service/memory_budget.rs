@@ -3,7 +3,7 @@
 //! 1. A worker counts its own bytes, in plain cells. They are the memory that its reactor's streams
 //!    hold for waiting bytes ([`Turn::stream_memory`]), and the memory that this crate holds beside
 //!    them ([`MemoryBudget::outside_streams`]): held input, partly received messages and frames,
-//!    messages in the backlog. Shared bytes count once per worker.
+//!    messages in the backlog, TLS handshakes. Shared bytes count once per worker.
 //! 2. All workers borrow from one [`MemoryPool`], in chunks. A worker that needs no further chunk
 //!    touches no shared state. It runs this code only when data of its own has begun to wait, and
 //!    on each timer event of the timeouts.
@@ -119,6 +119,26 @@ impl MemoryBudget {
     /// Notes that memory was allocated or freed.
     pub(crate) fn record_change(&self, before: usize, after: usize) {
         self.outside_streams.set((self.outside_streams.get() + after).saturating_sub(before));
+    }
+
+    /// Takes memory that this crate will hold, and borrows it at once. Returns false, and takes
+    /// nothing, if more than four fifths of the budget would be in use.
+    pub(crate) fn reserve(&self, bytes: usize) -> bool {
+        if self.pool.taken().saturating_add(bytes) > self.pool.pause_threshold() {
+            return false;
+        }
+        self.pool.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.granted.set(self.granted.get() + bytes);
+        self.record_change(0, bytes);
+        true
+    }
+
+    /// Returns memory that was reserved.
+    pub(crate) fn release(&self, bytes: usize) {
+        let back = bytes.min(self.granted.get());
+        self.pool.taken.fetch_sub(back, Ordering::Relaxed);
+        self.granted.set(self.granted.get() - back);
+        self.record_change(bytes, 0);
     }
 
     /// Returns whether new requests must be rejected.
@@ -369,6 +389,23 @@ mod tests {
         assert_eq!(pool.taken(), 51_000 + 28_000);
         drop(one);
         assert_eq!(pool.taken(), 28_000);
+    }
+
+    #[test]
+    fn what_is_reserved_ends_at_four_fifths() {
+        let pool = MemoryPool::new(64_000, 1);
+        let budget = MemoryBudget::new(Arc::clone(&pool));
+        budget.adjust_grant(1);
+        let count = (0..100).take_while(|_| budget.reserve(5000)).count();
+        // 1000 bytes are a chunk.
+        assert_eq!((count, pool.taken()), (10, 51_000));
+        assert_eq!(budget.outside_streams.get(), 50_000);
+        budget.release(5000);
+        assert!(budget.reserve(5000) && !budget.reserve(5000));
+        for _ in 0..10 {
+            budget.release(5000);
+        }
+        assert_eq!((pool.taken(), budget.outside_streams.get()), (1000, 0));
     }
 
     #[test]

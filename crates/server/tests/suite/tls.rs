@@ -3,7 +3,7 @@
 use std::{cell::Cell, time::Duration};
 use std::{cell::RefCell, io::Write as _, net::SocketAddr, net::TcpStream, rc::Rc, sync::Arc};
 
-use windlass::stream::{DisconnectReason, TlsFailure};
+use windlass::stream::{DisconnectReason, TlsFailure, TlsSessionFactory as _};
 use windlass_server::{
     Options, Service,
     http::{Accept, TlsInfo},
@@ -228,6 +228,58 @@ fn a_drain_says_close_and_close_notify_and_waits_for_no_tls_handshake() {
     let mut pending = Client::of(pending, "/", None);
     drop(fixture);
     assert!(matches!(pending.poll(), Some(ClientEvent::End(_))));
+}
+
+#[test]
+fn a_drain_ends_tls_handshakes_at_once() {
+    let (mut fixture, address) = service(TestHandler::echo());
+    let silent = TcpStream::connect(address).unwrap();
+    fixture.until(|fixture| (fixture.service.stats().connections == 1).then_some(()));
+    let over = Rc::new(Cell::new(false));
+    let (service, told) = (fixture.service.clone(), Rc::clone(&over));
+    let begin = move |mut turn: windlass::Turn<'_>| {
+        service.drain(60 * SECOND, &mut turn, move |_| told.set(true));
+    };
+    assert!(fixture.reactor.defer(begin).is_ok());
+    let mut silent = Client::of(silent, "/", None);
+    assert_eq!(fixture.until(|_| silent.raw_end()), "");
+    let ended = Rc::clone(&over);
+    fixture.until(|_| ended.get().then_some(()));
+    assert_eq!(fixture.service.stats().connections, 0);
+    let draining = "windlass_tls_handshake_failures_total{reason=\"draining\"}";
+    assert_eq!(metric(&mut fixture, draining), 1);
+}
+
+#[test]
+fn tls_handshakes_count_towards_the_memory_and_are_refused_without() {
+    let handler = TestHandler::echo();
+    let log = Rc::clone(&handler.refused);
+    let tls = acceptor().build().unwrap();
+    let each = tls.handshake_memory();
+    let limited = |options: &mut Options| options.memory_max = Some(20 * each);
+    let (mut fixture, address) = service_with(handler, limited, &tls);
+    let pending: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    fixture.until(|fixture| {
+        let stats = fixture.service.stats();
+        (stats.connections + stats.rejected == 20).then_some(())
+    });
+    let stats = fixture.service.stats();
+    // Four fifths of twenty, less a part that was borrowed before.
+    assert!((15..=16).contains(&stats.connections), "{}", stats.connections);
+    let reason = "None the server's memory limit is reached; try again later";
+    assert_eq!(refused(&log), vec![reason; stats.rejected as usize]);
+    let result = "windlass_handshakes_total{result=\"memory\"}";
+    assert_eq!(metric(&mut fixture, result), stats.rejected);
+    let memory = fixture.service.stats().memory;
+    assert!(memory >= stats.connections * each as u64, "{memory}");
+    // When they are gone, others come, and an open connection takes none of it.
+    drop(pending);
+    fixture.until(|fixture| (fixture.service.stats().connections == 0).then_some(()));
+    let client = TlsClient::connect(&mut fixture, address, &connector().build().unwrap());
+    client.send_text(&mut fixture, "room");
+    client.until_received(&mut fixture, "room");
+    fixture.advance_time(2 * SECOND);
+    assert!(fixture.service.stats().memory < each as u64);
 }
 
 #[test]

@@ -106,6 +106,12 @@ pub trait TlsSessionFactory: fmt::Debug + Send + Sync + 'static {
     /// [`decrypt`](TlsSession::decrypt).
     fn new_session(&self) -> Box<dyn TlsSession>;
 
+    /// An estimate of the memory that a session takes during its handshake, in bytes. Servers count
+    /// it in their budgets. Default: 8 KiB.
+    fn handshake_memory(&self) -> usize {
+        8 << 10
+    }
+
     /// What an operator should know, for metrics. Called from any thread.
     fn status(&self) -> TlsFactoryStatus {
         TlsFactoryStatus::default()
@@ -137,7 +143,8 @@ pub struct TlsFactoryStatus {
 ///
 /// It holds the keys, and records that the socket has not accepted. It may be sent to another
 /// thread, and registered with the reactor there. Dropped, it tells the peer nothing. In a child of
-/// fork(2) it cannot go on: its stream is closed with [`TlsFailure::Internal`].
+/// fork(2) it cannot go on: its stream is closed with [`TlsFailure::Internal`], whether the parent
+/// goes on or not. A daemon forks before it opens connections.
 ///
 /// # Examples
 ///

@@ -21,8 +21,12 @@ use crate::{
     interest,
     runtime::pending_work,
     stream::{
-        Address, ListenOptions, Listener, ListenerKey, Peer, StreamHandler, StreamLimit,
-        TlsSessionFactory, lifecycle::NewStream, listen::limit::StreamPermit, status::StreamPhase,
+        Address, ListenOptions, Listener, ListenerKey, Peer, Stream, StreamHandler, StreamLimit,
+        TlsSessionFactory,
+        lifecycle::NewStream,
+        listen::limit::StreamPermit,
+        state::StreamCore,
+        status::{StreamFlags, StreamPhase},
     },
     time::clock::nanoseconds,
 };
@@ -134,6 +138,7 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
 /// let mut listening = reactor.listener(key)?;
 /// assert_eq!(listening.connections(), 0);
 /// listening.pause();
+/// assert_eq!(listening.close_handshakes(), 0);
 /// listening.delete();
 /// assert!(reactor.listener(key).is_err());
 /// # Ok(())
@@ -224,6 +229,25 @@ impl Listening<'_> {
     pub fn resume(&mut self) {
         self.reactor.listener_state(self.slot).is_paused = false;
         self.reactor.sync_listener(self.slot);
+    }
+
+    /// Closes its connections whose TLS handshake is not over, and returns their number. Their
+    /// handlers' [`on_close`](StreamHandler::on_close) follows in the next turn. For a shutdown: it
+    /// looks at all streams of the reactor.
+    pub fn close_handshakes(&mut self) -> usize {
+        let slot = self.slot;
+        let is_one = |core: &StreamCore| {
+            let (status, is_own) = (core.status, core.listener == slot);
+            let is_early = status.is(StreamPhase::New) || status.is(StreamPhase::Handshake);
+            is_own && is_early && status.any(StreamFlags::TLS)
+        };
+        let cores = self.reactor.streams.as_deref().into_iter().flat_map(|all| all.cores.iter());
+        let pending: Vec<u32> =
+            cores.filter(|(.., core)| is_one(core)).map(|(index, ..)| index).collect();
+        for index in &pending {
+            Stream { reactor: self.reactor, index: *index }.close();
+        }
+        pending.len()
     }
 
     /// Stops listening and closes the socket. Connections in the backlog are reset; accepted
