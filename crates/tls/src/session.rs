@@ -7,9 +7,9 @@
 //! 3. Its calls get the kept records also when something is sent: rustls remembers places in them.
 //! 4. After an error nothing is called again. The alert for it was taken before.
 //! 5. rustls does not take the records of rejected early data alone, so they are kept by rule 2.
-//!    With each later record it tries them again, and counts them again. So a client fails if it
-//!    sends more than 8 KiB of early data, for a ticket of another server. It then connects again
-//!    without (RFC 8446 section 4.2.10).
+//!    With each later record it tries them again, and counts them again, up to 16 KiB. So a client
+//!    fails if it sends more than 8 KiB of early data in one record, or 2.5 KB in ten, for a ticket
+//!    of another server. It then connects again without (RFC 8446 section 4.2.10).
 
 use std::sync::Arc;
 

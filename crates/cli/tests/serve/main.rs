@@ -1,5 +1,7 @@
 //! `windlass serve` as its users see it: the program and real sockets.
 
+#[path = "../../../tls/tests/common/any_certificate.rs"]
+mod any_certificate;
 mod hangup;
 mod harness;
 #[path = "../../../reactor/tests/common/rings.rs"]

@@ -12,16 +12,15 @@ use std::{
 
 use rustix::process::{Signal, kill_process};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    StreamOwned,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
     crypto::ring::default_provider,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
 use sha2::{Digest as _, Sha256};
 use tungstenite::{Message, WebSocket};
 
 use crate::{
+    any_certificate::AnyCertificate,
     hangup::with_default_hangup,
     harness::{Server, windlass},
 };
@@ -450,41 +449,61 @@ fn python_opens_a_websocket() {
     server.stop_cleanly();
 }
 
-/// Accepts every certificate.
-#[derive(Debug)]
-struct AnyCertificate;
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+/// A WebSocket by crypto/tls of Go, by both versions, each with a resumed session.
+const GO: &str = r#"
+package main
+import ("bytes"; "crypto/tls"; "crypto/x509"; "fmt"; "io"; "net/http"; "os")
+func check(err error) { if err != nil { panic(err) } }
+func main() {
+    roots := x509.NewCertPool()
+    pem, err := os.ReadFile(os.Args[2])
+    check(err)
+    if !roots.AppendCertsFromPEM(pem) { panic("no authority") }
+    for _, version := range []uint16{tls.VersionTLS13, tls.VersionTLS12} {
+        config := &tls.Config{RootCAs: roots, ServerName: "localhost", MaxVersion: version,
+            NextProtos: []string{"http/1.1"}, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+        for round := 0; round < 2; round++ {
+            conn, err := tls.Dial("tcp", os.Args[1], config)
+            check(err)
+            request := "GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n" +
+                "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
+                "Sec-WebSocket-Version: 13\r\n\r\n" +
+                "\x81\x85\x00\x00\x00\x00hello\x88\x82\x00\x00\x00\x00\x03\xe8"
+            _, err = io.WriteString(conn, request)
+            check(err)
+            // An end without close_notify is an error.
+            received, err := io.ReadAll(conn)
+            check(err)
+            _, frames, _ := bytes.Cut(received, []byte("\r\n\r\n"))
+            if string(frames) != "\x81\x05hello\x88\x02\x03\xe8" { panic(string(received)) }
+            state := conn.ConnectionState()
+            check(conn.Close())
+            fmt.Println(tls.VersionName(state.Version), state.NegotiatedProtocol, state.DidResume)
+        }
     }
+    client := &http.Client{Transport: &http.Transport{
+        TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "localhost"}}}
+    response, err := client.Get("https://" + os.Args[1] + "/")
+    check(err)
+    page, err := io.ReadAll(response.Body)
+    check(err)
+    fmt.Println(response.StatusCode, bytes.Contains(page, []byte("<title>")))
+}
+"#;
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
-    }
+#[test]
+#[ignore = "compiles a program for some ten seconds: run it with --ignored"]
+fn go_opens_websockets_by_both_versions() {
+    let (cert, key, ca) = (file("localhost.pem"), file("localhost.key"), file("ca.pem"));
+    let server = Server::start(&with_localhost(&cert, &key, &[]));
+    let folder = Folder::new("go");
+    let program = folder.path("client.go");
+    fs::write(&program, GO).expect("it can be written");
+    let mut go = Command::new("go");
+    go.args(["run", &program, &server.address.to_string(), &ca]);
+    let Some(said) = output("go_opens_websockets_by_both_versions", &mut go) else { return };
+    let expected = "TLS 1.3 http/1.1 false\nTLS 1.3 http/1.1 true\n\
+        TLS 1.2 http/1.1 false\nTLS 1.2 http/1.1 true\n200 true\n";
+    assert_eq!(said, expected);
+    server.stop_cleanly();
 }

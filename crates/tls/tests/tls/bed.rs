@@ -115,7 +115,17 @@ pub(crate) fn serve(
     sessions: impl TlsSessionFactory,
     log: &Log,
 ) -> SocketAddr {
-    let handler = Noting { log: log.clone(), greeting: Vec::new(), echoes: true };
+    serve_with(reactor, sessions, log, true)
+}
+
+/// Listens with an echo, or with handlers that send nothing.
+pub(crate) fn serve_with(
+    reactor: &mut Reactor,
+    sessions: impl TlsSessionFactory,
+    log: &Log,
+    echoes: bool,
+) -> SocketAddr {
+    let handler = Noting { log: log.clone(), greeting: Vec::new(), echoes };
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap().socket_addr().unwrap();
     listener
@@ -240,11 +250,16 @@ impl Client {
         self.waiting.extend_from_slice(records);
     }
 
-    /// Sends what waits, and drops what comes.
-    pub(crate) fn pump_socket(&mut self) {
+    /// Sends what waits, and reads nothing.
+    pub(crate) fn push_socket(&mut self) {
         // It fails once the server has closed the connection.
         let count = self.socket.write(&self.waiting).unwrap_or(0);
         self.waiting.drain(..count);
+    }
+
+    /// Sends what waits, and drops what comes.
+    pub(crate) fn pump_socket(&mut self) {
+        self.push_socket();
         let mut bytes = [0; 4096];
         loop {
             match self.socket.read(&mut bytes) {

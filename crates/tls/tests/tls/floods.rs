@@ -13,7 +13,7 @@ use windlass::{
 
 use crate::{
     Build,
-    bed::{Client, Log, Said, config, localhost, serve, until},
+    bed::{Client, Log, Said, config, localhost, serve, serve_with, until},
 };
 
 /// A client that has completed its handshake by rustls, and then makes records of its own.
@@ -188,6 +188,29 @@ fn a_flood_of_key_updates_is_bounded(build: Build) {
     assert_eq!(log.closed(), Some(reason));
 }
 
+/// Each asks for an answer. A server that answered each at once would keep the answers.
+fn key_updates_of_a_peer_that_never_reads_cost_nothing(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let log = Log::default();
+    let address = serve_with(&mut reactor, localhost().build().unwrap(), &log, false);
+    let mut client = Client::new(address, config(None, &[&TLS13]), "localhost");
+    client.until(&mut reactor, |client| !client.tls.is_handshaking() && log.is_open());
+    log.take();
+    let mut most = 0;
+    for _ in 0..1000 {
+        client.tls.refresh_traffic_keys().unwrap();
+        client.send(b"x");
+        client.queue();
+        until(&mut reactor, || {
+            client.push_socket();
+            log.data() == b"x"
+        });
+        log.take();
+        most = most.max(reactor.stream_memory());
+    }
+    assert!(most < 1000 && log.closed().is_none(), "{most}");
+}
+
 /// Plain records behind the ClientHello, where the server waits for encrypted ones.
 fn floods_in_the_handshake_end_it(build: Build) {
     for versions in [&[&TLS12], &[&TLS13]] {
@@ -222,5 +245,6 @@ scenarios! {
     floods_of_records_end_the_session,
     a_forged_record_is_rejected,
     a_flood_of_key_updates_is_bounded,
+    key_updates_of_a_peer_that_never_reads_cost_nothing,
     floods_in_the_handshake_end_it,
 }

@@ -8,10 +8,13 @@ mod scenarios;
 
 use scenarios::Build;
 
+#[path = "../common/any_certificate.rs"]
+mod any_certificate;
 mod bed;
 mod certificates;
 mod clients;
 mod cost;
+mod early_data;
 mod floods;
 mod hostile;
 mod noise;
