@@ -64,7 +64,7 @@ struct MiriRun {
 pub(super) const NEWCOMERS: &str = "test";
 
 /// Long stages. They run with `--full`, before a release, or by name.
-pub(super) const LONG: &[&str] = &["miri-long", "autobahn-whole", "bench-whole"];
+pub(super) const LONG: &[&str] = &["miri-long", "autobahn-whole", "bench-whole", "aws-lc"];
 
 /// Stages that are a part of a long stage. `--full` leaves them out.
 pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
@@ -106,6 +106,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(smoke::serve(root));
     stages.extend([autobahn("autobahn", &["--quick"]), autobahn("autobahn-whole", &[])]);
     stages.push(clients());
+    stages.push(aws_lc());
     stages.push(smoke::bench("bench", &["--peer", "mio"], root));
     stages.push(smoke::bench("bench-whole", &[], root));
     // After the benchmark, whose programs it runs.
@@ -272,6 +273,12 @@ fn clients() -> Stage {
 fn soak() -> Stage {
     let test = Cmd::cargo(["test", "-p", "windlass-cli", "--test", "soak", "--"]);
     Stage::tests("soak", vec![test.args(["--ignored", "--exact", "soak_of_a_minute"])])
+}
+
+/// The tests of TLS with the cryptography of aws-lc-rs, which takes a minute to compile.
+fn aws_lc() -> Stage {
+    let test = ["test", "-p", "windlass-tls", "--no-default-features", "--features", "aws-lc-rs"];
+    Stage::tests("aws-lc", vec![Cmd::cargo(test).args(["--lib", "--test", "tls"])])
 }
 
 fn conformance(suite: &str) -> Cmd {
