@@ -60,7 +60,8 @@ function showStatus(status) {
   $("live-connections").textContent = count(status.connections.open);
   $("live-slow").textContent = count(status.slow_receivers);
   $("about").textContent = `${status.backend}, version ${status.version}, up ${since(status.uptime_seconds)}`;
-  markLive(status.state === "ready" ? "open" : "wait", { ready: "Live", draining: "Shutting down", over_budget: "Memory budget is spent" }[status.state] ?? status.state);
+  markLive(status.state === "ready" ? "open" : "wait", { ready: "Live", draining: "Shutting down", over_budget: "Memory budget is spent", disconnected: "Not connected to the cluster" }[status.state] ?? status.state);
+  if (status.cluster) showCluster(status.cluster);
   if (before) {
     $("live-rate").textContent = count(rate);
     $("live-bytes").textContent = bytes(volume);
@@ -77,6 +78,12 @@ function showStatus(status) {
     if (rates) fillRow(row, rates.in + rates.out, most, count(status.workers[index].open));
   });
   showRooms(status.busiest);
+}
+
+/** The sums of this node. Its members and rates are not those of other nodes. */
+function showCluster({ state, subscriptions, published, received, dropped, missed }) {
+  $("live-cluster").textContent = `${state}, ${count(subscriptions)} topics subscribed; ` +
+    `${count(published)} published, ${count(received)} received, ${count(dropped)} dropped, ${count(missed)} missed`;
 }
 
 function showRooms(topics) {

@@ -16,15 +16,19 @@ use std::fmt::Write as _;
 const INDEX: &str = include!("parts.in");
 
 /// The element with what the server tells its page.
-const BODY: &str = "<body data-status=\"on\" data-workers=\"1\">";
+const BODY: &str = "<body data-status=\"on\" data-workers=\"1\" data-cluster=\"off\">";
 
-/// Returns the page of a server with this number of workers, with or without the live view.
-pub(crate) fn html(workers: u16, has_status: bool) -> String {
+/// Returns the page of a server with this number of workers, with or without the live view and the
+/// part of it about the cluster.
+pub(crate) fn html(workers: u16, has_status: bool, has_cluster: bool) -> String {
     let (before, after) = INDEX.split_once(BODY).unwrap_or(("", INDEX));
     let mut page = before.to_owned();
-    let status = if has_status { "on" } else { "off" };
+    let [status, cluster] = [has_status, has_cluster].map(|on| if on { "on" } else { "off" });
     // Writing to a string does not fail.
-    let _ = write!(page, "<body data-status=\"{status}\" data-workers=\"{workers}\">{after}");
+    let _ = write!(
+        page,
+        "<body data-status=\"{status}\" data-workers=\"{workers}\" data-cluster=\"{cluster}\">{after}"
+    );
     page
 }
 
@@ -87,9 +91,12 @@ mod tests {
 
     #[test]
     fn the_page_knows_the_server() {
-        assert_eq!(html(1, true), INDEX);
-        let page = html(1024, false);
-        assert!(page.contains("<body data-status=\"off\" data-workers=\"1024\">\n<header>"));
+        assert_eq!(html(1, true, false), INDEX);
+        let page = html(1024, false, false);
+        assert!(
+            page.contains("<body data-status=\"off\" data-workers=\"1024\" data-cluster=\"off\">")
+        );
         assert_eq!(page.len(), INDEX.len() + "off".len() - "on".len() + "1024".len() - "1".len());
+        assert!(html(1, true, true).contains(" data-cluster=\"on\">\n<header>"));
     }
 }

@@ -109,7 +109,7 @@ impl ServeArgs {
         let mut options = Options::new();
         options.routes = match self.mode {
             Mode::Chat => {
-                let page = Page::html(page::html(self.workers, !self.no_status))
+                let page = Page::html(page::html(self.workers, !self.no_status, false))
                     .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
                 let routes = Routes::new().page("/", page.clone()).page(ROOMS, page);
                 routes.upgrade(ROOMS).upgrade(LIVE).upgrade(ECHO_PATH).not_found(NOT_FOUND)

@@ -20,6 +20,8 @@ pub(crate) struct Status {
     pub(crate) topics: u64,
     pub(crate) subscriptions: u64,
     pub(crate) memory: Memory,
+    /// Only of a node of a cluster.
+    pub(crate) cluster: Option<Cluster>,
     pub(crate) workers: Vec<WorkerRow>,
 }
 
@@ -55,6 +57,17 @@ pub(crate) struct Memory {
 }
 
 #[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Cluster {
+    pub(crate) state: String,
+    pub(crate) connects: u64,
+    pub(crate) subscriptions: u64,
+    pub(crate) published: u64,
+    pub(crate) received: u64,
+    pub(crate) dropped: u64,
+    pub(crate) missed: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct WorkerRow {
     pub(crate) worker: u64,
     pub(crate) connections: u64,
@@ -70,7 +83,9 @@ impl Status {
         let mut status: Self =
             serde_json::from_str(text).context("this is not the status of a windlass server")?;
         // Control characters of a foreign server must not reach the terminal.
-        for text in [&mut status.version, &mut status.backend, &mut status.state] {
+        let of_cluster = status.cluster.as_mut().map(|cluster| &mut cluster.state);
+        let texts = [&mut status.version, &mut status.backend, &mut status.state];
+        for text in texts.into_iter().chain(of_cluster) {
             text.retain(|character| character.is_ascii_graphic());
         }
         Ok(status)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::status::{Status, WorkerRow};
+use super::status::{Cluster, Status, WorkerRow};
 
 /// A status, and the rates since the previous one.
 pub(crate) struct View<'s> {
@@ -118,11 +118,31 @@ impl<'s> View<'s> {
             ),
             format!("receivers    {} slow: their output waits", now.slow_receivers),
             format!("topics       {}, {} subscriptions", now.topics, now.subscriptions),
-            String::new(),
-            "worker  connections    msg in/s   msg out/s   lag mean   buffered".to_owned(),
         ];
+        lines.extend(now.cluster.iter().flat_map(|cluster| self.cluster(cluster)));
+        lines.push(String::new());
+        lines.push("worker  connections    msg in/s   msg out/s   lag mean   buffered".to_owned());
         lines.extend(now.workers.iter().map(|row| self.worker(row)));
         lines
+    }
+
+    /// The node's part in its cluster.
+    fn cluster(&self, now: &Cluster) -> [String; 2] {
+        let of =
+            |status: &Status, count: fn(&Cluster) -> u64| status.cluster.as_ref().map_or(0, count);
+        [
+            format!(
+                "cluster      {}, {} connects, {} subscriptions",
+                now.state, now.connects, now.subscriptions
+            ),
+            format!(
+                "  messages   {} published, {} received a second; {} dropped, {} missed",
+                self.per_second(|status| of(status, |cluster| cluster.published)),
+                self.per_second(|status| of(status, |cluster| cluster.received)),
+                now.dropped,
+                now.missed,
+            ),
+        ]
     }
 
     fn worker(&self, row: &WorkerRow) -> String {
@@ -199,7 +219,11 @@ mod tests {
     }
 
     fn status(received: u64, lag_count: u64, lag_sum_us: u64) -> Status {
-        Status::parse(&format!(
+        Status::parse(&status_json(received, lag_count, lag_sum_us)).unwrap()
+    }
+
+    fn status_json(received: u64, lag_count: u64, lag_sum_us: u64) -> String {
+        format!(
             "{{\"version\":\"1\",\"backend\":\"epoll\",\"state\":\"ready\",\"uptime_seconds\":1,\
              \"connections\":{{\"handshake\":0,\"open\":2,\"closing\":0}},\"opened\":2,\
              \"closed\":0,\"messages\":{{\"in\":{received},\"out\":{received},\"dropped\":3}},\
@@ -209,8 +233,7 @@ mod tests {
              \"workers\":[{{\"worker\":0,\"connections\":2,\"messages_in\":{received},\
              \"messages_out\":{received},\"lag_count\":{lag_count},\"lag_sum_us\":{lag_sum_us},\
              \"buffered_bytes\":0}}]}}"
-        ))
-        .unwrap()
+        )
     }
 
     #[test]
@@ -226,5 +249,33 @@ mod tests {
         assert!(screen.contains("receivers    7 slow"), "{screen}");
         assert!(screen.contains("25B of 100B held (25%)"), "{screen}");
         assert_eq!(View::HEADLINE.lines().count(), 1);
+        assert!(!screen.contains("cluster"), "{screen}");
+    }
+
+    #[test]
+    fn the_rows_of_a_cluster_are_those_of_a_node() {
+        let (mut before, mut now) = (status(0, 0, 0), status(0, 0, 0));
+        for (status, published, received) in [(&mut before, 10, 1000), (&mut now, 20, 5000)] {
+            status.cluster = Some(Cluster {
+                state: "connected".to_owned(),
+                connects: 2,
+                subscriptions: 9,
+                published,
+                received,
+                dropped: 3,
+                missed: 4,
+            });
+        }
+        let lines = View::new(&now, Some((&before, Duration::from_secs(2)))).lines();
+        let at = lines.iter().position(|line| line.starts_with("cluster")).unwrap();
+        assert_eq!(lines[at], "cluster      connected, 2 connects, 9 subscriptions");
+        let sums = "  messages   5 published, 2.0k received a second; 3 dropped, 4 missed";
+        assert_eq!((lines[at + 1].as_str(), lines[at + 2].as_str()), (sums, ""));
+        let text = "{\"state\":\"conn\\u001becting\",\"connects\":0,\"subscriptions\":0,\
+                    \"published\":0,\"received\":0,\"dropped\":0,\"missed\":0}";
+        let json =
+            status_json(0, 0, 0).replace("\"workers\"", &format!("\"cluster\":{text},\"workers\""));
+        let parsed = Status::parse(&json).unwrap();
+        assert_eq!(parsed.cluster.map(|cluster| cluster.state), Some("connecting".to_owned()));
     }
 }

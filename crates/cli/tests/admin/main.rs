@@ -182,6 +182,8 @@ fn the_dashboard_shows_the_metrics_that_there_are() {
     get(server.connect(), "/", "");
     let metrics = metrics_of(&address);
     let there: BTreeSet<String> = metrics.families().into_iter().map(str::to_owned).collect();
+    // A test of windlass-server compares those of a cluster.
+    named.retain(|name| !name.starts_with("windlass_cluster_"));
     assert_eq!(named, there);
     server.stop_cleanly();
 }

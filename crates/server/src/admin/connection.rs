@@ -18,7 +18,7 @@ use crate::{
     connection::parse_response,
     http::{self, Hosts, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, not_ready, write_admin_refusals, write_status},
+    metrics::{CONTENT_TYPE, not_ready, write_admin_refusals},
 };
 
 /// Maximum time from the first byte of a request to its last.
@@ -245,7 +245,7 @@ impl AdminState {
                 Answer::found(CONTENT_TYPE, body)
             }
             "/status" => {
-                write_status(&workers, self.stats.uptime(), &mut body);
+                self.stats.write_status(&workers, &mut body);
                 Answer::found("application/json", body)
             }
             _ => match not_ready(&workers).or(self.stats.cluster_not_ready()) {

@@ -46,7 +46,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// |---|---|
 /// | `/metrics` | counts in the Prometheus text format 0.0.4 |
 /// | `/healthz` | 200 while the server runs, also while it drains |
-/// | `/readyz` | 200, or 503 while it drains or its memory budget is spent |
+/// | `/readyz` | 200, or 503 while it drains, its memory budget is spent, or its cluster is lost |
 /// | `/status` | the main counts as a JSON object |
 ///
 /// - On a loopback address and on a Unix socket no token is needed. Elsewhere

@@ -16,7 +16,7 @@
 //! 4. A node never gets its own publications from the bus.
 //! 5. A node has one subscription for each topic, whatever the number of its connections and
 //!    workers. It gives it up a second after the last one has left, at the earliest.
-//! 6. Reserved topics never reach the bus.
+//! 6. Reserved topics never reach the bus, nor those of [`Cluster::local_topics`].
 //! 7. Nothing waits for the bus. What does not fit in a queue is lost and counted.
 //!
 //! Local receivers get a publication whether or not the bus takes it. There is no presence: no node

@@ -45,13 +45,14 @@ pub struct Cluster {
     bus: Arc<dyn Bus>,
     subjects: SubjectMap,
     id: u64,
+    local: Option<Box<str>>,
 }
 
 impl Cluster {
     /// Uses this bus, with the prefix `windlass` and a random ID of the node.
     pub fn new(bus: impl Bus) -> Self {
         let subjects = SubjectMap::new("windlass").expect("the prefix is a word");
-        Self { bus: Arc::new(bus), subjects, id: random() }
+        Self { bus: Arc::new(bus), subjects, id: random(), local: None }
     }
 
     /// Sets the prefix of all subjects, which keeps servers apart that use the same bus.
@@ -62,6 +63,14 @@ impl Cluster {
     pub fn prefix(mut self, prefix: &str) -> Result<Self, PrefixError> {
         self.subjects = SubjectMap::new(prefix)?;
         Ok(self)
+    }
+
+    /// Keeps topics with this prefix on their node: they never reach the bus. Default: none.
+    ///
+    /// It is for publications that concern one node only, such as the members of its rooms.
+    pub fn local_topics(mut self, prefix: &str) -> Self {
+        self.local = Some(prefix.into());
+        self
     }
 
     /// Sets the ID of the node. Default: random at each start.
@@ -179,6 +188,8 @@ struct Locked {
 pub(crate) struct Node {
     id: u64,
     subjects: SubjectMap,
+    /// The beginning of the topics that stay here.
+    local: Option<Box<str>>,
     bus: Arc<dyn Bus>,
     to_workers: OnceLock<ToWorkers>,
     locked: Mutex<Locked>,
@@ -191,11 +202,12 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(cluster: Cluster) -> Arc<Self> {
-        let Cluster { bus, subjects, id } = cluster;
+        let Cluster { bus, subjects, id, local } = cluster;
         let interest = Interest::new(subjects.clone());
         Arc::new(Self {
             id,
             subjects,
+            local,
             bus,
             to_workers: OnceLock::new(),
             locked: Mutex::new(Locked { interest, changes: VecDeque::new(), is_passing: false }),
@@ -229,8 +241,15 @@ impl Node {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_local(&self, topic: &str) -> bool {
+        self.local.as_deref().is_some_and(|prefix| topic.starts_with(prefix))
+    }
+
     /// A worker has got the first receiver of a topic.
     pub(crate) fn join(&self, topic: &str, worker: u16) {
+        if self.is_local(topic) {
+            return;
+        }
         let mut locked = self.lock();
         if let Some(subject) = locked.interest.join(topic, worker) {
             locked.changes.push_back(Change::Subscribe(subject));
@@ -240,6 +259,9 @@ impl Node {
 
     /// A worker has lost the last receiver of a topic.
     pub(crate) fn leave(&self, topic: &str, worker: u16) {
+        if self.is_local(topic) {
+            return;
+        }
         let mut locked = self.lock();
         locked.interest.leave(topic, worker, Instant::now());
         self.has_left.store(locked.interest.has_left(), Ordering::Relaxed);
@@ -400,6 +422,9 @@ impl Publisher {
 
     /// Publishes to the other nodes.
     pub(crate) fn publish(&mut self, topic: &str, is_text: bool, payload: &[u8]) {
+        if self.node.is_local(topic) {
+            return;
+        }
         let (epoch, sequence) = self.numbers.next(topic);
         if *self.last.0 != *topic {
             self.last = (topic.into(), self.node.subjects.subject(topic));

@@ -116,8 +116,12 @@ impl StatsHandle {
     #[must_use]
     pub fn status_json(&self) -> String {
         let mut text = Vec::new();
-        write_status(&self.fresh_snapshots(), self.uptime(), &mut text);
+        self.write_status(&self.fresh_snapshots(), &mut text);
         String::from_utf8_lossy(&text).into_owned()
+    }
+
+    pub(crate) fn write_status(&self, workers: &[WorkerSnapshot], text: &mut Vec<u8>) {
+        write_status(workers, self.uptime(), self.cluster_stats().as_ref(), text);
     }
 
     /// Asks what makes the TLS sessions for its figures.
@@ -126,7 +130,7 @@ impl StatsHandle {
         TlsFigures::of(&factories)
     }
 
-    pub(crate) fn uptime(&self) -> Duration {
+    fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 

@@ -1,7 +1,23 @@
-//! The metrics of a node of a cluster.
+//! The metrics and the status of a node of a cluster.
 
 use super::prometheus::MetricsText;
 use crate::bus::{BusState, ClusterStats};
+
+/// Returns the counts as a JSON object. A publication that is `dropped` was lost at this node. One
+/// that is `missed` is of another node, and did not arrive or came too late.
+pub(super) fn cluster_status(stats: &ClusterStats) -> String {
+    let state = match stats.state {
+        BusState::Connecting => "connecting",
+        BusState::Connected => "connected",
+        BusState::Closed => "closed",
+    };
+    let dropped = stats.send_full + stats.send_too_large + stats.send_lost + stats.receive_full;
+    format!(
+        "{{\"state\":\"{state}\",\"connects\":{},\"subscriptions\":{},\"published\":{},\
+         \"received\":{},\"dropped\":{dropped},\"missed\":{}}}",
+        stats.connects, stats.subscriptions, stats.sent, stats.received, stats.missed,
+    )
+}
 
 /// Appends the metrics of a server that is a node.
 pub(crate) fn write_cluster_metrics(stats: &ClusterStats, out: &mut Vec<u8>) {

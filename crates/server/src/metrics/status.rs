@@ -4,9 +4,11 @@ use core::cmp::Reverse;
 use std::{io::Write as _, sync::Arc, time::Duration};
 
 use super::{
+    cluster::cluster_status,
     labels::{StateLabel, WorkerSnapshot},
     prometheus::sum_of,
 };
+use crate::bus::{BusState, ClusterStats};
 
 /// Returns why no further clients should be sent to this server; `None` if it is ready.
 pub(crate) fn not_ready(workers: &[WorkerSnapshot]) -> Option<&'static str> {
@@ -56,12 +58,17 @@ impl TopicFigures {
 /// Maximum length of a topic's name in the live status, in characters.
 const NAME_CHARS_MAX: usize = 80;
 
-/// Appends the main counts as a JSON object. All its texts are constants without special
-/// characters.
-pub(crate) fn write_status(workers: &[WorkerSnapshot], uptime: Duration, out: &mut Vec<u8>) {
+/// Appends the main counts as a JSON object, with those of a node of a cluster. All its texts are
+/// constants without special characters.
+pub(crate) fn write_status(
+    workers: &[WorkerSnapshot],
+    uptime: Duration,
+    cluster: Option<&ClusterStats>,
+    out: &mut Vec<u8>,
+) {
     let rows = workers.iter().enumerate().map(|(index, worker)| worker_fields(index, worker) + "}");
     let rows = rows.collect::<Vec<_>>().join(",");
-    write_fields(workers, uptime, out);
+    write_fields(workers, uptime, cluster, out);
     // Writing to a vector does not fail.
     let _ = writeln!(out, "\"workers\":[{rows}]}}");
 }
@@ -70,11 +77,12 @@ pub(crate) fn write_status(workers: &[WorkerSnapshot], uptime: Duration, out: &m
 pub(crate) fn write_live_status(
     workers: &[(WorkerSnapshot, Duration)],
     uptime: Duration,
+    cluster: Option<&ClusterStats>,
     topics: &[TopicFigures],
     out: &mut Vec<u8>,
 ) {
     let snapshots: Vec<_> = workers.iter().map(|(snapshot, _)| *snapshot).collect();
-    write_fields(&snapshots, uptime, out);
+    write_fields(&snapshots, uptime, cluster, out);
     let rows = workers.iter().enumerate().map(|(index, (worker, taken_at))| {
         let fields = worker_fields(index, worker);
         format!("{fields},\"at_ms\":{}}}", taken_at.as_millis())
@@ -134,10 +142,16 @@ fn worker_fields(index: usize, worker: &WorkerSnapshot) -> String {
 }
 
 /// Appends the beginning of the object: the fields of the whole server.
-fn write_fields(workers: &[WorkerSnapshot], uptime: Duration, out: &mut Vec<u8>) {
+fn write_fields(
+    workers: &[WorkerSnapshot],
+    uptime: Duration,
+    cluster: Option<&ClusterStats>,
+    out: &mut Vec<u8>,
+) {
     let total = sum_of(workers);
     let stats = &total.stats;
     let state = match not_ready(workers) {
+        None if cluster.is_some_and(|stats| stats.state != BusState::Connected) => "disconnected",
         None => "ready",
         Some(_) if total.is_draining => "draining",
         Some(_) => "over_budget",
@@ -177,6 +191,9 @@ fn write_fields(workers: &[WorkerSnapshot], uptime: Duration, out: &mut Vec<u8>)
         stats.memory,
         total.buffered,
     );
+    if let Some(stats) = cluster {
+        let _ = write!(out, "\"cluster\":{},", cluster_status(stats));
+    }
 }
 
 #[cfg(test)]

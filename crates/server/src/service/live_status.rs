@@ -82,8 +82,10 @@ impl ServiceState {
         let copies: Vec<_> = workers.iter().map(|worker| worker.dated_snapshot()).collect();
         let mut busiest = TopicFigures::merge(workers.iter().map(|worker| worker.busiest()));
         busiest.truncate(TOPICS_SHOWN);
+        let uptime = self.worker.started().elapsed();
+        let cluster = self.tables.borrow().other_workers.node().map(|(node, _)| node.stats());
         let mut text = Vec::new();
-        write_live_status(&copies, self.worker.started().elapsed(), &busiest, &mut text);
+        write_live_status(&copies, uptime, cluster.as_ref(), &busiest, &mut text);
         let message = OutMessage::checked(true, &text);
         // Each worker serves its own watchers.
         self.publish_reserved(turn, STATUS_TOPIC, message);

@@ -84,17 +84,41 @@ impl Member {
         gate: Option<Gate>,
         configure: impl FnOnce(&mut Options),
     ) -> Self {
+        Self::in_cluster(Cluster::new(bus).prefix("test").unwrap(), workers, gate, configure)
+    }
+
+    pub(crate) fn in_cluster(
+        cluster: Cluster,
+        workers: usize,
+        gate: Option<Gate>,
+        configure: impl FnOnce(&mut Options),
+    ) -> Self {
+        Self::start(Some(cluster), workers, gate, configure)
+    }
+
+    /// A server without a cluster.
+    pub(crate) fn alone(configure: impl FnOnce(&mut Options)) -> Self {
+        Self::start(None, 1, None, configure)
+    }
+
+    fn start(
+        cluster: Option<Cluster>,
+        workers: usize,
+        gate: Option<Gate>,
+        configure: impl FnOnce(&mut Options),
+    ) -> Self {
         let mut options = Options::new();
         options.limits.message_max = 1 << 20;
         configure(&mut options);
         let gate = gate.map(|gate| Arc::new(Mutex::new(gate)));
-        let running = Server::new(options, move |_| Commands { gate: gate.clone() })
+        let mut server = Server::new(options, move |_| Commands { gate: gate.clone() })
             .workers(workers)
             .backend(chosen())
-            .cluster(Cluster::new(bus).prefix("test").unwrap())
-            .listen("127.0.0.1:0".parse().unwrap())
-            .start()
-            .unwrap();
+            .listen("127.0.0.1:0".parse().unwrap());
+        if let Some(cluster) = cluster {
+            server = server.cluster(cluster);
+        }
+        let running = server.start().unwrap();
         let address = running.addresses()[0].socket_addr().unwrap();
         Self { running, address }
     }
@@ -126,7 +150,7 @@ pub(crate) struct Client(pub(crate) WebSocket<TcpStream>);
 
 impl Client {
     #[track_caller]
-    fn command(&mut self, command: &str) -> String {
+    pub(crate) fn command(&mut self, command: &str) -> String {
         self.0.send(WsMessage::text(command)).unwrap();
         self.next()
     }
@@ -144,7 +168,7 @@ impl Client {
     }
 
     #[track_caller]
-    fn publish(&mut self, topic: &str, payload: &str) {
+    pub(crate) fn publish(&mut self, topic: &str, payload: &str) {
         assert_eq!(self.command(&format!("publish {topic}|{payload}")), "published");
     }
 }

@@ -5,6 +5,7 @@ mod adopt;
 mod backend;
 mod cluster;
 mod cluster_order;
+mod cluster_status;
 mod connection;
 mod drain;
 mod fixture;
