@@ -21,16 +21,11 @@ use crate::{blocking::call::Job, process::OwnProcess, task::shared::BlockingLimi
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
+#[derive(Default)]
 pub(super) struct Pool {
     shared: Arc<PoolShared>,
     /// The process that has the threads.
     process: OwnProcess,
-}
-
-impl Default for Pool {
-    fn default() -> Self {
-        Self { shared: Arc::default(), process: OwnProcess::new() }
-    }
 }
 
 #[derive(Default)]
