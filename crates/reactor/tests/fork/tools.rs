@@ -64,15 +64,13 @@ pub(crate) fn reap(pid: i32) {
 /// The next child of this process is the first one in a PID namespace of its own, so it has the ID
 /// 1. Returns false, with a line that says so, if that is forbidden here.
 pub(crate) fn next_child_has_id_1() -> bool {
-    // SAFETY: the calls take numbers. This process has one thread.
-    let is_done = unsafe {
-        libc::unshare(libc::CLONE_NEWPID) == 0
-            || libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) == 0
-    };
-    if !is_done {
+    // SAFETY: the call takes a number. This process has one thread.
+    let unshare = |flags| unsafe { libc::unshare(flags) == 0 };
+    if !unshare(libc::CLONE_NEWPID) && !unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) {
         eprintln!("skipped here: fork: a PID namespace is forbidden");
+        return false;
     }
-    is_done
+    true
 }
 
 /// Runs the body in a child. The child's exit status is 0 if the body returns.
