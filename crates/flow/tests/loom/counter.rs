@@ -311,9 +311,25 @@ fn a_rejected_writer_of_several_gets_an_edge_although_the_level_stays() {
     });
 }
 
+/// One read makes room for both, and no other follows.
+#[test]
+fn one_read_gives_two_rejected_writers_of_several_their_edges() {
+    model(2, || {
+        let counter = counter(6, 4, false);
+        let sides = Sides::of(&counter);
+        let writers = [sides.1.clone(), sides.1.clone()];
+        let threads = writers.map(|writer| thread::spawn(move || write_by_edges(&writer, 2)));
+        assert_eq!(counter.read(), Ok(4));
+        threads.map(|thread| thread.join().unwrap());
+        assert_eq!(counter.count(), Ok(4));
+        sides.assert_at_rest();
+    });
+}
+
+/// Three reads are too much for two preemptions.
 #[test]
 fn two_rejected_writers_of_several_get_their_edges() {
-    model(2, || {
+    model(1, || {
         let counter = counter(4, 2, true);
         let sides = Sides::of(&counter);
         let writer = sides.1.clone();

@@ -132,9 +132,28 @@ fn one_that_wants_much_and_one_that_wants_little_go_on() {
     });
 }
 
+/// One drain makes room for both, and no other follows. So each must be woken by it.
+#[test]
+fn room_for_two_wakes_a_thread_and_a_task() {
+    three_threads(|| {
+        let (sender, mut inbox) = inbox(2, 9);
+        [0, 0].map(|number| sender.try_push(number).unwrap());
+        let task = thread::spawn({
+            let sender = sender.clone();
+            move || block_on(sender.push_async(10)).unwrap()
+        });
+        let thread = pusher(sender, &[20]);
+        assert!(inbox.drain(usize::MAX).eq([0, 0]));
+        task.join().unwrap();
+        thread.join().unwrap();
+        assert_eq!(inbox.drain(usize::MAX).sum::<usize>(), 30);
+    });
+}
+
+/// Two drains are too much for [`three_threads`], so there is one preemption less here.
 #[test]
 fn a_sender_and_a_task_go_on_with_one_room() {
-    three_threads(|| {
+    preempted(1, || {
         let (sender, mut inbox) = inbox(1, 9);
         sender.try_push(0).unwrap();
         let task = thread::spawn({
@@ -165,21 +184,38 @@ fn a_task_waits_for_room_twice() {
     });
 }
 
+/// A future that is polled once and dropped. True if it has pushed its item.
+fn dropper(sender: Sender<usize>, item: usize) -> JoinHandle<bool> {
+    thread::spawn(move || {
+        let mut push = sender.push_async(item);
+        let is_ready = Pin::new(&mut push).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        assert_eq!(push.into_item(), (!is_ready).then_some(item));
+        is_ready
+    })
+}
+
+/// One drain makes room for both, and no other follows.
+#[test]
+fn a_future_dropped_while_room_for_two_comes_takes_no_wake_of_others() {
+    three_threads(|| {
+        let (sender, mut inbox) = inbox(2, 9);
+        [0, 0].map(|number| sender.try_push(number).unwrap());
+        let dropper = dropper(sender.clone(), 10);
+        let task = thread::spawn(move || block_on(sender.push_async(20)).unwrap());
+        assert!(inbox.drain(usize::MAX).eq([0, 0]));
+        task.join().unwrap();
+        let rest = if dropper.join().unwrap() { 30 } else { 20 };
+        assert_eq!(inbox.drain(usize::MAX).sum::<usize>(), rest);
+    });
+}
+
+/// As [`a_sender_and_a_task_go_on_with_one_room`].
 #[test]
 fn a_future_dropped_while_room_comes_takes_no_wake_of_others() {
-    three_threads(|| {
+    preempted(1, || {
         let (sender, mut inbox) = inbox(1, 9);
         sender.try_push(0).unwrap();
-        let dropper = thread::spawn({
-            let sender = sender.clone();
-            move || {
-                let mut push = sender.push_async(10);
-                let is_ready =
-                    Pin::new(&mut push).poll(&mut Context::from_waker(Waker::noop())).is_ready();
-                assert_eq!(push.into_item(), (!is_ready).then_some(10));
-                is_ready
-            }
-        });
+        let dropper = dropper(sender.clone(), 10);
         let task = thread::spawn(move || block_on(sender.push_async(20)).unwrap());
         let mut items = receive(&mut inbox, 2, usize::MAX);
         if dropper.join().unwrap() {
