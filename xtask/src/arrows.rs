@@ -55,6 +55,7 @@ const TABLE: &[Row] = &[
         &["windlass", "windlass-server", "windlass-ws", "windlass-task"],
         &["hyper", "hyper-util?", "pin-project-lite", "tokio-rustls?", "tower-service"],
     ),
+    library("windlass-cluster", &["windlass-server"], &["async-nats", "futures-util", "tokio"]),
     program("windlass-cli", &["windlass", "windlass-server", "windlass-ws", "windlass-tls"]),
     Row {
         // A library by the look of it only: its programs are the content.

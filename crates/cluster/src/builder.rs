@@ -1,0 +1,392 @@
+//! The settings of a bus.
+
+use core::fmt;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_nats::{
+    ConnectOptions, ServerAddr,
+    rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+
+use crate::{NatsBus, NatsConfigError, NatsEvent};
+
+/// The number of publications that wait for the connection. Default of
+/// [`NatsBusBuilder::queue_messages`].
+pub const QUEUE_MESSAGES_DEFAULT: usize = 16_384;
+
+/// Their bytes. Default of [`NatsBusBuilder::queue_bytes`].
+pub const QUEUE_BYTES_DEFAULT: usize = 32 << 20;
+
+/// Called for each event.
+pub(crate) type OnEvent = Arc<dyn Fn(&NatsEvent) + Send + Sync>;
+
+/// How a node proves who it is.
+#[derive(Clone, PartialEq, Eq)]
+enum Credentials {
+    User(String, String),
+    Token(String),
+    File(PathBuf),
+    Seed(String),
+}
+
+/// The settings of a [`NatsBus`].
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass_cluster::NatsBus;
+///
+/// # fn main() -> Result<(), windlass_cluster::NatsConfigError> {
+/// let bus = NatsBus::builder(["nats://nats-1.example:4222", "nats://nats-2.example:4222"])
+///     .user_and_password("chat", "secret")
+///     .name("chat-1")
+///     .queue_messages(1000)
+///     .ping_interval(Duration::from_secs(2))
+///     .on_event(|event| eprintln!("cluster: {event}"))
+///     .build()?;
+/// # drop(bus);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "`build` makes the bus"]
+pub struct NatsBusBuilder {
+    addresses: Vec<String>,
+    credentials: Vec<Credentials>,
+    requires_tls: bool,
+    tls_first: bool,
+    ca_file: Option<PathBuf>,
+    client_certificate: Option<(PathBuf, PathBuf)>,
+    name: Option<String>,
+    queue_messages: usize,
+    queue_bytes: usize,
+    ping_interval: Duration,
+    connect_timeout: Duration,
+    reconnect_delay_max: Duration,
+    on_event: OnEvent,
+}
+
+impl NatsBusBuilder {
+    pub(crate) fn new(addresses: Vec<String>) -> Self {
+        Self {
+            addresses,
+            credentials: Vec::new(),
+            requires_tls: false,
+            tls_first: false,
+            ca_file: None,
+            client_certificate: None,
+            name: None,
+            queue_messages: QUEUE_MESSAGES_DEFAULT,
+            queue_bytes: QUEUE_BYTES_DEFAULT,
+            ping_interval: Duration::from_secs(3),
+            connect_timeout: Duration::from_secs(5),
+            reconnect_delay_max: Duration::from_secs(2),
+            on_event: Arc::new(|_| {}),
+        }
+    }
+
+    /// Connects as this user.
+    pub fn user_and_password(
+        mut self,
+        user: impl Into<String>,
+        password: impl Into<String>,
+    ) -> Self {
+        self.credentials.push(Credentials::User(user.into(), password.into()));
+        self
+    }
+
+    /// Connects with this token.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.credentials.push(Credentials::Token(token.into()));
+        self
+    }
+
+    /// Connects with a file of credentials (`.creds`), which has a JWT and a seed.
+    pub fn credentials_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.credentials.push(Credentials::File(path.into()));
+        self
+    }
+
+    /// Connects with the seed of an NKEY of a user. It begins with `SU`.
+    pub fn nkey_seed(mut self, seed: impl Into<String>) -> Self {
+        self.credentials.push(Credentials::Seed(seed.into()));
+        self
+    }
+
+    /// Connects with TLS only. Without it, the server decides. An address with `tls://` requires
+    /// it for itself.
+    pub fn require_tls(mut self) -> Self {
+        self.requires_tls = true;
+        self
+    }
+
+    /// Begins with TLS, before the server says anything: for servers with `handshake_first`. It
+    /// requires TLS.
+    pub fn tls_first(mut self) -> Self {
+        self.requires_tls = true;
+        self.tls_first = true;
+        self
+    }
+
+    /// Trusts the authorities of a PEM file, and not those of the system.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(path.into());
+        self
+    }
+
+    /// Shows a certificate to the server: PEM files of the certificate, with its chain, and of its
+    /// key.
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
+        self.client_certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// The name of the connection in the monitoring of the NATS server. Default: none.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets the maximum number of publications that wait for the connection. When there are more,
+    /// the oldest one is dropped and counted. Default: [`QUEUE_MESSAGES_DEFAULT`].
+    pub fn queue_messages(mut self, messages: usize) -> Self {
+        self.queue_messages = messages;
+        self
+    }
+
+    /// Sets the maximum of their bytes. When there are more, the oldest ones are dropped and
+    /// counted. No single payload may be longer. Default: [`QUEUE_BYTES_DEFAULT`].
+    pub fn queue_bytes(mut self, bytes: usize) -> Self {
+        self.queue_bytes = bytes;
+        self
+    }
+
+    /// Sets how long nothing arrives before the server is asked for an answer. The connection is
+    /// lost when nothing has arrived for four such times at most. Default: 3 s.
+    ///
+    /// The question waits behind publications that the network has not taken yet. So it should be
+    /// longer than these take on a slow network.
+    pub fn ping_interval(mut self, interval: Duration) -> Self {
+        self.ping_interval = interval;
+        self
+    }
+
+    /// Sets the maximum time of an attempt to connect, for each IP address. Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets the maximum time between attempts to connect. It begins with 50 ms and is doubled each
+    /// time, with a random part. Default: 2 s.
+    pub fn reconnect_delay_max(mut self, delay: Duration) -> Self {
+        self.reconnect_delay_max = delay;
+        self
+    }
+
+    /// Calls a function for each event, on the thread of the bus. It must not block: nothing
+    /// arrives and nothing is sent meanwhile.
+    ///
+    /// If it panics, the bus ends, with the state [`Closed`](windlass_server::bus::BusState).
+    pub fn on_event(mut self, callback: impl Fn(&NatsEvent) + Send + Sync + 'static) -> Self {
+        self.on_event = Arc::new(callback);
+        self
+    }
+
+    /// Makes the bus. It reads the files, and does not connect yet.
+    ///
+    /// # Errors
+    /// See [`NatsConfigError`].
+    pub fn build(self) -> Result<NatsBus, NatsConfigError> {
+        Ok(NatsBus::new(self.config()?))
+    }
+
+    pub(crate) fn config(self) -> Result<Config, NatsConfigError> {
+        for (name, is_zero) in [
+            ("queue_messages", self.queue_messages == 0),
+            ("queue_bytes", self.queue_bytes == 0),
+            ("ping_interval", self.ping_interval.is_zero()),
+            ("connect_timeout", self.connect_timeout.is_zero()),
+            ("reconnect_delay_max", self.reconnect_delay_max.is_zero()),
+        ] {
+            if is_zero {
+                return Err(NatsConfigError::Zero(name));
+            }
+        }
+        let mut credentials = self.credentials.clone();
+        let mut addresses = Vec::with_capacity(self.addresses.len());
+        for text in &self.addresses {
+            let address = parse_address(text)?;
+            let found = match (address.username(), address.password()) {
+                (Some(user), Some(password)) => {
+                    Some(Credentials::User(decode(user), decode(password)))
+                }
+                (Some(token), None) => Some(Credentials::Token(decode(token))),
+                (None, _) => None,
+            };
+            credentials.extend(found);
+            addresses.push(address);
+        }
+        if addresses.is_empty() {
+            return Err(NatsConfigError::NoAddress);
+        }
+        // Every address may have the same ones.
+        credentials.dedup();
+        if credentials.len() > 1 {
+            return Err(NatsConfigError::SeveralCredentials);
+        }
+        let options = self.with_tls(ConnectOptions::new())?;
+        let options = match credentials.pop() {
+            Some(credentials) => with_credentials(options, credentials)?,
+            None => options,
+        };
+        let options = match &self.name {
+            Some(name) => options.name(name),
+            None => options,
+        };
+        Ok(Config {
+            addresses,
+            options: options.connection_timeout(self.connect_timeout),
+            queue_messages: self.queue_messages,
+            queue_bytes: self.queue_bytes,
+            ping_interval: self.ping_interval,
+            reconnect_delay_max: self.reconnect_delay_max,
+            on_event: self.on_event,
+        })
+    }
+
+    fn with_tls(&self, mut options: ConnectOptions) -> Result<ConnectOptions, NatsConfigError> {
+        options = options.require_tls(self.requires_tls);
+        if self.tls_first {
+            options = options.tls_first();
+        }
+        if let Some(path) = &self.ca_file {
+            check_certificates(path)?;
+            options = options.add_root_certificates(path.clone());
+        }
+        if let Some((certificate, key)) = &self.client_certificate {
+            check_certificates(certificate)?;
+            let reason = |error| content(key, format!("it has no private key ({error})"));
+            PrivateKeyDer::from_pem_slice(&read(key)?).map_err(reason)?;
+            options = options.add_client_certificate(certificate.clone(), key.clone());
+        }
+        Ok(options)
+    }
+}
+
+impl fmt::Debug for NatsBusBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Addresses may have a password.
+        f.debug_struct("NatsBusBuilder").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Checked settings.
+pub(crate) struct Config {
+    pub(crate) addresses: Vec<ServerAddr>,
+    /// Without what belongs to one connection.
+    pub(crate) options: ConnectOptions,
+    pub(crate) queue_messages: usize,
+    pub(crate) queue_bytes: usize,
+    pub(crate) ping_interval: Duration,
+    pub(crate) reconnect_delay_max: Duration,
+    pub(crate) on_event: OnEvent,
+}
+
+fn parse_address(text: &str) -> Result<ServerAddr, NatsConfigError> {
+    let without_credentials = || match text.rsplit_once('@') {
+        Some((before, host)) => {
+            let scheme = before.split_once("://").map_or(String::new(), |(s, _)| format!("{s}://"));
+            format!("{scheme}{host}")
+        }
+        None => text.to_owned(),
+    };
+    let error =
+        |reason: String| NatsConfigError::Address { address: without_credentials(), reason };
+    let address: ServerAddr = text.parse().map_err(|e: std::io::Error| error(e.to_string()))?;
+    if address.is_websocket() {
+        return Err(error("NATS over WebSockets is not supported".to_owned()));
+    }
+    if address.host().is_empty() {
+        return Err(error("it has no host".to_owned()));
+    }
+    Ok(address)
+}
+
+/// Replaces the percent-encoding of a URL.
+fn decode(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = tail.get(..2).and_then(|hex| core::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) if *first == b'%' => {
+                out.push(byte);
+                rest = &tail[2..];
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn with_credentials(
+    options: ConnectOptions,
+    credentials: Credentials,
+) -> Result<ConnectOptions, NatsConfigError> {
+    Ok(match credentials {
+        Credentials::User(user, password) => options.user_and_password(user, password),
+        Credentials::Token(token) => options.token(token),
+        Credentials::File(path) => {
+            let text = String::from_utf8_lossy(&read(&path)?).into_owned();
+            let reason = |_| content(&path, "it has no JWT and seed of NATS".to_owned());
+            options.credentials(&text).map_err(reason)?
+        }
+        Credentials::Seed(seed) => {
+            // `SU` and 56 letters and digits of base32: async-nats checks it when it connects.
+            let is_seed = seed.len() == 58
+                && seed.starts_with("SU")
+                && seed.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'2'..=b'7'));
+            if !is_seed {
+                return Err(NatsConfigError::Content {
+                    place: "the seed of the NKEY".to_owned(),
+                    reason: "the seed of a user has 58 letters and digits and begins with SU"
+                        .to_owned(),
+                });
+            }
+            options.nkey(seed)
+        }
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, NatsConfigError> {
+    fs::read(path).map_err(|error| NatsConfigError::File { path: path.to_owned(), error })
+}
+
+fn content(path: &Path, reason: String) -> NatsConfigError {
+    NatsConfigError::Content { place: path.display().to_string(), reason }
+}
+
+/// Checks that a file has certificates, and nothing that is wrong.
+fn check_certificates(path: &Path) -> Result<(), NatsConfigError> {
+    let bytes = read(path)?;
+    let mut count = 0;
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        certificate.map_err(|error| content(path, error.to_string()))?;
+        count += 1;
+    }
+    if count == 0 {
+        return Err(content(path, "it has no certificate".to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Topics across machines for [`windlass-server`](windlass_server), over
+//! [NATS](https://nats.io).
+//!
+//! A [`NatsBus`] is a [`Bus`](windlass_server::bus::Bus): with it, a server is a node of a cluster.
+//! What is published to a topic at one node reaches the receivers of all nodes.
+//!
+//! ```no_run
+//! use windlass_cluster::NatsBus;
+//! use windlass_server::{Options, Server, bus::Cluster};
+//! # use windlass_server::{Connection, Handler, Message};
+//! # use windlass_server::http::{Accept, Reject, UpgradeRequest};
+//! # struct Chat;
+//! # impl Handler for Chat {
+//! #     type Data = ();
+//! #     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+//! #         Ok(Accept::new(()))
+//! #     }
+//! #     fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+//! # }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let bus = NatsBus::builder(["nats://127.0.0.1:4222"])
+//!     .name("chat-1")
+//!     .on_event(|event| eprintln!("cluster: {event}"))
+//!     .build()?;
+//! let running = Server::new(Options::new(), |_worker| Chat)
+//!     .cluster(Cluster::new(bus).prefix("chat")?)
+//!     .listen(([127, 0, 0, 1], 9001).into())
+//!     .start()?;
+//! running.join()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The guarantees
+//!
+//! Those of the module [`bus`](windlass_server::bus), and these:
+//!
+//! 1. Publications wait in one queue for the connection, which is bounded in messages and bytes.
+//!    When it is full, the oldest ones are dropped and counted (`send_lost`).
+//! 2. Nothing is sent twice. What was given to a connection that is lost is counted as lost, though
+//!    the server may have got a part of it. What has waited in the queue is sent when there is a
+//!    connection again.
+//! 3. A lost connection is noticed when it is closed, or when nothing has arrived for four
+//!    [ping intervals](NatsBusBuilder::ping_interval). It is made again until the server ends, with
+//!    growing delays. The subscriptions are made again before the state is
+//!    [`Connected`](windlass_server::bus::BusState::Connected).
+//! 4. A payload that is longer than the server's `max_payload` is refused
+//!    ([`TooLarge`](windlass_server::bus::BusError::TooLarge)). If a server with a smaller one takes
+//!    over, what waits and is too long is dropped and counted (`send_lost`).
+//! 5. What arrives goes to the workers at once, whose queues are bounded. What they have no room
+//!    for is counted (`receive_full`). No worker, and no other node, waits for a slow one.
+//! 6. The end of the server waits for what is queued, for up to a second.
+//!
+//! # Threads
+//!
+//! The bus has one thread, `windlass-cluster`, with a tokio runtime. Names are looked up on further
+//! threads. They inherit the signal mask of the thread that starts the server.
+//!
+//! # Cryptography
+//!
+//! TLS is that of rustls with ring. [`Bus::start`](windlass_server::bus::Bus::start) makes ring the
+//! default of the process, unless there is one.
+
+mod builder;
+mod bus;
+mod error;
+mod event;
+mod link;
+mod queue;
+mod thread;
+
+pub use builder::{NatsBusBuilder, QUEUE_BYTES_DEFAULT, QUEUE_MESSAGES_DEFAULT};
+pub use bus::NatsBus;
+pub use error::NatsConfigError;
+pub use event::NatsEvent;

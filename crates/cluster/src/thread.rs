@@ -1,0 +1,116 @@
+//! The thread of a bus: one connection after another.
+//!
+//! Each connection has a client and a runtime of its own, which end with it. The client of
+//! async-nats would connect again by itself, and would send then what it has buffered. So nothing
+//! of an old connection, neither tasks nor buffers, reaches a new one.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use async_nats::rustls::crypto::{CryptoProvider, ring};
+use tokio::runtime::{Builder, Runtime};
+use windlass_server::bus::{BusSink, BusState};
+
+use crate::{
+    NatsEvent,
+    builder::Config,
+    bus::Shared,
+    link::{End, Link},
+};
+
+/// The first delay between attempts to connect.
+const DELAY_MIN: Duration = Duration::from_millis(50);
+
+pub(crate) struct BusThread {
+    pub(crate) config: Config,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) sink: BusSink,
+    /// The runtime of the first connection.
+    first: Option<Runtime>,
+}
+
+impl BusThread {
+    pub(crate) fn new(config: Config, shared: Arc<Shared>, sink: BusSink) -> io::Result<Self> {
+        if CryptoProvider::get_default().is_none() {
+            // Another thread may have been faster.
+            let _ = ring::default_provider().install_default();
+        }
+        Ok(Self { config, shared, sink, first: Some(runtime()?) })
+    }
+
+    pub(crate) fn run(mut self) {
+        // Also if a callback panics.
+        let _end = EndOnDrop(Arc::clone(&self.shared));
+        let mut delay = DELAY_MIN;
+        while !self.shared.is_stopping() {
+            let begin = Instant::now();
+            let end = match self.first.take().map_or_else(runtime, Ok) {
+                Ok(runtime) => {
+                    let end = runtime.block_on(Link::new(&self).run());
+                    // Without waiting for the lookup of a name.
+                    runtime.shutdown_background();
+                    end
+                }
+                Err(error) => End::NotConnected(format!("no runtime can be made: {error}")),
+            };
+            let jittered = with_jitter(delay);
+            match end {
+                End::Stopped => break,
+                End::NotConnected(reason) => {
+                    (self.config.on_event)(&NatsEvent::ConnectFailed {
+                        reason,
+                        retry_in: jittered,
+                    });
+                }
+                End::Lost(reason) => {
+                    self.sink.set_state(BusState::Connecting);
+                    (self.config.on_event)(&NatsEvent::Disconnected { reason });
+                    // A server that ends each connection at once is not asked all the time.
+                    if begin.elapsed() >= self.config.reconnect_delay_max {
+                        delay = DELAY_MIN;
+                    }
+                }
+            }
+            self.wait(jittered);
+            delay = (delay * 2).min(self.config.reconnect_delay_max);
+        }
+    }
+
+    /// Waits, or until the bus is stopped.
+    fn wait(&self, delay: Duration) {
+        let begin = Instant::now();
+        while !self.shared.is_stopping() {
+            let Some(left) = delay.checked_sub(begin.elapsed()) else { return };
+            thread::park_timeout(left);
+        }
+    }
+}
+
+struct EndOnDrop(Arc<Shared>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+fn runtime() -> io::Result<Runtime> {
+    // Other threads are for names only.
+    Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .thread_name("windlass-names")
+        .build()
+}
+
+/// Between a half of the delay and the whole, so that nodes do not connect all at once.
+fn with_jitter(delay: Duration) -> Duration {
+    // The standard library seeds its hashers from the system's random numbers.
+    let random = RandomState::new().hash_one(0) as u32;
+    delay.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))
+}
