@@ -390,3 +390,97 @@ fn check_certificates(path: &Path) -> Result<(), NatsConfigError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(builder: NatsBusBuilder) -> String {
+        builder.config().err().expect("it is wrong").to_string()
+    }
+
+    #[test]
+    fn wrong_addresses_are_errors_without_passwords() {
+        assert!(error(NatsBus::builder::<String>([])).contains("no address"));
+        for (address, what) in [
+            ("http://user:secret@host", "invalid scheme"),
+            ("nats://user:secret@host:99999", "port"),
+            ("nats://user:secret@", "host"),
+            ("wss://user:secret@host", "WebSockets"),
+            ("", "host"),
+        ] {
+            let text = error(NatsBus::builder([address]));
+            assert!(text.contains(what) && !text.contains("secret"), "{address}: {text}");
+        }
+    }
+
+    #[test]
+    fn ports_and_schemes_may_be_left_out() {
+        let config = NatsBus::builder(["host", "tls://other:1"]).config().unwrap();
+        let addresses: Vec<_> =
+            config.addresses.iter().map(|one| (one.host(), one.port())).collect();
+        assert_eq!(addresses, [("host", 4222), ("other", 1)]);
+        assert!(!config.addresses[0].tls_required() && config.addresses[1].tls_required());
+    }
+
+    #[test]
+    fn credentials_are_given_once() {
+        for builder in [
+            NatsBus::builder(["host"]).token("t").user_and_password("u", "p"),
+            NatsBus::builder(["u:p@host", "u:q@host"]),
+            NatsBus::builder(["u:p@host"]).token("t"),
+        ] {
+            assert!(error(builder).contains("more than once"));
+        }
+        assert!(NatsBus::builder(["u:p@one", "u:p@other"]).config().is_ok());
+        assert!(NatsBus::builder(["u:p@one"]).user_and_password("u", "p").config().is_ok());
+    }
+
+    #[test]
+    fn the_encoding_of_an_address_is_decoded() {
+        for (text, decoded) in
+            [("a%20b", "a b"), ("%", "%"), ("%4", "%4"), ("%zz", "%zz"), ("%C3%A4%", "\u{e4}%")]
+        {
+            assert_eq!(decode(text), decoded);
+        }
+    }
+
+    #[test]
+    fn limits_are_not_zero() {
+        let builder = || NatsBus::builder(["host"]);
+        for (builder, name) in [
+            (builder().queue_messages(0), "queue_messages"),
+            (builder().queue_bytes(0), "queue_bytes"),
+            (builder().ping_interval(Duration::ZERO), "ping_interval"),
+            (builder().connect_timeout(Duration::ZERO), "connect_timeout"),
+            (builder().reconnect_delay_max(Duration::ZERO), "reconnect_delay_max"),
+        ] {
+            assert!(error(builder).contains(name));
+        }
+    }
+
+    #[test]
+    fn files_and_seeds_are_checked() {
+        let builder = || NatsBus::builder(["host"]);
+        let (missing, other) = ("/nonexistent/file", "/proc/self/status");
+        for path in [missing, other] {
+            for builder in [
+                builder().credentials_file(path),
+                builder().ca_file(path),
+                builder().client_certificate(path, path),
+            ] {
+                let text = error(builder);
+                let what = if path == missing { "cannot be read" } else { "cannot be used" };
+                assert!(text.contains(what) && text.contains(path), "{text}");
+            }
+        }
+        let text = error(builder().nkey_seed("SUAsecret"));
+        assert!(text.contains("58") && !text.contains("secret"), "{text}");
+    }
+
+    #[test]
+    fn nothing_shows_a_password() {
+        let builder = NatsBus::builder(["u:secret@host"]).token("secret").name("node");
+        assert!(!format!("{builder:?}").contains("secret"));
+    }
+}

@@ -50,7 +50,8 @@
 //!    over, what waits and is too long is dropped and counted (`send_lost`).
 //! 5. What arrives goes to the workers at once, whose queues are bounded. What they have no room
 //!    for is counted (`receive_full`). No worker, and no other node, waits for a slow one.
-//! 6. The end of the server waits for what is queued, for up to a second.
+//! 6. The end of the server waits until what is queued has been sent, for up to a second, if it is
+//!    connected.
 //!
 //! # Threads
 //!

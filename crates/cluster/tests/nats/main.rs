@@ -1,0 +1,58 @@
+//! Nodes over a real nats-server. Each test names a guarantee.
+//!
+//! Where there is no nats-server, the tests show as ignored, with the reason.
+
+mod access;
+mod crossing;
+mod load;
+mod node;
+mod outage;
+mod payload;
+mod relay;
+mod server;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+fn main() -> ExitCode {
+    let tests: [(&'static str, fn()); 24] = [
+        ("crossing::once_for_each_interested_node", crossing::once_for_each_interested_node),
+        ("crossing::own_never_twice", crossing::own_publications_never_arrive_twice),
+        ("crossing::in_order", crossing::publications_of_each_publisher_arrive_in_order),
+        ("crossing::any_topic", crossing::any_topic_and_both_kinds_of_messages_cross),
+        ("crossing::foreign", crossing::what_is_no_publication_is_dropped_and_counted),
+        ("crossing::end", crossing::what_is_published_right_before_the_end_arrives),
+        ("outage::killed", outage::a_killed_server_loses_the_oldest_and_counts_them),
+        ("outage::in_flight", outage::a_connection_that_ends_under_load_repeats_nothing),
+        ("outage::stopped", outage::a_stopped_server_is_noticed_and_nothing_arrives_twice),
+        ("outage::stopped_for_long", || outage::stopped_for(20)),
+        ("outage::partition", outage::both_sides_of_a_partition_publish),
+        ("outage::traffic", outage::a_silent_connection_with_traffic_is_noticed),
+        ("outage::late_server", outage::a_server_may_start_after_its_nodes),
+        ("outage::second_server", outage::another_server_takes_over),
+        ("payload::two_mebibytes", payload::two_mebibytes_cross_if_the_server_allows_them),
+        ("payload::too_large", payload::what_is_too_large_is_refused_and_counted),
+        ("payload::smaller_maximum", payload::a_server_with_a_smaller_maximum_takes_over),
+        ("load::many_topics", load::topics_are_subscribed_to_and_given_up_without_a_trace),
+        ("load::slow_node", load::nobody_waits_for_a_slow_node),
+        ("load::bounded", load::what_waits_for_a_full_connection_is_bounded),
+        ("access::credentials", access::users_tokens_and_seeds_open_a_server),
+        ("access::refused", access::wrong_credentials_are_an_event),
+        ("access::permissions", access::a_missing_permission_is_an_event),
+        ("access::tls", access::tls_with_certificates_of_both_sides),
+    ];
+    let trial = |(name, test): (&'static str, fn())| {
+        let run = move || {
+            if server::program().is_none() {
+                return Ok(Completion::ignored_with("there is no nats-server"));
+            }
+            test();
+            Ok(Completion::Completed)
+        };
+        // It takes as long as its name says.
+        Trial::ignorable_test(name, run).with_ignored_flag(name == "outage::stopped_for_long")
+    };
+    let trials = tests.into_iter().map(trial).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
