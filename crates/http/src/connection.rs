@@ -16,17 +16,16 @@ use hyper::{
     Request, Response,
     body::{Body, Incoming},
     rt::{Read, Write},
-    server::conn::{http1, http2},
+    server::conn::http2,
     service::Service,
 };
 use windlass_task::{
-    Pinned,
     rt::{WindlassExecutor, WindlassTimer},
     time::timeout,
 };
 
 use crate::{
-    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent, live::Place,
+    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent, idle, live::Place,
     prefixed::Prefixed, service::ConnectionService,
 };
 
@@ -57,13 +56,7 @@ pub(crate) async fn run<H, I, S, B>(
     let info = server.has_info.then_some(ConnectionInfo { peer, is_encrypted });
     let service = ConnectionService { service, info };
     let outcome = match version {
-        HttpVersion::Http1 => {
-            let mut builder = server.http1.clone();
-            builder.timer(WindlassTimer::new()).header_read_timeout(server.header_timeout);
-            let stream = Pinned::new(stream);
-            let connection = builder.serve_connection(stream, service).with_upgrades();
-            drive(Box::pin(connection), &place).await
-        }
+        HttpVersion::Http1 => idle::serve(stream, service, &place, &server).await,
         HttpVersion::Http2 => {
             let mut builder = server.http2.clone();
             builder.timer(WindlassTimer::new());
@@ -126,17 +119,6 @@ async fn until_drain<F: Future>(place: &Place, future: F) -> Option<F::Output> {
 /// A connection of hyper.
 trait Connection: Future<Output = hyper::Result<()>> {
     fn graceful_shutdown(self: Pin<&mut Self>);
-}
-
-impl<I, S, B> Connection for http1::UpgradeableConnection<I, S>
-where
-    I: Read + Write + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
-    B: Body<Error: Into<BoxError>> + 'static,
-{
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
 }
 
 impl<I, S, B> Connection for http2::Connection<I, S, WindlassExecutor>

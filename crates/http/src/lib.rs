@@ -61,6 +61,7 @@ mod accept;
 mod client;
 mod connection;
 mod event;
+mod idle;
 mod listener;
 mod live;
 mod prefixed;

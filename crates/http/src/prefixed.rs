@@ -59,7 +59,7 @@ fn version_of(bytes: &[u8], is_end: bool) -> Option<HttpVersion> {
 }
 
 /// The memory is on the stack, so that a connection that sends nothing holds none.
-fn poll_append(
+pub(crate) fn poll_append(
     stream: &mut (impl Read + Unpin),
     context: &mut Context<'_>,
     prefix: &mut Vec<u8>,

@@ -54,6 +54,7 @@ where
 /// | [`head_bytes_max`](Self::head_bytes_max) | 64 KiB | status 431 |
 /// | [`http2_streams_max`](Self::http2_streams_max) | 128 | the stream is refused |
 /// | [`shutdown_timeout`](Self::shutdown_timeout) | 30 s | the connection is closed |
+/// | [`idle_buffers_timeout`](Self::idle_buffers_timeout) | 1 s | its buffers are freed |
 ///
 /// The body of a request is not limited, and neither is the time that a service takes: use a
 /// middleware. What a peer sends while nobody reads the body is limited by the window of HTTP/2,
@@ -71,6 +72,7 @@ pub struct HttpServer {
     pub(crate) handshake_timeout: Duration,
     pub(crate) header_timeout: Duration,
     pub(crate) shutdown_timeout: Duration,
+    pub(crate) idle_buffers_timeout: Duration,
     pub(crate) has_http1: bool,
     pub(crate) has_http2: bool,
     pub(crate) has_info: bool,
@@ -106,6 +108,7 @@ impl HttpServer {
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(30),
+            idle_buffers_timeout: Duration::from_secs(1),
             has_http1: true,
             has_http2: true,
             has_info: false,
@@ -161,6 +164,15 @@ impl HttpServer {
     #[must_use]
     pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
         self.shutdown_timeout = timeout;
+        self
+    }
+
+    /// The time after which a connection of HTTP/1.1 that waits for its next request frees hyper's
+    /// buffers, some 18 KB. The next request allocates them again. With `Duration::MAX` they are
+    /// kept.
+    #[must_use]
+    pub fn idle_buffers_timeout(mut self, timeout: Duration) -> Self {
+        self.idle_buffers_timeout = timeout;
         self
     }
 
@@ -288,6 +300,7 @@ impl fmt::Debug for HttpServer {
             .field("handshake_timeout", &self.handshake_timeout)
             .field("header_timeout", &self.header_timeout)
             .field("shutdown_timeout", &self.shutdown_timeout)
+            .field("idle_buffers_timeout", &self.idle_buffers_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use hyper::{body::Bytes, upgrade::Upgraded};
 use windlass_task::Pinned;
 
-use crate::prefixed::Prefixed;
+use crate::{idle::Watched, prefixed::Prefixed};
 
 /// A connection after its upgrade.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ pub fn upgraded_parts<S>(upgraded: Upgraded) -> Result<UpgradedParts<S>, Upgrade
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
 {
-    let parts = upgraded.downcast::<Pinned<Prefixed<S>>>()?;
-    let Prefixed { prefix, stream } = Pinned::into_inner(parts.io);
+    let parts = upgraded.downcast::<Pinned<Watched<S>>>()?;
+    let Prefixed { prefix, stream } = Pinned::into_inner(parts.io).stream;
     let read = match (parts.read_buf.is_empty(), prefix.is_empty()) {
         (_, true) => parts.read_buf,
         (true, false) => prefix,

@@ -8,6 +8,7 @@ mod scenarios;
 
 mod bodies;
 mod ecosystem;
+mod idle;
 mod limits;
 mod many;
 mod plain;
@@ -19,3 +20,4 @@ mod tools;
 mod upgrades;
 mod versions;
 mod websockets;
+mod wire;

@@ -1,6 +1,6 @@
 //! Listeners with TLS, and clients of tokio-rustls.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use hyper::{StatusCode, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -8,6 +8,7 @@ use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 use windlass_http::{HttpServer, TlsListener};
 use windlass_task::{
@@ -15,11 +16,12 @@ use windlass_task::{
     net::{TcpListener, TcpStream},
     rt::WindlassExecutor,
     spawn,
+    time::sleep,
 };
 
 use crate::{
     scenarios::Build,
-    tools::{Log, Running, answer, collect, get, post, run},
+    tools::{Log, Running, answer, collect, get, post, run, run_paused},
 };
 
 const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
@@ -104,7 +106,30 @@ fn a_client_without_tls_fails_alone(build: Build) {
     });
 }
 
+/// Two requests in one record, of which the first read takes a part. A shutdown ends the session,
+/// and not only the connection.
+fn idle_sessions_are_served_again(build: Build) {
+    run_paused(build, async {
+        let server = start(HttpServer::new()).await;
+        let mut stream = connect(&server, b"http/1.1").await.into_inner();
+        let long = "x".repeat(600);
+        let request = format!("GET / HTTP/1.1\r\nHost: here\r\nLong: {long}\r\n\r\n");
+        for count in [1, 2, 5] {
+            stream.write_all(request.repeat(count).as_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+            let mut answers = Vec::new();
+            while answers.windows(9).filter(|end| end == b"\r\n\r\nhello").count() < count {
+                assert!(stream.read_buf(&mut answers).await.unwrap() > 0);
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+        server.stop().await;
+        assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+    });
+}
+
 scenarios! {
     alpn_chooses_the_version,
     a_client_without_tls_fails_alone,
+    idle_sessions_are_served_again,
 }

@@ -1,0 +1,147 @@
+//! A connection of HTTP/1 from its first bytes to its end.
+
+use core::{future::poll_fn, pin::Pin, task::Poll};
+use std::{io, sync::Arc};
+
+use hyper::{
+    Request, Response,
+    body::{Body, Bytes, Incoming},
+    rt::{Read, Write},
+    server::conn::http1::UpgradeableConnection,
+    service::Service,
+};
+use windlass_task::Pinned;
+
+use super::{Idle, Watched, timer::HeadTimer, tracked::TrackedService};
+use crate::{
+    HttpServer,
+    connection::BoxError,
+    live::Place,
+    prefixed::{Prefixed, poll_append},
+};
+
+/// A connection of hyper.
+type Hyper<I, S> = Pin<Box<UpgradeableConnection<Pinned<Watched<I>>, TrackedService<S>>>>;
+
+/// Serves requests until the end of the connection, whose first bytes were read.
+pub(crate) async fn serve<I, S, B>(
+    stream: Prefixed<I>,
+    service: S,
+    place: &Place,
+    server: &HttpServer,
+) -> hyper::Result<()>
+where
+    I: Read + Write + Unpin + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>> + 'static,
+    B: Body<Error: Into<BoxError>> + 'static,
+{
+    let idle = Arc::new(Idle::new(server.idle_buffers_timeout, server.header_timeout));
+    let mut parts = Parts { stream, read: None, service };
+    loop {
+        let mut connection = begin(parts, &idle, server);
+        if let Some(outcome) = drive(&mut connection, &idle, place).await {
+            return outcome;
+        }
+        let Some(apart) = take_apart(connection, &idle) else { return Ok(()) };
+        parts = apart;
+        if parts.stream.prefix.is_empty() {
+            parts.read = wait(&mut parts.stream, &idle, place).await;
+        }
+    }
+}
+
+/// What a connection consists of without hyper.
+struct Parts<I, S> {
+    stream: Prefixed<I>,
+    /// The result of a read without bytes, for hyper's first read.
+    read: Option<io::Result<()>>,
+    service: S,
+}
+
+fn begin<I, S, B>(parts: Parts<I, S>, idle: &Arc<Idle>, server: &HttpServer) -> Hyper<I, S>
+where
+    I: Read + Write + Unpin + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
+    B: Body<Error: Into<BoxError>> + 'static,
+{
+    let Parts { stream, read, service } = parts;
+    let stream = Pinned::new(Watched { stream, read, idle: Arc::clone(idle) });
+    let service = TrackedService { service, idle: Arc::clone(idle) };
+    let mut builder = server.http1.clone();
+    builder.timer(HeadTimer(Arc::clone(idle))).header_read_timeout(server.header_timeout);
+    Box::pin(builder.serve_connection(stream, service).with_upgrades())
+}
+
+/// Serves requests until the end, or until the connection has been idle for some time: `None`.
+///
+/// A request that is there already is answered although the server is being shut down: hyper closes
+/// a connection that it has read nothing of.
+async fn drive<I, S, B>(
+    connection: &mut Hyper<I, S>,
+    idle: &Idle,
+    place: &Place,
+) -> Option<hyper::Result<()>>
+where
+    I: Read + Write + Unpin + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
+    B: Body<Error: Into<BoxError>> + 'static,
+{
+    let mut is_told = false;
+    poll_fn(|context| {
+        idle.polls();
+        let polled = connection.as_mut().poll(context).map(Some);
+        if polled.is_ready() || is_told {
+            return polled;
+        }
+        if place.is_draining(context.waker()) {
+            is_told = true;
+            connection.as_mut().graceful_shutdown();
+            return connection.as_mut().poll(context).map(Some);
+        }
+        if idle.may_be_taken_apart() { Poll::Ready(None) } else { Poll::Pending }
+    })
+    .await
+}
+
+/// `None` if the connection was upgraded, so not after a poll that was pending.
+fn take_apart<I, S, B>(connection: Hyper<I, S>, idle: &Idle) -> Option<Parts<I, S>>
+where
+    I: Read + Write + Unpin + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
+    B: Body<Error: Into<BoxError>> + 'static,
+{
+    idle.taken_apart();
+    let parts = Pin::into_inner(connection).into_parts()?;
+    let Watched { mut stream, .. } = Pinned::into_inner(parts.io);
+    // A read was pending, so the stream has no bytes of its own.
+    if !parts.read_buf.is_empty() {
+        stream.prefix = parts.read_buf;
+    }
+    Some(Parts { stream, read: None, service: parts.service.service })
+}
+
+/// Waits for whatever comes next. Bytes are put before the stream, and the result of another read
+/// is returned. There is neither at the time limit, and when the server is being shut down.
+async fn wait<I: Read + Unpin>(
+    stream: &mut Prefixed<I>,
+    idle: &Idle,
+    place: &Place,
+) -> Option<io::Result<()>> {
+    poll_fn(|context| {
+        let mut bytes = Vec::new();
+        match poll_append(&mut stream.stream, context, &mut bytes) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Some(Ok(()))),
+            Poll::Ready(Ok(_)) => {
+                stream.prefix = Bytes::from(bytes);
+                return Poll::Ready(None);
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
+            Poll::Pending => {}
+        }
+        if place.is_draining(context.waker()) {
+            return Poll::Ready(None);
+        }
+        idle.poll_deadline(context).map(|()| None)
+    })
+    .await
+}
