@@ -46,8 +46,8 @@
 //!    growing delays. The subscriptions are made again before the state is
 //!    [`Connected`](windlass_server::bus::BusState::Connected).
 //! 4. A payload that is longer than the server's `max_payload` is refused
-//!    ([`TooLarge`](windlass_server::bus::BusError::TooLarge)). If a server with a smaller one takes
-//!    over, what waits and is too long is dropped and counted (`send_lost`).
+//!    ([`TooLarge`](windlass_server::bus::BusError::TooLarge)). If a server with a smaller one
+//!    takes over, what waits and is too long is dropped and counted (`send_lost`).
 //! 5. What arrives goes to the workers at once, whose queues are bounded. What they have no room
 //!    for is counted (`receive_full`). No worker, and no other node, waits for a slow one.
 //! 6. The end of the server waits until what is queued has been sent, for up to a second, if it is
@@ -62,6 +62,8 @@
 //!
 //! TLS is that of rustls with ring. [`Bus::start`](windlass_server::bus::Bus::start) makes ring the
 //! default of the process, unless there is one.
+
+#![deny(unsafe_code)]
 
 mod builder;
 mod bus;

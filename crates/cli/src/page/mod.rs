@@ -27,7 +27,8 @@ pub(crate) fn html(workers: u16, has_status: bool, has_cluster: bool) -> String 
     // Writing to a string does not fail.
     let _ = write!(
         page,
-        "<body data-status=\"{status}\" data-workers=\"{workers}\" data-cluster=\"{cluster}\">{after}"
+        "<body data-status=\"{status}\" data-workers=\"{workers}\" \
+         data-cluster=\"{cluster}\">{after}"
     );
     page
 }

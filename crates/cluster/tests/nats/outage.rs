@@ -150,7 +150,10 @@ fn stopped(
     }
     let numbers = &mut (110..);
     publish_until_one_arrives(&mut publisher, &mut receiver, numbers, &there, &mut arrived);
-    let lost = |event: &NatsEvent| matches!(event, NatsEvent::Disconnected { reason } if reason.contains("answer"));
+    let lost = |event: &NatsEvent| match event {
+        NatsEvent::Disconnected { reason } => reason.contains("answer"),
+        _ => false,
+    };
     here.event_when(lost);
     there.event_when(lost);
     here.end();

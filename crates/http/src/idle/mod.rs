@@ -11,8 +11,8 @@
 //! Between two requests it has no state. hyper does not say when that is, so [`Idle`] observes it
 //! from outside, and is content only with all of these, one after the other:
 //!
-//! 1. The service was called, and its response has ended: hyper has dropped the body (`tracked.rs`).
-//!    So all bytes of the response are in hyper's buffer, or further.
+//! 1. The service was called, and its response has ended: hyper has dropped the body
+//!    (`tracked.rs`). So all bytes of the response are in hyper's buffer, or further.
 //! 2. hyper has flushed the stream since, and has written nothing after that (`watched.rs`). It
 //!    flushes a stream when its own buffer is empty. So all bytes are with the stream.
 //! 3. In the same poll, and with no byte read in between, hyper has started the time limit of the
