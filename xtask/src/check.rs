@@ -19,7 +19,7 @@ const WITHOUT_STD: &str = "aarch64-unknown-none";
 /// Stages that `--fast` leaves out. Clippy's `incompatible_msrv` finds most of what the oldest
 /// compiler finds. The other stages concern changes of the manifests, of the tools, and of
 /// `windlass-flow`. The rest takes less than five minutes on two cores.
-const SLOW: &[&str] = &["msrv", "package", "test-tools", "loom"];
+const SLOW: &[&str] = &["msrv", "msrv-own", "package", "test-tools", "loom"];
 
 /// Runs the stages, or those in `only`. Returns whether all passed.
 ///
@@ -69,8 +69,9 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
             .args(more.iter().copied())
             .env("RUSTDOCFLAGS", "-Dwarnings")
     };
+    // All members that are no default members.
     let tools = "test -p windlass-bench -p windlass-bench-driver -p windlass-bench-subject \
-                 -p conformance -p xtask";
+                 -p windlass-cluster -p conformance -p xtask";
     Ok(vec![
         Stage::commands("fmt", fmt(root)),
         Stage::inspect("tidy", move || tidy::check(&tidy_root)),
@@ -80,7 +81,8 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         // them.
         Stage::commands("docs", vec![docs(&[]), docs(&["--document-private-items"])]),
         deny(),
-        msrv(root)?,
+        msrv("msrv", root, true)?,
+        msrv("msrv-own", root, false)?,
         no_std(),
         package()?,
         Stage::tests("test-tools", vec![Cmd::cargo(tools.split(' '))]),
@@ -151,24 +153,28 @@ fn no_std() -> Stage {
     Stage::commands("no-std", vec![build(&[]), build(&["--features", "deflate"])])
 }
 
-/// Compiles every library with its `rust-version`, if rustup has that compiler. One call serves all
-/// of a version. Otherwise the features of shared dependencies would differ, and they would be
+/// Compiles libraries with their `rust-version`, if rustup has that compiler: those that have the
+/// version of the reactor, or those that have another one. One call serves all of a version. Otherwise the features of shared dependencies would differ, and they would be
 /// compiled once for each library.
-fn msrv(root: &Path) -> Result<Stage> {
+fn msrv(name: &'static str, root: &Path, is_common: bool) -> Result<Stage> {
+    let packages = metadata::workspace(root)?;
+    let reactor = packages.iter().find(|package| package.name == "windlass");
+    let common = reactor.and_then(|package| package.rust_version.clone());
+    let is_wanted = |version: &String| (Some(version) == common.as_ref()) == is_common;
     let mut commands = BTreeMap::<String, Cmd>::new();
-    for package in metadata::workspace(root)? {
-        let Some(version) = package.rust_version else {
+    for package in packages {
+        let Some(version) = package.rust_version.filter(is_wanted) else {
             continue;
         };
         let toolchain = match toolchain::find(&version) {
             Ok(toolchain) => format!("+{toolchain}"),
-            Err(reason) => return Ok(Stage::skip("msrv", reason)),
+            Err(reason) => return Ok(Stage::skip(name, reason)),
         };
         let check = || Cmd::cargo([&*toolchain, "check", "--lib", "--all-features"]);
         let command = commands.remove(&version).unwrap_or_else(check);
         commands.insert(version, command.args(["-p", &package.name]));
     }
-    Ok(Stage::commands("msrv", commands.into_values().collect()))
+    Ok(Stage::commands(name, commands.into_values().collect()))
 }
 
 #[cfg(test)]
