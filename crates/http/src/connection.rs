@@ -25,7 +25,7 @@ use windlass_task::{
 };
 
 use crate::{
-    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent, idle, live::Place,
+    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent, http1, live::Place,
     prefixed::Prefixed, service::ConnectionService,
 };
 
@@ -56,7 +56,7 @@ pub(crate) async fn run<H, I, S, B>(
     let info = server.has_info.then_some(ConnectionInfo { peer, is_encrypted });
     let service = ConnectionService { service, info };
     let outcome = match version {
-        HttpVersion::Http1 => idle::serve(stream, service, &place, &server).await,
+        HttpVersion::Http1 => http1::serve(stream, service, &place, &server).await,
         HttpVersion::Http2 => {
             let mut builder = server.http2.clone();
             builder.timer(WindlassTimer::new());

@@ -61,6 +61,8 @@ mod accept;
 mod client;
 mod connection;
 mod event;
+mod head_timer;
+mod http1;
 mod idle;
 mod listener;
 mod live;
@@ -69,7 +71,9 @@ mod server;
 mod service;
 #[cfg(feature = "tls")]
 mod tls;
+mod tracked;
 mod upgrade;
+mod watched;
 #[cfg(feature = "websocket")]
 pub mod websocket;
 

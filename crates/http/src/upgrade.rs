@@ -3,7 +3,7 @@
 use hyper::{body::Bytes, upgrade::Upgraded};
 use windlass_task::Pinned;
 
-use crate::{idle::Watched, prefixed::Prefixed};
+use crate::{prefixed::Prefixed, watched::Watched};
 
 /// A connection after its upgrade.
 #[derive(Debug)]

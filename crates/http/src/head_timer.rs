@@ -12,11 +12,11 @@ use std::{
 
 use windlass_task::time::{self, Sleep};
 
-use super::Idle;
+use crate::idle::Idle;
 
 /// As [`WindlassTimer`](windlass_task::rt::WindlassTimer) it keeps the last sleep. It also tells
 /// when hyper begins to wait for a head, and when it has waited for long.
-pub(super) struct HeadTimer(pub(super) Arc<Idle>);
+pub(crate) struct HeadTimer(pub(crate) Arc<Idle>);
 
 impl hyper::rt::Timer for HeadTimer {
     fn sleep(&self, span: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {

@@ -11,14 +11,13 @@ use std::{
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use super::Idle;
-use crate::prefixed::Prefixed;
+use crate::{idle::Idle, prefixed::Prefixed};
 
 pub(crate) struct Watched<S> {
     pub(crate) stream: Prefixed<S>,
     /// The result of a read without bytes, for the next one.
-    pub(super) read: Option<io::Result<()>>,
-    pub(super) idle: Arc<Idle>,
+    pub(crate) read: Option<io::Result<()>>,
+    pub(crate) idle: Arc<Idle>,
 }
 
 impl<S: Read + Unpin> Read for Watched<S> {

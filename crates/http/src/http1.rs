@@ -12,12 +12,15 @@ use hyper::{
 };
 use windlass_task::Pinned;
 
-use super::{Idle, Watched, timer::HeadTimer, tracked::TrackedService};
 use crate::{
     HttpServer,
     connection::BoxError,
+    head_timer::HeadTimer,
+    idle::Idle,
     live::Place,
     prefixed::{Prefixed, poll_append},
+    tracked::TrackedService,
+    watched::Watched,
 };
 
 /// A connection of hyper.

@@ -14,11 +14,11 @@ use hyper::{
 };
 use pin_project_lite::pin_project;
 
-use super::Idle;
+use crate::idle::Idle;
 
-pub(super) struct TrackedService<S> {
-    pub(super) service: S,
-    pub(super) idle: Arc<Idle>,
+pub(crate) struct TrackedService<S> {
+    pub(crate) service: S,
+    pub(crate) idle: Arc<Idle>,
 }
 
 impl<S, B> Service<Request<Incoming>> for TrackedService<S>
@@ -47,7 +47,7 @@ impl Drop for Answers {
 }
 
 pin_project! {
-    pub(super) struct TrackedFuture<F> {
+    pub(crate) struct TrackedFuture<F> {
         #[pin]
         future: F,
         // `None` once it has moved to the body.
@@ -72,7 +72,7 @@ where
 
 pin_project! {
     /// The body of a response.
-    pub(super) struct TrackedBody<B> {
+    pub(crate) struct TrackedBody<B> {
         #[pin]
         body: B,
         answers: Option<Answers>,

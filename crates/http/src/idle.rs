@@ -16,18 +16,13 @@
 //! 2. hyper has flushed the stream since, and has written nothing after that (`watched.rs`). It
 //!    flushes a stream when its own buffer is empty. So all bytes are with the stream.
 //! 3. In the same poll, and with no byte read in between, hyper has started the time limit of the
-//!    next head (`timer.rs`). It does that when it is done with the body of the request, too. Other
-//!    timers are not mistaken for it: their deadlines differ.
+//!    next head (`head_timer.rs`). It does that when it is done with the body of the request, too.
+//!    Other timers are not mistaken for it: their deadlines differ.
 //! 4. The last read was pending. It may be that hyper has read a part of the next head before; it
 //!    hands that out, and gets it again.
 //!
 //! Where one is missing, for instance since the body of a request came after its response, nothing
 //! happens, and the connection keeps its buffers until it is idle the next time.
-
-mod serve;
-mod timer;
-mod tracked;
-mod watched;
 
 use core::{
     pin::Pin,
@@ -42,9 +37,6 @@ use std::{
 };
 
 use windlass_task::time::{Sleep, now, sleep_until};
-
-pub(crate) use serve::serve;
-pub(crate) use watched::Watched;
 
 /// A request is under way, or it is not known that none is.
 const BUSY: u8 = 0;
@@ -62,24 +54,24 @@ pub(crate) struct Idle {
     phase: AtomicU8,
     /// Whether the connection has waited for a head for long enough.
     is_due: AtomicBool,
-    buffers_timeout: Duration,
-    header_timeout: Duration,
+    pub(crate) buffers_timeout: Duration,
+    pub(crate) header_timeout: Duration,
     times: Mutex<Times>,
 }
 
-struct Times {
+pub(crate) struct Times {
     /// The time that hyper was told last.
-    now: Instant,
+    pub(crate) now: Instant,
     /// When the head that hyper waits for must be there.
-    deadline: Instant,
+    pub(crate) deadline: Instant,
     /// Whether that is also the deadline of the head of the next connection of hyper.
-    is_kept: bool,
+    pub(crate) is_kept: bool,
     /// The sleep that is used again, with its timer in the reactor.
-    sleep: Option<Sleep>,
+    pub(crate) sleep: Option<Sleep>,
 }
 
 impl Idle {
-    fn new(buffers_timeout: Duration, header_timeout: Duration) -> Self {
+    pub(crate) fn new(buffers_timeout: Duration, header_timeout: Duration) -> Self {
         let now = now();
         let times = Times { now, deadline: now, is_kept: false, sleep: None };
         Self {
@@ -91,7 +83,7 @@ impl Idle {
         }
     }
 
-    fn times(&self) -> MutexGuard<'_, Times> {
+    pub(crate) fn times(&self) -> MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,33 +98,33 @@ impl Idle {
     }
 
     /// A request begins, or something has happened that is no part of the order above.
-    fn busy(&self) {
+    pub(crate) fn busy(&self) {
         self.phase.store(BUSY, Relaxed);
     }
 
     /// A poll of hyper begins: what has happened before is no part of it.
-    fn polls(&self) {
+    pub(crate) fn polls(&self) {
         self.step(FLUSHED, BUSY);
     }
 
     /// The response has ended.
-    fn ends(&self) {
+    pub(crate) fn ends(&self) {
         self.step(BUSY, ENDED);
     }
 
     /// hyper writes.
-    fn writes(&self) {
+    pub(crate) fn writes(&self) {
         if self.is_at_least(FLUSHED) {
             self.busy();
         }
     }
 
-    fn flushed(&self) {
+    pub(crate) fn flushed(&self) {
         self.step(ENDED, FLUSHED);
     }
 
     /// hyper starts the time of the next head.
-    fn waits(&self) {
+    pub(crate) fn waits(&self) {
         if self.is_at_least(WAITS) {
             self.busy();
         }
@@ -142,34 +134,34 @@ impl Idle {
 
     /// hyper has read bytes, or the end. While the service works, those are of its own request, or
     /// of a later one that hyper hands out. Afterwards nothing is known any more.
-    fn reads(&self) {
+    pub(crate) fn reads(&self) {
         if self.is_at_least(ENDED) {
             self.busy();
         }
     }
 
-    fn reads_nothing(&self) {
+    pub(crate) fn reads_nothing(&self) {
         self.step(WAITS, SILENT);
     }
 
     /// The connection has waited for a head for long enough.
-    fn is_now_due(&self) {
+    pub(crate) fn is_now_due(&self) {
         self.is_due.store(true, Relaxed);
     }
 
     /// Whether hyper's connection has no state, and has had none for long enough.
-    fn may_be_taken_apart(&self) -> bool {
+    pub(crate) fn may_be_taken_apart(&self) -> bool {
         self.is_at_least(SILENT) && self.is_due.load(Relaxed)
     }
 
     /// hyper's connection is taken apart. The time of the head goes on.
-    fn taken_apart(&self) {
+    pub(crate) fn taken_apart(&self) {
         self.busy();
         self.times().is_kept = true;
     }
 
     /// Waits for the deadline of the head, without hyper.
-    fn poll_deadline(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_deadline(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut times = self.times();
         let deadline = times.deadline;
         let sleep = times.sleep.get_or_insert_with(|| sleep_until(deadline));
