@@ -82,6 +82,7 @@ const TABLE: &[Row] = &[
             "windlass-server",
             "windlass-task",
             "windlass-tls",
+            "windlass-http",
             "windlass-bench-driver",
         ],
     ),

@@ -14,8 +14,8 @@ const PLACES: [ClientPlace; 2] = [ClientPlace::SameThread, ClientPlace::OwnProce
 /// Idle connections in whose memory one of them hardly counts.
 const IDLE: usize = 256;
 
-/// The servers of libraries, which are the same code on both runtimes.
-const LIBRARIES: [HttpServer; 1] = [HttpServer::Hyper];
+/// The servers of libraries, with the same service on both runtimes.
+const LIBRARIES: [HttpServer; 2] = [HttpServer::Hyper, HttpServer::Axum];
 
 fn requests(
     server: HttpServer,

@@ -9,9 +9,10 @@ pub enum HttpServer {
     /// Reads to the end of a request's head and writes a fixed response, as the benchmark of
     /// corosio does.
     Mock,
-    /// hyper's HTTP/1.1 connection with a service that returns a fixed body.
+    /// hyper's HTTP/1.1 connection with a service that returns a fixed body, as users of the
+    /// runtime serve it.
     Hyper,
-    /// The same connection with a `Router` of axum.
+    /// A `Router` of axum with one route.
     Axum,
 }
 

@@ -2,14 +2,16 @@
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use windlass_bench_driver::Unsupported;
 use windlass_bench_driver::http::{HttpRuntime, HttpServer, Serving};
 use windlass_bench_driver::tasks::Runtime;
 
-use super::service::hello;
+use super::service::{hello, router};
 use super::tasks::{Connection, CurrentThread};
 
 impl HttpRuntime for CurrentThread {
@@ -34,7 +36,14 @@ impl HttpRuntime for CurrentThread {
                 let served = server.serve_connection(stream, service_fn(hello)).await;
                 serving.finish(served.map_err(Into::into));
             }),
-            HttpServer::Axum => return Err(Unsupported("the suite has no server with axum yet")),
+            // As `axum::serve` does it.
+            HttpServer::Axum => Self::detach(async move {
+                let mut server = auto::Builder::new(TokioExecutor::new());
+                server.http1().timer(TokioTimer::new());
+                let (stream, router) = (TokioIo::new(stream.0), TowerToHyperService::new(router()));
+                let served = server.serve_connection_with_upgrades(stream, router).await;
+                serving.finish(served.map_err(|error| error.to_string().into()));
+            }),
         }
         Ok(())
     }

@@ -1,15 +1,11 @@
 //! Connections of windlass-task for the suite `http`.
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use windlass_bench_driver::Unsupported;
 use windlass_bench_driver::http::{HttpRuntime, HttpServer, Serving};
 use windlass_bench_driver::tasks::Runtime;
 use windlass_task::net::TcpStream;
-use windlass_task::rt::WindlassTimer;
 
-use super::service::hello;
-use super::{Connection, Windlass};
+use super::{Connection, Windlass, handed};
 
 impl HttpRuntime for Windlass {
     type Http = HttpConnection;
@@ -25,14 +21,7 @@ impl HttpRuntime for Windlass {
     ) -> Result<(), Unsupported> {
         match server {
             HttpServer::Mock => Self::detach(serving.mock(stream)),
-            HttpServer::Hyper => Self::detach(async move {
-                // The timer limits the time of a head, by default.
-                let mut server = http1::Builder::new();
-                server.timer(WindlassTimer::new());
-                let served = server.serve_connection(stream.0, service_fn(hello)).await;
-                serving.finish(served.map_err(Into::into));
-            }),
-            HttpServer::Axum => return Err(Unsupported("the suite has no server with axum yet")),
+            HttpServer::Hyper | HttpServer::Axum => handed::serve(server, stream.0, serving),
         }
         Ok(())
     }

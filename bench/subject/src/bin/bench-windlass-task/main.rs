@@ -4,6 +4,7 @@
 
 #[path = "../bench-windlass/backend.rs"]
 mod backend;
+mod handed;
 mod http;
 mod service;
 

@@ -1,7 +1,8 @@
-//! The service of hyper in the suite `http`, the same for windlass-task and tokio.
+//! The services in the suite `http`, the same for windlass-task and tokio.
 
 use std::convert::Infallible;
 
+use axum::{Router, routing::get};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response};
@@ -11,4 +12,9 @@ pub(crate) async fn hello(
     _request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::new(Bytes::from_static(BODY.as_bytes()))))
+}
+
+/// Axum's router, which answers the path of the requests.
+pub(crate) fn router() -> Router {
+    Router::new().route("/api", get(async || BODY))
 }
