@@ -2,19 +2,20 @@
 
 use core::{
     future::{Future, pending, poll_fn},
+    mem,
     pin::pin,
     task::Poll,
 };
 use std::{
     io::{self, ErrorKind},
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use hyper::{Request, Response, body::Body, body::Incoming, service::Service};
 use windlass_task::{
     JoinError, JoinSet,
-    time::{sleep, timeout},
+    time::{now, sleep, timeout},
 };
 
 use crate::{
@@ -25,6 +26,36 @@ use crate::{
 
 /// The first pause after an error of accept(2), and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// At least so much time is between two events of the limit of connections.
+const LIMIT_EVERY: Duration = Duration::from_secs(10);
+
+/// When the limit of connections was reported. While it is busy, a server may reach it again with
+/// each connection.
+#[derive(Default)]
+struct LimitLog {
+    was_full: bool,
+    times: usize,
+    last: Option<Instant>,
+}
+
+impl LimitLog {
+    fn note(&mut self, is_full: bool, server: &HttpServer) {
+        let was_full = mem::replace(&mut self.was_full, is_full);
+        if !is_full || was_full {
+            return;
+        }
+        self.times += 1;
+        let now = now();
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < LIMIT_EVERY) {
+            return;
+        }
+        self.last = Some(now);
+        let times = mem::take(&mut self.times);
+        let connections_max = server.connections_max;
+        server.report(&ServeEvent::LimitReached { connections_max, times });
+    }
+}
 
 enum Next<H> {
     Shutdown,
@@ -47,13 +78,10 @@ where
     let (server, service, live) = (Rc::new(server), Rc::new(service), Rc::new(Live::default()));
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
-    let (mut pause, mut was_full) = (Duration::ZERO, false);
+    let (mut pause, mut limit) = (Duration::ZERO, LimitLog::default());
     let outcome = loop {
         let is_full = tasks.len() >= server.connections_max;
-        if is_full && !was_full {
-            server.report(&ServeEvent::LimitReached { connections_max: server.connections_max });
-        }
-        was_full = is_full;
+        limit.note(is_full, &server);
         let mut accept = pin!(accept(&mut listener, is_full, pause));
         let next = poll_fn(|context| {
             if shutdown.as_mut().poll(context).is_ready() {

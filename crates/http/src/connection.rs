@@ -3,7 +3,7 @@
 use core::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    task::Poll,
+    task::{Context, Poll},
 };
 use std::{
     error::Error,
@@ -25,8 +25,12 @@ use windlass_task::{
 };
 
 use crate::{
-    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent, http1, live::Place,
-    prefixed::Prefixed, service::ConnectionService,
+    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent, http1,
+    http2::{Http2Service, Reached, Requests, RequestsLimit},
+    live::Place,
+    output::OutputLimit,
+    prefixed::Prefixed,
+    service::ConnectionService,
 };
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
@@ -47,20 +51,27 @@ pub(crate) async fn run<H, I, S, B>(
 {
     let opened = match until_drain(&place, open(handshake, &server)).await {
         Some(Ok(opened)) => opened,
-        Some(Err(error)) => {
+        Some(Err(OpenError::Handshake(error))) => {
             return server.report(&ServeEvent::HandshakeFailed { peer, error: &error });
+        }
+        Some(Err(OpenError::Request(error))) => {
+            return server.report(&ServeEvent::NoRequest { peer, error: &error });
         }
         None => return,
     };
     let Some(Opened { version, stream, is_encrypted }) = opened else { return };
     let info = server.has_info.then_some(ConnectionInfo { peer, is_encrypted });
     let service = ConnectionService { service, info };
+    let output = OutputLimit::new(Rc::clone(&stream.output), server.write_timeout);
     let outcome = match version {
-        HttpVersion::Http1 => http1::serve(stream, service, &place, &server).await,
+        HttpVersion::Http1 => http1::serve(stream, service, &place, &server, output).await,
         HttpVersion::Http2 => {
             let mut builder = server.http2.clone();
             builder.timer(WindlassTimer::new());
-            drive(Box::pin(builder.serve_connection(stream, service)), &place).await
+            let requests = Requests::new(Rc::clone(&server), peer);
+            let limits = Limits { output, requests: RequestsLimit::new(Rc::clone(&requests)) };
+            let service = Http2Service { service, requests };
+            drive(Box::pin(builder.serve_connection(stream, service)), &place, limits).await
         }
     };
     if let Err(error) = outcome {
@@ -74,30 +85,38 @@ struct Opened<I> {
     is_encrypted: bool,
 }
 
+/// What has failed before a request.
+enum OpenError {
+    Handshake(io::Error),
+    Request(io::Error),
+}
+
 /// The handshake, and the first bytes. `None` if the peer has ended the connection before.
-async fn open<H, I>(handshake: H, server: &HttpServer) -> io::Result<Option<Opened<I>>>
+async fn open<H, I>(handshake: H, server: &HttpServer) -> Result<Option<Opened<I>>, OpenError>
 where
     H: Future<Output = io::Result<Handshaken<I>>>,
     I: Read + Unpin,
 {
     let Handshaken { stream, version, is_encrypted } = timeout(server.handshake_timeout, handshake)
         .await
-        .map_err(|_| late("no handshake", "handshake_timeout"))??;
+        .unwrap_or_else(|_| Err(late("no handshake", "handshake_timeout")))
+        .map_err(OpenError::Handshake)?;
     let known = match (server.has_http1, server.has_http2) {
         (true, true) => version,
         (true, false) => Some(HttpVersion::Http1),
         _ => Some(HttpVersion::Http2),
     };
     if version.is_some() && version != known {
-        return Err(io::Error::new(
+        return Err(OpenError::Handshake(io::Error::new(
             ErrorKind::Unsupported,
             "the handshake has negotiated a version of HTTP that the server has switched off: \
              change the protocols of its ALPN",
-        ));
+        )));
     }
     let detected = timeout(server.header_timeout, Prefixed::detect(stream, known))
         .await
-        .map_err(|_| late("no request", "header_timeout"))??;
+        .unwrap_or_else(|_| Err(late("no request", "header_timeout")))
+        .map_err(OpenError::Request)?;
     Ok(detected.map(|(version, stream)| Opened { version, stream, is_encrypted }))
 }
 
@@ -116,34 +135,56 @@ async fn until_drain<F: Future>(place: &Place, future: F) -> Option<F::Output> {
     .await
 }
 
-/// A connection of hyper.
-trait Connection: Future<Output = hyper::Result<()>> {
-    fn graceful_shutdown(self: Pin<&mut Self>);
+/// The time limits of a connection of HTTP/2, beside those of hyper.
+struct Limits {
+    output: OutputLimit,
+    requests: RequestsLimit,
 }
 
-impl<I, S, B> Connection for http2::Connection<I, S, WindlassExecutor>
+impl Limits {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Reached> {
+        if self.output.poll(context).is_ready() {
+            return Poll::Ready(Reached::Stalled);
+        }
+        self.requests.poll(context)
+    }
+}
+
+/// Serves requests of HTTP/2 until the end of the connection. A request that is there already is answered
+/// although the server is being shut down: hyper closes a connection that it has read nothing of.
+async fn drive<I, S, B>(
+    mut connection: Pin<Box<http2::Connection<I, S, WindlassExecutor>>>,
+    place: &Place,
+    mut limits: Limits,
+) -> hyper::Result<()>
 where
     I: Read + Write + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>, Future: 'static>,
     B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
 {
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-/// Serves requests until the end of the connection. A request that is there already is answered
-/// although the server is being shut down: hyper closes a connection that it has read nothing of.
-async fn drive<C: Connection>(mut connection: Pin<Box<C>>, place: &Place) -> hyper::Result<()> {
-    let mut is_told = false;
+    let (mut is_told, mut has_stalled) = (false, false);
     poll_fn(|context| {
-        let polled = connection.as_mut().poll(context);
-        if polled.is_ready() || is_told || !place.is_draining(context.waker()) {
-            return polled;
+        loop {
+            let polled = connection.as_mut().poll(context);
+            if polled.is_ready() {
+                return polled;
+            }
+            if !is_told && place.is_draining(context.waker()) {
+                is_told = true;
+                connection.as_mut().graceful_shutdown();
+                continue;
+            }
+            match limits.poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Reached::Idle) => connection.as_mut().graceful_shutdown(),
+                // Its stream fails now, and hyper returns that error.
+                Poll::Ready(Reached::Stalled) if !has_stalled => {
+                    has_stalled = true;
+                    limits.output.expire();
+                }
+                Poll::Ready(Reached::Stalled | Reached::Late) => return Poll::Ready(Ok(())),
+            }
         }
-        is_told = true;
-        connection.as_mut().graceful_shutdown();
-        connection.as_mut().poll(context)
     })
     .await
 }

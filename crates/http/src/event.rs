@@ -1,6 +1,6 @@
 //! [`ServeEvent`].
 
-use core::fmt;
+use core::{error::Error, fmt};
 use std::{io, net::SocketAddr, time::Duration};
 
 /// Something that a log of a server may want:
@@ -17,13 +17,23 @@ pub enum ServeEvent<'a> {
         /// How long it waits. Zero for an error of a single connection.
         pause: Duration,
     },
-    /// As many connections are open as may be. Others wait in the kernel's backlog.
+    /// As many connections are open as may be. Others wait in the kernel's backlog. There is at
+    /// most one such event in ten seconds.
     LimitReached {
         /// The limit.
         connections_max: usize,
+        /// How often the limit was reached since the last such event.
+        times: usize,
     },
     /// The handshake of a connection has failed, for instance that of TLS.
     HandshakeFailed {
+        /// Who.
+        peer: Option<SocketAddr>,
+        /// Why.
+        error: &'a io::Error,
+    },
+    /// A connection has failed before its first request: none came in time, or the peer is gone.
+    NoRequest {
         /// Who.
         peer: Option<SocketAddr>,
         /// Why.
@@ -36,8 +46,16 @@ pub enum ServeEvent<'a> {
         /// Why.
         error: &'a hyper::Error,
     },
-    /// A service has panicked, which has ended its connection of HTTP/1.1. With HTTP/2 there is no
-    /// such event.
+    /// A service has returned an error, or the body of its response has, which has reset a stream
+    /// of HTTP/2. With HTTP/1.1 its connection fails.
+    StreamFailed {
+        /// Who.
+        peer: Option<SocketAddr>,
+        /// Why.
+        error: &'a (dyn Error + Send + Sync + 'static),
+    },
+    /// A service has panicked, or the body of its response has. It has ended its connection of
+    /// HTTP/1.1, or reset its stream of HTTP/2.
     ServicePanicked,
     /// Connections did not end in time at the shutdown, and were closed.
     ShutdownTimedOut {
@@ -59,19 +77,29 @@ impl fmt::Display for ServeEvent<'_> {
             Self::AcceptFailed { error, pause } => {
                 write!(f, "cannot accept connections: {error}; next try in {pause:?}")
             }
-            Self::LimitReached { connections_max } => write!(
-                f,
-                "connection limit {connections_max} reached; raise `connections_max`, or let \
-                 clients wait"
-            ),
+            Self::LimitReached { connections_max, times } => {
+                write!(f, "connection limit {connections_max} reached")?;
+                if *times > 1 {
+                    write!(f, " {times} times")?;
+                }
+                f.write_str("; raise `connections_max`, or let clients wait")
+            }
             Self::HandshakeFailed { peer: from, error } => {
                 peer(f, from)?;
                 write!(f, "handshake failed: {error}")
             }
+            Self::NoRequest { peer: from, error } => {
+                peer(f, from)?;
+                write!(f, "connection ended before a request: {error}")
+            }
+            Self::StreamFailed { peer: from, error } => {
+                peer(f, from)?;
+                write!(f, "stream of HTTP/2 failed: {error}")
+            }
             Self::ConnectionFailed { peer: from, error } => {
                 peer(f, from)?;
                 write!(f, "connection failed: {error}")?;
-                match core::error::Error::source(error) {
+                match Error::source(error) {
                     Some(source) => write!(f, ": {source}"),
                     None => Ok(()),
                 }

@@ -18,6 +18,7 @@ use crate::{
     head_timer::HeadTimer,
     idle::Idle,
     live::Place,
+    output::OutputLimit,
     prefixed::{Prefixed, poll_append},
     tracked::TrackedService,
     watched::Watched,
@@ -32,6 +33,7 @@ pub(crate) async fn serve<I, S, B>(
     service: S,
     place: &Place,
     server: &HttpServer,
+    mut output: OutputLimit,
 ) -> hyper::Result<()>
 where
     I: Read + Write + Unpin + 'static,
@@ -42,7 +44,7 @@ where
     let mut parts = Parts { stream, read: None, service };
     loop {
         let mut connection = begin(parts, &idle, server);
-        if let Some(outcome) = drive(&mut connection, &idle, place).await {
+        if let Some(outcome) = drive(&mut connection, &idle, place, &mut output).await {
             return outcome;
         }
         let Some(apart) = take_apart(connection, &idle) else { return Ok(()) };
@@ -83,6 +85,7 @@ async fn drive<I, S, B>(
     connection: &mut Hyper<I, S>,
     idle: &Idle,
     place: &Place,
+    output: &mut OutputLimit,
 ) -> Option<hyper::Result<()>>
 where
     I: Read + Write + Unpin + 'static,
@@ -91,17 +94,24 @@ where
 {
     let mut is_told = false;
     poll_fn(|context| {
-        idle.polls();
-        let polled = connection.as_mut().poll(context).map(Some);
-        if polled.is_ready() || is_told {
-            return polled;
+        loop {
+            idle.polls();
+            let polled = connection.as_mut().poll(context).map(Some);
+            if polled.is_ready() {
+                return polled;
+            }
+            if !is_told && place.is_draining(context.waker()) {
+                is_told = true;
+                connection.as_mut().graceful_shutdown();
+            } else if output.poll(context).is_ready() {
+                // Its stream fails now, and hyper returns that error.
+                output.expire();
+            } else if !is_told && idle.may_be_taken_apart() {
+                return Poll::Ready(None);
+            } else {
+                return Poll::Pending;
+            }
         }
-        if place.is_draining(context.waker()) {
-            is_told = true;
-            connection.as_mut().graceful_shutdown();
-            return connection.as_mut().poll(context).map(Some);
-        }
-        if idle.may_be_taken_apart() { Poll::Ready(None) } else { Poll::Pending }
     })
     .await
 }

@@ -6,14 +6,17 @@ use core::{
     pin::Pin,
     task::{Context, Poll, ready},
 };
-use std::io::{self, IoSlice};
+use std::{
+    io::{self, IoSlice},
+    rc::Rc,
+};
 
 use hyper::{
     body::{Buf as _, Bytes},
     rt::{Read, ReadBuf, ReadBufCursor, Write},
 };
 
-use crate::HttpVersion;
+use crate::{HttpVersion, output::Output};
 
 /// What a client of HTTP/2 sends first (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -24,6 +27,7 @@ const FIRST_READ: usize = 512;
 pub(crate) struct Prefixed<S> {
     pub(crate) prefix: Bytes,
     pub(crate) stream: S,
+    pub(crate) output: Rc<Output>,
 }
 
 impl<S: Read + Unpin> Prefixed<S> {
@@ -41,9 +45,14 @@ impl<S: Read + Unpin> Prefixed<S> {
             if prefix.is_empty() {
                 return Ok(None);
             }
-            let version = known.or_else(|| version_of(&prefix, count == 0));
+            // A peer that is known to speak HTTP/2 has the time limit of this call for its preface.
+            let version = match known {
+                Some(HttpVersion::Http1) => known,
+                _ => version_of(&prefix, count == 0).map(|found| known.unwrap_or(found)),
+            };
             if let Some(version) = version {
-                return Ok(Some((version, Self { prefix: prefix.into(), stream })));
+                let output = Rc::new(Output::default());
+                return Ok(Some((version, Self { prefix: prefix.into(), stream, output })));
             }
         }
     }
@@ -79,6 +88,7 @@ impl<S: Read + Unpin> Read for Prefixed<S> {
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
+            self.output.check()?;
             return Pin::new(&mut self.stream).poll_read(context, cursor);
         }
         let count = self.prefix.len().min(cursor.remaining());
@@ -99,7 +109,9 @@ impl<S: Write + Unpin> Write for Prefixed<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.output.check()?;
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.output.wrote(written)
     }
 
     #[inline]
@@ -108,7 +120,9 @@ impl<S: Write + Unpin> Write for Prefixed<S> {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        self.output.check()?;
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.output.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -117,11 +131,15 @@ impl<S: Write + Unpin> Write for Prefixed<S> {
 
     #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        self.output.check()?;
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.output.flushed(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        self.output.check()?;
+        let ended = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.output.flushed(ended)
     }
 }
 

@@ -51,6 +51,8 @@ where
 /// | [`connections_max`](Self::connections_max) | 10,000 | clients wait in the kernel's backlog |
 /// | [`handshake_timeout`](Self::handshake_timeout) | 10 s | the connection is closed |
 /// | [`header_timeout`](Self::header_timeout) | 30 s | the connection is closed |
+/// | [`write_timeout`](Self::write_timeout) | 30 s | the connection is closed |
+/// | [`http2_idle_timeout`](Self::http2_idle_timeout) | 3 min | the connection ends gracefully |
 /// | [`head_bytes_max`](Self::head_bytes_max) | 64 KiB | status 431 |
 /// | [`http2_streams_max`](Self::http2_streams_max) | 128 | the stream is refused |
 /// | [`shutdown_timeout`](Self::shutdown_timeout) | 30 s | the connection is closed |
@@ -59,11 +61,10 @@ where
 /// The body of a request is not limited, and neither is the time that a service takes: use a
 /// middleware. What a peer sends while nobody reads the body is limited by the window of HTTP/2,
 /// and to one buffer of `head_bytes_max` with HTTP/1.1. A peer of HTTP/2 that is silent for a
-/// minute is sent a ping, and must answer in 20 s. As long as it does, its connection is kept, also
-/// without requests.
+/// minute is sent a ping, and must answer in 20 s.
 ///
-/// A panic of a service ends its connection of HTTP/1.1, and is reported. With HTTP/2 it resets its
-/// stream alone, and is not reported.
+/// A panic or an error of a service ends its connection of HTTP/1.1. With HTTP/2 it resets its
+/// stream alone. Both are reported: [`on_event`](Self::on_event).
 ///
 /// HTTP/2 is used without TLS if the first bytes are its preface, and with TLS as ALPN says.
 #[derive(Clone)]
@@ -71,6 +72,8 @@ pub struct HttpServer {
     pub(crate) connections_max: usize,
     pub(crate) handshake_timeout: Duration,
     pub(crate) header_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+    pub(crate) http2_idle_timeout: Duration,
     pub(crate) shutdown_timeout: Duration,
     pub(crate) idle_buffers_timeout: Duration,
     pub(crate) has_http1: bool,
@@ -83,8 +86,11 @@ pub struct HttpServer {
 
 type OnEvent = Rc<dyn Fn(&ServeEvent<'_>)>;
 
-/// The longest time for a head. hyper panics where a deadline does not fit into an `Instant`.
-const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+/// The shortest time of limits that are looked at again and again.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+
+/// The longest time. A deadline must fit into an `Instant`.
+const TIMEOUT_MAX: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// The smallest buffer that hyper accepts.
 const HEAD_BYTES_MIN: usize = 8192;
@@ -107,6 +113,8 @@ impl HttpServer {
             connections_max: 10_000,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            http2_idle_timeout: Duration::from_secs(180),
             shutdown_timeout: Duration::from_secs(30),
             idle_buffers_timeout: Duration::from_secs(1),
             has_http1: true,
@@ -137,10 +145,35 @@ impl HttpServer {
 
     /// The time for the head of a request of HTTP/1.1, which begins when the connection waits for
     /// it. So it is also the time that an idle connection is kept. It holds once more for the first
-    /// byte of a connection. More than thirty years count as thirty.
+    /// byte of a connection, and with HTTP/2 for its preface. More than thirty years count as
+    /// thirty.
     #[must_use]
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
-        self.header_timeout = timeout.min(HEADER_TIMEOUT_MAX);
+        self.header_timeout = timeout.min(TIMEOUT_MAX);
+        self
+    }
+
+    /// The time within which a peer must take something of its responses. It begins when the
+    /// server cannot send any more, because the peer does not read, and again with each progress.
+    ///
+    /// Progress is room in the socket. With TLS and on a ring, which buffer, the peer must take up
+    /// to 64 KiB in that time. With HTTP/2 the peer must also open its windows: a connection on
+    /// which all data has waited for that long is closed, at most twice the time after the last
+    /// progress. Less than a millisecond counts as one, more than thirty years as thirty.
+    #[must_use]
+    pub fn write_timeout(mut self, timeout: Duration) -> Self {
+        self.write_timeout = timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX);
+        self
+    }
+
+    /// The time that a connection of HTTP/2 is kept without a request. It ends gracefully then,
+    /// with GOAWAY: requests that are on their way are answered. The end may come by one
+    /// [`write_timeout`](Self::write_timeout) later. A peer that does not take part in it has that
+    /// time once more. A connection with a tunnel of `CONNECT` is kept. Less than a millisecond
+    /// counts as one, more than thirty years as thirty.
+    #[must_use]
+    pub fn http2_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.http2_idle_timeout = timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX);
         self
     }
 
@@ -299,6 +332,8 @@ impl fmt::Debug for HttpServer {
             .field("connections_max", &self.connections_max)
             .field("handshake_timeout", &self.handshake_timeout)
             .field("header_timeout", &self.header_timeout)
+            .field("write_timeout", &self.write_timeout)
+            .field("http2_idle_timeout", &self.http2_idle_timeout)
             .field("shutdown_timeout", &self.shutdown_timeout)
             .field("idle_buffers_timeout", &self.idle_buffers_timeout)
             .finish_non_exhaustive()

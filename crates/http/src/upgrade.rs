@@ -47,7 +47,7 @@ where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
 {
     let parts = upgraded.downcast::<Pinned<Watched<S>>>()?;
-    let Prefixed { prefix, stream } = Pinned::into_inner(parts.io).stream;
+    let Prefixed { prefix, stream, .. } = Pinned::into_inner(parts.io).stream;
     let read = match (parts.read_buf.is_empty(), prefix.is_empty()) {
         (_, true) => parts.read_buf,
         (true, false) => prefix,

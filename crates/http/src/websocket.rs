@@ -63,7 +63,7 @@ use windlass_ws::{
 
 use crate::upgraded_parts;
 
-/// The time for the answer to leave, before the service takes the connection over.
+/// The time from the handshake until the answer has left and the service has the connection.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A service of `windlass-server`, whose connections come from HTTP requests.
@@ -110,7 +110,7 @@ impl<H: Handler> WebSocketRoute<H> {
     /// connection over when the response was sent.
     ///
     /// It is for HTTP/1.1 on TCP without TLS: what else was upgraded is closed. So is a connection
-    /// whose peer does not read the response within 30 s.
+    /// whose peer has not read the response 30 s after this call.
     ///
     /// # Panics
     /// If no executor runs on this thread.
@@ -212,11 +212,14 @@ async fn hand_over<H: Handler + 'static>(
     upgrade: OnUpgrade,
     upgraded: Upgraded<H::Data>,
 ) {
-    let Ok(connection) = upgrade.await else { return };
-    let Ok(parts) = upgraded_parts::<TcpStream>(connection) else { return };
-    let detached = timeout(HAND_OVER_TIMEOUT, parts.stream.detach()).await;
-    let Ok(Ok((socket, unread))) = detached else { return };
-    let prefix = [&parts.read[..], &unread].concat();
+    let detached = async {
+        let parts = upgraded_parts::<TcpStream>(upgrade.await.ok()?).ok()?;
+        Some((parts.stream.detach().await.ok()?, parts.read))
+    };
+    let Ok(Some(((socket, unread), read))) = timeout(HAND_OVER_TIMEOUT, detached).await else {
+        return;
+    };
+    let prefix = [&read[..], &unread].concat();
     // A service that has no room or is draining returns the socket, which is closed here.
     with_turn(|mut turn| drop(service.adopt(socket, prefix, upgraded, &mut turn)));
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::service::service_fn;
+use hyper::{StatusCode, service::service_fn};
 use windlass_http::{AcceptedConnection, Handshaken, HttpListener, HttpServer};
 use windlass_task::{
     net::{TcpListener, TcpStream},
@@ -19,6 +19,7 @@ use windlass_task::{
 use crate::{
     scenarios::Build,
     tools::{Log, answer, client, collect, get, read_head, read_to_end, run, run_paused, start},
+    versions::{client2, get2},
 };
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
@@ -53,8 +54,33 @@ fn connections_beyond_the_limit_wait(build: Build) {
         drop((first, third));
         server.stop().await;
         let limit = "connection limit 2 reached; raise `connections_max`, or let clients wait";
-        assert!(log.lines().iter().all(|line| line == limit), "{:?}", log.lines());
-        assert!(!log.lines().is_empty());
+        assert_eq!(log.lines(), [limit]);
+    });
+}
+
+/// A server that is busy reaches its limit again with each connection.
+fn a_limit_that_is_reached_often_is_logged_seldom(build: Build) {
+    run_paused(build, async {
+        let log = Log::default();
+        let server = start(log.server().connections_max(1), service_fn(answer)).await;
+        let connect = async || {
+            let mut stream = server.connect().await;
+            stream.write_all(REQUEST).await.unwrap();
+            read_head(&mut stream).await;
+            stream
+        };
+        for lines in [1, 1, 1, 1, 2] {
+            drop(connect().await);
+            assert_eq!(log.lines().len(), lines, "{:?}", log.lines());
+            if log.lines().len() == 1 {
+                sleep(Duration::from_millis(2600)).await;
+            }
+        }
+        drop(connect().await);
+        let lines = log.lines();
+        assert!(lines[0].starts_with("connection limit 1 reached; raise"), "{lines:?}");
+        assert!(lines[1].starts_with("connection limit 1 reached 4 times; raise"), "{lines:?}");
+        server.stop().await;
     });
 }
 
@@ -114,14 +140,40 @@ fn times_may_be_as_long_as_a_duration(build: Build) {
             .server()
             .handshake_timeout(Duration::MAX)
             .header_timeout(Duration::MAX)
+            .write_timeout(Duration::MAX)
+            .http2_idle_timeout(Duration::MAX)
             .shutdown_timeout(Duration::MAX);
         let server = start(limits, service_fn(answer)).await;
         let mut stream = server.connect().await;
         stream.write_all(REQUEST).await.unwrap();
         assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 200 "));
         drop(stream);
+        let mut sender = client2(&server).await;
+        assert_eq!(sender.send_request(get2("/")).await.unwrap().status(), StatusCode::OK);
+        drop(sender);
         server.stop().await;
         assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
+/// A limit of zero is the shortest, and no loop without an end.
+fn times_may_be_zero(build: Build) {
+    run(build, async {
+        let limits = HttpServer::new()
+            .write_timeout(Duration::ZERO)
+            .http2_idle_timeout(Duration::ZERO)
+            .http2_only();
+        let slow = service_fn(async |request| {
+            sleep(Duration::from_millis(5)).await;
+            answer(request).await
+        });
+        let server = start(limits, slow).await;
+        let mut sender = client2(&server).await;
+        // Its connection may have ended before.
+        if let Ok(response) = sender.send_request(get2("/")).await {
+            assert_eq!(response.status(), StatusCode::OK);
+        }
+        server.stop().await;
     });
 }
 
@@ -152,7 +204,10 @@ fn slow_heads_and_silent_connections_are_closed(build: Build) {
         assert!(read_to_end(&mut idle).await.ends_with("hello"));
         assert_eq!(now() - begin, limit);
         server.stop().await;
-        assert!(log.lines()[0].contains("no request came within"), "{:?}", log.lines());
+        let line = &log.lines()[0];
+        let expected = "connection ended before a request: no request came within the time of";
+        assert!(line.contains(expected) && line.starts_with("127.0.0.1:"), "{line}");
+        assert!(log.lines().iter().all(|line| !line.contains("handshake")), "{:?}", log.lines());
     });
 }
 
@@ -194,8 +249,10 @@ fn a_head_that_is_too_large_is_rejected(build: Build) {
 
 scenarios! {
     connections_beyond_the_limit_wait,
+    a_limit_that_is_reached_often_is_logged_seldom,
     without_descriptors_the_end_of_a_connection_is_the_next_try,
     times_may_be_as_long_as_a_duration,
+    times_may_be_zero,
     slow_heads_and_silent_connections_are_closed,
     requests_may_take_longer_than_their_heads,
     a_head_that_is_too_large_is_rejected,

@@ -8,6 +8,7 @@ mod scenarios;
 
 mod bodies;
 mod ecosystem;
+mod events;
 mod idle;
 mod limits;
 mod many;
@@ -15,6 +16,7 @@ mod plain;
 mod programs;
 mod resets;
 mod shutdown;
+mod stalls;
 mod tls;
 mod tools;
 mod upgrades;

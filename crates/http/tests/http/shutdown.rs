@@ -141,6 +141,49 @@ fn a_request_that_does_not_end_is_cut_off(build: Build) {
     });
 }
 
+/// Clients ask on and on. A request is answered as a whole, or not at all.
+fn a_shutdown_cuts_no_response(build: Build) {
+    run(build, async {
+        let asked = Rc::new(std::cell::Cell::new(0));
+        let count = Rc::clone(&asked);
+        let service = service_fn(move |request| {
+            count.set(count.get() + 1);
+            async move {
+                yield_now().await;
+                answer(request).await
+            }
+        });
+        let log = Log::default();
+        let server = start(log.server(), service).await;
+        let mut clients = windlass_task::JoinSet::new();
+        for number in 0..12 {
+            let stream = server.connect().await;
+            let mut sender = client(stream).await;
+            clients.spawn(async move {
+                let body = vec![b'u'; 1 + number * 10_007];
+                let mut answered = 0;
+                loop {
+                    let request = crate::tools::post("/echo", body.clone());
+                    let Ok(response) = sender.send_request(request).await else { break };
+                    assert_eq!(collect(response).await, (StatusCode::OK, body.clone().into()));
+                    answered += 1;
+                    if sender.ready().await.is_err() {
+                        break;
+                    }
+                }
+                answered
+            });
+        }
+        while asked.get() < 100 {
+            yield_now().await;
+        }
+        server.stop().await;
+        let answered: usize = clients.join_all().await.into_iter().map(Result::unwrap).sum();
+        assert_eq!(answered, asked.get());
+        assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
 fn dropping_the_server_closes_everything(build: Build) {
     run(build, async {
         let server = start(Log::default().server(), service_fn(answer)).await;
@@ -158,5 +201,6 @@ scenarios! {
     a_shutdown_ends_idle_connections_and_waits_for_requests,
     a_request_that_comes_with_the_shutdown_is_answered,
     a_request_that_does_not_end_is_cut_off,
+    a_shutdown_cuts_no_response,
     dropping_the_server_closes_everything,
 }

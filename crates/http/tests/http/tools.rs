@@ -65,8 +65,12 @@ impl Running {
         self.server.await.unwrap().unwrap();
     }
 
+    /// A connection without Nagle's algorithm: with a paused clock, the time would pass before the
+    /// kernel sends.
     pub(crate) async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.unwrap()
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
     }
 }
 
@@ -95,11 +99,16 @@ pub(crate) fn text(body: impl Into<Bytes>) -> AnyBody {
     Full::new(body.into()).map_err(|never| match never {}).boxed()
 }
 
-/// `GET /` greets, `POST /echo` streams the body back, anything else is not found.
+/// `GET /` greets, `POST /echo` streams the body back, `POST /collect` reads the body first, anything
+/// else is not found.
 pub(crate) async fn answer(request: Request<Incoming>) -> Result<Response<AnyBody>, Infallible> {
     let mut response = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/") => Response::new(text("hello")),
         (&Method::POST, "/echo") => Response::new(request.into_body().boxed()),
+        (&Method::POST, "/collect") => {
+            let body = request.into_body().collect().await;
+            Response::new(text(body.map(|body| body.to_bytes()).unwrap_or_default()))
+        }
         _ => Response::new(text("")),
     };
     if response.body().size_hint_is_empty() {

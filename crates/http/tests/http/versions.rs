@@ -16,7 +16,7 @@ use crate::{
     tools::{AnyBody, Running, answer, client, collect, get, post, read_to_end, run, start},
 };
 
-async fn client2(server: &Running) -> http2::SendRequest<AnyBody> {
+pub(crate) async fn client2(server: &Running) -> http2::SendRequest<AnyBody> {
     let (sender, connection) = http2::Builder::new(WindlassExecutor)
         .timer(WindlassTimer::new())
         .handshake(server.connect().await)
@@ -26,7 +26,7 @@ async fn client2(server: &Running) -> http2::SendRequest<AnyBody> {
     sender
 }
 
-fn get2(path: &str) -> hyper::Request<AnyBody> {
+pub(crate) fn get2(path: &str) -> hyper::Request<AnyBody> {
     let mut request = get(&format!("http://here{path}"));
     request.headers_mut().remove("host");
     request

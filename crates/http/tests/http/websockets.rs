@@ -1,6 +1,6 @@
 //! WebSockets of `windlass-server` on the port of an HTTP service.
 
-use std::{convert::Infallible, rc::Rc, sync::Arc};
+use std::{convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
 use axum::{Router, extract::State, routing::get as on_get};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -11,11 +11,11 @@ use windlass_server::{
     Connection, Handler, Message, Options,
     http::{Accept, Reject, UpgradeRequest},
 };
-use windlass_task::{Pinned, net::TcpStream};
+use windlass_task::{Pinned, net::TcpStream, time::sleep};
 
 use crate::{
     scenarios::Build,
-    tools::{client, collect, get, read_head, run, start},
+    tools::{client, collect, get, read_head, run, run_paused, start},
 };
 
 /// Echoes, with the data of the connection before.
@@ -130,6 +130,35 @@ fn a_handshake_that_is_none_is_rejected(build: Build) {
     });
 }
 
+/// The answer is larger than all buffers, so it leaves when the peer reads.
+fn an_answer_that_is_not_read_in_time_ends_the_hand_over(build: Build) {
+    let limit = Duration::from_secs(30);
+    for (waits, is_open) in [(limit - Duration::from_secs(1), true), (limit, false)] {
+        run_paused(build, async move {
+            let route = Rc::new(WebSocketRoute::new(Echo, &Options::new()).unwrap());
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                let mut response: Response<String> = route.upgrade(&mut request, "Ann".to_owned());
+                let long = "l".repeat(16 << 20).parse().unwrap();
+                response.headers_mut().insert("long", long);
+                async { Ok::<_, Infallible>(response) }
+            });
+            let server = HttpServer::new().write_timeout(10 * limit);
+            let server = start(server, service).await;
+            let mut stream = server.connect().await;
+            stream.write_all(&[HANDSHAKE.as_bytes(), &frame("hi")].concat()).await.unwrap();
+            sleep(waits).await;
+            let (mut buffer, mut end) = (vec![0; 1 << 20], Vec::new());
+            while !end.ends_with(b"Ann: hi") {
+                match stream.read(&mut buffer).await {
+                    Ok(count @ 1..) => end.extend_from_slice(&buffer[..count]),
+                    _ => break,
+                }
+            }
+            assert_eq!(end.ends_with(b"Ann: hi"), is_open);
+        });
+    }
+}
+
 fn a_router_of_axum_hands_websockets_over(build: Build) {
     type Route = Arc<Pinned<WebSocketRoute<Echo>>>;
     async fn upgrade(
@@ -158,5 +187,6 @@ fn a_router_of_axum_hands_websockets_over(build: Build) {
 scenarios! {
     websockets_and_requests_share_a_port,
     a_handshake_that_is_none_is_rejected,
+    an_answer_that_is_not_read_in_time_ends_the_hand_over,
     a_router_of_axum_hands_websockets_over,
 }

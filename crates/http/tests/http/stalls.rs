@@ -1,0 +1,372 @@
+//! Peers that do not read, and connections without requests. The clock passes when nothing else can
+//! run, so the times are exact.
+
+use core::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+use std::{
+    convert::Infallible,
+    time::{Duration, Instant},
+};
+
+use hyper::{
+    Request, Response, StatusCode,
+    body::{Body, Bytes, Frame, Incoming},
+    service::service_fn,
+};
+use windlass_http::HttpServer;
+use windlass_task::{
+    cancel::Cancel,
+    net::TcpStream,
+    rt::{WindlassExecutor, WindlassTimer},
+    spawn,
+    time::{now, sleep},
+};
+
+use crate::{
+    scenarios::Build,
+    tools::{AnyBody, Log, Running, answer, collect, read_head, run_paused, start},
+    versions::get2,
+};
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+const WRITE: Duration = Duration::from_secs(20);
+const IDLE: Duration = Duration::from_secs(100);
+
+/// Bytes without an end, or one large piece. Tells when it is dropped.
+struct Large {
+    is_endless: bool,
+    tells: Cancel,
+}
+
+impl Body for Large {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        static BYTES: [u8; 16 << 20] = [b'l'; 16 << 20];
+        let count = if self.is_endless { 64 << 10 } else { BYTES.len() };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&BYTES[..count])))))
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        self.tells.cancel();
+    }
+}
+
+async fn start_large(server: HttpServer, is_endless: bool) -> (Running, Cancel) {
+    let dropped = Cancel::new();
+    let tells = dropped.clone();
+    let service = service_fn(move |_: Request<Incoming>| {
+        let body = Large { is_endless, tells: tells.clone() };
+        async move { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    (start(server.write_timeout(WRITE), service).await, dropped)
+}
+
+/// A frame of HTTP/2 (RFC 9113 section 4.1).
+pub(crate) fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// Sends the preface, the settings, and a request for `/`, as bytes. Answers nothing.
+async fn raw2(server: &Running, settings: &[u8], has_request: bool) -> TcpStream {
+    let mut stream = server.connect().await;
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(4, 0, 0, settings));
+    if has_request {
+        // GET, http, / of the static table, and the authority (RFC 7541 appendix A).
+        sent.extend(frame(1, 5, 1, b"\x82\x86\x84\x41\x04here"));
+    }
+    stream.write_all(&sent).await.unwrap();
+    stream
+}
+
+/// Reads until the end, whichever it is.
+async fn drain(stream: &mut TcpStream) -> usize {
+    let (mut all, mut buffer) = (0, [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        all += count;
+    }
+    all
+}
+
+fn assert_between(begin: Instant, least: Duration, most: Duration) {
+    let took = now() - begin;
+    assert!((least..=most).contains(&took), "{took:?}");
+}
+
+fn a_peer_that_does_not_read_is_disconnected(build: Build) {
+    run_paused(build, async {
+        for is_endless in [true, false] {
+            for is_http2 in [false, true] {
+                let log = Log::default();
+                let (server, dropped) = start_large(log.server(), is_endless).await;
+                let begin = now();
+                // The windows of HTTP/2 are as large as they may be.
+                let settings = [0, 4, 0x7f, 0xff, 0xff, 0xff];
+                let stream = match is_http2 {
+                    true => {
+                        let mut stream = raw2(&server, &settings, true).await;
+                        let update = 0x7fff_0000_u32.to_be_bytes();
+                        stream.write_all(&frame(8, 0, 0, &update)).await.unwrap();
+                        stream
+                    }
+                    false => {
+                        let mut stream = server.connect().await;
+                        stream.write_all(GET).await.unwrap();
+                        stream
+                    }
+                };
+                dropped.cancelled().await;
+                server.stop().await;
+                if is_endless || !is_http2 {
+                    assert_between(begin, WRITE, 2 * WRITE);
+                }
+                let lines = log.lines();
+                assert_eq!(lines.len(), 1, "{lines:?}");
+                let reason =
+                    "the peer has not read its responses within the time of `write_timeout`";
+                assert!(lines[0].ends_with(reason), "{lines:?}");
+                drop(stream);
+            }
+        }
+    });
+}
+
+/// It takes less than the whole, but something in each time.
+fn a_peer_that_reads_slowly_is_kept(build: Build) {
+    run_paused(build, async {
+        let log = Log::default();
+        let (server, dropped) = start_large(log.server(), true).await;
+        let mut stream = server.connect().await;
+        stream.write_all(GET).await.unwrap();
+        let mut buffer = vec![0; 4 << 20];
+        for _ in 0..6 {
+            sleep(WRITE * 4 / 5).await;
+            stream.read_exact(&mut buffer).await.unwrap();
+        }
+        assert!(!dropped.is_cancelled());
+        let begin = now();
+        dropped.cancelled().await;
+        assert_between(begin, WRITE, WRITE);
+        drop(stream);
+        server.stop().await;
+    });
+}
+
+/// The peer reads the socket, but opens no window.
+fn a_peer_of_http2_that_opens_no_window_is_disconnected(build: Build) {
+    run_paused(build, async {
+        for (settings, taken) in [(&[0, 4, 0, 0, 0, 0][..], 0), (&[], 65_535)] {
+            for is_endless in [true, false] {
+                let log = Log::default();
+                let (server, dropped) = start_large(log.server(), is_endless).await;
+                let mut stream = raw2(&server, settings, true).await;
+                let begin = now();
+                let count = drain(&mut stream).await;
+                assert_between(begin, WRITE, 2 * WRITE);
+                assert!((taken..taken + 1000).contains(&count), "{count}");
+                assert!(dropped.is_cancelled());
+                server.stop().await;
+                assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
+                assert!(log.lines()[0].contains("`write_timeout`"), "{:?}", log.lines());
+            }
+        }
+    });
+}
+
+/// Data that is late is not data that waits.
+fn a_service_of_http2_may_take_its_time(build: Build) {
+    run_paused(build, async {
+        let slow = service_fn(async |request| {
+            sleep(5 * WRITE - Duration::from_millis(1)).await;
+            answer(request).await
+        });
+        let log = Log::default();
+        let limits = log.server().write_timeout(WRITE).http2_idle_timeout(WRITE);
+        let server = start(limits, slow).await;
+        let mut sender = crate::versions::client2(&server).await;
+        for _ in 0..3 {
+            let (status, _) = collect(sender.send_request(get2("/")).await.unwrap()).await;
+            assert_eq!(status, StatusCode::OK);
+            sleep(Duration::from_millis(2)).await;
+        }
+        drop(sender);
+        server.stop().await;
+        assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
+/// A client of HTTP/2, and the time when its connection ends without an error.
+async fn until_end(server: &Running) -> (hyper::client::conn::http2::SendRequest<AnyBody>, Cancel) {
+    let ended = Cancel::new();
+    let tells = ended.clone();
+    let mut builder = hyper::client::conn::http2::Builder::new(WindlassExecutor);
+    let stream = server.connect().await;
+    let (sender, connection) = builder.timer(WindlassTimer::new()).handshake(stream).await.unwrap();
+    spawn(async move {
+        connection.await.unwrap();
+        tells.cancel();
+    })
+    .detach();
+    (sender, ended)
+}
+
+fn a_connection_of_http2_without_requests_ends_gracefully(build: Build) {
+    run_paused(build, async {
+        let log = Log::default();
+        let limits = log.server().write_timeout(WRITE).http2_idle_timeout(IDLE);
+        let server = start(limits, service_fn(answer)).await;
+        // Without any request.
+        let begin = now();
+        let (_sender, ended) = until_end(&server).await;
+        ended.cancelled().await;
+        assert_between(begin, IDLE, IDLE);
+        // After requests, which begin the time again.
+        let (mut sender, ended) = until_end(&server).await;
+        for _ in 0..3 {
+            let (status, _) = collect(sender.send_request(get2("/")).await.unwrap()).await;
+            assert_eq!(status, StatusCode::OK);
+            sleep(IDLE - Duration::from_secs(1)).await;
+            assert!(!ended.is_cancelled());
+        }
+        let (status, _) = collect(sender.send_request(get2("/")).await.unwrap()).await;
+        assert_eq!(status, StatusCode::OK);
+        let begin = now();
+        ended.cancelled().await;
+        assert_between(begin, IDLE, IDLE + WRITE);
+        drop(sender);
+        server.stop().await;
+        assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
+/// The graceful end of HTTP/2 waits for an answer of the peer.
+fn an_idle_peer_of_http2_that_answers_nothing_is_disconnected(build: Build) {
+    run_paused(build, async {
+        let idle = Duration::from_secs(35);
+        let limits = HttpServer::new().write_timeout(WRITE).http2_idle_timeout(idle);
+        let server = start(limits, service_fn(answer)).await;
+        let mut stream = raw2(&server, &[], false).await;
+        let begin = now();
+        drain(&mut stream).await;
+        assert_between(begin, idle + WRITE, idle + WRITE);
+        server.stop().await;
+    });
+}
+
+/// A head of HTTP/2 that does not end is no request.
+fn a_head_of_http2_that_does_not_end_is_idle(build: Build) {
+    run_paused(build, async {
+        let idle = Duration::from_secs(35);
+        let limits = HttpServer::new().write_timeout(WRITE).http2_idle_timeout(idle);
+        let server = start(limits, service_fn(answer)).await;
+        let mut stream = raw2(&server, &[], false).await;
+        // HEADERS without END_HEADERS, and a part of the next frame.
+        let head = frame(1, 1, 1, b"\x82\x86\x84");
+        stream.write_all(&[&head[..], &[0, 0, 9, 9]].concat()).await.unwrap();
+        let begin = now();
+        drain(&mut stream).await;
+        assert_between(begin, idle, idle + WRITE);
+        server.stop().await;
+    });
+}
+
+/// A tunnel is no response whose end the server sees.
+fn a_tunnel_of_http2_is_not_idle(build: Build) {
+    run_paused(build, async {
+        let log = Log::default();
+        let tunnel = service_fn(async |mut request: Request<Incoming>| {
+            let upgrade = hyper::upgrade::on(&mut request);
+            spawn(async move {
+                use hyper::rt::Write as _;
+                let mut tunnel = upgrade.await.unwrap();
+                sleep(3 * IDLE).await;
+                let mut tunnel = Pin::new(&mut tunnel);
+                let count =
+                    std::future::poll_fn(|context| tunnel.as_mut().poll_write(context, b"late"));
+                assert_eq!(count.await.unwrap(), 4);
+                std::future::poll_fn(|context| tunnel.as_mut().poll_shutdown(context))
+                    .await
+                    .unwrap();
+            })
+            .detach();
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let limits = log.server().write_timeout(WRITE).http2_idle_timeout(IDLE);
+        let server = start(limits, tunnel).await;
+        let (mut sender, ended) = until_end(&server).await;
+        let request = Request::connect("here:80").body(crate::tools::text("")).unwrap();
+        let response = sender.send_request(request).await.unwrap();
+        let mut tunnel = hyper::upgrade::on(response).await.unwrap();
+        let mut buffer = [0; 4];
+        let mut buffer = hyper::rt::ReadBuf::new(&mut buffer);
+        std::future::poll_fn(|context| {
+            use hyper::rt::Read as _;
+            Pin::new(&mut tunnel).poll_read(context, buffer.unfilled())
+        })
+        .await
+        .unwrap();
+        assert_eq!(buffer.filled(), b"late");
+        assert!(!ended.is_cancelled());
+        drop((tunnel, sender));
+        server.stop().await;
+    });
+}
+
+/// Its first byte tells nothing if the version is known.
+fn a_preface_that_does_not_end_is_a_slow_head(build: Build) {
+    run_paused(build, async {
+        let limit = Duration::from_secs(7);
+        let log = Log::default();
+        let server = log.server().http2_only().header_timeout(limit);
+        let server = start(server, service_fn(answer)).await;
+        let mut stream = server.connect().await;
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r").await.unwrap();
+        let begin = now();
+        assert_eq!(drain(&mut stream).await, 0);
+        assert_between(begin, limit, limit);
+        assert!(log.lines()[0].contains("no request came within"), "{:?}", log.lines());
+        server.stop().await;
+    });
+}
+
+/// It is the peer that is slow, not the one that has nothing to read.
+fn a_response_that_takes_long_is_no_stall(build: Build) {
+    run_paused(build, async {
+        let log = Log::default();
+        let slow = service_fn(async |request| {
+            sleep(4 * WRITE).await;
+            answer(request).await
+        });
+        let server = start(log.server().write_timeout(WRITE), slow).await;
+        let mut stream = server.connect().await;
+        stream.write_all(GET).await.unwrap();
+        assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 200 "));
+        stream.read_exact(&mut [0; 5]).await.unwrap();
+        drop(stream);
+        server.stop().await;
+        assert_eq!(log.lines(), [""; 0]);
+    });
+}
+
+scenarios! {
+    a_peer_that_does_not_read_is_disconnected,
+    a_peer_that_reads_slowly_is_kept,
+    a_peer_of_http2_that_opens_no_window_is_disconnected,
+    a_service_of_http2_may_take_its_time,
+    a_connection_of_http2_without_requests_ends_gracefully,
+    an_idle_peer_of_http2_that_answers_nothing_is_disconnected,
+    a_head_of_http2_that_does_not_end_is_idle,
+    a_tunnel_of_http2_is_not_idle,
+    a_preface_that_does_not_end_is_a_slow_head,
+    a_response_that_takes_long_is_no_stall,
+}
