@@ -70,7 +70,7 @@ const TABLE: &[Row] = &[
         ]),
         outside: None,
     },
-    program("conformance", &["windlass-server", "windlass-ws"]),
+    program("conformance", &["windlass", "windlass-task", "windlass-server", "windlass-ws"]),
     Row { name: "windlass-bench", members: Members::All, outside: None },
     program("windlass-bench-driver", &[]),
     program(
