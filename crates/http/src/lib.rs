@@ -47,9 +47,9 @@
 //! - *Threads.* A server, its services and its connections stay on the thread of their executor.
 //!   Nothing need be `Send`. For several threads, run a server on each
 //!   ([`Workers`](windlass_task::Workers)).
-//! - *Bounds.* The number of connections, the size of a request's head, and the times of handshakes,
-//!   heads, idle connections and blocked output are bounded by default: [`HttpServer`]. Bodies are
-//!   not, and neither is the time of a request: use a middleware.
+//! - *Bounds.* The number of connections, the size of a request's head, and the times of
+//!   handshakes, heads, idle connections and blocked output are bounded by default: [`HttpServer`].
+//!   Bodies are not, and neither is the time of a request: use a middleware.
 //! - *Panics.* A panic of a service ends its connection, or with HTTP/2 its stream alone. The rest
 //!   goes on.
 

@@ -81,4 +81,31 @@ mod tests {
         live.drain();
         assert!(second.is_draining(Waker::noop()) && third.is_draining(Waker::noop()));
     }
+
+    #[test]
+    fn a_drain_wakes_the_last_waker_of_each_place() {
+        use std::{
+            sync::{
+                Arc,
+                atomic::{AtomicUsize, Ordering::Relaxed},
+            },
+            task::Wake,
+        };
+        #[derive(Default)]
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Relaxed);
+            }
+        }
+        let counts = [(); 3].map(|()| Arc::new(Count::default()));
+        let live = Rc::new(Live::default());
+        let (first, second) = (live.enter(), live.enter());
+        for (place, count) in [(&first, 0), (&first, 1), (&first, 1), (&second, 2)] {
+            assert!(!place.is_draining(&Waker::from(Arc::clone(&counts[count]))));
+        }
+        drop(second);
+        live.drain();
+        assert_eq!(counts.map(|count| count.0.load(Relaxed)), [0, 1, 0]);
+    }
 }

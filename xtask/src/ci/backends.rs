@@ -105,7 +105,11 @@ pub(super) fn parts(program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
     parts_on(BACKENDS, program)
 }
 
-fn parts_on(backends: &'static [&'static str], program: impl Fn(&str) -> Vec<Step>) -> Vec<Part> {
+/// The same on some of them.
+pub(super) fn parts_on(
+    backends: &'static [&'static str],
+    program: impl Fn(&str) -> Vec<Step>,
+) -> Vec<Part> {
     let part = |name: &&'static str| Part {
         name,
         steps: if *name == "uring" { refusal() } else { None }

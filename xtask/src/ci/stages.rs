@@ -241,7 +241,7 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
 }
 
 /// The Autobahn TestSuite: the server on each backend and over TLS, and the client, which uses no
-/// backend.
+/// backend. The whole run has tokio-tungstenite on windlass-task too.
 /// `--quick` selects the short cases and a sample of the rest. Cases count as tests. The build is
 /// optimised because of the volume of data.
 fn autobahn(name: &'static str, which: &[&str]) -> Stage {
@@ -256,6 +256,13 @@ fn autobahn(name: &'static str, which: &[&str]) -> Stage {
         // A session is the same code on every backend.
         let steps = Ok(run(&["--backend", "epoll", "--tls"]));
         parts.push(Part { name: "epoll over TLS", steps });
+    }
+    if which.is_empty() {
+        // It takes as long as the short part of the server, so it is no part of every run.
+        parts.extend(backends::parts_on(&["epoll", "uring"], |backend| {
+            let run = conformance("autobahn").args(["--quick", "--tungstenite"]);
+            vec![Step::Command(run.args(["--backend", backend]))]
+        }));
     }
     Stage::parts(name, parts)
 }

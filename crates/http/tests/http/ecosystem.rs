@@ -147,6 +147,13 @@ fn the_client_of_hyper_util_keeps_connections(build: Build) {
             let (status, body) = collect(client.request(request).await.unwrap()).await;
             assert_eq!((status, &*body), (StatusCode::OK, &b"hello"[..]));
         }
+        // Where there is IPv6, its addresses are in brackets.
+        if let Ok(listener) = TcpListener::bind("[::1]:0").await {
+            let port = listener.local_addr().unwrap().port();
+            spawn(HttpServer::new().serve(listener, service_fn(answer))).detach();
+            let request = get(&format!("http://[::1]:{port}/"));
+            assert_eq!(client.request(request).await.unwrap().status(), StatusCode::OK);
+        }
         let tls = client.request(get("https://here/")).await.unwrap_err();
         let source = std::error::Error::source(&tls).unwrap().to_string();
         assert!(source.contains("no TLS"), "{source}");

@@ -18,6 +18,7 @@ use windlass_task::{
 
 use crate::{
     scenarios::Build,
+    stalls::frame,
     tools::{Log, answer, client, collect, get, read_head, read_to_end, run, run_paused, start},
     versions::{client2, get2},
 };
@@ -118,10 +119,18 @@ fn without_descriptors_the_end_of_a_connection_is_the_next_try(build: Build) {
             streams.push(TcpStream::connect(address).await.unwrap());
         }
         let listener = Short { listener, left: streams.len(), failures: Rc::clone(&failures) };
-        spawn(HttpServer::new().serve(listener, service_fn(answer))).detach();
+        let log = Log::default();
+        spawn(log.server().serve(listener, service_fn(answer))).detach();
         // The pause is a second by then.
         sleep(Duration::from_secs(3)).await;
         assert_eq!(failures.borrow().len(), 9);
+        let lines = log.lines();
+        assert_eq!(lines.len(), 9, "{lines:?}");
+        assert!(
+            lines[0].starts_with("cannot accept connections: Too many open files"),
+            "{lines:?}"
+        );
+        assert!(lines[0].ends_with("; next try in 10ms"), "{lines:?}");
         for stream in streams {
             let (before, begin) = (failures.borrow().len(), now());
             drop(stream);
@@ -232,6 +241,79 @@ fn requests_may_take_longer_than_their_heads(build: Build) {
     });
 }
 
+/// Of the listener below.
+const NOT_A_SOCKET: &str = "Socket operation on non-socket";
+
+/// A listener that cannot be used any more.
+struct Broken;
+
+impl HttpListener for Broken {
+    type Stream = TcpStream;
+    type Handshake = Ready<io::Result<Handshaken<TcpStream>>>;
+
+    async fn accept(&mut self) -> io::Result<AcceptedConnection<Self::Handshake>> {
+        const ENOTSOCK: i32 = 88;
+        Err(io::Error::from_raw_os_error(ENOTSOCK))
+    }
+}
+
+fn a_broken_listener_ends_the_server(build: Build) {
+    run(build, async {
+        let error = HttpServer::new().serve(Broken, service_fn(answer)).await.unwrap_err();
+        assert!(error.to_string().starts_with(NOT_A_SOCKET), "{error}");
+    });
+}
+
+fn the_smallest_limits_still_serve(build: Build) {
+    run(build, async {
+        let limits = HttpServer::new().connections_max(0).head_bytes_max(0);
+        let server = start(limits, service_fn(answer)).await;
+        let mut sender = client(server.connect().await).await;
+        assert_eq!(sender.send_request(get("/")).await.unwrap().status(), StatusCode::OK);
+        drop(sender);
+        server.stop().await;
+    });
+}
+
+/// HTTP/2 has the same limit of heads, and the default is larger than hyper's.
+fn a_head_of_http2_has_its_limit(build: Build) {
+    run(build, async {
+        for (limits, status) in [
+            (HttpServer::new(), StatusCode::OK),
+            (HttpServer::new().head_bytes_max(8192), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+        ] {
+            let server = start(limits, service_fn(answer)).await;
+            let mut sender = client2(&server).await;
+            let mut request = get2("/");
+            request.headers_mut().insert("long", "x".repeat(20_000).parse().unwrap());
+            assert_eq!(sender.send_request(request).await.unwrap().status(), status);
+            drop(sender);
+            server.stop().await;
+        }
+    });
+}
+
+/// `SETTINGS_MAX_CONCURRENT_STREAMS` (RFC 9113 section 6.5.2) tells the client.
+fn the_streams_of_a_connection_are_limited(build: Build) {
+    run(build, async {
+        for (limits, max) in [(HttpServer::new(), 128), (HttpServer::new().http2_streams_max(3), 3)]
+        {
+            let server = start(limits, service_fn(answer)).await;
+            let mut stream = server.connect().await;
+            stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+            stream.write_all(&frame(4, 0, 0, &[])).await.unwrap();
+            let mut settings = [0; 9];
+            stream.read_exact(&mut settings).await.unwrap();
+            assert_eq!(settings[3], 4, "the first frame is SETTINGS");
+            let mut values = vec![0; usize::from(settings[2])];
+            stream.read_exact(&mut values).await.unwrap();
+            assert!(values.chunks(6).any(|value| value == [0, 3, 0, 0, 0, max]), "{values:?}");
+            drop(stream);
+            server.stop().await;
+        }
+    });
+}
+
 fn a_head_that_is_too_large_is_rejected(build: Build) {
     run(build, async {
         let log = Log::default();
@@ -255,5 +337,9 @@ scenarios! {
     times_may_be_zero,
     slow_heads_and_silent_connections_are_closed,
     requests_may_take_longer_than_their_heads,
+    a_broken_listener_ends_the_server,
+    the_smallest_limits_still_serve,
+    a_head_of_http2_has_its_limit,
+    the_streams_of_a_connection_are_limited,
     a_head_that_is_too_large_is_rejected,
 }

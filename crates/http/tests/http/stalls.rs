@@ -263,6 +263,22 @@ fn an_idle_peer_of_http2_that_answers_nothing_is_disconnected(build: Build) {
     });
 }
 
+/// Its request takes for ever, so neither limit above is reached.
+fn a_peer_of_http2_that_answers_no_ping_is_disconnected(build: Build) {
+    run_paused(build, async {
+        let never = service_fn(async |request| {
+            std::future::pending::<()>().await;
+            answer(request).await
+        });
+        let server = start(HttpServer::new(), never).await;
+        let mut stream = raw2(&server, &[], true).await;
+        let begin = now();
+        drain(&mut stream).await;
+        assert_between(begin, Duration::from_secs(80), Duration::from_secs(80));
+        server.stop().await;
+    });
+}
+
 /// A head of HTTP/2 that does not end is no request.
 fn a_head_of_http2_that_does_not_end_is_idle(build: Build) {
     run_paused(build, async {
@@ -365,6 +381,7 @@ scenarios! {
     a_service_of_http2_may_take_its_time,
     a_connection_of_http2_without_requests_ends_gracefully,
     an_idle_peer_of_http2_that_answers_nothing_is_disconnected,
+    a_peer_of_http2_that_answers_no_ping_is_disconnected,
     a_head_of_http2_that_does_not_end_is_idle,
     a_tunnel_of_http2_is_not_idle,
     a_preface_that_does_not_end_is_a_slow_head,

@@ -10,13 +10,13 @@ use rustls::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
-use windlass_http::{HttpServer, TlsListener};
+use windlass_http::{HttpListener, HttpServer, HttpVersion, TlsListener};
 use windlass_task::{
     cancel::Cancel,
     net::{TcpListener, TcpStream},
     rt::WindlassExecutor,
     spawn,
-    time::sleep,
+    time::{now, sleep},
 };
 
 use crate::{
@@ -88,6 +88,70 @@ fn alpn_chooses_the_version(build: Build) {
     });
 }
 
+fn a_handshake_that_does_not_end_is_timed_out(build: Build) {
+    run_paused(build, async {
+        let log = Log::default();
+        let limit = Duration::from_secs(4);
+        let server = start(log.server().handshake_timeout(limit)).await;
+        // A record of TLS that has begun.
+        for part in [&[][..], &[22, 3, 1, 1]] {
+            let mut stream = server.connect().await;
+            stream.write_all(part).await.unwrap();
+            let begin = now();
+            assert_eq!(stream.read(&mut [0; 64]).await.unwrap_or(0), 0);
+            assert_eq!(now() - begin, limit);
+        }
+        server.stop().await;
+        let expected = "handshake failed: no handshake came within the time of `handshake_timeout`";
+        assert_eq!(log.lines().len(), 2);
+        assert!(log.lines().iter().all(|line| line.ends_with(expected)), "{:?}", log.lines());
+    });
+}
+
+/// The service would get HTTP/2 although the server has switched it off.
+fn a_version_that_is_switched_off_is_not_negotiated(build: Build) {
+    run(build, async {
+        let log = Log::default();
+        let server = start(log.server().http1_only()).await;
+        let mut stream = connect(&server, b"h2").await;
+        let mut buffer = [0; 64];
+        let mut buffer = hyper::rt::ReadBuf::new(&mut buffer);
+        let read = std::future::poll_fn(|context| {
+            use hyper::rt::Read as _;
+            std::pin::Pin::new(&mut stream).poll_read(context, buffer.unfilled())
+        });
+        let _ = read.await;
+        assert_eq!(buffer.filled(), b"");
+        server.stop().await;
+        let expected = "change the protocols of its ALPN";
+        assert!(log.lines()[0].contains("handshake failed"), "{:?}", log.lines());
+        assert!(log.lines()[0].ends_with(expected), "{:?}", log.lines());
+    });
+}
+
+/// Small writes leave at once, and a request knows that it was encrypted.
+fn accepted_connections_are_set_up(build: Build) {
+    run(build, async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let running = Running { address, stop: Cancel::new(), server: spawn(async { Ok(()) }) };
+        let mut listener = TlsListener::new(listener, acceptor());
+        let client = spawn(async move { connect(&running, b"h2").await });
+        let accepted = HttpListener::accept(&mut listener).await.unwrap();
+        let handshaken = accepted.handshake.await.unwrap();
+        assert!(handshaken.is_encrypted && accepted.peer.is_some());
+        assert_eq!(handshaken.version, Some(HttpVersion::Http2));
+        assert!(handshaken.stream.inner().get_ref().0.nodelay().unwrap());
+        drop(client.await);
+        let mut plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(plain.local_addr().unwrap()).await.unwrap();
+        let accepted = HttpListener::accept(&mut plain).await.unwrap();
+        let handshaken = accepted.handshake.await.unwrap();
+        assert!(!handshaken.is_encrypted && handshaken.version.is_none());
+        assert!(handshaken.stream.nodelay().unwrap());
+    });
+}
+
 fn a_client_without_tls_fails_alone(build: Build) {
     run(build, async {
         let log = Log::default();
@@ -130,6 +194,9 @@ fn idle_sessions_are_served_again(build: Build) {
 
 scenarios! {
     alpn_chooses_the_version,
+    a_handshake_that_does_not_end_is_timed_out,
+    a_version_that_is_switched_off_is_not_negotiated,
+    accepted_connections_are_set_up,
     a_client_without_tls_fails_alone,
     idle_sessions_are_served_again,
 }

@@ -99,8 +99,8 @@ pub(crate) fn text(body: impl Into<Bytes>) -> AnyBody {
     Full::new(body.into()).map_err(|never| match never {}).boxed()
 }
 
-/// `GET /` greets, `POST /echo` streams the body back, `POST /collect` reads the body first, anything
-/// else is not found.
+/// `GET /` greets, `POST /echo` streams the body back, `POST /collect` reads the body first.
+/// Anything else is not found.
 pub(crate) async fn answer(request: Request<Incoming>) -> Result<Response<AnyBody>, Infallible> {
     let mut response = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/") => Response::new(text("hello")),

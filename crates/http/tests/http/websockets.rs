@@ -12,6 +12,7 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_task::{Pinned, net::TcpStream, time::sleep};
+use windlass_ws::deflate::DeflateConfig;
 
 use crate::{
     scenarios::Build,
@@ -114,6 +115,10 @@ fn a_handshake_that_is_none_is_rejected(build: Build) {
                 "Host: here\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
                 "400",
             ),
+            ("Connection: keep-alive, Upgrade", "Connection: close\r\nConnection:upgrade", "101"),
+            ("Upgrade: websocket", "Upgrade: h2c\r\nUpgrade: WebSocket ", "101"),
+            ("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "", "400"),
+            ("Sec-WebSocket-Version: 13\r\n", "", "426"),
             ("Version: 13", "Version: 12", "426"),
             ("Key: dGhl", "Key: dG", "400"),
             ("Host: here\r\n", "Host: here\r\nOrigin: http://there\r\n", "403"),
@@ -125,6 +130,36 @@ fn a_handshake_that_is_none_is_rejected(build: Build) {
             assert_eq!(&head[9..12], status, "{to}: {head}");
             assert_eq!(head.contains("sec-websocket-accept"), status == "101", "{head}");
             assert_eq!(head.contains("sec-websocket-version: 13"), status == "426", "{head}");
+        }
+        server.stop().await;
+    });
+}
+
+/// What was agreed holds for the frames.
+fn compression_is_negotiated(build: Build) {
+    run(build, async {
+        let mut options = Options::new();
+        options.deflate = Some(DeflateConfig::default());
+        let route = Rc::new(WebSocketRoute::new(Echo, &options).unwrap());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let response: Response<String> = route.upgrade(&mut request, "Ann".to_owned());
+            async { Ok::<_, Infallible>(response) }
+        });
+        let server = start(HttpServer::new(), service).await;
+        let offer = "Host: here\r\nSec-WebSocket-Extensions: permessage-deflate\r\n";
+        for (to, is_agreed) in [(offer, true), ("Host: here\r\n", false)] {
+            let mut stream = server.connect().await;
+            let handshake = HANDSHAKE.replace("Host: here\r\n", to);
+            stream.write_all(handshake.as_bytes()).await.unwrap();
+            let head = read_head(&mut stream).await;
+            assert_eq!(head.contains("permessage-deflate"), is_agreed, "{head}");
+            // "Hello" of RFC 7692 section 7.2.3.1, masked with zeros.
+            let hello = [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
+            stream.write_all(&[&[0xc1, 0x87, 0, 0, 0, 0][..], &hello].concat()).await.unwrap();
+            let mut first = [0];
+            stream.read_exact(&mut first).await.unwrap();
+            // A text, or the Close frame for a bit that was not agreed.
+            assert_eq!(first[0] & 0xf, if is_agreed { 1 } else { 8 });
         }
         server.stop().await;
     });
@@ -187,6 +222,7 @@ fn a_router_of_axum_hands_websockets_over(build: Build) {
 scenarios! {
     websockets_and_requests_share_a_port,
     a_handshake_that_is_none_is_rejected,
+    compression_is_negotiated,
     an_answer_that_is_not_read_in_time_ends_the_hand_over,
     a_router_of_axum_hands_websockets_over,
 }
