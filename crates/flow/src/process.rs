@@ -6,11 +6,11 @@
 //! its parent. So the number of the generation is in a page that the kernel wipes in a child
 //! (`MADV_WIPEONFORK`). The rules:
 //!
-//! 1. The page is mapped once and never unmapped. [`PAGE`] is null, or points to the page or to
-//!    [`NO_PAGE`], and keeps that value.
+//! 1. The page is mapped once and never unmapped. `PAGE` is null, or points to the page or to
+//!    `NO_PAGE`, and keeps that value.
 //! 2. The page consists of one atomic number, which is valid with any bits. Zero means that this
 //!    process has no number yet.
-//! 3. A new number is one more than [`LAST`], which a child inherits. So it is none of its
+//! 3. A new number is one more than `LAST`, which a child inherits. So it is none of its
 //!    ancestors', and nothing else can have come to it by fork(2).
 
 #![allow(unsafe_code, reason = "a page of memory, mapped and read")]

@@ -124,7 +124,7 @@ impl MemoryBudget {
     /// Takes memory that this crate will hold, and borrows it at once. Returns false, and takes
     /// nothing, if more than four fifths of the budget would be in use.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
-        if self.pool.taken().saturating_add(bytes) > self.pool.pause_threshold() {
+        if bytes > 0 && self.pool.taken().saturating_add(bytes) > self.pool.pause_threshold() {
             return false;
         }
         self.pool.taken.fetch_add(bytes, Ordering::Relaxed);

@@ -44,6 +44,10 @@ impl TlsSessionFactory for Factory {
     fn new_session(&self) -> Box<dyn TlsSession> {
         Box::new(Transparent)
     }
+
+    fn handshake_memory(&self) -> usize {
+        0
+    }
 }
 
 struct Transparent;

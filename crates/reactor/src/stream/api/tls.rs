@@ -107,7 +107,7 @@ pub trait TlsSessionFactory: fmt::Debug + Send + Sync + 'static {
     fn new_session(&self) -> Box<dyn TlsSession>;
 
     /// An estimate of the memory that a session takes during its handshake, in bytes. Servers count
-    /// it in their budgets. Default: 8 KiB.
+    /// it in their budgets; 0 is nothing to count. Default: 8 KiB.
     fn handshake_memory(&self) -> usize {
         8 << 10
     }
