@@ -28,13 +28,9 @@ thread_local! {
     static IS_ON: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) fn is_on() -> bool {
-    IS_ON.get()
-}
-
 /// Adds a session to each connection of a listener, if the test runs over TLS.
 pub(crate) fn with_tls_if_on(listener: Listener) -> Listener {
-    if is_on() { listener.with_tls(Arc::new(Factory)) } else { listener }
+    if IS_ON.get() { listener.with_tls(Arc::new(Factory)) } else { listener }
 }
 
 #[derive(Debug)]
