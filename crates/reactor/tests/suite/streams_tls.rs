@@ -210,6 +210,22 @@ fn a_listener_closes_its_handshakes_alone(build: Build) {
     assert_eq!(log.take(), [Said::data(b"still there")]);
 }
 
+/// A socket that keeps the limits of writes shows them.
+fn an_answer_leaves_together_with_the_end_of_the_handshake(build: Build) {
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+    let mut reactor = build().build().unwrap();
+    let log = Log::new();
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (ours, peer) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).unwrap();
+    register(&mut reactor, PLAIN, ours, Sessions::Server, Script::echo(&log));
+    let both = [record(HELLO, b""), record(DATA, b"hello")].concat();
+    rustix::net::send(&peer, &both, SendFlags::empty()).unwrap();
+    run_dry(&mut reactor);
+    let mut bytes = [0; 100];
+    let (len, _) = rustix::net::recv(&peer, &mut bytes, RecvFlags::DONTWAIT).unwrap();
+    assert_eq!(contents(&bytes[..len]), [(HELLO, vec![]), (DATA, b"hello".to_vec())]);
+}
+
 fn an_end_without_close_notify_is_truncation(build: Build) {
     let failed = |failure| [Said::Close(DisconnectReason::Tls(failure)), Said::Dropped];
     for (ours, mut peer) in both_families() {
@@ -546,6 +562,7 @@ scenarios! {
     output_before_the_handshake_waits_for_it,
     a_client_speaks_first_and_its_connection_opens_after_the_handshake,
     a_listener_closes_its_handshakes_alone,
+    an_answer_leaves_together_with_the_end_of_the_handshake,
     an_end_without_close_notify_is_truncation,
     close_notify_is_the_peers_end,
     a_finished_stream_sends_close_notify_and_goes_on_receiving,

@@ -257,16 +257,18 @@ impl StreamTable {
         pieces: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
         let mut pieces = Pieces::new(pieces);
-        while self.send_records(index)? && self.encrypt_next(index, &mut pieces)? {}
+        while self.send_records(index, &mut pieces)? && self.encrypt_next(index, &mut pieces)? {}
         Ok(pieces.taken)
     }
 
     /// Sends the records that wait. False if the socket did not accept all of them.
-    fn send_records(&mut self, index: u32) -> Result<bool, Errno> {
-        let core = self.core(index);
-        if core.output.as_ref().is_none_or(|output| output.records().is_empty()) {
+    fn send_records(&mut self, index: u32, pieces: &mut Pieces<'_>) -> Result<bool, Errno> {
+        let waiting = self.core(index).output.as_ref().map_or(0, |output| output.records().len());
+        if waiting == 0 {
             return Ok(true);
         }
+        self.join_records(index, waiting, pieces)?;
+        let core = self.core(index);
         let Some(mut output) = core.output.take() else { return Ok(true) };
         let sent = core.offer(&[IoSlice::new(output.records())]);
         output.advance_records(*sent.as_ref().unwrap_or(&0));
@@ -276,6 +278,33 @@ impl StreamTable {
             self.core(index).note_progress();
         }
         Ok(is_sent)
+    }
+
+    /// Encrypts the output behind records that wait, if all of it is short, for one write. So an
+    /// answer that follows the end of the handshake leaves together with the session tickets.
+    fn join_records(
+        &mut self,
+        index: u32,
+        waiting: usize,
+        pieces: &mut Pieces<'_>,
+    ) -> Result<(), Errno> {
+        let progress = self.tls_state(index).progress;
+        let len = self.core(index).buffered() - waiting + pieces.len;
+        let is_short = len > 0 && waiting + len <= WRITE_MAX;
+        if !is_short || !progress.is_open || progress.is_closed {
+            return Ok(());
+        }
+        let mut records = self.take_records();
+        let encrypted = self.encrypt(index, pieces, len, &mut records);
+        if encrypted.is_ok() {
+            self.output(index).push_records(&records);
+        }
+        self.keep_records(records);
+        // Reported as the reason in place of this error.
+        encrypted.map_err(|failure| {
+            self.end_tls(index, failure);
+            Errno::IO
+        })
     }
 
     fn put_output(&mut self, index: u32, output: Box<Output>) {
