@@ -56,7 +56,10 @@ const TABLE: &[Row] = &[
         &["hyper", "hyper-util?", "pin-project-lite", "tokio-rustls?", "tower-service"],
     ),
     library("windlass-cluster", &["windlass-server"], &["async-nats", "futures-util", "tokio"]),
-    program("windlass-cli", &["windlass", "windlass-server", "windlass-ws", "windlass-tls"]),
+    program(
+        "windlass-cli",
+        &["windlass", "windlass-server", "windlass-ws", "windlass-tls", "windlass-cluster"],
+    ),
     Row {
         // A library by the look of it only: its programs are the content.
         name: "windlass-examples",

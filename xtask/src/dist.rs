@@ -11,6 +11,8 @@ use crate::{metadata, repository, toolchain};
 /// The released program and its package.
 const PACKAGE: &str = "windlass-cli";
 const PROGRAM: &str = "windlass";
+/// What the released program has, and a plain build has not.
+const FEATURES: &str = "cluster";
 
 /// The documents in the archive.
 const DOCUMENTS: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
@@ -34,7 +36,7 @@ pub(crate) fn run(tag: Option<&str>) -> Result<bool> {
     let dist = target.join("dist");
     let folder = dist.join(&name);
     std::fs::create_dir_all(&folder)?;
-    let build = ["build", "--release", "--locked", "-p", PACKAGE];
+    let build = ["build", "--release", "--locked", "-p", PACKAGE, "--features", FEATURES];
     succeed(Command::new("cargo").args(build).current_dir(&root))?;
     std::fs::copy(target.join("release").join(PROGRAM), folder.join(PROGRAM))?;
     for document in DOCUMENTS {

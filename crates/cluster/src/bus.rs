@@ -59,6 +59,11 @@ impl NatsBus {
             thread: Mutex::new(None),
         }
     }
+
+    /// Reads the settings. `None` after the start.
+    pub(crate) fn settings<T>(&self, read: impl FnOnce(&Config) -> T) -> Option<T> {
+        lock(&self.config).as_ref().map(read)
+    }
 }
 
 impl fmt::Debug for NatsBus {

@@ -70,6 +70,7 @@ mod bus;
 mod error;
 mod event;
 mod link;
+mod probe;
 mod queue;
 mod thread;
 

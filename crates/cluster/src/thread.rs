@@ -36,10 +36,7 @@ pub(crate) struct BusThread {
 
 impl BusThread {
     pub(crate) fn new(config: Config, shared: Arc<Shared>, sink: BusSink) -> io::Result<Self> {
-        if CryptoProvider::get_default().is_none() {
-            // Another thread may have been faster.
-            let _ = ring::default_provider().install_default();
-        }
+        choose_cryptography();
         Ok(Self { config, shared, sink, first: Some(runtime()?) })
     }
 
@@ -99,7 +96,15 @@ impl Drop for EndOnDrop {
     }
 }
 
-fn runtime() -> io::Result<Runtime> {
+/// Makes ring the default of the process, unless there is one.
+pub(crate) fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster.
+        let _ = ring::default_provider().install_default();
+    }
+}
+
+pub(crate) fn runtime() -> io::Result<Runtime> {
     // Other threads are for names only.
     Builder::new_current_thread()
         .enable_all()

@@ -9,7 +9,7 @@ use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
 };
 
-use super::{admin::AdminPlace, log, tls::TlsArgs};
+use super::{admin::AdminPlace, cluster::ClusterArgs, log, tls::TlsArgs};
 use crate::backend;
 
 /// The options of `windlass serve`.
@@ -157,6 +157,9 @@ pub(crate) struct ServeArgs {
     /// characters. Required unless --admin is a loopback address or a Unix socket
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
 
     /// Measure the time of every handler, for the metric windlass_handler_longest_seconds; it reads
     /// the clock twice for each event

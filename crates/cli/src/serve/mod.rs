@@ -2,6 +2,7 @@
 
 mod admin;
 pub(crate) mod args;
+mod cluster;
 mod config_file;
 mod counts;
 mod log;
@@ -45,6 +46,7 @@ pub(crate) fn run(
     // Signals must be blocked first, before other threads exist.
     let supervisor = Supervisor::new(args.backend, args.tls.has_files())?;
     log::begin(args.log, args.log_level);
+    args.cluster.check(args.mode)?;
     let connections_max = nofile::connections_max(args.connections, usize::from(args.workers))?;
     let tls = ServerTls::load(args)?;
     let mut sockets = Sockets::open(args, inherited)?;

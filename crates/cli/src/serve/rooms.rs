@@ -28,10 +28,13 @@ pub(crate) const LIVE: &str = "/live/*";
 /// The beginning of these paths.
 const LIVE_OF: &str = "/live/";
 
+/// The beginning of the topics of notices.
+pub(crate) const NOTICES: &str = "$members";
+
 /// Returns the topic of the notices of a room. No path begins with `$`, so no client is in a room
 /// of this name.
 pub(crate) fn notice_topic(room: &str) -> String {
-    format!("$members{room}")
+    format!("{NOTICES}{room}")
 }
 
 /// The response text for other paths.

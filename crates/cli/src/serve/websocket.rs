@@ -11,6 +11,7 @@ use windlass_server::{
 
 use super::{
     args::{self, Mode, ServeArgs, seconds},
+    cluster::NodeSetup,
     counts::ServerCounts,
     members::Members,
     refusal_log::RefusalLog,
@@ -66,7 +67,9 @@ pub(crate) fn start(
     let echoes = args.mode == Mode::Echo;
     let members = Arc::new(Members::default());
     let of_rooms = Arc::clone(&members);
-    let mut server = Server::new(args.options(connections_max)?, move |_| Rooms {
+    let mut options = args.options(connections_max)?;
+    let cluster = NodeSetup::prepare(args)?.map(|node| node.limit(&mut options));
+    let mut server = Server::new(options, move |_| Rooms {
         echoes,
         members: Arc::clone(&of_rooms),
         rejection_log: RefusalLog::default(),
@@ -79,6 +82,9 @@ pub(crate) fn start(
     .listen_on_each(sockets.take_per_worker().context("cannot copy the sockets")?);
     if let Some(tls) = tls {
         server = server.with_tls(tls.sessions());
+    }
+    if let Some(cluster) = cluster {
+        server = server.cluster(cluster);
     }
     let server = server.start().context("cannot start the workers")?;
     Ok(Box::new(WebSocketServer {
@@ -109,8 +115,9 @@ impl ServeArgs {
         let mut options = Options::new();
         options.routes = match self.mode {
             Mode::Chat => {
-                let page = Page::html(page::html(self.workers, !self.no_status, false))
-                    .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
+                let page =
+                    Page::html(page::html(self.workers, !self.no_status, self.cluster.is_on()))
+                        .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
                 let routes = Routes::new().page("/", page.clone()).page(ROOMS, page);
                 routes.upgrade(ROOMS).upgrade(LIVE).upgrade(ECHO_PATH).not_found(NOT_FOUND)
             }

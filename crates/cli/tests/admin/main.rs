@@ -182,7 +182,7 @@ fn the_dashboard_shows_the_metrics_that_there_are() {
     get(server.connect(), "/", "");
     let metrics = metrics_of(&address);
     let there: BTreeSet<String> = metrics.families().into_iter().map(str::to_owned).collect();
-    // A test of windlass-server compares those of a cluster.
+    // They are there in a cluster only. A test of windlass-server compares them.
     named.retain(|name| !name.starts_with("windlass_cluster_"));
     assert_eq!(named, there);
     server.stop_cleanly();

@@ -117,8 +117,20 @@ impl Nats {
 
     /// What it tells about its connections.
     fn connections(&self, query: &str) -> serde_json::Value {
+        self.ask(&format!("/connz{query}"))
+    }
+
+    /// The numbers of messages that it has got from its clients, and has given to them.
+    #[allow(dead_code, reason = "another test program uses it")]
+    pub(crate) fn messages(&self) -> (u64, u64) {
+        let answer = self.ask("/varz");
+        (answer["in_msgs"].as_u64().unwrap(), answer["out_msgs"].as_u64().unwrap())
+    }
+
+    /// Asks its monitoring.
+    fn ask(&self, path: &str) -> serde_json::Value {
         let mut socket = TcpStream::connect(("127.0.0.1", self.monitor)).unwrap();
-        write!(socket, "GET /connz{query} HTTP/1.0\r\n\r\n").unwrap();
+        write!(socket, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         socket.read_to_string(&mut text).unwrap();
         let body = text.split_once("\r\n\r\n").unwrap().1;
