@@ -154,8 +154,9 @@ fn no_std() -> Stage {
 }
 
 /// Compiles libraries with their `rust-version`, if rustup has that compiler: those that have the
-/// version of the reactor, or those that have another one. One call serves all of a version. Otherwise the features of shared dependencies would differ, and they would be
-/// compiled once for each library.
+/// version of the reactor, or those that have another one. One call serves all of a version.
+/// Otherwise the features of shared dependencies would differ, and they would be compiled once for
+/// each library.
 fn msrv(name: &'static str, root: &Path, is_common: bool) -> Result<Stage> {
     let packages = metadata::workspace(root)?;
     let reactor = packages.iter().find(|package| package.name == "windlass");

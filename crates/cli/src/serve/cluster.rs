@@ -20,15 +20,15 @@ mod nats;
 /// The options of `windlass serve` for a cluster.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
-    /// Addresses of NATS servers, nats://HOST:PORT or tls://HOST:PORT. All windlass servers with the
-    /// same NATS and --cluster-prefix share their rooms: a message goes to the members at each of
-    /// them, at most once. Members and figures are counted for each server alone. May be repeated.
-    /// Only in mode chat [default: none]
+    /// Addresses of NATS servers, nats://HOST:PORT or tls://HOST:PORT. All windlass servers with
+    /// the same NATS and --cluster-prefix share their rooms: a message goes to the members at each
+    /// of them, at most once. Members and figures are counted for each server alone. May be
+    /// repeated. Only in mode chat [default: none]
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     pub(crate) cluster: Vec<String>,
 
-    /// Beginning of the subjects on NATS: letters, digits, `-`, `_` and dots. Whoever may publish to
-    /// them can send to every room
+    /// Beginning of the subjects on NATS: letters, digits, `-`, `_` and dots. Whoever may publish
+    /// to them can send to every room
     #[arg(long, value_name = "NAME", default_value = "windlass", requires = "cluster")]
     pub(crate) cluster_prefix: String,
 

@@ -92,7 +92,8 @@ pub(crate) fn a_lost_nats_server_is_seen_and_comes_back() {
     ada.hears("is anybody here?");
     assert_eq!(here.get("/healthz").0, 200);
     nats.restart();
-    [&here, &there].map(Node::wait_until_ready);
+    here.wait_until_ready();
+    there.wait_until_ready();
     here.server.wait_for_error("cluster: connected");
     nats.wait_for_subscriptions(&subject("windlass", "/room/a"), 2);
     assert_eq!(here.cluster()["connects"], 2);

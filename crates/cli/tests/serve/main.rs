@@ -494,3 +494,12 @@ fn refusals_and_peers_are_in_the_log() {
     assert!(line.contains(r#""message":"open""#), "{line}");
     server.stop_cleanly();
 }
+
+#[cfg(not(feature = "cluster"))]
+#[test]
+fn a_program_without_clusters_says_how_to_build_one_with_them() {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--cluster", "nats://127.0.0.1:1"];
+    let output = windlass(&arguments).stdin(Stdio::null()).output().expect("it runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("--features cluster"), "{errors}");
+}
