@@ -326,27 +326,9 @@ fn one_read_gives_two_rejected_writers_of_several_their_edges() {
     });
 }
 
-/// The level stays after the second read, so the edge comes by the mark of the rejection alone.
-#[test]
-fn a_writer_that_is_rejected_while_an_edge_comes_gets_the_next() {
-    model(2, || {
-        let counter = counter(6, 4, false);
-        let sides = Sides::of(&counter);
-        let writers = [(sides.1.clone(), 3), (sides.1.clone(), 4)];
-        let threads =
-            writers.map(|(writer, count)| thread::spawn(move || write_by_edges(&writer, count)));
-        assert_eq!(counter.read(), Ok(4));
-        let first = counter.read().unwrap();
-        threads.map(|thread| thread.join().unwrap());
-        assert_eq!(counter.count(), Ok(7 - first));
-        sides.assert_at_rest();
-    });
-}
-
-/// Three reads are too much for two preemptions.
 #[test]
 fn two_rejected_writers_of_several_get_their_edges() {
-    model(1, || {
+    model(2, || {
         let counter = counter(4, 2, true);
         let sides = Sides::of(&counter);
         let writer = sides.1.clone();
