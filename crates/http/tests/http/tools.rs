@@ -1,7 +1,8 @@
 //! Servers and clients that tests are made of.
 
 use std::{
-    cell::RefCell, convert::Infallible, future::Future, io, net::SocketAddr, rc::Rc, time::Duration,
+    cell::RefCell, convert::Infallible, future::Future, io, net::SocketAddr, path::PathBuf, rc::Rc,
+    time::Duration,
 };
 
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
@@ -14,7 +15,7 @@ use windlass_http::{HttpServer, IntoHttpService};
 use windlass_task::{
     Executor, JoinHandle,
     cancel::Cancel,
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixListener},
     spawn,
     time::timeout,
 };
@@ -90,6 +91,13 @@ where
     let until = async move { until.cancelled().await };
     let server = spawn(server.serve_until(listener, service, until));
     Running { address, stop, server }
+}
+
+/// A listener on a path of its own. The caller removes the path.
+pub(crate) fn unix_listener() -> (UnixListener, PathBuf) {
+    let name = format!("windlass-http-{}-{:?}", std::process::id(), std::thread::current().id());
+    let path = std::env::temp_dir().join(name);
+    (UnixListener::bind(&path).unwrap(), path)
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
