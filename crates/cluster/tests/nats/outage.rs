@@ -88,10 +88,14 @@ pub(crate) fn a_connection_that_ends_under_load_repeats_nothing() {
     for _ in 0..3 {
         // Some of these are on their way when the server ends.
         publisher.publish_numbers(numbers.by_ref().take(300));
+        let before = [&here, &there].map(|node| (node, node.stats().connects));
         nats.restart();
         publisher.publish_numbers(numbers.by_ref().take(300));
-        for node in [&here, &there] {
-            node.stats_when(|stats| stats.state == BusState::Connected);
+        // Even if the server is back at once, it is another connection.
+        for (node, connects) in before {
+            node.stats_when(|stats| {
+                stats.state == BusState::Connected && stats.connects > connects
+            });
         }
         // It checks the order, and that the lost ones are counted.
         let numbers = &mut numbers;
