@@ -22,7 +22,7 @@ use crate::{
     thread::BusThread,
 };
 
-/// A bus over NATS. See the [crate](crate) for its guarantees.
+/// A bus over NATS. The [crate] documentation has its guarantees.
 ///
 /// ```
 /// use windlass_cluster::NatsBus;
