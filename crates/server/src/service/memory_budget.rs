@@ -401,7 +401,7 @@ mod tests {
         assert_eq!((count, pool.taken()), (10, 51_000));
         assert_eq!(budget.outside_streams.get(), 50_000);
         budget.release(5000);
-        assert!(budget.reserve(5000) && !budget.reserve(5000));
+        assert!(budget.reserve(5000) && !budget.reserve(5000) && budget.reserve(0));
         for _ in 0..10 {
             budget.release(5000);
         }
