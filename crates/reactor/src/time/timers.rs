@@ -269,6 +269,8 @@ impl<R: ReactorOps> Timers<R> {
 
     /// Returns the handler to a fired timer that is scheduled again. Otherwise removes the timer:
     /// its key is stale, and the result is for the caller to drop.
+    // Its only caller passes the closure on: as a call of its own this takes 32 instructions more.
+    #[inline(always)]
     pub(crate) fn settle(&mut self, key: Key, call: InlineTimer<R>) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
         let Some(entry) = self.table.entries.get_mut(index, generation) else {
