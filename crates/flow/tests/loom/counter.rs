@@ -320,7 +320,7 @@ fn one_read_gives_two_rejected_writers_of_several_their_edges() {
         let writers = [sides.1.clone(), sides.1.clone()];
         let threads = writers.map(|writer| thread::spawn(move || write_by_edges(&writer, 2)));
         assert_eq!(counter.read(), Ok(4));
-        threads.map(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(counter.count(), Ok(4));
         sides.assert_at_rest();
     });

@@ -137,7 +137,7 @@ fn one_that_wants_much_and_one_that_wants_little_go_on() {
 fn room_for_two_wakes_a_thread_and_a_task() {
     three_threads(|| {
         let (sender, mut inbox) = inbox(2, 9);
-        [0, 0].map(|number| sender.try_push(number).unwrap());
+        (0..2).for_each(|_| sender.try_push(0).unwrap());
         let task = thread::spawn({
             let sender = sender.clone();
             move || block_on(sender.push_async(10)).unwrap()
@@ -199,7 +199,7 @@ fn dropper(sender: Sender<usize>, item: usize) -> JoinHandle<bool> {
 fn a_future_dropped_while_room_for_two_comes_takes_no_wake_of_others() {
     three_threads(|| {
         let (sender, mut inbox) = inbox(2, 9);
-        [0, 0].map(|number| sender.try_push(number).unwrap());
+        (0..2).for_each(|_| sender.try_push(0).unwrap());
         let dropper = dropper(sender.clone(), 10);
         let task = thread::spawn(move || block_on(sender.push_async(20)).unwrap());
         assert!(inbox.drain(usize::MAX).eq([0, 0]));
