@@ -16,6 +16,7 @@
 mod affinity;
 pub mod alloc;
 mod clock;
+pub mod cluster;
 pub mod deflate;
 pub mod dispatch;
 mod epoll;

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::ClusterCase;
 use crate::http::HttpCase;
 use crate::tls::TlsCase;
 
@@ -84,6 +85,12 @@ pub enum Reply {
 pub struct ServerInfo {
     /// The address on which it listens.
     pub address: SocketAddr,
+    /// The address for receivers of publications, if it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receivers: Option<SocketAddr>,
+    /// It speaks the protocol of NATS, and not that of WebSockets.
+    #[serde(default)]
+    pub speaks_nats: bool,
     /// Number of its process. The started process may be strace(1) instead.
     pub process: u32,
     /// Version of the measured library.
@@ -431,6 +438,9 @@ pub enum Case {
     /// A case of the suite `tls`.
     #[serde(untagged)]
     Tls(TlsCase),
+    /// A case of the suite `cluster`.
+    #[serde(untagged)]
+    Cluster(ClusterCase),
 }
 
 impl Case {
@@ -477,6 +487,8 @@ impl Case {
             Self::Upgrade { .. } => "handshake",
             Self::IdleConnection { .. } => "memory",
             Self::Tls(_) => "tls",
+            Self::Cluster(ClusterCase::NodeEcho { .. }) => "cluster/echo",
+            Self::Cluster(ClusterCase::FanOut { .. }) => "cluster/fan_out",
             Self::PingPong { .. } | Self::AcceptChurn { .. } | Self::TaskRoundTrip { .. } => {
                 "latency"
             }

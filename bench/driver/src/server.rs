@@ -2,7 +2,7 @@
 //! `memory`: the command line and the announcement.
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--tls`, `--work-us N`,
-//! `--cpu N` and `--first`.
+//! `--nodes N`, `--cpu N` and `--first`.
 //! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
 //! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
 //! messages, and all others receive them.
@@ -50,6 +50,8 @@ pub struct Settings {
     pub work: Duration,
     /// The name of the backend, for a server with several.
     pub backend: Option<String>,
+    /// Number of nodes of a cluster, for the servers of the suite `cluster`.
+    pub nodes: usize,
     cpu: Option<usize>,
     first: bool,
 }
@@ -86,6 +88,7 @@ impl Settings {
             tls: false,
             work: Duration::ZERO,
             backend: None,
+            nodes: 0,
             cpu: None,
             first: false,
         };
@@ -101,6 +104,9 @@ impl Settings {
                     settings.work = Duration::from_micros(time_us);
                 }
                 "--first" => settings.first = true,
+                "--nodes" => {
+                    settings.nodes = arguments.next().ok_or("no number of nodes")?.parse()?
+                }
                 "--cpu" => {
                     settings.cpu = Some(arguments.next().ok_or("no processor is named")?.parse()?)
                 }
@@ -113,13 +119,19 @@ impl Settings {
 
 /// Prints the announcement of this server.
 pub fn announce(address: SocketAddr, version: &str) {
-    let server = ServerInfo {
+    announce_as(&ServerInfo {
         address,
+        receivers: None,
+        speaks_nats: false,
         process: std::process::id(),
         version: version.to_owned(),
         allocations_at: alloc::address(),
-    };
-    println!("{}", serde_json::to_string(&server).expect("plain data"));
+    });
+}
+
+/// Prints the announcement of a server.
+pub fn announce_as(server: &ServerInfo) {
+    println!("{}", serde_json::to_string(server).expect("plain data"));
 }
 
 /// Makes the kernel kill this process when its parent ends, so that an interrupted run leaves no
@@ -162,12 +174,14 @@ mod tests {
                 tls: false,
                 work: Duration::ZERO,
                 backend,
+                nodes: 0,
                 cpu: Some(1),
                 first: false
             }
         );
         assert!(read(&["echo", "--first"]).unwrap().first);
         assert!(read(&["echo", "--tls"]).unwrap().tls);
+        assert_eq!(read(&["broadcast", "--nodes", "2"]).unwrap().nodes, 2);
         assert_eq!(read(&["echo", "--work-us", "200"]).unwrap().work, Duration::from_micros(200));
         for wrong in [
             &[][..],

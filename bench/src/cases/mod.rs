@@ -1,5 +1,6 @@
 //! The suites and their cases.
 
+pub(crate) mod cluster;
 pub(crate) mod http;
 mod in_memory;
 pub(crate) mod servers;
@@ -295,6 +296,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::IdleConnection { .. } => "connection",
         Case::Http(http) => http::unit(http),
         Case::Tls(case) => tls::unit(case),
+        Case::Cluster(case) => cluster::unit(case),
         _ => tasks::unit(case),
     }
 }

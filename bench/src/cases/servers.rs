@@ -2,10 +2,10 @@
 
 use windlass_bench_driver::protocol::{Case, Content};
 
-use super::tls;
+use super::{cluster, tls};
 
 /// The suites, in the order in which they run.
-pub(crate) const SUITES: &[&str] = &["echo", "broadcast", "handshake", "memory", "tls"];
+pub(crate) const SUITES: &[&str] = &["echo", "broadcast", "handshake", "memory", "tls", "cluster"];
 
 const KIB: usize = 1024;
 
@@ -17,6 +17,7 @@ pub(crate) fn cases(suite: &str) -> Vec<Case> {
         "handshake" => vec![Case::Upgrade { parallel: 16 }],
         "memory" => vec![Case::IdleConnection { connections: 5_000 }],
         "tls" => tls::cases(),
+        "cluster" => cluster::cases(),
         _ => Vec::new(),
     }
 }
@@ -85,6 +86,10 @@ pub(crate) struct ServerShape {
 pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
     let (slice_ms, slices) = if quick { (20, 7) } else { (60, 25) };
     match case {
+        // A slice has enough publications for a percentile.
+        Case::Cluster(_) => {
+            ServerShape { slice_ns: 200_000_000, slices: if quick { 5 } else { 15 } }
+        }
         Case::IdleConnection { .. } => ServerShape { slice_ns: 0, slices: 1 },
         case if tls::is_idle(case) => ServerShape { slice_ns: 0, slices: 1 },
         _ => ServerShape { slice_ns: slice_ms * 1_000_000, slices },
@@ -96,6 +101,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     let is_counted = |case: &Case| match *case {
         Case::Tls(ref case) => tls::counted_rounds(case).is_some(),
+        Case::Cluster(ref case) => cluster::counted_rounds(case).is_some(),
         Case::Messages { connections, .. } => connections <= 100,
         Case::Publish { receivers, .. } => receivers == 100,
         Case::Upgrade { .. } => true,
@@ -112,6 +118,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     };
     let rounds = |case: &Case| match *case {
         Case::Tls(ref case) => tls::counted_rounds(case).unwrap_or(0),
+        Case::Cluster(ref case) => cluster::counted_rounds(case).unwrap_or(0),
         Case::Messages { bytes, depth, .. } if bytes <= KIB => 2_000 * depth.min(16) as u64,
         Case::Publish { .. } => 32_000,
         _ => 500,

@@ -14,6 +14,8 @@ pub(crate) struct ServerProgram {
     /// The program that callgrind runs instead, for a server compiled with instructions that
     /// callgrind does not support.
     pub(crate) counted: Option<&'static str>,
+    /// Its arguments in every case.
+    pub(crate) arguments: &'static [&'static str],
 }
 
 /// The parts for servers without permessage-deflate.
@@ -22,6 +24,8 @@ const PLAIN: &[&str] = &["echo", "broadcast", "handshake", "memory"];
 const TLS: &[&str] = &["tls"];
 /// The parts for the hand-written server.
 const FLOOR_PARTS: &[&str] = &["echo", "echo/work", "broadcast", "handshake", "memory"];
+/// The part for what carries publications to other servers.
+const FAN_OUT: &[&str] = &["cluster/fan_out"];
 /// The parts for a library that has permessage-deflate.
 const DEFLATING: &[&str] = &["echo", "echo/deflate", "broadcast", "handshake", "memory"];
 const ALL: &[&str] =
@@ -35,7 +39,7 @@ const fn server(
     binary: &'static str,
 ) -> ServerProgram {
     let program = Program { name, parts, backends: EPOLL, workspace, package, binary };
-    ServerProgram { program, counted: None }
+    ServerProgram { program, counted: None, arguments: &[] }
 }
 
 const fn own(
@@ -56,6 +60,12 @@ const fn on_a_ring(server: ServerProgram) -> ServerProgram {
 
 const fn peer(name: &'static str, package: &'static str) -> ServerProgram {
     server(name, PLAIN, Workspace::Peers, package, package)
+}
+
+/// Windlass over nats-server, with this number of nodes.
+const fn nodes(name: &'static str, arguments: &'static [&'static str]) -> ServerProgram {
+    let package = "windlass-bench-server-nodes";
+    ServerProgram { arguments, ..server(name, FAN_OUT, Workspace::Peers, package, package) }
 }
 
 /// All servers, in the order of the report. `floor-again` is the same program as `floor`; their
@@ -85,6 +95,11 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
     peer("fastwebsockets", "windlass-bench-server-fastwebsockets"),
     peer("tungstenite", "windlass-bench-server-tungstenite"),
     peer("tokio-websockets", "windlass-bench-server-tokio-websockets"),
+    own("windlass-node", &["cluster/echo"], "bench-server-node"),
+    nodes("windlass-no-cluster", &["--nodes", "0"]),
+    nodes("windlass-1-node", &["--nodes", "1"]),
+    nodes("windlass-2-nodes", &["--nodes", "2"]),
+    own("nats", FAN_OUT, "bench-server-nats"),
     own("rustls", TLS, "bench-server-rustls"),
     server(
         "tokio-rustls",

@@ -62,6 +62,7 @@ impl BuiltServer {
     /// Returns the arguments of the server for a case.
     pub(super) fn arguments(&self, case: &Case, cpu: Option<usize>, first: bool) -> Vec<String> {
         let mut arguments = process::arguments(case, cpu, first);
+        arguments.extend(self.server.arguments.iter().map(ToString::to_string));
         if self.server.program.backends.len() > 1 {
             arguments.extend(["--backend".to_owned(), self.backend.to_owned()]);
         }

@@ -38,6 +38,8 @@ fn run_suite(
     pin: Pin,
     report: &mut Report,
 ) -> Result<(), MeasureError> {
+    // A cluster is several processes, which share all processors.
+    let pin = if suite == "cluster" { Pin::Nowhere } else { pin };
     let processors = Processors::choose(pin)?;
     let client = build(&CLIENT)?;
     let servers = build_all(suite, options, report);

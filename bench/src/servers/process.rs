@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use windlass_bench_driver::cluster::ClusterCase;
 use windlass_bench_driver::protocol::{Case, ServerInfo};
 
 use crate::error::MeasureError;
@@ -27,7 +28,9 @@ pub(crate) struct ServerProcess {
 
 /// Returns the arguments of a server for a case.
 pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<String> {
-    let mode = if matches!(case, Case::Publish { .. }) { "broadcast" } else { "echo" };
+    let is_broadcast =
+        matches!(case, Case::Publish { .. } | Case::Cluster(ClusterCase::FanOut { .. }));
+    let mode = if is_broadcast { "broadcast" } else { "echo" };
     let mut arguments = vec![mode.to_owned()];
     if matches!(case, Case::Messages { deflate: true, .. }) {
         arguments.push("--deflate".to_owned());
@@ -37,6 +40,9 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
     }
     if matches!(case, Case::Tls(case) if case.is_secure()) {
         arguments.push("--tls".to_owned());
+    }
+    if let Case::Cluster(ClusterCase::NodeEcho { bus, .. }) = case {
+        arguments.extend(["--nodes".to_owned(), u8::from(*bus).to_string()]);
     }
     if let Some(cpu) = cpu {
         arguments.extend(["--cpu".to_owned(), cpu.to_string()]);

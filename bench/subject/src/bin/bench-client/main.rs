@@ -1,4 +1,5 @@
-//! The client of the suites `echo`, `broadcast`, `handshake`, `memory` and `tls`, for all servers.
+//! The client of the suites `echo`, `broadcast`, `handshake`, `memory`, `tls` and `cluster`, for
+//! all servers.
 //!
 //! It reads requests as lines of JSON, like every measured program, and connects to the server that
 //! they name. It must be cheap, because its cost limits the measurement. So it prepares its
@@ -10,6 +11,7 @@
 mod burst;
 mod clocks;
 mod echo;
+mod fan_out;
 mod frame_cycle;
 mod handshakes;
 mod idle;
@@ -22,6 +24,7 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use windlass_bench_driver::cluster::ClusterCase;
 use windlass_bench_driver::protocol::{Case, Content, Reply, Request, ServerInfo};
 use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
 use windlass_bench_driver::{Error, Measured, pin};
@@ -86,6 +89,13 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
             Box::new(idle::IdleClient::connect(server, connections, 64, None)?)
         }
         Case::Tls(ref case) => connect_tls(case, server)?,
+        Case::Cluster(ClusterCase::NodeEcho { bytes, connections, .. }) => {
+            let spec = frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };
+            Box::new(echo::EchoClient::connect(server, spec, connections, 1, None)?)
+        }
+        Case::Cluster(ClusterCase::FanOut { receivers, bytes, outstanding }) => {
+            Box::new(fan_out::FanOutClient::connect(server, receivers, bytes, outstanding)?)
+        }
         _ => return Err("no case of a server".into()),
     })
 }
