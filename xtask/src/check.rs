@@ -72,6 +72,9 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
     // All members that are no default members.
     let tools = "test -p windlass-bench -p windlass-bench-driver -p windlass-bench-subject \
                  -p windlass-cluster -p conformance -p xtask";
+    // The program with the feature that a plain build has not.
+    let with_cluster = "test -p windlass-cli --features cluster --test cluster";
+    let tools = [tools, with_cluster].map(|command| Cmd::cargo(command.split(' ')));
     Ok(vec![
         Stage::commands("fmt", fmt(root)),
         Stage::inspect("tidy", move || tidy::check(&tidy_root)),
@@ -85,7 +88,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         msrv("msrv-own", root, false)?,
         no_std(),
         package()?,
-        Stage::tests("test-tools", vec![Cmd::cargo(tools.split(' '))]),
+        Stage::tests("test-tools", tools.into()),
         loom(),
     ])
 }
