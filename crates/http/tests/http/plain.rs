@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use hyper::{Request, Response, StatusCode, body::Incoming, service::service_fn};
 use windlass_http::{ConnectionInfo, HttpServer};
 use windlass_task::{
-    net::{TcpStream, UnixStream},
+    net::{TcpStream, UnixListener, UnixStream},
     spawn,
 };
 
 use crate::{
     scenarios::Build,
-    tools::{answer, client, collect, get, post, read_to_end, run, start, text, unix_listener},
+    tools::{answer, client, collect, get, post, read_to_end, run, start, text},
 };
 
 fn many_requests_share_a_connection(build: Build) {
@@ -103,7 +103,12 @@ fn old_and_broken_requests_are_answered(build: Build) {
 
 fn unix_sockets_are_served(build: Build) {
     run(build, async {
-        let (listener, path) = unix_listener();
+        let path = std::env::temp_dir().join(format!(
+            "windlass-http-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        let listener = UnixListener::bind(&path).unwrap();
         spawn(HttpServer::new().serve(listener, service_fn(answer))).detach();
         let stream = UnixStream::connect(&path).await.unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -1,8 +1,7 @@
 //! Servers and clients that tests are made of.
 
 use std::{
-    cell::RefCell, convert::Infallible, future::Future, io, net::SocketAddr, path::PathBuf, rc::Rc,
-    time::Duration,
+    cell::RefCell, convert::Infallible, future::Future, io, net::SocketAddr, rc::Rc, time::Duration,
 };
 
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
@@ -15,7 +14,7 @@ use windlass_http::{HttpServer, IntoHttpService};
 use windlass_task::{
     Executor, JoinHandle,
     cancel::Cancel,
-    net::{TcpListener, TcpStream, UnixListener},
+    net::{TcpListener, TcpStream},
     spawn,
     time::timeout,
 };
@@ -44,6 +43,11 @@ pub(crate) struct Log(Rc<RefCell<Vec<String>>>);
 impl Log {
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.borrow().clone()
+    }
+
+    /// Without those of connections: a client of HTTP/2 that is dropped may reset its own.
+    pub(crate) fn other_lines(&self) -> Vec<String> {
+        self.lines().into_iter().filter(|line| !line.contains("connection failed")).collect()
     }
 
     pub(crate) fn server(&self) -> HttpServer {
@@ -91,13 +95,6 @@ where
     let until = async move { until.cancelled().await };
     let server = spawn(server.serve_until(listener, service, until));
     Running { address, stop, server }
-}
-
-/// A listener on a path of its own. The caller removes the path.
-pub(crate) fn unix_listener() -> (UnixListener, PathBuf) {
-    let name = format!("windlass-http-{}-{:?}", std::process::id(), std::thread::current().id());
-    let path = std::env::temp_dir().join(name);
-    (UnixListener::bind(&path).unwrap(), path)
 }
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -43,6 +43,7 @@ fn both_versions_are_served_on_one_port(build: Build) {
             collect(response).await;
             let response = new.send_request(get2("/")).await.unwrap();
             assert_eq!(response.version(), Version::HTTP_2);
+            assert_eq!(response.headers()["content-length"], "5");
             assert_eq!(collect(response).await, (StatusCode::OK, "hello".into()));
         }
         drop((old, new));
@@ -127,6 +128,14 @@ fn a_version_can_be_switched_off(build: Build) {
         let mut sender = client2(&server).await;
         assert_eq!(sender.send_request(get2("/")).await.unwrap().status(), StatusCode::OK);
         drop(sender);
+        let mut old = server.connect().await;
+        old.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
+        let mut all = Vec::new();
+        let mut buffer = [0; 256];
+        while let Ok(count @ 1..) = old.read(&mut buffer).await {
+            all.extend_from_slice(&buffer[..count]);
+        }
+        assert!(!all.starts_with(b"HTTP/1.1"), "{}", String::from_utf8_lossy(&all));
         server.stop().await;
         let server = start(HttpServer::new().http1_only(), service_fn(answer)).await;
         let mut stream = server.connect().await;
