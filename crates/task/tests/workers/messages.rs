@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     os::unix::net::UnixStream,
     pin::pin,
-    sync::{Arc, mpsc},
+    sync::{Arc, Barrier, mpsc},
     task::Poll,
     thread,
     time::{Duration, Instant},
@@ -22,11 +22,14 @@ type Numbers = WorkerContext<u32>;
 #[test]
 fn a_queue_whose_registration_fails_is_closed() {
     let (taken, is_taken) = mpsc::channel();
+    let is_sent = Arc::new(Barrier::new(2));
+    let sent = Arc::clone(&is_sent);
     let workers = builder(1)
         .executor(|| Executor::builder().reactor(reactor().subscribers_max(1)))
         .start(move |worker: Numbers| {
-            let taken = taken.clone();
+            let (taken, is_sent) = (taken.clone(), Arc::clone(&is_sent));
             async move {
+                is_sent.wait();
                 let _other = AsyncFd::new(UnixStream::pair().unwrap().0).unwrap();
                 let mut inbox = with_turn(|_| worker.take_inbox().unwrap()).unwrap();
                 taken.send(()).unwrap();
@@ -42,6 +45,7 @@ fn a_queue_whose_registration_fails_is_closed() {
         .unwrap();
     let handle = workers.handle();
     handle.try_send(0, 0).unwrap();
+    sent.wait();
     is_taken.recv().unwrap();
     let mut accepted = vec![0];
     let deadline = Instant::now() + Duration::from_secs(20);
