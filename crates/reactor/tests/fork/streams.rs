@@ -341,20 +341,25 @@ pub(crate) fn a_session_released_before_a_fork_goes_on_in_the_parent_alone(backe
 
 /// The first process of a PID namespace has the ID 1, also that of a namespace within.
 pub(crate) fn a_child_with_the_id_of_its_parent_is_another_process(backend: Backend) {
-    if !next_child_has_id_1() {
-        return;
-    }
+    // A process cannot fork once its first child with ID 1 has ended. LeakSanitizer does at the end
+    // of this one, but not at the end of a child.
+    in_child(|| {
+        if next_child_has_id_1() {
+            in_child(|| with_id_1(backend));
+        }
+    });
+}
+
+fn with_id_1(backend: Backend) {
+    assert_eq!(std::process::id(), 1);
+    let (ours, mut peer) = UnixStream::pair().unwrap();
+    let mut reactor = reactor_on(backend).unwrap();
+    let mut session = ReleasedSession::new(&mut reactor, ours);
+    assert!(next_child_has_id_1());
     in_child(|| {
         assert_eq!(std::process::id(), 1);
-        let (ours, mut peer) = UnixStream::pair().unwrap();
-        let mut reactor = reactor_on(backend).unwrap();
-        let mut session = ReleasedSession::new(&mut reactor, ours);
-        assert!(next_child_has_id_1());
-        in_child(|| {
-            assert_eq!(std::process::id(), 1);
-            session.assert_refused(backend);
-        });
-        peer.set_nonblocking(true).unwrap();
-        assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        session.assert_refused(backend);
     });
+    peer.set_nonblocking(true).unwrap();
+    assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
