@@ -113,6 +113,9 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(counts::stage(root));
     stages.push(asan(&packages));
     stages.push(builds(&packages).in_lane(COMPILER));
+    // First in its lane, so that it ends before `test-tools` builds the program with another
+    // feature in the same place.
+    stages.push(soak().in_lane(INTERPRETER));
     stages.extend(checks.into_iter().map(|stage| {
         // The models are programs that run long and compile fast, as Miri's are.
         match stage.name == "loom" {
@@ -124,7 +127,6 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
         let stage = miri(name, runs, &packages).unwrap_or_else(|reason| Stage::skip(name, reason));
         stages.push(stage.in_lane(INTERPRETER));
     }
-    stages.push(soak().in_lane(INTERPRETER));
     Ok(stages)
 }
 

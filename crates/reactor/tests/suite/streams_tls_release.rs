@@ -65,17 +65,23 @@ fn a_released_session_goes_on_in_another_reactor(build: Build) {
     assert_eq!((first.stream_memory(), second.stream_memory()), (0, 0));
 }
 
+/// Sends until output waits for the peer. Returns the number of bytes.
+fn send_until_full(reactor: &mut Reactor, key: Key) -> usize {
+    let mut sent = 0;
+    while reactor.stream(key).unwrap().buffered() == 0 {
+        reactor.stream(key).unwrap().send(&[7; 16 << 10]).unwrap();
+        sent += 16 << 10;
+        run_dry(reactor);
+    }
+    sent
+}
+
 fn a_released_session_takes_the_rest_of_its_records_along(build: Build) {
     let (mut first, mut second) = (build().build().unwrap(), build().build().unwrap());
     let (ours, mut peer) = tcp();
     let log = Log::new();
     let key = open(&mut first, ours, &mut peer, Script::new(&log));
-    let mut sent = 0;
-    while first.stream(key).unwrap().buffered() == 0 {
-        first.stream(key).unwrap().send(&[7; 16 << 10]).unwrap();
-        sent += 16 << 10;
-        run_dry(&mut first);
-    }
+    let sent = send_until_full(&mut first, key);
     // A part of the last record is with the kernel. What was never encrypted is discarded.
     let mut stream = first.stream(key).unwrap();
     stream.send(&[8; 1000]).unwrap();
@@ -115,12 +121,7 @@ fn a_close_before_the_first_turn_of_a_continued_session_is_a_graceful_one(build:
     let (ours, mut peer) = tcp();
     let log = Log::new();
     let key = open(&mut first, ours, &mut peer, Script::new(&log));
-    let mut sent = 0;
-    while first.stream(key).unwrap().buffered() == 0 {
-        first.stream(key).unwrap().send(&[7; 16 << 10]).unwrap();
-        sent += 16 << 10;
-        run_dry(&mut first);
-    }
+    let sent = send_until_full(&mut first, key);
     let released = first.stream(key).unwrap().release().unwrap();
     log.take();
     let key = again(&mut second, released, Script::new(&log));
