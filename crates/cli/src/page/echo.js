@@ -162,3 +162,5 @@ $("run").onsubmit = (event) => {
   running = new Run(Number($("size").value), Number($("depth").value), Number($("seconds").value));
   $("start").textContent = "Stop";
 };
+
+document.querySelector("main").dataset.ready = "";

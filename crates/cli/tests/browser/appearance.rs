@@ -1,7 +1,14 @@
 //! The appearance of the page, and its use without a mouse. Screenshots for people are in
 //! `tmp/page` of the target directory.
 
-use std::{fs, path::Path};
+use std::{
+    fs, io,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
 
 use serde_json::json;
 
@@ -105,19 +112,24 @@ fn converse(ada: &Page, grace: &Page) {
     }
 }
 
+/// What has moved since the page was opened, as the browser tells it.
+const MOVED: &str = "new Promise((resolve) => {
+    const moved = [];
+    const place = ({ x, y, width, height }) => [x, y, width, height];
+    const name = (node) => node?.id || node?.outerHTML?.slice(0, 60) || node?.nodeName;
+    const source = ({ node, previousRect, currentRect }) =>
+        `${name(node)} from ${place(previousRect)} to ${place(currentRect)}`;
+    const observer = new PerformanceObserver((list) => take(list.getEntries()));
+    const take = (entries) => entries.forEach((entry) => {
+        moved.push(`${Math.round(entry.startTime)} ms: ${entry.sources.map(source).join('; ')}`);
+    });
+    observer.observe({ type: 'layout-shift', buffered: true });
+    // Two frames later what has been is told.
+    const done = () => { take(observer.takeRecords()); resolve(moved); };
+    requestAnimationFrame(() => requestAnimationFrame(done));
+})";
+
 pub(crate) fn nothing_moves_while_it_is_used(browser: &Browser) {
-    const MOVED: &str = "new Promise((resolve) => {
-        const moved = [];
-        const observer = new PerformanceObserver((list) => take(list.getEntries()));
-        const take = (entries) => entries.forEach((entry) => {
-            const html = (source) => source.node?.parentElement?.outerHTML.slice(0, 200);
-            moved.push(`${entry.value}: ${entry.sources.map(html)}`);
-        });
-        observer.observe({ type: 'layout-shift', buffered: true });
-        // Two frames later what has been is told.
-        const done = () => { take(observer.takeRecords()); resolve(moved); };
-        requestAnimationFrame(() => requestAnimationFrame(done));
-    })";
     // A fact that is not known yet has its line already.
     const WITHOUT_FACTS: &str = "(() => {
         const top = () => document.querySelector('#echo').getBoundingClientRect().top;
@@ -140,6 +152,58 @@ pub(crate) fn nothing_moves_while_it_is_used(browser: &Browser) {
         assert_eq!(ada.0.evaluate(MOVED), json!([]), "{screen:?}");
         assert_eq!(ada.0.evaluate(WITHOUT_FACTS), json!(0), "{screen:?}");
     }
+}
+
+/// The browser may show what it has before the script has come.
+pub(crate) fn nothing_moves_when_the_script_comes_late(browser: &Browser) {
+    const PAINTED: &str = "new Promise(function look(resolve) {
+        if (performance.getEntriesByType('paint').length > 0) resolve();
+        else requestAnimationFrame(() => look(resolve));
+    })";
+    let devtools = browser.connect();
+    for screen in [WIDE, PHONE] {
+        let (address, script) = page_without_its_script();
+        let tab = devtools.empty_tab();
+        tab.show_on(screen);
+        tab.call("Page.navigate", json!({"url": format!("http://{address}/")}));
+        tab.wait("document.querySelector('#deflate')");
+        tab.evaluate(PAINTED);
+        script.send(()).expect("the server waits for it");
+        tab.wait("document.querySelector('#parts #busiest')?.checkVisibility({ visibilityProperty: true })");
+        assert_eq!(tab.evaluate(MOVED), json!([]), "{screen:?}");
+    }
+}
+
+/// Serves the page, up to its script, and the rest after a message. Its threads end with the
+/// process.
+fn page_without_its_script() -> (SocketAddr, mpsc::Sender<()>) {
+    const PAGE: &str = include!("../../src/page/parts.in");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (sender, receiver) = mpsc::channel();
+    let receiver = Arc::new(Mutex::new(receiver));
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let receiver = Arc::clone(&receiver);
+            thread::spawn(move || -> io::Result<()> {
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request)?;
+                if !request[..length].starts_with(b"GET / ") {
+                    return Ok(());
+                }
+                let (page, script) = PAGE.split_once("<script ").expect("it has a script");
+                let length = PAGE.len();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n\r\n"
+                );
+                stream.write_all(format!("{head}{page}").as_bytes())?;
+                // Without the test nobody waits for the rest.
+                let _ = receiver.lock().expect("nobody panics with it").recv();
+                stream.write_all(format!("<script {script}").as_bytes())
+            });
+        }
+    });
+    (address, sender)
 }
 
 pub(crate) fn it_can_be_used_with_the_keyboard_alone(browser: &Browser) {

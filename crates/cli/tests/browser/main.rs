@@ -60,6 +60,7 @@ const SCENARIOS: &[Scenario] = &scenarios! {
     appearance:
         it_fits_wide_and_narrow_in_light_and_dark
         nothing_moves_while_it_is_used
+        nothing_moves_when_the_script_comes_late
         it_can_be_used_with_the_keyboard_alone
         every_control_has_a_name_and_a_state;
 };
