@@ -1,7 +1,7 @@
 //! Models for loom, which runs every interleaving of a small program with threads, with every value
 //! that the memory orders permit.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-flow --release --test loom`
+//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-flow --profile loom --test loom`
 //!
 //! A lost wake is a deadlock in a model, which loom reports. No model has a timeout.
 

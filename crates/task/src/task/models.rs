@@ -1,7 +1,7 @@
 //! Models for loom, which runs every interleaving of a small program with threads, with every value
 //! that the memory orders permit.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-task --release --lib models`
+//! `RUSTFLAGS="--cfg loom" cargo test -p windlass-task --profile loom --lib models`
 //!
 //! A lost wake is a deadlock in a model, which loom reports. A task that is freed too early is a
 //! use of freed memory, and one that is not freed leaks its `Arc<Shared>`, which loom reports too.
