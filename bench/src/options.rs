@@ -68,6 +68,10 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) no_counts: bool,
 
+    /// Count instructions in the release build alone: the builds with fat LTO take minutes
+    #[arg(long)]
+    pub(crate) no_lto: bool,
+
     /// Only count: instructions, system calls, allocations and bytes of windlass, without times and
     /// without peers
     #[arg(long, conflicts_with = "no_counts")]

@@ -24,6 +24,11 @@ use crate::tools::strace;
 /// Builds whose instructions are counted. The first one is also timed.
 const PROFILES: [&str; 2] = ["release", "lto"];
 
+/// Returns the builds whose instructions are counted in this run.
+fn profiles(options: &Options) -> &'static [&'static str] {
+    if options.no_lto { &PROFILES[..1] } else { &PROFILES }
+}
+
 /// Runs the requested suites.
 pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
     let mut report = Report::new(Meta::now(options.quick));
@@ -167,7 +172,7 @@ fn title(group: &[Case]) -> String {
 /// Counts the instructions of a suite per round, in both builds where they differ much.
 fn count_in_memory(suite: &str, options: &Options, timed: &[Implementation], report: &mut Report) {
     let tool = options.find_tool();
-    for profile in PROFILES {
+    for &profile in profiles(options) {
         let is_timed = profile == PROFILES[0];
         if !is_timed && !cases::counted(suite, options.quick).iter().any(cases::is_counted_with_lto)
         {
@@ -214,7 +219,7 @@ fn instructions(options: &Options, timed: &[Implementation], report: &mut Report
             return;
         }
     };
-    for profile in PROFILES {
+    for &profile in profiles(options) {
         let built;
         let implementations = if profile == PROFILES[0] {
             timed

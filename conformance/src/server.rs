@@ -23,13 +23,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Builds and starts `windlass serve` with these options.
+    /// Builds and starts `windlass serve` with these options. The program is named without its
+    /// package, so that it is the one of `cargo run --release`.
     pub(crate) fn start(root: &Path, log: &Path, options: &[&str]) -> Result<Self> {
         let cargo = |arguments: &[&str]| {
             let mut command = Command::new("cargo");
             command
                 .args(arguments)
-                .args(["--release", "--quiet", "-p", "windlass-cli"])
+                .args(["--release", "--quiet", "--bin", "windlass"])
                 .current_dir(root);
             command
         };

@@ -17,17 +17,8 @@ use windlass_task::{
     time::timeout,
 };
 
-use super::cases::CaseId;
-
-/// Groups that need an extension, which tungstenite does not have.
-const COMPRESSION: [u16; 2] = [12, 13];
-
 /// How long a connection that was ended here waits for the end of the suite's side.
 const END_MAX: Duration = Duration::from_secs(5);
-
-pub(super) fn can_run(case: &CaseId) -> bool {
-    !COMPRESSION.contains(&case.group())
-}
 
 /// A running server.
 #[derive(Debug)]

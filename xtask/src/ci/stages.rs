@@ -107,7 +107,8 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.extend([autobahn("autobahn", &["--quick"]), autobahn("autobahn-whole", &[])]);
     stages.push(clients());
     stages.push(aws_lc());
-    stages.push(smoke::bench("bench", &["--peer", "mio"], root));
+    // The stage `counts` builds windlass with fat LTO, and `bench-whole` all programs.
+    stages.push(smoke::bench("bench", &["--peer", "mio", "--no-lto"], root));
     stages.push(smoke::bench("bench-whole", &[], root));
     // After the benchmark, whose programs it runs.
     stages.push(counts::stage(root));
@@ -134,8 +135,11 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
 /// compiled yet waits for it.
 fn builds(packages: &[Package]) -> Stage {
     let ahead = |command: Cmd| command.args(["--no-run"]);
-    let release =
-        ["build --release", "build --release -p conformance", "build --release -p windlass-bench"];
+    let release = [
+        "build --release --bin windlass",
+        "build --release -p conformance",
+        "build --release -p windlass-bench",
+    ];
     let mut commands = vec![ahead(fallback_tests(packages))];
     commands.extend(release.map(|arguments| Cmd::cargo(arguments.split(' '))));
     commands.extend(sanitized_tests(packages).map(ahead));
@@ -262,7 +266,8 @@ fn autobahn(name: &'static str, which: &[&str]) -> Stage {
     if which.is_empty() {
         // It takes as long as the short part of the server, so it is no part of every run.
         parts.extend(backends::parts_on(&["epoll", "uring"], |backend| {
-            let run = conformance("autobahn").args(["--quick", "--tungstenite"]);
+            let suite = ["--features", "tungstenite", "--", "autobahn", "--quick", "--tungstenite"];
+            let run = Cmd::cargo(CONFORMANCE.iter().copied()).args(suite);
             vec![Step::Command(run.args(["--backend", backend]))]
         }));
     }
@@ -280,7 +285,9 @@ fn clients() -> Stage {
 /// A minute of load, after which all figures are those of the clients. It leaves most of the
 /// processors' time to other stages.
 fn soak() -> Stage {
-    let test = Cmd::cargo(["test", "-p", "windlass-cli", "--test", "soak", "--"]);
+    // Without `-p`: then the features of dependencies are those of the stage `test`, and nothing is
+    // compiled again.
+    let test = Cmd::cargo(["test", "--test", "soak", "--"]);
     Stage::tests("soak", vec![test.args(["--ignored", "--exact", "soak_of_a_minute"])])
 }
 
@@ -290,8 +297,11 @@ fn aws_lc() -> Stage {
     Stage::tests("aws-lc", vec![Cmd::cargo(test).args(["--lib", "--test", "tls"])])
 }
 
+/// Runs the program of `conformance`.
+const CONFORMANCE: &[&str] = &["run", "--release", "-p", "conformance"];
+
 fn conformance(suite: &str) -> Cmd {
-    Cmd::cargo(["run", "--release", "-p", "conformance", "--", suite])
+    Cmd::cargo(CONFORMANCE.iter().copied()).args(["--", suite])
 }
 
 /// Whether the run's program exists yet. `.ci/expected-suites` ensures that it does not disappear.
