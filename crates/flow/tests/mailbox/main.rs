@@ -6,6 +6,8 @@
 mod bounds;
 mod closing;
 mod drains;
+#[path = "../../../reactor/tests/common/panics.rs"]
+mod expected_panics;
 mod futures;
 mod hooks;
 mod model;

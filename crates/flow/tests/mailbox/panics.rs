@@ -2,7 +2,6 @@
 //! and the mailbox continues to work.
 
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -13,13 +12,14 @@ use std::{
 use windlass_flow::{Bounds, Latch, PushReason, weighed_mailbox};
 
 use crate::{
+    expected_panics::caught,
     hooks::Hooks,
     support::{Count, inbox, kept, poll, rejection, spawn_asleep, woken},
 };
 
 /// Runs `run`, which must panic, and returns the message of the panic.
 fn panic_of<R>(run: impl FnOnce() -> R) -> String {
-    let Err(payload) = catch_unwind(AssertUnwindSafe(run)) else { panic!("it did not panic") };
+    let Err(payload) = caught(run) else { panic!("it did not panic") };
     (*payload.downcast::<&str>().expect("a plain message")).to_owned()
 }
 

@@ -290,7 +290,7 @@ mod tests {
         let mut last = Arena::of(generations);
         let ours = put(&mut last, 2);
         let mut seen = std::collections::BTreeSet::from([theirs, ours]);
-        for _ in 0..if cfg!(miri) { 600 } else { 100_000 } {
+        for _ in 0..if cfg!(miri) { 300 } else { 100_000 } {
             for (arena, own, other) in [(&mut first, theirs, ours), (&mut last, ours, theirs)] {
                 assert_eq!(arena.get(other.0, other.1), None);
                 // The second slot is reused repeatedly, so it differs from the other arena's own.

@@ -103,7 +103,8 @@ fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned(buil
 /// If the victim's block were freed at once, a new cell of the same size would get its address.
 /// Then the new cell would get the victim's event.
 fn rule_2_a_victims_address_is_not_given_to_a_newcomer_of_the_same_turn(build: Build) {
-    for _ in 0..50 {
+    // Miri sees a use of a freed address at once; elsewhere the allocator must give it out again.
+    for _ in 0..if cfg!(miri) { 5 } else { 50 } {
         let mut reactor = build().build().unwrap();
         let keys = Rc::new(Cell::new([None; 2]));
         let (ran, newcomers) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));

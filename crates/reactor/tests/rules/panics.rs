@@ -4,7 +4,6 @@
 use std::{
     cell::Cell,
     os::fd::OwnedFd,
-    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     time::{Duration, Instant},
 };
@@ -13,7 +12,9 @@ use windlass::{Event, Group, Reactor, Turn, interest};
 
 use crate::{
     Build,
-    tools::{Log, Pair, Witness, counter, drain, message, on_ready, ready, turn, turn_panics},
+    tools::{
+        Log, Pair, Witness, caught, counter, drain, message, on_ready, ready, turn, turn_panics,
+    },
 };
 
 fn rule_8_a_handlers_panic_keeps_the_rest_of_the_batch(build: Build) {
@@ -107,7 +108,7 @@ fn rule_3_a_destructor_that_panics_in_a_cross_delete_leaves_no_trace(build: Buil
         Some(on_ready(&mut reactor, ready(), move |mut turn, event| {
             witness.here();
             let other = keys.get()[1 - me].unwrap();
-            let outcome = catch_unwind(AssertUnwindSafe(|| turn.delete(other)));
+            let outcome = caught(|| turn.delete(other));
             assert!(outcome.is_err(), "the panic comes out of delete");
             assert!(turn.delete(other).is_err(), "and the victim is gone");
             turn.modify(event.key(), interest()).unwrap();
@@ -117,7 +118,7 @@ fn rule_3_a_destructor_that_panics_in_a_cross_delete_leaves_no_trace(build: Buil
     keys.set(both);
     assert_eq!(turn(&mut reactor), 2);
     assert_eq!(log.take(), ["drop victim", "goes on"]);
-    let last = catch_unwind(AssertUnwindSafe(|| drop(reactor)));
+    let last = caught(|| drop(reactor));
     assert!(last.is_err(), "the survivor's destructor panics too");
     assert_eq!(log.take(), ["drop victim"]);
 }
@@ -159,19 +160,19 @@ fn rule_8_dropping_the_reactor_runs_every_destructor_and_resumes_the_first_panic
             .register_into(&mut reactor)
             .unwrap();
     }
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(reactor))).is_err());
+    assert!(caught(|| drop(reactor)).is_err());
     assert_eq!(log.take().len(), 15);
 }
 
 fn rule_8_a_reactor_dropped_by_a_panic_does_not_abort(build: Build) {
     let log = Log::default();
     let said = log.clone();
-    let outcome = catch_unwind(AssertUnwindSafe(move || {
+    let outcome = caught(move || {
         let mut reactor = build().build().unwrap();
         let witness = Witness::bomb(&said, "value");
         on_ready(&mut reactor, ready(), move |_, _| witness.here());
         panic!("outside");
-    }));
+    });
     assert_eq!(crate::tools::message(&*outcome.unwrap_err()), "outside");
     assert_eq!(log.take(), ["drop value"]);
 }
@@ -199,18 +200,15 @@ fn two_parts_of_one_registration_that_panic_when_they_are_dropped_do_not_abort(b
         said
     };
     let registration = bombs();
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(registration))).is_err());
+    assert!(caught(|| drop(registration)).is_err());
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
     let mut reactor = build().subscribers_max(1).build().unwrap();
     on_ready(&mut reactor, ready(), |_, _| {});
     let refused = bombs().register_into(&mut reactor).unwrap_err();
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(refused))).is_err());
+    assert!(caught(|| drop(refused)).is_err());
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
     let (_, fd, handler) = bombs().into_parts();
-    for part in [
-        catch_unwind(AssertUnwindSafe(|| drop(fd))),
-        catch_unwind(AssertUnwindSafe(|| drop(handler))),
-    ] {
+    for part in [caught(|| drop(fd)), caught(|| drop(handler))] {
         assert!(part.is_err(), "taken apart, each is its owner's");
     }
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
@@ -227,19 +225,18 @@ fn a_clock_that_panics_twice_while_a_reactor_is_built_does_not_abort(build: Buil
         }
     };
     let builder = build().clock(clock(|| panic!("the clock panics")));
-    let load = catch_unwind(AssertUnwindSafe(|| builder.build())).expect_err("the clock is read");
+    let load = caught(|| builder.build()).expect_err("the clock is read");
     assert_eq!(
         (message(&*load), log.take()),
         ("the clock panics".to_owned(), vec!["drop clock".to_owned()])
     );
     // One clock replaces another, and both panic when dropped.
     let builder = build().clock(clock(Instant::now));
-    let replace = AssertUnwindSafe(|| builder.clock(clock(Instant::now)));
-    assert!(catch_unwind(replace).is_err());
+    assert!(caught(|| builder.clock(clock(Instant::now))).is_err());
     assert_eq!(log.take(), ["drop clock", "drop clock"]);
     // This builder has an invalid limit, so the build fails.
     let builder = build().clock(clock(Instant::now)).events_per_turn(0);
-    assert!(catch_unwind(AssertUnwindSafe(|| builder.build())).is_err());
+    assert!(caught(|| builder.build()).is_err());
     assert_eq!(log.take(), ["drop clock"]);
 }
 
@@ -256,7 +253,7 @@ fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort(bui
         .with_handler(move || closure.here())
         .register_into(&mut reactor)
         .unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| reactor.delete(key))).is_err());
+    assert!(caught(|| reactor.delete(key)).is_err());
     assert_eq!(log.take(), ["drop closure", "drop descriptor"]);
     let (closure, state) = (Witness::bomb(&log, "closure"), Witness::bomb(&log, "state"));
     let fd = Fd(ready(), Witness::bomb(&log, "descriptor"));
@@ -264,7 +261,7 @@ fn two_parts_of_one_subscriber_that_panic_when_they_are_dropped_do_not_abort(bui
         .fd(interest().read(), fd, move |_: &mut Witness| closure.here())
         .register_into(&mut reactor)
         .unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| reactor.delete_group(group.group))).is_err());
+    assert!(caught(|| reactor.delete_group(group.group)).is_err());
     assert_eq!(log.take(), ["drop closure", "drop descriptor", "drop state"]);
     assert_eq!(turn(&mut reactor), 0);
 }
@@ -391,7 +388,7 @@ fn rule_3_a_repeated_timer_that_panics_keeps_its_beat(build: Build) {
             assert_ne!(count.get(), 1, "the first beat panics");
         })
         .unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| reactor.run_once(None))).is_err());
+    assert!(caught(|| reactor.run_once(None)).is_err());
     reactor.run_once(None).unwrap();
     assert_eq!(seen.get(), 2);
     reactor.cancel(key).unwrap();

@@ -12,6 +12,7 @@ use windlass::{Reactor, interest};
 
 #[path = "../common/panics.rs"]
 mod panics;
+pub(crate) use panics::caught;
 
 /// An eventfd, and a duplicate of it that outlives the owner of the first.
 pub(crate) struct Pair {
@@ -116,8 +117,7 @@ pub(crate) fn turn(reactor: &mut Reactor) -> usize {
 
 /// Runs one turn that must panic, and returns the panic's message.
 pub(crate) fn turn_panics(reactor: &mut Reactor) -> String {
-    let load =
-        panics::caught(|| reactor.run_once(Duration::ZERO)).expect_err("the turn must panic");
+    let load = caught(|| reactor.run_once(Duration::ZERO)).expect_err("the turn must panic");
     message(&*load)
 }
 
