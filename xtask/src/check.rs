@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 
 use crate::command::Cmd;
+use crate::metadata::Package;
 use crate::stage::{Report, Setting, Stage};
 use crate::{arrows, metadata, repository, tidy, toolchain};
 
@@ -69,12 +70,6 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
             .args(more.iter().copied())
             .env("RUSTDOCFLAGS", "-Dwarnings")
     };
-    // All members that are no default members.
-    let tools = "test -p windlass-bench -p windlass-bench-driver -p windlass-bench-subject \
-                 -p windlass-cluster -p conformance -p xtask";
-    // The program with the feature that a plain build has not.
-    let with_cluster = "test -p windlass-cli --features cluster --test cluster";
-    let tools = [tools, with_cluster].map(|command| Cmd::cargo(command.split(' ')));
     Ok(vec![
         Stage::commands("fmt", fmt(root)),
         Stage::inspect("tidy", move || tidy::check(&tidy_root)),
@@ -88,9 +83,42 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         msrv("msrv-own", root, false)?,
         no_std(),
         package()?,
-        Stage::tests("test-tools", tools.into()),
+        Stage::tests("test-tools", tools(&metadata::workspace(root)?)),
         loom(),
     ])
+}
+
+/// The members that are no default members.
+const TOOLS: &[&str] = &[
+    "windlass-bench",
+    "windlass-bench-driver",
+    "windlass-bench-subject",
+    "windlass-cluster",
+    "conformance",
+    "xtask",
+];
+
+/// A program with a feature that a plain build lacks: its package, the feature and its test.
+const WITH_CLUSTER: (&str, &str, &str) = ("windlass-cli", "windlass-cli/cluster", "cluster");
+
+/// The tests of [`TOOLS`] and of [`WITH_CLUSTER`]. Both calls name the same packages. Otherwise the
+/// features of shared dependencies would differ, and they would be compiled once for each call.
+fn tools(packages: &[Package]) -> Vec<Cmd> {
+    let (program, feature, test) = WITH_CLUSTER;
+    let all = TOOLS
+        .iter()
+        .chain([&program])
+        .fold(Cmd::cargo(["test"]), |command, package| command.args(["-p", *package]));
+    let all = all.args(["--features", feature]);
+    let targets = packages
+        .iter()
+        .filter(|package| TOOLS.contains(&&*package.name))
+        .flat_map(|package| &package.targets);
+    let named = targets.filter(|target| target.is_tested && target.kind != "lib");
+    let tests = named.fold(all.clone().args(["--lib", "--test", test]), |command, target| {
+        command.args([&*format!("--{}", target.kind), &target.name])
+    });
+    vec![tests, all.args(["--doc"])]
 }
 
 /// The models of `windlass-flow` and `windlass-task`: every interleaving of small programs. They
@@ -194,6 +222,37 @@ mod tests {
         let stages = stages(&repository::root()).expect("the workspace is readable");
         for name in SLOW {
             assert!(stages.iter().any(|stage| stage.name == *name), "{name}");
+        }
+    }
+
+    #[test]
+    fn tools_are_tested_by_two_calls_with_the_same_features() {
+        let root = repository::root();
+        let packages = metadata::workspace(&root).expect("the workspace is readable");
+        let commands: Vec<String> = tools(&packages).iter().map(Cmd::to_string).collect();
+        let common = "cargo test -p windlass-bench -p windlass-bench-driver \
+                      -p windlass-bench-subject -p windlass-cluster -p conformance -p xtask \
+                      -p windlass-cli --features windlass-cli/cluster";
+        let rest = |command: &str| command.strip_prefix(common).map(str::to_owned);
+        assert_eq!(rest(&commands[1]).as_deref(), Some(" --doc"));
+        let tests = rest(&commands[0]).expect("the same packages and features");
+        for program in
+            ["--lib", "--test cluster", "--test nats", "--bin xtask", "--bin bench-client"]
+        {
+            assert!(format!("{tests} ").contains(&format!(" {program} ")), "{program}: {tests}");
+        }
+        assert!(!tests.contains("bench-raw"), "{tests}");
+    }
+
+    #[test]
+    fn every_member_is_tested() {
+        let root = repository::root();
+        let manifest = std::fs::read_to_string(root.join("Cargo.toml")).expect("it is there");
+        let defaults = manifest.split_once("default-members = [").expect("there are some").1;
+        let defaults = defaults.split_once(']').expect("the list ends").0;
+        for package in metadata::workspace(&root).expect("the workspace is readable") {
+            let is_default = defaults.contains(&format!("\"{}\"", package.folder));
+            assert!(is_default != TOOLS.contains(&&*package.name), "{}", package.name);
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Target {
     pub(crate) kind: String,
     /// The path of its root file, relative to the repository's root.
     pub(crate) path: String,
+    /// Whether a plain `cargo test` tests it.
+    pub(crate) is_tested: bool,
 }
 
 /// One dependency, as declared in a manifest.
@@ -100,6 +102,7 @@ fn parse_target(target: &Value, root: &str) -> Target {
         name: text(&target["name"]),
         kind: text(&target["kind"][0]),
         path: relative(&text(&target["src_path"]), root),
+        is_tested: target["test"] == true,
     }
 }
 

@@ -222,6 +222,7 @@ mod tests {
                     name: name.to_owned(),
                     kind: "lib".to_owned(),
                     path: String::new(),
+                    is_tested: true,
                 })
                 .into_iter()
                 .collect(),

@@ -153,6 +153,7 @@ mod tests {
             name: name.to_owned(),
             kind: kind.to_owned(),
             path: String::new(),
+            is_tested: true,
         };
         let package =
             |name: &str, targets| Package { name: name.to_owned(), targets, ..Package::default() };

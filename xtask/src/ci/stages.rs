@@ -219,6 +219,8 @@ fn sanitized() -> Result<Cmd, String> {
     let command = Cmd::cargo([&*format!("+{nightly}"), "test", "--target", &*toolchain::host()?]);
     // For tests that measure memory: the sanitizer's own memory is resident too.
     let command = command.env("WINDLASS_SANITIZED", "1");
+    // Reports name lines by it.
+    let command = command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     Ok(command.env("RUSTFLAGS", flag).env("RUSTDOCFLAGS", flag).target(ASAN_TARGET))
 }
 
@@ -328,6 +330,7 @@ mod tests {
             name: name.to_owned(),
             kind: kind.to_owned(),
             path: String::new(),
+            is_tested: true,
         };
         let mut targets = vec![target(name, "lib"), target("b", "bench")];
         targets.extend(tests.iter().map(|name| target(name, "test")));
@@ -344,6 +347,27 @@ mod tests {
         let expected =
             "cargo test -p windlass -p w-server --no-fail-fast --lib --test rules --test suite";
         assert_eq!(tests_of(&packages, Cmd::cargo(["test"])).to_string(), expected);
+    }
+
+    /// Cargo builds no test programs of them, so tests in them would not run.
+    #[test]
+    fn programs_that_are_not_tested_have_no_tests() {
+        let root = crate::repository::root();
+        let packages = metadata::workspace(&root).expect("the workspace is readable");
+        let bins = packages.iter().flat_map(|package| &package.targets);
+        let bins: Vec<&Target> = bins.filter(|bin| bin.kind == "bin" && !bin.is_tested).collect();
+        assert!(bins.len() >= 15, "{bins:?}");
+        for bin in bins {
+            let mut files = vec![root.join(&bin.path)];
+            let folder = root.join("bench/subject/src/bin").join(&bin.name);
+            files.extend(
+                std::fs::read_dir(folder).into_iter().flatten().flatten().map(|f| f.path()),
+            );
+            for file in files.iter().filter(|file| file.is_file()) {
+                let text = std::fs::read_to_string(file).expect("it is readable");
+                assert!(!text.contains("#[test]"), "{}: remove `test = false`", file.display());
+            }
+        }
     }
 
     #[test]

@@ -163,6 +163,7 @@ mod tests {
                 name: "a".to_owned(),
                 kind: "lib".to_owned(),
                 path: "src/lib.rs".to_owned(),
+                is_tested: true,
             }],
             ..Package::default()
         };

@@ -286,6 +286,7 @@ mod tests {
                 name: name.to_owned(),
                 kind: "lib".to_owned(),
                 path: format!("crates/{name}/src/lib.rs"),
+                is_tested: true,
             }],
             ..Package::default()
         }
