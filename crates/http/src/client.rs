@@ -114,3 +114,43 @@ impl Write for ClientStream {
         Pin::new(&mut self.0).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_task::{Executor, block_on, net::TcpListener, spawn_blocking};
+
+    use super::*;
+
+    #[test]
+    fn a_request_does_not_wait_for_an_acknowledgement() -> io::Result<()> {
+        block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let uri = format!("http://{}/", listener.local_addr()?).parse().unwrap();
+            let ClientStream(stream) = connect(uri).await?;
+            assert!(stream.nodelay()?, "Nagle's algorithm is off");
+            Ok(())
+        })
+    }
+
+    /// It needs no look-up, for which there is no thread. Without IPv6 here, the address fails.
+    #[test]
+    fn an_address_of_ipv6_is_no_name() -> io::Result<()> {
+        let builder = Executor::builder().blocking_threads_max(1).blocking_queue_len_max(0);
+        builder.build().unwrap().block_on(async {
+            let (release, waits) = std::sync::mpsc::channel::<()>();
+            let busy = spawn_blocking(move || waits.recv()).unwrap();
+            let listener = TcpListener::bind("[::1]:0").await;
+            let port = match &listener {
+                Ok(listener) => listener.local_addr()?.port(),
+                Err(_) => 9,
+            };
+            match connect(format!("http://[::1]:{port}/").parse().unwrap()).await {
+                Ok(_) => assert!(listener.is_ok()),
+                Err(error) => assert!(error.raw_os_error().is_some(), "{error}"),
+            }
+            drop(release);
+            assert!(busy.await.unwrap().is_err());
+            Ok(())
+        })
+    }
+}

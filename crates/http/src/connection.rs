@@ -151,8 +151,8 @@ impl Limits {
 }
 
 /// Serves requests of HTTP/2 until the end of the connection. A request that is there already is
-/// answered although the server is being shut down: hyper closes a connection that it has read
-/// nothing of.
+/// answered although the server is being shut down: h2 takes requests until its peer has seen the
+/// shutdown.
 async fn drive<I, S, B>(
     mut connection: Pin<Box<http2::Connection<I, S, WindlassExecutor>>>,
     place: &Place,

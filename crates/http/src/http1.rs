@@ -80,7 +80,8 @@ where
 /// Serves requests until the end, or until the connection has been idle for some time: `None`.
 ///
 /// A request that is there already is answered although the server is being shut down: hyper closes
-/// a connection that it has read nothing of.
+/// a connection that it has read nothing of. A connection that was told to end is not idle any more,
+/// because hyper ends its output at once ([`Watched`]).
 async fn drive<I, S, B>(
     connection: &mut Hyper<I, S>,
     idle: &Idle,
@@ -106,7 +107,7 @@ where
             } else if output.poll(context).is_ready() {
                 // Its stream fails now, and hyper returns that error.
                 output.expire();
-            } else if !is_told && idle.may_be_taken_apart() {
+            } else if idle.may_be_taken_apart() {
                 return Poll::Ready(None);
             } else {
                 return Poll::Pending;

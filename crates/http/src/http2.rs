@@ -33,6 +33,9 @@ use windlass_task::time::{Sleep, now, sleep_until};
 
 use crate::{HttpServer, ServeEvent, connection::BoxError};
 
+/// The error of a stream.
+const PANICKED: &str = "the service has panicked";
+
 /// What the requests of a connection share with its task.
 pub(crate) struct Requests {
     server: Rc<HttpServer>,
@@ -67,7 +70,7 @@ impl Requests {
             if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
                 mem::forget(second);
             }
-            "the service has panicked".into()
+            PANICKED.into()
         })
     }
 }
@@ -123,6 +126,15 @@ pin_project! {
         is_tunnel: bool,
         part: Option<Part>,
     }
+
+    impl<F> PinnedDrop for Http2Future<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(part) = this.part {
+                let _ = part.0.call(|| this.future.set(None));
+            }
+        }
+    }
 }
 
 impl<F, B, E> Future for Http2Future<F>
@@ -134,8 +146,8 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         const ONCE: &str = "a future is not polled after its end";
-        let this = self.project();
-        let Some(future) = this.future.as_pin_mut() else {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else {
             return Poll::Ready(Err(this.error.take().expect(ONCE)));
         };
         let part = this.part.as_ref().expect(ONCE);
@@ -144,6 +156,7 @@ where
             Ok(polled) => ready!(polled).map_err(|error| part.0.failed(error.into()))?,
             Err(error) => return Poll::Ready(Err(error)),
         };
+        part.0.call(|| this.future.set(None))?;
         let part = this.part.take().expect(ONCE);
         let part = match *this.is_tunnel && response.status().is_success() {
             true => {
@@ -152,17 +165,43 @@ where
             }
             false => Some(part),
         };
-        Poll::Ready(Ok(response.map(|body| Http2Body { body, part })))
+        Poll::Ready(Ok(response.map(|body| Http2Body::new(body, part))))
     }
 }
 
 pin_project! {
     /// The body of a response.
     pub(crate) struct Http2Body<B> {
+        // `None` in the destructor.
         #[pin]
-        body: B,
+        body: Option<B>,
         // `None` for that of a tunnel, which is not sent.
         part: Option<Part>,
+        has_panicked: Cell<bool>,
+    }
+
+    impl<B> PinnedDrop for Http2Body<B> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if let Some(part) = this.part {
+                let _ = part.0.call(|| this.body.set(None));
+            }
+        }
+    }
+}
+
+impl<B> Http2Body<B> {
+    fn new(body: B, part: Option<Part>) -> Self {
+        Self { body: Some(body), part, has_panicked: Cell::new(false) }
+    }
+
+    /// Asks the body. A panic ends it: the answer is `otherwise`, and its next frame an error.
+    fn ask<T>(&self, otherwise: T, question: impl FnOnce(&B) -> T) -> T {
+        let (Some(body), Some(part)) = (&self.body, &self.part) else { return otherwise };
+        part.0.call(|| question(body)).unwrap_or_else(|_| {
+            self.has_panicked.set(true);
+            otherwise
+        })
     }
 }
 
@@ -175,8 +214,13 @@ impl<B: Body<Error: Into<BoxError>>> Body for Http2Body<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, BoxError>>> {
         let this = self.project();
-        let Some(part) = this.part else { return Poll::Ready(None) };
-        let polled = match part.0.call(|| this.body.poll_frame(context)) {
+        let (Some(part), Some(body)) = (this.part, this.body.as_pin_mut()) else {
+            return Poll::Ready(None);
+        };
+        if this.has_panicked.get() {
+            return Poll::Ready(Some(Err(PANICKED.into())));
+        }
+        let polled = match part.0.call(|| body.poll_frame(context)) {
             Ok(polled) => ready!(polled),
             Err(error) => return Poll::Ready(Some(Err(error))),
         };
@@ -187,11 +231,11 @@ impl<B: Body<Error: Into<BoxError>>> Body for Http2Body<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.ask(false, B::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.ask(SizeHint::default(), B::size_hint)
     }
 }
 

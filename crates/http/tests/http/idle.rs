@@ -14,7 +14,7 @@ use windlass_task::{
     cancel::Cancel,
     net::TcpStream,
     spawn,
-    time::{now, sleep},
+    time::{now, sleep, sleep_until},
 };
 
 use crate::{
@@ -340,6 +340,35 @@ fn ends_and_errors_of_idle_connections_are_those_of_others(build: Build) {
     });
 }
 
+/// The shutdown comes in the turn in which the idle time is over, and the output does not end at
+/// once, as with TLS. Then hyper is done, and is not taken apart.
+fn a_connection_that_ends_is_not_taken_apart(build: Build) {
+    run_paused(build, async {
+        let begin = now() + MOMENT;
+        let wire = Rc::new(Wire::default());
+        wire.is_end_blocked.set(true);
+        // It waits before the connection does, so it is ready before it.
+        let until = async move { sleep_until(begin + IDLE).await };
+        let listener = OneWire(Some(Rc::clone(&wire)));
+        let server = HttpServer::new().serve_until(listener, service_fn(answer), until);
+        let server = spawn(server);
+        sleep_until(begin).await;
+        wire.push(REQUEST);
+        sleep(IDLE + MOMENT).await;
+        assert!(wire.written().ends_with("hello"));
+        assert_eq!((wire.is_shut_down(), wire.has_buffers()), (true, true));
+        // So there are no more answers.
+        wire.push(REQUEST);
+        sleep(2 * IDLE).await;
+        assert_eq!((wire.is_dropped(), wire.is_read_after_end()), (false, false));
+        wire.is_end_blocked.set(false);
+        wire.wake();
+        server.await.unwrap().unwrap();
+        assert!(wire.is_dropped());
+        assert_eq!(wire.written(), "");
+    });
+}
+
 fn an_idle_connection_can_be_upgraded(build: Build) {
     run_paused(build, async {
         let upgraded: Rc<RefCell<Vec<u8>>> = Rc::default();
@@ -409,6 +438,7 @@ scenarios! {
     an_idle_connection_is_closed_in_time,
     a_shutdown_ends_idle_connections,
     ends_and_errors_of_idle_connections_are_those_of_others,
+    a_connection_that_ends_is_not_taken_apart,
     an_idle_connection_can_be_upgraded,
     idle_clients_on_tcp_are_served_again,
 }

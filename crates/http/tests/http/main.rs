@@ -9,6 +9,8 @@ mod scenarios;
 mod bodies;
 mod ecosystem;
 mod events;
+mod frames;
+mod hostile;
 mod idle;
 mod limits;
 mod many;

@@ -157,28 +157,31 @@ async fn read_what_is_there(stream: &mut TcpStream, buffer: &mut [u8]) -> usize 
     .await
 }
 
-/// A wait that is over does not count against the connection later.
+/// A wait that is over does not count against the connection later, with and without the buffers of
+/// hyper in between.
 fn a_peer_that_has_read_everything_may_be_idle(build: Build) {
     run_paused(build, async {
         const LENGTH: usize = 16 << 20;
         let service = service_fn(async |_: Request<Incoming>| {
             Ok::<_, Infallible>(Response::new("l".repeat(LENGTH)))
         });
-        let limits = HttpServer::new().write_timeout(WRITE).header_timeout(3 * WRITE);
-        let server = start(limits, service).await;
-        let mut stream = server.connect().await;
-        for _ in 0..2 {
-            stream.write_all(GET).await.unwrap();
-            sleep(Duration::from_secs(1)).await;
-            let head = read_head(&mut stream).await;
-            assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-            let (mut left, mut buffer) = (LENGTH, vec![0; 1 << 20]);
-            while left > 0 {
-                left -= read_what_is_there(&mut stream, &mut buffer).await;
+        for buffers_timeout in [Duration::from_secs(1), Duration::MAX] {
+            let limits = HttpServer::new().write_timeout(WRITE).header_timeout(3 * WRITE);
+            let server = start(limits.idle_buffers_timeout(buffers_timeout), service).await;
+            let mut stream = server.connect().await;
+            for _ in 0..2 {
+                stream.write_all(GET).await.unwrap();
+                sleep(Duration::from_secs(1)).await;
+                let head = read_head(&mut stream).await;
+                assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+                let (mut left, mut buffer) = (LENGTH, vec![0; 1 << 20]);
+                while left > 0 {
+                    left -= read_what_is_there(&mut stream, &mut buffer).await;
+                }
+                sleep(2 * WRITE).await;
             }
-            sleep(2 * WRITE).await;
+            server.stop().await;
         }
-        server.stop().await;
     });
 }
 

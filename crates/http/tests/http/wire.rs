@@ -24,10 +24,12 @@ pub(crate) struct Wire {
     /// The room of the last read.
     room: Cell<usize>,
     is_shut_down: Cell<bool>,
+    is_read_after_end: Cell<bool>,
     is_dropped: Cell<bool>,
-    /// The bytes that writes still take, and whether flushes are ready.
+    /// The bytes that writes still take, and whether flushes and the end of the output wait.
     pub(crate) writable: Cell<Option<usize>>,
     pub(crate) is_flush_blocked: Cell<bool>,
+    pub(crate) is_end_blocked: Cell<bool>,
 }
 
 struct Later {
@@ -68,7 +70,11 @@ impl Wire {
 
     /// What was written since the last call.
     pub(crate) fn written(&self) -> String {
-        String::from_utf8(self.output.take()).unwrap()
+        String::from_utf8(self.written_bytes()).unwrap()
+    }
+
+    pub(crate) fn written_bytes(&self) -> Vec<u8> {
+        self.output.take()
     }
 
     /// Whether the last read was hyper's, into a large buffer.
@@ -78,6 +84,11 @@ impl Wire {
 
     pub(crate) fn is_shut_down(&self) -> bool {
         self.is_shut_down.get()
+    }
+
+    /// Whether it was read after the end of the output had begun.
+    pub(crate) fn is_read_after_end(&self) -> bool {
+        self.is_read_after_end.get()
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
@@ -112,6 +123,9 @@ impl Read for End {
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         self.0.room.set(cursor.remaining());
+        if self.0.is_shut_down.get() {
+            self.0.is_read_after_end.set(true);
+        }
         if self.0.comes_now() {
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -172,8 +186,12 @@ impl Write for End {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.is_shut_down.set(true);
+        if self.0.is_end_blocked.get() {
+            *self.0.waker.borrow_mut() = Some(context.waker().clone());
+            return Poll::Pending;
+        }
         Poll::Ready(Ok(()))
     }
 }
