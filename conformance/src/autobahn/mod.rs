@@ -13,7 +13,7 @@ mod verdict;
 use std::{
     collections::VecDeque,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     thread,
     time::Instant,
@@ -35,6 +35,25 @@ const SERVER_OPTIONS: [&str; 4] = ["--message-max", "16777216", "--buffer", "335
 
 /// Groups that need an extension, which tungstenite does not have.
 const COMPRESSION: [u16; 2] = [12, 13];
+
+/// What the suite tests. It has a table of its own.
+#[derive(Clone, Copy, Debug)]
+struct Tested {
+    /// In the names of its runs and of its table.
+    role: &'static str,
+    /// In the comment of its table.
+    subject: &'static str,
+}
+
+const SERVER: Tested = Tested { role: "server", subject: "Windlass" };
+const CLIENT: Tested = Tested { role: "client", subject: "Windlass" };
+const TUNGSTENITE: Tested =
+    Tested { role: "tungstenite", subject: "tokio-tungstenite on windlass-task" };
+
+/// The path of the committed table.
+fn table_of(root: &Path, role: &str) -> PathBuf {
+    root.join(format!("conformance/autobahn/results-{role}.txt"))
+}
 
 /// The options of `conformance autobahn`.
 #[derive(Debug, clap::Args)]
@@ -94,10 +113,10 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
     if args.tungstenite {
         cases.retain(|case| !COMPRESSION.contains(&case.group()));
     }
-    let role = match (args.client, args.tungstenite) {
-        (true, _) => "client",
-        (_, true) => "tungstenite",
-        _ => "server",
+    let Tested { role, subject } = match (args.client, args.tungstenite) {
+        (true, _) => CLIENT,
+        (_, true) => TUNGSTENITE,
+        _ => SERVER,
     };
     // The format is that of `cargo test`, because `cargo xtask ci` counts the cases by these lines.
     println!(
@@ -128,9 +147,9 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
     } else {
         test_server(args, root, &wstest, &cases, &folder, shards)?
     };
-    let table = root.join(format!("conformance/autobahn/results-{role}.txt"));
+    let table = table_of(root, role);
     if args.update {
-        table::update(&table, &outcomes)?;
+        table::update(&table, subject, &outcomes)?;
     }
     // Another's outcomes are not ours to improve, but must stay as they are.
     let is_good = if args.tungstenite { CaseOutcome::is_legal } else { CaseOutcome::is_passed };
@@ -278,6 +297,30 @@ mod tests {
         assert_eq!(faults, ["part 3: broken"]);
         assert!(outcomes.len() < cases.len());
         assert!(!ours(&cases, &outcomes, &outcomes, &[]), "cases are missing");
+    }
+
+    /// An outcome that is altered in a table, or missing there, is a failure of the run.
+    #[test]
+    fn each_committed_table_has_all_cases_that_run_and_decides_about_them() {
+        let whole = cases::all();
+        let short = cases::quick().into_iter().filter(tungstenite::can_run).collect();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let good: fn(&CaseOutcome, &CaseId) -> bool = CaseOutcome::is_legal;
+        for (tested, cases) in [(SERVER, whole.clone()), (CLIENT, whole), (TUNGSTENITE, short)] {
+            let path = table_of(root, tested.role);
+            let text = std::fs::read_to_string(&path).expect("the table is there");
+            let table = table::read(&path).expect("it is well formed");
+            assert_eq!(text, table::print(tested.subject, &table), "{}", tested.role);
+            assert_eq!(table.len(), cases.len(), "{}", tested.role);
+            assert!(report(&cases, &table, &table, &[], good), "{}", tested.role);
+            for case in [&cases[0], &cases[cases.len() - 1]] {
+                let mut altered = table.clone();
+                altered.insert(case.clone(), "OK | OK | 4999".parse().expect("an outcome"));
+                assert!(!report(&cases, &table, &altered, &[], good), "{case}");
+                altered.remove(case);
+                assert!(!report(&cases, &table, &altered, &[], good), "{case}");
+            }
+        }
     }
 
     #[test]

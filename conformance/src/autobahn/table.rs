@@ -7,11 +7,16 @@ use anyhow::{Context as _, Result};
 use super::cases::CaseId;
 use super::verdict::{CaseOutcome, Outcomes};
 
-const HEADER: &str = "\
-# What the Autobahn TestSuite 25.10.1 says of Windlass. A run that differs from this fails.
+/// The comment at the beginning of the table of `subject`.
+fn header(subject: &str) -> String {
+    format!(
+        "\
+# What the Autobahn TestSuite 25.10.1 says of {subject}. A run that differs from this fails.
 # After a change: run with `--update`, and look at the difference.
-# case | behaviour | closing | code of our Close frame
-";
+# case | behaviour | closing | code of the Close frame of {subject}
+"
+    )
+}
 
 /// Reads a table. A missing file is an empty table.
 pub(super) fn read(path: &Path) -> Result<Outcomes> {
@@ -22,11 +27,12 @@ pub(super) fn read(path: &Path) -> Result<Outcomes> {
     }
 }
 
-/// Writes the outcomes of `run` into the table. Cases that did not run keep their outcomes.
-pub(super) fn update(path: &Path, run: &Outcomes) -> Result<()> {
+/// Writes the outcomes of `run` into the table of `subject`. Cases that did not run keep their
+/// outcomes.
+pub(super) fn update(path: &Path, subject: &str, run: &Outcomes) -> Result<()> {
     let mut table = read(path)?;
     table.extend(run.iter().map(|(case, outcome)| (case.clone(), outcome.clone())));
-    std::fs::write(path, print(&table)).with_context(|| path.display().to_string())
+    std::fs::write(path, print(subject, &table)).with_context(|| path.display().to_string())
 }
 
 fn parse(text: &str) -> Result<Outcomes> {
@@ -40,8 +46,8 @@ fn parse(text: &str) -> Result<Outcomes> {
         .collect()
 }
 
-fn print(table: &Outcomes) -> String {
-    let mut text = HEADER.to_owned();
+pub(super) fn print(subject: &str, table: &Outcomes) -> String {
+    let mut text = header(subject);
     for (case, outcome) in table {
         text.push_str(&format!("{case} | {outcome}\n"));
     }
@@ -84,8 +90,9 @@ mod tests {
 
     #[test]
     fn a_table_is_read_as_it_is_written() {
-        assert_eq!(print(&table(TABLE)), format!("{HEADER}{TABLE}"));
-        assert_eq!(table(&print(&table(TABLE))), table(TABLE));
+        let printed = print("Windlass", &table(TABLE));
+        assert_eq!(printed, format!("{}{TABLE}", header("Windlass")));
+        assert_eq!(table(&printed), table(TABLE));
         assert!(parse("1.1.1\n").is_err());
         assert!(parse("1.1.1 | OK\n").is_err());
     }
@@ -113,8 +120,8 @@ mod tests {
     #[test]
     fn an_update_keeps_what_did_not_run() {
         let path = std::env::temp_dir().join(format!("conformance-table-{}", std::process::id()));
-        update(&path, &table(TABLE)).expect("it is written");
-        update(&path, &table("9.1.1 | OK | OK | 1001\n")).expect("it is written");
+        update(&path, "it", &table(TABLE)).expect("it is written");
+        update(&path, "it", &table("9.1.1 | OK | OK | 1001\n")).expect("it is written");
         let read = read(&path);
         std::fs::remove_file(&path).expect("it is there");
         let expected = TABLE.replace("9.1.1 | OK | OK | 1000", "9.1.1 | OK | OK | 1001");
