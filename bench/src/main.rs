@@ -11,6 +11,7 @@ mod child;
 mod counts;
 mod error;
 mod options;
+mod pace;
 mod pin;
 mod programs;
 mod report;

@@ -123,6 +123,13 @@ impl Options {
         !self.counts_only && (self.peers.is_empty() || self.peers.iter().any(|peer| peer == name))
     }
 
+    /// Returns why this program is not measured although it is wanted, on a machine with so many
+    /// processors. What is named is measured anyway.
+    pub(crate) fn lacks_processors(&self, program: &Program, allowed: usize) -> Option<String> {
+        let is_named = self.peers.iter().any(|peer| peer == program.name);
+        program.lacks_processors(allowed).filter(|_| !is_named)
+    }
+
     /// Returns whether this program is to be measured. The programs of this workspace always are,
     /// except that only those of windlass are counted without times.
     pub(crate) fn wants_program(&self, program: &Program) -> bool {
@@ -176,7 +183,7 @@ pub(crate) fn list() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::WINDLASS_TASK;
+    use crate::programs::{TOKIO_MULTI_THREAD, WINDLASS_TASK};
     use clap::CommandFactory;
 
     #[test]
@@ -197,6 +204,20 @@ mod tests {
         );
         let some = wanted(&["--peer", "mio"]);
         assert!(some.contains(&"raw") && some.contains(&"mio") && !some.contains(&"tokio"));
+    }
+
+    #[test]
+    fn what_lacks_processors_is_measured_only_if_it_is_named() {
+        let program = PROGRAMS.iter().find(|program| program.name == TOKIO_MULTI_THREAD).unwrap();
+        let lacks = |arguments: &[&str], allowed| {
+            let options = Options::parse_from([&["windlass-bench"], arguments].concat());
+            assert!(options.wants_program(program));
+            options.lacks_processors(program, allowed)
+        };
+        assert!(lacks(&[], 2).is_some());
+        assert_eq!(lacks(&[], 4), None);
+        let named = ["--peer", TOKIO_MULTI_THREAD, "--peer", "tokio"];
+        assert_eq!(lacks(&named, 2), None);
     }
 
     #[test]

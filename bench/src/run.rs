@@ -10,7 +10,7 @@ use crate::cases;
 use crate::counts::Build;
 use crate::error::MeasureError;
 use crate::options::Options;
-use crate::pin::Pin;
+use crate::pin::{Pin, allowed_cpus};
 use crate::programs::{PROGRAMS, Program, RAW, UNSUPPORTED};
 use crate::report::meta::Meta;
 use crate::report::stats::{Line, Spread};
@@ -79,8 +79,15 @@ fn implementations(
         if !takes_part || !options.wants_program(program) {
             continue;
         }
-        eprintln!("building {} ({profile})", program.name);
-        match program.build(profile) {
+        let lack = options.lacks_processors(program, allowed_cpus().len());
+        let built = match lack {
+            Some(reason) => Err(reason),
+            None => {
+                eprintln!("building {} ({profile})", program.name);
+                program.build(profile)
+            }
+        };
+        match built {
             Ok(path) => implementations.extend(backends(program, options, &path)),
             Err(reason) => {
                 let error = MeasureError::Unsupported(reason);

@@ -8,6 +8,7 @@ use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 use crate::cases::{self, Length, Shape};
 use crate::child::Child;
 use crate::error::MeasureError;
+use crate::pace;
 use crate::pin::Pin;
 use crate::programs::{EVENTFD, Program, RAW, TOKIO, WINDLASS, WINDLASS_TASK, Workspace};
 use crate::report::stats::Spread;
@@ -40,7 +41,12 @@ impl Implementation {
     }
 
     /// Sets the case up. Returns the number of rounds of a slice.
-    fn prepare(&mut self, case: &Case, length: Length, pin: Pin) -> Result<u64, MeasureError> {
+    pub(crate) fn prepare(
+        &mut self,
+        case: &Case,
+        length: Length,
+        pin: Pin,
+    ) -> Result<u64, MeasureError> {
         let child = match &mut self.child {
             Some(child) => child,
             none => none.insert(Child::start(&self.path, pin)?),
@@ -56,7 +62,7 @@ impl Implementation {
         }
     }
 
-    fn slice(&mut self, rounds: u64) -> Result<Outcome, MeasureError> {
+    pub(crate) fn slice(&mut self, rounds: u64) -> Result<Outcome, MeasureError> {
         match &mut self.child {
             Some(child) => child.slice(rounds),
             None => Err(MeasureError::Failed("has ended".into())),
@@ -131,8 +137,10 @@ impl Samples {
 /// Runs all case runs interleaved, and adds the results to the report.
 pub(crate) fn time(runs: &mut [CaseRun<'_>], shape: Shape, pin: Pin, report: &mut Report) {
     let mut samples = Vec::new();
+    // A case at a common rate has no others in its group.
+    let at_rate = pace::at_common_rate(runs, shape.length, pin);
     for (number, CaseRun { implementation, case }) in runs.iter_mut().enumerate() {
-        match implementation.prepare(case, shape.length, pin) {
+        match implementation.prepare(at_rate.as_ref().unwrap_or(case), shape.length, pin) {
             Ok(rounds) => {
                 samples.push(Samples { run: number, rounds, outcomes: Vec::new() });
             }

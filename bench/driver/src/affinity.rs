@@ -43,6 +43,27 @@ pub(crate) fn pin_opposite() {
         .inspect(|processors| _ = pin_to(&processors.others[..1.min(processors.others.len())]));
 }
 
+/// Calls the closure on the main thread while it may run on all processors, so that a library
+/// counts all of them.
+pub fn on_all_processors<T>(closure: impl FnOnce() -> T) -> T {
+    PROCESSORS.get().inspect(|processors| {
+        let all: Vec<usize> = processors.others.iter().copied().chain([processors.main]).collect();
+        _ = pin_to(&all);
+    });
+    let value = closure();
+    pin_with_main();
+    value
+}
+
+/// Keeps the calling thread off the processor of a client that has one to itself.
+pub fn pin_off_opposite() {
+    PROCESSORS.get().inspect(|processors| {
+        let rest = processors.others.iter().skip(1).copied();
+        let all: Vec<usize> = rest.chain([processors.main]).collect();
+        _ = pin_to(&all);
+    });
+}
+
 /// Keeps the calling thread off the main thread's processor.
 pub(crate) fn pin_away() {
     PROCESSORS.get().inspect(|processors| _ = pin_to(&processors.others));

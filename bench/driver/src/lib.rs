@@ -42,7 +42,7 @@ pub mod utf8;
 pub mod wakeup;
 pub mod websocket;
 
-pub use affinity::{PRIORITIES, pin, raise_priority};
+pub use affinity::{PRIORITIES, on_all_processors, pin, pin_off_opposite, raise_priority};
 pub use clock::work;
 pub use measured::{EVENTS_PER_TURN, Error, Measured, STEPPED, Unsupported};
 pub use program::{Program, Suite, locked_version};

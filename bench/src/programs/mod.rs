@@ -15,6 +15,8 @@ pub(crate) const WINDLASS: &str = "windlass";
 pub(crate) const WINDLASS_TASK: &str = "windlass-task";
 /// The peer that the targets of windlass-task are about.
 pub(crate) const TOKIO: &str = "tokio";
+/// tokio's multi-thread runtime.
+pub(crate) const TOKIO_MULTI_THREAD: &str = "tokio-multi-thread";
 /// The plain eventfd(2), the reference of counters with a maximum.
 pub(crate) const EVENTFD: &str = "eventfd";
 
@@ -155,6 +157,12 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio-local",
     ),
+    peer(
+        TOKIO_MULTI_THREAD,
+        &["http", "http/server"],
+        "windlass-bench-peer-tokio",
+        "windlass-bench-peer-tokio-multi-thread",
+    ),
     Program {
         backends: &["uring"],
         ..peer(
@@ -219,7 +227,21 @@ pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
     ("deflate", "fastwebsockets", "it has no permessage-deflate"),
 ];
 
+/// The processors that a program needs, for its figures to say something: program, number.
+const PROCESSORS_MIN: &[(&str, usize)] = &[(TOKIO_MULTI_THREAD, 4)];
+
 impl Program {
+    /// Returns why it is not measured beside others on a machine with so many processors.
+    pub(crate) fn lacks_processors(&self, allowed: usize) -> Option<String> {
+        let (name, least) = PROCESSORS_MIN.iter().find(|(name, _)| *name == self.name)?;
+        (allowed < *least).then(|| {
+            format!(
+                "needs {least} processors, and {allowed} may be used here; `--peer {name}` \
+                 measures it all the same"
+            )
+        })
+    }
+
     /// Returns the backends to measure. `chosen` is the value of `--backend`, which applies to
     /// programs with several backends.
     pub(crate) fn backends(&self, chosen: &[String]) -> Vec<&'static str> {
@@ -328,6 +350,17 @@ mod tests {
         for name in ["epoll", "uring", "poll", "auto"] {
             assert_eq!(windlass.backends(&[name.to_owned()]), [name]);
         }
+    }
+
+    #[test]
+    fn a_runtime_of_several_threads_needs_four_processors() {
+        let program = |name: &str| PROGRAMS.iter().find(|program| program.name == name).unwrap();
+        let lacks = |name: &str, allowed| program(name).lacks_processors(allowed);
+        let reason = lacks(TOKIO_MULTI_THREAD, 3).unwrap();
+        assert!(reason.starts_with("needs 4 processors, and 3 may be used here"), "{reason}");
+        assert!(reason.contains("--peer tokio-multi-thread"), "{reason}");
+        assert_eq!(lacks(TOKIO_MULTI_THREAD, 4), None);
+        assert_eq!(lacks(TOKIO, 1), None);
     }
 
     #[test]

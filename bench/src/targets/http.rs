@@ -34,6 +34,6 @@ pub(super) const TARGETS: &[Target] = &[
     Target::new("requests", "user_instructions_over_raw_share_of_tokio", AtMost(0.5))
         .with(&["server=mock"])
         .on("epoll"),
-    Target::new("paced_requests", "p99_over_tokio_ratio", AtMost(1.0)),
+    Target::new("paced_requests", "p99_over_tokio_ratio", AtMost(1.0)).with(&["rate=common"]),
     Target::new("idle_keep_alive", "heap_bytes_per_idle_connection_over_tokio_ratio", AtMost(0.5)),
 ];

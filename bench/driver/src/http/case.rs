@@ -26,6 +26,19 @@ pub enum ClientPlace {
     OwnProcessor,
 }
 
+/// The rate at which paced requests are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PacedRate {
+    /// 70 % of the rate that this server reached just before. A faster server has more to do.
+    Own,
+    /// The same for all servers: 70 % of what tokio reached. `windlass-bench` finds it, and passes
+    /// it on as [`PerSecond`](Self::PerSecond).
+    Common,
+    /// This number of requests in a second.
+    PerSecond(u64),
+}
+
 /// A workload of the suite `http` with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "case", rename_all = "snake_case")]
@@ -41,8 +54,8 @@ pub enum HttpCase {
         /// Number of timers that wait, due in an hour.
         live_timers: usize,
     },
-    /// Requests are due at 70 % of the rate that the server reached just before, with the client on
-    /// another processor. Latencies are those from the moment at which a request was due.
+    /// Requests are due at a given rate, with the client on another processor. Latencies are those
+    /// from the moment at which a request was due.
     PacedRequests {
         /// The server.
         server: HttpServer,
@@ -50,6 +63,8 @@ pub enum HttpCase {
         connections: usize,
         /// Number of timers that wait, due in an hour.
         live_timers: usize,
+        /// The rate.
+        rate: PacedRate,
     },
     /// The memory of a connection that has answered a request and waits for the next one.
     IdleKeepAlive {
@@ -108,6 +123,9 @@ mod tests {
             r#"{"case":"requests","server":"hyper","client":"same_thread","connections":4,"live_timers":0}"#
         );
         assert_eq!(serde_json::from_str::<Case>(&text).unwrap(), case);
+        let rates = [PacedRate::Own, PacedRate::Common, PacedRate::PerSecond(9)];
+        let texts = rates.map(|rate| serde_json::to_string(&rate).unwrap());
+        assert_eq!(texts, [r#""own""#, r#""common""#, r#"{"per_second":9}"#]);
         assert_eq!((case.suite(), case.part()), ("http", "http/server"));
     }
 }

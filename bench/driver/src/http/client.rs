@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 
+use super::PACE;
 use super::message::{REQUEST, Received};
 use crate::clock;
 use crate::epoll::Epoll;
@@ -17,8 +18,6 @@ use crate::measured::Error;
 use crate::tasks::WARM_MESSAGES;
 use crate::threads;
 
-/// The share of the server's rate at which paced requests are due.
-const PACE: f64 = 0.7;
 /// The share of the rounds of a paced slice in which the rate is measured.
 const RATE_SHARE: u64 = 3;
 
@@ -28,7 +27,9 @@ pub(super) enum Pace {
     /// The next one as soon as the response has arrived.
     FullSpeed,
     /// At 70 % of the rate of the first third.
-    Paced,
+    Own,
+    /// At this rate.
+    PerSecond(u64),
 }
 
 /// What the client has measured.
@@ -40,8 +41,10 @@ pub(super) struct ClientResult {
     pub(super) latencies_ns: Vec<u64>,
     /// The processor time of the rest of the process meanwhile.
     pub(super) server_cpu_ns: u64,
-    /// The rate at full speed, if the measured requests were paced.
+    /// The rate at full speed, if it was measured before.
     pub(super) rate: Option<f64>,
+    /// The rate at which the measured requests were due.
+    pub(super) due_per_s: Option<f64>,
 }
 
 /// Starts the client. At least `rounds` requests are measured.
@@ -56,7 +59,8 @@ pub(super) fn start(
         client.at_full_speed(WARM_MESSAGES * connections as u64)?;
         match pace {
             Pace::FullSpeed => client.at_full_speed(rounds),
-            Pace::Paced => {
+            Pace::PerSecond(rate) => client.at_rate(rounds, rate as f64),
+            Pace::Own => {
                 let quick = client.at_full_speed((rounds / RATE_SHARE).max(connections as u64))?;
                 let rate = quick.requests as f64 * 1e9 / quick.ns.max(1) as f64;
                 let paced = client.at_rate(rounds, rate * PACE)?;
@@ -144,7 +148,7 @@ impl Client {
                 }
             }
         }
-        Ok(run.end())
+        Ok(ClientResult { due_per_s: Some(per_s), ..run.end() })
     }
 }
 
@@ -203,6 +207,7 @@ impl Run {
             latencies_ns: self.latencies_ns,
             server_cpu_ns: others_cpu_ns().saturating_sub(self.server_cpu_ns),
             rate: None,
+            due_per_s: None,
         }
     }
 }
@@ -249,11 +254,19 @@ mod tests {
 
     #[test]
     fn paced_requests_take_longer_than_those_at_full_speed() {
-        let result = run(Pace::Paced, RESPONSE).unwrap();
+        let result = run(Pace::Own, RESPONSE).unwrap();
         // The next multiple of the number of connections.
         assert_eq!((result.requests, result.latencies_ns.len()), (21, 21));
         let at_rate = 20.0 * 1e9 / (result.rate.unwrap() * PACE);
         assert!(result.ns as f64 >= at_rate, "{result:?}");
+    }
+
+    #[test]
+    fn a_given_rate_is_kept() {
+        let result = run(Pace::PerSecond(2_000), RESPONSE).unwrap();
+        assert_eq!((result.requests, result.due_per_s, result.rate), (21, Some(2_000.0), None));
+        // The last of 21 requests is due 10 ms after the first.
+        assert!(result.ns >= 10_000_000, "{result:?}");
     }
 
     #[test]

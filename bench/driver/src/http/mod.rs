@@ -16,16 +16,22 @@ use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
 use crate::alloc::{CountMode, CountModeGuard, counting};
-use crate::measured::Error;
+use crate::measured::{Error, Unsupported};
 use crate::tasks::Laps;
 use crate::threads;
 
-pub use case::{ClientPlace, HttpCase, HttpServer};
+pub use case::{ClientPlace, HttpCase, HttpServer, PacedRate};
 pub use message::{BODY, REQUEST, RESPONSE, Received};
 pub use runtime::{HttpRuntime, HttpStream, Serving};
 pub use workload::HttpWorkload;
 
 use client::{ClientResult, Pace};
+
+/// The gauge for the rate at full speed before the paced requests.
+pub const REACHED_PER_S: &str = "requests_per_s_before";
+
+/// The share of a rate at which paced requests are due.
+pub const PACE: f64 = 0.7;
 
 /// The client on another processor, while it runs.
 #[derive(Debug)]
@@ -46,7 +52,15 @@ impl OtherClient {
         threads::check_processors()?;
         let (connections, pace) = match *case {
             HttpCase::Requests { connections, .. } => (connections, Pace::FullSpeed),
-            HttpCase::PacedRequests { connections, .. } => (connections, Pace::Paced),
+            HttpCase::PacedRequests { connections, rate: PacedRate::Own, .. } => {
+                (connections, Pace::Own)
+            }
+            HttpCase::PacedRequests { connections, rate: PacedRate::PerSecond(rate), .. } => {
+                (connections, Pace::PerSecond(rate))
+            }
+            HttpCase::PacedRequests { rate: PacedRate::Common, .. } => {
+                return Err(Unsupported("no rate is known that is common to all").into());
+            }
             HttpCase::IdleKeepAlive { .. } => return Err("this case has another client".into()),
         };
         let not_counted = counting(CountMode::Not);
@@ -66,7 +80,10 @@ impl OtherClient {
         let cpu_us = result.server_cpu_ns as f64 / 1e3 / result.requests as f64;
         laps.gauge("server_cpu_us_per_request", cpu_us);
         if let Some(rate) = result.rate {
-            laps.gauge("requests_per_s_before", rate);
+            laps.gauge(REACHED_PER_S, rate);
+        }
+        if let Some(rate) = result.due_per_s {
+            laps.gauge("requests_due_per_s", rate);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The suite `http`.
 
-use windlass_bench_driver::http::{ClientPlace, HttpCase, HttpServer};
+use windlass_bench_driver::http::{ClientPlace, HttpCase, HttpServer, PacedRate};
 use windlass_bench_driver::protocol::{Case, Reply, Request};
 
 use super::{RAW, WINDLASS_TASK, passes, replies};
@@ -14,7 +14,9 @@ fn mock_cases() -> Vec<Case> {
             for client in [ClientPlace::SameThread, ClientPlace::OwnProcessor] {
                 cases.push(HttpCase::Requests { server, client, connections, live_timers });
             }
-            cases.push(HttpCase::PacedRequests { server, connections, live_timers });
+            for rate in [PacedRate::Own, PacedRate::PerSecond(5_000)] {
+                cases.push(HttpCase::PacedRequests { server, connections, live_timers, rate });
+            }
         }
     }
     cases.into_iter().map(Case::Http).collect()
@@ -59,7 +61,7 @@ fn hyper_answers_every_request_on_every_backend() {
             connections: 3,
             live_timers: 0,
         },
-        HttpCase::PacedRequests { server, connections: 2, live_timers: 0 },
+        HttpCase::PacedRequests { server, connections: 2, live_timers: 1, rate: PacedRate::Own },
         HttpCase::IdleKeepAlive { server, connections: 3 },
     ] {
         for backend in ["epoll", "uring", "poll"] {
@@ -82,6 +84,7 @@ fn a_client_on_another_processor_tells_the_servers_time() {
         server: HttpServer::Mock,
         connections: 2,
         live_timers: 0,
+        rate: PacedRate::Own,
     });
     for reply in super::slices(WINDLASS_TASK, &case) {
         let Reply::Slice(outcome) = reply else { panic!("{reply:?}") };
