@@ -169,7 +169,10 @@ pub(crate) fn nothing_moves_when_the_script_comes_late(browser: &Browser) {
         tab.wait("document.querySelector('#deflate')");
         tab.evaluate(PAINTED);
         script.send(()).expect("the server waits for it");
-        tab.wait("document.querySelector('#parts #busiest')?.checkVisibility({ visibilityProperty: true })");
+        tab.wait(
+            "document.querySelector('#parts #busiest')
+                ?.checkVisibility({ visibilityProperty: true })",
+        );
         assert_eq!(tab.evaluate(MOVED), json!([]), "{screen:?}");
     }
 }

@@ -260,7 +260,7 @@ impl Body for Lies {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.said.clone()
+        self.said
     }
 }
 
@@ -279,14 +279,12 @@ fn a_body_that_lies_about_its_size_ends_its_response_alone(build: Build) {
             (exactly(0), false, 2),
             (exactly(u64::MAX), false, 1),
             (at_most, false, 2),
-            (unknown.clone(), true, 2),
+            (unknown, true, 2),
             (exactly(9), true, 1),
         ] {
             let service = service_fn(move |request: Request<Incoming>| {
                 let body: AnyBody = match request.uri().path() {
-                    "/lie" => {
-                        Lies { said: said.clone(), is_end, pieces }.map_err(|n| match n {}).boxed()
-                    }
+                    "/lie" => Lies { said, is_end, pieces }.map_err(|n| match n {}).boxed(),
                     _ => text("true"),
                 };
                 async { Ok::<_, Infallible>(Response::new(body)) }
