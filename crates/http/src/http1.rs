@@ -80,8 +80,8 @@ where
 /// Serves requests until the end, or until the connection has been idle for some time: `None`.
 ///
 /// A request that is there already is answered although the server is being shut down: hyper closes
-/// a connection that it has read nothing of. A connection that was told to end is not idle any more,
-/// because hyper ends its output at once ([`Watched`]).
+/// a connection that it has read nothing of. One that was told to end is not idle any more, because
+/// hyper ends its output at once ([`Watched`]).
 async fn drive<I, S, B>(
     connection: &mut Hyper<I, S>,
     idle: &Idle,
