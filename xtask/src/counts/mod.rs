@@ -48,6 +48,8 @@ const SUITES: &[&str] = &[
     "utf8",
     "echo",
     "broadcast",
+    // An echo with the bus in memory: it needs neither nats-server nor its client.
+    "cluster",
 ];
 
 /// The time limit of one run of the benchmark, with its build.
