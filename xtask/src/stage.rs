@@ -91,6 +91,14 @@ impl Stage {
         self
     }
 
+    /// Sets an environment variable of its commands.
+    pub(crate) fn with_env(mut self, name: &str, value: &str) -> Self {
+        if let Work::Commands(commands) | Work::Tests(commands) = &mut self.work {
+            *commands = commands.drain(..).map(|command| command.env(name, value)).collect();
+        }
+        self
+    }
+
     pub(crate) fn commands(name: &'static str, commands: Vec<Cmd>) -> Self {
         Self::new(name, Work::Commands(commands))
     }
@@ -467,6 +475,13 @@ mod tests {
             kept.lines().any(|line| line.ends_with("/asan") && !line.starts_with('$')),
             "{kept}"
         );
+    }
+
+    #[test]
+    fn a_stage_can_set_a_variable() {
+        let print = Cmd::new("sh").args(["-c", "test \"$CC\" = true"]);
+        let stage = Stage::commands("a", vec![print]).with_env("CC", "true");
+        assert!(report().run(stage).failures.is_empty());
     }
 
     #[test]

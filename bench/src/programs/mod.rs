@@ -285,6 +285,10 @@ impl Program {
         } else {
             command.arg("build");
         }
+        if profile == "lto" && self.workspace == Workspace::Root {
+            // Its servers and their dependencies take long to build. They are not counted so.
+            command.arg("--no-default-features");
+        }
         let output = command
             .args(["--quiet", "--locked", "--message-format=json-render-diagnostics"])
             .args(["--profile", profile, "--package", self.package, "--bin", self.binary])
