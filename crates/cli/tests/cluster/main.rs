@@ -4,8 +4,13 @@
 #[path = "../echo/client.rs"]
 mod client;
 mod example;
+#[path = "../../../cluster/tests/nats/fake.rs"]
+#[allow(dead_code, reason = "another test program uses all of it")]
+mod fake;
 #[path = "../serve/harness.rs"]
 mod harness;
+#[path = "../../../cluster/tests/nats/jwt.rs"]
+mod jwt;
 #[path = "../../../cluster/tests/nats/server.rs"]
 #[allow(dead_code, reason = "another test program uses all of it")]
 mod nats;
@@ -18,7 +23,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("rooms::shared", rooms::a_message_goes_to_the_members_at_both_servers_and_crosses_once),
         ("rooms::notices", rooms::notices_about_members_stay_at_their_server),
         ("rooms::lost_and_back", rooms::a_lost_nats_server_is_seen_and_comes_back),
@@ -26,6 +31,7 @@ fn main() -> ExitCode {
         ("rooms::longest_message", rooms::the_longest_message_is_what_nats_takes),
         ("options::identities", options::each_identity_is_taken_from_its_file),
         ("options::tls", options::tls_checks_the_server_and_shows_a_certificate),
+        ("options::tls_first", options::tls_begins_before_the_nats_server_says_anything),
         ("options::prefixes", options::servers_with_other_prefixes_are_apart),
         ("options::errors", options::wrong_options_are_errors_that_name_them),
         ("example", example::its_script_runs_two_servers),

@@ -3,7 +3,9 @@
 use std::process::Stdio;
 
 use crate::{
+    fake::Fake,
     harness::windlass,
+    jwt,
     nats::{Folder, Nats},
     node::Node,
     rooms::subject,
@@ -25,10 +27,12 @@ pub(crate) fn each_identity_is_taken_from_its_file() {
     let token = "authorization { token: \"a secret\" }";
     let nkey = format!("authorization {{ users = [ {{ nkey: {PUBLIC_KEY} }} ] }}");
     let seed = file("seed", SEED);
+    let creds = file("creds", &jwt::credentials(jwt::USER_SEED));
     for (settings, options) in [
         (user, &["--cluster-user", "ada", "--cluster-password-file", &good][..]),
         (token, &["--cluster-token-file", &good]),
         (&nkey, &["--cluster-nkey-file", &seed]),
+        (&jwt::settings(), &["--cluster-creds", &creds]),
     ] {
         let node = Node::of(&Nats::with(settings), options);
         node.server.stop_cleanly();
@@ -74,6 +78,21 @@ pub(crate) fn tls_checks_the_server_and_shows_a_certificate() {
     node.server.wait_for_error("no NATS server can be connected");
     assert_eq!(node.get("/readyz").0, 503);
     node.server.stop_cleanly();
+}
+
+/// nats-server has `handshake_first` from 2.10 on, and distributions have older ones.
+pub(crate) fn tls_begins_before_the_nats_server_says_anything() {
+    let server = Fake::tls_first();
+    let (url, ca) = (server.url(), certificate("ca.pem"));
+    // The first connection asks for the longest message.
+    let ends = std::thread::spawn(move || {
+        [(); 2].map(|()| server.accept().expect("TLS is first").publication())
+    });
+    let tls = ["--cluster-tls", "first", "--cluster-ca", &ca];
+    let node = Node::start(&[&["--cluster", url.as_str()][..], &tls].concat());
+    node.wait_until_ready();
+    node.server.stop_cleanly();
+    assert_eq!(ends.join().expect("it answers"), [None, None]);
 }
 
 pub(crate) fn servers_with_other_prefixes_are_apart() {

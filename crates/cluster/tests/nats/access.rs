@@ -5,6 +5,7 @@ use windlass_cluster::{NatsBus, NatsBusBuilder, NatsEvent};
 use windlass_server::bus::BusState;
 
 use crate::{
+    jwt,
     node::{Client, Member, Wanted, fast, subject},
     server::{Folder, Nats, until},
 };
@@ -42,6 +43,34 @@ pub(crate) fn users_tokens_and_seeds_open_a_server() {
     let node = start(NatsBus::builder([nats.url()]).nkey_seed(SEED), &nats);
     node.wait_for(BusState::Connected);
     node.end();
+}
+
+/// The JWT says who the user is, and the seed proves it.
+pub(crate) fn a_file_of_credentials_opens_a_server() {
+    let nats = Nats::with(&jwt::settings());
+    let folder = Folder::new("creds");
+    let with = |seed| {
+        let file = folder.write("user.creds", &jwt::credentials(seed));
+        NatsBus::builder([nats.url()]).credentials_file(file)
+    };
+    let [here, there] = [(); 2].map(|()| {
+        let node = start(with(jwt::USER_SEED), &nats);
+        node.wait_for(BusState::Connected);
+        node
+    });
+    let mut receiver = Client::of(&there, "t");
+    nats.wait_for_subscriptions(&subject("t"), 1);
+    here.client().publish("t", "1");
+    assert_eq!(receiver.numbers(1), [1]);
+    for bus in [with(SEED), NatsBus::builder([nats.url()])] {
+        let stranger = start(bus, &nats);
+        let event = stranger.event_when(|event| matches!(event, NatsEvent::ConnectFailed { .. }));
+        assert!(event.to_string().contains("authorization violation"), "{event}");
+        assert_eq!(stranger.stats().connects, 0);
+        stranger.end();
+    }
+    here.end();
+    there.end();
 }
 
 pub(crate) fn wrong_credentials_are_an_event() {

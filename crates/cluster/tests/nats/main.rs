@@ -1,9 +1,12 @@
 //! Nodes over a real nats-server. Each test names a guarantee.
 //!
-//! Where there is no nats-server, the tests show as ignored, with the reason.
+//! Where there is no nats-server, its tests show as ignored, with the reason.
 
 mod access;
+mod batch;
 mod crossing;
+mod fake;
+mod jwt;
 mod load;
 mod node;
 mod outage;
@@ -16,7 +19,11 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
-    let tests: [(&'static str, fn()); 24] = [
+    let without_server: [(&'static str, fn()); 2] = [
+        ("batch::in_hand", batch::what_was_in_hand_when_the_connection_ended_is_counted),
+        ("batch::tls_first", batch::tls_may_come_first),
+    ];
+    let tests: [(&'static str, fn()); 25] = [
         ("crossing::once_for_each_interested_node", crossing::once_for_each_interested_node),
         ("crossing::own_never_twice", crossing::own_publications_never_arrive_twice),
         ("crossing::in_order", crossing::publications_of_each_publisher_arrive_in_order),
@@ -38,6 +45,7 @@ fn main() -> ExitCode {
         ("load::slow_node", load::nobody_waits_for_a_slow_node),
         ("load::bounded", load::what_waits_for_a_full_connection_is_bounded),
         ("access::credentials", access::users_tokens_and_seeds_open_a_server),
+        ("access::credentials_file", access::a_file_of_credentials_opens_a_server),
         ("access::refused", access::wrong_credentials_are_an_event),
         ("access::permissions", access::a_missing_permission_is_an_event),
         ("access::tls", access::tls_with_certificates_of_both_sides),
@@ -53,6 +61,12 @@ fn main() -> ExitCode {
         // It takes as long as its name says.
         Trial::ignorable_test(name, run).with_ignored_flag(name == "outage::stopped_for_long")
     };
-    let trials = tests.into_iter().map(trial).collect();
+    let always = without_server.into_iter().map(|(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
+    let trials = tests.into_iter().map(trial).chain(always).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

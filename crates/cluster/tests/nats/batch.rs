@@ -1,0 +1,73 @@
+//! Connections that end at a byte that a test has chosen. They need no nats-server.
+
+use windlass_cluster::{NatsBus, NatsEvent};
+use windlass_server::bus::{Bus as _, BusState};
+
+use crate::{
+    fake::{Fake, certificate},
+    node::{Member, Wanted, fast},
+};
+
+/// The largest buffer of a socket here.
+fn socket_buffer_max() -> usize {
+    let sizes = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap();
+    sizes.split_whitespace().next_back().unwrap().parse().unwrap()
+}
+
+fn publish(node: &Member, names: impl Iterator<Item = &'static str>, length: usize) {
+    names.for_each(|name| node.bus.publish(name, vec![0; length]).unwrap());
+}
+
+/// The client was given three publications together. The server has read the beginning of the
+/// first, and no socket can hold the last.
+pub(crate) fn what_was_in_hand_when_the_connection_ended_is_counted() {
+    let server = Fake::new();
+    let mut wanted = Wanted::at(&server.url());
+    let large = 4 * socket_buffer_max() + (8 << 20);
+    wanted.bus = fast(NatsBus::builder([server.url()]))
+        .queue_bytes(2 * large)
+        // Its rule for silent connections would end this one.
+        .ping_interval(std::time::Duration::from_secs(3600))
+        .connect_timeout(std::time::Duration::from_secs(30));
+    let node = wanted.start();
+    publish(&node, ["a", "b"].into_iter(), 10);
+    publish(&node, ["c"].into_iter(), large);
+    publish(&node, ["d", "e"].into_iter(), 10);
+    assert_eq!(node.stats().send_lost, 0);
+    let mut peer = server.accept().unwrap();
+    assert_eq!(peer.head(), Some(("a".to_owned(), 10)));
+    peer.cut();
+    // What waited is sent by the next connection, and nothing is sent again.
+    let mut peer = server.accept().unwrap();
+    for subject in ["d", "e"] {
+        assert_eq!(peer.publication().as_deref(), Some(subject));
+    }
+    assert_eq!(node.stats().send_lost, 3);
+    let end = std::thread::spawn(move || peer.publication());
+    node.end();
+    assert_eq!(end.join().unwrap(), None);
+}
+
+/// The server waits for TLS, and so says nothing to a client that waits for it.
+pub(crate) fn tls_may_come_first() {
+    let server = Fake::tls_first();
+    let start = |bus: windlass_cluster::NatsBusBuilder| {
+        let mut wanted = Wanted::at(&server.url());
+        wanted.bus = fast(bus).ca_file(certificate("ca.pem"));
+        wanted.start()
+    };
+    let node = start(NatsBus::builder([server.url()]).require_tls());
+    assert!(server.accept().is_err());
+    node.event_when(|event| matches!(event, NatsEvent::ConnectFailed { .. }));
+    assert_eq!(node.stats().connects, 0);
+    node.end();
+    let node = start(NatsBus::builder([server.url()]).tls_first());
+    // The attempts of the node before end first.
+    let mut peer = (0..20).find_map(|_| server.accept().ok()).expect("TLS is first");
+    node.wait_for(BusState::Connected);
+    publish(&node, ["a"].into_iter(), 10);
+    assert_eq!(peer.publication().as_deref(), Some("a"));
+    let end = std::thread::spawn(move || peer.publication());
+    node.end();
+    assert_eq!(end.join().unwrap(), None);
+}

@@ -1,0 +1,131 @@
+//! A server of NATS that does what a test says, for what nats-server cannot be made to do: it
+//! begins with TLS (nats-server from 2.10 on), or ends between two bytes.
+
+use std::{
+    fmt,
+    io::{self, BufRead as _, BufReader, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rustls::{
+    ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+
+/// The longest payload that it takes.
+const PAYLOAD_MAX: usize = 1 << 30;
+
+/// A certificate of the tests of `windlass-tls`, for localhost, or that of its authority.
+pub(crate) fn certificate(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates").join(name)
+}
+
+pub(crate) struct Fake {
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Fake {
+    pub(crate) fn new() -> Self {
+        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), tls: None }
+    }
+
+    /// It says nothing before TLS.
+    pub(crate) fn tls_first() -> Self {
+        let chain = CertificateDer::pem_file_iter(certificate("localhost.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(certificate("localhost.key")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain.map(Result::unwrap).collect(), key)
+            .unwrap();
+        Self { tls: Some(Arc::new(config)), ..Self::new() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://{}", self.listener.local_addr().unwrap())
+    }
+
+    /// Accepts a node, until it is connected.
+    ///
+    /// # Errors
+    /// The node has ended the connection before.
+    pub(crate) fn accept(&self) -> io::Result<Peer> {
+        let (socket, _) = self.listener.accept().unwrap();
+        let stream: Box<dyn Stream> = match &self.tls {
+            Some(config) => {
+                let connection = ServerConnection::new(Arc::clone(config)).unwrap();
+                Box::new(StreamOwned::new(connection, socket.try_clone()?))
+            }
+            None => Box::new(socket.try_clone()?),
+        };
+        let mut peer = Peer { reader: BufReader::new(stream), socket };
+        let port = self.listener.local_addr()?.port();
+        peer.write(format_args!(
+            "INFO {{\"server_id\":\"F\",\"server_name\":\"fake\",\"version\":\"2.10.0\",\
+             \"proto\":1,\"headers\":true,\"host\":\"127.0.0.1\",\"port\":{port},\
+             \"max_payload\":{PAYLOAD_MAX}}}\r\n"
+        ))?;
+        let connect = peer.line()?;
+        assert!(connect.starts_with("CONNECT {"), "{connect}");
+        assert_eq!(peer.line()?, "PING");
+        peer.write(format_args!("PONG\r\n"))?;
+        Ok(peer)
+    }
+}
+
+pub(crate) trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
+
+/// A connected node.
+pub(crate) struct Peer {
+    reader: BufReader<Box<dyn Stream>>,
+    socket: TcpStream,
+}
+
+impl Peer {
+    fn write(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
+        let stream = self.reader.get_mut();
+        stream.write_all(text.to_string().as_bytes())?;
+        stream.flush()
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+
+    /// Answers until the head of a publication comes. Returns its subject and the length of its
+    /// payload, which is not read. `None` at the end.
+    pub(crate) fn head(&mut self) -> Option<(String, usize)> {
+        while let Ok(line) = self.line() {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["PING"] => self.write(format_args!("PONG\r\n")).ok()?,
+                ["PUB", subject, length] => return Some((subject.into(), length.parse().unwrap())),
+                ["PONG" | "SUB" | "UNSUB", ..] => {}
+                _ => panic!("{line}"),
+            }
+        }
+        None
+    }
+
+    /// The subject of the next publication. `None` at the end.
+    pub(crate) fn publication(&mut self) -> Option<String> {
+        let (subject, length) = self.head()?;
+        io::copy(&mut self.reader.by_ref().take(length as u64 + 2), &mut io::sink()).ok()?;
+        Some(subject)
+    }
+
+    /// Ends the connection, in the middle of what comes.
+    pub(crate) fn cut(self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
