@@ -1,7 +1,7 @@
 //! A NATS server that knows its users by JWTs, and the file of credentials of one of them.
 //!
-//! The operator has signed the account, and the account the user, as `nsc` does it. None of them
-//! ends. The private keys of the operator and of the account are lost, so this is a fixed text.
+//! The operator has signed the account, and the account the user, in the format of `nsc`. None of
+//! the JWTs expires. The private keys of the operator and the account were not kept.
 
 const OPERATOR: &str = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJpYXQiOjE3MDAwMDAwMDAsImlzcyI6Ik9DS1c0RlBXNTc1NFdHUFBENk9CNUtSNFNIVUtCWlRLQk5PV0o1WjNaTVRPTEVGNFRUN1ZSSFhWIiwianRpIjoiTzc3SzNMQVYyWklaVUhURTJWRUtEQlJSSDJTTDNEV1FKSktWVldKNEZWTjZSWUVaU0FPQSIsIm5hbWUiOiJvcGVyYXRvciIsIm5hdHMiOnsidHlwZSI6Im9wZXJhdG9yIiwidmVyc2lvbiI6Mn0sInN1YiI6Ik9DS1c0RlBXNTc1NFdHUFBENk9CNUtSNFNIVUtCWlRLQk5PV0o1WjNaTVRPTEVGNFRUN1ZSSFhWIn0.JOf8iR3DNuuNuNj-m9iwGU_k0Ah64lazQIxSzHb5nDIfMqdE0Qqc236UZ_Hpttpgeyylgc97GOHjnRN5ydDbCg";
 const ACCOUNT: &str = "AD2V53MZX26MTXPUKWUYOJ7WCCIPDUAQSQ6VGHCHLW2MWPBJ5WCPBVI5";
