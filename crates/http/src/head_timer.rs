@@ -1,22 +1,34 @@
-//! [`HeadTimer`]: hyper's timer for one connection.
+//! [`HeadTimer`]: hyper's timer for one connection. [`HeadLimit`]: what it measures.
+//!
+//! hyper makes a sleep for each head, and drops it when the head is there. So that sleep is a type
+//! without a size, which takes no memory, and the connection's task has the timer:
+//!
+//! 1. hyper reads the clock and makes its sleep. That begins a wait ([`Idle`]).
+//! 2. The task has one alarm, which is at the end of this wait or of an earlier one. So while the
+//!    clock of step 1 is before the alarm, nothing has to be done, not even a poll.
+//! 3. When the deadline has passed, the task polls hyper once more, and its sleep is ready in that
+//!    poll alone ([`LATE`]).
 
 use core::{
+    cell::Cell,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 use std::{
-    sync::Arc,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
-use windlass_task::time::{self, Sleep};
+use windlass_task::{
+    Pinned, budget,
+    rt::WindlassTimer,
+    time::{self, Sleep, sleep_until},
+};
 
 use crate::idle::Idle;
 
-/// As [`WindlassTimer`](windlass_task::rt::WindlassTimer) it keeps the last sleep. It also tells
-/// when hyper begins to wait for a head, and when it has waited for long.
-pub(crate) struct HeadTimer(pub(crate) Arc<Idle>);
+pub(crate) struct HeadTimer(pub(crate) Pinned<Rc<Idle>>);
 
 impl hyper::rt::Timer for HeadTimer {
     fn sleep(&self, span: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
@@ -24,47 +36,26 @@ impl hyper::rt::Timer for HeadTimer {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        let idle = &self.0;
-        let mut times = idle.times();
-        let (mut deadline, mut first) = (deadline, deadline);
-        if deadline == times.now + idle.header_timeout {
-            if core::mem::take(&mut times.is_kept) {
-                deadline = deadline.min(times.deadline);
-            }
-            times.deadline = deadline;
-            first = match times.now.checked_add(idle.buffers_timeout) {
-                Some(due) => due.min(deadline),
-                None => deadline,
-            };
-            idle.waits();
-        } else {
-            idle.busy();
+        if self.0.begins_wait(deadline) {
+            return Box::pin(HeadSleep);
         }
-        let sleep = match times.sleep.take() {
-            Some(mut sleep) => {
-                sleep.reset(first);
-                sleep
-            }
-            None => time::sleep_until(first),
-        };
-        drop(times);
-        Box::pin(HeadSleep { sleep: Some(sleep), deadline, idle: Arc::clone(idle) })
+        WindlassTimer::new().sleep_until(deadline)
     }
 
     fn now(&self) -> Instant {
         let now = time::now();
-        self.0.times().now = now;
+        self.0.set_now(now);
         now
     }
 }
 
-/// A sleep that returns to its timer.
-struct HeadSleep {
-    /// `None` only in the destructor. Its deadline may be an earlier one.
-    sleep: Option<Sleep>,
-    deadline: Instant,
-    idle: Arc<Idle>,
+std::thread_local! {
+    /// Whether the head of the connection that is being polled is late.
+    static LATE: Cell<bool> = const { Cell::new(false) };
 }
+
+/// The sleep for a head.
+struct HeadSleep;
 
 impl hyper::rt::Sleep for HeadSleep {}
 
@@ -72,24 +63,86 @@ impl Future for HeadSleep {
     type Output = ();
 
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Self { sleep, deadline, idle } = &mut *self;
-        let Some(sleep) = sleep else { return Poll::Ready(()) };
-        loop {
-            ready!(Pin::new(&mut *sleep).poll(context));
-            if sleep.deadline() >= *deadline {
-                return Poll::Ready(());
-            }
-            idle.is_now_due();
-            sleep.reset(*deadline);
-        }
+    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
+        if LATE.get() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-impl Drop for HeadSleep {
-    fn drop(&mut self) {
-        let before = self.sleep.take().and_then(|sleep| self.idle.times().sleep.replace(sleep));
-        // It ends after the lock is released.
-        drop(before);
+/// Polls a connection of hyper. A service may poll another connection inside of it, and may panic.
+#[inline]
+pub(crate) fn poll_with<T>(is_late: bool, poll: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+
+    impl Drop for Restore {
+        #[inline]
+        fn drop(&mut self) {
+            LATE.set(self.0);
+        }
+    }
+
+    let _restore = Restore(LATE.replace(is_late));
+    poll()
+}
+
+/// The alarm of a connection's task.
+pub(crate) struct HeadLimit {
+    idle: Rc<Idle>,
+    /// Its deadline is the alarm's time. It is changed to a later one only when it has fired.
+    sleep: Option<Sleep>,
+    /// The alarm's time, if it is not after the end of the next wait, whenever that begins.
+    near: Option<Instant>,
+}
+
+impl HeadLimit {
+    pub(crate) const fn new(idle: Rc<Idle>) -> Self {
+        Self { idle, sleep: None, near: None }
+    }
+
+    /// Whether a head is late, once for each head. Call it after each poll of hyper.
+    #[inline]
+    pub(crate) fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        if !self.idle.is_waiting() {
+            return false;
+        }
+        match (self.idle.has_begun(), self.near) {
+            // The alarm has not fired, and will.
+            (Some(clock), Some(alarm)) if clock < alarm => false,
+            _ => self.is_over(context),
+        }
+    }
+
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        loop {
+            let due = self.idle.next_time();
+            if self.poll_alarm(due, context).is_pending() {
+                return false;
+            }
+            if self.idle.ends_stage() {
+                return true;
+            }
+        }
+    }
+
+    /// Waits for the deadline of the head, without hyper.
+    pub(crate) fn poll_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_alarm(self.idle.deadline(), context)
+    }
+
+    fn poll_alarm(&mut self, due: Instant, context: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.sleep.get_or_insert_with(|| sleep_until(due));
+        if sleep.deadline() > due {
+            sleep.reset(due);
+        }
+        while Pin::new(&mut *sleep).poll(context).is_ready() {
+            if sleep.deadline() >= due {
+                self.near = None;
+                return Poll::Ready(());
+            }
+            sleep.reset(due);
+        }
+        // A poll without a budget is pending, too, and starts nothing.
+        let is_near = self.idle.is_first_stage() && budget::has_remaining();
+        self.near = is_near.then(|| sleep.deadline());
+        Poll::Pending
     }
 }

@@ -1,7 +1,7 @@
 //! A connection of HTTP/1 from its first bytes to its end.
 
 use core::{future::poll_fn, pin::Pin, task::Poll};
-use std::{io, sync::Arc};
+use std::{io, rc::Rc};
 
 use hyper::{
     Request, Response,
@@ -15,7 +15,7 @@ use windlass_task::Pinned;
 use crate::{
     HttpServer,
     connection::BoxError,
-    head_timer::HeadTimer,
+    head_timer::{HeadLimit, HeadTimer, poll_with},
     idle::Idle,
     live::Place,
     output::OutputLimit,
@@ -40,17 +40,18 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>> + 'static,
     B: Body<Error: Into<BoxError>> + 'static,
 {
-    let idle = Arc::new(Idle::new(server.idle_buffers_timeout, server.header_timeout));
+    let idle = Rc::new(Idle::new(server.idle_buffers_timeout, server.header_timeout));
+    let mut head = HeadLimit::new(Rc::clone(&idle));
     let mut parts = Parts { stream, read: None, service };
     loop {
         let mut connection = begin(parts, &idle, server);
-        if let Some(outcome) = drive(&mut connection, &idle, place, &mut output).await {
+        if let Some(outcome) = drive(&mut connection, &idle, place, &mut output, &mut head).await {
             return outcome;
         }
         let Some(apart) = take_apart(connection, &idle) else { return Ok(()) };
         parts = apart;
         if parts.stream.prefix.is_empty() {
-            parts.read = wait(&mut parts.stream, &idle, place).await;
+            parts.read = wait(&mut parts.stream, &mut head, place).await;
         }
     }
 }
@@ -63,17 +64,18 @@ struct Parts<I, S> {
     service: S,
 }
 
-fn begin<I, S, B>(parts: Parts<I, S>, idle: &Arc<Idle>, server: &HttpServer) -> Hyper<I, S>
+fn begin<I, S, B>(parts: Parts<I, S>, idle: &Rc<Idle>, server: &HttpServer) -> Hyper<I, S>
 where
     I: Read + Write + Unpin + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
     B: Body<Error: Into<BoxError>> + 'static,
 {
     let Parts { stream, read, service } = parts;
-    let stream = Pinned::new(Watched { stream, read, idle: Arc::clone(idle) });
-    let service = TrackedService { service, idle: Arc::clone(idle) };
+    let stream = Pinned::new(Watched { stream, read, idle: Rc::clone(idle) });
+    let service = TrackedService { service, idle: Rc::clone(idle) };
     let mut builder = server.http1.clone();
-    builder.timer(HeadTimer(Arc::clone(idle))).header_read_timeout(server.header_timeout);
+    let timer = HeadTimer(Pinned::new(Rc::clone(idle)));
+    builder.timer(timer).header_read_timeout(server.header_timeout);
     Box::pin(builder.serve_connection(stream, service).with_upgrades())
 }
 
@@ -87,17 +89,19 @@ async fn drive<I, S, B>(
     idle: &Idle,
     place: &Place,
     output: &mut OutputLimit,
+    head: &mut HeadLimit,
 ) -> Option<hyper::Result<()>>
 where
     I: Read + Write + Unpin + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
     B: Body<Error: Into<BoxError>> + 'static,
 {
-    let mut is_told = false;
+    let (mut is_told, mut is_late) = (false, false);
     poll_fn(|context| {
         loop {
             idle.polls();
-            let polled = connection.as_mut().poll(context).map(Some);
+            let poll = || connection.as_mut().poll(context).map(Some);
+            let polled = poll_with(core::mem::take(&mut is_late), poll);
             if polled.is_ready() {
                 return polled;
             }
@@ -107,6 +111,9 @@ where
             } else if output.poll(context).is_ready() {
                 // Its stream fails now, and hyper returns that error.
                 output.expire();
+            } else if head.is_late(context) {
+                // Its sleep is ready now, and hyper returns an error.
+                is_late = true;
             } else if idle.may_be_taken_apart() {
                 return Poll::Ready(None);
             } else {
@@ -138,7 +145,7 @@ where
 /// is returned. There is neither at the time limit, and when the server is being shut down.
 async fn wait<I: Read + Unpin>(
     stream: &mut Prefixed<I>,
-    idle: &Idle,
+    head: &mut HeadLimit,
     place: &Place,
 ) -> Option<io::Result<()>> {
     poll_fn(|context| {
@@ -155,7 +162,7 @@ async fn wait<I: Read + Unpin>(
         if place.is_draining(context.waker()) {
             return Poll::Ready(None);
         }
-        idle.poll_deadline(context).map(|()| None)
+        head.poll_deadline(context).map(|()| None)
     })
     .await
 }

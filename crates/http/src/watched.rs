@@ -6,7 +6,7 @@ use core::{
 };
 use std::{
     io::{self, IoSlice},
-    sync::Arc,
+    rc::Rc,
 };
 
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -17,7 +17,7 @@ pub(crate) struct Watched<S> {
     pub(crate) stream: Prefixed<S>,
     /// The result of a read without bytes, for the next one.
     pub(crate) read: Option<io::Result<()>>,
-    pub(crate) idle: Arc<Idle>,
+    pub(crate) idle: Rc<Idle>,
 }
 
 impl<S: Read + Unpin> Read for Watched<S> {
