@@ -296,6 +296,31 @@ fn an_idle_connection_is_closed_in_time(build: Build) {
     });
 }
 
+/// An earlier alarm comes between two requests, and with one of them.
+fn the_time_of_a_busy_connection_begins_with_its_last_request(build: Build) {
+    run_paused(build, async {
+        let limit = 5 * IDLE;
+        for pause in [IDLE / 2, IDLE - 2 * MOMENT, IDLE / 7] {
+            let log = Log::default();
+            let served = serve(log.server().header_timeout(limit), service_fn(answer));
+            for _ in 0..20 {
+                served.is_alive().await;
+                sleep(pause - MOMENT).await;
+            }
+            served.is_alive().await;
+            sleep(IDLE - 2 * MOMENT).await;
+            assert!(served.wire.has_buffers(), "it was not idle for long");
+            sleep(2 * MOMENT).await;
+            assert!(!served.wire.has_buffers(), "{pause:?}");
+            sleep(limit - IDLE - 3 * MOMENT).await;
+            assert!(log.lines().is_empty(), "{:?}", log.lines());
+            sleep(4 * MOMENT).await;
+            assert_eq!(log.lines().len(), 1, "{pause:?}");
+            served.stop().await;
+        }
+    });
+}
+
 fn a_shutdown_ends_idle_connections(build: Build) {
     run_paused(build, async {
         let served = serve_answer();
@@ -436,6 +461,7 @@ scenarios! {
     a_late_body_is_no_request,
     a_response_that_is_not_with_the_stream_keeps_the_buffers,
     an_idle_connection_is_closed_in_time,
+    the_time_of_a_busy_connection_begins_with_its_last_request,
     a_shutdown_ends_idle_connections,
     ends_and_errors_of_idle_connections_are_those_of_others,
     a_connection_that_ends_is_not_taken_apart,
