@@ -31,6 +31,7 @@ use crate::{
     sync::Arc,
     task::{
         current,
+        request::RoundEnd,
         shared::{Local, OwnerShared, Phase, Queued, Request},
     },
 };
@@ -103,14 +104,14 @@ impl Handle {
     /// 4).
     pub(crate) fn request(&self, call: impl FnOnce(Turn<'_>) + 'static) {
         if let Some(call) = self.try_now(call) {
-            self.queue(call, false);
+            self.queue(Request::Once(Box::new(call)), false);
         }
     }
 
-    /// As [`request`](Self::request), but the closure waits for the end of the round even if there
-    /// is a turn: for work that is done once for all that a round has left.
-    pub(crate) fn request_at_end(&self, call: impl FnOnce(Turn<'_>) + 'static) {
-        self.queue(call, false);
+    /// As [`request`](Self::request), but it waits for the end of the round even if there is a
+    /// turn.
+    pub(crate) fn request_at_end(&self, work: Rc<dyn RoundEnd>) {
+        self.queue(Request::at_end(work), false);
     }
 
     /// As [`request`](Self::request), for what makes something new.
@@ -126,7 +127,7 @@ impl Handle {
         if count >= max {
             return Err(QueueFull { max });
         }
-        self.queue(call, true);
+        self.queue(Request::Once(Box::new(call)), true);
         Ok(())
     }
 
@@ -144,11 +145,11 @@ impl Handle {
         }
     }
 
-    fn queue(&self, call: impl FnOnce(Turn<'_>) + 'static, is_new: bool) {
+    fn queue(&self, call: Request, is_new: bool) {
         let local = self.local();
         if local.phase.get() != Phase::Closed {
             local.queued_new.set(local.queued_new.get() + usize::from(is_new));
-            local.requests.borrow_mut().push_back(Queued { call: Box::new(call), is_new });
+            local.requests.borrow_mut().push_back(Queued { call, is_new });
         }
     }
 
@@ -159,7 +160,7 @@ impl Handle {
         for _ in 0..count {
             // The borrow ends before the request runs.
             let Some(request) = self.pop_request() else { break };
-            if self.with_turn(request).is_none() {
+            if self.with_turn(|turn| request.run(turn)).is_none() {
                 break;
             }
         }
@@ -171,7 +172,7 @@ impl Handle {
     pub(crate) fn run_last_requests(&self, panics: &mut Panics) {
         while let Some(request) = self.pop_request() {
             panics.catch(|| {
-                let _: Option<()> = self.with_turn(request);
+                let _: Option<()> = self.with_turn(|turn| request.run(turn));
             });
         }
     }

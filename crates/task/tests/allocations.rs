@@ -1,4 +1,5 @@
-//! A task is one allocation, and a wake and a poll are none. Neither are sleeps and time limits.
+//! A task is one allocation, and a wake and a poll are none. Neither are sleeps and time limits. A
+//! connection is two.
 //!
 //! It is a separate program because it replaces the global allocator. The allocator counts the
 //! requests of the test's own thread, because the harness runs another thread.
@@ -9,6 +10,8 @@ use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     future::{Future, pending, poll_fn},
+    io::{Read, Write},
+    net::TcpStream as StdStream,
     pin::Pin,
     sync::mpsc,
     task::{Poll, Waker},
@@ -16,10 +19,13 @@ use std::{
     time::Duration,
 };
 
+use windlass::{Backend, BuildError, Reactor};
 use windlass_task::{
-    Executor, spawn,
+    Executor,
+    net::{TcpListener, TcpStream},
+    spawn,
     time::{Sleep, now, sleep, timeout},
-    yield_now,
+    with_turn, yield_now,
 };
 
 thread_local! {
@@ -104,6 +110,92 @@ fn sleeps_and_time_limits_allocate_nothing() {
         round(&mut kept).await;
         assert_eq!(CALLS.get() - before, 0);
     });
+}
+
+/// Connections whose allocations are counted, and those before them.
+const CONNECTIONS: usize = 40;
+const WARM: usize = 20;
+
+/// A table may grow meanwhile.
+const GROWTHS_MAX: usize = 4;
+
+/// An executor on each backend that this machine has.
+fn executors() -> impl Iterator<Item = (Backend, Executor)> {
+    [Backend::Epoll, Backend::Uring, Backend::Poll].into_iter().filter_map(|backend| {
+        let reactor = Reactor::builder().backend(backend);
+        match Executor::builder().reactor(reactor).build() {
+            Ok(executor) => Some((backend, executor)),
+            Err(BuildError::Ring(error)) => {
+                eprintln!("no ring here: {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    })
+}
+
+async fn turns() {
+    let count = || with_turn(|turn| turn.stats().turns).unwrap();
+    let end = count() + 2;
+    while count() < end {
+        yield_now().await;
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no sockets that accept")]
+fn a_connection_that_is_accepted_answered_and_dropped_is_two_allocations() {
+    for (backend, mut executor) in executors() {
+        executor.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut count = 0;
+            for round in 0..WARM + CONNECTIONS {
+                let mut client = StdStream::connect(address).unwrap();
+                client.write_all(&[1; 64]).unwrap();
+                let before = CALLS.get();
+                let mut server = listener.accept().await.unwrap().0;
+                assert_eq!(server.read(&mut [0; 256]).await.unwrap(), 64);
+                server.write_all(&[2; 64]).await.unwrap();
+                drop(server);
+                // The stream ends with the round.
+                turns().await;
+                if round >= WARM {
+                    count += CALLS.get() - before;
+                }
+                assert_eq!(client.read(&mut [0; 256]).unwrap(), 64);
+            }
+            // The socket's state and its registration.
+            let expected = 2 * CONNECTIONS..=2 * CONNECTIONS + GROWTHS_MAX;
+            assert!(expected.contains(&count), "{backend:?}: {count}");
+        });
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no sockets that accept")]
+fn a_connect_that_waits_adds_a_registration_on_a_ring() {
+    for (backend, mut executor) in executors() {
+        executor.block_on(async {
+            let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut count = 0;
+            for round in 0..WARM + CONNECTIONS {
+                let before = CALLS.get();
+                let mut client = TcpStream::connect(address).await.unwrap();
+                client.write_all(&[1; 64]).await.unwrap();
+                drop(client);
+                turns().await;
+                if round >= WARM {
+                    count += CALLS.get() - before;
+                }
+                drop(listener.accept().unwrap());
+            }
+            let each = if backend == Backend::Uring { 4 } else { 2 };
+            let expected = each * CONNECTIONS..=each * CONNECTIONS + GROWTHS_MAX;
+            assert!(expected.contains(&count), "{backend:?}: {count}");
+        });
+    }
 }
 
 #[test]

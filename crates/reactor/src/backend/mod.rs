@@ -32,7 +32,7 @@ use fork::ForkGuard;
 use poll::Poll;
 pub(crate) use uring::Uring;
 pub(crate) use uring::{
-    BROUGHT, Copied, Done, Failed, Lent, NO_BUFFER, PoolSize, Rest, RingSettings,
+    BROUGHT, Copied, Done, Failed, Lent, NO_BUFFER, PoolSize, Rest, RingSettings, Times,
 };
 pub use uring::{RingError, RingFeature, RingFeatures};
 

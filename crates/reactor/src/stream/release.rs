@@ -18,6 +18,9 @@ use crate::{
     },
 };
 
+/// The list of receives that end together keeps memory for this many.
+const ENDING_KEPT: usize = 64;
+
 /// The parts of a stream that [`Stream::release`] returns.
 #[non_exhaustive]
 pub struct Released {
@@ -210,9 +213,48 @@ impl Turn<'_> {
     /// # }
     /// ```
     pub fn release_streams(&mut self, keys: &[Key]) -> Vec<Option<Released>> {
+        let mut released = Vec::with_capacity(keys.len());
+        self.release_streams_with(keys.iter().copied(), |one| released.push(one));
+        released
+    }
+
+    /// As [`release_streams`](Self::release_streams), but passes each result to a closure instead
+    /// of allocating a list of them.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    /// use windlass::{Reactor, Turn, stream::{Input, Stream, StreamHandler, StreamOptions}};
+    ///
+    /// struct Ignore;
+    /// impl StreamHandler for Ignore {
+    ///     fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut reactor = Reactor::new()?;
+    /// let (ours, theirs) = UnixStream::pair()?;
+    /// let key = StreamOptions::new().register(ours, Ignore, &mut reactor)?;
+    /// let release = move |mut turn: Turn<'_>| {
+    ///     let is_released = |released: Option<_>| assert!(released.is_some());
+    ///     turn.release_streams_with([key].into_iter(), is_released);
+    /// };
+    /// reactor.defer(release).map_err(drop).unwrap();
+    /// reactor.run_once(std::time::Duration::ZERO)?;
+    /// assert_eq!(reactor.stats().subscribers, 0);
+    /// # drop(theirs);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn release_streams_with(
+        &mut self,
+        keys: impl Iterator<Item = Key> + Clone,
+        mut each: impl FnMut(Option<Released>),
+    ) {
         let reactor = self.ops();
-        reactor.end_receives(keys);
-        keys.iter().map(|key| reactor.stream(*key).ok()?.release()).collect()
+        reactor.end_receives(keys.clone());
+        for key in keys {
+            each(reactor.stream(key).ok().and_then(|mut stream| stream.release()));
+        }
     }
 }
 
@@ -244,13 +286,13 @@ impl Reactor {
     }
 
     /// Ends the receives of streams that are released next.
-    fn end_receives(&mut self, keys: &[Key]) {
+    fn end_receives(&mut self, keys: impl Iterator<Item = Key>) {
         if self.streams_in_child() || self.backend.ring().is_none() {
             return;
         }
-        let mut cells = Vec::with_capacity(keys.len());
+        let mut cells = core::mem::take(&mut self.streams_mut().ending);
         for key in keys {
-            let Ok(Stream { index, .. }) = self.stream(*key) else { continue };
+            let Ok(Stream { index, .. }) = self.stream(key) else { continue };
             let status = self.stream_core(index).status;
             if status.any(StreamFlags::RING) && !status.any(StreamFlags::RUNNING) {
                 // What is queued goes out before.
@@ -262,6 +304,9 @@ impl Reactor {
         if let Some(ring) = self.backend.ring() {
             ring.end_receives(&cells);
         }
+        cells.clear();
+        cells.shrink_to(ENDING_KEPT);
+        self.streams_mut().ending = cells;
     }
 
     fn release_stream(&mut self, index: u32) -> Released {

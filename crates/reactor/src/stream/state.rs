@@ -10,6 +10,7 @@ use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
 use crate::{
     Errno, Key,
     backend::fork::ForkGuard,
+    cell::CellPtr,
     stream::{
         io::{
             memory::{BufferMemory, Undelivered},
@@ -190,6 +191,8 @@ pub(crate) struct StreamTable {
     pub(super) touched: Vec<u32>,
     /// Cells of streams whose driver is called in the next turn.
     pub(super) notifications: Vec<Key>,
+    /// Empty memory for the cells of streams whose receives end together.
+    pub(super) ending: Vec<CellPtr>,
     /// The undelivered bytes of adoptions, by the stream's index. On a ring also input received
     /// while the stream was paused; an empty row is the peer's end of stream.
     pub(super) prefixes: BTreeMap<u32, VecDeque<Undelivered>>,
@@ -216,6 +219,7 @@ impl StreamTable {
             spares: Vec::new(),
             touched: Vec::new(),
             notifications: Vec::new(),
+            ending: Vec::new(),
             prefixes: BTreeMap::new(),
             memory: Rc::default(),
             tls: None,

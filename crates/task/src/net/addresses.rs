@@ -27,14 +27,35 @@ mod sealed {
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Addresses {
+    /// One takes no allocation.
+    One(SocketAddr),
     Known(Vec<SocketAddr>),
     /// `host:port`.
     Name(String),
 }
 
+/// Addresses that were looked up if necessary, at least one.
+#[derive(Debug)]
+pub(super) enum Resolved {
+    One(SocketAddr),
+    Many(Vec<SocketAddr>),
+}
+
+impl core::ops::Deref for Resolved {
+    type Target = [SocketAddr];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::One(address) => core::slice::from_ref(address),
+            Self::Many(addresses) => addresses,
+        }
+    }
+}
+
 impl Addresses {
-    pub(super) async fn resolve(self) -> io::Result<Vec<SocketAddr>> {
+    pub(super) async fn resolve(self) -> io::Result<Resolved> {
         let addresses = match self {
+            Self::One(address) => return Ok(Resolved::One(address)),
             Self::Known(addresses) => addresses,
             Self::Name(name) => lookup::resolve(name).await?,
         };
@@ -44,7 +65,7 @@ impl Addresses {
                 "the list of addresses is empty: give at least one",
             ));
         }
-        Ok(addresses)
+        Ok(Resolved::Many(addresses))
     }
 }
 
@@ -65,7 +86,7 @@ macro_rules! to_addresses {
 }
 
 fn known(address: impl Into<SocketAddr>) -> Addresses {
-    Addresses::Known(vec![address.into()])
+    Addresses::One(address.into())
 }
 
 fn named(name: &str) -> Addresses {

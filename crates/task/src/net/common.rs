@@ -1,15 +1,21 @@
 //! What all sockets have in common.
 
-use std::{io, os::fd::AsFd};
+use core::future::poll_fn;
+use std::{io, net::SocketAddr, os::fd::AsFd};
 
 use rustix::{
     fd::OwnedFd,
+    io::Errno,
     net::{AddressFamily, SocketFlags, SocketType},
 };
 
-use crate::fd::{
-    AsyncFd,
-    source::{ShortRead, SourceOptions},
+use crate::{
+    Direction,
+    budget::poll_proceed,
+    fd::{
+        AsyncFd,
+        source::{ShortRead, SourceOptions},
+    },
 };
 
 /// A socket is made non-blocking, so that it never becomes one in between.
@@ -25,6 +31,32 @@ pub(super) fn fresh<T: AsFd + 'static>(value: T, short_read: ShortRead) -> io::R
     Ok(AsyncFd::with_options(value, options)?)
 }
 
+/// Starts to connect a non-blocking socket. `EINPROGRESS` if the result comes as an event.
+///
+/// Over the loopback, connect(2) returns `EINPROGRESS` although the peer's kernel has answered by
+/// then, unless its backlog is full. A second call returns the result, so such a socket need not be
+/// registered to wait for it.
+pub(super) async fn connect(socket: &OwnedFd, address: SocketAddr) -> rustix::io::Result<()> {
+    match rustix::net::connect(socket, &address) {
+        Err(Errno::INPROGRESS) if address.ip().is_loopback() => {
+            // Without a wait, a task that connects in a loop would never return to the executor.
+            poll_fn(poll_proceed).await.made_progress();
+            match rustix::net::connect(socket, &address) {
+                Err(Errno::ALREADY) => Err(Errno::INPROGRESS),
+                Err(Errno::ISCONN) => Ok(()),
+                outcome => outcome,
+            }
+        }
+        outcome => outcome,
+    }
+}
+
+/// Waits for the result of a connect. No other code waits for this socket yet.
+pub(super) async fn connect_result<T: AsFd + 'static>(io: &AsyncFd<T>) -> io::Result<()> {
+    poll_fn(|context| io.poll_ready(Direction::Write, context)).await?;
+    Ok(rustix::net::sockopt::socket_error(io)??)
+}
+
 /// Registers a socket whose connect may be under way.
 pub(super) async fn connecting<T: AsFd + 'static>(
     value: T,
@@ -33,11 +65,10 @@ pub(super) async fn connecting<T: AsFd + 'static>(
 ) -> io::Result<AsyncFd<T>> {
     match connected {
         Ok(()) => fresh(value, short_read),
-        Err(rustix::io::Errno::INPROGRESS) => {
+        Err(Errno::INPROGRESS) => {
             let options = SourceOptions { short_read, is_writable: false, is_one_shot: false };
             let io = AsyncFd::with_options(value, options)?;
-            io.writable().await?;
-            rustix::net::sockopt::socket_error(&io)??;
+            connect_result(&io).await?;
             Ok(io)
         }
         Err(errno) => Err(errno.into()),

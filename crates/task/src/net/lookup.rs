@@ -29,7 +29,7 @@ use crate::{ambient::Handle, blocking::spawn_blocking, net::ToAddresses};
 /// - That of [`spawn_blocking`], for example because its queue is full, or if no executor runs on
 ///   this thread.
 pub async fn lookup_host(host: impl ToAddresses) -> io::Result<Vec<SocketAddr>> {
-    host.to_addresses().resolve().await
+    Ok(host.to_addresses().resolve().await?.to_vec())
 }
 
 pub(super) async fn resolve(name: String) -> io::Result<Vec<SocketAddr>> {

@@ -54,7 +54,7 @@ impl TcpListener {
     /// [`lookup_host`](crate::net::lookup_host), or if no executor runs on this thread.
     pub async fn bind(addresses: impl ToAddresses) -> io::Result<Self> {
         let mut last = None;
-        for address in addresses.to_addresses().resolve().await? {
+        for &address in &*addresses.to_addresses().resolve().await? {
             match Self::bind_one(address) {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = Some(error),

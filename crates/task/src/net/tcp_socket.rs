@@ -57,8 +57,7 @@ impl TcpSocket {
                     is_one_shot: true,
                 };
                 let io = AsyncFd::with_options(socket, options)?;
-                io.writable().await?;
-                rustix::net::sockopt::socket_error(&io)??;
+                common::connect_result(&io).await?;
                 let (source, socket) = io.into_parts();
                 BufferedOwner::new(socket, Vec::new(), Some(source), true).map(Self::Buffered)
             }

@@ -285,7 +285,7 @@ impl TcpStream {
     /// [`lookup_host`](crate::net::lookup_host), or if no executor runs on this thread.
     pub async fn connect(addresses: impl ToAddresses) -> io::Result<Self> {
         let mut last = None;
-        for address in addresses.to_addresses().resolve().await? {
+        for &address in &*addresses.to_addresses().resolve().await? {
             match Self::connect_one(address).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = Some(error),
@@ -297,7 +297,7 @@ impl TcpStream {
     async fn connect_one(address: SocketAddr) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = common::socket(family, SocketType::STREAM)?;
-        let connected = rustix::net::connect(&socket, &address);
+        let connected = common::connect(&socket, address).await;
         Ok(Self { io: TcpSocket::connecting(socket.into(), connected).await? })
     }
 

@@ -54,6 +54,8 @@ pub(crate) mod inbox;
 pub(crate) mod join_ref;
 pub(crate) mod polls;
 pub(crate) mod queue;
+#[cfg(not(loom))]
+pub(crate) mod request;
 pub(crate) mod shared;
 pub(crate) mod waker;
 

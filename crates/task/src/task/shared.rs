@@ -26,9 +26,8 @@ use crate::{
     },
 };
 
-/// A call that waits for the executor's next turn.
 #[cfg(not(loom))]
-pub(crate) type Request = Box<dyn FnOnce(windlass::Turn<'_>)>;
+pub(crate) use crate::task::request::Request;
 #[cfg(loom)]
 pub(crate) type Request = Box<dyn FnOnce()>;
 

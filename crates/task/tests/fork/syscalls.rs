@@ -3,7 +3,8 @@
 use std::{
     cell::RefCell,
     future::poll_fn,
-    io::Read,
+    io::{Read, Write},
+    net::TcpStream as StdStream,
     rc::Rc,
     task::{Poll, Waker},
 };
@@ -178,4 +179,35 @@ pub(crate) fn streams_that_are_dropped_together_take_one_submission(backend: Bac
     let enters = count(&calls, &[libc::SYS_io_uring_enter]);
     // Those of the turns, and one that ends all receives.
     assert!(enters <= 4, "{enters} calls for {STREAMS} streams");
+}
+
+pub(crate) fn a_connection_that_is_answered_and_dropped_cancels_nothing(backend: Backend) {
+    const CONNECTIONS: usize = 20;
+    let body = || {
+        executor(backend).block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            for round in 0..CONNECTIONS + 3 {
+                if round == 3 {
+                    mark();
+                }
+                let mut client = StdStream::connect(address).unwrap();
+                client.write_all(&[1; 64]).unwrap();
+                let mut server = listener.accept().await.unwrap().0;
+                assert_eq!(server.read(&mut [0; 256]).await.unwrap(), 64);
+                server.write_all(&[2; 64]).await.unwrap();
+                drop(server);
+                // The stream ends with the round.
+                turns().await;
+                client.read_exact(&mut [0; 64]).unwrap();
+                assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+            }
+            mark();
+        });
+        mark();
+    };
+    let Some(calls) = traced(body) else { return };
+    // One for the listener's event, and one for the bytes. Turns without work make none.
+    let enters = count(&calls, &[libc::SYS_io_uring_enter]);
+    assert!(enters <= 2 * CONNECTIONS + 4, "{enters} calls: {calls:?}");
 }

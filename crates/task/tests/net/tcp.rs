@@ -1,6 +1,7 @@
 //! TCP.
 
 use std::{
+    future::{Future, poll_fn},
     io::{ErrorKind, Write},
     net::{Shutdown, SocketAddr},
     time::Duration,
@@ -14,7 +15,7 @@ use windlass_task::{
 
 use crate::{
     scenarios::Build,
-    tools::{both, connected, poll_now, run, turns},
+    tools::{any, both, connected, poll_now, run, turns},
 };
 
 /// An address at which nothing listens, for as long as the socket lives.
@@ -38,9 +39,31 @@ fn a_refused_connect_is_an_error(build: Build) {
         let (_bound, address) = refusing();
         let error = TcpStream::connect(address).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        let error = TcpStream::connect(any(address)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "by an event");
         let none: [SocketAddr; 0] = [];
         let error = TcpStream::connect(none).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    });
+}
+
+/// A connect to the loopback may be ready at once, and is an operation of its poll then.
+fn a_task_that_connects_in_a_loop_returns_to_the_executor(build: Build) {
+    run(build, async {
+        let (_bound, refused) = refusing();
+        let connects = async {
+            for _ in 0..100 {
+                TcpStream::connect(refused).await.unwrap_err();
+            }
+        };
+        let mut connects = std::pin::pin!(connects);
+        let mut polls = 0;
+        poll_fn(|context| {
+            polls += 1;
+            connects.as_mut().poll(context)
+        })
+        .await;
+        assert!(polls > 100 / 32, "{polls} polls");
     });
 }
 
@@ -50,6 +73,8 @@ fn the_first_address_that_accepts_is_used(build: Build) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stream = TcpStream::connect(&[refused, address, refused][..]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), address);
+        let stream = TcpStream::connect(&[any(refused), any(address)][..]).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), address);
         let error = TcpStream::connect(vec![refused, refused]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
@@ -245,6 +270,7 @@ fn a_socket_that_is_always_ready_does_not_starve_the_others(build: Build) {
 
 scenarios! {
     a_refused_connect_is_an_error,
+    a_task_that_connects_in_a_loop_returns_to_the_executor,
     the_first_address_that_accepts_is_used,
     many_connections_are_accepted,
     two_tasks_may_accept_from_one_listener,

@@ -2,6 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
+    net::{Ipv4Addr, SocketAddr},
     pin::pin,
     task::{Context, Poll, Waker},
 };
@@ -82,6 +83,12 @@ pub(crate) async fn connected() -> (TcpStream, TcpStream) {
     let (server, peer) = listener.accept().await.unwrap();
     assert_eq!(peer, client.local_addr().unwrap());
     (client, server)
+}
+
+/// An address of this machine by which a connect always waits for an event. By that of the loopback
+/// it is mostly ready at once.
+pub(crate) fn any(loopback: SocketAddr) -> SocketAddr {
+    (Ipv4Addr::UNSPECIFIED, loopback.port()).into()
 }
 
 /// Bytes that repeat late.

@@ -40,6 +40,7 @@
 
 mod buffer_ring;
 mod copies;
+mod drain;
 mod features;
 mod host_epoll;
 mod pace;
@@ -68,7 +69,7 @@ pub(crate) use pool::Lent;
 use ring::{Completion, Ring};
 use sends::Sends;
 pub(crate) use sends::{Failed, Rest};
-pub(crate) use streams::{BROUGHT, Done, NO_BUFFER};
+pub(crate) use streams::{BROUGHT, Done, NO_BUFFER, Times};
 use wait_batch::WaitBatch;
 
 use crate::{
@@ -122,6 +123,8 @@ pub(crate) struct Uring {
     sends: Sends,
     /// Addresses of cells whose receive has found no buffer.
     awaiting_buffer: VecDeque<u64>,
+    /// Addresses of cells whose receive starts when the next wait begins.
+    to_receive: Vec<(u64, Times)>,
     settings: RingSettings,
     /// The number of completions that a wait waits for; `None` for one.
     wait_batch: Option<WaitBatch>,
@@ -194,6 +197,7 @@ impl Uring {
             current: pool::Part::default(),
             sends: Sends::default(),
             awaiting_buffer: VecDeque::new(),
+            to_receive: Vec::new(),
             settings,
             pace: pace::Pace::new(),
             named: Named::default(),
@@ -355,6 +359,7 @@ impl Uring {
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         self.fork.check()?;
         self.arm_all();
+        self.start_receives();
         self.push_sends();
         if let Some(host_epoll) = &self.host_epoll {
             // This order matters: first this, then the queues. An event in between is then reported

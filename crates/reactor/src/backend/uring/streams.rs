@@ -1,9 +1,12 @@
 //! Streams by completion: receives that the kernel repeats, and sends that are submitted with the
 //! wait.
 //!
-//! A stream has one multishot receive in flight, which takes buffers from the [`Pool`]. Its
-//! completion is kept in [`Uring::done`] as long as the batch contains the event that reports it. A
-//! receive that finds no buffer is armed again when the turn's sends are done and have released
+//! A stream has one receive in flight, which takes buffers from the [`Pool`]. It is a multishot
+//! receive, except for the first one of a stream whose socket is lent: that one ends with the first
+//! bytes. Many such streams answer them and are dropped, and then there is nothing to cancel.
+//!
+//! A completion is kept in [`Uring::done`] as long as the batch contains the event that reports it.
+//! A receive that finds no buffer is armed again when the turn's sends are done and have released
 //! their buffers. No more receives are armed at a time than there are buffers.
 //!
 //! A turn's sends are put into the queue when the next wait begins, and are submitted by the system
@@ -17,8 +20,8 @@
 //!    seen the submission queue empty. After that it must have seen the completion queue empty,
 //!    with no completion kept back by the kernel.
 //! 3. A receive counts among the cell's requests from the moment when it is queued, or waits in
-//!    `awaiting_buffer`, until its final completion was recorded. Therefore a cell in
-//!    `awaiting_buffer` is allocated.
+//!    `awaiting_buffer` or `to_receive`, until its final completion was recorded. Therefore a cell
+//!    in one of these is allocated.
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
@@ -31,7 +34,7 @@ use super::{
     CANCEL_MAX, COMPLETION, Cell, Completion, PoolSize, Uring,
     features::RingFeatures,
     pace,
-    pool::{Claim, Lent, Pool, buffer_of},
+    pool::{Claim, Lent, Pool},
     sends::{COPIED_MAX, Failed, Free, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };
@@ -59,6 +62,17 @@ const FAILED: u32 = GOES_ON - 1;
 
 /// The maximum number of bytes that a handler gets at a time.
 const SCRATCH_MAX: i32 = 64 << 10;
+
+/// The list of receives to start keeps memory for this many.
+const TO_RECEIVE_KEPT: usize = 1024;
+
+/// How often a receive completes.
+#[derive(Clone, Copy)]
+pub(crate) enum Times {
+    /// The first bytes or the first error end it.
+    Once,
+    Many,
+}
 
 /// A completion of a stream's receive.
 pub(crate) struct Done {
@@ -164,13 +178,41 @@ impl Uring {
             return;
         }
         cell.request_begins();
-        self.queue_receive(cell);
+        self.queue_receive(cell, Times::Many);
     }
 
-    fn queue_receive(&mut self, cell: Cell) {
-        let entry = opcode::RecvMulti::new(types::Fd(cell.fd()), GROUP)
-            .build()
-            .user_data(cell.expose() | tag::RECEIVE);
+    /// Like [`receive`](Self::receive), but starts when the next wait begins. Until then its end
+    /// takes no system call.
+    pub(crate) fn receive_soon(&mut self, cell: Cell, times: Times) {
+        if !self.fork.is_child() {
+            cell.request_begins();
+            self.to_receive.push((cell.expose(), times));
+        }
+    }
+
+    /// Starts the receives that have waited for the next wait.
+    pub(super) fn start_receives(&mut self) {
+        let mut waiting = core::mem::take(&mut self.to_receive);
+        for (address, times) in waiting.drain(..) {
+            // SAFETY: A cell in `to_receive` is owed a request, so its block is allocated (protocol
+            // 3).
+            let cell = unsafe { Cell::from_exposed(address) };
+            self.queue_receive(cell, times);
+        }
+        waiting.shrink_to(TO_RECEIVE_KEPT);
+        self.to_receive = waiting;
+    }
+
+    fn queue_receive(&mut self, cell: Cell, times: Times) {
+        let fd = types::Fd(cell.fd());
+        let entry = match times {
+            Times::Many => opcode::RecvMulti::new(fd, GROUP).build(),
+            Times::Once => opcode::Recv::new(fd, core::ptr::null_mut(), 0)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
+        };
+        let entry = entry.user_data(cell.expose() | tag::RECEIVE);
         self.named.note(cell.fd());
         self.outstanding += 1;
         // SAFETY: The receive writes only to memory of the pool (protocol 1).
@@ -197,6 +239,12 @@ impl Uring {
             self.awaiting_buffer.iter().position(|awaiting_buffer| *awaiting_buffer == address)
         {
             self.awaiting_buffer.remove(place);
+            cell.request_ends();
+            return true;
+        }
+        let is_it = |(waiting, _): &(u64, Times)| *waiting == address;
+        if let Some(place) = self.to_receive.iter().rposition(is_it) {
+            self.to_receive.swap_remove(place);
             cell.request_ends();
             return true;
         }
@@ -234,61 +282,6 @@ impl Uring {
         }
     }
 
-    /// Ends a receive for good, and appends the bytes of which its stream was not told: those of
-    /// `events`, which wait in the batch, and those of completions that were not reported. Returns
-    /// the error by which the receive had ended.
-    #[cold]
-    pub(crate) fn drain_receive(
-        &mut self,
-        cell: Cell,
-        events: impl Iterator<Item = u32>,
-        bytes: &mut Vec<u8>,
-    ) -> Option<Errno> {
-        if self.fork.is_child() {
-            return None;
-        }
-        let mut result = 0;
-        for ready in events.filter(|ready| ready & COMPLETION != 0) {
-            if let Some(mut done) = self.take_done(ready) {
-                result = done.result;
-                done.lent.iter_mut().for_each(|lent| bytes.extend_from_slice(lent.bytes()));
-            }
-        }
-        let _ = self.end_receive(cell);
-        self.settle_while(|_| cell.requests() > 0);
-        // Buffers are claimed in the order of all completions, so these are copied without a claim.
-        // They are given back when they are reported to no stream.
-        let address = cell.expose() | tag::RECEIVE;
-        let mut ahead: Vec<(u16, u32)> = Vec::new();
-        if let Streams::By(pool) = &self.streams {
-            for kept in
-                self.backlog.iter().filter(|kept| kept.user_data & tag::MASK == tag::RECEIVE)
-            {
-                let len = u32::try_from(kept.result).unwrap_or(0);
-                let Some(buffer) = buffer_of(kept.flags) else {
-                    if kept.user_data == address {
-                        result = kept.result;
-                    }
-                    continue;
-                };
-                let before = ahead.iter().position(|(number, _)| *number == buffer);
-                let before = before.unwrap_or_else(|| {
-                    ahead.push((buffer, 0));
-                    ahead.len() - 1
-                });
-                if kept.user_data == address {
-                    result = kept.result;
-                    pool.copy_unclaimed(ahead[before].1, len, kept.flags, bytes);
-                }
-                ahead[before].1 += len;
-            }
-        }
-        let error = (result < 0).then(|| Errno::from_raw_os_error(-result));
-        error.filter(|errno| {
-            !matches!(*errno, Errno::CANCELED | Errno::INTR | Errno::AGAIN | NO_BUFFER)
-        })
-    }
-
     /// Arms receives that have found no buffer.
     #[cold]
     pub(super) fn rearm_awaiting_buffer(&mut self) {
@@ -306,7 +299,7 @@ impl Uring {
             // SAFETY: A cell in `awaiting_buffer` is owed a request, so its block is allocated
             // (protocol 3).
             let cell = unsafe { Cell::from_exposed(address) };
-            self.queue_receive(cell);
+            self.queue_receive(cell, Times::Many);
         }
     }
 
@@ -553,6 +546,8 @@ impl Uring {
         });
         // SAFETY: The bytes are kept until the result of the send is known (protocol 2).
         unsafe { ring.push_all(entries) };
+        // All of them may have been withdrawn. Then no system call follows that clears the names.
+        self.forget_names();
     }
 
     /// Called after a system call that has submitted sends: records the failed ones, and releases
@@ -578,6 +573,7 @@ impl Uring {
         if self.fork.is_child() {
             return;
         }
+        self.start_receives();
         self.push_sends();
         if self.ring.queued() > 0 {
             // Entries that the kernel rejects now are submitted again by the next wait.

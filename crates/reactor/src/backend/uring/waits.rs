@@ -125,7 +125,12 @@ impl Uring {
     /// Whether a wait has work other than the two queues.
     #[inline]
     fn keeps_something(&self) -> bool {
-        self.to_arm.len() | self.backlog.len() | self.done.len() | self.awaiting_buffer.len() != 0
+        self.to_arm.len()
+            | self.backlog.len()
+            | self.done.len()
+            | self.awaiting_buffer.len()
+            | self.to_receive.len()
+            != 0
             || self.sends.any()
     }
 
@@ -138,6 +143,9 @@ impl Uring {
         self.forget_done();
         if !self.awaiting_buffer.is_empty() {
             self.rearm_awaiting_buffer();
+        }
+        if !self.to_receive.is_empty() {
+            self.start_receives();
         }
         if self.sends.wait() {
             self.push_sends();

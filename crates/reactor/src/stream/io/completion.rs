@@ -16,7 +16,7 @@
 use crate::{
     Errno, ModifyError, Reactor,
     api::interest::{ERR, HUP},
-    backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Uring},
+    backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Times, Uring},
     cell::{CellFlags, CellPtr},
     interest,
     runtime::pending_work,
@@ -259,7 +259,11 @@ impl Reactor {
         let wants_input = core.wants_input()
             && (core.status.is(StreamPhase::Closing) || !core.status.any(StreamFlags::PREFIX));
         if wants_input && !core.status.any(StreamFlags::WATCHES_IN | StreamFlags::ENDING) {
-            ring.receive(cell);
+            match (core.socket.is_lent(), core.status.is(StreamPhase::New)) {
+                (false, _) => ring.receive(cell),
+                (true, true) => ring.receive_soon(cell, Times::Once),
+                (true, false) => ring.receive_soon(cell, Times::Many),
+            }
             ring.enroll_sender(index, cell);
             core.status.insert(StreamFlags::WATCHES_IN);
         } else if !wants_input && core.status.take(StreamFlags::WATCHES_IN) {

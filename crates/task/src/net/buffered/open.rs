@@ -10,6 +10,7 @@ use crate::{
     ambient::Handle,
     io::inbox::SpareBuffers,
     net::buffered::{BufferedTcp, State, owner::reset_at_close},
+    task::request::RoundEnd,
 };
 
 /// What all streams of an executor share.
@@ -20,26 +21,29 @@ pub(super) struct OpenStreams {
     open: RefCell<Vec<Rc<BufferedTcp>>>,
     /// Those that were dropped in this round.
     dropped: RefCell<Vec<Dropped>>,
+    /// The memory of that list while there is none.
+    spare: Cell<Vec<Dropped>>,
 }
 
 /// A stream without an owner. The socket is closed with it.
 struct Dropped {
-    socket: Rc<BufferedTcp>,
+    /// `None` if the stream ends by itself.
+    socket: Option<Rc<BufferedTcp>>,
     key: Key,
 }
 
-/// The list of dropped streams, in the request that ends them. If the executor drops the request,
-/// because it has no turn left, the reactor ends them.
-///
-/// `None` once the request runs. Streams that are dropped from then on have a request of their own.
-struct DroppedStreams(Option<Rc<OpenStreams>>);
+/// The list of dropped streams keeps memory for this many.
+const DROPPED_KEPT: usize = 64;
 
-impl Drop for DroppedStreams {
-    fn drop(&mut self) {
-        let Some(streams) = self.0.take() else { return };
-        let dropped = streams.dropped.take();
+impl RoundEnd for OpenStreams {
+    fn run(&self, turn: Turn<'_>) {
+        self.end_dropped(turn);
+    }
+
+    /// The reactor ends them.
+    fn give_up(&self) {
         let mut panics = Panics::default();
-        for Dropped { socket, .. } in dropped {
+        for Dropped { socket, .. } in self.dropped.take() {
             panics.catch(|| drop(socket));
         }
         panics.resume();
@@ -98,16 +102,11 @@ impl OpenStreams {
     pub(super) fn end_later(self: &Rc<Self>, handle: &Handle, socket: Rc<BufferedTcp>, key: Key) {
         let is_first = {
             let mut dropped = self.dropped.borrow_mut();
-            dropped.push(Dropped { socket, key });
+            dropped.push(Dropped { socket: Some(socket), key });
             dropped.len() == 1
         };
         if is_first {
-            let mut list = DroppedStreams(Some(Rc::clone(self)));
-            handle.request_at_end(move |turn| {
-                if let Some(streams) = list.0.take() {
-                    streams.end_dropped(turn);
-                }
-            });
+            handle.request_at_end(Rc::clone(self) as _);
         }
     }
 
@@ -115,22 +114,33 @@ impl OpenStreams {
     /// A panic of one waker's destructor does not keep the other streams from being ended.
     fn end_dropped(&self, mut turn: Turn<'_>) {
         let mut panics = Panics::default();
-        let (mut sockets, mut keys) = (Vec::new(), Vec::new());
-        for Dropped { socket, key } in self.dropped.take() {
-            if socket.is_to_be_released(turn.stream(key).ok()) {
-                socket.is_over();
-                sockets.push(socket);
-                keys.push(key);
-            } else {
-                panics.catch(|| drop(socket));
+        let mut dropped = self.dropped.replace(self.spare.take());
+        for Dropped { socket, key } in &mut dropped {
+            if let Some(ending) = socket.take() {
+                if ending.is_to_be_released(turn.stream(*key).ok()) {
+                    ending.is_over();
+                    *socket = Some(ending);
+                } else {
+                    panics.catch(|| drop(ending));
+                }
             }
         }
-        for (socket, released) in sockets.into_iter().zip(turn.release_streams(&keys)) {
+        let released = dropped.iter().filter_map(|Dropped { socket, key }| {
+            let socket = socket.as_deref()?;
+            Some((socket, *key))
+        });
+        let mut sockets = released.clone().map(|(socket, _)| socket);
+        turn.release_streams_with(released.map(|(_, key)| key), |released| {
+            let socket = sockets.next();
             if released.is_some_and(|released| !released.unread.is_empty()) {
-                reset_at_close(&socket);
+                socket.into_iter().for_each(reset_at_close);
             }
+        });
+        for Dropped { socket, .. } in dropped.drain(..) {
             panics.catch(|| drop(socket));
         }
+        dropped.shrink_to(DROPPED_KEPT);
+        self.spare.set(dropped);
         panics.resume();
     }
 }
