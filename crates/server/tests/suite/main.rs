@@ -7,6 +7,7 @@ mod cluster;
 mod cluster_order;
 mod cluster_status;
 mod connection;
+mod counts;
 mod drain;
 mod fixture;
 mod http;
