@@ -207,7 +207,7 @@ pub(crate) fn a_connection_that_is_answered_and_dropped_cancels_nothing(backend:
         mark();
     };
     let Some(calls) = traced(body) else { return };
-    // One for the listener's event, and one for the bytes. Turns without work make none.
+    // One each, and a few if bytes come late. A receive that is cancelled takes one more.
     let enters = count(&calls, &[libc::SYS_io_uring_enter]);
-    assert!(enters <= 2 * CONNECTIONS + 4, "{enters} calls: {calls:?}");
+    assert!(enters <= CONNECTIONS * 3 / 2, "{enters} calls: {calls:?}");
 }
