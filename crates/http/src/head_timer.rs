@@ -146,3 +146,42 @@ impl HeadLimit {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::future::poll_fn;
+
+    use windlass_task::Executor;
+
+    use super::*;
+
+    /// As a request that comes in the same poll as the alarm.
+    #[test]
+    fn an_alarm_that_has_fired_is_set_again() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let mut executor = Executor::builder().paused_clock(true).build().unwrap();
+        executor.block_on(async {
+            let idle = Rc::new(Idle::new(HOUR, 2 * HOUR));
+            let mut limit = HeadLimit::new(Rc::clone(&idle));
+            let mut begin_at = |clock: Instant, context: &mut Context<'_>| {
+                idle.set_now(clock);
+                assert!(idle.begins_wait(clock + 2 * HOUR));
+                assert!(!limit.is_late(context));
+                let alarm = limit.sleep.as_ref().map(Sleep::deadline);
+                assert_eq!(limit.near, alarm);
+                idle.serves();
+                assert!(!limit.is_late(context));
+                Poll::Ready(alarm.unwrap())
+            };
+            let start = time::now();
+            assert_eq!(poll_fn(|context| begin_at(start, context)).await, start + HOUR);
+            let half = start + HOUR / 2;
+            let kept = poll_fn(|context| begin_at(half, context)).await;
+            assert_eq!(kept, start + HOUR, "it is early enough");
+            // The alarm fires meanwhile.
+            time::sleep(HOUR).await;
+            let next = poll_fn(|context| begin_at(start + HOUR, context)).await;
+            assert_eq!(next, start + 2 * HOUR);
+        });
+    }
+}

@@ -321,6 +321,22 @@ fn the_time_of_a_busy_connection_begins_with_its_last_request(build: Build) {
     });
 }
 
+/// hyper waits for its head, and finds it without a read.
+fn a_pipelined_request_may_take_long(build: Build) {
+    run_paused(build, async {
+        let service = service_fn(|request| async {
+            sleep(3 * IDLE).await;
+            answer(request).await
+        });
+        let served = serve(HttpServer::new(), service);
+        served.wire.push([REQUEST, REQUEST].concat());
+        sleep(7 * IDLE).await;
+        let answers = served.wire.written();
+        assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 2, "{answers}");
+        served.stop().await;
+    });
+}
+
 fn a_shutdown_ends_idle_connections(build: Build) {
     run_paused(build, async {
         let served = serve_answer();
@@ -462,6 +478,7 @@ scenarios! {
     a_response_that_is_not_with_the_stream_keeps_the_buffers,
     an_idle_connection_is_closed_in_time,
     the_time_of_a_busy_connection_begins_with_its_last_request,
+    a_pipelined_request_may_take_long,
     a_shutdown_ends_idle_connections,
     ends_and_errors_of_idle_connections_are_those_of_others,
     a_connection_that_ends_is_not_taken_apart,
