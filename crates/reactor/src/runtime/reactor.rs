@@ -526,6 +526,9 @@ impl Drop for Reactor {
                 core::mem::forget(inbox);
             }
         }
+        if let Some(ring) = self.backend.ring() {
+            ring.withdraw_receives();
+        }
         // Rule 14: sent data is submitted before descriptors are closed.
         self.backend.submit_now();
         // Cells with requests that do not complete in time are leaked (rule 2).

@@ -219,7 +219,10 @@ impl Turn<'_> {
     }
 
     /// As [`release_streams`](Self::release_streams), but passes each result to a closure instead
-    /// of allocating a list of them.
+    /// of allocating a list of them. `keys` is walked twice.
+    ///
+    /// # Panics
+    /// If the closure panics. The streams after it stay registered.
     ///
     /// ```
     /// use std::os::unix::net::UnixStream;
@@ -302,7 +305,7 @@ impl Reactor {
             }
         }
         if let Some(ring) = self.backend.ring() {
-            ring.end_receives(&cells);
+            ring.end_receives(&mut cells);
         }
         cells.clear();
         cells.shrink_to(ENDING_KEPT);

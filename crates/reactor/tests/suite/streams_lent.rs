@@ -5,7 +5,11 @@ use std::{
     cell::RefCell,
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    os::fd::{AsFd, BorrowedFd},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
+    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     time::Duration,
 };
@@ -267,7 +271,84 @@ fn a_handler_that_aborts_while_it_gets_the_rest_gets_no_more(build: Build) {
     assert!(pieces <= 1, "{pieces}");
 }
 
+/// Nobody gets bytes that a receive takes while the reactor is dropped.
+fn bytes_that_come_after_the_last_turn_stay_in_a_lent_socket(build: Build) {
+    let mut lent = Lent::new(build);
+    lent.peer.as_mut().unwrap().write_all(b"first").unwrap();
+    while lent.log.borrow().is_empty() {
+        lent.reactor.run_once(Duration::from_secs(20)).unwrap();
+    }
+    assert_eq!(lent.log.take(), [Call::Data(b"first".to_vec())]);
+    lent.peer.as_mut().unwrap().write_all(b"second").unwrap();
+    await_conditions(&lent.socket, PollFlags::IN);
+    let Lent { reactor, socket, .. } = lent;
+    drop(reactor);
+    let mut bytes = Vec::new();
+    let _ = (&*socket).read_to_end(&mut bytes);
+    assert_eq!(bytes, b"second");
+}
+
+/// A handler whose destructor may panic.
+struct Explosive(bool);
+
+impl StreamHandler for Explosive {
+    fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+}
+
+impl Drop for Explosive {
+    fn drop(&mut self) {
+        assert!(!self.0, "expected by the test");
+    }
+}
+
+/// A panic in the middle of a list keeps the rest, which has its events as before (rule 8).
+fn streams_that_a_panic_kept_from_release_go_on(build: Build) {
+    for is_in_destructor in [false, true] {
+        let mut lent = Lent::new(build);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let explosive = Explosive(is_in_destructor);
+        let first = StreamOptions::new().register(ours, explosive, &mut lent.reactor).unwrap();
+        let (keys, told) = ([first, lent.key], Rc::new(RefCell::new(false)));
+        let fd = counter(0);
+        let trigger = fd.try_clone().unwrap();
+        let handler = {
+            let told = Rc::clone(&told);
+            move |mut turn: Turn<'_>| {
+                let release = || {
+                    let each = |_| assert!(is_in_destructor, "expected by the test");
+                    turn.release_streams_with(keys.into_iter(), each);
+                };
+                *told.borrow_mut() = catch_unwind(AssertUnwindSafe(release)).is_err();
+            }
+        };
+        let one_shot = interest().read().one_shot().with_fd(fd).with_handler(handler);
+        one_shot.register_into(&mut lent.reactor).unwrap();
+        run_dry(&mut lent.reactor);
+        // The stream gets its first bytes in the turn of the release, and before it.
+        lent.peer.as_mut().unwrap().write_all(b"first").unwrap();
+        await_conditions(&lent.socket, PollFlags::IN);
+        rustix::io::write(&trigger, &1_u64.to_ne_bytes()).unwrap();
+        while lent.log.borrow().is_empty() || !*told.borrow() {
+            lent.reactor.run_once(Duration::from_secs(20)).unwrap();
+        }
+        lent.peer.as_mut().unwrap().write_all(b"second").unwrap();
+        for _ in 0..3 {
+            if lent.log.borrow().len() < 2 {
+                lent.reactor.run_once(Duration::from_secs(5)).unwrap();
+            }
+        }
+        let expected = [b"first".to_vec(), b"second".to_vec()].map(Call::Data);
+        assert_eq!(lent.log.take(), expected, "a panic in the destructor: {is_in_destructor}");
+        drop(theirs);
+    }
+}
+
 scenarios! {
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    bytes_that_come_after_the_last_turn_stay_in_a_lent_socket,
+    #[cfg_attr(miri, ignore = "needs sockets of the internet")]
+    streams_that_a_panic_kept_from_release_go_on,
     #[cfg_attr(miri, ignore = "needs sockets of the internet")]
     bytes_that_wait_when_a_write_fails_are_delivered_in_order,
     #[cfg_attr(miri, ignore = "needs sockets of the internet")]

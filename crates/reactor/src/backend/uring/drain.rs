@@ -1,10 +1,60 @@
-//! What a receive that ends for good leaves behind.
+//! Receives that end for good, and what they leave behind.
+
+use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::{COMPLETION, Cell, NO_BUFFER, Uring, pool::buffer_of, streams::Streams, tag};
+use super::{
+    CANCEL_MAX, COMPLETION, Cell, NO_BUFFER, Uring,
+    pool::buffer_of,
+    streams::{Streams, place_in},
+    tag,
+};
 
 impl Uring {
+    /// Ends the receives in flight of several cells for good. Each system call takes as many
+    /// cancellations as the queue holds.
+    ///
+    /// A receive that has not started is left alone: its end takes no system call, and without a
+    /// completion its stream would not learn of it. Its cell is removed from the list.
+    pub(crate) fn end_receives(&mut self, cells: &mut Vec<Cell>) {
+        if self.fork.is_child() {
+            return;
+        }
+        if !self.awaiting_buffer.is_empty() || !self.to_receive.is_empty() {
+            cells.retain(|cell| !self.is_to_start(*cell));
+        }
+        let mut first = 0;
+        for (place, cell) in cells.iter().enumerate() {
+            let _ = self.end_receive(*cell);
+            if self.ring.queued() >= self.ring.capacity() {
+                self.settle_receives(&cells[first..=place]);
+                first = place + 1;
+            }
+        }
+        self.settle_receives(&cells[first..]);
+    }
+
+    /// Whether the cell's receive has not started.
+    fn is_to_start(&self, cell: Cell) -> bool {
+        let address = cell.expose();
+        place_in(&self.awaiting_buffer, |waiting| *waiting == address).is_some()
+            || place_in(&self.to_receive, |(waiting, _)| *waiting == address).is_some()
+    }
+
+    /// Waits, for a bounded time, until all requests of these cells have completed.
+    fn settle_receives(&mut self, cells: &[Cell]) {
+        let end = Instant::now() + CANCEL_MAX;
+        loop {
+            self.reap();
+            let left = cells.iter().filter(|cell| cell.requests() > 0).count();
+            if left == 0 || self.outstanding == 0 || Instant::now() >= end {
+                return;
+            }
+            self.enter_for(left);
+        }
+    }
+
     /// Ends a receive for good, and appends the bytes of which its stream was not told: those of
     /// `events`, which wait in the batch, and those of completions that were not reported. Returns
     /// the error by which the receive had ended.

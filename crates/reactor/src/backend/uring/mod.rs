@@ -124,7 +124,7 @@ pub(crate) struct Uring {
     /// Addresses of cells whose receive has found no buffer.
     awaiting_buffer: VecDeque<u64>,
     /// Addresses of cells whose receive starts when the next wait begins.
-    to_receive: Vec<(u64, Times)>,
+    to_receive: VecDeque<(u64, Times)>,
     settings: RingSettings,
     /// The number of completions that a wait waits for; `None` for one.
     wait_batch: Option<WaitBatch>,
@@ -197,7 +197,7 @@ impl Uring {
             current: pool::Part::default(),
             sends: Sends::default(),
             awaiting_buffer: VecDeque::new(),
-            to_receive: Vec::new(),
+            to_receive: VecDeque::new(),
             settings,
             pace: pace::Pace::new(),
             named: Named::default(),

@@ -25,13 +25,13 @@
 
 #![allow(unsafe_code, reason = "queue entries that name memory; the protocol above")]
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::VecDeque, sync::Arc};
 
 use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
 
 use super::{
-    CANCEL_MAX, COMPLETION, Cell, Completion, PoolSize, Uring,
+    COMPLETION, Cell, Completion, PoolSize, TO_ARM_KEPT, TO_ARM_SPARE, Uring,
     features::RingFeatures,
     pace,
     pool::{Claim, Lent, Pool},
@@ -62,9 +62,6 @@ const FAILED: u32 = GOES_ON - 1;
 
 /// The maximum number of bytes that a handler gets at a time.
 const SCRATCH_MAX: i32 = 64 << 10;
-
-/// The list of receives to start keeps memory for this many.
-const TO_RECEIVE_KEPT: usize = 1024;
 
 /// How often a receive completes.
 #[derive(Clone, Copy)]
@@ -186,21 +183,37 @@ impl Uring {
     pub(crate) fn receive_soon(&mut self, cell: Cell, times: Times) {
         if !self.fork.is_child() {
             cell.request_begins();
-            self.to_receive.push((cell.expose(), times));
+            self.to_receive.push_back((cell.expose(), times));
         }
     }
 
     /// Starts the receives that have waited for the next wait.
     pub(super) fn start_receives(&mut self) {
         let mut waiting = core::mem::take(&mut self.to_receive);
+        let is_far_too_large = waiting.len() < waiting.capacity() / TO_ARM_SPARE;
         for (address, times) in waiting.drain(..) {
             // SAFETY: A cell in `to_receive` is owed a request, so its block is allocated (protocol
             // 3).
             let cell = unsafe { Cell::from_exposed(address) };
             self.queue_receive(cell, times);
         }
-        waiting.shrink_to(TO_RECEIVE_KEPT);
+        // As with the polls to arm (rule 12).
+        if is_far_too_large && waiting.capacity() > TO_ARM_KEPT {
+            waiting.shrink_to(TO_ARM_KEPT);
+        }
         self.to_receive = waiting;
+    }
+
+    /// Ends the receives that have not started, when the reactor is dropped. Otherwise they would
+    /// take bytes that nobody gets.
+    pub(crate) fn withdraw_receives(&mut self) {
+        if self.fork.is_child() {
+            return;
+        }
+        for (address, _) in self.to_receive.drain(..) {
+            // SAFETY: As above.
+            unsafe { Cell::from_exposed(address) }.request_ends();
+        }
     }
 
     fn queue_receive(&mut self, cell: Cell, times: Times) {
@@ -235,51 +248,18 @@ impl Uring {
             return self.fork.is_child();
         }
         let address = cell.expose();
-        if let Some(place) =
-            self.awaiting_buffer.iter().position(|awaiting_buffer| *awaiting_buffer == address)
-        {
+        if let Some(place) = place_in(&self.awaiting_buffer, |waiting| *waiting == address) {
             self.awaiting_buffer.remove(place);
             cell.request_ends();
             return true;
         }
-        let is_it = |(waiting, _): &(u64, Times)| *waiting == address;
-        if let Some(place) = self.to_receive.iter().rposition(is_it) {
-            self.to_receive.swap_remove(place);
+        if let Some(place) = place_in(&self.to_receive, |(waiting, _)| *waiting == address) {
+            self.to_receive.remove(place);
             cell.request_ends();
             return true;
         }
         self.ring.cancel(address | tag::RECEIVE, tag::CONTROL);
         false
-    }
-
-    /// Ends the receives of several cells for good. Each system call takes as many cancellations as
-    /// the queue holds.
-    pub(crate) fn end_receives(&mut self, cells: &[Cell]) {
-        if self.fork.is_child() {
-            return;
-        }
-        let mut first = 0;
-        for (place, cell) in cells.iter().enumerate() {
-            let _ = self.end_receive(*cell);
-            if self.ring.queued() >= self.ring.capacity() {
-                self.settle_receives(&cells[first..=place]);
-                first = place + 1;
-            }
-        }
-        self.settle_receives(&cells[first..]);
-    }
-
-    /// Waits, for a bounded time, until all requests of these cells have completed.
-    fn settle_receives(&mut self, cells: &[Cell]) {
-        let end = Instant::now() + CANCEL_MAX;
-        loop {
-            self.reap();
-            let left = cells.iter().filter(|cell| cell.requests() > 0).count();
-            if left == 0 || self.outstanding == 0 || Instant::now() >= end {
-                return;
-            }
-            self.enter_for(left);
-        }
     }
 
     /// Arms receives that have found no buffer.
@@ -583,6 +563,13 @@ impl Uring {
             self.settle_sends();
         }
     }
+}
+
+/// The place of an element. Looks at both ends first, because streams often end in the order in
+/// which they came, or in the opposite one.
+pub(super) fn place_in<T>(list: &VecDeque<T>, is_it: impl Fn(&T) -> bool) -> Option<usize> {
+    let ends = |near: usize| [near, list.len() - 1 - near];
+    (0..list.len().div_ceil(2)).flat_map(ends).find(|place| is_it(&list[*place]))
 }
 
 /// The number of a send, from its completion.

@@ -148,6 +148,10 @@ impl Uring {
         match *self {}
     }
 
+    pub(crate) fn withdraw_receives(&mut self) {
+        match *self {}
+    }
+
     pub(crate) fn receive_later(&mut self, _: Cell) {
         match *self {}
     }
@@ -156,7 +160,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn end_receives(&mut self, _: &[Cell]) {
+    pub(crate) fn end_receives(&mut self, _: &mut Vec<Cell>) {
         match *self {}
     }
 
