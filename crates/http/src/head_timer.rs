@@ -37,6 +37,8 @@ impl hyper::rt::Timer for HeadTimer {
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
         if self.0.begins_wait(deadline) {
+            // The head that was late has come in this poll. This one is not.
+            LATE.set(false);
             return Box::pin(HeadSleep);
         }
         WindlassTimer::new().sleep_until(deadline)

@@ -57,9 +57,15 @@ impl Requests {
         self.progress.set(self.progress.get().wrapping_add(1));
     }
 
-    fn failed(&self, error: BoxError) -> BoxError {
-        self.server.report(&ServeEvent::StreamFailed { peer: self.peer, error: &*error });
-        error
+    /// Reports the error of a service or of its body. The conversion is the service's code.
+    fn failed(&self, error: impl Into<BoxError>) -> BoxError {
+        match self.call(|| error.into()) {
+            Ok(error) => {
+                self.server.report(&ServeEvent::StreamFailed { peer: self.peer, error: &*error });
+                error
+            }
+            Err(panicked) => panicked,
+        }
     }
 
     /// Calls a service's code. Its panic is reported, and becomes the error of the stream.
@@ -82,6 +88,11 @@ impl Part {
     fn new(requests: &Rc<Requests>) -> Self {
         requests.parts.set(requests.parts.get() + 1);
         Self(Rc::clone(requests))
+    }
+
+    /// Counts a part that never ends.
+    fn stays_open(&self) {
+        self.0.parts.set(self.0.parts.get() + 1);
     }
 }
 
@@ -153,19 +164,17 @@ where
         let part = this.part.as_ref().expect(ONCE);
         let polled = part.0.call(|| future.poll(context));
         let response = match polled {
-            Ok(polled) => ready!(polled).map_err(|error| part.0.failed(error.into()))?,
+            Ok(polled) => ready!(polled).map_err(|error| part.0.failed(error))?,
             Err(error) => return Poll::Ready(Err(error)),
         };
-        part.0.call(|| this.future.set(None))?;
+        let dropped = part.0.call(|| this.future.set(None));
         let part = this.part.take().expect(ONCE);
-        let part = match *this.is_tunnel && response.status().is_success() {
-            true => {
-                mem::forget(part);
-                None
-            }
-            false => Some(part),
-        };
-        Poll::Ready(Ok(response.map(|body| Http2Body::new(body, part))))
+        let is_tunnel = *this.is_tunnel && response.status().is_success();
+        if is_tunnel {
+            part.stays_open();
+        }
+        let response = response.map(|body| Http2Body::new(body, part, is_tunnel));
+        Poll::Ready(dropped.map(|()| response))
     }
 }
 
@@ -175,30 +184,29 @@ pin_project! {
         // `None` in the destructor.
         #[pin]
         body: Option<B>,
-        // `None` for that of a tunnel, which is not sent.
-        part: Option<Part>,
+        part: Part,
+        // That of a tunnel is not sent.
+        is_tunnel: bool,
         has_panicked: Cell<bool>,
     }
 
     impl<B> PinnedDrop for Http2Body<B> {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
-            if let Some(part) = this.part {
-                let _ = part.0.call(|| this.body.set(None));
-            }
+            let _ = this.part.0.call(|| this.body.set(None));
         }
     }
 }
 
 impl<B> Http2Body<B> {
-    fn new(body: B, part: Option<Part>) -> Self {
-        Self { body: Some(body), part, has_panicked: Cell::new(false) }
+    fn new(body: B, part: Part, is_tunnel: bool) -> Self {
+        Self { body: Some(body), part, is_tunnel, has_panicked: Cell::new(false) }
     }
 
     /// Asks the body. A panic ends it: the answer is `otherwise`, and its next frame an error.
     fn ask<T>(&self, otherwise: T, question: impl FnOnce(&B) -> T) -> T {
-        let (Some(body), Some(part)) = (&self.body, &self.part) else { return otherwise };
-        part.0.call(|| question(body)).unwrap_or_else(|_| {
+        let Some(body) = self.body.as_ref().filter(|_| !self.is_tunnel) else { return otherwise };
+        self.part.0.call(|| question(body)).unwrap_or_else(|_| {
             self.has_panicked.set(true);
             otherwise
         })
@@ -214,9 +222,12 @@ impl<B: Body<Error: Into<BoxError>>> Body for Http2Body<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, BoxError>>> {
         let this = self.project();
-        let (Some(part), Some(body)) = (this.part, this.body.as_pin_mut()) else {
+        let (part, Some(body)) = (this.part, this.body.as_pin_mut()) else {
             return Poll::Ready(None);
         };
+        if *this.is_tunnel {
+            return Poll::Ready(None);
+        }
         if this.has_panicked.get() {
             return Poll::Ready(Some(Err(PANICKED.into())));
         }
@@ -226,7 +237,7 @@ impl<B: Body<Error: Into<BoxError>>> Body for Http2Body<B> {
         };
         Poll::Ready(polled.map(|frame| match frame {
             Ok(frame) => Ok(frame.map_data(|data| Unsent::new(data, &part.0))),
-            Err(error) => Err(part.0.failed(error.into())),
+            Err(error) => Err(part.0.failed(error)),
         }))
     }
 

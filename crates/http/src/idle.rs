@@ -15,14 +15,18 @@
 //! 1. hyper has flushed the stream, and has written nothing after that (`watched.rs`). It flushes a
 //!    stream when its own buffer is empty. So all bytes are with the stream.
 //! 2. In the same poll, and with no byte read in between, hyper has started the time limit of the
-//!    next head (`head_timer.rs`). It does that when it is done with the bodies of the request and
-//!    of the response, and has dropped both. Other timers are not mistaken for it: their deadlines
+//!    next head (`head_timer.rs`). It does that when it has read the body of the request to its end
+//!    and written that of the response. Other timers are not mistaken for it: their deadlines
 //!    differ.
 //! 3. The last read was pending. It may be that hyper has read a part of the next head before; it
 //!    hands that out, and gets it again.
 //!
 //! Where one is missing, for instance since the body of a request came after its response, nothing
 //! happens, and the connection keeps its buffers until it is idle the next time.
+//!
+//! hyper tells the reader of a body that its last piece came only with the next request, if the
+//! response was sent before. If the connection is taken apart first, that reader gets an error
+//! after the whole body.
 
 use core::cell::Cell;
 use std::time::{Duration, Instant};

@@ -366,7 +366,56 @@ fn an_upgrade_that_nobody_takes_closes_its_connection(build: Build) {
     });
 }
 
+/// An error whose conversion panics.
+#[derive(Debug)]
+struct ExplosiveError;
+
+impl From<ExplosiveError> for Box<dyn std::error::Error + Send + Sync> {
+    fn from(_: ExplosiveError) -> Self {
+        panic!("on purpose");
+    }
+}
+
+fn a_panic_in_the_conversion_of_an_error_is_reported(build: Build) {
+    run(build, async {
+        let log = Log::default();
+        let service = service_fn(async |_| Err::<Response<String>, _>(ExplosiveError));
+        let server = start(log.server(), service).await;
+        assert_eq!(ask(&server, true).await, None);
+        server.stop().await;
+        assert_eq!(log.other_lines(), ["a service has panicked"]);
+    });
+}
+
+/// hyper drops the body of the response, which is not sent.
+fn a_panic_in_the_body_of_a_tunnel_is_reported_and_nothing_leaks(build: Build) {
+    run(build, async {
+        let log = Log::default();
+        let probe = Rc::new(());
+        let service = service_fn(async |_| {
+            let act: Act = Rc::new(|place| assert_ne!(place, Place::BodyDrop, "on purpose"));
+            let body = TellsPart { act, drop: Place::BodyDrop, left: b"hello" };
+            Ok::<_, Infallible>(Response::new(body))
+        });
+        let (lines, held) = (log.clone(), Rc::clone(&probe));
+        let limits = HttpServer::new().on_event(move |event| {
+            let _ = &held;
+            lines.push(event.to_string());
+        });
+        let server = start(limits, service).await;
+        let request = Request::connect("here:80").body(text("")).unwrap();
+        let response = client2(&server).await.send_request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        drop(response);
+        server.stop().await;
+        assert_eq!(log.other_lines(), ["a service has panicked"]);
+        assert_eq!(Rc::strong_count(&probe), 1, "the connection has kept the server");
+    });
+}
+
 scenarios! {
+    a_panic_in_the_conversion_of_an_error_is_reported,
+    a_panic_in_the_body_of_a_tunnel_is_reported_and_nothing_leaks,
     a_panic_in_any_place_ends_no_other_connection,
     a_service_may_end_its_own_server_in_any_place,
     a_body_that_lies_about_its_size_ends_its_response_alone,

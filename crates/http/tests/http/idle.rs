@@ -321,6 +321,31 @@ fn the_time_of_a_busy_connection_begins_with_its_last_request(build: Build) {
     });
 }
 
+/// hyper may find a head in the poll that was to end the connection. It waits for the next one then.
+fn a_head_that_comes_when_it_is_late_is_answered(build: Build) {
+    run_paused(build, async {
+        let limit = 5 * IDLE;
+        let mut answered = 0;
+        for reads in 0..4 {
+            let log = Log::default();
+            let server = log.server().header_timeout(limit).idle_buffers_timeout(Duration::MAX);
+            let served = serve(server, service_fn(answer));
+            served.is_alive().await;
+            served.wire.push_later(reads, false, REQUEST);
+            sleep(limit).await;
+            // The connection has ended without it otherwise.
+            if served.wire.take_later().is_none() {
+                served.is_answered().await;
+                sleep(limit - 3 * MOMENT).await;
+                assert!(log.lines().is_empty(), "after {reads} reads: {:?}", log.lines());
+                answered += 1;
+            }
+            served.stop().await;
+        }
+        assert!(answered >= 2, "{answered}");
+    });
+}
+
 /// hyper waits for its head, and finds it without a read.
 fn a_pipelined_request_may_take_long(build: Build) {
     run_paused(build, async {
@@ -478,6 +503,7 @@ scenarios! {
     a_response_that_is_not_with_the_stream_keeps_the_buffers,
     an_idle_connection_is_closed_in_time,
     the_time_of_a_busy_connection_begins_with_its_last_request,
+    a_head_that_comes_when_it_is_late_is_answered,
     a_pipelined_request_may_take_long,
     a_shutdown_ends_idle_connections,
     ends_and_errors_of_idle_connections_are_those_of_others,

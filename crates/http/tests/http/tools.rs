@@ -50,9 +50,13 @@ impl Log {
         self.lines().into_iter().filter(|line| !line.contains("connection failed")).collect()
     }
 
+    pub(crate) fn push(&self, line: String) {
+        self.0.borrow_mut().push(line);
+    }
+
     pub(crate) fn server(&self) -> HttpServer {
-        let lines = Rc::clone(&self.0);
-        HttpServer::new().on_event(move |event| lines.borrow_mut().push(event.to_string()))
+        let log = self.clone();
+        HttpServer::new().on_event(move |event| log.push(event.to_string()))
     }
 }
 
