@@ -58,8 +58,14 @@ const CANNOT: &[(&str, &str)] = &[
 const FOR_EACH: &[&str] = &["::epoll::", "::uring::", "::poll::"];
 
 /// Parts of the names of tests that do not depend on the backend, in programs with others that do.
-/// These are about the looks of the page of `windlass serve`, which a browser draws for seconds.
-const OF_LOOKS: &[&str] = &["appearance::", "live::a_graph_tells_its_values"];
+/// These are about the looks of the page of `windlass serve`, which a browser draws for seconds,
+/// and about its echo run against servers of the test.
+const OF_THE_PAGE: &[&str] = &[
+    "appearance::",
+    "live::a_graph_tells_its_values",
+    "message_ends_the_run",
+    "byte_ends_the_run",
+];
 
 /// The integration tests and examples, on each backend but the first in turn.
 pub(super) fn tests(packages: &[Package]) -> Stage {
@@ -78,7 +84,7 @@ fn programs(packages: &[Package], backend: &str) -> Programs {
         // would differ, and some libraries would be compiled again.
         build: Cmd::cargo(["test"]),
         wanted: packages.iter().flat_map(|package| wanted(package, backend)).collect(),
-        arguments: FOR_EACH.iter().chain(OF_LOOKS).flat_map(skip).collect(),
+        arguments: FOR_EACH.iter().chain(OF_THE_PAGE).flat_map(skip).collect(),
         variables: vec![(VARIABLE.to_owned(), backend.to_owned())],
     }
 }
@@ -200,7 +206,8 @@ mod tests {
         assert_eq!(
             programs.arguments.join(" "),
             "--skip ::epoll:: --skip ::uring:: --skip ::poll:: --skip appearance:: \
-             --skip live::a_graph_tells_its_values"
+             --skip live::a_graph_tells_its_values --skip message_ends_the_run --skip \
+             byte_ends_the_run"
         );
     }
 

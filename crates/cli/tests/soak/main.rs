@@ -63,7 +63,7 @@ fn soak_of_a_minute() {
         connections: 2000,
         between_checks: Duration::from_secs(10),
         // Other stages need the processors.
-        pause: Duration::from_millis(2),
+        pause: Duration::from_millis(5),
     });
 }
 
