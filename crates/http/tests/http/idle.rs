@@ -321,7 +321,7 @@ fn the_time_of_a_busy_connection_begins_with_its_last_request(build: Build) {
     });
 }
 
-/// hyper may find a head in the poll that was to end the connection. It waits for the next one then.
+/// hyper may find a head in the poll that was to end the connection. Then it waits for the next.
 fn a_head_that_comes_when_it_is_late_is_answered(build: Build) {
     run_paused(build, async {
         let limit = 5 * IDLE;
