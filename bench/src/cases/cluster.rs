@@ -26,5 +26,5 @@ pub(crate) fn unit(case: &ClusterCase) -> &'static str {
 /// Returns the number of rounds of the longer count of a case, if it is counted.
 pub(crate) fn counted_rounds(case: &ClusterCase) -> Option<u64> {
     // So many that the start of the server does not show in the difference of the two cases.
-    matches!(case, ClusterCase::NodeEcho { .. }).then_some(50_000)
+    matches!(case, ClusterCase::NodeEcho { .. }).then_some(10_000)
 }
