@@ -58,6 +58,7 @@ const ALL: &[Test] = &tests![
     syscalls::a_local_wake_makes_no_system_call,
     syscalls::streams_that_are_dropped_together_take_one_submission,
     syscalls::a_connection_that_is_answered_and_dropped_cancels_nothing,
+    syscalls::a_connection_between_two_tasks_makes_three_submissions,
     workers::a_worker_without_descriptors_sleeps_until_its_deadline,
 ];
 

@@ -211,3 +211,36 @@ pub(crate) fn a_connection_that_is_answered_and_dropped_cancels_nothing(backend:
     let enters = count(&calls, &[libc::SYS_io_uring_enter]);
     assert!(enters <= CONNECTIONS * 3 / 2, "{enters} calls: {calls:?}");
 }
+
+/// The connection, the request with its answer, and the ends. Sends that are withdrawn when their
+/// stream ends leave nothing to submit.
+pub(crate) fn a_connection_between_two_tasks_makes_three_submissions(backend: Backend) {
+    const CONNECTIONS: usize = 20;
+    let body = || {
+        executor(backend).block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            for round in 0..CONNECTIONS + 3 {
+                if round == 3 {
+                    mark();
+                }
+                let client = spawn(async move {
+                    let mut client = TcpStream::connect(address).await.unwrap();
+                    client.write_all(&[1; 64]).await.unwrap();
+                    client.read(&mut [0; 256]).await.unwrap()
+                });
+                let mut server = listener.accept().await.unwrap().0;
+                assert_eq!(server.read(&mut [0; 256]).await.unwrap(), 64);
+                server.write_all(&[2; 64]).await.unwrap();
+                drop(server);
+                assert_eq!(client.await.unwrap(), 64);
+                turns().await;
+            }
+            mark();
+        });
+        mark();
+    };
+    let Some(calls) = traced(body) else { return };
+    let enters = count(&calls, &[libc::SYS_io_uring_enter]);
+    assert!(enters < CONNECTIONS * 7 / 2, "{enters} calls: {calls:?}");
+}
