@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     sync::mpsc::{self, Receiver},
     time::Duration,
@@ -230,7 +230,12 @@ pub(crate) fn too_many_connections_are_counted_and_reported() {
     let (status, reason) = reports.recv_timeout(Duration::from_secs(20)).unwrap();
     assert_eq!(status, None);
     assert!(reason.starts_with("connection limit 64 of the admin listener reached"), "{reason}");
-    sockets.truncate(32);
+    // The listener has closed these before it accepts another one. Otherwise that one could reach
+    // the limit again.
+    for mut socket in sockets.drain(32..) {
+        socket.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+    }
     let metrics = Exposition::parse(&get(&admin, "/metrics", "").1);
     assert_eq!(metrics.get("admin_refusals_total{reason=\"connections_max\"}"), 1);
     assert_eq!(metrics.sum("admin_refusals_total"), 1);

@@ -95,15 +95,22 @@ pub(crate) fn pings_and_pongs_are_those_of_the_clients() {
 pub(crate) fn pings_to_idle_clients_are_counted() {
     let site = Site::new(1, |options| options.ping_interval = Some(Duration::from_millis(100)));
     let mut client = Client::open(site.address, "/echo");
-    for _ in 0..2 {
+    let mut received = 0;
+    while received < 2 {
         assert_eq!(client.next(), (9, Vec::new()));
+        received += 1;
         client.send(10, b"");
     }
-    client.close(&1000_u16.to_be_bytes());
+    client.send(8, &1000_u16.to_be_bytes());
+    // On a slow machine there are further pings before the end.
+    while client.next().0 == 9 {
+        received += 1;
+    }
+    client.read_to_end();
     let metrics = site.metrics_when(|metrics| metrics.sum("connections") == 0);
     let pings = metrics.get("messages_total{direction=\"out\",kind=\"ping\"}");
     let pongs = metrics.get("messages_total{direction=\"in\",kind=\"pong\"}");
-    assert_eq!((pings, pongs), (2, 2));
+    assert_eq!((pings, pongs), (received, 2));
     site.end();
 }
 
