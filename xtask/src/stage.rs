@@ -11,7 +11,7 @@ use crate::command::Cmd;
 use crate::lanes::{self, Lane};
 use crate::output::Output;
 use crate::programs::{Packages, Programs};
-use crate::tally::{Counts, Ignored, LeftOut, Suite, Tally};
+use crate::tally::{Counts, Failed, Ignored, LeftOut, Suite, Tally};
 
 /// The work of a stage. A text is the reason of a failure or of a skip.
 pub(crate) enum Work {
@@ -296,7 +296,8 @@ impl Report {
         self.ended.iter().all(|ended| ended.failures.is_empty())
     }
 
-    /// Prints the table of stages, the skipped tests with their reasons, and every failure.
+    /// Prints the table of stages, the skipped tests with their reasons, and every failure with the
+    /// first lines that the failed tests printed.
     pub(crate) fn print_summary(&self) {
         println!("\nsummary:");
         for ended in &self.ended {
@@ -316,6 +317,10 @@ impl Report {
         for ended in &self.ended {
             for failure in &ended.failures {
                 println!("  FAILED {}: {failure}", ended.name);
+            }
+            for Failed { suite, test, said } in ended.tally.failed() {
+                println!("  FAILED {}: {suite}: {test}", ended.name);
+                said.iter().for_each(|line| println!("    {line}"));
             }
         }
     }

@@ -63,6 +63,19 @@ pub(crate) struct Ignored {
     pub(crate) reason: String,
 }
 
+/// A test that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// Its program, as in [`Tally::suites`].
+    pub(crate) suite: Suite,
+    pub(crate) test: String,
+    /// The first lines of its output, at most [`SAID_MAX`].
+    pub(crate) said: Vec<String>,
+}
+
+/// The number of lines that are kept of what a failed test printed.
+const SAID_MAX: usize = 8;
+
 /// A part of a stage that cannot run here.
 #[derive(Debug)]
 pub(crate) struct LeftOut {
@@ -81,6 +94,9 @@ pub(crate) struct Tally {
     packages: Arc<Packages>,
     suites: BTreeMap<Suite, Counts>,
     ignored: Vec<Ignored>,
+    failed: Vec<Failed>,
+    /// The index in `failed` of the test whose output follows.
+    saying: Option<usize>,
     current: Suite,
     /// The path of the current program, if its package is not known yet.
     unknown: Option<String>,
@@ -148,8 +164,15 @@ impl Tally {
         } else if let Some(skipped) = skipped_test(line) {
             self.skipped += 1;
             self.ignore(skipped);
-        } else if line.starts_with("thread '") && line.contains(" panicked at ") {
-            self.panicked = true;
+        } else if let Some(test) = failed_test(line) {
+            self.fail(test.to_owned());
+        } else if let Some(test) = output_of(line) {
+            self.saying = self.index_of_failed(test);
+        } else {
+            if line.starts_with("thread '") && line.contains(" panicked at ") {
+                self.panicked = true;
+            }
+            self.say(line);
         }
     }
 
@@ -185,6 +208,28 @@ impl Tally {
         self.ignored.push(Ignored { suite: self.current.clone(), test, reason });
     }
 
+    fn fail(&mut self, test: String) {
+        self.look_again();
+        self.failed.push(Failed { suite: self.current.clone(), test, said: Vec::new() });
+    }
+
+    fn index_of_failed(&self, test: &str) -> Option<usize> {
+        self.failed.iter().rposition(|failed| failed.suite == self.current && failed.test == test)
+    }
+
+    /// Keeps a line of a failed test's output, which ends at the list of all failures.
+    fn say(&mut self, line: &str) {
+        if line == "failures:" {
+            self.saying = None;
+        } else if let Some(index) = self.saying
+            && !line.is_empty()
+            && let said = &mut self.failed[index].said
+            && said.len() < SAID_MAX
+        {
+            said.push(line.to_owned());
+        }
+    }
+
     /// The test programs that ran.
     pub(crate) fn suites(&self) -> &BTreeMap<Suite, Counts> {
         &self.suites
@@ -204,6 +249,11 @@ impl Tally {
     /// The tests that did not run.
     pub(crate) fn ignored(&self) -> &[Ignored] {
         &self.ignored
+    }
+
+    /// The tests that failed.
+    pub(crate) fn failed(&self) -> &[Failed] {
+        &self.failed
     }
 
     /// The counts of all programs together.
@@ -260,6 +310,19 @@ fn result_counts(line: &str) -> Option<Counts> {
         }
     }
     Some(counts)
+}
+
+/// The name in `test name ... FAILED`.
+fn failed_test(line: &str) -> Option<&str> {
+    let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(test.trim_end())
+}
+
+/// The name in `---- name stdout ----`, which comes before the output of a failed test, or in
+/// `---- name ----`, as libtest-mimic prints it.
+fn output_of(line: &str) -> Option<&str> {
+    let test = line.strip_prefix("---- ")?.strip_suffix(" ----")?;
+    Some(test.strip_suffix(" stdout").unwrap_or(test))
 }
 
 /// The name and the reason in `test name ... ignored, reason`.
@@ -363,6 +426,45 @@ test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
                 reason: "Miri knows no signalfd".to_owned(),
             }]
         );
+    }
+
+    #[test]
+    fn failed_tests_come_with_what_they_printed() {
+        let many: String = (0..20).map(|line| format!("line {line}\n")).collect();
+        let output = format!(
+            "\
+     Running tests/a.rs (target/debug/deps/a-0011223344556677)
+test x::y          ... FAILED
+test z ... FAILED
+test silent ... FAILED
+
+failures:
+
+---- x::y stdout ----
+
+thread 'x::y' (7) panicked at tests/a.rs:1:2:
+not in time
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+
+---- z ----
+{many}
+
+failures:
+    x::y
+    z
+
+test result: FAILED. 0 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out
+"
+        );
+        let tally = tally(&output);
+        let failed: Vec<_> =
+            tally.failed().iter().map(|failed| (&*failed.test, &*failed.said)).collect();
+        let [(y, said), (z, most), (silent, nothing)] = &failed[..] else { panic!("{failed:?}") };
+        assert_eq!((*y, *z, *silent), ("x::y", "z", "silent"));
+        assert_eq!(said[..2], ["thread 'x::y' (7) panicked at tests/a.rs:1:2:", "not in time"]);
+        assert_eq!((most.len(), &*most[0]), (SAID_MAX, "line 0"));
+        assert!(nothing.is_empty());
+        assert_eq!(tally.failed()[0].suite, suite("a tests/a.rs"));
     }
 
     #[test]
