@@ -14,6 +14,8 @@ mod embedding;
 mod groups;
 mod misuse;
 mod panics;
+#[path = "../common/pattern.rs"]
+mod pattern;
 mod program;
 mod remote;
 mod streams;

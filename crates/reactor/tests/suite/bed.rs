@@ -11,7 +11,7 @@ use std::{
     process::Command,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI32, Ordering},
     },
     time::{Duration, Instant},
@@ -28,6 +28,13 @@ mod panics;
 
 /// A turn that does not wait.
 pub(crate) const NOW: Duration = Duration::ZERO;
+
+/// Locks out other tests with threads that spin until another thread goes on, until the guard is
+/// dropped. On two processors, two such tests at once take many times as long as one by one.
+pub(crate) fn spinning_alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Entries in order, written by handlers and read by the test.
 pub(crate) struct Log<T>(Rc<RefCell<Vec<T>>>);

@@ -13,7 +13,7 @@ use windlass::{Event, Interest, Reactor, Turn, interest};
 
 use crate::{
     Build,
-    bed::{Log, NOW, drain, edge, has, ring, sendable},
+    bed::{Log, NOW, drain, edge, has, ring, sendable, spinning_alone},
 };
 
 /// The number of writes in the long scenarios.
@@ -27,6 +27,7 @@ fn ping_pong(
     rounds: u64,
     mut between: impl FnMut(&mut Reactor, windlass::Key, u64),
 ) {
+    let _alone = spinning_alone();
     let mut reactor = build().build().unwrap();
     let wanted = if has(&reactor, wanted) { wanted } else { wanted.without_edge_triggered() };
     let fd = sendable();
@@ -181,6 +182,7 @@ fn exclusive_waiters_lose_nothing(build: Build) {
 
 // A handler deletes and registers again while the other thread writes.
 fn registering_again_beside_a_writer_loses_nothing(build: Build) {
+    let _alone = spinning_alone();
     let rounds = ROUNDS / 10;
     let mut reactor = build().build().unwrap();
     let fd = sendable();

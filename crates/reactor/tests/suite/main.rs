@@ -13,6 +13,8 @@ mod scenarios;
 use scenarios::Build;
 
 mod bed;
+#[path = "../common/pattern.rs"]
+mod pattern;
 mod script;
 
 mod batches;

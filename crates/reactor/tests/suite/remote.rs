@@ -15,7 +15,7 @@ use windlass::{AddReason, CallError, PostReason, Reactor, Remote, RemoteAddError
 
 use crate::{
     Build,
-    bed::{NOW, drain, panic_of, readable, ring, sendable},
+    bed::{NOW, drain, panic_of, readable, ring, sendable, spinning_alone},
 };
 
 /// Longer than any test. A wait that lasts this long has missed its wake.
@@ -438,6 +438,7 @@ fn a_post_before_the_wait_ends_it(build: Build) {
 
 // mio's waker: a program with its own queue checks it after each turn.
 fn a_wake_ends_the_wait_now_or_the_next(build: Build) {
+    let _alone = spinning_alone();
     let mut reactor = build().build().unwrap();
     let remote = reactor.remote();
     remote.wake();
@@ -478,6 +479,7 @@ fn a_busy_poll_sees_a_post(build: Build) {
 }
 
 fn nothing_is_lost_between_sleep_and_wake(build: Build) {
+    let _alone = spinning_alone();
     let rounds: u64 = if cfg!(miri) { 20 } else { 100_000 };
     let mut reactor = build().build().unwrap();
     let count = Arc::new(AtomicU64::new(0));

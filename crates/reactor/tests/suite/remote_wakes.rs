@@ -22,7 +22,7 @@ use crate::{
     Build,
     bed::{
         Log, NOW, Numbered, close, drain, duplicate_from, idle, noting, own_numbers, panic_of,
-        readable, ready, ring, sendable,
+        readable, ready, ring, sendable, spinning_alone,
     },
 };
 
@@ -41,6 +41,7 @@ fn note(remote: &Remote, ran: &Arc<AtomicU64>) {
 ///
 /// If a wake is lost, the test hangs.
 fn race(remote: Remote, rounds: u64, mut turn: impl FnMut()) {
+    let _alone = spinning_alone();
     let ran = Arc::new(AtomicU64::new(0));
     let seen = ran.clone();
     let poster = thread::spawn(move || {

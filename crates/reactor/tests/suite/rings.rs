@@ -10,6 +10,7 @@ use windlass::{
 
 use crate::{
     bed::{Log, NOW, panic_of, run_dry},
+    pattern::bytes,
     script::{Peer, Said, Script, both_families, open, tcp},
     streams_random,
 };
@@ -55,16 +56,13 @@ impl Client {
     }
 
     fn write(&mut self, count: usize) {
-        let bytes: Vec<u8> =
-            (self.sent..self.sent + count).map(|place| (place % 251) as u8).collect();
-        self.sent += self.peer.write_some(&bytes);
+        self.sent += self.peer.write_some(&bytes(self.sent, count));
     }
 
     fn read(&mut self) {
-        for byte in self.peer.drain().0 {
-            assert_eq!(byte, (self.got % 251) as u8);
-            self.got += 1;
-        }
+        let (got, _) = self.peer.drain();
+        assert!(got == bytes(self.got, got.len()), "what is sent comes back in order");
+        self.got += got.len();
     }
 
     fn is_done(&self) -> bool {

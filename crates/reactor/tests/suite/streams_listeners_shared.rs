@@ -25,7 +25,7 @@ use windlass::{
 
 use crate::{
     Build,
-    bed::{Log, NOW},
+    bed::{Log, NOW, spinning_alone},
     script::Script,
 };
 
@@ -181,6 +181,7 @@ fn a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop(build:
 /// At every moment, even between the check of the flag and the `accept4`.
 fn a_listener_that_somebody_makes_blocking_again_and_again_does_not_block_the_loop(build: Build) {
     const ROUNDS: usize = 100;
+    let _alone = spinning_alone();
     for (listener, other) in both() {
         let watchdog = Watchdog::new(&other);
         let (mut reactor, key) = register(build, listener);

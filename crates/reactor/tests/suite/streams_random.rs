@@ -16,6 +16,7 @@ use windlass::{
 use crate::{
     Build,
     bed::Log,
+    pattern::bytes,
     script::{Peer, Said, Script, both_families, quiet, turn},
 };
 
@@ -32,11 +33,6 @@ impl Dice {
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % sides
     }
-}
-
-/// Bytes that depend on their offset in a stream. So lost, duplicated and moved bytes are detected.
-fn bytes(from: usize, count: usize) -> Vec<u8> {
-    (from..from + count).map(|place| (place * 7 + place / 256) as u8).collect()
 }
 
 struct World {

@@ -17,6 +17,7 @@ use windlass::{
 };
 
 use super::acts;
+use crate::pattern;
 
 /// The payload of the program's own panics.
 struct Deliberate;
@@ -30,22 +31,16 @@ pub(crate) fn survive(run: impl FnOnce()) -> bool {
     }
 }
 
-/// The byte at an offset of the data that a stream sends (`way` 0) or receives.
-fn byte(id: usize, way: usize, place: usize) -> u8 {
-    (place.wrapping_mul(31) ^ (place >> 7).wrapping_mul(17) ^ (id * 7 + way * 101)) as u8
-}
-
+/// The bytes at an offset of the data that a stream sends (`way` 0) or receives. Each stream and
+/// each way begins elsewhere in the pattern.
 pub(crate) fn bytes(id: usize, way: usize, from: usize, len: usize) -> Vec<u8> {
-    (from..from + len).map(|place| byte(id, way, place)).collect()
+    pattern::bytes(id * 1_009 + way * 30_011 + from, len)
 }
 
 fn check(id: usize, way: usize, from: usize, got: &[u8]) {
-    let wrong = got.iter().enumerate().find(|(at, got)| byte(id, way, from + at) != **got);
-    assert!(
-        wrong.is_none(),
-        "stream {id}, way {way}: the byte {:?} after {from}",
-        wrong.map(|(at, _)| at)
-    );
+    let sent = bytes(id, way, from, got.len());
+    let wrong = || sent.iter().zip(got).position(|(sent, got)| sent != got);
+    assert!(got == sent, "stream {id}, way {way}: the byte {:?} after {from}", wrong());
 }
 
 /// The other end of a stream.
