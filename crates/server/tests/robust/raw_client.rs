@@ -61,12 +61,13 @@ pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     }
     let key = [0x12, 0x34, 0x56, 0x78];
     frame.extend_from_slice(&key);
-    // Masks eight bytes at a time, because tests are not optimised.
-    let twice = u64::from_ne_bytes([0x12, 0x34, 0x56, 0x78, 0x12, 0x34, 0x56, 0x78]);
-    let mut words = payload.chunks_exact(8);
+    // Masks sixteen bytes at a time, because tests are not optimised.
+    let repeated = u128::from(u32::from_be_bytes(key)) * 0x1_00000001_00000001_00000001;
+    let mut words = payload.chunks_exact(16);
+    frame.reserve(payload.len());
     for word in &mut words {
-        let word = u64::from_ne_bytes(word.try_into().expect("eight bytes"));
-        frame.extend_from_slice(&(word ^ twice).to_ne_bytes());
+        let word = u128::from_be_bytes(word.try_into().expect("sixteen bytes"));
+        frame.extend_from_slice(&(word ^ repeated).to_be_bytes());
     }
     frame.extend(words.remainder().iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
     frame
