@@ -228,8 +228,6 @@ fn sanitized() -> Result<Cmd, String> {
     // Each allocation and each free stores this many callers, 30 by default. Remove it to see more
     // of them in a report.
     let command = command.env("ASAN_OPTIONS", "malloc_context_size=5");
-    // Reports name lines by it.
-    let command = command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     Ok(command.env("RUSTFLAGS", flag).env("RUSTDOCFLAGS", flag).target(ASAN_TARGET))
 }
 

@@ -4,8 +4,11 @@
 
 #[path = "../bench-windlass/backend.rs"]
 mod backend;
+#[cfg(feature = "servers")]
 mod handed;
+#[cfg(feature = "servers")]
 mod http;
+#[cfg(feature = "servers")]
 mod service;
 
 use std::future::Future;
@@ -14,6 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use windlass::Reactor;
+#[cfg(feature = "servers")]
 use windlass_bench_driver::http::HttpWorkload;
 use windlass_bench_driver::protocol::Case;
 use windlass_bench_driver::tasks::{RemoteSpawn, Runtime, Workload, polls_per_turn};
@@ -25,7 +29,9 @@ fn main() -> ExitCode {
     let suites = vec![
         Suite::latency::<Workload<Windlass>>(),
         Suite::tasks::<Workload<Windlass>>(),
+        #[cfg(feature = "servers")]
         Suite::http::<HttpWorkload<Windlass>>(),
+        #[cfg(feature = "servers")]
         Suite::http_server::<HttpWorkload<Windlass>>(),
     ];
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
