@@ -74,7 +74,7 @@ fn what_could_not_be_sent_counts() {
         "--duration",
         "1",
         "--timeout",
-        "1.2",
+        "4",
     ]);
     loaded.expect_fault("lost", "no answer to message 1 ");
     let [verified, unanswered, unsent] = ["verified", "unanswered", "unsent"]

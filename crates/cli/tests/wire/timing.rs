@@ -18,7 +18,7 @@ fn a_client_that_leaves_within_its_request_is_forgotten() {
 
 #[test]
 fn a_request_that_never_ends_is_cut_off() {
-    let server = Server::start(&["--mode", "echo", "--handshake-timeout", "1"]);
+    let server = Server::start(&["--mode", "echo", "--handshake-timeout", "3"]);
     let mut silent = Peer::new(&server);
     let mut slow = Peer::new(&server);
     slow.send([&b"GET / HTTP/1.1\r\nHost: "[..]]);

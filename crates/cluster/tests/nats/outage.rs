@@ -9,7 +9,7 @@ use windlass_cluster::{NatsBus, NatsEvent};
 use windlass_server::bus::BusState;
 
 use crate::{
-    node::{Client, Member, Wanted, fast, subject},
+    node::{Client, Member, Wanted, fast, quick_to_notice, subject},
     relay::Relay,
     server::{Nats, WAIT_MAX, free_port, until},
 };
@@ -45,7 +45,7 @@ pub(crate) fn a_killed_server_loses_the_oldest_and_counts_them() {
     let mut nats = Nats::new();
     let relay = Relay::new(nats.address());
     let mut wanted = Wanted::at(&relay.url());
-    wanted.bus = wanted.bus.queue_messages(40);
+    wanted.bus = quick_to_notice(wanted.bus).queue_messages(40);
     let here = wanted.start();
     here.wait_for(BusState::Connected);
     let there = Member::new(&nats);
@@ -108,7 +108,7 @@ pub(crate) fn a_connection_that_ends_under_load_repeats_nothing() {
 }
 
 pub(crate) fn a_stopped_server_is_noticed_and_nothing_arrives_twice() {
-    stopped(fast, |here| here.wait_for(BusState::Connecting));
+    stopped(quick_to_notice, |here| here.wait_for(BusState::Connecting));
 }
 
 /// With the default times.
@@ -165,7 +165,7 @@ pub(crate) fn both_sides_of_a_partition_publish() {
     let nats = Nats::new();
     let relay = Relay::new(nats.address());
     let mut wanted = Wanted::at(&relay.url());
-    wanted.bus = wanted.bus.queue_messages(20);
+    wanted.bus = quick_to_notice(wanted.bus).queue_messages(20);
     let apart = wanted.start();
     let node = Member::new(&nats);
     apart.wait_for(BusState::Connected);
@@ -206,7 +206,9 @@ pub(crate) fn both_sides_of_a_partition_publish() {
 pub(crate) fn a_silent_connection_with_traffic_is_noticed() {
     let nats = Nats::new();
     let relay = Relay::new(nats.address());
-    let node = Wanted::at(&relay.url()).start();
+    let mut wanted = Wanted::at(&relay.url());
+    wanted.bus = quick_to_notice(wanted.bus);
+    let node = wanted.start();
     node.wait_for(BusState::Connected);
     let mut publisher = node.client();
     relay.cut();

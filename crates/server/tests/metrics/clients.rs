@@ -135,14 +135,15 @@ impl Site {
         Self { running, counts, address }
     }
 
+    /// Reads the metrics, with the counts of this moment of every worker.
     #[track_caller]
     pub(crate) fn metrics(&self) -> Exposition {
-        Exposition::parse(&self.counts.prometheus())
+        Exposition::parse(&fresh(|| self.counts.prometheus()))
     }
 
     /// Reads the metrics until the closure accepts them.
     #[track_caller]
-    pub(crate) fn metrics_when(&self, there: impl Fn(&Exposition) -> bool) -> Exposition {
+    pub(crate) fn metrics_when(&self, mut there: impl FnMut(&Exposition) -> bool) -> Exposition {
         let begin = Instant::now();
         loop {
             let metrics = self.metrics();
@@ -156,6 +157,18 @@ impl Site {
     pub(crate) fn end(self) {
         self.running.stop();
         self.running.join().unwrap();
+    }
+}
+
+/// Calls again if the answer took so long that a worker may not have copied its counts for it. The
+/// server waits for a copy for a quarter of a second.
+pub(crate) fn fresh<T>(mut ask: impl FnMut() -> T) -> T {
+    loop {
+        let begin = Instant::now();
+        let answer = ask();
+        if begin.elapsed() < Duration::from_millis(250) {
+            return answer;
+        }
     }
 }
 

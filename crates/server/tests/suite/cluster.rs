@@ -136,7 +136,7 @@ impl Member {
 
     /// Waits until the counts are as expected.
     #[track_caller]
-    fn stats_when(&self, there: impl Fn(&ClusterStats) -> bool) -> ClusterStats {
+    pub(crate) fn stats_when(&self, there: impl Fn(&ClusterStats) -> bool) -> ClusterStats {
         until(|| Some(self.stats()).filter(&there), || format!("{:?}", self.stats()))
     }
 
@@ -229,7 +229,9 @@ fn a_publication_crosses_once_for_each_interested_node_and_arrives_once() {
     wait_for_messages(&network, 1);
     network.deliver_all();
     clients.iter_mut().for_each(|client| assert_eq!(client.next(), "last"));
-    let [first, second, third] = [0, 1, 2].map(|index| nodes[index].0.stats());
+    // A publisher counts after the bus has the message.
+    let [first, second, third] =
+        [(0, 3), (1, 0), (2, 1)].map(|(at, sent)| nodes[at].0.stats_when(|s| s.sent == sent));
     assert_eq!((first.sent, first.received), (3, 1));
     assert_eq!((second.sent, second.received), (0, 4));
     assert_eq!((third.sent, third.received, third.unwanted), (1, 0, 0));
@@ -406,13 +408,15 @@ fn a_node_has_one_subscription_for_each_topic_until_a_second_after_the_last_rece
     }
     // A connection that ends leaves too.
     drop(clients);
+    let asked = Instant::now();
     assert_eq!(last.command("unsubscribe t"), "true");
-    assert_eq!(bus.subjects(), subject, "it is kept for a second");
+    let kept = bus.subjects();
+    assert!(kept == subject || asked.elapsed() >= Duration::from_secs(1), "{kept:?}");
     assert_eq!(last.command("subscribe t"), "true");
-    assert_eq!(last.command("unsubscribe t"), "true");
     let left = Instant::now();
+    assert_eq!(last.command("unsubscribe t"), "true");
     until(|| bus.subjects().is_empty().then_some(()), || format!("{:?}", bus.subjects()));
-    // The client has the answer after the server has left.
+    // The server leaves after the client has asked for it.
     assert!(left.elapsed() > Duration::from_millis(900), "{:?}", left.elapsed());
     assert_eq!(member.stats().subscriptions, 0);
     assert_eq!(last.command("subscribe t"), "true");
@@ -481,8 +485,8 @@ fn what_is_too_large_for_the_bus_goes_to_the_local_receivers_alone() {
     network.deliver_all();
     assert_eq!([clients[0].next(), clients[0].next()], [large, fits.clone()]);
     assert_eq!(clients[1].next(), fits);
-    let stats = nodes[0].0.stats();
-    assert_eq!((stats.sent, stats.send_too_large), (1, 1));
+    let stats = nodes[0].0.stats_when(|stats| stats.sent == 1);
+    assert_eq!(stats.send_too_large, 1);
     end(nodes);
 }
 
