@@ -44,7 +44,7 @@ pub use windlass::Signal;
 use windlass::{Event, Interest, Key, SignalSet, Subscriber, Turn, interest};
 use windlass_flow::panics::Panics;
 
-use crate::{ambient::Handle, budget::poll_proceed};
+use crate::{ambient::Handle, budget::poll_proceed, task::waker_slot};
 
 /// Waits for `SIGINT`, which Ctrl-C sends.
 ///
@@ -148,7 +148,7 @@ impl Signals {
         if !self.handle.is_open() {
             return Poll::Ready(Err(gone()));
         }
-        self.listener.wait(context.waker());
+        waker_slot::store(&self.listener.waker, context.waker());
         Poll::Pending
     }
 
@@ -199,17 +199,6 @@ struct Listener {
     came: Cell<u64>,
     failed: Cell<Option<io::ErrorKind>>,
     waker: Cell<Option<Waker>>,
-}
-
-impl Listener {
-    fn wait(&self, waker: &Waker) {
-        let waker = match self.waker.take() {
-            Some(old) if old.will_wake(waker) => old,
-            _ => waker.clone(),
-        };
-        // A waker that was stored meanwhile, by the clone, is dropped here.
-        drop(self.waker.replace(Some(waker)));
-    }
 }
 
 /// The signals of one executor.

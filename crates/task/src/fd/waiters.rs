@@ -11,6 +11,8 @@ use core::{
 
 use windlass_flow::panics::Panics;
 
+use crate::task::waker_slot;
+
 /// One waker for `poll_*` methods, and a list for futures that borrow the object.
 #[derive(Default)]
 pub(crate) struct Waiters {
@@ -24,12 +26,7 @@ impl Waiters {
     /// Stores the waker of a `poll_*` method, in place of the one before.
     #[inline]
     pub(crate) fn set_one(&self, waker: &Waker) {
-        let old = match self.one.take() {
-            Some(old) if old.will_wake(waker) => old,
-            _ => waker.clone(),
-        };
-        // A waker that was stored meanwhile, by the clone, is dropped here.
-        drop(self.one.replace(Some(old)));
+        waker_slot::store(&self.one, waker);
     }
 
     /// Stores the waker of a future, in place of its waker before. Returns the future's number.

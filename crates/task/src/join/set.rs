@@ -14,6 +14,7 @@ use crate::{
     task::{
         error::JoinError,
         join_ref::{SetMember, SetQueue},
+        waker_slot,
     },
 };
 
@@ -122,17 +123,7 @@ impl<T> JoinSet<T> {
         if self.is_empty() {
             return Poll::Ready(None);
         }
-        // The slot is empty while user code runs: the clone and the destructor of a waker.
-        let old = self.queue.waker.take();
-        let waker = match old {
-            Some(waker) if waker.will_wake(context.waker()) => waker,
-            old => {
-                let waker = context.waker().clone();
-                drop(old);
-                waker
-            }
-        };
-        self.queue.waker.set(Some(waker));
+        waker_slot::store(&self.queue.waker, context.waker());
         Poll::Pending
     }
 

@@ -58,6 +58,8 @@ pub(crate) mod queue;
 pub(crate) mod request;
 pub(crate) mod shared;
 pub(crate) mod waker;
+#[cfg(not(loom))]
+pub(crate) mod waker_slot;
 
 #[cfg(all(test, loom))]
 mod models;

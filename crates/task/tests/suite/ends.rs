@@ -3,18 +3,23 @@
 use std::{
     cell::{Cell, RefCell},
     future::{Future, pending},
-    os::unix::net::UnixStream,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    panic::resume_unwind,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
+    time::Duration,
 };
 
-use windlass::{Key, interest};
-use windlass_task::{spawn, with_turn, yield_now};
+use windlass::{Group, Key, interest};
+use windlass_task::{AsyncFd, spawn, with_turn, yield_now};
 
 use crate::{
     panics::caught,
-    tools::{Drops, Flag, OnDrop, block_on, executor, own_waker},
+    tools::{Counted, Drops, Flag, OnDrop, block_on, executor, nonblocking_pair, own_waker},
 };
 
 #[test]
@@ -240,4 +245,89 @@ fn a_future_and_an_output_that_panic_when_they_are_dropped_do_not_abort() {
     });
     assert_eq!(*result.unwrap_err().downcast::<&str>().unwrap(), "handler");
     assert_eq!(executor.block_on(async { 1 }), 1);
+}
+
+/// The payload of a panic that nobody gets. Its destructor spawns a task with what is in `LATE`.
+struct Spawns;
+
+thread_local! {
+    static LATE: RefCell<Option<Counted>> = const { RefCell::new(None) };
+}
+
+impl Drop for Spawns {
+    fn drop(&mut self) {
+        let Some(late) = LATE.take() else { return };
+        drop(caught(|| {
+            spawn(async move {
+                let _late = late;
+                pending::<()>().await;
+            })
+            .detach();
+        }));
+    }
+}
+
+/// A descriptor whose destructor panics with `Spawns`.
+struct Descriptor(OwnedFd);
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        resume_unwind(Box::new(Spawns));
+    }
+}
+
+/// Dropped where there is no turn, it waits for the executor's end.
+fn registered() -> AsyncFd<Descriptor> {
+    AsyncFd::new(Descriptor(nonblocking_pair().0)).unwrap()
+}
+
+#[test]
+fn a_task_that_the_destructor_of_a_second_panic_spawns_ends_too() {
+    let drops = Drops::default();
+    LATE.set(Some(drops.token()));
+    let mut executor = executor();
+    let fd = executor.block_on(async {
+        let fd = registered();
+        let bomb = || OnDrop(|| resume_unwind(Box::new("the first")));
+        let (one, other) = (bomb(), bomb());
+        let minute = Duration::from_secs(60);
+        let register = |mut turn: windlass::Turn<'_>| {
+            Group::new(())
+                .after(minute, move |_: &mut ()| _ = &one)
+                .after(minute, move |_: &mut ()| _ = &other)
+                .register_into(&mut turn)
+                .unwrap()
+                .group
+        };
+        let group = with_turn(register).unwrap();
+        // One goes off here, and the other one waits until the reactor prepares its next turn.
+        drop(caught(|| with_turn(|mut turn| turn.delete_group(group).unwrap())));
+        fd
+    });
+    drop(fd);
+    let spawner = executor.spawner();
+    let end = caught(|| drop(executor));
+    assert_eq!(*end.unwrap_err().downcast::<&str>().unwrap(), "the first");
+    assert_eq!(drops.count(), 1, "its future is dropped");
+    drop(spawner);
+}
+
+#[test]
+fn a_task_that_is_spawned_while_the_thread_unwinds_ends_too() {
+    let drops = Drops::default();
+    LATE.set(Some(drops.token()));
+    let mut executor = executor();
+    drop(executor.block_on(async { registered() }));
+    let end = caught(|| {
+        let _executor = executor;
+        resume_unwind(Box::new("the first"));
+    });
+    assert_eq!(*end.unwrap_err().downcast::<&str>().unwrap(), "the first");
+    assert_eq!(drops.count(), 1, "its future is dropped");
 }

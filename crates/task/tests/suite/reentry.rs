@@ -5,14 +5,19 @@ use std::{
     future::{Future, pending},
     pin::pin,
     rc::Rc,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Wake, Waker},
     time::Duration,
 };
 
-use windlass_task::{Executor, JoinHandle, JoinSet, spawn, with_turn, yield_now};
+use windlass_task::{
+    AsyncFd, Direction, Executor, JoinHandle, JoinSet, spawn, with_turn, yield_now,
+};
 
-use crate::tools::{Drops, Flag, OnDrop, block_on, executor};
+use crate::tools::{Drops, Flag, OnDrop, block_on, executor, nonblocking_pair};
 
 /// What the waker of a test ends. A waker is `Send`, and these are not.
 #[derive(Default)]
@@ -192,4 +197,75 @@ fn a_closure_with_the_turn_may_drop_another_executor() {
         assert!(with_turn(|_| ()).is_some());
     });
     assert_eq!(drops.count(), 1);
+}
+
+/// Runs turns of the executor in `TARGETS` when it is dropped.
+struct RunsByDrop;
+
+impl Wake for RunsByDrop {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for RunsByDrop {
+    fn drop(&mut self) {
+        let Some(mut executor) = TARGETS.with_borrow_mut(|targets| targets.executor.take()) else {
+            return;
+        };
+        executor.block_on(async {
+            let turns = || with_turn(|turn| turn.stats().turns).unwrap();
+            let begin = turns();
+            while turns() < begin + 3 {
+                yield_now().await;
+            }
+        });
+        TARGETS.with_borrow_mut(|targets| targets.executor = Some(executor));
+    }
+}
+
+/// Notes that it was woken.
+#[derive(Default)]
+struct Noting(AtomicBool);
+
+impl Wake for Noting {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Polls with a waker whose destructor runs the executor, and then with another one. The second
+/// poll must be ready, or its waker must be woken.
+fn poll_twice(mut poll: impl FnMut(&mut Context<'_>) -> bool, make_ready: impl FnOnce()) {
+    let old = Waker::from(Arc::new(RunsByDrop));
+    assert!(!poll(&mut Context::from_waker(&old)));
+    drop(old);
+    make_ready();
+    let noting = Arc::new(Noting::default());
+    let waker = Waker::from(Arc::clone(&noting));
+    // The poll drops the old waker, whose executor then learns of it.
+    let is_ready = poll(&mut Context::from_waker(&waker));
+    assert!(is_ready || noting.0.load(Relaxed), "nothing else will come");
+    drop(TARGETS.with_borrow_mut(|targets| targets.executor.take()));
+}
+
+#[test]
+fn what_the_destructor_of_an_old_waker_makes_ready_wakes_the_new_one() {
+    let mut own = executor();
+    let (here, there) = nonblocking_pair();
+    let fd = own.block_on(async { AsyncFd::new(here).unwrap() });
+    TARGETS.with_borrow_mut(|targets| targets.executor = Some(own));
+    poll_twice(
+        |context| fd.poll_ready(Direction::Read, context).is_ready(),
+        || assert_eq!(rustix::io::write(&there, b"x"), Ok(1)),
+    );
+
+    let mut own = executor();
+    let flag = Flag::default();
+    let waiting = flag.clone();
+    let mut set = JoinSet::new();
+    own.block_on(async {
+        set.spawn(async move { waiting.wait().await });
+        yield_now().await;
+    });
+    TARGETS.with_borrow_mut(|targets| targets.executor = Some(own));
+    poll_twice(|context| set.poll_join_next(context).is_ready(), || flag.set());
 }

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     future::{Future, poll_fn},
+    os::fd::OwnedFd,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
@@ -27,6 +28,13 @@ pub(crate) fn executor() -> Executor {
 /// Runs a future on an executor of its own.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     executor().block_on(future)
+}
+
+/// Two nonblocking sockets that are connected. Miri can make them so, but not set a socket so.
+pub(crate) fn nonblocking_pair() -> (OwnedFd, OwnedFd) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
 }
 
 /// Counts drops, and says on which thread the last one was.
