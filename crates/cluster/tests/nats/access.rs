@@ -1,5 +1,7 @@
 //! Who may connect, and how.
 
+use std::time::Duration;
+
 use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use windlass_cluster::{NatsBus, NatsBusBuilder, NatsEvent};
 use windlass_server::bus::BusState;
@@ -89,7 +91,9 @@ pub(crate) fn a_missing_permission_is_an_event() {
     let folder = Folder::new("log");
     let log = folder.path().join("nats.log");
     let nats = Nats::with(&format!("log_file: {log:?}\nauthorization {{ {users} }}"));
-    let node = start(NatsBus::builder([nats.url()]).user_and_password("a", "b"), &nats);
+    // It asks the server for an answer twice a second.
+    let bus = NatsBus::builder([nats.url()]).ping_interval(Duration::from_millis(500));
+    let node = start(bus.user_and_password("a", "b"), &nats);
     node.wait_for(BusState::Connected);
     let _receiver = Client::of(&node, "t");
     let event = node.event_when(|event| matches!(event, NatsEvent::ServerError { .. }));
