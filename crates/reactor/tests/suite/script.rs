@@ -5,13 +5,16 @@ use std::{
     io::{ErrorKind, Read},
     net::TcpStream,
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::net::UnixStream,
     },
     rc::Rc,
 };
 
-use rustix::net::SendFlags;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::SendFlags,
+};
 use windlass::{
     Key, Reactor, Turn,
     stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions, Timeout},
@@ -261,14 +264,27 @@ impl Peer {
 
 /// For each family, a connected pair: the stream's end and its peer's.
 pub(crate) fn both_families() -> [(OwnedFd, Peer); 2] {
-    let (ours, theirs) = tcp_pair();
-    let (unix_ours, unix_theirs) = pair();
-    [(ours.into(), Peer::Tcp(theirs)), (unix_ours.into(), Peer::Unix(unix_theirs))]
+    [tcp(), unix()]
 }
 
 pub(crate) fn tcp() -> (OwnedFd, Peer) {
     let (ours, theirs) = tcp_pair();
     (ours.into(), Peer::Tcp(theirs))
+}
+
+/// A pair of Unix sockets. What one end writes has arrived at the other when the write returns. The
+/// kernel may deliver what is sent over TCP later.
+pub(crate) fn unix() -> (OwnedFd, Peer) {
+    let (ours, theirs) = pair();
+    (ours.into(), Peer::Unix(theirs))
+}
+
+/// Waits until the socket has one of these conditions, without a change of it.
+pub(crate) fn await_conditions(socket: impl AsFd, conditions: PollFlags) {
+    let mut polled = [PollFd::new(&socket, conditions)];
+    while !polled[0].revents().intersects(conditions) {
+        poll(&mut polled, None).unwrap();
+    }
 }
 
 /// Registers a stream and waits until it is open.

@@ -7,6 +7,7 @@ use std::{
     rc::Rc,
 };
 
+use rustix::event::PollFlags;
 use windlass::{
     Errno, Key,
     stream::{DisconnectReason, Stream, StreamOptions, StreamWriteError},
@@ -15,7 +16,10 @@ use windlass::{
 use crate::{
     Build,
     bed::{HandClock, Log, NOW, close, counter, duplicate_from, own_numbers, pair, run_dry},
-    script::{Peer, Said, Script, both_families, open, quiet, tcp, turn, until, until_subscribers},
+    script::{
+        Peer, Said, Script, await_conditions, both_families, open, quiet, tcp, turn, until,
+        until_subscribers,
+    },
 };
 
 const PLAIN: StreamOptions = StreamOptions::new();
@@ -307,6 +311,7 @@ fn a_reset_is_told_when_output_waits(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let (ours, peer) = tcp();
+    let socket = ours.try_clone().unwrap();
     let script = Script::new(&log).on_open(|stream| {
         stream.pause();
         stuff(stream);
@@ -315,6 +320,7 @@ fn a_reset_is_told_when_output_waits(build: Build) {
     run_dry(&mut reactor);
     assert_eq!(log.take(), [Said::Open, Said::Full]);
     peer.reset();
+    await_conditions(&socket, PollFlags::HUP);
     run_dry(&mut reactor);
     let said = log.take();
     let failed =

@@ -14,10 +14,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    net::sockopt,
-};
+use rustix::{event::PollFlags, net::sockopt};
 use windlass::{
     Errno, Key, Reactor, Turn, interest,
     stream::{DisconnectReason, Input, Stream, StreamHandler, StreamOptions, StreamWriteError},
@@ -26,6 +23,7 @@ use windlass::{
 use crate::{
     Build,
     bed::{counter, run_dry},
+    script::await_conditions,
 };
 
 #[derive(Debug, PartialEq, Eq)]
@@ -138,14 +136,6 @@ impl Lent {
         }
         let _ = (&*self.socket).read_to_end(&mut bytes);
         bytes
-    }
-}
-
-/// Waits until the socket has one of these conditions, without a change of it.
-fn await_conditions(socket: &TcpStream, conditions: PollFlags) {
-    let mut polled = [PollFd::new(socket, conditions)];
-    while !polled[0].revents().intersects(conditions) {
-        poll(&mut polled, None).unwrap();
     }
 }
 

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::event::PollFlags;
 use windlass::{
     Turn,
     stream::{ListenOptions, Listener},
@@ -26,7 +27,7 @@ use windlass::{
 use crate::{
     Build,
     bed::{Log, NOW, spinning_alone},
-    script::Script,
+    script::{Script, await_conditions},
 };
 
 /// The address to connect to, in either family.
@@ -138,6 +139,7 @@ fn a_listener_that_somebody_makes_blocking_does_not_block_the_loop(build: Build)
         let (mut reactor, key) = register(build, listener);
         let thief = other.try_clone();
         let _peer = other.to.connect();
+        await_conditions(&other.socket, PollFlags::IN);
         // Runs first in the turn, after the wait.
         let steal = move |_: Turn<'_>| {
             thief.set_blocking();
@@ -200,6 +202,7 @@ fn a_listener_that_somebody_makes_blocking_again_and_again_does_not_block_the_lo
             }
             let thief = other.try_clone();
             let _peer = other.to.connect();
+            await_conditions(&other.socket, PollFlags::IN);
             reactor.defer(move |_: Turn<'_>| thief.steal()).unwrap();
             reactor.run_once(NOW).unwrap();
         }

@@ -2,13 +2,15 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc};
 
-use rustix::net::sockopt;
+use rustix::{event::PollFlags, net::sockopt};
 use windlass::stream::{DisconnectReason, SharedBytes, StreamOptions, StreamWriteError};
 
 use crate::{
     Build,
     bed::{Log, NOW},
-    script::{Said, Script, both_families, open, segments_sent, tcp, turn, until},
+    script::{
+        Said, Script, await_conditions, both_families, open, segments_sent, tcp, turn, unix, until,
+    },
 };
 
 const PLAIN: StreamOptions = StreamOptions::new();
@@ -108,10 +110,12 @@ fn a_peer_that_is_gone_ends_the_stream_when_it_is_written_to(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let (ours, peer) = tcp();
+    let socket = ours.try_clone().unwrap();
     let key = open(&mut reactor, PLAIN, ours, Script::new(&log));
     log.take();
     reactor.stream(key).unwrap().pause();
     peer.reset();
+    await_conditions(&socket, PollFlags::HUP);
     let sent = reactor.stream(key).unwrap().write_shared(&SharedBytes::new(b"nobody"));
     assert_eq!(sent, Err(StreamWriteError::Closed));
     until(&mut reactor, &log, 1);
@@ -174,8 +178,8 @@ fn a_stream_that_is_gone_before_its_output_is_written_leaves_its_successor_alone
     for has_successor in [false, true] {
         let mut reactor = build().build().unwrap();
         let log = Log::new();
-        let (ours, mut target_peer) = tcp();
-        let (next, mut next_peer) = tcp();
+        let (ours, mut target_peer) = unix();
+        let (next, mut next_peer) = unix();
         let (log_next, mut next) = (log.clone(), has_successor.then_some(next));
         let successor = Rc::new(Cell::new(None));
         let noted = successor.clone();
@@ -186,7 +190,7 @@ fn a_stream_that_is_gone_before_its_output_is_written_leaves_its_successor_alone
             }
         });
         // The sender is registered first, and its event comes first.
-        let (others, mut sender) = tcp();
+        let (others, mut sender) = unix();
         let target = Rc::new(Cell::new(None));
         let found = target.clone();
         let sending = Script::new(&log).on_data(move |stream, _| {

@@ -14,7 +14,7 @@ use windlass::{
 use crate::{
     Build,
     bed::{HandClock, Log, Shared, drain, idle, readable, ring, run_dry},
-    script::{Peer, Said, Script, open, quiet, tcp, turn},
+    script::{Peer, Said, Script, open, quiet, tcp, turn, unix},
 };
 
 const PLAIN: StreamOptions = StreamOptions::new();
@@ -392,7 +392,7 @@ fn answers_do_not_wait_for_a_long_turn(build: Build) {
     let (peers, handled) = (Rc::new(RefCell::new(Vec::<Peer>::new())), Rc::new(Cell::new(0)));
     let answered = Rc::new(Cell::new(0));
     for _ in 0..STREAMS {
-        let (ours, peer) = tcp();
+        let (ours, peer) = unix();
         peers.borrow_mut().push(peer);
         let (peers, handled, answered) = (peers.clone(), handled.clone(), answered.clone());
         let script = Script::new(&log).on_data(move |stream, input| {
@@ -437,7 +437,7 @@ fn a_reply_does_not_wait_for_the_other_handlers_of_its_turn(build: Build) {
         let clock = HandClock::new();
         let builder = build().clock(clock.clone()).watchdog(is_watched);
         let mut reactor = builder.build().unwrap();
-        let (ours, peer) = tcp();
+        let (ours, peer) = unix();
         let (peer, calls) = (Rc::new(RefCell::new(peer)), Rc::new(Cell::new(0)));
         let is_answered = Rc::new(Cell::new(false));
         let work = {
@@ -495,7 +495,7 @@ fn a_reply_does_not_wait_for_the_other_handlers_of_its_turn(build: Build) {
 fn a_reply_does_not_wait_for_the_driver(build: Build) {
     const OTHERS: usize = 12;
     let mut reactor = build().build().unwrap();
-    let (ours, mut peer) = tcp();
+    let (ours, mut peer) = unix();
     let (calls, replies) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let count = Rc::clone(&replies);
     let script = Script::new(&Log::new()).on_data(move |stream, input| {

@@ -3,39 +3,21 @@
 use std::{
     future::Future,
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, TcpStream as StdStream},
-    os::fd::AsFd,
+    net::Shutdown,
     pin::pin,
     task::{Context, Waker},
     time::Duration,
 };
 
-use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
-    net::sockopt,
-};
+use rustix::event::{EventfdFlags, eventfd};
 use windlass_task::{AsyncFd, net::TcpStream, spawn, with_turn};
 
 use crate::{
+    acknowledged::until_acknowledged,
     inboxes::{is_on_ring, with_std_peer},
     scenarios::Build,
-    tools::{executor, poll_now, run, turns},
+    tools::{executor, poll_now, reset, run, turns},
 };
-
-/// Waits until a socket has one of these conditions, without a change of it.
-fn await_conditions(socket: impl AsFd, conditions: PollFlags) {
-    let mut polled = [PollFd::new(&socket, conditions)];
-    while !polled[0].revents().intersects(conditions) {
-        poll(&mut polled, None).unwrap();
-    }
-}
-
-/// Resets the connection, and waits until the other end knows.
-fn reset(peer: StdStream, ours: &TcpStream) {
-    sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
-    drop(peer);
-    await_conditions(ours, PollFlags::HUP);
-}
 
 /// Starts the stream on a ring, by a read that is dropped.
 async fn start(stream: &mut TcpStream) {
@@ -178,8 +160,11 @@ fn many_streams_that_are_dropped_at_once_end_at_once(build: Build) {
                     peer.write_all(b"unread").unwrap();
                     ours.readable().await.unwrap();
                 }
-                // On the way.
-                1 => peer.write_all(b"unread").unwrap(),
+                // The kernel has received it, and the stream may not know.
+                1 => {
+                    peer.write_all(b"unread").unwrap();
+                    until_acknowledged(&peer);
+                }
                 _ => ours.write_all(b"last").await.unwrap(),
             }
             streams.push(ours);

@@ -20,7 +20,7 @@ use windlass_task::{Direction, Executor, net::TcpStream, spawn, with_turn};
 
 use crate::{
     scenarios::Build,
-    tools::{at_most, connected, executor, pattern, poll_now, run, turns},
+    tools::{at_most, connected, executor, pattern, poll_now, reset, run, turns},
 };
 
 /// A stream, and the other end of its connection, which may block for some seconds.
@@ -144,9 +144,7 @@ fn bytes_before_a_failed_write_are_read_and_the_error_is_told_once(build: Build)
                 turns().await;
             }
             peer.write_all(b"the last words").unwrap();
-            // As a process that ends, or a server that rejects.
-            sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
-            drop(peer);
+            reset(peer, &ours);
             for _ in 0..rests {
                 turns().await;
             }
@@ -191,8 +189,7 @@ fn the_error_of_a_queued_write_is_that_of_flush_or_shutdown(build: Build) {
             let (mut ours, peer) = with_std_peer();
             assert_eq!(ours.write(b"x").await.unwrap(), 1);
             turns().await;
-            sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
-            drop(peer);
+            reset(peer, &ours);
             // Queued, and then submitted.
             assert_eq!(ours.write(b"y").await.unwrap(), 1);
             many_turns().await;

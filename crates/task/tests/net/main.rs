@@ -6,6 +6,9 @@
 #[path = "../../../reactor/tests/common/scenarios.rs"]
 mod scenarios;
 
+#[path = "../common/acknowledged.rs"]
+mod acknowledged;
+
 #[path = "../common/counting_waker.rs"]
 mod counting_waker;
 

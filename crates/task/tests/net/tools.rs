@@ -2,11 +2,16 @@
 
 use std::{
     future::{Future, poll_fn},
-    net::{Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr, TcpStream as StdStream},
     pin::pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::sockopt,
+};
 use windlass_task::{
     Executor,
     net::{TcpListener, TcpStream},
@@ -53,6 +58,17 @@ pub(crate) async fn turns() {
 /// Polls a future once, without a waker.
 pub(crate) fn poll_now<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Resets the connection, as a process that ends or a server that rejects. Waits until the kernel
+/// has told the other end. The reactor has no turn meanwhile.
+pub(crate) fn reset(peer: StdStream, ours: &TcpStream) {
+    sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let mut polled = [PollFd::new(ours, PollFlags::HUP)];
+    while !polled[0].revents().contains(PollFlags::HUP) {
+        poll(&mut polled, None).unwrap();
+    }
 }
 
 /// Waits for two futures.

@@ -6,6 +6,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use windlass_task::{Direction, net::TcpStream};
 
 use crate::{
+    acknowledged::until_acknowledged,
     scenarios::Build,
     tools::{poll_now, run, turns},
 };
@@ -97,6 +98,7 @@ fn the_urgent_byte_can_be_received_by_closures_alone(build: Build) {
         let (mut client, server) = connected();
         client.write_all(b"abc").unwrap();
         urgent(&client, b'!');
+        until_acknowledged(&client);
         for (flags, expected) in [(RecvFlags::empty(), &b"abc"[..]), (RecvFlags::OOB, b"!")] {
             let mut buffer = [0; 8];
             let receive =

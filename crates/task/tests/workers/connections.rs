@@ -7,7 +7,7 @@ use std::{
 
 use windlass_task::{JoinSet, WorkerContext, net::TcpStream, spawn};
 
-use crate::builder;
+use crate::{acknowledged::until_acknowledged, builder};
 
 /// Answers each byte with the worker's index, until the client ends.
 async fn answer(mut stream: TcpStream, index: usize) {
@@ -19,6 +19,10 @@ async fn answer(mut stream: TcpStream, index: usize) {
 
 fn ask(client: &mut Client) -> u8 {
     client.write_all(b"?").unwrap();
+    answer_to(client)
+}
+
+fn answer_to(client: &mut Client) -> u8 {
     let mut answer = [0];
     client.read_exact(&mut answer).unwrap();
     answer[0]
@@ -79,11 +83,16 @@ fn connections_in_the_backlog_are_served_after_a_stop() {
         })
         .unwrap();
     let address: SocketAddr = workers.addresses()[0];
-    // They are established, although nobody accepts.
-    let clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(address).unwrap()).collect();
+    let mut clients: Vec<Client> =
+        (0..CLIENTS).map(|_| Client::connect(address).unwrap()).collect();
+    for client in &mut clients {
+        client.write_all(b"?").unwrap();
+        // It is established at both ends, although nobody accepts.
+        until_acknowledged(client);
+    }
     workers.stop();
     for mut client in clients {
-        ask(&mut client);
+        answer_to(&mut client);
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
     }

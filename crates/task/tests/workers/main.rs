@@ -5,6 +5,9 @@
 #[path = "../../../reactor/tests/common/backend.rs"]
 mod backend;
 
+#[path = "../common/acknowledged.rs"]
+mod acknowledged;
+
 #[path = "../common/leak.rs"]
 mod leak;
 
