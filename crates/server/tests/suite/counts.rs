@@ -1,15 +1,14 @@
 //! The counts of messages and bytes, compared with what was sent, for every mix of messages and
 //! answers in a receive.
 
-use std::{
-    cell::RefCell,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-};
+use std::{cell::RefCell, rc::Rc};
 
 use windlass_server::{Connection, Message, ServerStats};
 
-use crate::fixture::{Client, Fixture, TestHandler};
+use crate::{
+    fixture::{Client, Fixture, TestHandler},
+    panics::panic_of,
+};
 
 /// What the handler does with a message, by the first byte of its payload.
 const REPLY: u8 = b'0';
@@ -214,9 +213,7 @@ fn a_panic_loses_no_count() {
                 program.message(opcode, action, len, 1);
             }
             client.write(&program.bytes);
-            let panic =
-                (0..1000).find_map(|_| catch_unwind(AssertUnwindSafe(|| fixture.turn())).err());
-            assert!(panic.is_some(), "the handler panics");
+            assert_eq!(panic_of(&mut fixture), "as asked");
             // The answers of the panicking receive were never given to the stream.
             let sent = fixture.service.stats().wire_sent - before.wire_sent;
             assert!([0, 1, 2].map(|sent| sent * frame_len(len)).contains(&sent), "{sent}");

@@ -259,6 +259,13 @@ impl Fixture {
         }
     }
 
+    /// Runs turns until the service has received this many more bytes.
+    #[track_caller]
+    pub(crate) fn until_received(&mut self, bytes: usize) {
+        let end = self.service.stats().wire_received + bytes as u64;
+        self.until(|fixture| (fixture.service.stats().wire_received == end).then_some(()));
+    }
+
     /// Runs enough turns for all pending events to be handled.
     pub(crate) fn settle(&mut self) {
         for _ in 0..8 {

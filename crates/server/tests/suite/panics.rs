@@ -14,7 +14,7 @@ use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
 
 /// Runs turns until one panics. Returns the message of the panic.
 #[track_caller]
-fn panic_of(fixture: &mut Fixture) -> String {
+pub(crate) fn panic_of(fixture: &mut Fixture) -> String {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(20) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| fixture.turn())) {

@@ -213,11 +213,15 @@ fn check(programs: &[(usize, Vec<Call>)], is_packed: bool) {
     model.borrow_mut().ids = fixture.ids();
     // All messages are sent before the server reads, so that many connections are called in one
     // turn.
+    let mut sent = 0;
     for (number, (client, program)) in programs.iter().enumerate() {
         model.borrow_mut().programs.push(program.clone());
-        clients[client % CLIENTS].send(&*number.to_string());
+        let client = &mut clients[client % CLIENTS];
+        let frame = client.frame(&*number.to_string());
+        client.write(&frame);
+        sent += frame.len();
     }
-    fixture.settle();
+    fixture.until_received(sent);
     fixture.settle();
     let model = model.borrow();
     for (index, client) in clients.iter_mut().enumerate() {

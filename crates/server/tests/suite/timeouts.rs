@@ -20,7 +20,8 @@ fn handshakes_end_at_the_handshake_timeout() {
     let silent = TcpStream::connect(fixture.address).unwrap();
     let mut slow = TcpStream::connect(fixture.address).unwrap();
     slow.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    fixture.settle();
+    fixture.until_received("GET / HTTP/1.1\r\n".len());
+    fixture.until(|fixture| (fixture.service.stats().connections == 2).then_some(()));
     for _ in 0..8 {
         fixture.advance_time(SECOND);
         slow.write_all(b"X").unwrap();
@@ -30,9 +31,9 @@ fn handshakes_end_at_the_handshake_timeout() {
     assert_eq!(all(&mut fixture, silent), "", "who has asked nothing is told nothing");
     let answer = all(&mut fixture, slow);
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
-    fixture.settle();
+    fixture.until(|fixture| (fixture.service.stats().connections == 0).then_some(()));
     let stats = fixture.service.stats();
-    assert_eq!((stats.connections, stats.handshake_timeouts, stats.opened), (0, 2, 0));
+    assert_eq!((stats.handshake_timeouts, stats.opened), (2, 0));
 }
 
 #[test]
@@ -41,9 +42,9 @@ fn a_visitor_of_pages_has_time_for_each() {
         options.routes = options.routes.clone().page("/", Page::new("text/plain", "hello"));
     });
     let mut visitor = TcpStream::connect(fixture.address).unwrap();
-    for _ in 0..4 {
+    for number in 1..=4 {
         visitor.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        fixture.settle();
+        fixture.until(|fixture| (fixture.service.stats().requests == number).then_some(()));
         fixture.advance_time(6 * SECOND);
     }
     assert_eq!(fixture.service.stats().connections, 1);
@@ -62,7 +63,7 @@ fn a_client_whose_request_came_in_pieces_gets_no_timeout_response() {
     let mut visitor = TcpStream::connect(fixture.address).unwrap();
     for piece in ["GET / HTTP/1.1\r\nHo", "st: localhost\r\n\r\n"] {
         visitor.write_all(piece.as_bytes()).unwrap();
-        fixture.settle();
+        fixture.until_received(piece.len());
     }
     fixture.advance_time(15 * SECOND);
     let answers = all(&mut fixture, visitor);
@@ -117,7 +118,7 @@ fn any_received_byte_resets_the_idle_timeout() {
     let frame = client.frame("a rather long message that comes byte by byte");
     for byte in &frame {
         client.write(&[*byte]);
-        fixture.settle();
+        fixture.until_received(1);
         fixture.advance_time(20 * SECOND);
     }
     assert_eq!(
@@ -217,7 +218,7 @@ fn a_paused_connection_receives_the_answer_to_its_close() {
     let ids = fixture.ids();
     a.send("close");
     b.send("pause");
-    fixture.settle();
+    fixture.until(|fixture| (fixture.service.stats().messages_received == 2).then_some(()));
     fixture.with_hub(move |hub| hub.close(ids[1], CloseCode::NORMAL, "").unwrap());
     for client in [&mut a, &mut b] {
         assert_eq!(fixture.next_event(client), ClientEvent::Close(Some(1000), String::new()));
@@ -267,7 +268,10 @@ fn publications_before_the_end_of_the_lifetime_are_delivered() {
     while is_open {
         let frames = [speaker.frame("pause"), speaker.frame(&*sent.to_string())].concat();
         speaker.write(&frames);
-        fixture.settle();
+        // The last message of the round before, and the one that pauses.
+        let received = 2 * u64::from(sent) + 1;
+        fixture
+            .until(|fixture| (fixture.service.stats().messages_received == received).then_some(()));
         fixture.move_clock(Duration::from_millis(100));
         // The speaker is called in this turn before a connection that the timeout scan finds later.
         // It publishes a message, which is delivered after that connection was called.

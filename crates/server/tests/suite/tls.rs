@@ -46,6 +46,11 @@ fn metric(fixture: &mut Fixture, sample: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {sample} in {text}")).parse().unwrap()
 }
 
+#[track_caller]
+fn until_connections(fixture: &mut Fixture, count: u64) {
+    fixture.until(|fixture| (fixture.service.stats().connections == count).then_some(()));
+}
+
 fn refused(log: &RejectionLog) -> Vec<String> {
     log.borrow().iter().map(|(_, status, reason)| format!("{status:?} {reason}")).collect()
 }
@@ -141,8 +146,12 @@ fn a_failed_tls_handshake_is_counted_and_reported() {
     fixture.until(|_| (!log.borrow().is_empty()).then_some(()));
     assert_eq!(refused(&log), [format!("None TLS handshake: {}", TlsFailure::PlainHttp)]);
     log.borrow_mut().clear();
+    until_connections(&mut fixture, 0);
     // A client that goes away is counted, and no line of a log.
-    drop(TcpStream::connect(address).unwrap());
+    let silent = TcpStream::connect(address).unwrap();
+    until_connections(&mut fixture, 1);
+    drop(silent);
+    until_connections(&mut fixture, 0);
     let failures = "windlass_tls_handshake_failures_total{reason=";
     for reason in ["certificate_required", "plain_http", "incomplete"] {
         let sample = format!("{failures}\"{reason}\"}}");
@@ -160,14 +169,16 @@ fn the_handshake_timeout_covers_tls_and_the_request_together() {
     let (mut fixture, address) = service(TestHandler { refused: Rc::clone(&log), ..handler });
     // One that sends nothing.
     let silent = TcpStream::connect(address).unwrap();
+    until_connections(&mut fixture, 1);
     let pending = "windlass_connections{state=\"handshake\",transport=\"tls\"}";
     assert_eq!(metric(&mut fixture, pending), 1);
     assert_eq!(fixture.service.stats().connections, 1);
     fixture.advance_time(7 * SECOND);
-    // One whose TLS handshake ends after some seconds, without a request.
+    // One whose TLS handshake ends after some seconds, without a whole request.
     let target = Arc::new(connector().build().unwrap().to("localhost").unwrap());
     let late = TlsClient::begin(&mut fixture, address, target);
     fixture.reactor.stream(late.key).unwrap().pause();
+    until_connections(&mut fixture, 2);
     fixture.advance_time(6 * SECOND);
     let expected = format!("None TLS handshake: {}", TlsFailure::HandshakeTimeout);
     assert_eq!(refused(&log), [expected]);
@@ -176,6 +187,9 @@ fn the_handshake_timeout_covers_tls_and_the_request_together() {
     fixture.reactor.stream(late.key).unwrap().resume();
     let seen = Rc::clone(&late.seen);
     fixture.until(|_| seen.is_open.get().then_some(()));
+    // The server's side is open too when it has the first byte of a request.
+    late.send(&mut fixture, b"G");
+    fixture.until_received(1);
     // Ten seconds after it was accepted, and not after its TLS handshake.
     fixture.advance_time(6 * SECOND);
     assert_eq!(late.until_closed(&mut fixture), DisconnectReason::Closed);
@@ -191,12 +205,13 @@ fn a_tls_handshake_counts_for_the_limit_of_its_address() {
     let (mut fixture, address) = service_with(TestHandler::echo(), limited, &tls);
     let connector = connector().build().unwrap();
     let pending = TcpStream::connect(address).unwrap();
+    until_connections(&mut fixture, 1);
     let client = TlsClient::connect(&mut fixture, address, &connector);
     let target = Arc::new(connector.to("localhost").unwrap());
     let third = TlsClient::begin(&mut fixture, address, Arc::clone(&target) as _);
     third.until_closed(&mut fixture);
     drop(pending);
-    fixture.until(|fixture| (fixture.service.stats().connections == 1).then_some(()));
+    until_connections(&mut fixture, 1);
     TlsClient::connect(&mut fixture, address, &connector);
     client.send_text(&mut fixture, "still there");
     client.until_received(&mut fixture, "still there");
@@ -207,8 +222,7 @@ fn a_drain_says_close_and_close_notify_and_waits_for_no_tls_handshake() {
     let (mut fixture, address) = service(TestHandler::echo());
     let client = TlsClient::connect(&mut fixture, address, &connector().build().unwrap());
     let pending = TcpStream::connect(address).unwrap();
-    fixture.settle();
-    assert_eq!(fixture.service.stats().connections, 2);
+    until_connections(&mut fixture, 2);
     let over = Rc::new(Cell::new(false));
     let (service, told): (Service<TestHandler>, _) = (fixture.service.clone(), Rc::clone(&over));
     let begin = move |mut turn: windlass::Turn<'_>| {
@@ -234,7 +248,7 @@ fn a_drain_says_close_and_close_notify_and_waits_for_no_tls_handshake() {
 fn a_drain_ends_tls_handshakes_at_once() {
     let (mut fixture, address) = service(TestHandler::echo());
     let silent = TcpStream::connect(address).unwrap();
-    fixture.until(|fixture| (fixture.service.stats().connections == 1).then_some(()));
+    until_connections(&mut fixture, 1);
     let over = Rc::new(Cell::new(false));
     let (service, told) = (fixture.service.clone(), Rc::clone(&over));
     let begin = move |mut turn: windlass::Turn<'_>| {
@@ -274,7 +288,7 @@ fn tls_handshakes_count_towards_the_memory_and_are_refused_without() {
     assert!(memory >= stats.connections * each as u64, "{memory}");
     // When they are gone, others come, and an open connection takes none of it.
     drop(pending);
-    fixture.until(|fixture| (fixture.service.stats().connections == 0).then_some(()));
+    until_connections(&mut fixture, 0);
     let client = TlsClient::connect(&mut fixture, address, &connector().build().unwrap());
     client.send_text(&mut fixture, "room");
     client.until_received(&mut fixture, "room");
@@ -286,7 +300,7 @@ fn tls_handshakes_count_towards_the_memory_and_are_refused_without() {
 fn a_tls_handshake_that_a_stop_ends_is_lost_and_no_internal_fault() {
     let (mut fixture, address) = service(TestHandler::echo());
     let _pending = TcpStream::connect(address).unwrap();
-    fixture.until(|fixture| (fixture.service.stats().connections == 1).then_some(()));
+    until_connections(&mut fixture, 1);
     let stats = fixture.service.stats_handle();
     drop(fixture);
     let text = stats.prometheus();
