@@ -8,15 +8,12 @@ use core::{cell::Cell, task::Waker};
 /// ready must find the new one.
 #[inline]
 pub(crate) fn store(slot: &Cell<Option<Waker>>, waker: &Waker) {
-    let before = slot.take();
-    let stored = match before {
-        Some(before) if before.will_wake(waker) => slot.replace(Some(before)),
-        before => {
-            let meanwhile = slot.replace(Some(waker.clone()));
-            drop(before);
-            meanwhile
-        }
+    let (new, old) = match slot.take() {
+        Some(before) if before.will_wake(waker) => (before, None),
+        before => (waker.clone(), before),
     };
+    let meanwhile = slot.replace(Some(new));
+    drop(old);
     // A waker that the clone has stored.
-    drop(stored);
+    drop(meanwhile);
 }
