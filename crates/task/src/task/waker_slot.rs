@@ -17,3 +17,35 @@ pub(crate) fn store(slot: &Cell<Option<Waker>>, waker: &Waker) {
     // A waker that the clone has stored.
     drop(meanwhile);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, task::Wake};
+
+    use super::*;
+
+    thread_local! {
+        static SLOT: Cell<Option<Waker>> = const { Cell::new(None) };
+        static FOUND: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Notes when it is dropped whether there is a waker in the slot.
+    struct LooksByDrop;
+
+    impl Wake for LooksByDrop {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for LooksByDrop {
+        fn drop(&mut self) {
+            FOUND.set(SLOT.take().is_some());
+        }
+    }
+
+    #[test]
+    fn the_waker_before_is_dropped_when_the_new_one_is_there() {
+        SLOT.with(|slot| store(slot, &Waker::from(Arc::new(LooksByDrop))));
+        SLOT.with(|slot| store(slot, Waker::noop()));
+        assert!(FOUND.get());
+    }
+}
