@@ -4,7 +4,10 @@
 //! of this crate asks [`poll_proceed`] first. When the poll's budget of 32 operations is used up,
 //! it wakes the task and is pending, and the other tasks have their turn.
 
-use core::task::{Context, Poll};
+use core::{
+    future::poll_fn,
+    task::{Context, Poll},
+};
 
 use crate::task::current;
 
@@ -55,6 +58,17 @@ pub fn poll_proceed(context: &mut Context<'_>) -> Poll<Proceed> {
 #[must_use]
 pub fn has_remaining() -> bool {
     current::with(|current| !current.is_polling.get() || current.budget.get() > 0)
+}
+
+/// Counts an operation that does not wait for the budget.
+pub(crate) fn count() {
+    current::with(|current| current.budget.set(current.budget.get().saturating_sub(1)));
+}
+
+/// Waits until the poll has budget left. It counts none. Futures of readiness begin with it, so a
+/// loop of such a future and an operation that does not wait returns to the executor.
+pub(crate) async fn remaining() {
+    poll_fn(|context| poll_proceed(context).map(drop)).await;
 }
 
 #[cold]

@@ -11,9 +11,13 @@ use std::{
     rc::Rc,
 };
 
-use crate::fd::{
-    source::{Direction, ShortRead, Source, SourceOptions, Waiting},
-    waiters::ListedWaiter,
+use crate::{
+    budget,
+    fd::{
+        ready_methods,
+        source::{Direction, ShortRead, Source, SourceOptions, Waiting},
+        waiters::ListedWaiter,
+    },
 };
 
 /// A descriptor whose readiness tasks wait for: a pipe, an eventfd, a timerfd, a socket of another
@@ -129,7 +133,7 @@ impl<T: AsFd + 'static> AsyncFd<T> {
     /// # Errors
     /// If the executor was dropped, or if the registration was queued and was then rejected.
     pub async fn readable(&self) -> io::Result<()> {
-        self.ready(Direction::Read).await
+        self.direction_ready(Direction::Read).await
     }
 
     /// Waits until writing is worth a try. As [`readable`](Self::readable).
@@ -137,10 +141,13 @@ impl<T: AsFd + 'static> AsyncFd<T> {
     /// # Errors
     /// As [`readable`](Self::readable).
     pub async fn writable(&self) -> io::Result<()> {
-        self.ready(Direction::Write).await
+        self.direction_ready(Direction::Write).await
     }
 
-    pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
+    ready_methods!();
+
+    pub(crate) async fn direction_ready(&self, direction: Direction) -> io::Result<()> {
+        budget::remaining().await;
         let waiter = ListedWaiter::new(self.source.waiters(direction));
         poll_fn(|context| {
             self.source.poll_ready(direction, context.waker(), Waiting::Listed(&waiter))

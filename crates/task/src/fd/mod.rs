@@ -5,8 +5,10 @@
 //! descriptor counts as ready.
 
 mod async_fd;
+mod ready;
 pub(crate) mod source;
 pub(crate) mod waiters;
 
 pub use async_fd::{AsyncFd, RegisterError};
+pub(crate) use ready::{ready_methods, ready_of};
 pub use source::Direction;

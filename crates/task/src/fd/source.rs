@@ -45,7 +45,7 @@ use windlass_flow::panics::discard_panic;
 
 use crate::{
     ambient::Handle,
-    budget::poll_proceed,
+    budget::{self, poll_proceed},
     fd::waiters::{ListedWaiter, Waiters},
 };
 
@@ -345,6 +345,23 @@ impl Source {
         poll_fn(|context| self.poll_io(direction, context, waiting, &mut operation)).await
     }
 
+    /// Tries an operation of this crate if the direction counts as ready.
+    pub(crate) fn try_io<T>(
+        &self,
+        direction: Direction,
+        operation: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if !self.is_ready(direction) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        budget::count();
+        let result = operation();
+        if matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+            self.clear_after_eagain(direction);
+        }
+        result
+    }
+
     /// Tries a closure of the user. See [`AsyncFd::try_io`](crate::AsyncFd::try_io).
     pub(crate) fn try_user_io<R>(
         &self,
@@ -354,10 +371,7 @@ impl Source {
         if !self.is_ready(direction) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        // Counts as an operation, whatever comes of it. It does not wait for the budget.
-        if let Poll::Ready(proceed) = poll_proceed(&mut Context::from_waker(Waker::noop())) {
-            proceed.made_progress();
-        }
+        budget::count();
         let result = operation();
         self.note_user_result(direction, &result);
         result

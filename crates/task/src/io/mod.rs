@@ -24,6 +24,7 @@ pub(crate) use poll_inline::poll_inline;
 pub use raw::ByteStream;
 pub(crate) use raw::{
     RawStream, poll_receive, poll_send, poll_send_vectored, receive, send, send_vectored,
+    try_receive, try_send,
 };
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 pub(crate) use traits::poll_write_methods;

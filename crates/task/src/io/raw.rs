@@ -31,6 +31,10 @@ pub trait RawStream {
         buffer: &mut B,
     ) -> Poll<io::Result<usize>>;
     fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    /// As `poll_read`, without a waiter. `WouldBlock` if there is nothing.
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// As `poll_write`, without a waiter. `WouldBlock` if there is no room.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
     fn poll_write_vectored(
         &self,
         context: &mut Context<'_>,
@@ -73,6 +77,26 @@ pub(crate) fn receive<B: Unfilled + ?Sized>(
         source.note_read(room, count);
     }
     result
+}
+
+/// Receives what is there.
+pub(crate) fn try_receive(source: &Source, fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    if buffer.is_empty() {
+        return Ok(0);
+    }
+    let room = buffer.len();
+    let count =
+        source.try_io(Direction::Read, || Ok(buffer.receive(fd.as_fd(), RecvFlags::empty())?))?;
+    source.note_read(room, count);
+    Ok(count)
+}
+
+/// Sends as much as there is room for.
+pub(crate) fn try_send(source: &Source, fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    source.try_io(Direction::Write, || Ok(rustix::net::send(&fd, bytes, SendFlags::NOSIGNAL)?))
 }
 
 #[inline]

@@ -18,6 +18,16 @@ macro_rules! impl_reading {
                 .await
             }
 
+            /// Reads what is there, without waiting. `Ok(0)` is as for [`read`](Self::read).
+            /// Use it after `readable` of the stream; without that it may miss bytes that have just
+            /// come.
+            ///
+            /// # Errors
+            /// `WouldBlock` if there is nothing. Otherwise that of recv(2).
+            pub fn try_read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                $crate::io::RawStream::try_read(self.stream(), buffer)
+            }
+
             /// Reads until the buffer is full. If the future is dropped, the bytes that it has
             /// read are in the buffer, and their number is lost.
             ///
@@ -124,6 +134,14 @@ macro_rules! impl_writing {
                     $crate::io::RawStream::poll_write(self.stream(), context, bytes)
                 })
                 .await
+            }
+
+            /// Writes a part of the bytes, without waiting. Use it after `writable` of the stream.
+            ///
+            /// # Errors
+            /// `WouldBlock` if there is no room. Otherwise that of send(2).
+            pub fn try_write(&self, bytes: &[u8]) -> std::io::Result<usize> {
+                $crate::io::RawStream::try_write(self.stream(), bytes)
             }
 
             /// Writes a part of the bytes of several buffers, with one system call.

@@ -124,6 +124,8 @@ macro_rules! impl_socket {
                 self.io.poll_ready(direction, context)
             }
 
+            $crate::fd::ready_methods!();
+
             /// Tries an operation on the socket if the direction counts as ready; see
             /// [`AsyncFd::try_io`](crate::AsyncFd::try_io).
             ///
@@ -164,6 +166,15 @@ macro_rules! impl_socket {
             #[must_use]
             pub fn would_block_count(&self) -> u32 {
                 self.io.source().would_block_count()
+            }
+        }
+
+        impl TryFrom<$std> for $type {
+            type Error = std::io::Error;
+
+            /// As [`from_std`](Self::from_std).
+            fn try_from(socket: $std) -> std::io::Result<Self> {
+                Self::from_std(socket)
             }
         }
 

@@ -12,6 +12,7 @@
 //! | read and write in two tasks | [`TcpStream::split`], [`TcpStream::into_split`] |
 //! | send datagrams | [`UdpSocket`], [`UnixDatagram`] |
 //! | talk on one machine | [`UnixListener`], [`UnixStream`] |
+//! | try without waiting | `ready`, `readable`, `writable`; then `try_read`, `try_write`, `try_recv` |
 //! | resolve a name | [`lookup_host`] |
 //! | set options before `bind` or `connect` | make a socket of the standard library; `from_std` |
 

@@ -1,11 +1,15 @@
 //! [`TcpListener`].
 
-use std::{io, net::SocketAddr};
+use core::task::{Context, Poll};
+use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketAddrAny, SocketType};
 
 use crate::{
-    fd::{AsyncFd, Direction, source::ShortRead},
+    fd::{
+        AsyncFd, Direction,
+        source::{ShortRead, Waiting},
+    },
     net::{
         TcpStream, ToAddresses,
         common::{self, FLAGS, impl_socket},
@@ -79,16 +83,32 @@ impl TcpListener {
     /// That of accept(2). `EMFILE` and `ENFILE` mean that there are no descriptors: wait before the
     /// next call. Errors of a connection, such as `ECONNABORTED`, do not end the listener.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let (socket, address) = self
-            .io
-            .source()
-            .io(Direction::Read, || Ok(rustix::net::acceptfrom_with(&self.io, FLAGS)?))
-            .await?;
+        let accept = || Ok(rustix::net::acceptfrom_with(&self.io, FLAGS)?);
+        Self::open(self.io.source().io(Direction::Read, accept).await?)
+    }
+
+    fn open(
+        (socket, address): (OwnedFd, Option<SocketAddrAny>),
+    ) -> io::Result<(TcpStream, SocketAddr)> {
         let address = match address.map(SocketAddr::try_from) {
             Some(Ok(address)) => address,
             _ => return Err(io::Error::other("the peer has no internet address")),
         };
         Ok((TcpStream::from_connected(socket.into())?, address))
+    }
+
+    /// Polls for a connection. One waiter, which [`poll_ready`](Self::poll_ready) shares.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let accepted = self.io.source().poll_io(Direction::Read, context, Waiting::One, || {
+            Ok(rustix::net::acceptfrom_with(&self.io, FLAGS)?)
+        });
+        accepted.map(|accepted| Self::open(accepted?))
     }
 
     /// The local address, with the port that was chosen.

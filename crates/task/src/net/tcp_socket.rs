@@ -15,7 +15,7 @@ use crate::{
         AsyncFd,
         source::{ShortRead, SourceOptions},
     },
-    io::{RawStream, Unfilled, poll_receive, poll_send, poll_send_vectored},
+    io::{RawStream, Unfilled, poll_receive, poll_send, poll_send_vectored, try_receive, try_send},
     net::{
         buffered::{self, BufferedOwner},
         common,
@@ -94,7 +94,7 @@ impl TcpSocket {
 
     pub(super) async fn ready(&self, direction: Direction) -> io::Result<()> {
         match self {
-            Self::Ready(io) => io.ready(direction).await,
+            Self::Ready(io) => io.direction_ready(direction).await,
             Self::Buffered(socket) => socket.ready(direction).await,
         }
     }
@@ -189,6 +189,20 @@ impl RawStream for TcpSocket {
         match self {
             Self::Ready(io) => poll_send(io, context, bytes),
             Self::Buffered(socket) => socket.poll_write(context, bytes),
+        }
+    }
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Ready(io) => try_receive(io.source(), io, buffer),
+            Self::Buffered(socket) => socket.try_read(buffer),
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Ready(io) => try_send(io.source(), io, bytes),
+            Self::Buffered(socket) => socket.try_write(bytes),
         }
     }
 

@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::{
     Direction,
+    fd::ready_methods,
     io::{RawStream, Unfilled, impl_reading, impl_writing},
     net::{
         OwnedReadHalf, OwnedWriteHalf, ReadHalf, ToAddresses, WriteHalf, common, split,
@@ -234,6 +235,8 @@ impl TcpStream {
         self.io.poll_ready(direction, context)
     }
 
+    ready_methods!();
+
     /// Tries an operation on the socket if the direction counts as ready; see
     /// [`AsyncFd::try_io`](crate::AsyncFd::try_io).
     ///
@@ -392,6 +395,16 @@ impl TcpStream {
         Ok(sockopt::set_socket_linger(&self.io, linger)?)
     }
 
+    /// Lets the close reset the connection. It is [`set_linger`](Self::set_linger) of zero, which
+    /// never blocks.
+    ///
+    /// # Errors
+    /// That of setsockopt(2).
+    #[doc(alias = "SO_LINGER")]
+    pub fn set_zero_linger(&self) -> io::Result<()> {
+        self.set_linger(Some(Duration::ZERO))
+    }
+
     /// Whether the kernel probes an idle peer.
     ///
     /// # Errors
@@ -435,6 +448,15 @@ impl TcpStream {
 impl_reading!([] TcpStream);
 impl_writing!([] TcpStream);
 
+impl TryFrom<std::net::TcpStream> for TcpStream {
+    type Error = io::Error;
+
+    /// As [`from_std`](Self::from_std).
+    fn try_from(socket: std::net::TcpStream) -> io::Result<Self> {
+        Self::from_std(socket)
+    }
+}
+
 impl AsFd for TcpStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.as_fd()
@@ -466,6 +488,14 @@ impl RawStream for TcpStream {
     #[inline]
     fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.io.poll_write(context, bytes)
+    }
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.io.try_read(buffer)
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.io.try_write(bytes)
     }
 
     fn poll_write_vectored(

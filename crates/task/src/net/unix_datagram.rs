@@ -2,6 +2,8 @@
 
 use std::{io, net::Shutdown, os::unix::net::SocketAddr, path::Path};
 
+use rustix::{buffer::spare_capacity, net::RecvFlags};
+
 use crate::{
     fd::{AsyncFd, Direction, source::ShortRead},
     net::common::impl_socket,
@@ -115,6 +117,83 @@ impl UnixDatagram {
     /// That of recvfrom(2).
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.read(|socket| socket.recv_from(buffer)).await
+    }
+
+    /// Receives a datagram that is there, without waiting. Use it after
+    /// [`readable`](Self::readable).
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none. Otherwise as [`recv`](Self::recv).
+    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.try_read(|socket| socket.recv(buffer))
+    }
+
+    /// Receives a datagram that is there, and the address of its sender, without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none. Otherwise as [`recv_from`](Self::recv_from).
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.try_read(|socket| socket.recv_from(buffer))
+    }
+
+    /// Sends a datagram to the peer, without waiting. Use it after [`writable`](Self::writable).
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room. Otherwise as [`send`](Self::send).
+    pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write(|socket| socket.send(bytes))
+    }
+
+    /// Sends a datagram to a path, without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room. Otherwise as [`send_to`](Self::send_to).
+    pub fn try_send_to(&self, bytes: &[u8], path: impl AsRef<Path>) -> io::Result<usize> {
+        self.try_write(|socket| socket.send_to(bytes, path.as_ref()))
+    }
+
+    /// Receives a datagram into the unused capacity of a buffer, and makes it longer by the
+    /// datagram. A datagram that is longer than that capacity is cut.
+    ///
+    /// ```
+    /// use windlass_task::{block_on, net::UnixDatagram};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// block_on(async {
+    ///     let (here, there) = UnixDatagram::pair()?;
+    ///     here.send(b"hello").await?;
+    ///     let mut buffer = Vec::with_capacity(16);
+    ///     assert_eq!(there.recv_buf(&mut buffer).await?, 5);
+    ///     assert_eq!(buffer, b"hello");
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv). `InvalidInput` if the buffer has no unused capacity: reserve some.
+    pub async fn recv_buf(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        if buffer.len() == buffer.capacity() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.read(|socket| {
+            Ok(rustix::net::recv(socket, spare_capacity(buffer), RecvFlags::empty())?.1)
+        })
+        .await
+    }
+
+    fn try_read<T>(
+        &self,
+        call: impl FnOnce(&std::os::unix::net::UnixDatagram) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io.source().try_io(Direction::Read, || call(self.io.get_ref()))
+    }
+
+    fn try_write<T>(
+        &self,
+        call: impl FnOnce(&std::os::unix::net::UnixDatagram) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.io.source().try_io(Direction::Write, || call(self.io.get_ref()))
     }
 
     async fn read<T>(

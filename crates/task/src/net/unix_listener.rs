@@ -1,11 +1,19 @@
 //! [`UnixListener`].
 
-use std::{io, os::unix::net::SocketAddr, path::Path};
+use core::task::{Context, Poll};
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::net::SocketAddr},
+    path::Path,
+};
 
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::{
-    fd::{AsyncFd, Direction, source::ShortRead},
+    fd::{
+        AsyncFd, Direction,
+        source::{ShortRead, Waiting},
+    },
     net::{
         UnixStream,
         common::{self, FLAGS, impl_socket},
@@ -71,7 +79,24 @@ impl UnixListener {
     /// next call.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let accept = || Ok(rustix::net::accept_with(&self.io, FLAGS)?);
-        let socket = self.io.source().io(Direction::Read, accept).await?;
+        Self::open(self.io.source().io(Direction::Read, accept).await?)
+    }
+
+    /// Polls for a connection. One waiter, which [`poll_ready`](Self::poll_ready) shares.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn poll_accept(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
+        let accepted = self.io.source().poll_io(Direction::Read, context, Waiting::One, || {
+            Ok(rustix::net::accept_with(&self.io, FLAGS)?)
+        });
+        accepted.map(|accepted| Self::open(accepted?))
+    }
+
+    fn open(socket: OwnedFd) -> io::Result<(UnixStream, SocketAddr)> {
         let stream = std::os::unix::net::UnixStream::from(socket);
         // Not that of accept4(2): rustix panics for a path of 108 bytes, which a peer may have.
         let address = stream.peer_addr()?;

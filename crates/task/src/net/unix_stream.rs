@@ -14,7 +14,7 @@ use crate::{
     fd::{AsyncFd, source::ShortRead},
     io::{
         RawStream, Unfilled, impl_reading, impl_writing, poll_receive, poll_send,
-        poll_send_vectored,
+        poll_send_vectored, try_receive, try_send,
     },
     net::{
         OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf,
@@ -167,6 +167,14 @@ impl RawStream for UnixStream {
     #[inline]
     fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         poll_send(&self.io, context, bytes)
+    }
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        try_receive(self.io.source(), &self.io, buffer)
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        try_send(self.io.source(), &self.io, bytes)
     }
 
     fn poll_write_vectored(

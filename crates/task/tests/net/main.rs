@@ -16,6 +16,7 @@ mod counting_waker;
 mod leak;
 
 mod attacks;
+mod attempts;
 mod control_data;
 mod descriptors;
 mod drops;

@@ -52,15 +52,22 @@ impl BufferedTcp {
             return self.poll_read_empty(context, buffer);
         }
         let proceed = ready!(poll_proceed(context));
+        let count = self.read_inbox(buffer);
+        proceed.made_progress();
+        Poll::Ready(Ok(count))
+    }
+
+    /// Takes bytes out of the inbox.
+    #[inline]
+    pub(super) fn read_inbox<B: Unfilled + ?Sized>(&self, buffer: &mut B) -> usize {
         let (count, left) = {
             let mut inbox = self.inbox.borrow_mut();
             (inbox.read(buffer, &self.streams.spares), inbox.len())
         };
-        proceed.made_progress();
         if self.is_paused.get() && left <= INBOX_MAX / 2 {
             self.resume();
         }
-        Poll::Ready(Ok(count))
+        count
     }
 
     /// The inbox is empty, and the stream may be over, or may not have been started.
@@ -93,7 +100,7 @@ impl BufferedTcp {
 
     /// Protocols 3 and 4.
     #[cold]
-    fn read_after_end<B: Unfilled + ?Sized>(&self, buffer: &mut B) -> io::Result<usize> {
+    pub(super) fn read_after_end<B: Unfilled + ?Sized>(&self, buffer: &mut B) -> io::Result<usize> {
         if self.is_gone.get() {
             return Err(gone());
         }
@@ -223,7 +230,7 @@ impl BufferedTcp {
     }
 
     /// The error of an ended stream, for writing (protocol 4).
-    fn take_write_error(&self) -> Option<io::Error> {
+    pub(super) fn take_write_error(&self) -> Option<io::Error> {
         if self.is_gone.get() { Some(gone()) } else { self.error.take().map(io::Error::from) }
     }
 

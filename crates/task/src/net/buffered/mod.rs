@@ -25,6 +25,7 @@
 //!    One such request is queued for each socket, and one for each that is shut down there.
 //! 9. A child of fork(2) shares the socket with its parent. Its destructors change nothing of it.
 
+mod attempts;
 mod handler;
 mod io;
 mod open;

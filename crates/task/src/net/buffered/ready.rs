@@ -8,7 +8,7 @@ use core::{
 use std::{io, net::TcpStream, rc::Rc};
 
 use crate::{
-    Direction,
+    Direction, budget,
     fd::{
         source::{Source, Waiting, gone},
         waiters::{ListedWaiter, Waiters},
@@ -68,6 +68,7 @@ impl BufferedTcp {
     }
 
     pub(in crate::net) async fn ready(self: &Rc<Self>, direction: Direction) -> io::Result<()> {
+        budget::remaining().await;
         loop {
             let own = ListedWaiter::new(self.waiters(direction));
             let polled =
