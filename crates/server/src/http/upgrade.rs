@@ -27,6 +27,7 @@ use super::{header::CustomHeaders, tls::TlsInfo};
 /// let peer = Address::Unix(None);
 /// let request = UpgradeRequest::new(&upgrade, &peer);
 /// assert_eq!((request.path(), request.query()), ("/chat", Some("room=lobby")));
+/// assert_eq!(request.query_value("room").as_deref(), Some("lobby"));
 /// assert_eq!(request.choose(&["go", "draughts"]), Some("go"));
 /// # Ok(())
 /// # }
@@ -94,6 +95,15 @@ impl<'a> UpgradeRequest<'a> {
     #[must_use]
     pub const fn query(&self) -> Option<&'a str> {
         self.upgrade.request().query()
+    }
+
+    /// Returns the value of the first parameter with this name in the [query](Self::query),
+    /// decoded as `application/x-www-form-urlencoded`: `+` is a space, and bytes that are not UTF-8
+    /// become U+FFFD. A parameter without `=` has an empty value.
+    #[must_use]
+    pub fn query_value(&self, name: &str) -> Option<Cow<'a, str>> {
+        let mut pairs = form_urlencoded::parse(self.query()?.as_bytes());
+        pairs.find_map(|(found, value)| (found == name).then_some(value))
     }
 
     /// Returns the host and port that the client asked for.
@@ -291,6 +301,27 @@ mod tests {
         assert_eq!(request.headers().count(), 10);
         assert_eq!(request.protocols().collect::<Vec<_>>(), ["chat.v3", "chat.v2", "chat.v1"]);
         assert_eq!(*request.peer(), peer);
+    }
+
+    #[test]
+    fn parameters_of_the_query_are_decoded() {
+        let head = b"GET /?a=1&b=%C3%A9+x&a=2&c&=d&bad=%FF&%62c=e%2 HTTP/1.1\r\nHost: x\r\n\
+            Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+            Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        let (request, _) = Request::parse(head, &HeadLimits::DEFAULT).unwrap().unwrap();
+        let (upgrade, peer) = (request.upgrade().unwrap(), Address::Unix(None));
+        let request = UpgradeRequest::new(&upgrade, &peer);
+        for (name, value) in [
+            ("a", Some("1")),
+            ("b", Some("é x")),
+            ("c", Some("")),
+            ("", Some("d")),
+            ("bad", Some("\u{fffd}")),
+            ("bc", Some("e%2")),
+            ("A", None),
+        ] {
+            assert_eq!(request.query_value(name).as_deref(), value, "{name:?}");
+        }
     }
 
     #[test]
