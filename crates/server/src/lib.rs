@@ -97,5 +97,14 @@ pub use api::{
 pub use connection::Upgraded;
 pub use mailbox::{Sender, SenderError, StatsHandle};
 pub use service::Service;
-pub use windlass_ws::CloseCode;
+/// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`] and
+/// [`Server::backend`] use.
+pub use windlass::{
+    Backend,
+    stream::{Address, Worker},
+};
+/// From [`windlass_flow`]: what [`Options::sender_bounds`] uses.
+pub use windlass_flow::Bounds;
+/// From [`windlass_ws`]: what [`Options`] and [`Connection::close`] use.
+pub use windlass_ws::{CloseCode, EngineLimits, deflate::DeflateConfig, handshake::HeadLimits};
 pub use workers::{Drainer, RunningServer, Server};
