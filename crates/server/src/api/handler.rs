@@ -93,6 +93,12 @@ pub trait Handler: Sized + 'static {
     /// box.
     type Data: 'static;
 
+    /// The service was created. Called once, in the first turn, before the reactor waits for the
+    /// first time. Timers that send are started here: [`Hub::every`], [`Hub::after`].
+    fn on_start(&self, hub: &mut Hub<'_>) {
+        let _ = hub;
+    }
+
     /// A client asks to open a connection. The request is well-formed, its path accepts upgrades,
     /// and its host and origin are allowed. The response is sent when this callback has returned.
     ///

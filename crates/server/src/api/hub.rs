@@ -1,9 +1,9 @@
 //! The service, as callbacks and other handlers of the reactor see it.
 
-use core::fmt;
+use core::{fmt, time::Duration};
 use std::rc::Rc;
 
-use windlass::Turn;
+use windlass::{Key, TimerReason, Turn};
 use windlass_ws::CloseCode;
 
 use super::{
@@ -143,6 +143,74 @@ impl Hub<'_> {
     /// [here](Self::pause). Returns false if it was not paused.
     pub fn resume(&mut self, id: ConnectionId) -> bool {
         self.state.find(id).is_some_and(|index| self.state.resume(&mut self.turn, index))
+    }
+
+    /// Calls a closure with the hub after a time. The key is for [`cancel`](Self::cancel).
+    ///
+    /// # Errors
+    /// [`TimerReason::LimitReached`] if the reactor has no room for another timer. The closure is
+    /// dropped.
+    pub fn after(
+        &mut self,
+        delay: Duration,
+        call: impl FnOnce(&mut Hub<'_>) + 'static,
+    ) -> Result<Key, TimerReason> {
+        let (state, mut call) = (Rc::clone(self.state), Some(call));
+        let call = move |turn: Turn<'_>| {
+            if let Some(call) = call.take() {
+                call(&mut Hub { state: &state, turn });
+            }
+        };
+        self.turn.after_with(delay, call).map_err(|error| error.reason)
+    }
+
+    /// Calls a closure with the hub periodically, for the first time after one period. It ends with
+    /// [`cancel`](Self::cancel) or with the reactor, and goes on during a drain.
+    ///
+    /// Each worker of a [`Server`](crate::Server) has its own reactor, so
+    /// [`on_start`](crate::Handler::on_start) starts one timer for each of them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass_server::{Handler, Hub};
+    /// # use windlass_server::{Connection, Message, http::{Accept, Reject, UpgradeRequest}};
+    ///
+    /// struct Clock;
+    ///
+    /// impl Handler for Clock {
+    /// #   type Data = ();
+    /// #   fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<()>, Reject> {
+    /// #       Ok(Accept::new(()))
+    /// #   }
+    /// #   fn on_message(&self, _: &mut Connection<'_>, (): &mut (), _: Message<'_>) {}
+    ///     fn on_start(&self, hub: &mut Hub<'_>) {
+    ///         let mut seconds = 0;
+    ///         let tick = move |hub: &mut Hub<'_>| {
+    ///             seconds += 1;
+    ///             hub.publish("clock", format!("{seconds} seconds"));
+    ///         };
+    ///         hub.every(Duration::from_secs(1), tick).expect("the first timer of this reactor");
+    ///     }
+    ///     // …
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`after`](Self::after). [`TimerReason::ZeroPeriod`] if the period is zero.
+    pub fn every(
+        &mut self,
+        period: Duration,
+        mut call: impl FnMut(&mut Hub<'_>) + 'static,
+    ) -> Result<Key, TimerReason> {
+        let state = Rc::clone(self.state);
+        let call = move |turn: Turn<'_>| call(&mut Hub { state: &state, turn });
+        self.turn.every_with(period, call).map_err(|error| error.reason)
+    }
+
+    /// Cancels a timer of [`after`](Self::after) or [`every`](Self::every), also in its own
+    /// closure. Returns false if it has ended.
+    pub fn cancel(&mut self, key: Key) -> bool {
+        self.turn.cancel(key).is_ok()
     }
 
     /// Returns the number of connections of this reactor that are subscribed to a topic.

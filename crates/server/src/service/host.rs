@@ -9,6 +9,8 @@ pub(crate) trait ServiceHost: Registrar<Ops = Reactor> {
     fn has_own_clock(&self) -> bool;
     fn supports(&self, interest: Interest) -> bool;
     fn repeat(&mut self, every: Duration, call: impl FnMut(Turn<'_>) + 'static) -> io::Result<()>;
+    /// Calls a closure before the next wait.
+    fn defer(&mut self, call: impl FnOnce(Turn<'_>) + 'static) -> io::Result<()>;
 }
 
 impl ServiceHost for Reactor {
@@ -28,6 +30,10 @@ impl ServiceHost for Reactor {
         self.every(every, call).map_err(io::Error::from)?;
         Ok(())
     }
+
+    fn defer(&mut self, call: impl FnOnce(Turn<'_>) + 'static) -> io::Result<()> {
+        self.defer(call).map_err(io::Error::from)
+    }
 }
 
 impl ServiceHost for Turn<'_> {
@@ -46,5 +52,9 @@ impl ServiceHost for Turn<'_> {
     fn repeat(&mut self, every: Duration, call: impl FnMut(Turn<'_>) + 'static) -> io::Result<()> {
         self.every(every, call).map_err(io::Error::from)?;
         Ok(())
+    }
+
+    fn defer(&mut self, call: impl FnOnce(Turn<'_>) + 'static) -> io::Result<()> {
+        self.defer(call).map_err(io::Error::from)
     }
 }

@@ -153,7 +153,12 @@ impl<H: Handler> Service<H> {
         ));
         start_timeouts(&state, reactor)?;
         register_mailbox(&state, mailbox.receiver, reactor)?;
-        Ok(Self(Rc::new(ServiceInner { handler, state, limiter, sender })))
+        let service = Rc::new(ServiceInner { handler, state, limiter, sender });
+        let started = Rc::clone(&service);
+        reactor.defer(move |turn: Turn<'_>| {
+            started.handler.on_start(&mut Hub { state: &started.state, turn });
+        })?;
+        Ok(Self(service))
     }
 
     /// Shuts the service down gracefully. No more connections are accepted, and requests in

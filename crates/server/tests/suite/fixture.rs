@@ -29,6 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut ConnData)>;
 type OnMessage = Box<dyn Fn(&mut Connection<'_>, &mut ConnData, Message<'_>)>;
 type OnClose = Box<dyn Fn(&mut Hub<'_>, &mut ConnData, &Closed<'_>)>;
+type OnStart = Box<dyn Fn(&mut Hub<'_>)>;
 type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Accept<ConnData>, Reject>>;
 
 /// The data of a test's connections.
@@ -53,6 +54,7 @@ pub(crate) type RejectionLog = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
 /// A handler made of closures. It records its calls.
 #[derive(Default)]
 pub(crate) struct TestHandler {
+    pub(crate) start: Option<OnStart>,
     pub(crate) upgrade: Option<OnUpgrade>,
     pub(crate) open: Option<OnEvent>,
     pub(crate) message: Option<OnMessage>,
@@ -76,6 +78,11 @@ impl TestHandler {
         act: impl Fn(&mut Connection<'_>, &mut ConnData, Message<'_>) + 'static,
     ) -> Self {
         Self { message: Some(Box::new(act)), ..Self::default() }
+    }
+
+    pub(crate) fn on_start(mut self, act: impl Fn(&mut Hub<'_>) + 'static) -> Self {
+        self.start = Some(Box::new(act));
+        self
     }
 
     pub(crate) fn on_open(
@@ -117,6 +124,13 @@ impl TestHandler {
 
 impl Handler for TestHandler {
     type Data = ConnData;
+
+    fn on_start(&self, hub: &mut Hub<'_>) {
+        if let Some(act) = &self.start {
+            self.record("start");
+            act(hub);
+        }
+    }
 
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<ConnData>, Reject> {
         match &self.upgrade {

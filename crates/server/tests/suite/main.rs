@@ -18,6 +18,7 @@ mod regressions;
 mod sender;
 mod server;
 mod slow_consumers;
+mod start;
 mod timeouts;
 mod tls;
 mod tls_client;
