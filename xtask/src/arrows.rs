@@ -49,7 +49,7 @@ const TABLE: &[Row] = &[
         &["windlass", "windlass-flow", "windlass-task-macros"],
         &["rustix", "loom", "futures-io?", "tokio?", "hyper?"],
     ),
-    library("windlass-tls", &["windlass"], &["rustls"]),
+    library("windlass-tls", &["windlass"], &["rustls", "rustls-webpki"]),
     library(
         "windlass-http",
         &["windlass", "windlass-server", "windlass-ws", "windlass-task"],

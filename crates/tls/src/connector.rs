@@ -3,13 +3,12 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    ClientConfig, RootCertStore,
     client::{
-        Resumption, UnbufferedClientConnection,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        Resumption, UnbufferedClientConnection, WebPkiServerVerifier, danger::ServerCertVerifier,
     },
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    crypto::CryptoProvider,
+    pki_types::ServerName,
     sign::SingleCertAndKey,
 };
 use windlass::stream::{TlsSession, TlsSessionFactory};
@@ -20,6 +19,7 @@ use crate::{
     pem::{self, PemSource},
     provider::provider,
     session::{Session, Unmade},
+    verifier::{AnyCertificate, GivenRoots},
 };
 
 /// Where distributions keep the bundle of public authorities.
@@ -55,7 +55,10 @@ pub struct TlsConnectorBuilder {
 }
 
 impl TlsConnectorBuilder {
-    /// Trusts the authorities of a PEM file. Default: the bundle of the system.
+    /// Trusts the certificates of a PEM file. Default: the bundle of the system.
+    ///
+    /// Each is trusted as an authority, and also as a server's own certificate: one that
+    /// `openssl req -x509` makes is both. Its name and its dates must be right in any case.
     pub fn roots(mut self, path: impl Into<PathBuf>) -> Self {
         self.roots.push(path.into());
         self
@@ -97,12 +100,12 @@ impl TlsConnectorBuilder {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(self.minimum.versions())
             .map_err(TlsConfigError::Rustls)?;
-        let builder = if self.is_insecure {
-            let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
-            builder.dangerous().with_custom_certificate_verifier(verifier)
+        let verifier: Arc<dyn ServerCertVerifier> = if self.is_insecure {
+            Arc::new(AnyCertificate(Arc::clone(&provider)))
         } else {
-            builder.with_root_certificates(self.root_store()?)
+            self.verifier(&provider)?
         };
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &self.certificate {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -120,16 +123,27 @@ impl TlsConnectorBuilder {
         Ok(TlsConnector { config: Arc::new(config), counters: Arc::default() })
     }
 
-    fn root_store(&self) -> Result<RootCertStore, TlsConfigError> {
+    fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
         let mut roots = RootCertStore::empty();
+        let mut given = Vec::new();
         for path in &self.roots {
-            pem::add_roots(&mut roots, path)?;
+            given.extend(pem::add_roots(&mut roots, path)?);
         }
         if self.roots.is_empty() {
             let system = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists());
             pem::add_roots(&mut roots, &system.ok_or(TlsConfigError::NoRoots)?)?;
         }
-        Ok(roots)
+        let authorities =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+                .build()
+                .map_err(|_| TlsConfigError::NoRoots)?;
+        if given.is_empty() {
+            return Ok(authorities);
+        }
+        Ok(Arc::new(GivenRoots { given, authorities }))
     }
 }
 
@@ -197,46 +211,5 @@ impl TlsSessionFactory for TlsTarget {
             Ok(connection) => Box::new(Session::new(connection, counters)),
             Err(_) => Box::new(Unmade),
         }
-    }
-}
-
-/// Accepts every certificate, and checks only that the server owns it.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -1,6 +1,6 @@
 //! What an error of rustls means for a stream.
 
-use rustls::{CertificateError, Error, PeerIncompatible};
+use rustls::{CertificateError, Error, OtherError, PeerIncompatible};
 use windlass::stream::TlsFailure;
 
 pub(crate) fn failure(error: &Error) -> TlsFailure {
@@ -33,6 +33,11 @@ fn certificate(error: &CertificateError) -> TlsFailure {
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             TlsFailure::CertificateForOtherName
+        }
+        CertificateError::Other(OtherError(error))
+            if error.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity) =>
+        {
+            TlsFailure::CertificateOfAuthority
         }
         _ => TlsFailure::BadCertificate,
     }

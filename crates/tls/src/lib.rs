@@ -48,6 +48,7 @@ mod provider;
 mod session;
 mod subject;
 mod validity;
+mod verifier;
 
 pub use acceptor::{TlsAcceptor, TlsAcceptorBuilder};
 pub use connector::{TlsConnector, TlsConnectorBuilder, TlsTarget};

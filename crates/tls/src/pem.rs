@@ -105,12 +105,16 @@ pub(crate) fn certified_key(
     }
 }
 
-/// Adds the authorities of a file. Returns how many were added.
-pub(crate) fn add_roots(roots: &mut RootCertStore, path: &Path) -> Result<usize, TlsConfigError> {
+/// Adds the authorities of a file. Returns all its certificates.
+pub(crate) fn add_roots(
+    roots: &mut RootCertStore,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let all = certificates(&PemSource::File(path.into()))?;
     // Bundles of systems contain certificates that rustls does not read.
-    let (added, _) = roots.add_parsable_certificates(certificates(&PemSource::File(path.into()))?);
+    let (added, _) = roots.add_parsable_certificates(all.iter().cloned());
     if added == 0 {
         return Err(TlsConfigError::NoCertificate(path.into()));
     }
-    Ok(added)
+    Ok(all)
 }

@@ -1,4 +1,4 @@
-//! The end of a certificate's validity.
+//! The time in which a certificate is valid.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,22 +8,32 @@ use crate::subject::{any, before_subject};
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The time until which a certificate is valid (RFC 5280 section 4.1.2.5). `None` if it cannot be
-/// read.
-pub(crate) fn not_after(der: &[u8]) -> Option<SystemTime> {
+/// The first and the last second since 1970 at which a certificate is valid (RFC 5280 section
+/// 4.1.2.5). `None` if they cannot be read.
+pub(crate) fn period(der: &[u8]) -> Option<(u64, u64)> {
     // The serial number, the signature's algorithm and the issuer come before the validity.
     let (_, validity, _) = any(before_subject(der, 3)?)?;
-    let (_, _, rest) = any(validity)?;
-    let (tag, text, _) = any(rest)?;
-    let seconds = match (tag, text.len()) {
+    let (tag, from, rest) = any(validity)?;
+    let from = time(tag, from)?;
+    let (tag, until, _) = any(rest)?;
+    Some((from, time(tag, until)?))
+}
+
+/// The time until which a certificate is valid. `None` if it cannot be read.
+pub(crate) fn not_after(der: &[u8]) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(period(der)?.1))
+}
+
+/// The seconds since 1970 of a time.
+fn time(tag: u8, text: &[u8]) -> Option<u64> {
+    match (tag, text.len()) {
         (UTC_TIME, 13) => {
             let year = digits(&text[..2])?;
-            seconds(if year < 50 { 2000 + year } else { 1900 + year }, &text[2..])?
+            seconds(if year < 50 { 2000 + year } else { 1900 + year }, &text[2..])
         }
-        (GENERALIZED_TIME, 15) => seconds(digits(&text[..4])?, &text[4..])?,
-        _ => return None,
-    };
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+        (GENERALIZED_TIME, 15) => seconds(digits(&text[..4])?, &text[4..]),
+        _ => None,
+    }
 }
 
 /// The seconds since 1970 of `MMDDHHMMSSZ` in a year.

@@ -319,6 +319,9 @@ impl fmt::Display for LoadReport {
                 writeln!(f, "  throughput  {rates} in each direction")?;
             }
         }
+        if self.tls.as_ref().is_some_and(|tls| !tls.is_verified) {
+            writeln!(f, "  tls         the server's certificate was not verified (--insecure)")?;
+        }
         self.latency.fmt(f)?;
         if let Some(share) = self.own_cpu_share {
             writeln!(f, "  own CPU     {:.0} % of a processor", share * 100.0)?;

@@ -18,7 +18,8 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 /// The options of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct TlsArgs {
-    /// With TLS, trust the certificates in this PEM file [default: those of the system]
+    /// With TLS, trust the certificates in this PEM file, of authorities or of the server itself
+    /// [default: those of the system]
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
@@ -39,6 +40,7 @@ pub(crate) struct LoadTls {
     connector: TlsConnector,
     pub(crate) sessions: Arc<dyn TlsSessionFactory>,
     server_name: String,
+    is_verified: bool,
     handshake_timeout: Duration,
 }
 
@@ -46,6 +48,8 @@ pub(crate) struct LoadTls {
 #[derive(Debug, Serialize)]
 pub(crate) struct TlsResults {
     server_name: String,
+    /// The certificate was verified: false with --insecure.
+    pub(crate) is_verified: bool,
     /// Handshakes that ended well.
     handshakes: u64,
     /// Those of them that resumed an earlier session.
@@ -78,7 +82,8 @@ impl LoadTls {
         let sessions = connector
             .to(&server_name)
             .context("cannot verify the server; --server-name NAME sets its name")?;
-        Ok(Some(Self { connector, sessions: Arc::new(sessions), server_name, handshake_timeout }))
+        let (sessions, is_verified) = (Arc::new(sessions), !args.insecure);
+        Ok(Some(Self { connector, sessions, server_name, is_verified, handshake_timeout }))
     }
 
     /// How the handshakes went.
@@ -86,6 +91,7 @@ impl LoadTls {
         let counts = self.connector.handshakes();
         TlsResults {
             server_name: self.server_name.clone(),
+            is_verified: self.is_verified,
             handshakes: counts.completed,
             resumed: counts.resumed,
         }
@@ -111,6 +117,11 @@ impl LoadTls {
             TlsFailure::CertificateNotYetValid => {
                 "the server's certificate is not valid yet; check the clock of this machine, or \
                  accept it by --insecure"
+                    .to_owned()
+            }
+            TlsFailure::CertificateOfAuthority => {
+                "the server's own certificate is that of an authority, as `openssl req -x509` \
+                 makes it; trust it by --cacert FILE, or accept any certificate by --insecure"
                     .to_owned()
             }
             TlsFailure::BadCertificate => {

@@ -28,9 +28,11 @@ fn file(name: &str) -> String {
     folder.join(name).to_str().expect("it is text").to_owned()
 }
 
-fn config() -> Arc<ServerConfig> {
-    let chain = CertificateDer::from_pem_file(file("localhost.pem")).expect("a certificate");
-    let key = PrivateKeyDer::from_pem_file(file("localhost.key")).expect("a key");
+/// A server with the certificate and the key of this name.
+fn config(name: &str) -> Arc<ServerConfig> {
+    let pem = |extension: &str| file(&format!("{name}.{extension}"));
+    let chain = CertificateDer::from_pem_file(pem("pem")).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_file(pem("key")).expect("a key");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -42,11 +44,15 @@ fn config() -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-/// Serves each connection in a thread, until the test ends.
 fn tls_server(serve: impl Fn(TlsSocket) + Clone + Send + 'static) -> SocketAddr {
+    tls_server_of("localhost", serve)
+}
+
+/// Serves each connection in a thread, until the test ends.
+fn tls_server_of(name: &str, serve: impl Fn(TlsSocket) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     let address = listener.local_addr().expect("it has an address");
-    let config = config();
+    let config = config(name);
     thread::spawn(move || {
         for socket in listener.incoming() {
             let socket = socket.expect("a client connects");
@@ -150,6 +156,33 @@ fn the_certificate_is_verified_unless_it_need_not_be() {
     ] {
         load_at(&url, options).expect_fault("tls", words);
     }
+}
+
+#[test]
+fn a_servers_own_certificate_of_an_authority_is_trusted_if_it_is_given() {
+    let address = tls_server_of("own", |socket| {
+        // A client that rejects the certificate disconnects.
+        let Ok(mut websocket) = tungstenite::accept(socket) else { return };
+        while let Ok(message) = websocket.read() {
+            let _ = if message.is_close() { websocket.flush() } else { websocket.send(message) };
+        }
+    });
+    let (own, ca) = (file("own.pem"), file("ca.pem"));
+    let loaded = load_at(&wss(address), &["--cacert", &own]);
+    assert_eq!(loaded.expect_clean().json()["tls"]["is_verified"], true);
+    let words = "the server's own certificate is that of an authority, as `openssl req -x509` \
+                 makes it; trust it by --cacert FILE";
+    load_at(&wss(address), &["--cacert", &ca]).expect_fault("tls", words);
+    load_at(&wss(address), &["--cacert", &own, "--server-name", "example.org"])
+        .expect_fault("tls", "not valid for `example.org`");
+    // Another server has no key of it.
+    load_at(&wss(echo()), &["--cacert", &own]).expect_fault("tls", "the issuer of the server's");
+    let loaded = load_at(&wss(address), &["--insecure"]);
+    assert_eq!(loaded.expect_clean().json()["tls"]["is_verified"], false);
+    let counts = ["--connections", "1", "--messages", "1", "--insecure"];
+    let loaded = Load::start(&[&[&*wss(address)], &counts[..]].concat()).wait();
+    let words = "the server's certificate was not verified (--insecure)";
+    assert!(loaded.output.contains(words), "{loaded:?}");
 }
 
 #[test]

@@ -67,9 +67,9 @@ impl TlsFailureLabel {
             TlsFailure::UnknownIssuer => Self::UnknownIssuer,
             TlsFailure::CertificateExpired => Self::CertificateExpired,
             TlsFailure::CertificateNotYetValid => Self::CertificateNotYetValid,
-            TlsFailure::BadCertificate | TlsFailure::CertificateForOtherName => {
-                Self::BadCertificate
-            }
+            TlsFailure::BadCertificate
+            | TlsFailure::CertificateForOtherName
+            | TlsFailure::CertificateOfAuthority => Self::BadCertificate,
             TlsFailure::DecryptionFailed => Self::DecryptionFailed,
             TlsFailure::ProtocolViolation => Self::ProtocolViolation,
             TlsFailure::AlertReceived(_) => Self::AlertReceived,

@@ -18,6 +18,9 @@ make ca '/CN=Windlass test authority' self 'basicConstraints=critical,CA:true'
 make other-ca '/CN=Another authority' self 'basicConstraints=critical,CA:true'
 make localhost '/CN=localhost' ca 'subjectAltName=DNS:localhost,IP:127.0.0.1'
 make example '/CN=example.org' ca 'subjectAltName=DNS:example.org,DNS:*.example.org'
+# As of `openssl req -x509`: a server's own certificate that is an authority.
+make own '/CN=localhost' self 'basicConstraints=critical,CA:true
+subjectAltName=DNS:localhost,IP:127.0.0.1'
 make client '/O=Windlass, tests/CN=client 1' ca 'extendedKeyUsage=clientAuth'
 make stranger '/CN=stranger' other-ca 'extendedKeyUsage=clientAuth'
 rm ca.key other-ca.key

@@ -299,6 +299,8 @@ pub enum TlsFailure {
     CertificateNotYetValid,
     /// The server's certificate is for another name.
     CertificateForOtherName,
+    /// The server's own certificate is that of an authority, and is not trusted itself.
+    CertificateOfAuthority,
     /// The peer's certificate was rejected for another reason.
     BadCertificate,
     /// A record could not be decrypted: it was changed on its way, or the peer uses another key.
@@ -375,6 +377,10 @@ impl fmt::Display for TlsFailure {
             Self::UnknownIssuer => {
                 "the issuer of the peer's certificate is not trusted; if it should be, add the \
                  issuer's certificate to those that are trusted here"
+            }
+            Self::CertificateOfAuthority => {
+                "the peer's own certificate is that of an authority; trust it itself, or give the \
+                 peer a certificate that the authority has signed"
             }
             Self::CertificateExpired => {
                 "the peer's certificate has expired; the peer must renew it"
