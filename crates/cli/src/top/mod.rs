@@ -35,7 +35,7 @@ pub(crate) struct TopArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
 
-    /// End after so many views [default: never]
+    /// End after so many reads [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     samples: Option<u32>,
 }
@@ -47,8 +47,11 @@ const CLEAR_LINE: &str = "\x1b[K";
 /// Clears the rest of the screen.
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// Shows the server until it ends. In a terminal, each view replaces the previous one. Elsewhere a
-/// view is one line, under a headline.
+/// Shows the server. In a terminal, each view replaces the previous one. Elsewhere a view is one
+/// line, under a headline.
+///
+/// The first read must succeed. A later one may fail, because servers are restarted: the reason is
+/// shown instead, and the next read is tried.
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let token = args.token_file.as_ref().map(|path| {
         let text = fs::read_to_string(path);
@@ -58,15 +61,31 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     let token = token.as_deref().map(str::trim_end);
     let is_terminal = io::stdout().is_terminal();
     let mut before: Option<(Status, Instant)> = None;
-    let mut shown = 0;
-    loop {
-        let status = Status::parse(&args.url.get("/status", token)?)?;
+    for number in 1_u64.. {
+        let read = args.url.get("/status", token).and_then(|text| Status::parse(&text));
         let now = Instant::now();
-        let view = View::new(&status, before.as_ref().map(|(status, at)| (status, now - *at)));
-        let text = match (is_terminal, before.is_some()) {
-            (true, _) => screen(&view.lines()),
-            (false, false) => format!("{}\n{}\n", View::HEADLINE, view.line()),
-            (false, true) => format!("{}\n", view.line()),
+        let text = match &read {
+            Err(_) if number == 1 => return read.map(drop),
+            Err(error) => {
+                let text = format!("{error:#}; trying again");
+                if is_terminal {
+                    screen(&[text])
+                } else {
+                    eprintln!("windlass: {text}");
+                    String::new()
+                }
+            }
+            Ok(status) => {
+                // The counts of a server that was restarted begin anew.
+                before = before.filter(|(old, _)| old.uptime_seconds <= status.uptime_seconds);
+                let before = before.as_ref().map(|(status, at)| (status, now - *at));
+                let view = View::new(status, before);
+                match (is_terminal, number == 1) {
+                    (true, _) => screen(&view.lines()),
+                    (false, true) => format!("{}\n{}\n", View::HEADLINE, view.line()),
+                    (false, false) => format!("{}\n", view.line()),
+                }
+            }
         };
         if let Err(error) = write(&text) {
             // `windlass top URL | head` closes its end early.
@@ -76,14 +95,14 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
                 Err(error.into())
             };
         }
-        shown += 1;
-        if args.samples == Some(shown) {
-            return Ok(());
+        if args.samples.is_some_and(|samples| u64::from(samples) == number) {
+            break;
         }
-        before = Some((status, now));
+        before = read.ok().map(|status| (status, now));
         // sleep: the interval between two reads.
         thread::sleep(Duration::from_secs(args.interval.into()));
     }
+    Ok(())
 }
 
 fn write(text: &str) -> io::Result<()> {

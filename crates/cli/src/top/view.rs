@@ -34,24 +34,20 @@ impl<'s> View<'s> {
         self.rate(count).map_or_else(|| "-".to_owned(), bytes)
     }
 
-    /// The mean lag of a worker since the previous status, or of all time.
-    fn lag(&self, row: &WorkerRow) -> String {
+    /// The mean lag of a worker in microseconds, since the previous status, or of all time. `None`
+    /// if it had no turn.
+    fn lag_us(&self, row: &WorkerRow) -> Option<u64> {
         let before = self.before.and_then(|(before, _)| {
             before.workers.iter().find(|before| before.worker == row.worker)
         });
         let (count, sum) = before.map_or((0, 0), |before| (before.lag_count, before.lag_sum_us));
         let count = row.lag_count.saturating_sub(count);
-        let mean = row.lag_sum_us.saturating_sub(sum).checked_div(count);
-        mean.map_or_else(|| "-".to_owned(), micros)
+        row.lag_sum_us.saturating_sub(sum).checked_div(count)
     }
 
-    /// The longest of the workers' mean lags, as text.
-    fn lag_max(&self) -> String {
-        let lags = self.now.workers.iter().map(|row| self.lag(row));
-        // The texts have different units, so the sums are compared.
-        let sums = self.now.workers.iter().map(|row| row.lag_sum_us);
-        let longest = sums.zip(lags).max_by_key(|(sum, _)| *sum);
-        longest.map_or_else(|| "-".to_owned(), |(_, lag)| lag)
+    /// The longest of the workers' mean lags.
+    fn lag_max_us(&self) -> Option<u64> {
+        self.now.workers.iter().filter_map(|row| self.lag_us(row)).max()
     }
 
     /// The view on one line, for output that is no terminal.
@@ -66,7 +62,7 @@ impl<'s> View<'s> {
             self.bytes_per_second(|status| status.wire_bytes.sent),
             self.now.slow_receivers,
             self.now.messages.dropped,
-            self.lag_max(),
+            micros(self.lag_max_us()),
             bytes(self.now.memory.held as f64),
         )
     }
@@ -155,7 +151,7 @@ impl<'s> View<'s> {
             row.connections,
             self.per_second(|status| of(status, |row| row.messages_in)),
             self.per_second(|status| of(status, |row| row.messages_out)),
-            self.lag(row),
+            micros(self.lag_us(row)),
             bytes(row.buffered_bytes as f64),
         )
     }
@@ -171,9 +167,9 @@ fn bytes(number: f64) -> String {
     scaled(number, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
 }
 
-/// A number of microseconds.
-fn micros(us: u64) -> String {
-    scaled(us as f64, 1000.0, &["us", "ms", "s"])
+/// A number of microseconds, if there is one.
+fn micros(us: Option<u64>) -> String {
+    us.map_or_else(|| "-".to_owned(), |us| scaled(us as f64, 1000.0, &["us", "ms", "s"]))
 }
 
 fn scaled(mut number: f64, step: f64, units: &[&str]) -> String {
@@ -211,8 +207,8 @@ mod tests {
         }
         assert_eq!((bytes(1023.0), bytes(1536.0)), ("1023B".into(), "1.5KiB".into()));
         assert_eq!(
-            (micros(12), micros(2500), micros(3_000_000)),
-            ("12us".into(), "2.5ms".into(), "3.0s".into())
+            [Some(12), Some(2500), Some(3_000_000), None].map(micros),
+            ["12us", "2.5ms", "3.0s", "-"].map(str::to_owned)
         );
         assert_eq!((percent(1, 4), percent(0, 0)), ("25%".into(), "-".into()));
         assert_eq!((uptime(3661), uptime(200_000)), ("1:01:01".into(), "2 days 7:33".into()));
@@ -250,6 +246,18 @@ mod tests {
         assert!(screen.contains("25B of 100B held (25%)"), "{screen}");
         assert_eq!(View::HEADLINE.lines().count(), 1);
         assert!(!screen.contains("cluster"), "{screen}");
+    }
+
+    #[test]
+    fn the_lag_is_that_of_the_worker_that_is_late_now() {
+        let (mut before, mut now) = (status(0, 1000, 9_000_000), status(0, 1010, 9_000_100));
+        for (status, lag_count, lag_sum_us) in [(&mut before, 10, 100), (&mut now, 12, 4100)] {
+            let mut late = status.workers[0].clone();
+            (late.worker, late.lag_count, late.lag_sum_us) = (1, lag_count, lag_sum_us);
+            status.workers.push(late);
+        }
+        let view = View::new(&now, Some((&before, Duration::from_secs(1))));
+        assert_eq!(view.lag_max_us(), Some(2000), "worker 0 was late in the past");
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn elsewhere_each_view_is_a_line_of_plain_text() {
 
 #[test]
 fn what_is_no_admin_listener_is_an_error() {
-    let (server, address) = start();
+    let (server, _address) = start();
     let public = format!("http://{}", server.address);
     for (place, expected) in
         [(public.as_str(), "status 404"), ("http://127.0.0.1:1", "cannot read"), ("ws://a", "URL")]
@@ -185,17 +185,38 @@ fn what_is_no_admin_listener_is_an_error() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains(expected), "{place}: {errors}");
     }
-    // A server that ends.
-    let mut command = top(&address, &[]);
-    let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = running.as_mut().expect("it starts");
-    let lines = harness::lines_of(child.stdout.take().expect("piped"));
-    lines.recv_timeout(harness::WAIT_MAX).expect("a headline");
-    lines.recv_timeout(harness::WAIT_MAX).expect("a view");
     server.stop_cleanly();
-    let errors = harness::lines_of(child.stderr.take().expect("piped"));
-    let mut running = Running(running.expect("it started"));
-    assert!(!running.wait().success());
+}
+
+#[test]
+fn a_restart_of_the_server_is_survived() {
+    let folder = std::env::temp_dir().join(format!("windlass-top-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    let admin = folder.join("admin").to_str().expect("it is text").to_owned();
+    let start = || {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0"];
+        let command = windlass(&[&arguments[..], &["--admin", &admin]].concat());
+        let server = Server::of_several(command, 2);
+        server.wait_for_error("admin listener");
+        server
+    };
+    let server = start();
+    let mut command = top(&format!("unix:{admin}"), &[]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running(command.spawn().expect("it starts"));
+    let lines = harness::lines_of(running.0.stdout.take().expect("piped"));
+    let errors = harness::lines_of(running.0.stderr.take().expect("piped"));
+    let next = || lines.recv_timeout(harness::WAIT_MAX).expect("a line");
+    assert!(next().starts_with("state "));
+    assert!(next().starts_with("ready "));
+    server.stop_cleanly();
     let error = errors.recv_timeout(harness::WAIT_MAX).expect("it says why");
-    assert!(error.contains("cannot read"), "{error}");
+    assert!(error.contains("cannot read") && error.ends_with("; trying again"), "{error}");
+    let server = start();
+    // Views of the first server may be queued.
+    while lines.try_recv().is_ok() {}
+    assert!(next().starts_with("ready "));
+    server.stop_cleanly();
+    drop(running);
+    std::fs::remove_dir_all(folder).expect("it can be removed");
 }
