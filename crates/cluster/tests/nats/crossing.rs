@@ -142,6 +142,35 @@ pub(crate) fn what_is_no_publication_is_dropped_and_counted() {
     node.end();
 }
 
+/// Issue 29. Who has access to the subjects can send one envelope in the name of a node.
+pub(crate) fn an_invented_number_or_epoch_claims_little() {
+    let nats = Nats::new();
+    let (here, there) = (Member::new(&nats), Member::new(&nats));
+    let mut receiver = Client::of(&there, "t");
+    nats.wait_for_subscriptions(&subject("t"), 1);
+    let mut stranger = Plain::new(&nats);
+    stranger.subscribe(&subject("t"));
+    let mut publisher = here.client();
+    publisher.publish_numbers(0..2);
+    assert_eq!(receiver.numbers(2), [0, 1]);
+    let seen = stranger.sync();
+    let real = Envelope::decode(&seen[1]).unwrap();
+    for (round, (epoch, sequence)) in
+        (1..).zip([(real.epoch, u64::MAX - 1), (u64::MAX, 0), (u64::MAX, u64::MAX)])
+    {
+        let mut invented = Vec::new();
+        Envelope { epoch, sequence, payload: b"1000", ..real }.encode(&mut invented);
+        stranger.publish(&subject("t"), &invented);
+        assert_eq!(receiver.numbers(1), [1000]);
+        publisher.publish_numbers(2 * round..2 * round + 2);
+        assert_eq!(receiver.numbers(2), [2 * round, 2 * round + 1]);
+    }
+    let stats = there.stats_when(|stats| stats.received == 11);
+    assert_eq!((stats.missed, stats.stale), (0, 0));
+    here.end();
+    there.end();
+}
+
 pub(crate) fn what_is_published_right_before_the_end_arrives() {
     let nats = Nats::new();
     let other = Member::new(&nats);

@@ -23,12 +23,13 @@ fn main() -> ExitCode {
         ("batch::in_hand", batch::what_was_in_hand_when_the_connection_ended_is_counted),
         ("batch::tls_first", batch::tls_may_come_first),
     ];
-    let tests: [(&'static str, fn()); 25] = [
+    let tests: [(&'static str, fn()); 26] = [
         ("crossing::once_for_each_interested_node", crossing::once_for_each_interested_node),
         ("crossing::own_never_twice", crossing::own_publications_never_arrive_twice),
         ("crossing::in_order", crossing::publications_of_each_publisher_arrive_in_order),
         ("crossing::any_topic", crossing::any_topic_and_both_kinds_of_messages_cross),
         ("crossing::foreign", crossing::what_is_no_publication_is_dropped_and_counted),
+        ("crossing::invented", crossing::an_invented_number_or_epoch_claims_little),
         ("crossing::end", crossing::what_is_published_right_before_the_end_arrives),
         ("outage::killed", outage::a_killed_server_loses_the_oldest_and_counts_them),
         ("outage::in_flight", outage::a_connection_that_ends_under_load_repeats_nothing),

@@ -12,7 +12,8 @@
 //! 3. Missing publications are counted (`missed`): each one has a number that is consecutive for
 //!    its publisher, topic and epoch. An epoch ends when the publisher restarts, or when its table
 //!    of numbers is full. The numbers of a publisher are followed from its first publication on
-//!    that arrives.
+//!    that arrives. A gap of more than 1024 counts when the next publication confirms it, and as
+//!    4,294,967,296 at most.
 //! 4. A node never gets its own publications from the bus.
 //! 5. A node has one subscription for each topic, whatever the number of its connections and
 //!    workers. It gives it up a second after the last one has left, at the earliest.
@@ -25,10 +26,13 @@
 //! # Trust
 //!
 //! The bus is trusted, and with it everyone who has access to it. Envelopes have no signature: who
-//! can publish to the subjects can publish as any node. A publication with a large epoch silences a
-//! publisher, because its own ones are then older and dropped (`stale`). One with a large number
-//! makes `missed` meaningless. So only the nodes should have access to the subjects of their
-//! prefix.
+//! can publish to the subjects can publish as any node. So only the nodes should have access to the
+//! subjects of their prefix.
+//!
+//! One invented envelope does little. A later epoch, or a number that is more than 1024 ahead, is
+//! only a claim until a second publication follows it. A publication that follows the former
+//! numbers ends the claim. So one envelope adds at most 1024 to `missed`, and makes at most 1025
+//! publications of its publisher to its topic `stale`.
 
 mod envelope;
 mod interest;

@@ -12,6 +12,13 @@ const NAME_BYTES_MAX: usize = 4 << 20;
 /// another, which is then new again.
 const PUBLISHERS_MAX: usize = 256;
 
+/// The longest step between two numbers that one publication proves alone. A longer one must be
+/// confirmed by the next publication.
+const STEP_MAX: u64 = 1024;
+
+/// The number of missing publications that one confirmed step counts at most.
+const MISSED_MAX: u64 = 1 << 32;
+
 /// Gives numbers to the publications of one publisher.
 pub(super) struct Numbering {
     epoch: u64,
@@ -65,10 +72,39 @@ pub(super) enum Arrival {
     Stale,
 }
 
+/// Where a publisher is: its epoch, and the number after the last one that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Position {
+    epoch: u64,
+    next: u64,
+}
+
+impl Position {
+    fn after(epoch: u64, sequence: u64) -> Self {
+        Self { epoch, next: sequence.saturating_add(1) }
+    }
+}
+
+/// A publisher of a topic.
+struct Followed {
+    id: PublisherId,
+    /// Two publications at least agree on it.
+    agreed: Option<Position>,
+    /// A later epoch or a long step that one publication alone has shown, and the missing ones
+    /// that have not been reported.
+    claim: Option<(Position, u64)>,
+}
+
 /// The numbers that have arrived for one topic.
+///
+/// 1. A publication that follows what is known by at most [`STEP_MAX`] numbers moves the position.
+/// 2. Every other later one is delivered too, but is only a claim. The next publication that
+///    follows it by such a step confirms it.
+/// 3. A publication that follows the agreed position instead ends the claim. So one envelope with
+///    an invented number silences its publisher for `STEP_MAX` publications at most.
 #[derive(Default)]
 pub(super) struct Arrivals {
-    publishers: Vec<(PublisherId, u64, u64)>,
+    publishers: Vec<Followed>,
     /// The place that a further publisher takes.
     oldest: usize,
 }
@@ -76,27 +112,68 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// Notes a number.
     pub(super) fn note(&mut self, publisher: PublisherId, epoch: u64, sequence: u64) -> Arrival {
-        let next = sequence.saturating_add(1);
-        let known = self.publishers.iter_mut().find(|(id, ..)| *id == publisher);
-        let Some((_, last_epoch, expected)) = known else {
-            let entry = (publisher, epoch, next);
-            if self.publishers.len() < PUBLISHERS_MAX {
-                self.publishers.push(entry);
-            } else {
-                self.publishers[self.oldest] = entry;
-                self.oldest = (self.oldest + 1) % PUBLISHERS_MAX;
-            }
-            // Those before it may be from the time before the subscription.
-            return Arrival::New { missed: 0 };
-        };
-        // In a later epoch the first number is 0.
-        let first = if epoch == *last_epoch { *expected } else { 0 };
-        if epoch < *last_epoch || sequence < first {
-            return Arrival::Stale;
+        if let Some(known) = self.publishers.iter_mut().find(|known| known.id == publisher) {
+            return known.note(epoch, sequence);
         }
-        (*last_epoch, *expected) = (epoch, next);
-        Arrival::New { missed: sequence - first }
+        // Those before it may be from the time before the subscription.
+        let claim = Some((Position::after(epoch, sequence), 0));
+        let entry = Followed { id: publisher, agreed: None, claim };
+        if self.publishers.len() < PUBLISHERS_MAX {
+            self.publishers.push(entry);
+        } else {
+            self.publishers[self.oldest] = entry;
+            self.oldest = (self.oldest + 1) % PUBLISHERS_MAX;
+        }
+        Arrival::New { missed: 0 }
     }
+}
+
+impl Followed {
+    fn note(&mut self, epoch: u64, sequence: u64) -> Arrival {
+        let here = Position::after(epoch, sequence);
+        // How far it is behind a position of its epoch, or before it.
+        let step = |from: Position| match sequence.checked_sub(from.next) {
+            Some(step) => Step::Later(step),
+            None => Step::Earlier(from.next - sequence),
+        };
+        if let Some((claim, unreported)) = self.claim.filter(|(claim, _)| claim.epoch == epoch) {
+            match step(claim) {
+                Step::Later(missed @ 0..=STEP_MAX) => {
+                    (self.agreed, self.claim) = (Some(here), None);
+                    return Arrival::New { missed: missed + unreported };
+                }
+                Step::Earlier(1..=STEP_MAX) => return Arrival::Stale,
+                _ => {}
+            }
+        }
+        // In a later epoch the first number is 0.
+        let missed = match self.agreed {
+            Some(agreed) if agreed.epoch == epoch => match step(agreed) {
+                Step::Later(missed @ 0..=STEP_MAX) => {
+                    (self.agreed, self.claim) = (Some(here), None);
+                    return Arrival::New { missed };
+                }
+                Step::Later(missed) => missed,
+                Step::Earlier(_) => return Arrival::Stale,
+            },
+            Some(agreed) if epoch < agreed.epoch => return Arrival::Stale,
+            Some(_) => sequence,
+            None if self.claim.is_some_and(|(claim, _)| claim.epoch < epoch) => sequence,
+            None => 0,
+        };
+        let (now, later) =
+            if missed <= STEP_MAX { (missed, 0) } else { (0, missed.min(MISSED_MAX)) };
+        self.claim = Some((here, later));
+        Arrival::New { missed: now }
+    }
+}
+
+/// The way from a position to a number.
+enum Step {
+    /// So many are missing.
+    Later(u64),
+    /// It has been passed.
+    Earlier(u64),
 }
 
 #[cfg(test)]
@@ -157,8 +234,66 @@ mod tests {
         assert_eq!(arrivals.note((1, 1), 1, 0), NEW, "another worker");
         assert_eq!(arrivals.note((2, 0), 1, 0), NEW, "another node");
         assert_eq!(arrivals.note(one, 2, 3), Arrival::New { missed: 3 }, "of the new epoch");
-        assert_eq!(arrivals.note(one, 1, 12), Arrival::Stale, "of the old epoch");
         assert_eq!(arrivals.note(one, 2, 4), NEW);
+        assert_eq!(arrivals.note(one, 1, 12), Arrival::Stale, "of the old epoch");
+        assert_eq!(arrivals.note(one, 2, 5), NEW);
+    }
+
+    /// A publisher whose epoch 5 has reached the number 9.
+    fn followed() -> Arrivals {
+        let mut arrivals = Arrivals::default();
+        assert_eq!([8, 9].map(|number| arrivals.note((1, 0), 5, number)), [NEW; 2]);
+        arrivals
+    }
+
+    #[test]
+    fn one_invented_number_claims_little() {
+        for (epoch, number) in [
+            (5, u64::MAX),
+            (5, 10 + STEP_MAX + 1),
+            (6, 0),
+            (6, u64::MAX),
+            (u64::MAX, 0),
+            (u64::MAX, u64::MAX),
+        ] {
+            let mut arrivals = followed();
+            assert_eq!(arrivals.note((1, 0), epoch, number), NEW, "{epoch} {number}");
+            for own in 10..13 {
+                assert_eq!(arrivals.note((1, 0), 5, own), NEW, "{epoch} {number}");
+            }
+            // The next real epoch is not silent either.
+            let mut arrivals = followed();
+            assert_eq!(arrivals.note((1, 0), epoch, number), NEW);
+            assert_eq!([0, 1, 2].map(|own| arrivals.note((1, 0), 7, own)), [NEW; 3]);
+        }
+        let mut arrivals = followed();
+        let claimed = arrivals.note((1, 0), 5, 10 + STEP_MAX);
+        assert_eq!(claimed, Arrival::New { missed: STEP_MAX });
+        let stale = (10..).find(|own| arrivals.note((1, 0), 5, *own) == NEW);
+        assert_eq!(stale, Some(10 + STEP_MAX + 1));
+    }
+
+    #[test]
+    fn an_invented_first_number_claims_nothing() {
+        let mut arrivals = Arrivals::default();
+        assert_eq!(arrivals.note((1, 0), u64::MAX, u64::MAX), NEW);
+        assert_eq!([0, 1, 2].map(|own| arrivals.note((1, 0), 5, own)), [NEW; 3]);
+        assert_eq!(arrivals.note((1, 0), u64::MAX, 0), NEW);
+        assert_eq!(arrivals.note((1, 0), 5, 3), NEW);
+    }
+
+    #[test]
+    fn a_long_step_counts_when_the_next_number_confirms_it() {
+        let mut arrivals = followed();
+        assert_eq!(arrivals.note((1, 0), 5, 10 + 5000), NEW);
+        for old in [5010, 5009] {
+            assert_eq!(arrivals.note((1, 0), 5, old), Arrival::Stale);
+        }
+        assert_eq!(arrivals.note((1, 0), 5, 5012), Arrival::New { missed: 5001 });
+        assert_eq!(arrivals.note((1, 0), 5, 10), Arrival::Stale, "it is agreed now");
+        let far = u64::MAX - 10;
+        assert_eq!(arrivals.note((1, 0), 5, far), NEW);
+        assert_eq!(arrivals.note((1, 0), 5, far + 1), Arrival::New { missed: MISSED_MAX });
     }
 
     #[test]
