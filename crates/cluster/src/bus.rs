@@ -2,7 +2,6 @@
 
 use core::fmt;
 use std::{
-    collections::HashSet,
     io,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -19,6 +18,7 @@ use crate::{
     NatsBusBuilder,
     builder::Config,
     queue::{Outgoing, Queue},
+    subjects::Subjects,
     thread::BusThread,
 };
 
@@ -155,13 +155,6 @@ pub(crate) struct Shared {
     sink: OnceLock<BusSink>,
 }
 
-#[derive(Default)]
-struct Subjects {
-    wanted: HashSet<Arc<str>>,
-    /// Those that were subscribed to or given up since the thread has looked.
-    changed: HashSet<Arc<str>>,
-}
-
 impl Shared {
     fn new(config: &Config) -> Self {
         Self {
@@ -178,31 +171,12 @@ impl Shared {
     }
 
     fn change(&self, subject: &str, is_wanted: bool) {
-        let mut subjects = lock(&self.subjects);
-        let subject: Arc<str> = subject.into();
-        if is_wanted {
-            subjects.wanted.insert(Arc::clone(&subject));
-        } else {
-            subjects.wanted.remove(&subject);
-        }
-        subjects.changed.insert(subject);
-        drop(subjects);
+        lock(&self.subjects).change(subject, is_wanted);
         self.wake.notify_one();
     }
 
-    /// All subjects that are wanted. They are no changes any more.
-    pub(crate) fn take_wanted(&self) -> Vec<(Arc<str>, bool)> {
-        let mut subjects = lock(&self.subjects);
-        subjects.changed.clear();
-        subjects.wanted.iter().map(|subject| (Arc::clone(subject), true)).collect()
-    }
-
-    /// The subjects that have changed, and whether they are wanted now.
-    pub(crate) fn take_changed(&self) -> Vec<(Arc<str>, bool)> {
-        let mut subjects = lock(&self.subjects);
-        let changed = core::mem::take(&mut subjects.changed);
-        let is_wanted = |subject: &Arc<str>| subjects.wanted.contains(subject);
-        changed.into_iter().map(|subject| (Arc::clone(&subject), is_wanted(&subject))).collect()
+    pub(crate) fn subjects(&self) -> MutexGuard<'_, Subjects> {
+        lock(&self.subjects)
     }
 
     pub(crate) fn take_messages(&self, max: usize, weight_max: usize, into: &mut Vec<Outgoing>) {

@@ -72,6 +72,7 @@ mod event;
 mod link;
 mod probe;
 mod queue;
+mod subjects;
 mod thread;
 
 pub use builder::{NatsBusBuilder, QUEUE_BYTES_DEFAULT, QUEUE_MESSAGES_DEFAULT};

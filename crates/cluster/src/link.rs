@@ -123,6 +123,7 @@ impl<'t> Link<'t> {
                 time::sleep(LINGER).await;
             } => End::Stopped,
         };
+        shared.subjects().end();
         shared.note_lost_out(self.unwritten.get());
         end
     }
@@ -132,14 +133,14 @@ impl<'t> Link<'t> {
         let shared = &self.thread.shared;
         let mut subscriptions =
             Subscriptions { client, signals: &self.signals, tasks: HashMap::new() };
-        let mut changes = shared.take_wanted();
+        shared.subjects().begin();
         let mut batch = Vec::new();
         let mut is_announced = false;
         loop {
             let is_stopping = shared.is_stopping();
-            changes.append(&mut shared.take_changed());
+            let changes = shared.subjects().take_changed();
             let has_changes = !changes.is_empty();
-            for (subject, is_wanted) in changes.drain(..) {
+            for (subject, is_wanted) in changes {
                 subscriptions.change(subject, is_wanted).await;
             }
             if is_announced {
