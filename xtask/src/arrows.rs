@@ -55,7 +55,11 @@ const TABLE: &[Row] = &[
         &["windlass", "windlass-server", "windlass-ws", "windlass-task"],
         &["hyper", "hyper-util?", "pin-project-lite", "tokio-rustls?", "tower-service"],
     ),
-    library("windlass-cluster", &["windlass-server"], &["async-nats", "futures-util", "tokio"]),
+    library(
+        "windlass-cluster",
+        &["windlass-server"],
+        &["base64", "ring", "rustls-native-certs", "serde", "serde_json", "tokio", "tokio-rustls"],
+    ),
     program(
         "windlass-cli",
         &["windlass", "windlass-server", "windlass-ws", "windlass-tls", "windlass-cluster"],

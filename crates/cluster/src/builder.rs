@@ -8,12 +8,14 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{
-    ConnectOptions, ServerAddr,
-    rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
-use crate::{NatsBus, NatsConfigError, NatsEvent};
+use crate::{
+    NatsBus, NatsConfigError, NatsEvent,
+    address::Address,
+    connection::{ConnectSettings, TlsSettings},
+    identity::{Identity, UserKey},
+};
 
 /// The number of publications that wait for the connection. Default of
 /// [`NatsBusBuilder::queue_messages`].
@@ -56,10 +58,7 @@ enum Credentials {
 pub struct NatsBusBuilder {
     addresses: Vec<String>,
     credentials: Vec<Credentials>,
-    requires_tls: bool,
-    tls_first: bool,
-    ca_file: Option<PathBuf>,
-    client_certificate: Option<(PathBuf, PathBuf)>,
+    tls: TlsSettings,
     name: Option<String>,
     queue_messages: usize,
     queue_bytes: usize,
@@ -74,10 +73,7 @@ impl NatsBusBuilder {
         Self {
             addresses,
             credentials: Vec::new(),
-            requires_tls: false,
-            tls_first: false,
-            ca_file: None,
-            client_certificate: None,
+            tls: TlsSettings::default(),
             name: None,
             queue_messages: QUEUE_MESSAGES_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
@@ -119,21 +115,21 @@ impl NatsBusBuilder {
     /// Connects with TLS only. Without it, the server decides. An address with `tls://` requires
     /// it for itself.
     pub fn require_tls(mut self) -> Self {
-        self.requires_tls = true;
+        self.tls.is_required = true;
         self
     }
 
     /// Begins with TLS, before the server says anything: for servers with `handshake_first`. It
     /// requires TLS.
     pub fn tls_first(mut self) -> Self {
-        self.requires_tls = true;
-        self.tls_first = true;
+        self.tls.is_required = true;
+        self.tls.is_first = true;
         self
     }
 
     /// Trusts the authorities of a PEM file, and not those of the system.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.ca_file = Some(path.into());
+        self.tls.ca_file = Some(path.into());
         self
     }
 
@@ -144,7 +140,7 @@ impl NatsBusBuilder {
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        self.client_certificate = Some((certificate.into(), key.into()));
+        self.tls.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
@@ -223,15 +219,11 @@ impl NatsBusBuilder {
         let mut credentials = self.credentials.clone();
         let mut addresses = Vec::with_capacity(self.addresses.len());
         for text in &self.addresses {
-            let address = parse_address(text)?;
-            let found = match (address.username(), address.password()) {
-                (Some(user), Some(password)) => {
-                    Some(Credentials::User(decode(user), decode(password)))
-                }
-                (Some(token), None) => Some(Credentials::Token(decode(token))),
-                (None, _) => None,
-            };
-            credentials.extend(found);
+            let address = Address::parse(text)?;
+            credentials.extend(address.login.clone().map(|login| match login {
+                (user, Some(password)) => Credentials::User(user, password),
+                (token, None) => Credentials::Token(token),
+            }));
             addresses.push(address);
         }
         if addresses.is_empty() {
@@ -242,42 +234,22 @@ impl NatsBusBuilder {
         if credentials.len() > 1 {
             return Err(NatsConfigError::SeveralCredentials);
         }
-        let options = self.with_tls(ConnectOptions::new())?;
-        let options = match credentials.pop() {
-            Some(credentials) => with_credentials(options, credentials)?,
-            None => options,
-        };
-        let options = match &self.name {
-            Some(name) => options.name(name),
-            None => options,
+        check_tls(&self.tls)?;
+        let connect = ConnectSettings {
+            addresses,
+            identity: credentials.pop().map(identity).transpose()?,
+            tls: self.tls,
+            name: self.name,
+            timeout: self.connect_timeout,
         };
         Ok(Config {
-            addresses,
-            options: options.connection_timeout(self.connect_timeout),
+            connect: Arc::new(connect),
             queue_messages: self.queue_messages,
             queue_bytes: self.queue_bytes,
             ping_interval: self.ping_interval,
             reconnect_delay_max: self.reconnect_delay_max,
             on_event: self.on_event,
         })
-    }
-
-    fn with_tls(&self, mut options: ConnectOptions) -> Result<ConnectOptions, NatsConfigError> {
-        options = options.require_tls(self.requires_tls);
-        if self.tls_first {
-            options = options.tls_first();
-        }
-        if let Some(path) = &self.ca_file {
-            check_certificates(path)?;
-            options = options.add_root_certificates(path.clone());
-        }
-        if let Some((certificate, key)) = &self.client_certificate {
-            check_certificates(certificate)?;
-            let reason = |error| content(key, format!("it has no private key ({error})"));
-            PrivateKeyDer::from_pem_slice(&read(key)?).map_err(reason)?;
-            options = options.add_client_certificate(certificate.clone(), key.clone());
-        }
-        Ok(options)
     }
 }
 
@@ -290,9 +262,7 @@ impl fmt::Debug for NatsBusBuilder {
 
 /// Checked settings.
 pub(crate) struct Config {
-    pub(crate) addresses: Vec<ServerAddr>,
-    /// Without what belongs to one connection.
-    pub(crate) options: ConnectOptions,
+    pub(crate) connect: Arc<ConnectSettings>,
     pub(crate) queue_messages: usize,
     pub(crate) queue_bytes: usize,
     pub(crate) ping_interval: Duration,
@@ -300,71 +270,22 @@ pub(crate) struct Config {
     pub(crate) on_event: OnEvent,
 }
 
-fn parse_address(text: &str) -> Result<ServerAddr, NatsConfigError> {
-    let without_credentials = || match text.rsplit_once('@') {
-        Some((before, host)) => {
-            let scheme = before.split_once("://").map_or(String::new(), |(s, _)| format!("{s}://"));
-            format!("{scheme}{host}")
-        }
-        None => text.to_owned(),
-    };
-    let error =
-        |reason: String| NatsConfigError::Address { address: without_credentials(), reason };
-    let address: ServerAddr = text.parse().map_err(|e: std::io::Error| error(e.to_string()))?;
-    if address.is_websocket() {
-        return Err(error("NATS over WebSockets is not supported".to_owned()));
-    }
-    if address.host().is_empty() {
-        return Err(error("it has no host".to_owned()));
-    }
-    Ok(address)
-}
-
-/// Replaces the percent-encoding of a URL.
-fn decode(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let hex = tail.get(..2).and_then(|hex| core::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                out.push(byte);
-                rest = &tail[2..];
-            }
-            _ => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn with_credentials(
-    options: ConnectOptions,
-    credentials: Credentials,
-) -> Result<ConnectOptions, NatsConfigError> {
+fn identity(credentials: Credentials) -> Result<Identity, NatsConfigError> {
     Ok(match credentials {
-        Credentials::User(user, password) => options.user_and_password(user, password),
-        Credentials::Token(token) => options.token(token),
+        Credentials::User(user, password) => Identity::User(user, password),
+        Credentials::Token(token) => Identity::Token(token),
         Credentials::File(path) => {
             let text = String::from_utf8_lossy(&read(&path)?).into_owned();
-            let reason = |_| content(&path, "it has no JWT and seed of NATS".to_owned());
-            options.credentials(&text).map_err(reason)?
+            Identity::from_credentials(&text)
+                .ok_or_else(|| content(&path, "it has no JWT and seed of NATS".to_owned()))?
         }
         Credentials::Seed(seed) => {
-            // `SU` and 56 letters and digits of base32: async-nats checks it when it connects.
-            let is_seed = seed.len() == 58
-                && seed.starts_with("SU")
-                && seed.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'2'..=b'7'));
-            if !is_seed {
-                return Err(NatsConfigError::Content {
-                    place: "the seed of the NKEY".to_owned(),
-                    reason: "the seed of a user has 58 letters and digits and begins with SU"
-                        .to_owned(),
-                });
-            }
-            options.nkey(seed)
+            let key = UserKey::from_seed(&seed).ok_or_else(|| NatsConfigError::Content {
+                place: "the seed of the NKEY".to_owned(),
+                reason: "the seed of a user has 58 letters and digits and begins with SU"
+                    .to_owned(),
+            })?;
+            Identity::Key(key)
         }
     })
 }
@@ -375,6 +296,18 @@ fn read(path: &Path) -> Result<Vec<u8>, NatsConfigError> {
 
 fn content(path: &Path, reason: String) -> NatsConfigError {
     NatsConfigError::Content { place: path.display().to_string(), reason }
+}
+
+/// Checks the files. Each connection reads them again, so they may be renewed.
+fn check_tls(tls: &TlsSettings) -> Result<(), NatsConfigError> {
+    if let Some(path) = &tls.ca_file {
+        check_certificates(path)?;
+    }
+    let Some((certificate, key)) = &tls.client_certificate else { return Ok(()) };
+    check_certificates(certificate)?;
+    let reason = |error| content(key, format!("it has no private key ({error})"));
+    PrivateKeyDer::from_pem_slice(&read(key)?).map_err(reason)?;
+    Ok(())
 }
 
 /// Checks that a file has certificates, and nothing that is wrong.
@@ -415,15 +348,6 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_schemes_may_be_left_out() {
-        let config = NatsBus::builder(["host", "tls://other:1"]).config().unwrap();
-        let addresses: Vec<_> =
-            config.addresses.iter().map(|one| (one.host(), one.port())).collect();
-        assert_eq!(addresses, [("host", 4222), ("other", 1)]);
-        assert!(!config.addresses[0].tls_required() && config.addresses[1].tls_required());
-    }
-
-    #[test]
     fn credentials_are_given_once() {
         for builder in [
             NatsBus::builder(["host"]).token("t").user_and_password("u", "p"),
@@ -434,15 +358,6 @@ mod tests {
         }
         assert!(NatsBus::builder(["u:p@one", "u:p@other"]).config().is_ok());
         assert!(NatsBus::builder(["u:p@one"]).user_and_password("u", "p").config().is_ok());
-    }
-
-    #[test]
-    fn the_encoding_of_an_address_is_decoded() {
-        for (text, decoded) in
-            [("a%20b", "a b"), ("%", "%"), ("%4", "%4"), ("%zz", "%zz"), ("%C3%A4%", "\u{e4}%")]
-        {
-            assert_eq!(decode(text), decoded);
-        }
     }
 
     #[test]

@@ -10,7 +10,6 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use async_nats::Subject;
 use tokio::sync::Notify;
 use windlass_server::bus::{Bus, BusError, BusSink, BusState};
 
@@ -101,7 +100,7 @@ impl Bus for NatsBus {
         if payload.len() > shared.payload_max.load(Ordering::Relaxed) {
             return Err(BusError::TooLarge);
         }
-        let message = Outgoing { subject: Subject::from(subject), payload };
+        let message = Outgoing { subject: subject.into(), payload };
         let dropped = {
             let mut queue = lock(&shared.queue);
             // The thread sets it before it takes the lock for the last time.

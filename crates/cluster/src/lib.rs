@@ -60,17 +60,26 @@
 //!
 //! # Cryptography
 //!
-//! TLS is that of rustls with ring. [`Bus::start`](windlass_server::bus::Bus::start) makes ring the
-//! default of the process, unless there is one.
+//! TLS is that of rustls with ring.
+//!
+//! # A hostile server
+//!
+//! What a server sends is bounded: a line to 256 KiB, and a message to 64 MiB. A longer one ends
+//! the connection. The texts of events and errors have no control characters of the server, and at
+//! most 256 characters of it: they have passed [`printable`](windlass_server::printable).
 
 #![deny(unsafe_code)]
 
+mod address;
 mod builder;
 mod bus;
+mod connection;
 mod error;
 mod event;
+mod identity;
 mod link;
 mod probe;
+mod protocol;
 mod queue;
 mod subjects;
 mod thread;

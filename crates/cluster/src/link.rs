@@ -1,26 +1,44 @@
 //! One connection to a server of NATS, from its attempt to its end.
+//!
+//! 1. One task of the thread reads, and one writes. Neither waits for the other.
+//! 2. The writer sends in each pass: answers that are due, changes of subscriptions, and a bounded
+//!    part of the queue. It counts what it has in hand as unwritten until the socket has taken it.
+//! 3. Nothing that the server sends makes memory grow: questions are a number, subscriptions that
+//!    are given up are forgotten, and `protocol` bounds the rest.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::HashMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    io,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use async_nats::{Client, ConnectOptions, Event, PublishErrorKind, Subscriber};
-use futures_util::StreamExt as _;
-use tokio::{sync::Notify, task::AbortHandle, time};
-use windlass_server::bus::{BusSink, BusState};
+use tokio::{
+    io::{AsyncWriteExt as _, ReadHalf, WriteHalf, split},
+    sync::Notify,
+    time,
+};
+use windlass_server::{bus::BusState, printable};
 
-use crate::{NatsEvent, builder::OnEvent, thread::BusThread};
+use crate::{
+    NatsEvent,
+    connection::{Connection, Stream},
+    protocol::{Info, Input, Operation},
+    queue::Outgoing,
+    thread::BusThread,
+};
 
-/// Number of publications that are given to the client at a time, and their bytes. The next ones
-/// are given when these have been written to the socket.
+/// Number of publications that are in hand at a time, and their bytes. The next ones follow when
+/// these have been written to the socket.
 const BATCH_MESSAGES: usize = 512;
 const BATCH_BYTES: usize = 256 << 10;
+
+/// A payload up to this length is copied behind others, so that they share a call.
+const COPIED_MAX: usize = 16 << 10;
+
+/// Answers to the server's questions that are written at a time.
+const PONGS_MAX: u64 = 64;
 
 /// How often nothing has arrived in a ping interval until the connection counts as lost.
 const SILENCES_MAX: u32 = 3;
@@ -31,10 +49,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The minimum time between events about errors of the server.
 const ERROR_EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A delay that never ends: the client is to make no second connection.
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// How a connection has ended.
+/// How a connection has ended. Its texts are printable.
 #[derive(Debug)]
 pub(crate) enum End {
     /// The bus is to end.
@@ -45,79 +60,60 @@ pub(crate) enum End {
     Lost(String),
 }
 
-/// What the client tells about its connection.
-struct Signals {
-    /// The client has connected. Its next attempt means that the connection is lost.
-    is_connected: AtomicBool,
-    lost: Notify,
-    closed: Notify,
-    sink: BusSink,
-    on_event: OnEvent,
-    /// When an error of the server was told, and the number of those since.
-    last_error: Mutex<Option<(Instant, u64)>>,
-}
-
 pub(crate) struct Link<'t> {
     thread: &'t BusThread,
-    signals: Arc<Signals>,
-    /// Publications that were given to the client, and may not be written to the socket yet.
+    /// Publications in hand, which may not be written to the socket yet.
     unwritten: Cell<u64>,
+    /// Bytes that have arrived.
+    arrived: Cell<u64>,
+    /// Questions of the server that wait for their answers.
+    pongs_due: Cell<u64>,
+    /// The server is to be asked.
+    is_ping_due: Cell<bool>,
+    /// Questions that the server has not answered.
+    unanswered: Cell<u64>,
+    /// It has answered one.
+    answered: Notify,
+    info: RefCell<Info>,
+    /// When an error of the server was told, and the number of those since.
+    last_error: Cell<Option<(Instant, u64)>>,
 }
 
 impl<'t> Link<'t> {
     pub(crate) fn new(thread: &'t BusThread) -> Self {
-        let signals = Arc::new(Signals {
-            is_connected: AtomicBool::new(false),
-            lost: Notify::new(),
-            closed: Notify::new(),
-            sink: thread.sink.clone(),
-            on_event: Arc::clone(&thread.config.on_event),
-            last_error: Mutex::new(None),
-        });
-        Self { thread, signals, unwritten: Cell::new(0) }
-    }
-
-    fn options(&self) -> ConnectOptions {
-        let (on_delay, on_event) = (Arc::clone(&self.signals), Arc::clone(&self.signals));
-        self.thread
-            .config
-            .options
-            .clone()
-            .no_echo()
-            .ignore_discovered_servers()
-            // The rule for silent connections is below: the client does not ask the server while
-            // it has something to send.
-            .ping_interval(NEVER)
-            .reconnect_delay_callback(move |_| on_delay.delay())
-            .event_callback(move |event| {
-                on_event.note(event);
-                core::future::ready(())
-            })
+        Self {
+            thread,
+            unwritten: Cell::new(0),
+            arrived: Cell::new(0),
+            pongs_due: Cell::new(0),
+            is_ping_due: Cell::new(false),
+            unanswered: Cell::new(0),
+            answered: Notify::new(),
+            info: RefCell::default(),
+            last_error: Cell::new(None),
+        }
     }
 
     /// Connects, and serves the connection until its end.
     pub(crate) async fn run(self) -> End {
         let shared = &self.thread.shared;
-        let connect = self.options().connect(self.thread.config.addresses.clone());
-        let client = tokio::select! {
-            connected = connect => match connected {
-                Ok(client) => client,
-                Err(error) => return End::NotConnected(error.to_string()),
-            },
+        let connected = tokio::select! {
+            connected = self.thread.config.connect.connect() => connected,
             () = shared.stopping.notified() => return End::Stopped,
         };
-        // The tasks of the client have not run yet, because nothing was awaited since.
-        self.signals.is_connected.store(true, Ordering::Relaxed);
-        shared.set_payload_max(client.max_payload());
+        let Connection { stream, input, info } = match connected {
+            Ok(connection) => connection,
+            Err(error) => return End::NotConnected(printable(&error.to_string())),
+        };
+        self.take_info(info);
+        shared.subjects().begin();
+        let (reader, writer) = split(stream);
         let end = tokio::select! {
-            biased;
-            () = self.signals.lost.notified() => {
-                End::Lost("the server has closed it".to_owned())
+            end = self.read(input, reader) => end,
+            () = self.silence() => End::Lost("the server does not answer".to_owned()),
+            end = self.write(writer) => {
+                end.unwrap_or_else(|error| End::Lost(printable(&error.to_string())))
             }
-            () = silence(&client, self.thread.config.ping_interval) => {
-                End::Lost("the server does not answer".to_owned())
-            }
-            end = self.serve(&client) => end,
             () = async {
                 shared.stopping.notified().await;
                 time::sleep(LINGER).await;
@@ -128,177 +124,220 @@ impl<'t> Link<'t> {
         end
     }
 
-    /// Passes what is to be sent to the client.
-    async fn serve(&self, client: &Client) -> End {
+    fn take_info(&self, info: Info) {
+        self.thread.shared.set_payload_max(info.max_payload);
+        if info.ldm && !self.info.borrow().ldm {
+            self.tell(&NatsEvent::LameDuck);
+        }
+        *self.info.borrow_mut() = info;
+    }
+
+    fn tell(&self, event: &NatsEvent) {
+        (self.thread.config.on_event)(event);
+    }
+
+    async fn read(&self, mut input: Input, mut reader: ReadHalf<Box<dyn Stream>>) -> End {
+        loop {
+            match input.next() {
+                Ok(Some(operation)) => self.take(operation),
+                Ok(None) => match input.fill(&mut reader).await {
+                    Ok(0) => return End::Lost("the server has closed it".to_owned()),
+                    Ok(len) => self.arrived.set(self.arrived.get() + len as u64),
+                    Err(error) => return End::Lost(printable(&error.to_string())),
+                },
+                Err(error) => {
+                    let why = printable(&error.to_string());
+                    return End::Lost(format!("the server breaks the protocol: {why}"));
+                }
+            }
+        }
+    }
+
+    fn take(&self, operation: Operation<'_>) {
+        match operation {
+            Operation::Message { subject, payload } => self.thread.sink.deliver(subject, payload),
+            Operation::Ping => {
+                self.pongs_due.set(self.pongs_due.get() + 1);
+                self.thread.shared.wake.notify_one();
+            }
+            Operation::Pong => {
+                self.unanswered.set(self.unanswered.get().saturating_sub(1));
+                self.answered.notify_one();
+            }
+            Operation::Info(info) => self.take_info(*info),
+            Operation::Error(text) => self.note_error(printable(text)),
+            Operation::Ok => {}
+        }
+    }
+
+    /// Returns when nothing has arrived for too long, though the server was asked for an answer.
+    async fn silence(&self) {
+        let (mut before, mut silences) = (self.arrived.get(), 0);
+        while silences < SILENCES_MAX {
+            time::sleep(self.thread.config.ping_interval).await;
+            let now = self.arrived.get();
+            if now != before {
+                (before, silences) = (now, 0);
+                continue;
+            }
+            silences += 1;
+            // The writer cannot ask while the socket is full.
+            self.is_ping_due.set(true);
+            self.thread.shared.wake.notify_one();
+        }
+    }
+
+    /// Writes what is to be sent, until the bus is to end or the socket has an error.
+    async fn write(&self, stream: WriteHalf<Box<dyn Stream>>) -> io::Result<End> {
         let shared = &self.thread.shared;
-        let mut subscriptions =
-            Subscriptions { client, signals: &self.signals, tasks: HashMap::new() };
-        shared.subjects().begin();
-        let mut batch = Vec::new();
-        let mut is_announced = false;
+        let mut out = Out { stream, bytes: Vec::new() };
+        let mut subscriptions = Subscriptions::default();
+        let (mut batch, mut is_announced) = (Vec::new(), false);
         loop {
             let is_stopping = shared.is_stopping();
-            let changes = shared.subjects().take_changed();
-            let has_changes = !changes.is_empty();
-            for (subject, is_wanted) in changes {
-                subscriptions.change(subject, is_wanted).await;
+            self.answer(&mut out);
+            for (subject, is_wanted) in shared.subjects().take_changed() {
+                match is_subject(&subject) {
+                    true => subscriptions.change(&subject, is_wanted, &mut out),
+                    false => self.note_error(format!("{} is no subject", printable(&subject))),
+                }
             }
             if is_announced {
                 shared.take_messages(BATCH_MESSAGES, BATCH_BYTES, &mut batch);
             }
-            let count = batch.len() as u64;
-            self.unwritten.set(count);
+            self.unwritten.set(batch.len() as u64);
             for message in batch.drain(..) {
-                let published = client.publish(message.subject, message.payload.into()).await;
-                match published.map_err(|error| error.kind()) {
-                    Ok(()) => {}
-                    Err(PublishErrorKind::Send) => return self.client_has_ended(),
-                    // The server may allow less than the one before.
-                    Err(_) => {
-                        self.unwritten.set(self.unwritten.get() - 1);
-                        shared.note_lost_out(1);
-                    }
-                }
+                self.publish(message, &mut out).await?;
             }
-            if (has_changes || count > 0 || !is_announced) && client.flush().await.is_err() {
-                return self.client_has_ended();
+            let has_written = !out.bytes.is_empty() || self.unwritten.get() > 0;
+            if has_written {
+                out.flush().await?;
             }
             self.unwritten.set(0);
             if !is_announced {
                 is_announced = true;
-                self.announce(client);
-            } else if !has_changes && count == 0 {
+                self.announce();
+            } else if !has_written {
                 if is_stopping {
-                    return self.close(client).await;
+                    return self.close(&mut out).await;
                 }
                 shared.wake.notified().await;
             }
         }
     }
 
-    fn announce(&self, client: &Client) {
-        let info = client.server_info();
-        self.signals.sink.set_state(BusState::Connected);
-        (self.signals.on_event)(&NatsEvent::Connected {
-            server: format!("{} {} (port {})", info.server_name, info.version, info.port),
+    /// Writes the answers that are due, and the question.
+    fn answer(&self, out: &mut Out) {
+        let pongs = self.pongs_due.get().min(PONGS_MAX);
+        self.pongs_due.set(self.pongs_due.get() - pongs);
+        (0..pongs).for_each(|_| out.text("PONG\r\n"));
+        if self.is_ping_due.take() {
+            self.ask(out);
+        }
+    }
+
+    fn ask(&self, out: &mut Out) {
+        self.unanswered.set(self.unanswered.get() + 1);
+        out.text("PING\r\n");
+    }
+
+    async fn publish(&self, message: Outgoing, out: &mut Out) -> io::Result<()> {
+        let Outgoing { subject, payload } = message;
+        // The server may allow less than the one before.
+        if payload.len() > self.info.borrow().max_payload || !is_subject(&subject) {
+            self.unwritten.set(self.unwritten.get() - 1);
+            self.thread.shared.note_lost_out(1);
+            return Ok(());
+        }
+        out.text(&format!("PUB {subject} {}\r\n", payload.len()));
+        if payload.len() > COPIED_MAX {
+            out.write().await?;
+            out.stream.write_all(&payload).await?;
+        } else {
+            out.bytes.extend_from_slice(&payload);
+        }
+        out.text("\r\n");
+        Ok(())
+    }
+
+    fn announce(&self) {
+        let info = self.info.borrow().clone();
+        self.thread.sink.set_state(BusState::Connected);
+        let (name, version) = (printable(&info.server_name), printable(&info.version));
+        self.tell(&NatsEvent::Connected {
+            server: format!("{name} {version} (port {})", info.port),
             payload_max: info.max_payload,
         });
     }
 
-    fn client_has_ended(&self) -> End {
-        End::Lost("the client has ended".to_owned())
-    }
-
-    /// Closes the connection when everything has been sent.
-    async fn close(&self, client: &Client) -> End {
-        if client.drain().await.is_ok() {
-            self.signals.closed.notified().await;
+    /// Waits until the server has read everything: what is on its way is lost if the socket is
+    /// closed while bytes of the server wait in it.
+    async fn close(&self, out: &mut Out) -> io::Result<End> {
+        self.ask(out);
+        out.flush().await?;
+        while self.unanswered.get() > 0 {
+            self.answered.notified().await;
         }
-        End::Stopped
-    }
-}
-
-impl Signals {
-    /// The client is about to connect. Returns how long it waits before.
-    fn delay(&self) -> Duration {
-        if self.is_connected.load(Ordering::Relaxed) {
-            self.lost.notify_one();
-            return NEVER;
-        }
-        Duration::ZERO
+        Ok(End::Stopped)
     }
 
-    fn note(&self, event: Event) {
-        match event {
-            Event::LameDuckMode => (self.on_event)(&NatsEvent::LameDuck),
-            // A queue of async-nats was full.
-            Event::SlowConsumer(_) => self.sink.note_lost_in(1),
-            Event::Closed => self.closed.notify_one(),
-            Event::ServerError(error) => self.note_error(error.to_string()),
-            Event::ClientError(error) => self.note_error(error.to_string()),
-            _ => {}
-        }
-    }
-
+    /// Tells an error, unless one was told just before. The text is printable.
     fn note_error(&self, text: String) {
-        // The answer to the question below, where its subject is not allowed, is an answer.
-        if text.contains(INBOX) {
-            return;
-        }
-        let omitted = {
-            let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-            match &mut *last {
-                Some((told, omitted)) if told.elapsed() < ERROR_EVENT_INTERVAL => {
-                    *omitted += 1;
-                    return;
-                }
-                last => last.replace((Instant::now(), 0)).map_or(0, |(_, omitted)| omitted),
+        let omitted = match self.last_error.get() {
+            Some((told, omitted)) if told.elapsed() < ERROR_EVENT_INTERVAL => {
+                return self.last_error.set(Some((told, omitted + 1)));
             }
+            last => last.map_or(0, |(_, omitted)| omitted),
         };
-        (self.on_event)(&NatsEvent::ServerError { text, omitted });
+        self.last_error.set(Some((Instant::now(), 0)));
+        self.tell(&NatsEvent::ServerError { text, omitted });
     }
 }
 
-/// The beginning of the subjects that a client makes for itself.
-const INBOX: &str = "_INBOX.";
+/// Whether a subject can stand in a line.
+fn is_subject(subject: &str) -> bool {
+    !subject.is_empty() && !subject.contains(|char: char| char.is_whitespace() || char.is_control())
+}
 
-/// Returns when nothing has arrived for too long, though the server was asked for an answer.
-///
-/// The client asks only when it has nothing to send, so it would not notice the loss of a
-/// connection with traffic. The only question that its interface has is the end of a subscription.
-async fn silence(client: &Client, interval: Duration) {
-    let statistics = client.statistics();
-    let arrived = || statistics.in_bytes.load(Ordering::Relaxed);
-    let (mut before, mut silences) = (arrived(), 0);
-    while silences < SILENCES_MAX {
-        time::sleep(interval).await;
-        let now = arrived();
-        if now != before {
-            (before, silences) = (now, 0);
-            continue;
-        }
-        silences += 1;
-        let ask = async {
-            if let Ok(mut subscriber) = client.subscribe(client.new_inbox()).await {
-                let _ = subscriber.drain().await;
-            }
-        };
-        // The client takes nothing while the socket is full.
-        let _ = time::timeout(interval, ask).await;
+/// What goes to the socket.
+struct Out {
+    stream: WriteHalf<Box<dyn Stream>>,
+    bytes: Vec<u8>,
+}
+
+impl Out {
+    fn text(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    async fn write(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.bytes).await?;
+        self.bytes.clear();
+        self.bytes.shrink_to(BATCH_BYTES);
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        self.write().await?;
+        self.stream.flush().await
     }
 }
 
-/// The subscriptions of a connection, each with a task that passes what arrives.
-struct Subscriptions<'l> {
-    client: &'l Client,
-    signals: &'l Arc<Signals>,
-    tasks: HashMap<Arc<str>, AbortHandle>,
+/// The numbers of the subscriptions of a connection.
+#[derive(Default)]
+struct Subscriptions {
+    ids: HashMap<Arc<str>, u64>,
+    last: u64,
 }
 
-impl Subscriptions<'_> {
-    async fn change(&mut self, subject: Arc<str>, is_wanted: bool) {
-        if !is_wanted {
-            if let Some(task) = self.tasks.remove(&subject) {
-                // The end of the task ends the subscription.
-                task.abort();
-            }
-            return;
+impl Subscriptions {
+    fn change(&mut self, subject: &Arc<str>, is_wanted: bool, out: &mut Out) {
+        if is_wanted {
+            self.last += 1;
+            self.ids.insert(Arc::clone(subject), self.last);
+            out.text(&format!("SUB {subject} {}\r\n", self.last));
+        } else if let Some(id) = self.ids.remove(subject) {
+            out.text(&format!("UNSUB {id}\r\n"));
         }
-        if self.tasks.contains_key(&subject) {
-            return;
-        }
-        match self.client.subscribe(subject.to_string()).await {
-            Ok(subscriber) => {
-                let task = tokio::spawn(receive(subscriber, self.signals.sink.clone()));
-                self.tasks.insert(subject, task.abort_handle());
-            }
-            Err(error) => self.signals.note_error(format!("{subject}: {error}")),
-        }
-    }
-}
-
-async fn receive(mut subscriber: Subscriber, sink: BusSink) {
-    while let Some(message) = subscriber.next().await {
-        sink.deliver(&message.subject, &message.payload);
     }
 }

@@ -1,8 +1,9 @@
 //! The question for the limit of a server, before the bus starts.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::time;
+use windlass_server::printable;
 
 use crate::{NatsBus, thread};
 
@@ -31,16 +32,14 @@ impl NatsBus {
     /// - [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the bus was started before.
     /// - Another kind if no server can be connected. The error says why.
     pub fn probe_payload_max(&self, timeout: Duration) -> io::Result<usize> {
-        let (options, addresses, queue_bytes) = self
-            .settings(|config| {
-                (config.options.clone(), config.addresses.clone(), config.queue_bytes)
-            })
+        let (connect, queue_bytes) = self
+            .settings(|config| (Arc::clone(&config.connect), config.queue_bytes))
             .ok_or_else(|| io::Error::from(io::ErrorKind::AlreadyExists))?;
-        thread::choose_cryptography();
         let runtime = thread::runtime()?;
         let ask = async {
-            let client = options.connect(addresses).await.map_err(io::Error::other)?;
-            io::Result::Ok(client.server_info().max_payload)
+            let connected = connect.connect().await;
+            let connection = connected.map_err(|e| io::Error::other(printable(&e.to_string())))?;
+            io::Result::Ok(connection.info.max_payload)
         };
         let answer = runtime.block_on(async { time::timeout(timeout, ask).await });
         // Without waiting for the lookup of a name.

@@ -2,15 +2,13 @@
 
 use std::collections::VecDeque;
 
-use async_nats::Subject;
-
 /// What a waiting publication needs besides its payload and subject, about.
 const OVERHEAD: usize = 64;
 
 /// A publication for the connection.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub(crate) subject: Subject,
+    pub(crate) subject: Box<str>,
     pub(crate) payload: Vec<u8>,
 }
 

@@ -1,8 +1,7 @@
 //! The thread of a bus: one connection after another.
 //!
-//! Each connection has a client and a runtime of its own, which end with it. The client of
-//! async-nats would connect again by itself, and would send then what it has buffered. So nothing
-//! of an old connection, neither tasks nor buffers, reaches a new one.
+//! Each connection has a runtime of its own, which ends with it. So nothing of an old connection,
+//! neither tasks nor buffers, reaches a new one.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -12,7 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_nats::rustls::crypto::{CryptoProvider, ring};
 use tokio::runtime::{Builder, Runtime};
 use windlass_server::bus::{BusSink, BusState};
 
@@ -36,7 +34,6 @@ pub(crate) struct BusThread {
 
 impl BusThread {
     pub(crate) fn new(config: Config, shared: Arc<Shared>, sink: BusSink) -> io::Result<Self> {
-        choose_cryptography();
         Ok(Self { config, shared, sink, first: Some(runtime()?) })
     }
 
@@ -93,14 +90,6 @@ struct EndOnDrop(Arc<Shared>);
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end();
-    }
-}
-
-/// Makes ring the default of the process, unless there is one.
-pub(crate) fn choose_cryptography() {
-    if CryptoProvider::get_default().is_none() {
-        // Another thread may have been faster.
-        let _ = ring::default_provider().install_default();
     }
 }
 

@@ -94,6 +94,7 @@ pub use admin::{Admin, RunningAdmin};
 pub use api::{
     CloseReason, Closed, Connection, ConnectionId, ControlError, Handler, Hub, Message, Options,
     OptionsError, OutMessage, Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy,
+    printable,
 };
 pub use connection::Upgraded;
 pub use mailbox::{Sender, SenderError, StatsHandle};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_server::printable;
 use windlass_ws::{
     CloseCode, Config, Engine, EngineEvent, EngineLimits, FrameSendError, Outcome, Scratch,
     deflate::DeflateConfig,
@@ -145,7 +146,7 @@ pub(crate) fn process(
                 let reason = if close.reason.is_empty() {
                     String::new()
                 } else {
-                    format!(": {}", close.reason)
+                    format!(": {}", printable(close.reason))
                 };
                 close_text = Some(format!("the server has closed the connection {code}{reason}"));
             }

@@ -4,9 +4,7 @@ use std::io;
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{
-    filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _,
-};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,11 +48,8 @@ pub(crate) fn begin(format: Format, level: Level) {
         .with_writer(io::stderr)
         .with_max_level(level.filter())
         .with_target(false);
-    // The client of NATS has a line for each of its events, which `--cluster` logs too.
-    let targets =
-        Targets::new().with_default(level.filter()).with_target("async_nats", LevelFilter::OFF);
     let _ = match format {
-        Format::Text => log.with_ansi(false).finish().with(targets).try_init(),
-        Format::Json => log.json().flatten_event(true).finish().with(targets).try_init(),
+        Format::Text => log.with_ansi(false).finish().try_init(),
+        Format::Json => log.json().flatten_event(true).finish().try_init(),
     };
 }

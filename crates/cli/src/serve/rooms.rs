@@ -6,6 +6,7 @@ use tracing::debug;
 use windlass_server::{
     CloseCode, Closed, Connection, Handler, Hub, Message, Rejected,
     http::{Accept, Reject, UpgradeRequest},
+    printable,
 };
 
 use super::{
@@ -101,7 +102,7 @@ impl Handler for Rooms {
             // A peer that has already disconnected has no address any more.
             let peer =
                 connection.peer().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
-            debug!(id = %connection.id(), %peer, room = %purpose, "open");
+            debug!(id = %connection.id(), %peer, room = %printable(&purpose.to_string()), "open");
         }
         match purpose {
             Purpose::Echo => {}

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use windlass_server::printable;
 
 /// Maximum time of each step of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -108,10 +109,9 @@ fn exchange(
 fn body_of(response: &str) -> anyhow::Result<String> {
     let (head, body) = response.split_once("\r\n\r\n").context("the response has no end")?;
     let status = head.split(' ').nth(1).context("the response has no status")?;
-    // Control characters of a foreign server must not reach the terminal.
-    let reason = body.split(char::is_control).next().unwrap_or_default();
+    let (reason, shown) = (printable(body.trim_end()), printable(status));
     let hint = if status == "401" { " (--token-file)" } else { "" };
-    ensure!(status == "200", "status {status}: {reason}{hint}", status = status.escape_default());
+    ensure!(status == "200", "status {shown}: {reason}{hint}");
     Ok(body.to_owned())
 }
 
@@ -134,7 +134,7 @@ mod tests {
     fn only_a_response_with_status_200_has_a_body() {
         assert_eq!(body_of("HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}").unwrap(), "{}");
         let refused = body_of("HTTP/1.1 401 U\r\n\r\nno\x1b[2J").unwrap_err().to_string();
-        assert_eq!(refused, "status 401: no (--token-file)");
+        assert_eq!(refused, "status 401: no\\u{1b}[2J (--token-file)");
         assert!(body_of("HTTP/1.1 200 OK\r\n").is_err() && body_of("\r\n\r\n").is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use serde::Deserialize;
+use windlass_server::printable;
 
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Status {
@@ -82,11 +83,10 @@ impl Status {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut status: Self =
             serde_json::from_str(text).context("this is not the status of a windlass server")?;
-        // Control characters of a foreign server must not reach the terminal.
         let of_cluster = status.cluster.as_mut().map(|cluster| &mut cluster.state);
         let texts = [&mut status.version, &mut status.backend, &mut status.state];
         for text in texts.into_iter().chain(of_cluster) {
-            text.retain(|character| character.is_ascii_graphic());
+            *text = printable(text);
         }
         Ok(status)
     }

@@ -284,6 +284,9 @@ mod tests {
         let json =
             status_json(0, 0, 0).replace("\"workers\"", &format!("\"cluster\":{text},\"workers\""));
         let parsed = Status::parse(&json).unwrap();
-        assert_eq!(parsed.cluster.map(|cluster| cluster.state), Some("connecting".to_owned()));
+        assert_eq!(
+            parsed.cluster.map(|cluster| cluster.state),
+            Some("conn\\u{1b}ecting".to_owned())
+        );
     }
 }

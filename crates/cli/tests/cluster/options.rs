@@ -42,7 +42,7 @@ pub(crate) fn each_identity_is_taken_from_its_file() {
     let url = nats.url();
     let node = Node::start(&["--cluster", &url, "--cluster-token-file", &bad]);
     let line = node.server.wait_for_error("no NATS server can be connected");
-    assert!(line.contains("authorization") && !line.contains("another"), "{line}");
+    assert!(line.contains("Authorization") && !line.contains("another"), "{line}");
     assert_eq!((node.get("/readyz").0, node.get("/healthz").0), (503, 200));
     node.server.stop_cleanly();
 }

@@ -225,11 +225,12 @@ fn disconnecting_early_in_every_way() {
     server.join();
 
     let server = BadServer::websocket(|number, message, responder| match number {
-        5 => responder.send_close(CloseCode::GOING_AWAY, "that is enough"),
+        5 => responder.send_close(CloseCode::GOING_AWAY, "enough\n\x1b[2J"),
         6.. => {}
         _ => responder.send(message),
     });
-    let words = "the server has closed the connection with code 1001: that is enough";
+    // Texts of the server are escaped.
+    let words = "the server has closed the connection with code 1001: enough\\n\\u{1b}[2J";
     load_at(&server.ws()).expect_fault("closed_early", words);
     server.join();
 }

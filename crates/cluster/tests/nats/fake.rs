@@ -14,6 +14,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
+use windlass_server::bus::Envelope;
+
 /// The longest payload that it takes.
 const PAYLOAD_MAX: usize = 1 << 30;
 
@@ -25,11 +27,18 @@ pub(crate) fn certificate(name: &str) -> PathBuf {
 pub(crate) struct Fake {
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
+    /// In JSON.
+    name: &'static str,
 }
 
 impl Fake {
     pub(crate) fn new() -> Self {
-        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), tls: None }
+        Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), tls: None, name: "fake" }
+    }
+
+    /// Its name, as it stands in JSON.
+    pub(crate) fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     /// It says nothing before TLS.
@@ -50,6 +59,12 @@ impl Fake {
         format!("nats://{}", self.listener.local_addr().unwrap())
     }
 
+    /// Accepts a node, and says nothing.
+    pub(crate) fn accept_silently(&self) -> Peer {
+        let (socket, _) = self.listener.accept().unwrap();
+        Peer { reader: BufReader::new(Box::new(socket.try_clone().unwrap())), socket }
+    }
+
     /// Accepts a node, until it is connected.
     ///
     /// # Errors
@@ -66,9 +81,10 @@ impl Fake {
         let mut peer = Peer { reader: BufReader::new(stream), socket };
         let port = self.listener.local_addr()?.port();
         peer.write(format_args!(
-            "INFO {{\"server_id\":\"F\",\"server_name\":\"fake\",\"version\":\"2.10.0\",\
+            "INFO {{\"server_id\":\"F\",\"server_name\":\"{}\",\"version\":\"2.10.0\",\
              \"proto\":1,\"headers\":true,\"host\":\"127.0.0.1\",\"port\":{port},\
-             \"max_payload\":{PAYLOAD_MAX}}}\r\n"
+             \"max_payload\":{PAYLOAD_MAX}}}\r\n",
+            self.name
         ))?;
         let connect = peer.line()?;
         assert!(connect.starts_with("CONNECT {"), "{connect}");
@@ -95,12 +111,43 @@ impl Peer {
         stream.flush()
     }
 
-    fn line(&mut self) -> io::Result<String> {
+    pub(crate) fn send(&mut self, text: &str) {
+        self.write(format_args!("{text}")).unwrap();
+    }
+
+    pub(crate) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         match self.reader.read_line(&mut line)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(line.trim_end().to_owned()),
         }
+    }
+
+    /// Sends a beginning, and then bytes until the node ends the connection, or so many. Returns
+    /// their number.
+    pub(crate) fn flood(&mut self, begin: &str, max: usize) -> usize {
+        let (mut sent, more) = (0, [b' '; 64 << 10]);
+        if self.socket.write_all(begin.as_bytes()).is_err() {
+            return sent;
+        }
+        while sent < max {
+            match self.socket.write(&more) {
+                Ok(len) => sent += len,
+                Err(_) => break,
+            }
+        }
+        sent
+    }
+
+    /// Delivers a text of another node.
+    pub(crate) fn deliver(&mut self, subject: &str, text: &str) {
+        let payload = text.as_bytes();
+        let mut bytes = Vec::new();
+        Envelope { node: 1, worker: 0, epoch: 0, sequence: 0, topic: None, is_text: true, payload }
+            .encode(&mut bytes);
+        self.write(format_args!("MSG {subject} 1 {}\r\n", bytes.len())).unwrap();
+        self.socket.write_all(&bytes).unwrap();
+        self.send("\r\n");
     }
 
     /// Answers until the head of a publication comes. Returns its subject and the length of its

@@ -6,6 +6,7 @@ mod access;
 mod batch;
 mod crossing;
 mod fake;
+mod hostile;
 mod jwt;
 mod load;
 mod node;
@@ -19,9 +20,14 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
-    let without_server: [(&'static str, fn()); 2] = [
+    let without_server: [(&'static str, fn()); 7] = [
         ("batch::in_hand", batch::what_was_in_hand_when_the_connection_ended_is_counted),
         ("batch::tls_first", batch::tls_may_come_first),
+        ("hostile::first_line", hostile::a_first_line_without_end_is_refused),
+        ("hostile::endless", hostile::endless_lines_and_messages_end_the_connection),
+        ("hostile::long", hostile::a_long_message_arrives),
+        ("hostile::texts", hostile::texts_of_the_server_forge_no_line),
+        ("hostile::questions", hostile::many_questions_do_not_add_up),
     ];
     let tests: [(&'static str, fn()); 26] = [
         ("crossing::once_for_each_interested_node", crossing::once_for_each_interested_node),

@@ -10,6 +10,7 @@ mod id;
 mod message;
 mod options;
 mod prepared;
+mod printable;
 mod rejected;
 mod stats;
 
@@ -23,6 +24,7 @@ pub(crate) use id::{GENERATION_MAX, INDEX_MAX, NO_CONN};
 pub use message::{Message, OutMessage};
 pub use options::{Options, OptionsError, SlowConsumerPolicy};
 pub use prepared::Prepared;
+pub use printable::printable;
 pub use rejected::Rejected;
 pub use stats::ServerStats;
 pub(crate) use stats::{Counter, Counters, SentMessages};

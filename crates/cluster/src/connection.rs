@@ -1,0 +1,246 @@
+//! A connection to a server, until the server has accepted it.
+
+use std::{
+    fmt,
+    hash::{BuildHasher as _, RandomState},
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Map, Value, json};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpStream, lookup_host},
+    time,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+    },
+};
+
+use crate::{
+    address::Address,
+    identity::Identity,
+    protocol::{Info, Input, Operation},
+};
+
+/// How servers are connected.
+pub(crate) struct ConnectSettings {
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) identity: Option<Identity>,
+    pub(crate) tls: TlsSettings,
+    pub(crate) name: Option<String>,
+    /// For each IP address.
+    pub(crate) timeout: Duration,
+}
+
+/// Which files TLS uses, and when it begins.
+#[derive(Clone, Default)]
+pub(crate) struct TlsSettings {
+    pub(crate) is_required: bool,
+    /// Before the server says anything.
+    pub(crate) is_first: bool,
+    /// In place of the authorities of the system.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// A certificate with its chain, and its key.
+    pub(crate) client_certificate: Option<(PathBuf, PathBuf)>,
+}
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection that the server has accepted.
+pub(crate) struct Connection {
+    pub(crate) stream: Box<dyn Stream>,
+    /// What has arrived behind the server's answer.
+    pub(crate) input: Input,
+    pub(crate) info: Info,
+}
+
+/// Why a server could not be connected. The text may have parts of the server.
+pub(crate) struct ConnectError(String);
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<&str> for ConnectError {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl ConnectSettings {
+    /// Connects to one of the servers, in a random order.
+    ///
+    /// # Errors
+    /// No server can be connected. The error is that of the last one.
+    pub(crate) async fn connect(&self) -> Result<Connection, ConnectError> {
+        let mut last = ConnectError::from("it has no IP address");
+        for address in shuffled(&self.addresses) {
+            let found = match lookup_host((&*address.host, address.port)).await {
+                Ok(found) => found,
+                Err(error) => {
+                    last = error.into();
+                    continue;
+                }
+            };
+            for place in found {
+                match time::timeout(self.timeout, self.connect_to(address, place)).await {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Ok(Err(error)) => last = error,
+                    Err(_) => last = ConnectError::from("timed out"),
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(
+        &self,
+        address: &Address,
+        place: SocketAddr,
+    ) -> Result<Connection, ConnectError> {
+        let socket = TcpStream::connect(place).await?;
+        socket.set_nodelay(true)?;
+        let (mut stream, mut input): (Box<dyn Stream>, _) = (Box::new(socket), Input::default());
+        if self.tls.is_first {
+            stream = self.tls.handshake(stream, &address.host).await?;
+        }
+        let mut info = match next(&mut input, &mut stream).await? {
+            Operation::Info(info) => *info,
+            Operation::Error(text) => return Err(ConnectError(text.to_owned())),
+            _ => return Err("its first line is no INFO".into()),
+        };
+        let is_wanted = self.tls.is_required || address.requires_tls || info.tls_required;
+        if is_wanted && !self.tls.is_first {
+            // What came before TLS is not the server's for certain.
+            if !input.is_empty() {
+                return Err("it sends more than its INFO before TLS".into());
+            }
+            stream = self.tls.handshake(stream, &address.host).await?;
+        }
+        let connect = self.connect_line(&info, is_wanted || self.tls.is_first);
+        stream.write_all(connect.as_bytes()).await?;
+        stream.flush().await?;
+        loop {
+            match next(&mut input, &mut stream).await? {
+                Operation::Pong => return Ok(Connection { stream, input, info }),
+                Operation::Info(newer) => info = *newer,
+                Operation::Error(text) => return Err(ConnectError(text.to_owned())),
+                Operation::Ok => {}
+                Operation::Ping | Operation::Message { .. } => {
+                    return Err("it does not answer first".into());
+                }
+            }
+        }
+    }
+
+    /// CONNECT, and a question for an answer.
+    fn connect_line(&self, info: &Info, has_tls: bool) -> String {
+        let mut fields = Map::new();
+        let settings = [
+            ("verbose", Value::Bool(false)),
+            ("pedantic", Value::Bool(false)),
+            // Own publications do not come back.
+            ("echo", Value::Bool(false)),
+            ("headers", Value::Bool(false)),
+            ("tls_required", Value::Bool(has_tls)),
+            // The server may send a further INFO at any time.
+            ("protocol", json!(1)),
+            ("lang", json!("rust-windlass")),
+            ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ];
+        fields.extend(settings.map(|(name, value)| (name.to_owned(), value)));
+        if let Some(name) = &self.name {
+            fields.insert("name".to_owned(), json!(name));
+        }
+        if let Some(identity) = &self.identity {
+            identity.add_to(&mut fields, &info.nonce);
+        }
+        format!("CONNECT {}\r\nPING\r\n", Value::Object(fields))
+    }
+}
+
+/// Waits for the next operation.
+async fn next<'i>(
+    input: &'i mut Input,
+    stream: &mut Box<dyn Stream>,
+) -> Result<Operation<'i>, ConnectError> {
+    while !input.has_operation().map_err(|error| ConnectError(error.to_string()))? {
+        if input.fill(stream).await? == 0 {
+            return Err("it has closed the connection".into());
+        }
+    }
+    match input.next() {
+        Ok(Some(operation)) => Ok(operation),
+        // It was found above.
+        _ => Err("it has closed the connection".into()),
+    }
+}
+
+impl TlsSettings {
+    /// Reads the files. They may be renewed while the bus runs.
+    pub(crate) fn read(&self) -> io::Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca_file {
+            Some(path) => {
+                for certificate in CertificateDer::pem_file_iter(path).map_err(io::Error::other)? {
+                    let certificate = certificate.map_err(io::Error::other)?;
+                    roots.add(certificate).map_err(io::Error::other)?;
+                }
+            }
+            None => {
+                let found = rustls_native_certs::load_native_certs();
+                roots.add_parsable_certificates(found.certs);
+            }
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(roots);
+        let Some((certificate, key)) = &self.client_certificate else {
+            return Ok(config.with_no_client_auth());
+        };
+        let chain = CertificateDer::pem_file_iter(certificate).map_err(io::Error::other)?;
+        let chain = chain.collect::<Result<_, _>>().map_err(io::Error::other)?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(io::Error::other)?;
+        config.with_client_auth_cert(chain, key).map_err(io::Error::other)
+    }
+
+    async fn handshake(
+        &self,
+        stream: Box<dyn Stream>,
+        host: &str,
+    ) -> Result<Box<dyn Stream>, ConnectError> {
+        let config = Arc::new(self.read()?);
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(config).connect(name, stream).await?;
+        Ok(Box::new(stream))
+    }
+}
+
+/// The addresses in a random order, so that the nodes do not all use the first one.
+fn shuffled(addresses: &[Address]) -> Vec<&Address> {
+    // The standard library seeds its hashers from the system's random numbers.
+    let random = RandomState::new();
+    let mut places: Vec<_> = (0..addresses.len()).collect();
+    places.sort_by_cached_key(|place| random.hash_one(place));
+    places.into_iter().map(|place| &addresses[place]).collect()
+}
