@@ -20,7 +20,7 @@ const WITHOUT_STD: &str = "aarch64-unknown-none";
 /// Stages that `--fast` leaves out. Clippy's `incompatible_msrv` finds most of what the oldest
 /// compiler finds. The other stages concern changes of the manifests, of the tools, and of
 /// `windlass-flow`. The rest takes less than five minutes on two cores.
-const SLOW: &[&str] = &["msrv", "msrv-own", "package", "test-tools", "loom"];
+const SLOW: &[&str] = &["msrv", "package", "test-tools", "loom"];
 
 /// Runs the stages, or those in `only`. Returns whether all passed.
 ///
@@ -79,8 +79,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         // them.
         Stage::commands("docs", vec![docs(&[]), docs(&["--document-private-items"])]),
         deny(),
-        msrv("msrv", root, true)?,
-        msrv("msrv-own", root, false)?,
+        msrv(root)?,
         no_std(),
         package()?,
         Stage::tests("test-tools", tools(&metadata::workspace(root)?)),
@@ -188,29 +187,23 @@ fn no_std() -> Stage {
     Stage::commands("no-std", vec![build(&[]), build(&["--features", "deflate"])])
 }
 
-/// Compiles libraries with their `rust-version`, if rustup has that compiler: those that have the
-/// version of the reactor, or those that have another one. One call serves all of a version.
-/// Otherwise the features of shared dependencies would differ, and they would be compiled once for
-/// each library.
-fn msrv(name: &'static str, root: &Path, is_common: bool) -> Result<Stage> {
-    let packages = metadata::workspace(root)?;
-    let reactor = packages.iter().find(|package| package.name == "windlass");
-    let common = reactor.and_then(|package| package.rust_version.clone());
-    let is_wanted = |version: &String| (Some(version) == common.as_ref()) == is_common;
+/// Compiles the libraries with their `rust-version`, if rustup has that compiler. One call serves
+/// all of a version. Otherwise the features of shared dependencies would differ, and they would be
+/// compiled once for each library.
+fn msrv(root: &Path) -> Result<Stage> {
+    const NAME: &str = "msrv";
     let mut commands = BTreeMap::<String, Cmd>::new();
-    for package in packages {
-        let Some(version) = package.rust_version.filter(is_wanted) else {
-            continue;
-        };
+    for package in metadata::workspace(root)? {
+        let Some(version) = package.rust_version else { continue };
         let toolchain = match toolchain::find(&version) {
             Ok(toolchain) => format!("+{toolchain}"),
-            Err(reason) => return Ok(Stage::skip(name, reason)),
+            Err(reason) => return Ok(Stage::skip(NAME, reason)),
         };
         let check = || Cmd::cargo([&*toolchain, "check", "--lib", "--all-features"]);
         let command = commands.remove(&version).unwrap_or_else(check);
         commands.insert(version, command.args(["-p", &package.name]));
     }
-    Ok(Stage::commands(name, commands.into_values().collect()))
+    Ok(Stage::commands(NAME, commands.into_values().collect()))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ struct Arguments {
 enum Task {
     /// Run the checks for a commit: format, lints, documents, house rules, dependencies, tests
     Check {
-        /// Leave out the slow stages: msrv, msrv-own, package, test-tools and loom
+        /// Leave out the slow stages: msrv, package, test-tools and loom
         #[arg(long)]
         fast: bool,
         /// Run only this stage; may be repeated

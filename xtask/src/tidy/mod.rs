@@ -4,6 +4,7 @@
 //! breaks each rule. `CONTRIBUTING.md` lists the rules.
 
 mod architecture;
+mod citations;
 mod manifest;
 mod names;
 mod publish;
@@ -68,11 +69,13 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
 
     let mut found = Vec::new();
+    let known = citations::Known::new(&files);
     // The target of a link is checked by itself.
     for file in files.iter().filter(|file| !file.is_link) {
         text::check(file, &mut found);
         manifest::check(file, &mut found);
         width::check(file, source(&rust_files, file), &mut found);
+        citations::check(file, source(&rust_files, file), &known, &mut found);
     }
     for file in &rust_files {
         rust::check(file, &mut found);
