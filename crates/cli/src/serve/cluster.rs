@@ -146,7 +146,7 @@ use nats::connect;
 fn connect(_: &ClusterArgs) -> anyhow::Result<NodeSetup> {
     anyhow::bail!(
         "this program was built without --cluster; the released one has it, and so has \
-         `cargo install windlass-cli --features cluster`"
+         `cargo install --path crates/cli --features cluster` in a checkout"
     )
 }
 

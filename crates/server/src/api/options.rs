@@ -130,8 +130,8 @@ pub struct Options {
     ///
     /// The limit is checked after each pass over received bytes, after each message sent to one
     /// connection, and when a turn's publications have been delivered. Data added in between may
-    /// exceed it, for each worker by up to `receiver_buffer_max`. The server's `ARCHITECTURE.md`
-    /// lists the other memory that a server needs.
+    /// exceed it, for each worker by up to `receiver_buffer_max`. `docs/server.md` of the
+    /// repository lists the other memory that a server needs.
     pub memory_max: Option<usize>,
     /// Policy for messages beyond the limit. Default: [`SlowConsumerPolicy::DropNewest`].
     pub slow: SlowConsumerPolicy,
