@@ -2,7 +2,13 @@
 
 #![allow(unsafe_code, reason = "signalfd and the signal mask come from libc, which rustix lacks")]
 
-use core::{cell::Cell, fmt, marker::PhantomData, mem::MaybeUninit, ptr};
+use core::{
+    cell::Cell,
+    fmt,
+    marker::PhantomData,
+    mem::{self, MaybeUninit},
+    ptr,
+};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
@@ -146,7 +152,7 @@ thread_local! {
 /// mask, or block the signals in those threads too.
 ///
 /// If two threads hold a signal that is sent to the process, either may receive it, or discard it
-/// by dropping its set.
+/// by dropping its set. [`close`](Self::close) returns what a drop discards.
 ///
 /// Equal signals that arrive before they are read count as one (signal(7): standard signals do not
 /// queue). The set reports which signals came, not how often. After `SIGCHLD`, wait for children
@@ -249,6 +255,30 @@ impl SignalSet {
         }
         Ok(ReceivedSignals(received))
     }
+
+    /// Ends the set as dropping it does, and returns the signals that were discarded. So they can
+    /// be told to others.
+    ///
+    /// ```
+    /// use windlass::{Signal, SignalSet};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let set = SignalSet::new([Signal::INT, Signal::TERM])?;
+    /// # // SAFETY: raise(3) has no preconditions, and the signal is blocked.
+    /// # assert_eq!(unsafe { libc::raise(libc::SIGTERM) }, 0);
+    /// assert!(set.close().iter().eq([Signal::TERM]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias = "sigtimedwait")]
+    pub fn close(mut self) -> ReceivedSignals {
+        ReceivedSignals(self.end())
+    }
+
+    /// Returns what was discarded. A second call does nothing.
+    fn end(&mut self) -> u64 {
+        release(mem::take(&mut self.signals))
+    }
 }
 
 impl AsFd for SignalSet {
@@ -265,7 +295,7 @@ impl fmt::Debug for SignalSet {
 
 impl Drop for SignalSet {
     fn drop(&mut self) {
-        release(self.signals);
+        self.end();
     }
 }
 
@@ -285,8 +315,8 @@ fn hold(signals: u64) {
 }
 
 /// Counts the signals as released. Signals without a holder are unblocked, after pending instances
-/// are discarded.
-fn release(signals: u64) {
+/// are discarded. Returns those.
+fn release(signals: u64) -> u64 {
     let mut holders = HOLDERS.get();
     let mut free = 0;
     for (place, bit) in each(signals) {
@@ -298,29 +328,34 @@ fn release(signals: u64) {
     HOLDERS.set(holders);
     // Signals that were blocked before the set was made stay blocked.
     let ours = free & BLOCKED_HERE.get();
-    if discard_pending(ours) {
+    if ours == 0 {
+        return 0;
+    }
+    let (discarded, is_done) = discard_pending(ours);
+    if is_done {
         BLOCKED_HERE.set(BLOCKED_HERE.get() & !ours);
         change_mask(libc::SIG_UNBLOCK, ours);
     }
+    discarded
 }
 
-/// Discards pending signals. False if signals arrive faster than they are discarded.
-fn discard_pending(signals: u64) -> bool {
-    if signals == 0 {
-        return true;
-    }
+/// Discards pending signals and returns them. False if signals arrive faster than they are
+/// discarded.
+fn discard_pending(signals: u64) -> (u64, bool) {
+    let mut discarded = 0;
     let set = kernel_set(signals);
     let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     for _ in 0..DISCARD_MAX {
         // SAFETY: the set and the time are initialised and live through the call. The null pointer
         // requests no signal information.
         let taken = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const zero) };
+        discarded |= Signal::from_raw(taken).map_or(0, Signal::bit);
         // `EINTR`: a handler for a signal outside the set has run.
         if taken < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return true;
+            return (discarded, true);
         }
     }
-    false
+    (discarded, false)
 }
 
 /// Changes the thread's mask and returns the previous one.

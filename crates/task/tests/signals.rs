@@ -1,5 +1,6 @@
 //! Signals, on every backend. raise(3) sends a signal to the calling thread, and masks are per
-//! thread, so parallel tests do not interfere.
+//! thread. But all listeners of the process are told, so these tests run one by one (`alone`).
+//! Signals to the process are in the program `fork`, whose tests have processes of their own.
 
 #![deny(unsafe_code)]
 
@@ -14,8 +15,9 @@ use std::{
     future::{Future, poll_fn},
     io,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     task::{Context, Poll, Waker},
+    thread,
     time::Duration,
 };
 
@@ -35,7 +37,14 @@ fn executor(build: Build) -> Executor {
     Executor::builder().reactor(build()).build().unwrap()
 }
 
+/// Locks out the other tests of this program until the guard is dropped.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn run<F: Future>(build: Build, future: F) -> F::Output {
+    let _alone = alone();
     executor(build).block_on(future)
 }
 
@@ -239,6 +248,7 @@ fn signals_that_cannot_be_caught_are_an_error(build: Build) {
 }
 
 fn a_limit_of_the_reactor_is_an_error(build: Build) {
+    let _alone = alone();
     let reactor = build().subscribers_max(1);
     let mut executor = Executor::builder().reactor(reactor).build().unwrap();
     executor.block_on(async {
@@ -260,6 +270,7 @@ fn a_limit_of_the_reactor_is_an_error(build: Build) {
 }
 
 fn what_waits_for_a_turn_is_bounded(build: Build) {
+    let _alone = alone();
     let builder = Executor::builder().reactor(build()).queued_registrations_max(2);
     builder.build().unwrap().block_on(async {
         with_turn(|_| {
@@ -301,6 +312,7 @@ fn where_there_is_no_turn_it_is_queued(build: Build) {
 }
 
 fn listeners_of_an_executor_that_is_gone_get_an_error(build: Build) {
+    let _alone = alone();
     let mut executor = executor(build);
     let count = Arc::new(CountingWaker::default());
     let waker = Waker::from(Arc::clone(&count));
@@ -318,6 +330,7 @@ fn listeners_of_an_executor_that_is_gone_get_an_error(build: Build) {
 }
 
 fn a_task_that_listens_ends_with_the_executor(build: Build) {
+    let _alone = alone();
     let mut executor = executor(build);
     executor.block_on(async {
         spawn(async { Signals::new([Signal::USR1]).unwrap().recv().await.map(drop) }).detach();
@@ -330,6 +343,7 @@ fn a_task_that_listens_ends_with_the_executor(build: Build) {
 }
 
 fn two_executors_of_one_thread_share_the_mask(build: Build) {
+    let _alone = alone();
     let (mut one, mut other) = (executor(build), executor(build));
     let first = one.block_on(async { Signals::new([Signal::USR1]).unwrap() });
     let mut second = other.block_on(async { Signals::new([Signal::USR1]).unwrap() });
@@ -341,6 +355,68 @@ fn two_executors_of_one_thread_share_the_mask(build: Build) {
     drop(second);
     drop(other);
     assert!(!is_blocked(Signal::USR1));
+}
+
+/// Longer than any test takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts a thread with a listener on an executor of its own. It sends what it is told, after a
+/// first message that it listens.
+fn listener_thread(build: Build) -> mpsc::Receiver<Option<Signal>> {
+    let (sender, told) = mpsc::channel();
+    thread::spawn(move || {
+        executor(build).block_on(async {
+            let mut signals = Signals::new([Signal::USR1, Signal::USR2]).unwrap();
+            sender.send(None).unwrap();
+            while sender.send(Some(signals.recv().await.unwrap())).is_ok() {}
+        });
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(None));
+    told
+}
+
+/// The raise is to one thread, so its executor alone reads the signal.
+fn each_executor_of_the_process_is_told(build: Build) {
+    run(build, async {
+        let mut signals = Signals::new([Signal::USR1, Signal::HUP]).unwrap();
+        let others = [(); 2].map(|()| listener_thread(build));
+        for _ in 0..5 {
+            raise(SIGHUP).unwrap();
+            assert_eq!(signals.recv().await.unwrap(), Signal::HUP);
+            raise(SIGUSR1).unwrap();
+            assert_eq!(signals.recv().await.unwrap(), Signal::USR1);
+            for told in &others {
+                assert_eq!(told.recv_timeout(PATIENCE), Ok(Some(Signal::USR1)), "and no other");
+            }
+        }
+        drop(others);
+        // It ends the threads, which notice that nobody receives.
+        raise(SIGUSR1).unwrap();
+        assert_eq!(signals.recv().await.unwrap(), Signal::USR1);
+    });
+}
+
+/// Its listener is the last one of the thread, and the kernel has nothing left afterwards.
+fn a_listener_that_is_dropped_leaves_what_is_pending_to_other_executors(build: Build) {
+    run(build, async {
+        let told = listener_thread(build);
+        for has_a_turn in [true, false] {
+            let signals = Signals::new([Signal::USR1]).unwrap();
+            raise(SIGUSR1).unwrap();
+            if has_a_turn {
+                drop(signals);
+            } else {
+                with_turn(|_| drop(signals)).unwrap();
+                two_turns().await;
+            }
+            assert!(!is_blocked(Signal::USR1));
+            assert_eq!(told.recv_timeout(PATIENCE), Ok(Some(Signal::USR1)));
+        }
+        drop(told);
+        let signals = Signals::new([Signal::USR2]).unwrap();
+        raise(SIGUSR2).unwrap();
+        drop(signals);
+    });
 }
 
 #[test]
@@ -368,4 +444,6 @@ scenarios! {
     listeners_of_an_executor_that_is_gone_get_an_error,
     a_task_that_listens_ends_with_the_executor,
     two_executors_of_one_thread_share_the_mask,
+    each_executor_of_the_process_is_told,
+    a_listener_that_is_dropped_leaves_what_is_pending_to_other_executors,
 }

@@ -135,6 +135,19 @@ fn a_pending_signal_is_discarded_with_its_set(_: Build) {
     assert!(!is_pending(Signal::USR1) && !is_blocked(Signal::USR1));
 }
 
+fn a_set_that_is_closed_returns_what_it_discards(_: Build) {
+    let other = SignalSet::new([Signal::USR2]).unwrap();
+    let set = SignalSet::new([Signal::USR1, Signal::USR2, Signal::TERM]).unwrap();
+    for signal in [Signal::TERM, Signal::USR1, Signal::USR1, Signal::USR2] {
+        raise(signal);
+    }
+    let discarded: Vec<_> = set.close().iter().collect();
+    assert_eq!(discarded, [Signal::USR1, Signal::TERM], "another set holds the third");
+    assert!(!is_pending(Signal::TERM) && !is_blocked(Signal::TERM));
+    assert!(other.close().contains(Signal::USR2));
+    assert!(SignalSet::new([Signal::USR1]).unwrap().close().is_empty());
+}
+
 fn more_pending_signals_than_one_read_takes_do_not_strike_when_the_set_goes(build: Build) {
     if !in_own_process(
         build,
@@ -287,6 +300,7 @@ scenarios! {
     what_cannot_be_caught_is_refused_and_the_mask_stays,
     #[cfg_attr(miri, ignore = "Miri has no signals")]
     a_pending_signal_is_discarded_with_its_set,
+    a_set_that_is_closed_returns_what_it_discards,
     #[cfg_attr(miri, ignore = "Miri has no signals")]
     more_pending_signals_than_one_read_takes_do_not_strike_when_the_set_goes,
     #[cfg_attr(miri, ignore = "Miri has no signals")]

@@ -12,6 +12,7 @@
 mod children;
 #[path = "../../../reactor/tests/common/ptrace.rs"]
 mod ptrace;
+mod signals;
 mod sockets;
 mod syscalls;
 #[allow(dead_code, reason = "the tests of the reactor use the rest")]
@@ -49,6 +50,8 @@ const ALL: &[Test] = &tests![
     children::a_task_that_returns_in_a_child_ends_block_on_with_a_panic,
     children::a_child_may_build_an_executor_of_its_own,
     children::a_pool_of_threads_does_not_make_a_child_hang,
+    signals::a_signal_to_the_process_is_told_to_each_executor,
+    signals::a_child_listens_for_itself,
     sockets::streams_dropped_by_a_child_are_the_parents_still,
     sockets::streams_dropped_in_a_task_that_forked_are_the_parents_still,
     sockets::a_child_cannot_detach_a_stream_that_receives,

@@ -22,29 +22,40 @@
 //!   threads that run already.
 //! - *Coalescing.* Equal signals that arrive before they are read count as one. A listener is told
 //!   that a signal came, not how often. After `SIGCHLD`, wait for children until there are no more.
-//! - *Listeners.* Any number may listen for one signal. Each is told of each signal that came after
-//!   it was made.
-//! - *The end.* When the last listener for a signal is dropped, instances that are pending are
-//!   discarded, and the signal is unblocked, if it was not blocked before. From then on it has its
-//!   usual effect again.
+//! - *Listeners.* Any number may listen for one signal, on any executors of the process. Each is
+//!   told of each signal that came after it was made. The kernel gives a signal to one thread. The
+//!   executor of that thread tells the listeners of all, also if the signal was sent to the thread
+//!   alone.
+//! - *The end.* When an executor's last listener for a signal is dropped, the signal is unblocked
+//!   for its thread, if it was not blocked before. Instances that are pending are told to the
+//!   listeners of other executors, and discarded if there are none. **From then on the signal has
+//!   its usual effect in this thread again, also while other executors listen.** So where several
+//!   do, keep the first listener until they have ended.
+
+mod listeners;
 
 use core::{
     cell::{Cell, RefCell},
     fmt,
     future::poll_fn,
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, ready},
 };
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     rc::Rc,
+    sync::Arc,
 };
 
 pub use windlass::Signal;
-use windlass::{Event, Interest, Key, SignalSet, Subscriber, Turn, interest};
+use windlass::{Event, Interest, Key, ReceivedSignals, SignalSet, Subscriber, Turn, interest};
 use windlass_flow::panics::Panics;
 
-use crate::{ambient::Handle, budget::poll_proceed, task::waker_slot};
+use crate::{
+    ambient::Handle,
+    budget::poll_proceed,
+    signal::listeners::{Listener, Listeners},
+};
 
 /// Waits for `SIGINT`, which Ctrl-C sends.
 ///
@@ -79,7 +90,7 @@ pub async fn ctrl_c() -> io::Result<()> {
 pub struct Signals {
     hub: Rc<Hub>,
     handle: Handle,
-    listener: Rc<Listener>,
+    listener: Arc<Listener>,
     /// Each counts this listener.
     held: Vec<Rc<Kind>>,
     /// The number of the signal that was returned last.
@@ -90,7 +101,8 @@ impl Signals {
     /// Listens for signals. Duplicates are ignored.
     ///
     /// # Errors
-    /// Nothing has changed then, but signals of the list that came during the call are discarded.
+    /// Nothing has changed then, but signals of the list that came during the call are told to
+    /// other listeners alone.
     ///
     /// - `InvalidInput`: a signal cannot be caught. These are `SIGKILL`, `SIGSTOP`, and the two
     ///   that the C library reserves (32 and 33).
@@ -107,14 +119,13 @@ impl Signals {
     pub fn new(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let handle = Handle::expect_current();
         let hub = handle.extension::<Hub>();
-        let listener = Rc::new(Listener::default());
-        hub.listeners.borrow_mut().push(Rc::clone(&listener));
+        let listener = hub.listeners.add();
         let mut this = Self { hub, handle, listener, held: Vec::new(), last: 0 };
         for signal in signals {
-            if this.listener.wanted.get() & bit(signal) == 0 {
+            if this.held.iter().all(|kind| kind.signal != signal) {
                 let kind = this.hub.hold(&this.handle, signal)?;
                 this.held.push(kind);
-                this.listener.wanted.set(this.listener.wanted.get() | bit(signal));
+                this.listener.want(bit(signal));
             }
         }
         Ok(this)
@@ -138,41 +149,32 @@ impl Signals {
     /// Those of [`recv`](Self::recv).
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Signal>> {
         let proceed = ready!(poll_proceed(context));
-        if let Some(signal) = self.take_next() {
+        if let Poll::Ready(place) = self.listener.poll_next(self.last, context.waker()) {
             proceed.made_progress();
-            return Poll::Ready(Ok(signal));
+            // The next call begins after it, so that one that keeps coming does not hide the
+            // others.
+            self.last = (place + 1) % u64::BITS;
+            let signal = i32::try_from(place).ok().and_then(|place| Signal::from_raw(place + 1));
+            return Poll::Ready(signal.ok_or_else(|| io::ErrorKind::InvalidData.into()));
         }
-        if let Some(kind) = self.listener.failed.get() {
+        if let Some(kind) = self.held.iter().find_map(|kind| kind.failed.get()) {
             return Poll::Ready(Err(kind.into()));
         }
         if !self.handle.is_open() {
             return Poll::Ready(Err(gone()));
         }
-        waker_slot::store(&self.listener.waker, context.waker());
         Poll::Pending
-    }
-
-    /// The signal with the next number, so that one that keeps coming does not hide the others.
-    fn take_next(&mut self) -> Option<Signal> {
-        let came = self.listener.came.get();
-        let rotated = came.rotate_right(self.last);
-        if rotated == 0 {
-            return None;
-        }
-        let place = (rotated.trailing_zeros() + self.last) % u64::BITS;
-        self.listener.came.set(came & !(1 << place));
-        self.last = (place + 1) % u64::BITS;
-        Signal::from_raw(i32::try_from(place).ok()? + 1)
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        self.hub.listeners.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.listener));
+        let waker = self.hub.listeners.remove(&self.listener);
         let mut panics = Panics::default();
-        panics.catch(|| drop(self.listener.waker.take()));
+        panics.catch(|| drop(waker));
         for kind in &self.held {
-            self.hub.release(&self.handle, kind);
+            // It may call wakers of others.
+            panics.catch(|| self.hub.release(&self.handle, kind));
         }
         panics.resume();
     }
@@ -192,28 +194,31 @@ const fn bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
-/// What a [`Signals`] is told.
-#[derive(Default)]
-struct Listener {
-    wanted: Cell<u64>,
-    came: Cell<u64>,
-    failed: Cell<Option<io::ErrorKind>>,
-    waker: Cell<Option<Waker>>,
+fn bits(signals: ReceivedSignals) -> u64 {
+    signals.iter().fold(0, |all, one| all | bit(one))
 }
 
 /// The signals of one executor.
-#[derive(Default)]
 struct Hub {
-    listeners: RefCell<Vec<Rc<Listener>>>,
-    /// One for each signal that is listened for.
+    /// Those of all executors.
+    listeners: &'static Listeners,
+    /// One for each signal that this executor listens for.
     kinds: RefCell<Vec<Rc<Kind>>>,
 }
 
-/// A signal, its registration, and how many listen for it.
+impl Default for Hub {
+    fn default() -> Self {
+        Self { listeners: Listeners::current(), kinds: RefCell::default() }
+    }
+}
+
+/// A signal, its registration, and how many listen for it on this executor.
 struct Kind {
     signal: Signal,
     listeners: Cell<usize>,
     key: Cell<Option<Key>>,
+    /// Why this executor reads it no longer.
+    failed: Cell<Option<io::ErrorKind>>,
 }
 
 impl Hub {
@@ -225,8 +230,14 @@ impl Hub {
             return Ok(kind);
         }
         let set = SignalSet::new([signal])?;
-        let kind = Rc::new(Kind { signal, listeners: Cell::new(1), key: Cell::new(None) });
-        let mut cell = Some(SignalCell { set, hub: Rc::clone(self), kind: Rc::clone(&kind) });
+        let kind = Rc::new(Kind {
+            signal,
+            listeners: Cell::new(1),
+            key: Cell::new(None),
+            failed: Cell::new(None),
+        });
+        let cell = SignalCell { set: Some(set), hub: Rc::clone(self), kind: Rc::clone(&kind) };
+        let mut cell = Some(cell);
         let added = handle.with_turn(|turn| cell.take().map(|cell| cell.register(turn)));
         if let Some(Some(Err(error))) = added {
             return Err(error);
@@ -258,42 +269,19 @@ impl Hub {
         self.kinds.borrow_mut().retain(|other| !Rc::ptr_eq(other, kind));
     }
 
-    /// Tells the listeners that a signal came.
-    fn deliver(&self, signals: u64) {
-        self.tell(signals, |listener| {
-            listener.came.set(listener.came.get() | signals & listener.wanted.get());
-        });
-    }
-
-    /// Tells the listeners that none will come any more. The next listener registers the signal
-    /// again.
+    /// This executor reads the signal no longer, and wakes its listeners to say so. The next one
+    /// registers the signal again.
     fn fail(&self, kind: &Rc<Kind>, error: io::ErrorKind) {
         self.forget(kind);
-        self.tell(bit(kind.signal), |listener| listener.failed.set(Some(error)));
-    }
-
-    fn tell(&self, signals: u64, tell: impl Fn(&Listener)) {
-        let wakers: Vec<_> = self
-            .listeners
-            .borrow()
-            .iter()
-            .filter(|listener| listener.wanted.get() & signals != 0)
-            .filter_map(|listener| {
-                tell(listener);
-                listener.waker.take()
-            })
-            .collect();
-        let mut panics = Panics::default();
-        for waker in wakers {
-            panics.catch(|| waker.wake());
-        }
-        panics.resume();
+        kind.failed.set(Some(error));
+        self.listeners.wake(bit(kind.signal));
     }
 }
 
 /// The cell of the reactor. Its drop restores the mask.
 struct SignalCell {
-    set: SignalSet,
+    /// `None` in the destructor alone.
+    set: Option<SignalSet>,
     hub: Rc<Hub>,
     kind: Rc<Kind>,
 }
@@ -318,7 +306,7 @@ impl SignalCell {
 
 impl Subscriber for SignalCell {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.set.as_fd()
+        self.set.as_ref().expect("the destructor alone takes the set").as_fd()
     }
 
     fn interest(&self) -> Interest {
@@ -326,8 +314,9 @@ impl Subscriber for SignalCell {
     }
 
     fn handle(&mut self, event: Event, mut turn: Turn<'_>) {
-        match self.set.read() {
-            Ok(received) => self.hub.deliver(received.iter().fold(0, |all, one| all | bit(one))),
+        let Some(set) = &mut self.set else { return };
+        match set.read() {
+            Ok(received) => self.hub.listeners.deliver(bits(received)),
             Err(error) => {
                 // It would be reported again and again.
                 let _ = turn.delete(event.key());
@@ -340,9 +329,15 @@ impl Subscriber for SignalCell {
 
 impl Drop for SignalCell {
     fn drop(&mut self) {
+        let mut panics = Panics::default();
         // The reactor goes, and the registration with it.
         if self.kind.key.take().is_some() && self.kind.listeners.get() > 0 {
-            self.hub.fail(&self.kind, io::ErrorKind::Other);
+            panics.catch(|| self.hub.fail(&self.kind, io::ErrorKind::Other));
         }
+        if let Some(set) = self.set.take() {
+            let pending = bits(set.close());
+            panics.catch(|| self.hub.listeners.deliver(pending));
+        }
+        panics.resume();
     }
 }

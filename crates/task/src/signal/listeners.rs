@@ -1,0 +1,151 @@
+//! [`Listeners`]: all listeners of the process.
+//!
+//! 1. The kernel gives a signal to one thread. The executor that has read it tells every listener
+//!    of the process.
+//! 2. A listener is told under its own lock. No user code runs under a lock: wakers are cloned,
+//!    woken and dropped outside.
+//! 3. A child of fork(2) has listeners of its own. A lock of the parent may be held there for ever,
+//!    and the parent's listeners are not to be woken.
+
+use core::task::{Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use windlass_flow::panics::Panics;
+
+use crate::process::OwnProcess;
+
+/// The listeners of one process.
+#[derive(Default)]
+pub(super) struct Listeners {
+    process: OwnProcess,
+    all: Mutex<Vec<Arc<Listener>>>,
+    /// Those of a child of fork(2), in the child's copy of this value (rule 3).
+    of_child: OnceLock<Box<Self>>,
+}
+
+/// What a [`Signals`](super::Signals) is told. Signals are bits of a number.
+#[derive(Default)]
+pub(super) struct Listener(Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    wanted: u64,
+    came: u64,
+    waker: Option<Waker>,
+}
+
+impl Listeners {
+    /// Those of this process.
+    pub(super) fn current() -> &'static Self {
+        static FIRST: OnceLock<Listeners> = OnceLock::new();
+        FIRST.get_or_init(Self::default).of_this_process()
+    }
+
+    fn of_this_process(&self) -> &Self {
+        let mut found = self;
+        while !found.process.is_current() {
+            found = found.of_child.get_or_init(Box::default);
+        }
+        found
+    }
+
+    /// A new listener, which wants no signal yet.
+    pub(super) fn add(&self) -> Arc<Listener> {
+        let listener = Arc::new(Listener::default());
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&listener));
+        listener
+    }
+
+    /// Ends a listener. Returns its waker.
+    pub(super) fn remove(&self, listener: &Arc<Listener>) -> Option<Waker> {
+        self.process.lock(&self.all)?.retain(|other| !Arc::ptr_eq(other, listener));
+        self.process.lock(&listener.0)?.waker.take()
+    }
+
+    /// Tells the listeners that signals came.
+    pub(super) fn deliver(&self, signals: u64) {
+        self.tell(signals, |told| told.came |= signals & told.wanted);
+    }
+
+    /// Wakes the listeners for these signals.
+    pub(super) fn wake(&self, signals: u64) {
+        self.tell(signals, |_| ());
+    }
+
+    fn tell(&self, signals: u64, tell: impl Fn(&mut Told)) {
+        if signals == 0 || !self.process.is_current() {
+            return;
+        }
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let wakers: Vec<_> = all
+            .iter()
+            .map(|listener| listener.lock())
+            .filter(|told| told.wanted & signals != 0)
+            .filter_map(|mut told| {
+                tell(&mut told);
+                told.waker.take()
+            })
+            .collect();
+        drop(all);
+        let mut panics = Panics::default();
+        for waker in wakers {
+            panics.catch(|| waker.wake());
+        }
+        panics.resume();
+    }
+}
+
+impl Listener {
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn want(&self, signals: u64) {
+        self.lock().wanted |= signals;
+    }
+
+    /// Takes the first bit of the signals that came, counted from `start`. If there is none, the
+    /// waker is kept and replaces an earlier one.
+    pub(super) fn poll_next(&self, start: u32, waker: &Waker) -> Poll<u32> {
+        // Before the lock, because a clone is user code.
+        let waker = waker.clone();
+        let mut told = self.lock();
+        let rotated = told.came.rotate_right(start);
+        if rotated == 0 {
+            let before = told.waker.replace(waker);
+            drop(told);
+            drop(before);
+            return Poll::Pending;
+        }
+        let place = (rotated.trailing_zeros() + start) % u64::BITS;
+        told.came &= !(1 << place);
+        drop(told);
+        Poll::Ready(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_of_fork_has_listeners_of_its_own_and_waits_for_no_lock_of_its_parent() {
+        let parents = Listeners { process: OwnProcess::foreign(), ..Listeners::default() };
+        let [copy, locked] = [(); 2].map(|()| parents.add());
+        copy.want(1);
+        let held = (parents.all.lock().unwrap(), locked.lock());
+        let own = parents.of_this_process();
+        let listener = own.add();
+        listener.want(1);
+        parents.deliver(1);
+        assert!(listener.poll_next(0, Waker::noop()).is_pending());
+        own.deliver(3);
+        assert_eq!(listener.poll_next(0, Waker::noop()), Poll::Ready(0));
+        assert!(listener.poll_next(0, Waker::noop()).is_pending());
+        assert!(parents.remove(&locked).is_none());
+        drop(held);
+        assert!(copy.poll_next(0, Waker::noop()).is_pending());
+        assert!(parents.remove(&locked).is_none() && own.remove(&listener).is_some());
+        assert_eq!((parents.all.lock().unwrap().len(), own.all.lock().unwrap().len()), (1, 0));
+    }
+}
