@@ -45,7 +45,8 @@ where
 /// A handle to a task, and the future of its output.
 ///
 /// Dropping it detaches the task: it goes on, and its output is dropped. [`abort`](Self::abort)
-/// cancels it.
+/// cancels it. Where nobody takes an output, a panic of its destructor is not resumed, whether the
+/// task had ended or not.
 ///
 /// The output is `Err` if the task has panicked, was aborted, or its executor is gone. The handle
 /// stays on the executor's thread. An [`AbortHandle`] may leave it.

@@ -149,7 +149,6 @@ impl<T> JoinSet<T> {
 
     /// Lets all tasks go on without the set. Their outputs are dropped.
     pub fn detach_all(&mut self) {
-        // First, because outputs are dropped below, and a destructor may panic.
         self.free.clear();
         self.queue.finished.borrow_mut().clear();
         for task in mem::take(&mut self.members).into_iter().flatten() {

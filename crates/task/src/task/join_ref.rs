@@ -10,7 +10,13 @@ use core::{
     ptr::NonNull,
     task::{Context, Poll, Waker},
 };
-use std::{collections::VecDeque, rc::Rc};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+};
+
+use windlass_flow::panics::discard_panic;
 
 use crate::{
     sync::Arc,
@@ -150,10 +156,21 @@ impl<T> JoinRef<T> {
 impl<T> Drop for JoinRef<T> {
     fn drop(&mut self) {
         if self.is_finished() {
-            drop(self.take_output());
-        } else {
-            // The task goes on, and its waker is dropped here.
-            drop(self.owner().join.replace(JoinSlot::Detached));
+            if let Some(output) = self.take_output() {
+                discard(output);
+            }
+            return;
+        }
+        // The task goes on, and its waker is dropped here.
+        match self.owner().join.replace(JoinSlot::Detached) {
+            JoinSlot::Detached | JoinSlot::Idle => {}
+            told => discard(told),
         }
     }
+}
+
+/// Drops something of the user's. Its panic is discarded, as it is where a task ends without a
+/// handle. So it does not matter whether the task ends before its handle is dropped or after.
+fn discard<T>(value: T) {
+    discard_panic(catch_unwind(AssertUnwindSafe(|| drop(value))));
 }

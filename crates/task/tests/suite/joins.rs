@@ -9,7 +9,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-use windlass_task::{JoinError, spawn, yield_now};
+use windlass_task::{JoinError, JoinSet, spawn, yield_now};
 
 use crate::{
     counting_waker::CountingWaker,
@@ -83,6 +83,42 @@ fn an_output_whose_destructor_panics_without_a_handle_stops_nothing() {
         yield_now().await;
         assert_eq!(spawn(async { 1 }).await.unwrap(), 1);
     });
+}
+
+/// A panic of an output's destructor depends on nothing: it is never resumed.
+#[test]
+fn dropping_a_handle_resumes_no_panic_of_the_outputs_destructor() {
+    let drops = Drops::default();
+    block_on(async {
+        for is_finished in [false, true] {
+            let token = drops.token();
+            let task = spawn(async {
+                OnDrop(move || {
+                    let _ = &token;
+                    quiet_panic("output");
+                })
+            });
+            if is_finished {
+                yield_now().await;
+            }
+            assert_eq!(task.is_finished(), is_finished);
+            caught(|| drop(task)).expect("the panic is not resumed");
+            yield_now().await;
+        }
+        let mut set = JoinSet::new();
+        for _ in 0..3 {
+            let token = drops.token();
+            set.spawn(async {
+                OnDrop(move || {
+                    let _ = &token;
+                    quiet_panic("output");
+                })
+            });
+        }
+        yield_now().await;
+        caught(|| set.detach_all()).expect("the panic is not resumed");
+    });
+    assert_eq!(drops.count(), 5);
 }
 
 #[test]
