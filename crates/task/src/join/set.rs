@@ -124,7 +124,11 @@ impl<T> JoinSet<T> {
             return Poll::Ready(None);
         }
         waker_slot::store(&self.queue.waker, context.waker());
-        Poll::Pending
+        // The clone of a foreign waker may have run the executor, or dropped it. Nobody was told of
+        // the tasks that have finished then.
+        let Some(output) = self.try_join_next() else { return Poll::Pending };
+        proceed.made_progress();
+        Poll::Ready(Some(output))
     }
 
     /// Waits for all tasks and returns their outputs, in the order in which they finished.

@@ -133,23 +133,32 @@ impl<T> JoinRef<T> {
     /// # Panics
     /// If the output was taken already.
     pub(crate) fn poll_output(&mut self, context: &Context<'_>) -> Poll<Result<T, JoinError>> {
-        if self.is_finished() {
+        if self.is_finished() || !self.keep_waker(context.waker()) {
             let output = self.take_output();
             return Poll::Ready(output.expect("a `JoinHandle` was polled after it was ready"));
         }
+        Poll::Pending
+    }
+
+    /// Keeps a waker for the end of the task. False if the task has ended meanwhile.
+    fn keep_waker(&self, waker: &Waker) -> bool {
         let join = &self.owner().join;
         // The slot is put back before user code runs: the clone and the destructor of a waker.
         match join.replace(JoinSlot::Idle) {
-            JoinSlot::Waker(waker) if waker.will_wake(context.waker()) => {
-                join.set(JoinSlot::Waker(waker));
+            JoinSlot::Waker(before) if before.will_wake(waker) => {
+                join.set(JoinSlot::Waker(before));
             }
             old => {
-                let waker = context.waker().clone();
+                let waker = waker.clone();
+                // The clone may have run the executor, or dropped it. Nobody was told then.
+                if self.is_finished() {
+                    return false;
+                }
                 join.set(JoinSlot::Waker(waker));
                 drop(old);
             }
         }
-        Poll::Pending
+        true
     }
 }
 

@@ -17,6 +17,7 @@ mod panics;
 mod aborts;
 mod blocking;
 mod budget;
+mod clones;
 mod ends;
 mod joins;
 mod polls;
