@@ -4,11 +4,11 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, fence},
+    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, fence},
+    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence},
 };

@@ -37,7 +37,7 @@ struct TaskBody<F: Future> {
     slot: UnsafeCell<Slot<F>>,
 }
 
-/// `OwnerPart::content` says which field is valid (protocol 3). All fields begin where it begins.
+/// `Header::content` says which field is valid (protocol 3). All fields begin where it begins.
 #[repr(C)]
 union Slot<F: Future> {
     future: ManuallyDrop<F>,
@@ -93,7 +93,7 @@ unsafe fn set_content(task: TaskPtr, content: Content) {
     // SAFETY: a reference is held.
     let header = unsafe { task.header() };
     // SAFETY: this is the owner's thread.
-    unsafe { header.owner() }.content.set(content);
+    unsafe { header.content() }.set(content);
 }
 
 /// See [`TaskVtable::poll`].

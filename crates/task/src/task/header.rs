@@ -11,13 +11,13 @@ use core::{
 };
 
 use crate::{
-    sync::{Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering, fence},
+    sync::{Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering, fence},
     task::{error::JoinError, join_ref::JoinSlot, shared::Shared},
 };
 
-/// More references than this are a leak. The process then aborts, as `Arc` does, before the count
-/// wraps around and frees a task that is in use.
-const REFS_MAX: u32 = u32::MAX / 2;
+/// More references than this are a leak. The process then aborts, as `Arc` does with the same
+/// number, before the count wraps around and frees a task that is in use.
+const REFS_MAX: usize = usize::MAX / 2;
 
 /// A note of a [`Header`]: `abort` was called.
 const ABORTED: u8 = 1;
@@ -33,11 +33,13 @@ pub(crate) struct Header {
     pub(crate) vtable: &'static TaskVtable,
     /// The next task in the inbox.
     pub(super) remote_next: AtomicPtr<Header>,
-    refs: AtomicU32,
+    refs: AtomicUsize,
     /// [`ABORTED`] and [`FINISHED`].
     notes: AtomicU8,
     /// Linked in the inbox (protocol 6).
     pub(super) is_remote: AtomicBool,
+    /// For the owner. Here and not in `owner`, because there it would take a word of its own.
+    content: Cell<Content>,
     /// Stands for the whole allocation in the models: each use reads it, and the end writes it. So
     /// loom reports a use that does not happen before the end.
     #[cfg(loom)]
@@ -52,7 +54,6 @@ pub(crate) struct OwnerPart {
     pub(super) turn: Cell<unsafe fn(TaskPtr)>,
     /// The next task in the run queue, null for the last one, or [`UNLINKED`] (protocol 5).
     pub(super) next: Cell<*mut Header>,
-    pub(crate) content: Cell<Content>,
     /// Neighbours in the list of live tasks.
     pub(super) live_before: Cell<Option<TaskPtr>>,
     pub(super) live_after: Cell<Option<TaskPtr>>,
@@ -95,16 +96,16 @@ impl Header {
             owner: OwnerPart {
                 turn: Cell::new(vtable.poll),
                 next: Cell::new(UNLINKED),
-                content: Cell::new(Content::Future),
                 live_before: Cell::new(None),
                 live_after: Cell::new(None),
                 join: Cell::new(JoinSlot::Detached),
             },
             shared: Arc::into_raw(shared),
             vtable,
-            refs: AtomicU32::new(1),
+            refs: AtomicUsize::new(1),
             is_remote: AtomicBool::new(false),
             notes: AtomicU8::new(0),
+            content: Cell::new(Content::Future),
             remote_next: AtomicPtr::new(core::ptr::null_mut()),
             #[cfg(loom)]
             memory: loom::cell::UnsafeCell::new(()),
@@ -118,6 +119,15 @@ impl Header {
     #[inline(always)]
     pub(crate) unsafe fn owner(&self) -> &OwnerPart {
         &self.owner
+    }
+
+    /// What is in the slot.
+    ///
+    /// # Safety
+    /// The caller is on the owner's thread (protocol 2).
+    #[inline(always)]
+    pub(crate) unsafe fn content(&self) -> &Cell<Content> {
+        &self.content
     }
 
     /// The address of what the tasks of the executor share.
@@ -282,5 +292,28 @@ impl Drop for TaskRef {
     fn drop(&mut self) {
         // SAFETY: this is the last use of the reference.
         unsafe { self.0.release() };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::ambient::Handle;
+
+    #[test]
+    fn a_header_has_twelve_words() {
+        assert_eq!(size_of::<Header>(), 96);
+    }
+
+    /// As `Arc`: four thousand million wakers that were forgotten are not too many.
+    #[test]
+    fn a_task_has_as_many_references_as_an_arc() {
+        let task = crate::block_on(async { Handle::expect_current().owner().spawn(async {}) });
+        let refs = &task.task().header().refs;
+        let before = refs.load(Ordering::Relaxed);
+        refs.store(1 << 32, Ordering::Relaxed);
+        drop([task.task().clone(), task.task().clone()]);
+        assert_eq!(refs.load(Ordering::Relaxed), 1 << 32);
+        refs.store(before, Ordering::Relaxed);
     }
 }

@@ -116,7 +116,9 @@ impl<T> JoinRef<T> {
 
     /// The output, if the task is finished and nobody has taken it.
     pub(crate) fn take_output(&self) -> Option<Result<T, JoinError>> {
-        if !self.is_finished() || self.owner().content.get() != Content::Output {
+        // SAFETY: this value is `!Send` and was made on the owner's thread.
+        let content = unsafe { self.task.header().content() };
+        if !self.is_finished() || content.get() != Content::Output {
             return None;
         }
         let mut output = MaybeUninit::<Result<T, JoinError>>::uninit();

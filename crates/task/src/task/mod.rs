@@ -21,10 +21,10 @@
 //!    any thread. The executor has one reference to each task that is not finished or is linked in
 //!    the run queue. Each join handle, abort handle and waker has one, and so has the inbox while
 //!    the task is linked there.
-//! 2. *Owner's part.* Only the owner touches `OwnerPart`, the slot, and `Shared::local`. A thread
-//!    is the owner if its current executor (`current`) has the same `Shared`, or if it holds a
-//!    value that is `!Send` and was made on the owner's thread.
-//! 3. *Slot.* `OwnerPart::content` says what is in the slot. It is changed before the destructor of
+//! 2. *Owner's part.* Only the owner touches `OwnerPart`, `Header::content`, the slot, and
+//!    `Shared::local`. A thread is the owner if its current executor (`current`) has the same
+//!    `Shared`, or if it holds a value that is `!Send` and was made on the owner's thread.
+//! 3. *Slot.* `Header::content` says what is in the slot. It is changed before the destructor of
 //!    the content runs. A task is finished when its future is gone. From then on the slot holds the
 //!    output or nothing.
 //! 4. *Empty before the end.* The future is dropped before the executor gives up its reference. The
