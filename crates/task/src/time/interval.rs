@@ -133,7 +133,7 @@ impl Interval {
         self.sleep.reset(after(now(), self.period));
     }
 
-    /// The next tick is now.
+    /// The next tick is now: the next poll is ready.
     pub fn reset_immediately(&mut self) {
         self.sleep.reset(now());
     }

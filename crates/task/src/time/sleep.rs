@@ -138,6 +138,9 @@ struct WakerId {
 }
 
 impl WakerId {
+    /// That of no waker, because a table has an address.
+    const NONE: Self = Self { data: 0, vtable: 0 };
+
     fn of(waker: &Waker) -> Self {
         let vtable: *const _ = waker.vtable();
         Self { data: waker.data().addr(), vtable: vtable.addr() }
@@ -173,16 +176,21 @@ impl Sleep {
     /// Changes the deadline. A sleep that has been ready waits again, from its next poll on.
     ///
     /// A later deadline costs no more than a store: the timer stays where it is, and the sleep is
-    /// polled once in vain when it fires. An earlier one moves the timer. On another thread, and
-    /// where there is no turn ([`with_turn`](crate::with_turn())), an earlier deadline takes effect
-    /// with the next poll.
+    /// polled once in vain when it fires. An earlier one moves the timer, and if it has passed, the
+    /// next poll is ready. On another thread, and where there is no turn
+    /// ([`with_turn`](crate::with_turn())), an earlier deadline takes effect with the next poll.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = Some(deadline);
         match &mut self.state {
             State::Armed(armed) => {
                 if armed.timers.since_epoch_ns(deadline) < armed.timer.deadline_ns {
-                    let moved = armed.timers.bring_forward(armed.timer, deadline);
-                    armed.timer = moved.unwrap_or(armed.timer);
+                    if let Some(moved) = armed.timers.bring_forward(armed.timer, deadline) {
+                        armed.timer = moved;
+                        if deadline <= now() {
+                            // The timer wakes whoever waits. A poll before that looks at the clock.
+                            armed.waker = WakerId::NONE;
+                        }
+                    }
                 }
             }
             state => *state = State::New,

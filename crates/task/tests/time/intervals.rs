@@ -1,14 +1,20 @@
 //! Intervals, with the paused clock: the times are exact.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::RefCell,
+    future::poll_fn,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
-use windlass_task::time::{
-    Interval, MissedTickBehavior, advance, interval, interval_at, now, sleep, timeout,
+use windlass_task::{
+    spawn,
+    time::{Interval, MissedTickBehavior, advance, interval, interval_at, now, sleep, timeout},
 };
 
 use crate::{
     scenarios::Build,
-    tools::{at_most, ms, poll_once, run_paused, timers},
+    tools::{LONG, at_most, ms, poll_once, run, run_paused, timers, turns, two_turns},
 };
 
 /// The times of some ticks after `start`, in milliseconds: when they were due and when they came.
@@ -122,6 +128,30 @@ fn a_tick_is_pending_until_it_is_due(build: Build) {
     });
 }
 
+/// Also where its timer runs already, which another poll waits for.
+fn a_reset_to_now_is_ready_at_the_next_poll(build: Build) {
+    run(build, async {
+        let mut interval = interval(LONG);
+        interval.tick().await;
+        for polls in 0..3 {
+            for _ in 0..polls {
+                assert!(poll_once(&mut Box::pin(interval.tick())).await.is_pending());
+            }
+            let before = turns();
+            interval.reset_immediately();
+            assert!(poll_once(&mut Box::pin(interval.tick())).await.is_ready());
+            assert_eq!(turns(), before);
+        }
+        // A task that waits is woken.
+        let interval = Rc::new(RefCell::new(interval));
+        let shared = Rc::clone(&interval);
+        let task = spawn(poll_fn(move |context| shared.borrow_mut().poll_tick(context)));
+        two_turns().await;
+        interval.borrow_mut().reset_immediately();
+        task.await.unwrap();
+    });
+}
+
 fn a_long_period_does_not_overflow(build: Build) {
     run_paused(build, async {
         let mut interval = interval(Duration::MAX);
@@ -148,5 +178,6 @@ scenarios! {
     an_interval_can_be_reset,
     a_tick_that_is_dropped_is_not_lost,
     a_tick_is_pending_until_it_is_due,
+    a_reset_to_now_is_ready_at_the_next_poll,
     a_long_period_does_not_overflow,
 }

@@ -71,6 +71,25 @@ fn a_span_that_is_over_when_it_is_polled_needs_no_turn(build: Build) {
     });
 }
 
+/// The deadline is reset where there is a turn, where there is none, and after it.
+fn a_reset_to_the_past_is_ready_at_the_next_poll(build: Build) {
+    run(build, async {
+        let mut long = sleep(LONG);
+        let before = turns();
+        for _ in 0..2 {
+            long.reset(now() + LONG);
+            assert!(poll_once(&mut long).await.is_pending());
+            long.reset(now());
+            assert!(poll_once(&mut long).await.is_ready());
+            long.reset(now() + LONG);
+            assert!(poll_once(&mut long).await.is_pending());
+            windlass_task::with_turn(|_| long.reset(now())).unwrap();
+            assert!(poll_once(&mut long).await.is_ready());
+        }
+        assert_eq!((turns(), timers()), (before, 0));
+    });
+}
+
 fn a_sleep_stays_ready(build: Build) {
     run(build, async {
         let mut short = sleep(LONG);
@@ -312,6 +331,7 @@ scenarios! {
     the_timer_starts_with_the_first_poll_and_ends_with_the_sleep,
     a_sleep_of_zero_and_one_in_the_past_need_no_turn,
     a_span_that_is_over_when_it_is_polled_needs_no_turn,
+    a_reset_to_the_past_is_ready_at_the_next_poll,
     a_sleep_stays_ready,
     sleeps_wake_in_the_order_of_their_deadlines,
     an_earlier_deadline_wakes_without_a_poll,
