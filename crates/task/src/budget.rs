@@ -3,10 +3,21 @@
 //! A task whose operations are always ready would never return to the executor. So each operation
 //! of this crate asks [`poll_proceed`] first. When the poll's budget of 32 operations is used up,
 //! it wakes the task and is pending, and the other tasks have their turn.
+//!
+//! Futures of other crates do not know this budget. A loop over one that is always ready, such as
+//! the receiver of a channel that is never empty, keeps the thread: no other task, timer or socket
+//! has its turn. This is so for the channels of tokio, async-channel and futures, as tokio's own
+//! budget counts on its runtime alone. In such a loop
+//!
+//! - wrap the future in [`cooperative`],
+//! - or call [`consume`] once in each round.
+//!
+//! It is not needed in a loop that also awaits an operation of this crate.
 
 use core::{
-    future::poll_fn,
-    task::{Context, Poll},
+    future::{Future, poll_fn},
+    pin::pin,
+    task::{Context, Poll, ready},
 };
 
 use crate::task::current;
@@ -52,6 +63,54 @@ pub fn poll_proceed(context: &mut Context<'_>) -> Poll<Proceed> {
             Poll::Pending
         }
     }
+}
+
+/// Counts one operation of the running poll. If the budget is used up, the other tasks have their
+/// turn first.
+///
+/// ```
+/// use windlass_task::{block_on, budget, spawn, stats};
+///
+/// block_on(async {
+///     let other = spawn(async {});
+///     for number in 0..100 {
+///         // Something that is always ready, or a part of a long computation.
+///         std::future::ready(number).await;
+///         budget::consume().await;
+///     }
+///     assert!(other.is_finished());
+/// });
+/// ```
+#[doc(alias = "consume_budget")]
+pub async fn consume() {
+    poll_fn(poll_proceed).await.made_progress();
+}
+
+/// Makes any future an operation that counts, as those of this crate do. If the budget is used up,
+/// the future is polled after the other tasks.
+///
+/// It counts the future when it is ready. A loop inside of the future is not interrupted.
+///
+/// ```
+/// use windlass_task::{block_on, budget::cooperative, spawn};
+///
+/// block_on(async {
+///     let other = spawn(async {});
+///     while !other.is_finished() {
+///         // In place of a channel that is never empty.
+///         cooperative(std::future::ready(())).await;
+///     }
+/// });
+/// ```
+pub async fn cooperative<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let proceed = ready!(poll_proceed(context));
+        let output = ready!(future.as_mut().poll(context));
+        proceed.made_progress();
+        Poll::Ready(output)
+    })
+    .await
 }
 
 /// Whether the running poll may do one more operation. It counts none.

@@ -48,7 +48,9 @@
 //!   there. Wakers, [`AbortHandle`]s and [`Spawner`]s may be used and dropped on any thread, at any
 //!   time.
 //! - *Fairness.* Tasks are polled in the order in which they were woken, at most 61 between two
-//!   looks at the reactor. A poll does at most 32 operations.
+//!   looks at the reactor. A poll does at most 32 operations of this crate. Futures of other crates
+//!   do not count theirs: a loop over one that is always ready needs [`budget::cooperative`] or
+//!   [`budget::consume`].
 //! - *Panics.* A panic of a task is in its [`JoinHandle`]. The others go on.
 //! - *Cancellation.* Dropping a future cancels it. Dropping a [`JoinHandle`] detaches the task.
 

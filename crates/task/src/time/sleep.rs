@@ -203,9 +203,27 @@ impl Sleep {
         matches!(self.state, State::Armed(_))
     }
 
+    /// As a poll, without a look at the budget. It looks at the clock although the timer has not
+    /// fired, because a task that does not return to the executor keeps it from firing.
+    #[inline]
+    pub(super) fn poll_by_clock(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        match &self.state {
+            State::Armed(_) if self.deadline() <= now() => {
+                self.disarm();
+                Poll::Ready(())
+            }
+            _ => self.poll_elapsed(context),
+        }
+    }
+
+    /// Whether it was not polled yet.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.state, State::New | State::Fresh)
+    }
+
     /// As a poll, without a look at the budget.
     #[inline]
-    pub(super) fn poll_elapsed(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_elapsed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match &self.state {
             State::Elapsed => Poll::Ready(()),
             State::Armed(armed) if armed.holds(self.deadline, context.waker()) => Poll::Pending,

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    budget::has_remaining,
+    budget::{has_remaining, poll_proceed},
     time::{Sleep, sleep, sleep_until},
 };
 
@@ -57,7 +57,9 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> TimeoutFuture<F> {
 
 /// The future of [`timeout()`] and [`timeout_at`].
 ///
-/// A future that uses up the budget of each poll does not keep the time from being looked at.
+/// Each poll looks at the clock. So it holds for a future that uses up the budget of each poll, and
+/// for one beside it. It does not end a poll of its future: one that loops over futures of other
+/// crates needs [`budget::consume`](crate::budget::consume).
 ///
 /// # Panics
 /// As a [`Sleep`], when it is polled and the inner future is pending.
@@ -75,6 +77,14 @@ enum Limit {
 }
 
 impl Limit {
+    /// Whether the future was not pending yet.
+    fn is_new(&self) -> bool {
+        match self {
+            Self::After(_) => true,
+            Self::Sleep(sleep) => sleep.is_new(),
+        }
+    }
+
     fn sleep(&mut self) -> &mut Sleep {
         if let Self::After(span) = *self {
             *self = Self::Sleep(sleep(span));
@@ -122,12 +132,12 @@ impl<F: Future> Future for TimeoutFuture<F> {
         if let Poll::Ready(output) = future.poll(context) {
             return Poll::Ready(Ok(output));
         }
-        let sleep = limit.sleep();
-        if had_budget && !has_remaining() {
-            // The future has used up the budget, and may do so in every poll.
-            ready!(sleep.poll_elapsed(context));
-        } else {
-            ready!(Pin::new(sleep).poll(context));
+        let is_new = limit.is_new();
+        ready!(limit.sleep().poll_by_clock(context));
+        // The budget may be used up in every poll, by the future or by another one of the task. So
+        // the limit does not depend on it. But a loop of limits that are over at once counts them.
+        if has_remaining() || (is_new && !had_budget) {
+            ready!(poll_proceed(context)).made_progress();
         }
         Poll::Ready(Err(Elapsed(())))
     }

@@ -2,18 +2,22 @@
 
 use std::{
     cell::Cell,
-    future::{pending, poll_fn},
+    future::{Future, pending, poll_fn},
     os::unix::net::UnixStream,
+    pin::pin,
     rc::Rc,
     task::Poll,
     time::Duration,
 };
 
+use tokio::sync::mpsc;
 use windlass::interest;
 use windlass_task::{
     Executor,
-    budget::{has_remaining, poll_proceed},
-    spawn, stats, with_turn, yield_now,
+    budget::{consume, cooperative, has_remaining, poll_proceed},
+    spawn, stats,
+    time::{sleep, timeout},
+    with_turn, yield_now,
 };
 
 use crate::tools::{Flag, block_on, builder, executor};
@@ -146,5 +150,85 @@ fn settings_change_the_limits() {
             poll_fn(poll_proceed).await.made_progress();
         }
         assert_eq!(stats().unwrap().budget_exhausted, 2);
+    });
+}
+
+/// A channel of another crate that is never empty: whoever receives sends again.
+struct NeverEmpty(mpsc::UnboundedSender<()>, mpsc::UnboundedReceiver<()>);
+
+impl NeverEmpty {
+    fn new() -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        sender.send(()).unwrap();
+        Self(sender, receiver)
+    }
+
+    async fn receive(&mut self) {
+        self.1.recv().await.unwrap();
+        self.0.send(()).unwrap();
+    }
+}
+
+#[test]
+fn a_future_of_another_crate_does_not_count() {
+    block_on(async {
+        let mut channel = NeverEmpty::new();
+        let before = stats().unwrap();
+        for _ in 0..1000 {
+            channel.receive().await;
+        }
+        let after = stats().unwrap();
+        assert_eq!((after.polls, after.budget_exhausted), (before.polls, before.budget_exhausted));
+    });
+}
+
+#[test]
+fn a_future_that_is_made_cooperative_counts_and_starves_nothing() {
+    block_on(async {
+        let task = spawn(async {
+            let mut channel = NeverEmpty::new();
+            loop {
+                cooperative(channel.receive()).await;
+            }
+        });
+        sleep(Duration::from_millis(1)).await;
+        let before = stats().unwrap();
+        yield_now().await;
+        let after = stats().unwrap();
+        assert_eq!(after.budget_exhausted - before.budget_exhausted, 1, "by each of its polls");
+        task.abort();
+    });
+}
+
+#[test]
+fn a_pending_future_that_is_made_cooperative_does_not_count() {
+    block_on(async {
+        let flag = Flag::default();
+        let mut waiting = pin!(cooperative(flag.wait()));
+        poll_fn(|context| {
+            for _ in 0..100 {
+                assert!(waiting.as_mut().poll(context).is_pending());
+            }
+            assert!(has_remaining());
+            flag.set();
+            waiting.as_mut().poll(context)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_loop_that_consumes_the_budget_starves_nothing_and_keeps_its_time_limit() {
+    block_on(async {
+        let other = spawn(async { sleep(Duration::from_millis(1)).await });
+        let mut channel = NeverEmpty::new();
+        let endless = async {
+            loop {
+                channel.receive().await;
+                consume().await;
+            }
+        };
+        timeout(Duration::from_millis(5), endless).await.unwrap_err();
+        other.await.unwrap();
     });
 }

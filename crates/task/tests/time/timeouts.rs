@@ -115,6 +115,42 @@ fn a_busy_future_does_not_hold_up_its_limit(build: Build) {
     });
 }
 
+/// A task that polls it again and again without an end of its own poll, as in a loop beside a
+/// channel that is never empty. The reactor has no turn in which a timer could fire.
+fn a_limit_is_over_in_time_without_a_turn(build: Build) {
+    run(build, async {
+        let mut limited = pin!(timeout(ms(1), pending::<()>()));
+        assert!(poll_once(&mut limited).await.is_pending());
+        poll_fn(|context| {
+            let (before, end) = (turns(), Instant::now() + ms(1));
+            while Instant::now() < end {}
+            assert!(limited.as_mut().poll(context).is_ready(), "its time is over");
+            assert_eq!((turns(), timers()), (before, 0));
+            Poll::Ready(())
+        })
+        .await;
+    });
+}
+
+/// The limit is polled after a future that has used up the budget, in each poll of the task.
+fn a_busy_neighbour_does_not_hold_up_a_limit(build: Build) {
+    run(build, async {
+        for limit in [Duration::ZERO, ms(1)] {
+            let mut limited = pin!(timeout(limit, pending::<()>()));
+            let end = Instant::now() + Duration::from_secs(20);
+            poll_fn(|context| {
+                assert!(Instant::now() < end, "it was never looked at");
+                while let Poll::Ready(proceed) = poll_proceed(context) {
+                    proceed.made_progress();
+                }
+                limited.as_mut().poll(context)
+            })
+            .await
+            .unwrap_err();
+        }
+    });
+}
+
 /// A loop of limits that are over must not keep the others from running.
 fn limits_that_are_over_count_for_the_budget(build: Build) {
     run(build, async {
@@ -185,6 +221,8 @@ scenarios! {
     limits_can_be_nested,
     the_future_is_dropped_with_the_limit_and_not_before,
     a_busy_future_does_not_hold_up_its_limit,
+    a_limit_is_over_in_time_without_a_turn,
+    a_busy_neighbour_does_not_hold_up_a_limit,
     limits_that_are_over_count_for_the_budget,
     the_parts_can_be_reached,
     a_limit_that_is_dropped_after_k_polls_leaves_no_timer,
