@@ -111,7 +111,7 @@ pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
 pub use pinned::Pinned;
 #[cfg(not(loom))]
 pub use spawner::{SpawnError, SpawnReason, Spawner};
-pub use task::error::JoinError;
+pub use task::error::{JoinError, PanicPayload};
 /// Runs an `async fn main` with [`block_on()`].
 ///
 /// ```

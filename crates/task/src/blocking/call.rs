@@ -83,7 +83,7 @@ impl<F, T> Call<F, T> {
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(closure)));
         self.finish(Err(match dropped {
             Ok(()) => JoinError::Cancelled,
-            Err(payload) => JoinError::Panicked(payload),
+            Err(payload) => JoinError::panicked(payload),
         }));
         true
     }
@@ -92,7 +92,7 @@ impl<F, T> Call<F, T> {
 impl<T: Send, F: FnOnce() -> T + Send> Job for Call<F, T> {
     fn run(&self) {
         let Some(closure) = self.take_back() else { return };
-        self.finish(catch_unwind(AssertUnwindSafe(closure)).map_err(JoinError::Panicked));
+        self.finish(catch_unwind(AssertUnwindSafe(closure)).map_err(JoinError::panicked));
     }
 
     fn cancel(&self) {

@@ -196,7 +196,8 @@ impl Executor {
         let end = root.take_output();
         drop(root);
         let payload = match (run, end) {
-            (Err(payload), _) | (Ok(()), Some(Err(JoinError::Panicked(payload)))) => payload,
+            (Err(payload), _) => payload,
+            (Ok(()), Some(Err(JoinError::Panicked(payload)))) => payload.into_inner(),
             _ => return output.expect("the future has an output when its task is finished"),
         };
         // Their destructors may panic too, and two panics at once would abort the process.

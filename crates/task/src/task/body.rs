@@ -118,7 +118,7 @@ unsafe fn poll<F: Future>(task: TaskPtr) {
             Ok(()) => Ok(output),
             Err(payload) => {
                 discard_panic(catch_unwind(AssertUnwindSafe(|| drop(output))));
-                Err(JoinError::Panicked(payload))
+                Err(JoinError::panicked(payload))
             }
         };
         // SAFETY: the future is gone.
@@ -134,7 +134,7 @@ unsafe fn end<F: Future>(task: TaskPtr, error: JoinError) {
     // SAFETY: the caller's promise.
     let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { drop_future::<F>(task) }));
     let error = match (dropped, error) {
-        (Err(payload), JoinError::Cancelled) => JoinError::Panicked(payload),
+        (Err(payload), JoinError::Cancelled) => JoinError::panicked(payload),
         (dropped, error) => {
             discard_panic(dropped);
             error

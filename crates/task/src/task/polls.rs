@@ -52,7 +52,7 @@ fn end_panicked(local: &Local, payload: Box<dyn Any + Send>) {
         let header = unsafe { task.header() };
         // SAFETY: this is the owner's thread, because `local` is borrowed. The poll did not return,
         // so the slot still holds the future.
-        unsafe { (header.vtable.end)(task, JoinError::Panicked(payload)) };
+        unsafe { (header.vtable.end)(task, JoinError::panicked(payload)) };
     }
 }
 

@@ -125,7 +125,7 @@ fn is_own<T>(thread: &JoinHandle<T>) -> bool {
 }
 
 fn join<T>(thread: JoinHandle<Result<T, JoinError>>) -> Result<T, JoinError> {
-    thread.join().unwrap_or_else(|payload| Err(JoinError::Panicked(payload)))
+    thread.join().unwrap_or_else(|payload| Err(JoinError::panicked(payload)))
 }
 
 impl<T: Send + 'static, M: Send + 'static> Drop for Workers<T, M> {

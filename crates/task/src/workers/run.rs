@@ -96,7 +96,7 @@ fn run<T: 'static, M>(
         executor.block_on(async { supervise(spawn(future), &entry.stop, stop).await })
     });
     // A panic of the future is in the outcome. This one is of a handler of the reactor.
-    catch_unwind(supervised).unwrap_or_else(|payload| Err(JoinError::Panicked(payload)))
+    catch_unwind(supervised).unwrap_or_else(|payload| Err(JoinError::panicked(payload)))
 }
 
 /// Protocol 4.
@@ -111,8 +111,8 @@ fn end<T, M>(executor: Executor, entry: &WorkerEntry<M>, outcome: Outcome<T>) ->
         Ok(()) => outcome,
         // The first panic is that of the future, if there is one.
         Err(payload) => match outcome {
-            Err(JoinError::Panicked(first)) => Err(JoinError::Panicked(first)),
-            _ => Err(JoinError::Panicked(payload)),
+            first @ Err(JoinError::Panicked(_)) => first,
+            _ => Err(JoinError::panicked(payload)),
         },
     }
 }

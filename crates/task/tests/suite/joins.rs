@@ -1,6 +1,7 @@
 //! Join handles: outputs, panics, detaching, and the wakers that they keep.
 
 use std::{
+    any::Any,
     cell::Cell,
     future::pending,
     panic::panic_any,
@@ -29,7 +30,7 @@ fn a_panic_of_a_task_is_in_its_handle_and_the_others_go_on() {
         });
         let after = spawn(async { 3 });
         assert_eq!(before.await.unwrap(), 1);
-        let JoinError::Panicked(payload) = bad.await.unwrap_err() else { panic!("cancelled") };
+        let payload = bad.await.unwrap_err().try_into_panic().unwrap();
         assert_eq!(*payload.downcast::<&str>().unwrap(), "in a task");
         assert_eq!(after.await.unwrap(), 3);
     });
@@ -220,9 +221,31 @@ fn tasks_that_wait_for_each_other_are_dropped_with_the_executor() {
 fn errors_convert_and_print() {
     let cancelled = std::io::Error::from(JoinError::Cancelled);
     assert_eq!(cancelled.to_string(), "the task was cancelled");
-    let panicked = JoinError::Panicked(Box::new(String::from("why")));
+    let panicked = |payload: Box<dyn Any + Send>| JoinError::Panicked(payload.into());
+    assert_eq!(panicked(Box::new(1)).to_string(), "the task has panicked");
+    let panicked = panicked(Box::new(String::from("why")));
     assert_eq!(format!("{panicked:?}"), "Panicked(Some(\"why\"))");
-    assert_eq!(JoinError::Panicked(Box::new(1)).to_string(), "the task has panicked");
     assert!(caught(|| panicked.resume_panic()).is_err());
     assert!(JoinError::Cancelled.resume_panic().unwrap_err().is_cancelled());
+    assert!(JoinError::Cancelled.try_into_panic().unwrap_err().is_cancelled());
+}
+
+/// In place of `anyhow`, which asks for the same.
+#[test]
+fn a_question_mark_makes_an_error_for_all_threads_of_it() {
+    async fn fails() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        spawn(async { quiet_panic("in a task") }).await?;
+        Ok(())
+    }
+    let error = block_on(fails()).unwrap_err();
+    assert_eq!(error.to_string(), "the task has panicked: in a task");
+    // As an error of input and output, it is still there.
+    let error = std::io::Error::from(*error.downcast::<JoinError>().unwrap());
+    assert_eq!(error.to_string(), "the task has panicked: in a task");
+    assert!(error.downcast::<JoinError>().unwrap().is_panic());
+}
+
+#[test]
+fn an_error_takes_no_more_room_than_a_pointer() {
+    assert_eq!(size_of::<JoinError>(), size_of::<usize>());
 }

@@ -2,8 +2,8 @@
 
 use windlass_task::{
     AbortHandle, BlockingError, BlockingHandle, Executor, ExecutorBuilder, ExecutorStats,
-    JoinError, JoinHandle, JoinSet, PushError, SpawnError, Spawner, WorkerContext, WorkerInbox,
-    WorkerStats, Workers, WorkersBuilder, WorkersHandle, YieldNow, budget::Proceed,
+    JoinError, JoinHandle, JoinSet, PanicPayload, PushError, SpawnError, Spawner, WorkerContext,
+    WorkerInbox, WorkerStats, Workers, WorkersBuilder, WorkersHandle, YieldNow, budget::Proceed,
 };
 
 /// Fails to compile if the type has the trait: two implementations would match then.
@@ -49,8 +49,8 @@ assert_is!(SpawnError<()>: Send, Sync, std::error::Error);
 assert_not!(SpawnError<Local>: Send);
 assert_is!(BlockingHandle<()>: Send, Sync, Unpin);
 assert_is!(BlockingError<()>: Send, Sync, std::error::Error);
-assert_is!(JoinError: Send, Unpin, std::error::Error);
-assert_not!(JoinError: Sync);
+assert_is!(JoinError: Send, Sync, Unpin, std::error::Error);
+assert_is!(PanicPayload: Send, Sync, Unpin);
 assert_is!(WorkersBuilder: Send, Sync);
 assert_is!(Workers<core::cell::Cell<u8>, core::cell::Cell<u8>>: Send, Sync);
 assert_is!(WorkersHandle<core::cell::Cell<u8>>: Send, Sync, Unpin, Clone);

@@ -46,7 +46,7 @@ fn a_panic_of_one_worker_is_in_its_result_and_the_others_go_on() {
         handle.try_send(index, Arc::clone(&text)).unwrap();
     }
     let mut ends = workers.join();
-    let JoinError::Panicked(payload) = ends.remove(1).unwrap_err() else { panic!("cancelled") };
+    let payload = ends.remove(1).unwrap_err().try_into_panic().unwrap();
     assert_eq!(*payload.downcast::<&str>().unwrap(), "of worker 1");
     for end in ends {
         assert_eq!(end.unwrap(), (Some("text".into()), Some("text".into())));
