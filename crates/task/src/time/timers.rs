@@ -77,6 +77,7 @@ impl Drop for LocalTimers {
 
 impl Timers {
     /// The timers of the executor that this thread runs. `None` if it runs none.
+    #[inline]
     pub(super) fn current() -> Option<Arc<Self>> {
         let local = with_local(extension::<LocalTimers>)?;
         if let Some(timers) = local.0.get() {
@@ -125,6 +126,7 @@ impl Timers {
     }
 
     /// Starts a timer that wakes, in place of another one.
+    #[inline]
     pub(super) fn start(
         self: &Arc<Self>,
         mut turn: Turn<'_>,
