@@ -10,6 +10,7 @@
 mod builder;
 mod rounds;
 mod shutdown;
+mod spawn_on;
 mod stats;
 
 use core::{fmt, future::Future, pin::pin, task::Poll};

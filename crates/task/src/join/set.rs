@@ -63,7 +63,8 @@ impl<T> JoinSet<T> {
         self.len() == 0
     }
 
-    /// Spawns a task into the set. See [`spawn`](crate::spawn()).
+    /// Spawns a task into the set. See [`spawn`](crate::spawn()). [`spawn_on`](Self::spawn_on) does
+    /// so outside of `block_on`.
     ///
     /// # Panics
     /// If no executor runs on this thread.
@@ -73,7 +74,11 @@ impl<T> JoinSet<T> {
         F: Future<Output = T> + 'static,
         T: 'static,
     {
-        let task = spawn(future);
+        self.insert(spawn(future))
+    }
+
+    /// Adds a task.
+    pub(crate) fn insert(&mut self, task: JoinHandle<T>) -> AbortHandle {
         let abort = task.abort_handle();
         let index = self.free.pop().unwrap_or(self.members.len());
         if index == self.members.len() {
@@ -158,6 +163,43 @@ impl<T> JoinSet<T> {
         for task in mem::take(&mut self.members).into_iter().flatten() {
             task.inner().leave_set();
         }
+    }
+}
+
+/// Spawns tasks into the set.
+///
+/// ```
+/// use windlass_task::{JoinSet, block_on};
+///
+/// let outputs = block_on(async {
+///     let mut set: JoinSet<u32> = (0..3).map(|number| async move { number }).collect();
+///     set.extend((3..5).map(|number| async move { number }));
+///     set.join_all().await
+/// });
+/// assert!(outputs.into_iter().map(Result::unwrap).eq(0..5));
+/// ```
+///
+/// # Panics
+/// If no executor runs on this thread.
+impl<T: 'static, F: Future<Output = T> + 'static> Extend<F> for JoinSet<T> {
+    #[track_caller]
+    fn extend<I: IntoIterator<Item = F>>(&mut self, futures: I) {
+        for future in futures {
+            self.spawn(future);
+        }
+    }
+}
+
+/// Spawns tasks into a new set.
+///
+/// # Panics
+/// If no executor runs on this thread.
+impl<T: 'static, F: Future<Output = T> + 'static> FromIterator<F> for JoinSet<T> {
+    #[track_caller]
+    fn from_iter<I: IntoIterator<Item = F>>(futures: I) -> Self {
+        let mut set = Self::new();
+        set.extend(futures);
+        set
     }
 }
 

@@ -135,6 +135,47 @@ fn a_set_may_outlive_its_executor() {
 }
 
 #[test]
+fn a_set_has_tasks_of_several_executors() {
+    let mut executors = [executor(), executor()];
+    let mut set = JoinSet::new();
+    for (number, executor) in executors.iter().enumerate() {
+        set.spawn_on(async move { number }, executor);
+    }
+    let aborted = set.spawn_on(pending(), &executors[0]);
+    aborted.abort();
+    let [first, second] = &mut executors;
+    assert_eq!(first.block_on(set.join_next()).unwrap().unwrap(), 0);
+    assert!(first.block_on(set.join_next()).unwrap().unwrap_err().is_cancelled());
+    assert!(set.try_join_next().is_none(), "the other executor has not run");
+    assert_eq!(second.block_on(set.join_next()).unwrap().unwrap(), 1);
+    assert!(set.is_empty());
+}
+
+/// One executor wakes the task of the other that waits for the set.
+#[test]
+fn a_task_waits_for_a_set_whose_tasks_another_executor_runs() {
+    let (mut here, mut there) = (executor(), executor());
+    let mut set = JoinSet::new();
+    set.spawn_on(async { 7 }, &there);
+    let mut waiting = here.spawn(async move { set.join_next().await.unwrap().unwrap() });
+    here.block_on(yield_now());
+    assert!(!waiting.is_finished());
+    there.block_on(yield_now());
+    assert_eq!(here.block_on(&mut waiting).unwrap(), 7);
+}
+
+#[test]
+fn a_set_is_collected_and_extended() {
+    block_on(async {
+        let mut set: JoinSet<_> = (0..3).map(std::future::ready).collect();
+        set.extend((3..6).map(std::future::ready));
+        assert_eq!(set.len(), 6);
+        let outputs = set.join_all().await;
+        assert!(outputs.into_iter().map(Result::unwrap).eq(0..6));
+    });
+}
+
+#[test]
 fn a_set_with_many_finished_tasks_keeps_to_the_budget() {
     block_on(async {
         let mut set = JoinSet::new();
