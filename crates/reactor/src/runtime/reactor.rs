@@ -526,6 +526,7 @@ impl Drop for Reactor {
                 core::mem::forget(inbox);
             }
         }
+        self.end_streams(&mut panics);
         if let Some(ring) = self.backend.ring() {
             ring.withdraw_receives();
         }

@@ -21,6 +21,7 @@ use crate::{
     cell::CellFlags,
     interest,
     runtime::pending_work,
+    util::unwind_safe_drop::Panics,
 };
 
 /// The parts of a new stream.
@@ -71,6 +72,11 @@ impl Drop for Touched<'_> {
         }
         streams.touched = core::mem::take(&mut self.indices);
     }
+}
+
+/// Lets the end of a socket send a RST. One that cannot is closed without it.
+fn reset_at_close(socket: &StreamSocket) {
+    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
 impl Reactor {
@@ -227,8 +233,7 @@ impl Reactor {
             streams.keep_output(output);
         }
         if status.any(StreamFlags::RESET) && !streams.is_in_child() {
-            // A socket that cannot send a RST is closed without one.
-            let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+            reset_at_close(&socket);
         }
         if let Some(cell) = self.registry.find(cell) {
             self.deregister(cell);
@@ -237,6 +242,23 @@ impl Reactor {
             self.leave_listener(listener);
         }
         RemovedStream { socket, reason: reason.unwrap_or(DisconnectReason::Closed), tls }
+    }
+
+    /// The reactor ends. Writes the output as far as the sockets accept it. A stream with output
+    /// that is left is reset, so that its peer does not take it for complete.
+    pub(crate) fn end_streams(&mut self, panics: &mut Panics) {
+        let Some(streams) = self.streams.as_deref().filter(|streams| !streams.is_in_child()) else {
+            return;
+        };
+        let indices: Vec<u32> = streams.cores.iter().map(|(index, ..)| index).collect();
+        for index in indices {
+            // A TLS session is foreign code.
+            panics.catch(|| self.write_stream_now(index));
+            let core = self.stream_core(index);
+            if core.output.is_some() || core.status.any(StreamFlags::RESET) {
+                reset_at_close(&core.socket);
+            }
+        }
     }
 
     /// Calls the stream's driver in the next turn, with an event without readiness.

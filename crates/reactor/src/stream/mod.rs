@@ -39,6 +39,22 @@
 //! # }
 //! ```
 //!
+//! # The end of a stream
+//!
+//! It is the same on every backend:
+//!
+//! - [`Stream::close`] sends the output. A stream whose peer does not take it in time is reset: see
+//!   [`linger`](StreamOptions::linger). Once the kernel has all of the output, the socket is closed
+//!   plainly, and the kernel sends the rest.
+//! - [`Stream::abort`] discards the output, and resets the connection.
+//! - [`Stream::release`] returns the output that the socket has not accepted.
+//! - Dropping the [`Reactor`](crate::Reactor) writes the output as far as the sockets accept it
+//!   without a wait. A stream with output that is left is reset, so that its peer does not take it
+//!   for complete. Unix sockets know no reset: their peers read the end. Close the streams and run
+//!   the reactor until they are gone if the output matters.
+//!
+//! # Parts
+//!
 //! - [`StreamOptions`]: watermarks, limits and timeouts. [`with_fd`](StreamOptions::with_fd) starts
 //!   the registration of a connected socket.
 //! - [`Listener`] accepts connections, [`Connector`] initiates them. A [`StreamLimit`] limits the

@@ -29,6 +29,11 @@ pub struct Released {
     /// Bytes that were received, and of which no handler was told. They precede those that the
     /// socket returns next.
     pub unread: Vec<u8>,
+    /// Output that the socket has not accepted. To send anything else on the connection would leave
+    /// a hole in its place. Empty in a child of fork(2), where it is the parent's.
+    ///
+    /// Of a stream with TLS it is plaintext: the session has the encrypted bytes that precede it.
+    pub unsent: Vec<u8>,
     /// The error of the connection, if there was one. The socket does not report it again.
     pub error: Option<Errno>,
     /// The session of a stream with TLS. Without it, the connection is of no use: the unread bytes
@@ -41,6 +46,7 @@ impl fmt::Debug for Released {
         f.debug_struct("Released")
             .field("socket", &self.socket)
             .field("unread", &self.unread.len())
+            .field("unsent", &self.unsent.len())
             .field("error", &self.error)
             .field("tls", &self.tls)
             .finish()
@@ -55,6 +61,9 @@ impl StreamOptions {
     /// connection fails, bytes that were received before are passed to
     /// [`on_data`](StreamHandler::on_data) before [`on_close`](StreamHandler::on_close), also while
     /// reading is paused. If the stream is closed or aborted, they are discarded.
+    ///
+    /// A stream that is reset sets `SO_LINGER` of the socket to zero. So does one with output that
+    /// is discarded, when the reactor is dropped.
     ///
     /// ```
     /// use std::{io::Write, os::{fd::{AsFd, BorrowedFd}, unix::net::UnixStream}, rc::Rc};
@@ -164,9 +173,8 @@ impl Stream<'_> {
     }
 
     /// Ends the stream and leaves its connection as it is. The output is written as far as the
-    /// socket accepts it, and the rest is discarded: see [`buffered`](Self::buffered). The handler
-    /// is dropped without another call. `None`, without an effect, in a callback of the stream
-    /// itself.
+    /// socket accepts it, and the rest is returned. The handler is dropped without another call.
+    /// `None`, without an effect, in a callback of the stream itself.
     ///
     /// The session of a stream with TLS is returned: see [`ReleasedTls`]. In a child of fork(2) it
     /// cannot go on.
@@ -270,7 +278,7 @@ struct Received {
 
 impl Reactor {
     /// Writes the output, also that which is queued with the ring.
-    fn write_stream_now(&mut self, index: u32) {
+    pub(super) fn write_stream_now(&mut self, index: u32) {
         if self.streams_in_child() {
             return;
         }
@@ -322,11 +330,23 @@ impl Reactor {
             Some(DisconnectReason::Error(errno)) => Some(errno),
             _ => None,
         });
+        let unsent = self.unsent_output(index);
         let mark = self.reclaim.waiting();
         let mut removed = self.deregister_stream(index);
         self.drop_waiting_down_to(mark);
         let tls = removed.take_tls(rest, is_in_child);
-        Released { socket: removed.socket.into_own(), unread, error, tls }
+        Released { socket: removed.socket.into_own(), unread, unsent, error, tls }
+    }
+
+    /// The output of a stream, except for records.
+    fn unsent_output(&mut self, index: u32) -> Vec<u8> {
+        let mut unsent = Vec::new();
+        if !self.streams_in_child() {
+            if let Some(output) = &self.stream_core(index).output {
+                output.copy_to(&mut unsent, usize::MAX);
+            }
+        }
+        unsent
     }
 
     /// Ends the receive of a stream, and takes what it has received.

@@ -104,16 +104,40 @@ impl StreamCore {
             Wait::Linger(_) if matches!(self.reason, Some(DisconnectReason::Tls(_))) => {
                 self.kill(DisconnectReason::Closed);
             }
-            Wait::Linger(_) if self.output.is_some() => {
-                // The peer does not read the remaining output.
-                self.reason = Some(DisconnectReason::WriteStall);
-                self.kill(DisconnectReason::WriteStall);
-                self.status.insert(StreamFlags::RESET);
+            // The driver tries once more whether the socket accepts something.
+            Wait::Linger(_) if self.output.is_some() && self.options.linger_restarts => {
+                self.status.insert(StreamFlags::STALL_DUE);
             }
+            Wait::Linger(_) if self.output.is_some() => self.give_up(),
             Wait::Linger(_) => self.kill(DisconnectReason::Closed),
             Wait::Idle(_) => self.status.insert(StreamFlags::IDLE_DUE),
             Wait::Stall(_) => self.status.insert(StreamFlags::STALL_DUE),
         }
+    }
+
+    /// The stream is closed, which starts the time of its end. A stall that its handler was not
+    /// told of yet is not one of that time.
+    pub(super) fn begin_linger(&mut self) {
+        self.status.clear(StreamFlags::STALL_DUE);
+        self.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
+    }
+
+    /// The time of a closed stream is over, and its output was tried once more.
+    #[cold]
+    pub(super) fn has_lingered(&mut self) {
+        if self.status.any(StreamFlags::BLOCKED) {
+            self.give_up();
+        } else {
+            // It was written before its driver was called.
+            self.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
+        }
+    }
+
+    /// The peer does not read the remaining output.
+    fn give_up(&mut self) {
+        self.reason = Some(DisconnectReason::WriteStall);
+        self.kill(DisconnectReason::WriteStall);
+        self.status.insert(StreamFlags::RESET);
     }
 }
 

@@ -51,6 +51,7 @@ mod streams_ends;
 mod streams_lent;
 mod streams_listeners;
 mod streams_listeners_shared;
+mod streams_outputs;
 mod streams_panics;
 mod streams_payloads;
 mod streams_random;

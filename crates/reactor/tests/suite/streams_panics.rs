@@ -2,12 +2,12 @@
 
 use std::{cell::Cell, io::ErrorKind, rc::Rc};
 
-use windlass::{Key, Reactor, stream::StreamOptions};
+use windlass::{Key, Reactor, Turn, stream::StreamOptions};
 
 use crate::{
     Build,
     bed::{HandClock, Log, NOW, noting, panic_of, ready, run_dry, slot},
-    script::{Peer, Said, Script, open, tcp, turn},
+    script::{Peer, Said, Script, open, tcp, turn, unix},
     streams_ends::stuff,
 };
 
@@ -168,6 +168,23 @@ fn a_panic_keeps_what_others_were_sent(build: Build) {
     assert_eq!(other.read_all(), b"kept");
 }
 
+/// Rule 8: the next turn writes what was gathered.
+fn output_beside_a_closure_that_panics_goes_out_with_the_next_turn(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let (ours, mut peer) = unix();
+    let key = open(&mut reactor, PLAIN, ours, Script::new(&Log::new()));
+    reactor
+        .defer(move |mut turn: Turn<'_>| turn.stream(key).unwrap().send(b"kept").unwrap())
+        .unwrap();
+    reactor.defer(|_: Turn<'_>| panic!("bad")).unwrap();
+    assert_eq!(panic_of(|| reactor.run_once(None)), "bad");
+    assert_eq!(peer.read_all(), b"");
+    reactor.stream(key).unwrap().send(b", too").unwrap();
+    assert_eq!(peer.read_all(), b"");
+    turn(&mut reactor);
+    assert_eq!(peer.read_all(), b"kept, too");
+}
+
 scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     a_panic_of_any_callback_resets_its_stream_and_harms_no_other,
@@ -175,4 +192,5 @@ scenarios! {
     a_panic_gives_the_buffer_back except [uring "a ring has a pool of buffers: see rings.rs"],
     #[cfg_attr(miri, ignore = "sockets")]
     a_panic_keeps_what_others_were_sent,
+    output_beside_a_closure_that_panics_goes_out_with_the_next_turn,
 }

@@ -49,6 +49,7 @@ pub struct StreamOptions {
     pub(in crate::stream) idle_timeout: Option<Duration>,
     pub(in crate::stream) write_stall_timeout: Option<Duration>,
     pub(in crate::stream) linger: Duration,
+    pub(in crate::stream) linger_restarts: bool,
     pub(in crate::stream) nodelay: bool,
     pub(in crate::stream) keepalive: Option<Duration>,
     pub(in crate::stream) tls_handshake_timeout: Duration,
@@ -72,6 +73,7 @@ impl StreamOptions {
             idle_timeout: None,
             write_stall_timeout: None,
             linger: Duration::from_secs(2),
+            linger_restarts: false,
             nodelay: true,
             keepalive: None,
             tls_handshake_timeout: Duration::from_secs(10),
@@ -118,14 +120,26 @@ impl StreamOptions {
 
     /// The total time that [`close`](crate::stream::Stream::close) may take: for the socket to
     /// accept the output, and after the FIN for the peer's FIN. Progress of the output does not
-    /// extend it, so set a longer time if slow peers have much output to read. Input received
-    /// meanwhile is discarded.
+    /// extend it, unless [`linger_restarts`](Self::linger_restarts) is on. Input received meanwhile
+    /// is discarded. If output is left when the time is over, the connection is reset.
     ///
     /// Zero: no wait. Unread input then makes the kernel send a RST, which may overtake the output.
     /// Default: two seconds.
     #[doc(alias = "SO_LINGER")]
     pub const fn linger(mut self, longest: Duration) -> Self {
         self.linger = longest;
+        self
+    }
+
+    /// Whether progress starts the time of [`linger`](Self::linger) again. A closed stream then
+    /// waits for its output as long as the peer reads, and is reset between once and twice that
+    /// time after the peer has stopped. Default: off, because a peer that reads a little from time
+    /// to time can keep such a stream open without end.
+    ///
+    /// Progress is what the socket accepts, although it may not be reported as writable yet: the
+    /// kernel does that when a third of its buffer is free, and the socket is tried before a reset.
+    pub const fn linger_restarts(mut self, on: bool) -> Self {
+        self.linger_restarts = on;
         self
     }
 

@@ -317,7 +317,7 @@ impl Stream<'_> {
             return;
         }
         core.reason.get_or_insert(DisconnectReason::Closed);
-        core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
+        core.begin_linger();
         // Without a connection, there is nothing to close gracefully.
         let mut is_connecting =
             core.status.is(StreamPhase::Connecting) || core.status.is(StreamPhase::Handshake);

@@ -279,15 +279,19 @@ impl<'r> DriverFrame<'r> {
         // After a hang-up the write fails, which reports the error even while reading is paused. A
         // stall is reported only if the socket is still full. The event that it is writable may be
         // queued behind this one, after a handler that took long.
+        // A closed stream is about to be reset, so whatever the socket accepts counts.
         let may_write = ready & (OUT | HUP) != 0
-            || (self.has(StreamFlags::STALL_DUE) && is_writable(self.core()));
+            || (self.has(StreamFlags::STALL_DUE)
+                && (self.is(StreamPhase::Closing) || is_writable(self.core())));
         if !may_write {
             return;
         }
         let before = self.core().buffered();
         self.reactor.write_stream(self.index);
         let core = self.core();
-        if core.buffered() < before && core.status.take(StreamFlags::STALL_DUE) {
+        // With TLS, what is encrypted may need more room than what was sent before has freed.
+        let has_progress = core.buffered() < before || core.status.any(StreamFlags::STAMP_WAIT);
+        if has_progress && core.status.take(StreamFlags::STALL_DUE) {
             // The wheel has already removed its deadline.
             core.status.insert(StreamFlags::ARM);
         }
@@ -402,7 +406,13 @@ impl<'r> DriverFrame<'r> {
                 StreamFlags::STAMP_WAIT,
             ),
         ] {
-            if !self.core().status.take(due) || self.is_ending() {
+            if !self.core().status.take(due) {
+                continue;
+            }
+            if self.is_ending() {
+                if due == StreamFlags::STALL_DUE && self.is(StreamPhase::Closing) {
+                    self.core().has_lingered();
+                }
                 continue;
             }
             // This is the reason reported, however the handler ends the stream.
@@ -541,6 +551,8 @@ impl StreamCore {
                 is_gone || self.options.linger.is_zero() || self.status.any(StreamFlags::NO_LINGER);
             if self.status.is(StreamPhase::Closing) && skips_linger {
                 self.kill(DisconnectReason::Closed);
+            } else if self.status.is(StreamPhase::Closing) && self.options.linger_restarts {
+                self.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
             }
         }
         if self.status.any(StreamFlags::FINISHED) && self.status.any(StreamFlags::ENDED) {

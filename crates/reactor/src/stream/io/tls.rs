@@ -146,7 +146,7 @@ impl StreamCore {
             return;
         }
         self.reason = Some(DisconnectReason::Tls(failure));
-        self.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
+        self.begin_linger();
         self.status.advance(StreamPhase::Closing);
     }
 }

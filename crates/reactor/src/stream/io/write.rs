@@ -451,13 +451,15 @@ impl StreamCore {
     }
 
     /// The socket is full. The stall time starts, or starts again if the socket has accepted
-    /// something. The linger time of a closed stream does not start again, nor that of a handshake:
-    /// otherwise a peer that reads a little from time to time could keep the stream open without
-    /// end.
+    /// something. The linger time of a closed stream does not start again, unless its options say
+    /// so, nor that of a handshake: otherwise a peer that reads a little from time to time could
+    /// keep the stream open without end.
     pub(in crate::stream) fn block(&mut self, anew: bool) {
-        let is_timed = self.options.write_stall_timeout.is_some()
-            && !self.status.is(StreamPhase::Closing)
-            && !self.status.is(StreamPhase::Handshake);
+        let is_timed = if self.status.is(StreamPhase::Closing) {
+            self.options.linger_restarts
+        } else {
+            self.options.write_stall_timeout.is_some() && !self.status.is(StreamPhase::Handshake)
+        };
         if is_timed && (anew || !self.status.any(StreamFlags::BLOCKED)) {
             self.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         }
