@@ -92,6 +92,36 @@ impl ExecutorBuilder {
         self
     }
 
+    /// How long a dropped [`TcpStream`](crate::net::TcpStream) waits for its peer to read more of
+    /// the output, from the last progress on. Then the connection is reset: at the latest when
+    /// twice this time has passed without progress. Zero resets at once. The time is that of the
+    /// reactor's clock. Default: 10 s.
+    ///
+    /// It matters on a ring alone, where a stream may have up to 64 KiB that its socket has not
+    /// accepted. On other backends the kernel has all of the output, and limits the time
+    /// (`tcp_orphan_retries`, tcp(7)).
+    pub fn drop_timeout(mut self, longest: Duration) -> Self {
+        self.limits.drop_timeout = longest;
+        self
+    }
+
+    /// How long the executor's end waits for the sockets to accept the output of all
+    /// [`TcpStream`](crate::net::TcpStream)s, by the system's clock. So
+    /// [`block_on`](crate::block_on()) and the drop of an [`Executor`] may take that much longer,
+    /// if peers do not read. Streams with output that is left then are reset, so that no peer takes
+    /// it for complete. One that is kept elsewhere is not: [`detach`] sends its output in another
+    /// executor. Zero does not wait. Default: 2 s.
+    ///
+    /// It matters on a ring alone: see [`drop_timeout`](Self::drop_timeout). A process that ends
+    /// without the executor's end, as by [`std::process::exit`], sends none of this output, and the
+    /// kernel closes its connections.
+    ///
+    /// [`detach`]: crate::net::TcpStream::detach
+    pub fn drain_timeout(mut self, longest: Duration) -> Self {
+        self.limits.drain_timeout = longest;
+        self
+    }
+
     /// The timer slack of the executor's thread: how much later than requested the kernel may end
     /// a wait. See [`windlass::Builder::timer_slack`]. Default: unchanged, which on most systems
     /// means 50 microseconds.

@@ -47,6 +47,10 @@ pub use stats::{ExecutorStats, stats};
 /// being dropped. Handles then report [`JoinError::Cancelled`]. Wakers may outlive the executor,
 /// and do nothing then.
 ///
+/// The drop sends the output of streams that their sockets have not accepted, which exists on a
+/// ring alone. If peers do not read, it takes up to [`ExecutorBuilder::drain_timeout`], which is
+/// two seconds unless it is set, and resets their connections then.
+///
 /// A child of fork(2) must not run the copy of its parent's executor, and
 /// [`block_on`](Self::block_on) panics there. Dropping the copy runs the destructors of the copied
 /// futures, closes the child's descriptors, and changes nothing of the parent's reactor.
@@ -82,7 +86,8 @@ fn assert_own(process: OwnProcess) {
 
 /// Runs a future and the tasks that it spawns, on a new executor with the default settings.
 ///
-/// Returns when the future is ready. Tasks that are not finished then are cancelled.
+/// Returns when the future is ready. Tasks that are not finished then are cancelled. Peers that do
+/// not read their output may delay the return by two seconds, as for the drop of an [`Executor`].
 ///
 /// ```
 /// assert_eq!(windlass_task::block_on(async { 42 }), 42);

@@ -25,7 +25,27 @@ use crate::{
 
 /// A TCP connection.
 ///
-/// Dropping it closes the connection. If there are unread bytes, the kernel resets it.
+/// # The end of a stream
+///
+/// Dropping it closes the connection. If there are unread bytes, the kernel resets it. What it
+/// guarantees is the same on every backend:
+///
+/// - All bytes that a write has accepted are sent, as long as the peer goes on reading. No time
+///   limit ends that. A peer that stops to read gets a reset after a while, and never an end that
+///   looks complete. On a ring, this time is
+///   [`drop_timeout`](crate::ExecutorBuilder::drop_timeout) while the stream holds output. The
+///   kernel limits it otherwise.
+/// - The executor may end meanwhile, also by the return of [`block_on`](crate::block_on()). Its end
+///   waits for that output, for at most
+///   [`drain_timeout`](crate::ExecutorBuilder::drain_timeout), and resets the connection if some is
+///   left.
+/// - A stream that outlives its executor keeps the output that the end of the executor could not
+///   send. [`detach`](Self::detach) sends it. Until then reads, writes and flushes are errors, and
+///   a drop resets the connection.
+/// - After [`set_linger`](Self::set_linger) with zero, a drop resets the connection at once.
+///
+/// To know that the peer has read everything, call [`shutdown`](Self::shutdown) and read to the end
+/// of its answer.
 ///
 /// # On a ring
 ///
@@ -36,8 +56,8 @@ use crate::{
 /// - [`flush`](Self::flush) waits until the socket has accepted the output, except for a short
 ///   write of this turn, which is submitted at its end.
 /// - The inbox receives until it has 64 KiB, and again when half of it was read. It also keeps what
-///   the kernel had received by then. 64 KiB of output may wait for a slow peer, also for up to two
-///   seconds after a drop. An idle stream has no buffer.
+///   the kernel had received by then. 64 KiB of output may wait for a slow peer, also after a drop.
+///   An idle stream has no buffer.
 /// - A stream that is dropped ends before the executor waits, together with others: one system call
 ///   ends their receives.
 /// - From then on [`try_io`](Self::try_io), [`async_io`](Self::async_io) and
@@ -72,8 +92,8 @@ pub struct TcpStream {
     io: TcpSocket,
 }
 
-/// The socket alone would lack bytes that were received already, or could not be taken. The stream
-/// is returned: see [`TcpStream::detach`].
+/// The socket alone would lack bytes that were received or written already, or could not be taken.
+/// The stream is returned: see [`TcpStream::detach`].
 pub struct IntoStdError {
     /// The stream, unchanged.
     pub stream: TcpStream,
@@ -91,8 +111,8 @@ impl fmt::Display for IntoStdError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             None => f.write_str(
-                "the stream may have received bytes that the socket alone would lack: use \
-                 `detach`, which returns them",
+                "the stream may have received bytes that the socket alone would lack, or have \
+                 output that is not sent: use `detach`, which returns the ones and sends the other",
             ),
             Some(cause) => write!(
                 f,
@@ -159,9 +179,10 @@ impl TcpStream {
     ///
     /// # Errors
     /// The error returns the stream if the socket alone might lack bytes: on a ring after the first
-    /// read or write, and while a prefix is unread. Use [`detach`](Self::detach) then. In a waker
-    /// that is called because the stream has ended, the socket is duplicated. If the process has no
-    /// descriptor for that, the error has a [`source`](core::error::Error::source).
+    /// read or write, while a prefix is unread, and with output that outlives the executor. Use
+    /// [`detach`](Self::detach) then. In a waker that is called because the stream has ended, the
+    /// socket is duplicated. If the process has no descriptor for that, the error has a
+    /// [`source`](core::error::Error::source).
     pub fn into_std(self) -> Result<std::net::TcpStream, IntoStdError> {
         let error = |(io, cause)| IntoStdError { stream: Self { io }, cause };
         self.io.into_std().map_err(error)
@@ -169,6 +190,9 @@ impl TcpStream {
 
     /// The socket of the standard library, and the bytes that were received and not read. It waits
     /// until the socket has accepted all output. The socket stays non-blocking.
+    ///
+    /// It may run in another executor of the thread, after the stream's own has ended. It then
+    /// first sends the output that was left.
     ///
     /// To move a connection to another thread, pass both to
     /// [`from_std_with_prefix`](Self::from_std_with_prefix) there. If the future is dropped, the
@@ -201,7 +225,8 @@ impl TcpStream {
     /// ```
     ///
     /// # Errors
-    /// That of the connection, which is closed then, or of the output.
+    /// That of the connection, which is closed then, or of the output. It says how much output that
+    /// outlives its executor was not sent.
     pub async fn detach(self) -> io::Result<(std::net::TcpStream, Vec<u8>)> {
         self.io.detach().await
     }
@@ -385,8 +410,8 @@ impl TcpStream {
         Ok(sockopt::socket_linger(&self.io)?)
     }
 
-    /// Sets how long a close waits for unsent bytes. Zero resets the connection at the close. Any
-    /// other duration lets the close block the thread.
+    /// Sets how long a close waits for unsent bytes. Zero resets the connection when the stream is
+    /// dropped. Any other duration lets the close block the thread.
     ///
     /// # Errors
     /// That of setsockopt(2).

@@ -11,7 +11,7 @@ use core::{
     future::Future,
     marker::PhantomData,
 };
-use std::{collections::VecDeque, rc::Rc};
+use std::{collections::VecDeque, rc::Rc, time::Duration};
 
 use crate::{
     process::OwnProcess,
@@ -99,6 +99,10 @@ pub(crate) struct LocalLimits {
     pub(crate) has_paused_clock: bool,
     /// The clock is not the system's: it is paused, or the user's.
     pub(crate) has_own_clock: bool,
+    /// How long the output of a dropped stream waits for progress.
+    pub(crate) drop_timeout: Duration,
+    /// How long the executor's end waits for the output of all streams.
+    pub(crate) drain_timeout: Duration,
     pub(crate) blocking: BlockingLimits,
 }
 
@@ -118,6 +122,8 @@ impl LocalLimits {
         measures_polls: false,
         has_paused_clock: false,
         has_own_clock: false,
+        drop_timeout: Duration::from_secs(10),
+        drain_timeout: Duration::from_secs(2),
         blocking: BlockingLimits { threads_max: 16, queue_len_max: 1024 },
     };
 }

@@ -11,7 +11,8 @@
 //!    the supervisors, which tell their tasks. At the deadline, a supervisor ends without its task,
 //!    which the end of the executor drops.
 //! 4. *End.* A worker ends with its future: with its output, its panic, or at the deadline. Its
-//!    mailbox closes, and the other workers go on.
+//!    executor sends what its streams still hold, for at most `drain_timeout`. Its mailbox closes,
+//!    and the other workers go on.
 
 mod backlog;
 mod builder;
@@ -45,7 +46,9 @@ use crate::task::error::JoinError;
 ///
 /// A worker whose future has ended or has panicked does not end the others.
 ///
-/// Dropping this stops all workers at once and waits for their threads.
+/// Dropping this stops all workers at once and waits for their threads. The end of a worker's
+/// executor may take [`drain_timeout`](crate::ExecutorBuilder::drain_timeout), also after the
+/// deadline of a stop.
 ///
 /// ```
 /// use windlass_task::{WorkerContext, Workers};

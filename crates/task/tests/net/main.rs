@@ -24,6 +24,7 @@ mod ends;
 mod hand_over;
 mod inboxes;
 mod names;
+mod outputs;
 mod streams;
 mod tcp;
 mod tools;

@@ -1,17 +1,20 @@
 //! Executors, and futures that tests are made of.
 
 use std::{
+    cell::Cell,
     future::{Future, poll_fn},
     net::{Ipv4Addr, SocketAddr, TcpStream as StdStream},
     pin::pin,
+    rc::Rc,
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
     net::sockopt,
 };
+use windlass::Clock;
 use windlass_task::{
     Executor,
     net::{TcpListener, TcpStream},
@@ -110,4 +113,26 @@ pub(crate) fn any(loopback: SocketAddr) -> SocketAddr {
 /// Bytes that repeat late.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|place| u8::try_from(place % 251).unwrap()).collect()
+}
+
+/// A clock that stands still until it is moved.
+#[derive(Clone)]
+pub(crate) struct HandClock(Rc<Cell<Instant>>);
+
+impl Default for HandClock {
+    fn default() -> Self {
+        Self(Rc::new(Cell::new(Instant::now())))
+    }
+}
+
+impl HandClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.set(self.0.get() + by);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Instant {
+        self.0.get()
+    }
 }

@@ -1,13 +1,19 @@
 //! Connections: listeners of workers, backlogs, and handing a connection over.
 
 use std::{
+    future::{Future as _, poll_fn},
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream as Client},
+    pin::pin,
+    sync::mpsc,
+    task::Poll,
+    thread,
+    time::Duration,
 };
 
-use windlass_task::{JoinSet, WorkerContext, net::TcpStream, spawn};
+use windlass_task::{Executor, JoinSet, WorkerContext, Workers, net::TcpStream, spawn, yield_now};
 
-use crate::{acknowledged::until_acknowledged, builder};
+use crate::{acknowledged::until_acknowledged, builder, reactor};
 
 /// Answers each byte with the worker's index, until the client ends.
 async fn answer(mut stream: TcpStream, index: usize) {
@@ -160,4 +166,42 @@ fn a_connection_is_handed_over_with_the_bytes_that_were_read() {
     }
     workers.stop();
     assert_eq!(workers.join().into_iter().map(Result::unwrap).sum::<usize>(), 10);
+}
+
+/// The peer begins to read when the future has ended. Its stream was dropped with it.
+#[test]
+fn the_end_of_a_worker_sends_what_was_written() {
+    let (future, has_ended) = mpsc::channel::<()>();
+    let workers = Workers::builder()
+        .count(1)
+        .executor(|| Executor::builder().reactor(reactor()).drain_timeout(Duration::from_secs(60)))
+        .listen("127.0.0.1:0".parse().unwrap())
+        .start(move |worker: WorkerContext| {
+            let ends = future.clone();
+            async move {
+                let _ends = ends;
+                let listener = worker.take_listener().unwrap();
+                let mut stream = listener.accept().await.unwrap().0;
+                let (bytes, mut sent, mut waits) = (vec![7; 1 << 16], 0, 0);
+                while waits < 3 {
+                    let mut write = pin!(stream.write(&bytes));
+                    match poll_fn(|context| Poll::Ready(write.as_mut().poll(context))).await {
+                        Poll::Ready(count) => (sent, waits) = (sent + count.unwrap(), 0),
+                        Poll::Pending => waits += 1,
+                    }
+                    yield_now().await;
+                }
+                sent
+            }
+        })
+        .unwrap();
+    let mut client = Client::connect(workers.addresses()[0]).unwrap();
+    let reader = thread::spawn(move || {
+        let mut received = Vec::new();
+        // The worker's future is gone, and so is that of `start`.
+        has_ended.recv().unwrap_err();
+        client.read_to_end(&mut received).map(|_| received.len())
+    });
+    let sent = workers.join().remove(0).unwrap();
+    assert_eq!(reader.join().unwrap().unwrap(), sent);
 }

@@ -322,10 +322,14 @@ impl BufferedTcp {
 
     /// Ends a direction without waiting. Output that waits is sent before.
     pub(in crate::net) fn shutdown_now(self: &Rc<Self>, how: Shutdown) -> io::Result<()> {
-        let State::Streaming(key) = self.state.get() else { return self.shutdown_plain(how) };
         if how == Shutdown::Read {
             return self.socket.shutdown(how);
         }
+        if !self.unsent.is_empty() {
+            // The peer would read the end in its place.
+            return Err(gone());
+        }
+        let State::Streaming(key) = self.state.get() else { return self.shutdown_plain(how) };
         let left = self.with_stream(key, |stream| Some(self.finish(&mut stream?)).flatten());
         match left {
             Some(None | Some(0)) => self.socket.shutdown(how),

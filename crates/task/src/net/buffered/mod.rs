@@ -18,6 +18,7 @@
 //!    cancelled, and armed again when half of it was read. What the kernel had received by then is
 //!    kept too.
 //! 6. The output holds at most [`OUTPUT_MAX`] bytes that the socket does not accept.
+//!    What is left of it when the executor ends is sent by rules of its own: see [`unsent`].
 //! 7. The stream's handler, and the executor's list of open streams, have the only other
 //!    references to the socket. So the descriptor is closed when the owner and the stream are gone.
 //!    The streams whose owners are dropped in one round of the executor end together, at its end.
@@ -31,6 +32,7 @@ mod io;
 mod open;
 mod owner;
 mod ready;
+mod unsent;
 
 use core::{
     cell::{Cell, RefCell},
@@ -56,6 +58,7 @@ use crate::{
     net::buffered::{
         handler::InboxHandler,
         open::{OpenStreams, Place},
+        unsent::Unsent,
     },
 };
 pub(super) use owner::BufferedOwner;
@@ -63,9 +66,13 @@ pub(super) use owner::BufferedOwner;
 /// The number of bytes that wait for a socket which does not accept them.
 const OUTPUT_MAX: usize = 64 << 10;
 
-/// The options of the socket are the user's. A closed stream waits for its output for some time.
-const OPTIONS: StreamOptions =
-    StreamOptions::new().nodelay(false).output_max(OUTPUT_MAX).watermarks(0, OUTPUT_MAX - 1);
+/// The options of the socket are the user's. A dropped stream waits for its output as long as the
+/// peer reads.
+const OPTIONS: StreamOptions = StreamOptions::new()
+    .nodelay(false)
+    .output_max(OUTPUT_MAX)
+    .watermarks(0, OUTPUT_MAX - 1)
+    .linger_restarts(true);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -102,6 +109,10 @@ pub(in crate::net) struct BufferedTcp {
     /// The stream was not released, or in a child of fork(2): bytes that were in flight are lost.
     has_lost: Cell<bool>,
     error: Cell<Option<Errno>>,
+    /// The output that was left when the executor ended.
+    unsent: Unsent,
+    /// The owner was not dropped.
+    has_owner: Cell<bool>,
     /// Protocol 8.
     awaits_turn: Cell<bool>,
     readers: Waiters,
@@ -142,6 +153,8 @@ impl BufferedTcp {
             is_gone: Cell::new(false),
             has_lost: Cell::new(false),
             error: Cell::new(None),
+            unsent: Unsent::default(),
+            has_owner: Cell::new(true),
             awaits_turn: Cell::new(false),
             readers: Waiters::default(),
             writers: Waiters::default(),
@@ -162,7 +175,8 @@ impl BufferedTcp {
         }
         let start = |mut turn: Turn<'_>| {
             let handler = InboxHandler(Rc::clone(self));
-            OPTIONS.register_lent(handler, &mut turn).map_err(|error| error.reason)
+            let options = OPTIONS.linger(self.handle.local().limits.drop_timeout);
+            options.register_lent(handler, &mut turn).map_err(|error| error.reason)
         };
         let started = match self.handle.with_turn(start) {
             // A deletion of this number may be queued.

@@ -1,15 +1,19 @@
 //! [`OpenStreams`]: the streams of one executor, to end many of them together.
 
 use core::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
-use windlass::{Key, Turn, stream::Stream};
+use rustix::net::sockopt;
+use windlass::{
+    Key, Turn,
+    stream::{Released, Stream},
+};
 use windlass_flow::panics::Panics;
 
 use crate::{
     ambient::Handle,
     io::inbox::SpareBuffers,
-    net::buffered::{BufferedTcp, State, owner::reset_at_close},
+    net::buffered::{BufferedTcp, State, owner::reset_at_close, unsent::drain},
     task::request::RoundEnd,
 };
 
@@ -58,11 +62,19 @@ pub(super) type Place = Cell<usize>;
 struct OfExecutor(Rc<OpenStreams>);
 
 impl Drop for OfExecutor {
-    /// The owners of the streams may outlive the executor. What the reactor has received would be
-    /// lost with it, so their inboxes take it.
+    /// The owners of the streams may outlive the executor. What the reactor has received, and what
+    /// it has not sent, would be lost with it, so the sockets take it.
     fn drop(&mut self) {
-        let open = self.0.open.borrow().clone();
+        let mut open = self.0.open.borrow().clone();
+        let Some(first) = open.first() else { return };
+        let longest = first.handle.local().limits.drain_timeout;
         let mut panics = Panics::default();
+        open.retain(|socket| {
+            let mut is_released = false;
+            panics.catch(|| is_released = socket.release().is_some());
+            is_released
+        });
+        drain(&open, longest);
         for socket in open {
             panics.catch(move || socket.end_with_executor());
         }
@@ -132,7 +144,9 @@ impl OpenStreams {
         let mut sockets = released.clone().map(|(socket, _)| socket);
         turn.release_streams_with(released.map(|(_, key)| key), |released| {
             let socket = sockets.next();
-            if released.is_some_and(|released| !released.unread.is_empty()) {
+            let is_lossy =
+                |released: Released| !(released.unread.is_empty() && released.unsent.is_empty());
+            if released.is_some_and(is_lossy) {
                 socket.into_iter().for_each(reset_at_close);
             }
         });
@@ -157,7 +171,7 @@ impl BufferedTcp {
     fn is_to_be_released(&self, stream: Option<Stream<'_>>) -> bool {
         let Some(mut stream) = stream else { return false };
         let is_read = self.inbox.borrow().is_empty();
-        if is_read && stream.send_now() > 0 {
+        if is_read && stream.send_now() > 0 && !self.resets_at_drop() {
             // The peer is slow to read. The handler keeps the socket until the output is sent, or
             // the time for that is over.
             stream.close_after_output();
@@ -166,11 +180,20 @@ impl BufferedTcp {
         true
     }
 
-    /// The executor ends, with the reactor alive. What was received is in the inbox then.
+    /// Whether a drop does not wait for the output: `TcpStream::set_linger` asks for a reset, or
+    /// the executor's settings do.
+    fn resets_at_drop(&self) -> bool {
+        self.handle.local().limits.drop_timeout.is_zero()
+            || sockopt::socket_linger(&self.socket) == Ok(Some(Duration::ZERO))
+    }
+
+    /// The executor has ended, and the stream was released.
     fn end_with_executor(self: Rc<Self>) {
-        if self.release().is_some() {
-            self.is_gone.set(true);
-            self.wake_all();
+        // The drop of its owner has looked at unread bytes.
+        if !self.has_owner.get() && !self.unsent.is_empty() {
+            reset_at_close(&self);
         }
+        self.is_gone.set(true);
+        self.wake_all();
     }
 }

@@ -33,10 +33,11 @@ impl BufferedOwner {
         Ok(Self(BufferedTcp::new(socket, prefix, source, completes)?))
     }
 
-    /// Whether the plain socket has all bytes that were not read.
+    /// Whether the plain socket has all bytes that were not read, and all that were written.
     pub(in crate::net) fn is_plain(&self) -> bool {
         let is_streaming = matches!(self.0.state.get(), State::Streaming(_));
-        !is_streaming && self.0.inbox.borrow().is_empty() && !self.0.has_lost.get()
+        let has_all = self.0.inbox.borrow().is_empty() && self.0.unsent.is_empty();
+        !is_streaming && has_all && !self.0.has_lost.get()
     }
 
     /// See protocol 9.
@@ -70,6 +71,7 @@ impl BufferedOwner {
     /// Waits for the output, ends the stream, and returns the parts.
     pub(in crate::net) async fn detach(self) -> io::Result<(TcpStream, Vec<u8>)> {
         poll_fn(|context| self.0.poll_release(context)).await?;
+        self.0.unsent_sent().await?;
         match self.into_parts() {
             Ok(parts) => Ok(parts),
             Err((_, owner)) => {
@@ -83,9 +85,9 @@ impl BufferedOwner {
 
 impl Drop for BufferedOwner {
     fn drop(&mut self) {
+        self.0.has_owner.set(false);
         match self.0.state.get() {
-            State::Over => {}
-            State::Plain => {
+            State::Plain | State::Over => {
                 let source = self.0.source.take();
                 if let Some(source) = source {
                     // If the registration cannot end at once, the socket is closed after it.
@@ -97,15 +99,15 @@ impl Drop for BufferedOwner {
                 streams.end_later(&self.0.handle, socket, key);
             }
         }
-        // As close(2) does.
-        if !self.0.inbox.borrow().is_empty() {
+        if !self.0.inbox.borrow().is_empty() || !self.0.unsent.is_empty() {
             reset_at_close(&self.0);
         }
     }
 }
 
 /// The kernel resets a connection that is closed with unread bytes. It does not know of those that
-/// were received here. Not in a child of fork(2), which shares the socket (protocol 9).
+/// were received here. Nor does it know of output that it was not given, in place of which a peer
+/// would read the end. Not in a child of fork(2), which shares the socket (protocol 9).
 pub(super) fn reset_at_close(socket: &BufferedTcp) {
     if !socket.handle.is_in_child() {
         // A socket that was closed by other code has no option.

@@ -156,8 +156,11 @@ impl BufferedTcp {
         context: &Context<'_>,
     ) -> Poll<io::Result<()>> {
         if self.is_gone.get() {
-            // What the executor has received is in the inbox.
-            return Poll::Ready(if self.has_lost.get() { Err(lost()) } else { Ok(()) });
+            // What the executor has received is in the inbox. Its output is that of the process
+            // which has built it.
+            let is_foreign = !self.unsent.is_empty() && self.handle.is_in_child();
+            let has_lost = self.has_lost.get() || is_foreign;
+            return Poll::Ready(if has_lost { Err(lost()) } else { Ok(()) });
         }
         // Also what is queued with the ring.
         core::task::ready!(self.poll_output_gone(context, |stream| stream.send_now() > 0))?;
@@ -179,6 +182,7 @@ impl BufferedTcp {
             // Its handler has nothing more to say.
             self.is_over();
             let Some(released) = stream.and_then(|mut stream| stream.release()) else { return };
+            self.unsent.set(released.unsent);
             if !released.unread.is_empty() {
                 self.inbox.borrow_mut().push(&released.unread, &self.streams.spares);
             }
