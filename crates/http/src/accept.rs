@@ -20,7 +20,7 @@ use windlass_task::{
 
 use crate::{
     AcceptedConnection, HttpListener, HttpServer, ServeEvent,
-    connection::{self, BoxError},
+    connection::{self, Accepted, BoxError},
     live::Live,
 };
 
@@ -103,7 +103,8 @@ where
             Next::Accepted(Ok(AcceptedConnection { handshake, peer })) => {
                 pause = Duration::ZERO;
                 let (server, service) = (Rc::clone(&server), Rc::clone(&service));
-                tasks.spawn(connection::run(handshake, peer, live.enter(), server, service));
+                let accepted = Accepted { handshake, peer, reset_at_drop: L::reset_at_drop };
+                tasks.spawn(connection::run(accepted, live.enter(), server, service));
             }
             Next::Accepted(Err(error)) => match pause_after(&error, pause) {
                 Some(next) => {

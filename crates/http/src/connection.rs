@@ -35,10 +35,17 @@ use crate::{
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
+/// A connection before its handshake.
+pub(crate) struct Accepted<H, I> {
+    pub(crate) handshake: H,
+    pub(crate) peer: Option<SocketAddr>,
+    /// [`HttpListener::reset_at_drop`](crate::HttpListener::reset_at_drop).
+    pub(crate) reset_at_drop: fn(&I),
+}
+
 /// The task of a connection.
 pub(crate) async fn run<H, I, S, B>(
-    handshake: H,
-    peer: Option<SocketAddr>,
+    accepted: Accepted<H, I>,
     place: Place,
     server: Rc<HttpServer>,
     service: Rc<S>,
@@ -49,7 +56,8 @@ pub(crate) async fn run<H, I, S, B>(
     S: 'static,
     B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
 {
-    let opened = match until_drain(&place, open(handshake, &server)).await {
+    let Accepted { handshake, peer, reset_at_drop } = accepted;
+    let opened = match until_drain(&place, open(handshake, reset_at_drop, &server)).await {
         Some(Ok(opened)) => opened,
         Some(Err(OpenError::Handshake(error))) => {
             return server.report(&ServeEvent::HandshakeFailed { peer, error: &error });
@@ -92,7 +100,11 @@ enum OpenError {
 }
 
 /// The handshake, and the first bytes. `None` if the peer has ended the connection before.
-async fn open<H, I>(handshake: H, server: &HttpServer) -> Result<Option<Opened<I>>, OpenError>
+async fn open<H, I>(
+    handshake: H,
+    reset_at_drop: fn(&I),
+    server: &HttpServer,
+) -> Result<Option<Opened<I>>, OpenError>
 where
     H: Future<Output = io::Result<Handshaken<I>>>,
     I: Read + Unpin,
@@ -113,7 +125,7 @@ where
              change the protocols of its ALPN",
         )));
     }
-    let detected = timeout(server.header_timeout, Prefixed::detect(stream, known))
+    let detected = timeout(server.header_timeout, Prefixed::detect(stream, known, reset_at_drop))
         .await
         .unwrap_or_else(|_| Err(late("no request", "header_timeout")))
         .map_err(OpenError::Request)?;

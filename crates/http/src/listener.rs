@@ -1,7 +1,7 @@
 //! [`HttpListener`]: where connections come from.
 
 use core::future::{Future, Ready, ready};
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use hyper::rt::{Read, Write};
 use windlass_task::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -22,6 +22,19 @@ pub trait HttpListener {
     /// `ConnectionAborted`, and other errors of a single connection, make the server try again. So
     /// do others, after a pause. `InvalidInput`, `EBADF` and `ENOTSOCK` end it.
     fn accept(&mut self) -> impl Future<Output = io::Result<AcceptedConnection<Self::Handshake>>>;
+
+    /// Lets the drop of a connection reset it. Called before a connection is dropped whose peer has
+    /// not read for [`write_timeout`](crate::HttpServer::write_timeout): output that waits must not
+    /// keep it, and the response must not look complete. By default it does nothing.
+    fn reset_at_drop(stream: &Self::Stream) {
+        let _ = stream;
+    }
+}
+
+/// See [`HttpListener::reset_at_drop`].
+pub(crate) fn reset_tcp(stream: &TcpStream) {
+    // A connection that is gone needs none.
+    let _ = stream.set_linger(Some(Duration::ZERO));
 }
 
 /// A connection before its handshake.
@@ -67,6 +80,10 @@ impl HttpListener for TcpListener {
         // A connection that is gone already fails here, and again with the first read.
         let _ = stream.set_nodelay(true);
         Ok(AcceptedConnection { handshake: plain(stream), peer: Some(peer) })
+    }
+
+    fn reset_at_drop(stream: &TcpStream) {
+        reset_tcp(stream);
     }
 }
 

@@ -28,6 +28,14 @@ pub(crate) struct Prefixed<S> {
     pub(crate) prefix: Bytes,
     pub(crate) stream: S,
     pub(crate) output: Rc<Output>,
+    reset_at_drop: fn(&S),
+}
+
+impl<S> Prefixed<S> {
+    /// The error of a stream whose peer does not read. It is dropped next.
+    fn check(&self) -> io::Result<()> {
+        self.output.check().inspect_err(|_| (self.reset_at_drop)(&self.stream))
+    }
 }
 
 impl<S: Read + Unpin> Prefixed<S> {
@@ -38,6 +46,7 @@ impl<S: Read + Unpin> Prefixed<S> {
     pub(crate) async fn detect(
         mut stream: S,
         known: Option<HttpVersion>,
+        reset_at_drop: fn(&S),
     ) -> io::Result<Option<(HttpVersion, Self)>> {
         let mut prefix = Vec::new();
         loop {
@@ -52,7 +61,8 @@ impl<S: Read + Unpin> Prefixed<S> {
             };
             if let Some(version) = version {
                 let output = Rc::new(Output::default());
-                return Ok(Some((version, Self { prefix: prefix.into(), stream, output })));
+                let prefix = prefix.into();
+                return Ok(Some((version, Self { prefix, stream, output, reset_at_drop })));
             }
         }
     }
@@ -88,7 +98,7 @@ impl<S: Read + Unpin> Read for Prefixed<S> {
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
-            self.output.check()?;
+            self.check()?;
             return Pin::new(&mut self.stream).poll_read(context, cursor);
         }
         let count = self.prefix.len().min(cursor.remaining());
@@ -109,7 +119,7 @@ impl<S: Write + Unpin> Write for Prefixed<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.output.check()?;
+        self.check()?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.output.wrote(written)
     }
@@ -120,7 +130,7 @@ impl<S: Write + Unpin> Write for Prefixed<S> {
         context: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.output.check()?;
+        self.check()?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
         self.output.wrote(written)
     }
@@ -131,13 +141,13 @@ impl<S: Write + Unpin> Write for Prefixed<S> {
 
     #[inline]
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.output.check()?;
+        self.check()?;
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         self.output.flushed(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.output.check()?;
+        self.check()?;
         let ended = Pin::new(&mut self.stream).poll_shutdown(context);
         self.output.flushed(ended)
     }

@@ -160,6 +160,9 @@ impl HttpServer {
     /// to 64 KiB in that time. With HTTP/2 the peer must also open its windows: a connection on
     /// which all data has waited for that long is closed, at most twice the time after the last
     /// progress. Less than a millisecond counts as one, more than thirty years as thirty.
+    ///
+    /// The connection is reset, on every backend: its response is not complete, and output that
+    /// waits keeps nothing ([`HttpListener::reset_at_drop`]).
     #[must_use]
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
         self.write_timeout = timeout.clamp(TIMEOUT_MIN, TIMEOUT_MAX);

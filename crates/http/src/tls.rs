@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use windlass_task::net::{TcpListener, TcpStream};
 
-use crate::{AcceptedConnection, Handshaken, HttpListener, HttpVersion};
+use crate::{AcceptedConnection, Handshaken, HttpListener, HttpVersion, listener::reset_tcp};
 
 /// A connection with TLS, as hyper uses it. `into_inner` returns that of tokio-rustls.
 pub type TlsHttpStream = TokioIo<TlsStream<TcpStream>>;
@@ -71,5 +71,9 @@ impl HttpListener for TlsListener {
             Ok(Handshaken { stream: TokioIo::new(stream), version, is_encrypted: true })
         });
         Ok(AcceptedConnection { handshake, peer: Some(peer) })
+    }
+
+    fn reset_at_drop(stream: &TlsHttpStream) {
+        reset_tcp(stream.inner().get_ref().0);
     }
 }
