@@ -1,16 +1,19 @@
 //! A connection of the admin listener: requests and their responses.
 
-use core::cell::Cell;
 use std::{
     rc::Rc,
     time::{Duration, Instant, SystemTime},
 };
 
-use windlass::stream::{Input, ListenerKey, Stream, StreamHandler, Timeout};
+use windlass::{
+    Key, Turn,
+    stream::{DisconnectReason, Input, Stream, StreamHandler, Timeout},
+};
 use windlass_ws::handshake::{HeadLimits, HeadReader, Rejection, Request};
 
 use super::{
     CONNECTIONS_MAX,
+    places::Places,
     refusals::{Refusal, Refusals},
     token::Token,
 };
@@ -18,11 +21,15 @@ use crate::{
     connection::parse_response,
     http::{self, Hosts, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, not_ready, write_admin_refusals},
+    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_refusals},
 };
 
-/// Maximum time from the first byte of a request to its last.
+/// Maximum time from the first byte of a request to its last. A client that sends nothing more is
+/// told so at most [`IDLE_TIMEOUT`] later.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum time without a byte from a client that has sent one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection ends after a response behind which so many bytes wait for the client.
 const WAITING_MAX: usize = 256 << 10;
@@ -34,27 +41,37 @@ pub(super) struct AdminState {
     hosts: Hosts,
     listener_kind: ListenerKind,
     refusals: Refusals,
-    /// Set as soon as it is registered.
-    pub(super) listener: Cell<Option<ListenerKey>>,
-    /// How often the maximum number of connections was reached, as far as it is noted.
-    limits_reached: Cell<u64>,
+    places: Places,
+}
+
+/// The counts of the workers, copied for the first request that asks for them. Requests that were
+/// received together share a copy, because each one waits for busy workers.
+#[derive(Default)]
+struct SharedCopy(Option<Vec<WorkerSnapshot>>);
+
+impl SharedCopy {
+    fn get(&mut self, stats: &StatsHandle) -> &[WorkerSnapshot] {
+        self.0.get_or_insert_with(|| stats.fresh_snapshots())
+    }
 }
 
 pub(super) struct AdminConn {
     state: Rc<AdminState>,
     /// The reader of an incomplete request, and when it began.
     pending: Option<(Box<HeadReader>, Instant)>,
+    has_received: bool,
     is_closing: bool,
 }
 
 impl AdminConn {
     pub(super) fn new(state: Rc<AdminState>) -> Self {
-        Self { state, pending: None, is_closing: false }
+        Self { state, pending: None, has_received: false, is_closing: false }
     }
 
     /// Responds to the requests in these bytes.
     fn respond_to_all(&mut self, mut bytes: &[u8], stream: &Stream<'_>, out: &mut Vec<u8>) {
         let waiting = stream.buffered();
+        let mut copy = SharedCopy::default();
         while !bytes.is_empty() && !self.is_closing {
             let (mut reader, since) = self.pending.take().unwrap_or_else(|| {
                 (Box::new(HeadReader::new(HeadLimits::DEFAULT)), Instant::now())
@@ -62,9 +79,10 @@ impl AdminConn {
             match reader.request(bytes) {
                 Ok(Some((request, used))) => {
                     let start = out.len();
-                    let (is_last, refusal) = self.state.respond(&request, out);
-                    if let Some(refusal) = refusal {
-                        self.state.note(refusal, stream, &out[start..]);
+                    let (is_last, refusal) = self.state.respond(&request, &mut copy, out);
+                    match refusal {
+                        Some(refusal) => self.state.note(refusal, stream, &out[start..]),
+                        None => self.state.places.note_answer(stream.key()),
                     }
                     self.is_closing = is_last || waiting + out.len() > WAITING_MAX;
                     bytes = &bytes[used..];
@@ -92,7 +110,7 @@ impl AdminConn {
 
 impl StreamHandler for AdminConn {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
-        self.state.note_limit(stream);
+        self.state.make_room(stream);
     }
 
     fn on_timeout(&mut self, stream: &mut Stream<'_>, _: Timeout) {
@@ -110,6 +128,9 @@ impl StreamHandler for AdminConn {
         if self.is_closing {
             return;
         }
+        if !core::mem::replace(&mut self.has_received, true) {
+            stream.set_idle_timeout(Some(IDLE_TIMEOUT));
+        }
         let mut out = Vec::new();
         self.respond_to_all(&input, stream, &mut out);
         if !out.is_empty() {
@@ -119,6 +140,10 @@ impl StreamHandler for AdminConn {
         if self.is_closing {
             stream.close();
         }
+    }
+
+    fn on_close(&mut self, key: Key, _: DisconnectReason, _: Turn<'_>) {
+        self.state.places.remove(key);
     }
 }
 
@@ -156,8 +181,8 @@ impl AdminState {
         listener_kind: ListenerKind,
         refusals: Refusals,
     ) -> Self {
-        let (listener, limits_reached) = (Cell::new(None), Cell::new(0));
-        Self { stats, token, hosts, listener_kind, refusals, listener, limits_reached }
+        let places = Places::default();
+        Self { stats, token, hosts, listener_kind, refusals, places }
     }
 
     /// Notes a refused request and its response.
@@ -166,25 +191,28 @@ impl AdminState {
         self.refusals.note(refusal, stream, status, reason.unwrap_or_default());
     }
 
-    /// Notes whether the connections have reached their maximum since the last call.
-    fn note_limit(&self, stream: &mut Stream<'_>) {
-        let Some(key) = self.listener.get() else { return };
+    /// Gives a new connection a place, if need be that of another one, which is closed.
+    fn make_room(&self, stream: &mut Stream<'_>) {
+        let Some(oldest) = self.places.enter(stream.key()) else { return };
         let mut turn = stream.turn();
-        // Nobody deletes the listener.
-        let Ok(listening) = turn.listener(key) else { return };
-        let reached = listening.limits_reached();
-        if reached > self.limits_reached.replace(reached) {
-            let reason = format!(
-                "connection limit {CONNECTIONS_MAX} of the admin listener reached; further \
-                 connections wait until one is closed"
-            );
-            self.refusals.note(Refusal::ConnectionsMax, stream, None, &reason);
-        }
+        // A handler that panicked has left its place to a stream that is gone.
+        let Ok(mut oldest) = turn.stream(oldest) else { return };
+        let reason = format!(
+            "connection limit {CONNECTIONS_MAX} of the admin listener reached; the oldest one \
+             without an answer was closed"
+        );
+        self.refusals.note(Refusal::ConnectionsMax, &oldest, None, &reason);
+        oldest.abort();
     }
 
     /// Appends the response to a request. Returns true if the connection must end, and the refusal
     /// if the request is refused.
-    fn respond(&self, request: &Request<'_>, out: &mut Vec<u8>) -> (bool, Option<Refusal>) {
+    fn respond(
+        &self,
+        request: &Request<'_>,
+        copy: &mut SharedCopy,
+        out: &mut Vec<u8>,
+    ) -> (bool, Option<Refusal>) {
         if let Err(rejection) = self.hosts.check_at(request, self.listener_kind) {
             let start = out.len();
             // It has no headers that could not be sent.
@@ -194,7 +222,7 @@ impl AdminState {
             }
             return (true, Some(Refusal::Host));
         }
-        let answer = self.answer(request);
+        let answer = self.answer(request, copy);
         // The body of a request is never read.
         let has_body = request.header_bytes("Content-Length").is_some()
             || request.header_bytes("Transfer-Encoding").is_some();
@@ -215,7 +243,7 @@ impl AdminState {
         (is_last, answer.refusal)
     }
 
-    fn answer(&self, request: &Request<'_>) -> Answer {
+    fn answer(&self, request: &Request<'_>, copy: &mut SharedCopy) -> Answer {
         if !self.is_authorized(request) {
             return Answer::refused(
                 401,
@@ -236,19 +264,19 @@ impl AdminState {
         if path == "/healthz" {
             return Answer::text(200, "alive");
         }
-        let workers = self.stats.fresh_snapshots();
+        let workers = copy.get(&self.stats);
         let mut body = Vec::new();
         match path {
             "/metrics" => {
-                self.stats.write_metrics(&workers, &mut body);
+                self.stats.write_metrics(workers, &mut body);
                 write_admin_refusals(self.refusals.counts(), &mut body);
                 Answer::found(CONTENT_TYPE, body)
             }
             "/status" => {
-                self.stats.write_status(&workers, &mut body);
+                self.stats.write_status(workers, &mut body);
                 Answer::found("application/json", body)
             }
-            _ => match not_ready(&workers).or(self.stats.cluster_not_ready()) {
+            _ => match not_ready(workers).or(self.stats.cluster_not_ready()) {
                 None => Answer::text(200, "ready"),
                 Some(reason) => Answer::text(503, reason),
             },

@@ -4,6 +4,7 @@
 //! reads copies of the workers' counts. No data path takes a lock for it.
 
 mod connection;
+mod places;
 mod refusals;
 mod token;
 
@@ -34,11 +35,11 @@ use crate::{
     mailbox::StatsHandle,
 };
 
-/// Maximum number of connections of the admin listener. Further ones wait in the backlog.
+/// Maximum number of connections of the admin listener. A further one takes the place of another.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Maximum time without a byte from a client of the admin listener.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time until the first byte from a client of the admin listener.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A listener for the operator of a server, beside the public listeners.
 ///
@@ -54,7 +55,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 ///   gets 401.
 /// - The Host of a request is checked like that of a public listener: see [`Hosts`]. A foreign Host
 ///   gets 421.
-/// - It holds at most 64 connections.
+/// - It holds at most 64 connections. For a further one it closes the oldest that has had no
+///   answer, or else the one that was answered longest ago. A client has 5 s to begin its first
+///   request.
 /// - What it refuses is counted in `windlass_admin_refusals_total`, which is in its own `/metrics`
 ///   only, and reported to [`on_rejected`](Self::on_rejected).
 ///
@@ -153,9 +156,9 @@ impl Admin {
         self
     }
 
-    /// Sets a function that is called for each refused request, and whenever the maximum number of
-    /// connections is reached, which has no status. It is called on the listener's thread, which
-    /// answers nobody meanwhile. The listener survives a panic of the function.
+    /// Sets a function that is called for each refused request, and for each connection that is
+    /// closed because there are too many, which has no status. It is called on the listener's
+    /// thread, which answers nobody meanwhile. The listener survives a panic of the function.
     ///
     /// ```
     /// use windlass_server::Admin;
@@ -237,17 +240,16 @@ impl fmt::Debug for Admin {
 }
 
 fn listen_options() -> ListenOptions {
-    let stream = StreamOptions::new().output_max(usize::MAX).idle_timeout(Some(IDLE_TIMEOUT));
-    ListenOptions::new().stream(stream).connections_max(CONNECTIONS_MAX)
+    let stream = StreamOptions::new().output_max(usize::MAX).idle_timeout(Some(FIRST_BYTE_TIMEOUT));
+    // One more: it is accepted before another one goes.
+    ListenOptions::new().stream(stream).connections_max(CONNECTIONS_MAX + 1)
 }
 
 fn build_reactor(listener: Listener, state: AdminState, backend: Backend) -> io::Result<Reactor> {
     let mut reactor = Reactor::builder().backend(backend).build()?;
     let state = Rc::new(state);
-    let of_connections = Rc::clone(&state);
-    let accept = move |_: &Peer<'_>| Some(AdminConn::new(Rc::clone(&of_connections)));
-    let key = listener.register(accept, &mut reactor).map_err(io::Error::from)?;
-    state.listener.set(Some(key));
+    let accept = move |_: &Peer<'_>| Some(AdminConn::new(Rc::clone(&state)));
+    listener.register(accept, &mut reactor).map_err(io::Error::from)?;
     Ok(reactor)
 }
 

@@ -47,8 +47,8 @@ pub(crate) fn write_admin_refusals(
 ) {
     MetricsText { out }.counters(
         "admin_refusals_total",
-        "Requests that this admin listener refused by reason, and how often it had as many \
-         connections as it may have (connections_max).",
+        "Requests that this admin listener refused by reason, and connections that it closed \
+         because there were too many (connections_max).",
         "reason",
         counts,
     );

@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     sync::mpsc::{self, Receiver},
     time::Duration,
@@ -222,24 +222,85 @@ pub(crate) fn refusals_are_counted_and_reported() {
     site.end();
 }
 
-pub(crate) fn too_many_connections_are_counted_and_reported() {
+/// Clients without a request cannot keep others out: the oldest of them goes.
+pub(crate) fn silent_connections_keep_nobody_out() {
+    const SILENT: usize = 200;
     let site = Site::new(1, |_| {});
-    let (admin, reports) = start_reporting(&site, |admin| admin);
+    let (admin, reports) = start_reporting(&site, |admin| admin.token(TOKEN).unwrap());
     let address = admin.address().socket_addr().unwrap();
-    let mut sockets: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let (status, reason) = reports.recv_timeout(Duration::from_secs(20)).unwrap();
+    let connect = || {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+    };
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    // It has had an answer, so the others go first.
+    let mut kept = connect();
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{token}\r\n");
+    let ask = |socket: &mut TcpStream| {
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\nalive\n") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            response.push(byte[0]);
+        }
+    };
+    ask(&mut kept);
+    // Some send nothing, some a part of a request, and some were refused and stay.
+    let mut silent: Vec<_> = (0..SILENT).map(|_| connect()).collect();
+    for (index, socket) in silent.iter_mut().enumerate() {
+        // The server may have closed it already.
+        let _ = match index % 3 {
+            0 => Ok(()),
+            1 => socket.write_all(b"GET /healthz HTTP/1.1\r\n"),
+            _ => socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        };
+    }
+    assert_status(&get(&admin, "/healthz", &token), 200);
+    ask(&mut kept);
+    let metrics = Exposition::parse(&get(&admin, "/metrics", &token).1);
+    let count = metrics.get("admin_refusals_total{reason=\"connections_max\"}");
+    assert!(count >= (SILENT - 64) as u64 / 3, "{count}");
+    let (status, reason) = reports
+        .iter()
+        .find(|(status, _)| status.is_none())
+        .expect("the listener reports until it is dropped");
     assert_eq!(status, None);
     assert!(reason.starts_with("connection limit 64 of the admin listener reached"), "{reason}");
-    // The listener has closed these before it accepts another one. Otherwise that one could reach
-    // the limit again.
-    for mut socket in sockets.drain(32..) {
-        socket.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+    site.end();
+}
+
+/// A connection without a byte is closed long before the idle time of one that was answered.
+pub(crate) fn a_silent_connection_is_closed_soon() {
+    let site = Site::new(1, |_| {});
+    let admin = start(&site, |admin| admin);
+    let mut socket = TcpStream::connect(admin.address().socket_addr().unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    match socket.read(&mut [0]) {
+        Ok(count) => assert_eq!(count, 0),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
-    let metrics = Exposition::parse(&get(&admin, "/metrics", "").1);
-    assert_eq!(metrics.get("admin_refusals_total{reason=\"connections_max\"}"), 1);
-    assert_eq!(metrics.sum("admin_refusals_total"), 1);
-    assert!(reports.try_recv().is_err(), "once");
+    site.end();
+}
+
+/// Requests that come together share one copy of the counts. A busy worker delays each copy.
+pub(crate) fn pipelined_requests_share_a_copy() {
+    const REQUESTS: usize = 100;
+    let (open_gate, gate) = mpsc::channel();
+    let site = Site::with_gate(1, Some(gate), |_| {});
+    // If the test fails, the gate opens before the server is joined.
+    let open_gate = open_gate;
+    let admin = start(&site, |admin| admin);
+    let mut busy = Client::open(site.address, "/echo");
+    busy.send(1, b"wait");
+    let address = admin.address().socket_addr().unwrap();
+    let mut requests = "HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(REQUESTS - 1);
+    requests += "HEAD /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let (first, others) = exchange(address, &requests);
+    assert_eq!(first.matches("200 OK").count() + others.matches("200 OK").count(), REQUESTS);
+    open_gate.send(()).unwrap();
+    assert_eq!(busy.next().1, b"wait");
     site.end();
 }
 

@@ -18,7 +18,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 28] = [
+    let tests: [(&str, fn()); 30] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::refusals_and_closes", values::refusals_and_closes_are_counted_by_cause),
         ("values::pings_and_pongs", values::pings_and_pongs_are_those_of_the_clients),
@@ -43,7 +43,9 @@ fn main() -> ExitCode {
         ("admin::foreign_host", admin::a_foreign_host_is_refused),
         ("admin::token", admin::elsewhere_only_the_token_gets_an_answer),
         ("admin::refusals", admin::refusals_are_counted_and_reported),
-        ("admin::connection_limit", admin::too_many_connections_are_counted_and_reported),
+        ("admin::silent", admin::silent_connections_keep_nobody_out),
+        ("admin::first_byte", admin::a_silent_connection_is_closed_soon),
+        ("admin::pipelined", admin::pipelined_requests_share_a_copy),
         ("admin::unix_socket", admin::a_unix_socket_needs_no_token),
         ("admin::drain", admin::a_drain_ends_readiness_and_then_the_listener),
         ("exposition::accepts", exposition_errors::what_the_format_allows_is_accepted),
