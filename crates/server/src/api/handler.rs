@@ -106,10 +106,10 @@ pub trait Handler: Sized + 'static {
     /// A returned [`Reject`] is sent to the client, and the connection is closed.
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Self::Data>, Reject>;
 
-    /// A connection was rejected before it opened. Possible causes:
+    /// A connection or a request was rejected before a WebSocket was open. Possible causes:
     /// [`on_upgrade`](Self::on_upgrade) or an earlier check rejected the upgrade, the request was
-    /// malformed or late, the TLS handshake failed, or its address has reached its connection
-    /// limit. This callback is for logging: it cannot change the outcome.
+    /// malformed or late, there is no page for it, the TLS handshake failed, or its address has
+    /// reached its connection limit. This callback is for logging: it cannot change the outcome.
     fn on_rejected(&self, rejected: &Rejected<'_>) {
         let _ = rejected;
     }

@@ -1,9 +1,9 @@
-//! Information about connections that were rejected before they opened.
+//! Information about connections and requests that were rejected.
 
 use windlass::stream::Address;
 
-/// A connection that was rejected before it opened: the argument of
-/// [`on_rejected`](super::Handler::on_rejected).
+/// A connection that was rejected before it opened, or a rejected request for a page: the argument
+/// of [`on_rejected`](super::Handler::on_rejected).
 ///
 /// ```
 /// use std::{cell::Cell, io, io::Write as _, net::TcpStream, time::Duration};

@@ -46,7 +46,8 @@ macro_rules! counters {
 counters! {
     /// Connections that exist now, including those whose handshake is in progress.
     connections,
-    /// Maximum number of simultaneous connections. For several services, the sum of their maxima.
+    /// Maximum number of simultaneous connections. For the workers of a server, that of all of them
+    /// together; of other services, [`add`](ServerStats::add) makes the sum of their maxima.
     connections_most,
     /// Completed handshakes.
     opened,
@@ -54,9 +55,11 @@ counters! {
     closed,
     /// Closed connections that failed: reset, or the peer did not read output in time.
     broken_off,
-    /// Requests other than upgrades that were answered, for instance with a page.
+    /// Requests other than upgrades that were answered, for instance with a page. Rejected ones are
+    /// not included.
     requests,
-    /// Handshakes that were rejected or broken off.
+    /// Requests that were rejected, for upgrades and for pages, and handshakes that were broken
+    /// off.
     rejected,
     /// Handshakes that timed out.
     handshake_timeouts,

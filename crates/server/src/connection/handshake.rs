@@ -11,7 +11,7 @@ use windlass_ws::{
 use super::{
     handler::{ConnHandler, ConnPhase},
     open::{FirstCallback, Open, PassInput},
-    rejection::parse_response,
+    rejection::rejecting_status,
 };
 use crate::{
     api::{Handler, Options},
@@ -31,9 +31,9 @@ pub(super) const OUT_OF_MEMORY: &str = "the server's memory limit is reached; tr
 
 /// The outcome of a request.
 enum RequestOutcome<D> {
-    /// The request is answered, and another one may follow.
-    Answered,
-    /// The request is answered, and the connection ends. A refused handshake has a result.
+    /// The request is answered, and another one may follow. A refused one has a result.
+    Answered(Option<HandshakeResult>),
+    /// The request is answered, and the connection ends. A refused one has a result.
     End(Option<HandshakeResult>),
     Open {
         engine: Engine,
@@ -95,7 +95,7 @@ impl<H: Handler> ConnHandler<H> {
         }
         state.response.set(response);
         match outcome {
-            None | Some(RequestOutcome::Answered) => {}
+            None | Some(RequestOutcome::Answered(_)) => {}
             Some(RequestOutcome::End(_)) => {
                 self.phase.reject();
                 state.close_after_response(stream);
@@ -211,35 +211,31 @@ impl<H: Handler> ServiceInner<H> {
                 Ok(Some((request, used))) => {
                     let outcome =
                         self.respond(&request, listener_kind, *requests, stream, response);
-                    let is_end = matches!(outcome, RequestOutcome::End(_));
-                    let is_refused = matches!(outcome, RequestOutcome::End(Some(_)));
-                    if is_refused || (is_end && request.header_bytes("Upgrade").is_some()) {
-                        self.report_rejection(stream, &response[from..]);
-                    }
-                    if let RequestOutcome::End(Some(result)) = outcome {
-                        self.state.labels.count_handshake(result);
+                    if let RequestOutcome::Answered(Some(result))
+                    | RequestOutcome::End(Some(result)) = outcome
+                    {
+                        self.note_rejection(result, stream, &response[from..]);
                     }
                     (outcome, used)
                 }
                 Ok(None) => break None,
                 Err(rejection) => {
                     reject(rejection, SystemTime::now(), response);
-                    self.report_rejection(stream, &response[from..]);
                     let result = match rejection {
                         Rejection::HeadTooLong
                         | Rejection::TooManyHeaders
                         | Rejection::TargetTooLong => HandshakeResult::HeadLimit,
                         _ => HandshakeResult::BadRequest,
                     };
-                    self.state.labels.count_handshake(result);
-                    (RequestOutcome::End(None), bytes.len())
+                    self.note_rejection(result, stream, &response[from..]);
+                    (RequestOutcome::End(Some(result)), bytes.len())
                 }
             };
             at += used;
             // The reader is finished. While a reader exists, a request counts as begun.
             pending = None;
             match outcome {
-                RequestOutcome::Answered => *requests += 1,
+                RequestOutcome::Answered(_) => *requests += 1,
                 other => break Some(other),
             }
         };
@@ -286,7 +282,6 @@ impl<H: Handler> ServiceInner<H> {
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> RequestOutcome<H::Data> {
-        self.state.stats.rejected.add(1);
         let start = out.len();
         // A header that cannot be sent was replaced by a response with status 500.
         let _ = rejection.write(SystemTime::now(), out);
@@ -309,18 +304,18 @@ impl<H: Handler> ServiceInner<H> {
         let served = Served { requests: before, waiting_bytes, now: SystemTime::now() };
         let start = out.len();
         let next = self.state.options.routes.answer(request, &served, out);
-        self.state.stats.requests.add(1);
-        if matches!(next, Next::Request) {
-            return RequestOutcome::Answered;
-        }
-        let is_handshake = request.header_bytes("Upgrade").is_some();
-        let result = match parse_response(&out[start..]) {
-            Some((404, _)) => HandshakeResult::NotFound,
-            Some(_) => HandshakeResult::BadRequest,
-            // A page, whose client wants no upgrade.
-            None => return RequestOutcome::End(None),
+        let result = match rejecting_status(&out[start..]) {
+            Some(404) => Some(HandshakeResult::NotFound),
+            Some(_) => Some(HandshakeResult::BadRequest),
+            None => {
+                self.state.stats.requests.add(1);
+                None
+            }
         };
-        RequestOutcome::End(is_handshake.then_some(result))
+        match next {
+            Next::Request => RequestOutcome::Answered(result),
+            Next::Upgrade(_) | Next::Close => RequestOutcome::End(result),
+        }
     }
 
     fn accept_upgrade(

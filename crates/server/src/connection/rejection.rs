@@ -4,10 +4,24 @@ use windlass::stream::{Address, Stream};
 
 use crate::{
     api::{Handler, Rejected},
+    metrics::HandshakeResult,
     service::ServiceInner,
 };
 
 impl<H: Handler> ServiceInner<H> {
+    /// Counts a rejected request, and reports it with its response.
+    #[cold]
+    pub(super) fn note_rejection(
+        &self,
+        result: HandshakeResult,
+        stream: &Stream<'_>,
+        answer: &[u8],
+    ) {
+        self.state.stats.rejected.add(1);
+        self.state.labels.count_handshake(result);
+        self.report_rejection(stream, answer);
+    }
+
     /// Reports a response that rejects a request, with the status and the reason that the peer
     /// reads.
     #[cold]
@@ -17,6 +31,15 @@ impl<H: Handler> ServiceInner<H> {
         self.handler.on_rejected(&Rejected { peer: &peer, status: Some(status), reason });
     }
 }
+
+/// Returns the status of a response if it rejects a request.
+pub(super) fn rejecting_status(answer: &[u8]) -> Option<u16> {
+    let digits = core::str::from_utf8(answer.get(STATUS_AT)?).ok()?;
+    digits.parse().ok().filter(|status| *status >= 400)
+}
+
+/// Where the status is in a response: behind `HTTP/1.1 ` (RFC 9112 section 4).
+const STATUS_AT: core::ops::Range<usize> = 9..12;
 
 /// Returns status and text of a response that rejects a request. A response to HEAD has no text;
 /// there it is the phrase of the status.
@@ -34,7 +57,7 @@ pub(crate) fn parse_response(answer: &[u8]) -> Option<(u16, &str)> {
 mod tests {
     use std::time::UNIX_EPOCH;
 
-    use super::parse_response;
+    use super::{parse_response, rejecting_status};
     use crate::http::Reject;
 
     #[test]
@@ -61,5 +84,8 @@ mod tests {
         assert_eq!(parse_response(head), Some((421, "Misdirected Request")));
         assert_eq!(parse_response(b"HTTP/1.1 200 OK\r\n\r\n"), None);
         assert_eq!(parse_response(b""), None);
+        assert_eq!(rejecting_status(head), Some(421));
+        assert_eq!(rejecting_status(b"HTTP/1.1 304 Not Modified\r\n\r\n"), None);
+        assert_eq!(rejecting_status(b""), None);
     }
 }

@@ -69,9 +69,10 @@ impl<H: Handler> ConnHandler<H> {
         let ConnPhase::TlsHandshake(pending) = core::mem::replace(&mut self.phase, rejected) else {
             return None;
         };
-        let pending_count = &self.service.state.tls_handshakes;
-        pending_count.set(pending_count.get().saturating_sub(1));
-        self.service.state.memory.release(pending.memory);
+        let state = &self.service.state;
+        state.tls_handshakes.set(state.tls_handshakes.get().saturating_sub(1));
+        state.note_connections();
+        state.memory.release(pending.memory);
         Some(*pending)
     }
 

@@ -12,7 +12,10 @@ use std::{
 use windlass::stream::TlsSessionFactory;
 use windlass_flow::{Latch, Mailbox, Sender as MailboxSender, weighed_mailbox};
 
-use super::command::{WorkerCommand, weight_of};
+use super::{
+    command::{WorkerCommand, weight_of},
+    open_connections::OpenConnections,
+};
 use crate::{
     api::Options,
     metrics::{TopicFigures, WorkerSnapshot},
@@ -54,6 +57,8 @@ pub(crate) struct WorkerHandle {
     is_watched: AtomicBool,
     /// The requested drain time in nanoseconds, plus one; 0 if no drain was requested.
     drain: AtomicU64,
+    /// Of all workers of the server.
+    pub(crate) connections: Arc<OpenConnections>,
 }
 
 impl WorkerHandle {
@@ -195,7 +200,8 @@ pub(crate) struct WorkerMailbox {
 }
 
 impl WorkerMailbox {
-    pub(crate) fn new(options: &Options) -> io::Result<Self> {
+    /// A mailbox of a worker, whose connections are counted with those of the others.
+    pub(crate) fn new(options: &Options, connections: &Arc<OpenConnections>) -> io::Result<Self> {
         let latch = Arc::new(Latch::new()?);
         let (sender, receiver) =
             weighed_mailbox(options.sender_bounds, Arc::clone(&latch), weight_of);
@@ -207,6 +213,7 @@ impl WorkerMailbox {
             wants_stats: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
             drain: AtomicU64::new(0),
+            connections: Arc::clone(connections),
         };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })
     }

@@ -2,6 +2,7 @@
 
 mod command;
 mod handle;
+mod open_connections;
 mod other_workers;
 mod sender;
 mod stats_handle;

@@ -349,7 +349,7 @@ mod tests {
     fn a_worker_never_waits() {
         let mut options = Options::new();
         options.sender_bounds = Bounds::items(1);
-        let mailboxes = [(); 2].map(|()| WorkerMailbox::new(&options).unwrap());
+        let mailboxes = [(); 2].map(|()| WorkerMailbox::new(&options, &Arc::default()).unwrap());
         let threads = [Arc::new(OnceLock::from(thread::current().id())), Arc::new(OnceLock::new())];
         let queues = mailboxes
             .iter()

@@ -59,10 +59,16 @@ impl StatsHandle {
     /// See [`RunningServer::stats`](crate::RunningServer::stats).
     #[must_use]
     pub fn stats(&self) -> ServerStats {
+        self.sum(self.workers.iter().map(|worker| worker.snapshot()))
+    }
+
+    fn sum(&self, snapshots: impl IntoIterator<Item = WorkerSnapshot>) -> ServerStats {
         let mut stats = ServerStats::default();
-        for worker in self.workers.iter() {
-            stats.add(&worker.snapshot().stats);
+        for snapshot in snapshots {
+            stats.add(&snapshot.stats);
         }
+        // The workers need not have had their maxima at the same time.
+        stats.connections_most = self.workers.first().map_or(0, |worker| worker.connections.most());
         stats
     }
 
@@ -73,11 +79,7 @@ impl StatsHandle {
     /// Do not call this on a worker's own thread, where it would wait for itself.
     #[must_use]
     pub fn fresh_stats(&self) -> ServerStats {
-        let mut stats = ServerStats::default();
-        for worker in self.fresh_snapshots() {
-            stats.add(&worker.stats);
-        }
-        stats
+        self.sum(self.fresh_snapshots())
     }
 
     /// Returns all metrics in Prometheus' text format 0.0.4, as `/metrics` of the

@@ -87,8 +87,8 @@ fn write_connections(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     );
     text.counters(
         "handshakes_total",
-        "Requests to open a WebSocket by result. Refused requests for pages are included, and \
-         connections that ended without a whole request are lost.",
+        "Requests to open a WebSocket by result. Refused requests for pages are included \
+         (not_found, bad_request), and connections that ended without a whole request are lost.",
         "result",
         HandshakeResult::TEXTS.iter().zip(total.handshakes),
     );

@@ -5,7 +5,10 @@ use std::rc::Rc;
 use windlass_ws::{Close, CloseCode, Engine, deflate::Agreement};
 
 use super::{
-    close_info::CloseInfo, conn_state::ConnState, conn_table::ConnFlags, state::ServiceState,
+    close_info::CloseInfo,
+    conn_state::ConnState,
+    conn_table::ConnFlags,
+    state::{ServiceState, Tables},
 };
 use crate::{api::CloseReason, http::ConnectionPermit};
 
@@ -126,8 +129,12 @@ impl ServiceState {
     /// Removes an ended connection from the topics and the connection table. Returns how it ended,
     /// if that is known.
     pub(crate) fn remove_conn(&self, index: u32) -> Option<CloseInfo> {
-        let mut tables = self.tables.borrow_mut();
-        let tables = &mut *tables;
+        let close_info = self.remove_from(&mut self.tables.borrow_mut(), index);
+        self.note_connections();
+        close_info
+    }
+
+    fn remove_from(&self, tables: &mut Tables, index: u32) -> Option<CloseInfo> {
         tables.topics.unsubscribe_all(&mut tables.conns.entry(index).subscriptions);
         if tables.batch_topic.is_some_and(|topic| tables.topics.topic(topic).is_none()) {
             // The topic of the batch has no subscriber left.

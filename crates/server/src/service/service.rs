@@ -122,7 +122,7 @@ impl<H: Handler> Service<H> {
 
     fn start(handler: H, options: &Options, reactor: &mut impl ServiceHost) -> io::Result<Self> {
         options.check()?;
-        let mailbox = WorkerMailbox::new(options)?;
+        let mailbox = WorkerMailbox::new(options, &Arc::default())?;
         let thread = Arc::new(OnceLock::from(thread::current().id()));
         let sender = Sender::new(vec![WorkerQueue::new(mailbox.sender.clone(), &thread)]);
         let limiter =

@@ -89,6 +89,8 @@ pub(crate) struct ServiceState {
     pub(crate) listeners: Cell<Vec<ListenerKey>>,
     /// Number of connections in their TLS handshake, which are in no table.
     pub(crate) tls_handshakes: Cell<u64>,
+    /// Number of connections, as it was noted last.
+    pub(super) connections_noted: Cell<u64>,
     pub(crate) drain_callbacks: Cell<Vec<DrainCallback>>,
     pub(crate) worker: Arc<WorkerHandle>,
     pub(crate) codec: CodecBudget,
@@ -210,6 +212,7 @@ impl ServiceState {
             live: LiveStatus::default(),
             listeners: Cell::new(Vec::new()),
             tls_handshakes: Cell::new(0),
+            connections_noted: Cell::new(0),
             drain_callbacks: Cell::new(Vec::new()),
             worker: worker_handle,
             tables: RefCell::new(tables),

@@ -14,10 +14,11 @@ impl ServiceState {
         self.tables.borrow().conns.len() as u64 + self.tls_handshakes.get()
     }
 
-    /// Updates the maximum number of simultaneous connections.
+    /// Notes that connections have come or gone, for the maximum number of them.
     pub(crate) fn note_connections(&self) {
         let now = self.connections();
-        self.stats.connections_most.set(now.max(self.stats.connections_most.get()));
+        self.stats.connections_most.set_max(now);
+        self.worker.connections.note(self.connections_noted.replace(now), now);
     }
 
     pub(crate) fn count_end(&self, close_info: &CloseInfo) {

@@ -67,8 +67,10 @@ pub(super) fn worker_setups(
     count: usize,
     node: Option<&Arc<Node>>,
 ) -> io::Result<WorkerSetups> {
-    let mailboxes =
-        (0..count).map(|_| WorkerMailbox::new(options)).collect::<io::Result<Vec<_>>>()?;
+    let connections = Arc::default();
+    let mailboxes = (0..count)
+        .map(|_| WorkerMailbox::new(options, &connections))
+        .collect::<io::Result<Vec<_>>>()?;
     let threads: Vec<_> = (0..count).map(|_| Arc::new(OnceLock::new())).collect();
     let queues = mailboxes
         .iter()

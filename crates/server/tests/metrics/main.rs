@@ -18,9 +18,10 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 30] = [
+    let tests: [(&str, fn()); 31] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::refusals_and_closes", values::refusals_and_closes_are_counted_by_cause),
+        ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
         ("values::pings_and_pongs", values::pings_and_pongs_are_those_of_the_clients),
         ("values::idle_pings", values::pings_to_idle_clients_are_counted),
         ("values::drops", values::drops_are_counted_by_policy),

@@ -204,6 +204,25 @@ pub(crate) fn refusals_and_closes_are_counted_by_cause() {
     }
 }
 
+/// The maximum of connections is that of all workers together, however they are distributed.
+pub(crate) fn the_most_connections_are_those_of_all_workers() {
+    const CLIENTS: u64 = 10;
+    for workers in WORKERS {
+        let site = Site::new(workers, |_| {});
+        // The kernel distributes each round in another way.
+        for _ in 0..8 {
+            let clients: Vec<_> =
+                (0..CLIENTS).map(|_| Client::open(site.address, "/echo")).collect();
+            clients.into_iter().for_each(|client| _ = client.close(&1000_u16.to_be_bytes()));
+            site.metrics_when(|metrics| metrics.sum("connections") == 0);
+        }
+        assert_eq!(site.counts.fresh_stats().connections_most, CLIENTS);
+        let counts = site.counts.clone();
+        site.end();
+        assert_eq!(counts.stats().connections_most, CLIENTS);
+    }
+}
+
 /// Publishes to a client that does not read, until messages are dropped. Returns the number
 /// published.
 fn publish_until(site: &Site, publisher: &mut Client, series: &str, count: u64) -> u64 {

@@ -109,6 +109,45 @@ fn a_page_and_then_a_connection_on_one_socket() {
     assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
 }
 
+/// They are counted and reported whether or not they ask for an upgrade, and also when the
+/// connection is kept.
+#[test]
+fn each_refused_request_is_counted_and_reported() {
+    let handler = TestHandler::echo();
+    let refused = Rc::clone(&handler.refused);
+    let mut fixture = Fixture::with(handler, |options| {
+        options.routes = Routes::new().upgrade("/ws").page("/", Page::html("<p>"));
+    });
+    let head = |first: &str| format!("{first} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let not_modified =
+        "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nIf-None-Match: *\r\n\r\n";
+    let requests = [
+        head("GET /"),
+        not_modified.to_owned(),
+        head("GET /nowhere"),
+        head("HEAD /nowhere"),
+        head("POST /"),
+        head("OPTIONS *"),
+        head("GET /ws"),
+    ];
+    let answers = ask(&mut fixture, &requests.concat());
+    assert_eq!(answers.matches("HTTP/1.1 ").count(), requests.len(), "{answers}");
+    let answers = ask(&mut fixture, "GARBAGE\r\n\r\n");
+    assert!(answers.starts_with("HTTP/1.1 400 "), "{answers}");
+
+    let told: Vec<_> = refused.take().into_iter().map(|(_, status, _)| status.unwrap()).collect();
+    assert_eq!(told, [404, 404, 405, 426, 400]);
+    let stats = fixture.service.stats();
+    assert_eq!((stats.rejected, stats.requests), (5, 3));
+    let counts = fixture.service.stats_handle();
+    fixture.advance_time(Duration::from_secs(1));
+    let metrics = counts.prometheus();
+    for (result, count) in [("not_found", 2), ("bad_request", 3)] {
+        let line = format!("windlass_handshakes_total{{result=\"{result}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}{metrics}");
+    }
+}
+
 #[test]
 fn garbage_is_answered_once() {
     let mut fixture = Fixture::new(TestHandler::echo());
@@ -165,8 +204,8 @@ fn on_rejected_gets_the_peer_and_the_reason() {
         upgrade("/", "Origin: https://evil.example\r\n"),
         upgrade("/", "").replace("Key", "Clef"),
         "GARBAGE\r\n\r\n".to_owned(),
-        // These requests are not upgrades, so they are not reported.
         "GET /nowhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_owned(),
+        // It is answered, and so not reported.
         "GET /page HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: close\r\n\r\n"
             .to_owned(),
     ] {
@@ -188,13 +227,14 @@ fn on_rejected_gets_the_peer_and_the_reason() {
         (1, Some(403), "https://evil.example"),
         (2, Some(400), "Sec-WebSocket-Key"),
         (3, Some(400), ""),
-        (4, None, "this address"),
-        (5, Some(408), ""),
+        (4, Some(426), "WebSocket endpoint"),
+        (5, None, "this address"),
+        (6, Some(408), ""),
     ] {
         assert!(
             told[at].0 == status && told[at].1.contains(word) && !told[at].1.is_empty(),
             "{at}: {told:?}"
         );
     }
-    assert_eq!(told.len(), 6, "{told:?}");
+    assert_eq!(told.len(), 7, "{told:?}");
 }
