@@ -34,14 +34,14 @@ pub enum CloseReason {
     /// The peer read none of the output for
     /// [`write_stall_timeout`](crate::Options::write_stall_timeout).
     WriteStall,
-    /// The peer ended the connection without a Close frame.
+    /// The peer ended the connection without a Close frame. With TLS it sent `close_notify`.
     Lost,
     /// The kernel reported an error, for instance `ECONNRESET`.
     Failed(Errno),
     /// The drain's deadline passed.
     Drained,
-    /// The TLS session failed. A peer that ends its connection without `close_notify` is
-    /// [`Lost`](Self::Lost).
+    /// The TLS session failed, or the peer ended the connection without `close_notify`
+    /// ([`TlsFailure::Truncated`]). What it sent last may be missing then.
     Tls(TlsFailure),
 }
 

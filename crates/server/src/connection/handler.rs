@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Instant};
 
 use windlass::{
     Key, Turn,
-    stream::{self, Address, Input, Stream, StreamHandler, Timeout, TlsFailure},
+    stream::{self, Address, Input, Stream, StreamHandler, Timeout},
 };
 use windlass_ws::handshake::HeadReader;
 
@@ -280,8 +280,6 @@ fn close_reason_of(reason: stream::DisconnectReason) -> CloseReason {
         stream::DisconnectReason::WriteStall => CloseReason::WriteStall,
         // All other code that aborts a stream notes a reason.
         stream::DisconnectReason::Aborted => CloseReason::Drained,
-        // The peer sent a FIN or has failed, as it may without TLS.
-        stream::DisconnectReason::Tls(TlsFailure::Truncated) => CloseReason::Lost,
         stream::DisconnectReason::Tls(failure) => CloseReason::Tls(failure),
         _ => CloseReason::Lost,
     }

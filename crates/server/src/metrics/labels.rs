@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use std::time::Duration;
 
-use windlass::Backend;
+use windlass::{Backend, stream::TlsFailure};
 use windlass_ws::{CloseCode, Violation};
 
 use super::tls::{TlsFailureLabel, TlsVersion};
@@ -274,7 +274,8 @@ impl LabelCounters {
             CloseReason::Lifetime => ClosedLabel::Lifetime,
             CloseReason::Evicted => ClosedLabel::Evicted,
             CloseReason::WriteStall => ClosedLabel::WriteStall,
-            CloseReason::Lost => ClosedLabel::Lost,
+            // A client that merely dies sends no `close_notify` either.
+            CloseReason::Lost | CloseReason::Tls(TlsFailure::Truncated) => ClosedLabel::Lost,
             CloseReason::Failed(_) => ClosedLabel::Failed,
             CloseReason::Drained => ClosedLabel::Drained,
             CloseReason::Tls(_) => ClosedLabel::Tls,

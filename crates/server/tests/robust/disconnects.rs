@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use windlass::stream::TlsFailure;
 use windlass_server::CloseReason;
 
 use crate::{
@@ -81,7 +82,11 @@ pub(crate) fn a_client_may_disconnect_within_a_frame_and_earlier_messages_are_an
             fixture.until_connections(0);
         }
     }
-    let lost = |reason: &CloseReason| matches!(reason, CloseReason::Lost | CloseReason::Failed(_));
+    // With TLS a FIN alone is a truncation.
+    let truncated = CloseReason::Tls(TlsFailure::Truncated);
+    let lost = |reason: &CloseReason| {
+        matches!(reason, CloseReason::Lost | CloseReason::Failed(_)) || *reason == truncated
+    };
     assert!(fixture.log.closed().iter().all(lost), "{:?}", fixture.log.closed());
     fixture.expect_empty();
 }

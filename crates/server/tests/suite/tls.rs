@@ -1,11 +1,18 @@
 //! A service with TLS listeners.
 
 use std::{cell::Cell, time::Duration};
-use std::{cell::RefCell, io::Write as _, net::SocketAddr, net::TcpStream, rc::Rc, sync::Arc};
+use std::{
+    cell::RefCell,
+    io::Write as _,
+    net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::AsFd as _,
+    rc::Rc,
+    sync::Arc,
+};
 
 use windlass::stream::{DisconnectReason, TlsFailure, TlsSessionFactory as _};
 use windlass_server::{
-    Options, Service,
+    CloseReason, Options, Service,
     http::{Accept, TlsInfo},
 };
 use windlass_tls::{MinimumVersion, TlsAcceptor};
@@ -114,6 +121,40 @@ fn only_pages_by_https_are_its_own_over_tls() {
         client.upgrade(&mut fixture, &format!("Origin: {origin}\r\n"));
         client.until_received(&mut fixture, &format!("HTTP/1.1 {status} "));
     }
+}
+
+/// Without it, what was received may be truncated: between two records or in one.
+#[test]
+fn an_end_without_close_notify_has_a_reason_of_its_own() {
+    let reasons: Rc<RefCell<Vec<CloseReason>>> = Rc::default();
+    let of_handler = Rc::clone(&reasons);
+    let handler = TestHandler::echo()
+        .on_close(move |_, _, closed| of_handler.borrow_mut().push(closed.reason));
+    let (mut fixture, address) = service(handler);
+    let connector = connector().build().unwrap();
+    let part_of_a_record = [0x17, 3, 3, 0, 50, 1, 2, 3];
+    let truncated = CloseReason::Tls(TlsFailure::Truncated);
+    for (bytes, reason) in
+        [(&[][..], truncated), (&part_of_a_record, truncated), (&[], CloseReason::Lost)]
+    {
+        let client = TlsClient::connect(&mut fixture, address, &connector);
+        let mut stream = fixture.reactor.stream(client.key).unwrap();
+        if reason == CloseReason::Lost {
+            stream.finish();
+        } else {
+            // Past the session.
+            let socket = TcpStream::from(stream.as_fd().try_clone_to_owned().unwrap());
+            (&socket).write_all(bytes).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+        }
+        let (end, reasons) = (fixture.until(|_| reasons.borrow_mut().pop()), &reasons);
+        assert_eq!(end, reason);
+        assert!(reasons.borrow().is_empty());
+    }
+    assert_ne!(truncated.to_string(), CloseReason::Lost.to_string());
+    // A client that merely dies sends no `close_notify` either.
+    let lost = "windlass_connections_closed_total{reason=\"lost\"}";
+    assert_eq!(metric(&mut fixture, lost), 3);
 }
 
 #[test]
