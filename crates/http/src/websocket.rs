@@ -130,6 +130,7 @@ impl<H: Handler> WebSocketRoute<H> {
             Err(status) => {
                 response.headers_mut().clear();
                 if status == StatusCode::UPGRADE_REQUIRED {
+                    set_upgrade(response.headers_mut());
                     let version = HeaderValue::from_static("13");
                     response.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, version);
                 }
@@ -163,8 +164,7 @@ impl<H: Handler> WebSocketRoute<H> {
         let value = |text: &[u8]| {
             HeaderValue::from_bytes(text).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
         };
-        answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        set_upgrade(answer);
         answer.insert(header::SEC_WEBSOCKET_ACCEPT, value(accept.as_ref())?);
         let offers =
             headers.get_all(header::SEC_WEBSOCKET_EXTENSIONS).iter().map(HeaderValue::as_bytes);
@@ -179,6 +179,13 @@ impl<H: Handler> fmt::Debug for WebSocketRoute<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WebSocketRoute").field("origins", &self.origins).finish_non_exhaustive()
     }
+}
+
+/// Names the protocol, as a response with status 101 or 426 must (RFC 9110 sections 7.8 and
+/// 15.5.22).
+fn set_upgrade(answer: &mut HeaderMap) {
+    answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
 }
 
 /// Whether a request is a handshake, of any version of the protocol: without a body, and with each

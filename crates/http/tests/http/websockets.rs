@@ -130,6 +130,10 @@ fn a_handshake_that_is_none_is_rejected(build: Build) {
             assert_eq!(&head[9..12], status, "{to}: {head}");
             assert_eq!(head.contains("sec-websocket-accept"), status == "101", "{head}");
             assert_eq!(head.contains("sec-websocket-version: 13"), status == "426", "{head}");
+            // RFC 9110 section 15.5.22.
+            let names_protocol = head.contains("\r\nupgrade: websocket\r\n")
+                && head.contains("\r\nconnection: Upgrade");
+            assert_eq!(names_protocol, matches!(status, "101" | "426"), "{head}");
         }
         server.stop().await;
     });
