@@ -18,6 +18,10 @@ pub struct UpgradedParts<S> {
 /// The connection itself, from what `hyper::upgrade::on` has returned. `S` is the stream of the
 /// listener ([`HttpListener::Stream`](crate::HttpListener::Stream)).
 ///
+/// Only a request without a body upgrades its connection. To another one, the server sends status
+/// 400 in place of a response that switches the protocol, and `hyper::upgrade::on` returns an
+/// error.
+///
 /// # Errors
 /// The error returns the connection, which is of HTTP/2, of another type of stream, or not of a
 /// server of this crate.

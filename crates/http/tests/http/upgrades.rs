@@ -1,10 +1,10 @@
 //! Connections that are upgraded to something else.
 
-use std::convert::Infallible;
+use std::{cell::Cell, convert::Infallible, rc::Rc};
 
-use hyper::{Request, Response, StatusCode, body::Incoming, header, service::service_fn};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, header, service::service_fn};
 use windlass_http::{HttpServer, upgraded_parts};
-use windlass_task::{net::TcpStream, spawn, time::sleep};
+use windlass_task::{net::TcpStream, spawn, time::sleep, yield_now};
 
 use crate::{
     scenarios::Build,
@@ -108,7 +108,67 @@ fn parts_of_another_type_are_returned(build: Build) {
     });
 }
 
+/// Bytes of the body would be bytes of the next protocol, or vanish, as they happen to arrive. So
+/// the response that switches is replaced.
+fn an_upgrade_with_a_body_is_rejected(build: Build) {
+    run(build, async {
+        let upgraded = Rc::new(Cell::new(0));
+        let (count, asked) = (Rc::clone(&upgraded), Rc::new(Cell::new(0)));
+        let of_service = Rc::clone(&asked);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let (count, asked) = (Rc::clone(&count), Rc::clone(&of_service));
+            let upgrade = hyper::upgrade::on(&mut request);
+            spawn(async move {
+                count.set(count.get() + u32::from(upgrade.await.is_ok()));
+                asked.set(asked.get() + 1);
+            })
+            .detach();
+            let mut response = Response::new(String::new());
+            if request.method() != Method::CONNECT {
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                response.headers_mut().insert(header::UPGRADE, "echo".parse().unwrap());
+                response.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
+            }
+            async { Ok::<_, Infallible>(response) }
+        });
+        let server = start(HttpServer::new(), service).await;
+        let mut requests = 0;
+        for first in ["GET /", "POST /", "CONNECT h:1"] {
+            for (header, body) in [
+                ("Content-Length: 3\r\n", "abc"),
+                ("Content-Length: 3\r\n", ""),
+                ("Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n0\r\n\r\n"),
+            ] {
+                let head = format!(
+                    "{first} HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: upgrade\r\n\
+                     {header}\r\n"
+                );
+                let mut stream = server.connect().await;
+                stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+                let head = read_head(&mut stream).await.to_ascii_lowercase();
+                assert!(head.starts_with("http/1.1 400 "), "{first} {header}{head}");
+                assert!(head.contains("\r\nconnection: close\r\n"), "{head}");
+                assert!(!head.contains("upgrade"), "{head}");
+                // Its end may be a reset, if the body came too late.
+                assert!(matches!(stream.read(&mut [0; 8]).await, Ok(0) | Err(_)));
+                requests += 1;
+                while asked.get() < requests {
+                    yield_now().await;
+                }
+                assert_eq!(upgraded.get(), 0, "the connection was not handed over");
+            }
+        }
+        // An empty body is none.
+        let mut stream = server.connect().await;
+        let empty = String::from_utf8_lossy(REQUEST).replace("Host", "Content-Length: 0\r\nHost");
+        stream.write_all(empty.as_bytes()).await.unwrap();
+        assert!(read_head(&mut stream).await.starts_with("HTTP/1.1 101 "));
+        server.stop().await;
+    });
+}
+
 scenarios! {
+    an_upgrade_with_a_body_is_rejected,
     an_upgraded_connection_has_all_bytes,
     an_upgraded_connection_outlives_the_server,
     parts_of_another_type_are_returned,
