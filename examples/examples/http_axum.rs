@@ -7,7 +7,7 @@
 //! - A `Router` is served as it is, with a state that its handlers share.
 //! - After the handshake a WebSocket is no task. It belongs to the service of `windlass-server`.
 //! - axum asks for handlers that are `Send`. What stays on this thread is in a `Pinned`.
-//! - Ctrl-C ends the server gracefully.
+//! - Ctrl-C ends the server gracefully: first its requests, then its WebSockets by Close frames.
 
 use std::{
     io,
@@ -15,6 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use axum::{
@@ -30,6 +31,9 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_task::{Executor, Pinned, net::TcpListener, signal::ctrl_c};
+
+/// How long WebSockets may take to answer a Close frame at the end.
+const CLOSE_TIME: Duration = Duration::from_secs(10);
 
 /// What the handlers of requests share.
 #[derive(Clone)]
@@ -73,14 +77,21 @@ async fn chat(State(shared): State<Shared>, mut request: Request) -> Response<Bo
     shared.chat.upgrade(&mut request, ())
 }
 
-fn router() -> io::Result<Router> {
-    let members = WebSocketRoute::new(Chat, &Options::new())?;
-    let shared = Shared { requests: Arc::default(), chat: Arc::new(Pinned::new(members)) };
-    Ok(Router::new()
+fn router(shared: Shared) -> Router {
+    Router::new()
         .route("/hello/{name}", get(greet))
         .route("/count", get(count))
         .route("/ws", get(chat))
-        .with_state(shared))
+        .with_state(shared)
+}
+
+/// Serves until the future is ready. Then it ends the requests first, which may open WebSockets.
+async fn serve(listener: TcpListener, until: impl Future<Output = ()>) -> io::Result<()> {
+    let members = WebSocketRoute::new(Chat, &Options::new())?;
+    let shared = Shared { requests: Arc::default(), chat: Arc::new(Pinned::new(members)) };
+    let server = HttpServer::new().on_event(|event| eprintln!("{event}"));
+    server.serve_until(listener, router(shared.clone()), until).await?;
+    shared.chat.drain(CLOSE_TIME).await
 }
 
 fn main() -> io::Result<()> {
@@ -89,9 +100,7 @@ fn main() -> io::Result<()> {
     Executor::builder().reactor(reactor).build()?.block_on(async {
         let listener = TcpListener::bind(address).await?;
         println!("listening on http://{}/", listener.local_addr()?);
-        let server = HttpServer::new().on_event(|event| eprintln!("{event}"));
-        let until_ctrl_c = async { _ = ctrl_c().await };
-        server.serve_until(listener, router()?, until_ctrl_c).await
+        serve(listener, async { _ = ctrl_c().await }).await
     })
 }
 
@@ -103,7 +112,8 @@ mod tests {
         net::{SocketAddr, TcpStream as Client},
         time::Duration,
     };
-    use tungstenite::{Message as Text, client};
+    use tungstenite::{Error, Message as Text, client, protocol::frame::coding::CloseCode};
+    use windlass_task::cancel::Cancel;
 
     fn ask(address: SocketAddr, path: &str) -> String {
         let mut stream = Client::connect(address).unwrap();
@@ -121,8 +131,10 @@ mod tests {
         executor.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            let router = router().unwrap();
-            windlass_task::spawn(HttpServer::new().serve(listener, router)).detach();
+            let shutdown = Cancel::new();
+            let until = shutdown.clone();
+            let server = serve(listener, async move { until.cancelled().await });
+            let server = windlass_task::spawn(server);
             let clients = windlass_task::spawn_blocking(move || {
                 assert!(ask(address, "/hello/Ann").ends_with("\r\n\r\nhello, Ann\n"));
                 let url = format!("ws://{address}/ws");
@@ -139,8 +151,19 @@ mod tests {
                 assert_eq!(bob.read().unwrap().into_text().unwrap(), "hi");
                 assert!(ask(address, "/hello/Bob").ends_with("hello, Bob\n"));
                 assert!(ask(address, "/count").ends_with("\r\n\r\n2\n"));
+                shutdown.cancel();
+                for member in [&mut ann, &mut bob] {
+                    let close = member.read().unwrap();
+                    assert!(
+                        matches!(&close, Text::Close(Some(frame)) if frame.code == CloseCode::Away),
+                        "{close:?}"
+                    );
+                    // It answers the Close frame, and then the server ends the connection.
+                    assert!(matches!(member.read(), Err(Error::ConnectionClosed)));
+                }
             });
             clients.unwrap().await.unwrap();
+            server.await.unwrap().unwrap();
         });
     }
 }

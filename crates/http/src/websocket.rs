@@ -55,7 +55,7 @@ use hyper::{
     upgrade::OnUpgrade,
 };
 use windlass_server::{Handler, Options, Service, Upgraded, http::Origins};
-use windlass_task::{net::TcpStream, spawn, time::timeout, with_turn};
+use windlass_task::{cancel::Cancel, net::TcpStream, spawn, time::timeout, with_turn};
 use windlass_ws::{
     deflate::{Agreement, DeflateConfig},
     handshake::{accept_value, answer_extensions},
@@ -87,7 +87,7 @@ impl<H: Handler> WebSocketRoute<H> {
     /// Those of [`Service::new`], or if there is no turn here: call it in a task.
     pub fn new(handler: H, options: &Options) -> io::Result<Self> {
         let service = with_turn(|mut turn| Service::new_in_turn(handler, options, &mut turn))
-            .ok_or_else(|| io::Error::other("no turn of a reactor here: call this in a task"))??;
+            .ok_or_else(no_turn)??;
         Ok(Self { service, origins: Origins::default(), deflate: options.deflate })
     }
 
@@ -103,6 +103,24 @@ impl<H: Handler> WebSocketRoute<H> {
     #[must_use]
     pub const fn service(&self) -> &Service<H> {
         &self.service
+    }
+
+    /// Shuts the service down gracefully, and waits until all its connections are gone: see
+    /// [`Service::drain`]. Each one gets a Close frame, and those that stay open are reset after
+    /// `deadline`.
+    ///
+    /// [`HttpServer::serve_until`](crate::HttpServer::serve_until) leaves upgraded connections
+    /// open. Call this when it has returned, because its last requests may still open WebSockets.
+    ///
+    /// # Errors
+    /// If there is no turn here: await it in a task.
+    pub async fn drain(&self, deadline: Duration) -> io::Result<()> {
+        let ended = Cancel::new();
+        let callback = ended.clone();
+        with_turn(|mut turn| self.service.drain(deadline, &mut turn, move |_| callback.cancel()))
+            .ok_or_else(no_turn)?;
+        ended.cancelled().await;
+        Ok(())
     }
 
     /// Answers a request for a WebSocket: 101 if its handshake is valid, and otherwise 400, 403 for
@@ -179,6 +197,10 @@ impl<H: Handler> fmt::Debug for WebSocketRoute<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WebSocketRoute").field("origins", &self.origins).finish_non_exhaustive()
     }
+}
+
+fn no_turn() -> io::Error {
+    io::Error::other("no turn of a reactor here: call this in a task")
 }
 
 /// Names the protocol, as a response with status 101 or 426 must (RFC 9110 sections 7.8 and

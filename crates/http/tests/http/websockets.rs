@@ -11,7 +11,7 @@ use windlass_server::{
     Connection, Handler, Message, Options,
     http::{Accept, Reject, UpgradeRequest},
 };
-use windlass_task::{Pinned, net::TcpStream, time::sleep};
+use windlass_task::{Pinned, net::TcpStream, spawn, time::sleep};
 use windlass_ws::deflate::DeflateConfig;
 
 use crate::{
@@ -139,6 +139,40 @@ fn a_handshake_that_is_none_is_rejected(build: Build) {
     });
 }
 
+/// Each connection gets a Close frame. The call ends when the last one is gone.
+fn a_drain_closes_the_websockets(build: Build) {
+    run(build, async {
+        let route = Rc::new(WebSocketRoute::new(Echo, &Options::new()).unwrap());
+        let inside = Rc::clone(&route);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let response: Response<String> = inside.upgrade(&mut request, "Ann".to_owned());
+            async { Ok::<_, Infallible>(response) }
+        });
+        let server = start(HttpServer::new(), service).await;
+        let mut streams = Vec::new();
+        for _ in 0..2 {
+            let mut stream = server.connect().await;
+            stream.write_all(HANDSHAKE.as_bytes()).await.unwrap();
+            read_head(&mut stream).await;
+            stream.write_all(&frame("hi")).await.unwrap();
+            receive(&mut stream, "Ann: hi").await;
+            streams.push(stream);
+        }
+        server.stop().await;
+        let drain = spawn(async move { route.drain(Duration::from_secs(60)).await });
+        for stream in &mut streams {
+            let mut close = [0; 4];
+            stream.read_exact(&mut close).await.unwrap();
+            assert_eq!((close[0], &close[2..]), (0x88, &1001_u16.to_be_bytes()[..]));
+            assert!(!drain.is_finished(), "a connection is open");
+        }
+        for mut stream in streams {
+            stream.write_all(&[0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe9]).await.unwrap();
+        }
+        drain.await.unwrap().unwrap();
+    });
+}
+
 /// What was agreed holds for the frames.
 fn compression_is_negotiated(build: Build) {
     run(build, async {
@@ -225,6 +259,7 @@ fn a_router_of_axum_hands_websockets_over(build: Build) {
 
 scenarios! {
     websockets_and_requests_share_a_port,
+    a_drain_closes_the_websockets,
     a_handshake_that_is_none_is_rejected,
     compression_is_negotiated,
     an_answer_that_is_not_read_in_time_ends_the_hand_over,
