@@ -1,6 +1,8 @@
 //! The task that accepts connections, and ends them.
 
 use core::{
+    cell::Cell,
+    convert::Infallible,
     future::{Future, pending, poll_fn},
     mem,
     pin::pin,
@@ -13,6 +15,7 @@ use std::{
 };
 
 use hyper::{Request, Response, body::Body, body::Incoming, service::Service};
+use windlass::MemoryTrimmer;
 use windlass_task::{
     JoinError, JoinSet,
     time::{now, sleep, timeout},
@@ -79,11 +82,16 @@ where
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let (mut pause, mut limit) = (Duration::ZERO, LimitLog::default());
+    let connections = Cell::new(0);
+    let mut trim = pin!(trim_memory(server.trims_memory, &connections));
     let outcome = loop {
+        connections.set(tasks.len());
         let is_full = tasks.len() >= server.connections_max;
         limit.note(is_full, &server);
         let mut accept = pin!(accept(&mut listener, is_full, pause));
         let next = poll_fn(|context| {
+            // It never ends.
+            let _ = trim.as_mut().poll(context);
             if shutdown.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Next::Shutdown);
             }
@@ -119,6 +127,22 @@ where
     live.drain();
     end(&server, &mut tasks).await;
     outcome
+}
+
+/// The memory that a connection may use, for the estimate of the load.
+const BYTES_PER_CONNECTION: u64 = 1 << 20;
+
+/// Returns memory to the system whenever a load has ended, if it is to.
+async fn trim_memory(is_on: bool, connections: &Cell<usize>) -> Infallible {
+    if !is_on {
+        return pending().await;
+    }
+    let mut trimmer = MemoryTrimmer::new();
+    loop {
+        let load = (connections.get() as u64).saturating_mul(BYTES_PER_CONNECTION);
+        let _ = trimmer.trim_if_due(load);
+        sleep(MemoryTrimmer::CHECK_PERIOD).await;
+    }
 }
 
 /// Accepts a connection after a pause, or none.

@@ -79,6 +79,7 @@ pub struct HttpServer {
     pub(crate) has_http1: bool,
     pub(crate) has_http2: bool,
     pub(crate) has_info: bool,
+    pub(crate) trims_memory: bool,
     pub(crate) http1: http1::Builder,
     pub(crate) http2: http2::Builder<WindlassExecutor>,
     on_event: Option<OnEvent>,
@@ -120,6 +121,7 @@ impl HttpServer {
             has_http1: true,
             has_http2: true,
             has_info: false,
+            trims_memory: false,
             http1: http1::Builder::new(),
             http2,
             on_event: None,
@@ -206,9 +208,24 @@ impl HttpServer {
     /// The time after which a connection of HTTP/1.1 that waits for its next request frees hyper's
     /// buffers, some 18 KB. The next request allocates them again. With `Duration::MAX` they are
     /// kept.
+    ///
+    /// The C library keeps freed memory for later allocations:
+    /// [`trim_memory`](Self::trim_memory) returns it to the system.
     #[must_use]
     pub fn idle_buffers_timeout(mut self, timeout: Duration) -> Self {
         self.idle_buffers_timeout = timeout;
+        self
+    }
+
+    /// Returns freed memory to the system after many connections have ended. The server then looks
+    /// at the process's memory once a second, also while it is idle.
+    ///
+    /// It is off by default, because it is for the memory of the whole process: switch it on for
+    /// one of its servers. [`MemoryTrimmer`](windlass::MemoryTrimmer) does the work, on the thread
+    /// of the server. Only glibc can do it.
+    #[must_use]
+    pub fn trim_memory(mut self, is_on: bool) -> Self {
+        self.trims_memory = is_on;
         self
     }
 

@@ -63,6 +63,7 @@
 //! | run code around each wait | [`Reactor::before_wait`], [`after_turn`](Reactor::after_turn) |
 //! | drive a queue or an executor from the loop | [`Reactor::run_with`], [`TurnDriver`] |
 //! | measure | [`Stats`] |
+//! | return freed memory to the kernel after a load | [`MemoryTrimmer`] |
 //! | test handlers without a kernel | feature `mock`: `MockReactor`, `turn!` |
 //! | read how it works | [`technical`] |
 //!
@@ -138,3 +139,4 @@ pub use runtime::{
 };
 pub use signal::{ReceivedSignals, Signal, SignalSet};
 pub use time::clock::Clock;
+pub use util::memory_trimmer::MemoryTrimmer;

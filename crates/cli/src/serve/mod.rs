@@ -14,7 +14,6 @@ mod rooms;
 mod sockets;
 mod supervisor;
 mod tls;
-mod trim;
 mod websocket;
 
 use std::io::{self, Write};

@@ -9,9 +9,9 @@ use std::{
 };
 
 use anyhow::Context as _;
-use windlass::{Backend, Reactor, Signal, SignalSet, Stop, Turn, interest};
+use windlass::{Backend, MemoryTrimmer, Reactor, Signal, SignalSet, Stop, Turn, interest};
 
-use super::{counts::ServerCounts, trim::Trimmer};
+use super::counts::ServerCounts;
 
 /// Reads the files of the configuration that may change again.
 pub(crate) type ReloadFn = Box<dyn Fn()>;
@@ -228,9 +228,13 @@ fn warn_about_drops(
 
 /// Returns memory to the kernel after a load has ended.
 fn trim_memory(counts: ServerCounts, reactor: &mut Reactor) -> io::Result<()> {
-    let trimmer = RefCell::new(Trimmer::new());
-    let check = move |_: Turn<'_>| trimmer.borrow_mut().trim_if_due(counts.load());
-    reactor.every(Duration::from_secs(1), check)?;
+    let trimmer = RefCell::new(MemoryTrimmer::new());
+    let check = move |_: Turn<'_>| {
+        if let Some((before, after)) = trimmer.borrow_mut().trim_if_due(counts.load()) {
+            tracing::debug!(before, after, "gave memory back");
+        }
+    };
+    reactor.every(MemoryTrimmer::CHECK_PERIOD, check)?;
     Ok(())
 }
 

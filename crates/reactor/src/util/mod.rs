@@ -2,5 +2,6 @@
 
 pub(crate) mod arena;
 pub(crate) mod generations;
+pub(crate) mod memory_trimmer;
 pub(crate) mod prefetch;
 pub(crate) mod unwind_safe_drop;

@@ -1,4 +1,4 @@
-//! Returns memory to the kernel after a load has ended.
+//! [`MemoryTrimmer`]: returns memory to the kernel after a load has ended.
 //!
 //! glibc keeps freed memory for later allocations, unless it is at the end of the heap. Output that
 //! has waited for slow clients is freed in pieces of 16 KiB all over the heap. Hundreds of
@@ -8,21 +8,42 @@
 
 #![allow(unsafe_code, reason = "malloc_trim of libc")]
 
-use std::{fs::File, os::unix::fs::FileExt as _};
+use std::{fs::File, os::unix::fs::FileExt as _, time::Duration};
 
 /// Minimum number of bytes that make a call worthwhile.
 const TRIM_MIN: u64 = 8 << 20;
-/// Number of consecutive checks without growth of memory that must precede a call. A check runs
-/// every second.
+/// Number of consecutive checks without growth of memory that must precede a call.
 const QUIET_CHECKS: u32 = 3;
 /// Minimum number of checks between two calls.
 const CHECKS_BETWEEN_TRIMS: u32 = 10;
 /// Growth below this does not count.
 const GROWTH_NOISE: u64 = 1 << 20;
 
-/// Decides when to trim.
+/// Returns memory of the process to the kernel after a load has ended.
+///
+/// The C library keeps freed memory for later allocations. glibc returns it when it is asked
+/// (malloc_trim(3)), and that works on the memory of the whole process. So a process needs one
+/// trimmer. With other C libraries it does nothing.
+///
+/// ```
+/// use std::{cell::RefCell, time::Duration};
+/// use windlass::{MemoryTrimmer, Reactor, Turn};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let trimmer = RefCell::new(MemoryTrimmer::new());
+/// let connections = || 0;
+/// reactor.every(MemoryTrimmer::CHECK_PERIOD, move |_: Turn<'_>| {
+///     // A mebibyte for each connection.
+///     trimmer.borrow_mut().trim_if_due(connections() << 20);
+/// })?;
+/// # reactor.after(Duration::ZERO, |mut turn: Turn<'_>| turn.stop())?;
+/// reactor.run()
+/// # }
+/// ```
+#[doc(alias = "malloc_trim")]
 #[derive(Debug)]
-pub(crate) struct Trimmer {
+pub struct MemoryTrimmer {
     /// The file of proc_pid_statm(5), opened at start, so that no file is opened while serving.
     /// `None` if it does not exist.
     statm: Option<File>,
@@ -36,8 +57,19 @@ pub(crate) struct Trimmer {
     checks: u32,
 }
 
-impl Trimmer {
-    pub(crate) fn new() -> Self {
+impl Default for MemoryTrimmer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryTrimmer {
+    /// The time between two calls of [`trim_if_due`](Self::trim_if_due).
+    pub const CHECK_PERIOD: Duration = Duration::from_secs(1);
+
+    /// Opens `/proc/self/statm`. Where that is not possible, the trimmer does nothing.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             statm: File::open("/proc/self/statm").ok(),
             resident_min: u64::MAX,
@@ -76,29 +108,37 @@ impl Trimmer {
     fn resident(&self) -> Option<u64> {
         let mut text = [0; 128];
         let len = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
-        let pages: u64 = str::from_utf8(&text[..len]).ok()?.split(' ').nth(1)?.parse().ok()?;
+        let pages: u64 =
+            core::str::from_utf8(&text[..len]).ok()?.split(' ').nth(1)?.parse().ok()?;
         Some(pages * rustix::param::page_size() as u64)
     }
 
-    /// Checks, and returns memory to the kernel if it is time.
-    pub(crate) fn trim_if_due(&mut self, load: u64) {
-        let Some(before) = self.resident() else { return };
-        if self.should_trim(before, load) {
-            malloc_trim();
-            self.resident_last = self.resident().unwrap_or(before);
-            tracing::debug!(before, after = self.resident_last, "gave memory back");
+    /// Returns memory to the kernel if the load has ended: if less than half of its maximum is
+    /// left, or if the process has grown by 16 MiB, and it has not grown for three calls. That is
+    /// at most every tenth call. It takes the allocator's locks, for milliseconds if there is much
+    /// to return.
+    ///
+    /// `load` is the number of bytes that the work of the moment may use, as an estimate. Returns
+    /// the resident memory before and after, in bytes, if memory was returned.
+    pub fn trim_if_due(&mut self, load: u64) -> Option<(u64, u64)> {
+        let before = self.resident()?;
+        if !self.should_trim(before, load) {
+            return None;
         }
+        malloc_trim();
+        self.resident_last = self.resident().unwrap_or(before);
+        Some((before, self.resident_last))
     }
 }
 
-#[cfg(target_env = "gnu")]
+#[cfg(all(target_env = "gnu", not(miri)))]
 fn malloc_trim() {
     // SAFETY: malloc_trim(3) may be called at any time and from any thread, and releases only
     // memory that is free.
     let _ = unsafe { libc::malloc_trim(0) };
 }
 
-#[cfg(not(target_env = "gnu"))]
+#[cfg(not(all(target_env = "gnu", not(miri))))]
 fn malloc_trim() {}
 
 #[cfg(test)]
@@ -109,13 +149,13 @@ mod tests {
 
     /// Repeats a check with this resident memory and load, in mebibytes, until memory should be
     /// returned. Returns the number of checks.
-    fn checks_until_trim(trimmer: &mut Trimmer, resident: u64, load: u64) -> Option<u32> {
+    fn checks_until_trim(trimmer: &mut MemoryTrimmer, resident: u64, load: u64) -> Option<u32> {
         (1..=60).find(|_| trimmer.should_trim(resident * MIB, load * MIB))
     }
 
     #[test]
     fn a_load_that_has_gone_is_time_once_and_soon() {
-        let mut trimmer = Trimmer::new();
+        let mut trimmer = MemoryTrimmer::new();
         assert_eq!(checks_until_trim(&mut trimmer, 10, 0), None, "idle");
         for more in 0..100 {
             assert!(!trimmer.should_trim((10 + 5 * more) * MIB, 5 * more * MIB), "it grows");
@@ -126,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_load_that_stays_is_time_once() {
-        let mut trimmer = Trimmer::new();
+        let mut trimmer = MemoryTrimmer::new();
         assert!(!trimmer.should_trim(10 * MIB, 0));
         assert_eq!(
             checks_until_trim(&mut trimmer, 500, 400),
@@ -141,15 +181,16 @@ mod tests {
 
     #[test]
     fn it_is_not_time_again_at_once() {
-        let mut trimmer = Trimmer::new();
+        let mut trimmer = MemoryTrimmer::new();
         assert!(!trimmer.should_trim(100 * MIB, 90 * MIB));
         assert_eq!(checks_until_trim(&mut trimmer, 100, 40), Some(3));
         assert_eq!(checks_until_trim(&mut trimmer, 60, 0), Some(CHECKS_BETWEEN_TRIMS));
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no /proc")]
     fn it_works_here() {
-        let trimmer = Trimmer::new();
+        let trimmer = MemoryTrimmer::new();
         let before = trimmer.resident().expect("proc is mounted");
         assert!(before > 100 << 10);
         malloc_trim();
