@@ -40,6 +40,7 @@
 //! | know the peer of a request | [`ConnectionInfo`] |
 //! | take over an upgraded connection | [`upgraded_parts`] |
 //! | give WebSockets to `windlass-server` | the module `websocket`, with the feature of that name |
+//! | use sockets in handlers of axum | [`local()`] |
 //! | log | [`HttpServer::on_event`] |
 //!
 //! # Rules for all of it
@@ -67,6 +68,7 @@ mod http2;
 mod idle;
 mod listener;
 mod live;
+mod local;
 mod output;
 mod prefixed;
 mod server;
@@ -83,6 +85,7 @@ pub mod websocket;
 pub use client::{ClientStream, WindlassConnector};
 pub use event::ServeEvent;
 pub use listener::{AcceptedConnection, Handshaken, HttpListener, HttpVersion};
+pub use local::local;
 pub use server::{HttpServer, serve};
 pub use service::{ConnectionInfo, FromHyper, FromTower, IntoHttpService, TowerService};
 #[cfg(feature = "tls")]

@@ -3,11 +3,13 @@
 use std::{
     cell::Cell,
     convert::Infallible,
+    net::SocketAddr,
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use axum::{
@@ -20,12 +22,16 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use hyper::{Response, StatusCode, service::service_fn};
 use hyper_util::{client::legacy::Client, server::conn::auto};
 use tokio_tungstenite::{WebSocketStream, accept_async, client_async, tungstenite::Message};
-use windlass_http::{HttpServer, WindlassConnector, upgraded_parts};
+use windlass_http::{HttpServer, WindlassConnector, local, upgraded_parts};
 use windlass_task::{
     Pinned,
-    net::{TcpListener, TcpStream},
+    cancel::Cancel,
+    net::{TcpListener, TcpStream, UdpSocket, lookup_host},
     rt::{WindlassExecutor, WindlassTimer},
-    spawn,
+    signal::ctrl_c,
+    spawn, spawn_blocking,
+    time::{interval, sleep, timeout},
+    yield_now,
 };
 
 use crate::{
@@ -69,6 +75,119 @@ fn a_router_of_axum_is_served(build: Build) {
         assert_eq!((shared.requests.load(Relaxed), shared.here.get()), (2, 2));
         drop((missing, sender));
         server.stop().await;
+    });
+}
+
+/// Handlers whose futures hold a socket of this executor, with no, one and several extractors.
+fn handlers_of_axum_may_hold_sockets(build: Build) {
+    /// A request to the server itself. Without [`local`], axum does not take it.
+    async fn relay((State(address), Path(path)): (State<SocketAddr>, Path<String>)) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("GET /{path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let (mut answer, mut buffer) = (Vec::new(), [0; 512]);
+        loop {
+            match stream.read(&mut buffer).await.unwrap() {
+                0 => break,
+                count => answer.extend_from_slice(&buffer[..count]),
+            }
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+    async fn count(State(address): State<SocketAddr>) -> impl IntoResponse {
+        let here = Rc::new(Cell::new(1));
+        yield_now().await;
+        here.set(here.get() + 1);
+        (StatusCode::CREATED, format!("{} on {}", here.get(), address.ip()))
+    }
+    async fn upload((Path(name), body): (Path<String>, String)) -> String {
+        let here = Rc::new(name);
+        yield_now().await;
+        format!("{here}: {body}")
+    }
+    run(build, async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/relay/{path}", on_get(local(relay)))
+            .route("/count", on_get(local(count)))
+            .route("/upload/{name}", on_post(local(upload)))
+            .route("/hello", on_get(local(async |(): ()| "hello")))
+            .with_state(address);
+        spawn(HttpServer::new().serve(listener, router)).detach();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let mut sender = client(stream).await;
+        for (request, status, body) in [
+            (get("/relay/hello"), StatusCode::OK, "hello"),
+            (get("/count"), StatusCode::CREATED, "2 on 127.0.0.1"),
+            (post("/upload/Ann", "text"), StatusCode::OK, "Ann: text"),
+        ] {
+            let response = collect(sender.send_request(request).await.unwrap()).await;
+            assert_eq!(response, (status, body.into()));
+        }
+    });
+}
+
+/// Tells at compile time whether a type is `Send`: the method of the type comes before that of the
+/// trait, if there is one.
+struct Probe<'a, T>(#[expect(dead_code, reason = "its type is what counts")] &'a T);
+
+impl<T: Send> Probe<'_, T> {
+    fn is_send(&self) -> bool {
+        true
+    }
+}
+
+trait OtherProbe {
+    fn is_send(&self) -> bool {
+        false
+    }
+}
+
+impl<T> OtherProbe for &Probe<'_, T> {}
+
+/// The table in docs/http.md.
+fn the_futures_that_are_send_are_known(build: Build) {
+    macro_rules! send {
+        ($($future:expr,)*) => { [$((stringify!($future), (&Probe(&$future)).is_send())),*] };
+    }
+    run(build, async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let cancel = Cancel::new();
+        let mut interval = interval(Duration::from_secs(1));
+        let pinned = Pinned::new(async { Rc::new(1) });
+        let task = spawn(async {});
+        let blocking = spawn_blocking(|| ()).unwrap();
+        let second = Duration::from_secs(1);
+        let send = send![
+            sleep(second),
+            timeout(second, sleep(second)),
+            interval.tick(),
+            cancel.cancelled(),
+            yield_now(),
+            blocking,
+            pinned,
+            lookup_host("localhost:1"),
+            TcpListener::bind("127.0.0.1:0"),
+        ];
+        for (future, is_send) in send {
+            assert!(is_send, "{future}");
+        }
+        let others = send![
+            task,
+            ctrl_c(),
+            TcpStream::connect(address),
+            listener.accept(),
+            stream.read(&mut []),
+            udp.recv_from(&mut []),
+        ];
+        for (future, is_send) in others {
+            assert!(!is_send, "{future}");
+        }
     });
 }
 
@@ -219,6 +338,8 @@ fn services_need_not_be_send(build: Build) {
 
 scenarios! {
     a_router_of_axum_is_served,
+    handlers_of_axum_may_hold_sockets,
+    the_futures_that_are_send_are_known,
     a_websocket_route_of_axum_is_served,
     tokio_tungstenite_runs_as_server_and_client,
     the_client_of_hyper_util_keeps_connections,
