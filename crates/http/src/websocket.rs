@@ -249,6 +249,6 @@ async fn hand_over<H: Handler + 'static>(
         return;
     };
     let prefix = [&read[..], &unread].concat();
-    // A service that has no room or is draining returns the socket, which is closed here.
-    with_turn(|mut turn| drop(service.adopt(socket, prefix, upgraded, &mut turn)));
+    // A service that has no room or is draining closes the socket.
+    with_turn(|mut turn| _ = service.adopt(socket, prefix, upgraded, &mut turn));
 }

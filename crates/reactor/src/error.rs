@@ -37,8 +37,7 @@ pub struct NotFound;
 /// let first = interest().read().with_fd(Rc::clone(&stream)).with_handler(|| {});
 /// first.register_into(&mut reactor)?;
 /// let second = interest().write().with_fd(stream).with_handler(|| {});
-/// let error = second.register_into(&mut reactor).unwrap_err();
-/// assert_eq!(error.reason, AddReason::AlreadyExists);
+/// assert_eq!(second.register_into(&mut reactor), Err(AddReason::AlreadyExists));
 /// # Ok(())
 /// # }
 /// ```
@@ -79,16 +78,12 @@ impl From<Errno> for AddReason {
 
 /// A subscriber that was not registered, and the reason.
 ///
-/// `?` converts it into an [`io::Error`] for any subscriber type.
-///
-/// # In `anyhow`
-/// An error that returns a value is `Send` and `Sync` only if the value is, and `anyhow::Error`
-/// requires both. A handler that holds an `Rc` is neither. The same is true of a
-/// [`Group`](crate::Group) and a [`Reactor`](crate::Reactor). Convert the error into an
-/// [`io::Error`] first, which drops the returned value:
+/// The methods whose name begins with `try_` return it. The plain ones return an [`AddReason`] and
+/// drop the subscriber. So their errors are `Send` and `Sync` whatever the handler holds, as
+/// `anyhow::Error` and `Box<dyn Error + Send + Sync>` require:
 ///
 /// ```
-/// use std::{io, net::TcpListener, rc::Rc, time::Duration};
+/// use std::{net::TcpListener, rc::Rc, time::Duration};
 /// use windlass::{Group, Reactor, interest};
 ///
 /// fn main() -> anyhow::Result<()> {
@@ -99,33 +94,18 @@ impl From<Errno> for AddReason {
 ///         .read()
 ///         .with_fd(TcpListener::bind("127.0.0.1:0")?)
 ///         .with_handler(move || println!("{kept:?}"))
-///         .register_into(&mut reactor)
-///         .map_err(io::Error::from)?;
-///     reactor
-///         .after_with(Duration::ZERO, move |_| drop(also_kept.clone()))
-///         .map_err(io::Error::from)?;
+///         .register_into(&mut reactor)?;
+///     reactor.after_with(Duration::ZERO, move |_| drop(also_kept.clone()))?;
 ///     Group::new(names)
 ///         .after(Duration::ZERO, |names: &mut Rc<Vec<&str>>| println!("{names:?}"))
-///         .register_into(&mut reactor)
-///         .map_err(io::Error::from)?;
+///         .register_into(&mut reactor)?;
 ///     Ok(())
 /// }
 /// ```
 ///
-/// The same applies to [`TimerError`], [`DeferError`], [`GroupError`](crate::GroupError),
-/// [`EmbedError`](crate::EmbedError), and the errors of a [`Remote`](crate::Remote). Without the
-/// conversion, compilation fails:
-///
-/// ```compile_fail,E0277
-/// use std::{rc::Rc, time::Duration};
-/// use windlass::Reactor;
-///
-/// fn main() -> anyhow::Result<()> {
-///     let kept = Rc::new(());
-///     Reactor::new()?.after_with(Duration::ZERO, move |_| drop(kept.clone()))?;
-///     Ok(())
-/// }
-/// ```
+/// Every error converts into an [`io::Error`], also one that returns a value. The same applies to
+/// [`TimerError`], [`DeferError`], [`GroupError`](crate::GroupError) and
+/// [`EmbedError`](crate::EmbedError).
 pub struct AddError<S> {
     /// The reason.
     pub reason: AddReason,
@@ -215,8 +195,8 @@ pub enum TakeError {
 /// # fn main() -> std::io::Result<()> {
 /// let mut reactor = Reactor::builder().timers_max(1).build()?;
 /// reactor.after(Duration::from_secs(1), || {})?;
-/// let error = reactor.after(Duration::from_secs(2), || {}).unwrap_err();
-/// assert_eq!(error.reason, TimerReason::LimitReached);
+/// let refused = reactor.after(Duration::from_secs(2), || {});
+/// assert_eq!(refused, Err(TimerReason::LimitReached));
 /// # Ok(())
 /// # }
 /// ```
@@ -233,11 +213,12 @@ pub enum TimerReason {
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass::{Reactor, TimerReason};
+/// use windlass::{Reactor, Schedule, TimerReason};
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let mut reactor = Reactor::new()?;
-/// let error = reactor.every(Duration::ZERO, || println!("tick")).unwrap_err();
+/// let tick = || println!("tick");
+/// let error = reactor.try_start(Schedule::Every(Duration::ZERO), tick).unwrap_err();
 /// assert_eq!(error.reason, TimerReason::ZeroPeriod);
 /// reactor.every(Duration::from_secs(1), error.handler)?;
 /// # Ok(())
@@ -250,6 +231,25 @@ pub struct TimerError<H> {
     pub handler: H,
 }
 
+/// Why a closure was not deferred.
+///
+/// ```
+/// use windlass::{DeferReason, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::builder().deferred_max(1).build()?;
+/// reactor.defer(|_| println!("first"))?;
+/// assert_eq!(reactor.defer(|_| println!("second")), Err(DeferReason::LimitReached));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeferReason {
+    /// The limit `deferred_max` is reached.
+    LimitReached,
+}
+
 /// A closure that was not deferred because `deferred_max` closures are queued.
 ///
 /// ```
@@ -259,7 +259,7 @@ pub struct TimerError<H> {
 /// # fn main() -> std::io::Result<()> {
 /// let mut reactor = Reactor::builder().deferred_max(1).build()?;
 /// reactor.defer(|_| println!("first"))?;
-/// let error = reactor.defer(|_| println!("second")).unwrap_err();
+/// let error = reactor.try_defer(|_| println!("second")).unwrap_err();
 /// reactor.run_once(Duration::ZERO)?; // runs the first closure
 /// reactor.defer(error.closure)?;
 /// # Ok(())
@@ -445,18 +445,15 @@ plain_error!(
     Err(io::ErrorKind::QuotaExceeded)
 );
 
-/// The part that every [`DeferError`] shares.
-#[derive(Debug)]
-struct DeferredFull;
 plain_error!(
-    DeferredFull,
+    DeferReason,
     |_e| "as many closures as may be are deferred",
     Err(io::ErrorKind::WouldBlock)
 );
 
 carrying_error!(AddError<S>, |e| e.reason);
 carrying_error!(TimerError<H>, |e| e.reason);
-carrying_error!(DeferError<F>, |_e| DeferredFull);
+carrying_error!(DeferError<F>, |_e| DeferReason::LimitReached);
 
 #[cfg(test)]
 mod tests {

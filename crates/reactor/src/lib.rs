@@ -71,9 +71,9 @@
 //!
 //! - *Times.* Durations have nanosecond resolution. Timers use the monotonic clock, or a [`Clock`].
 //! - *Keys.* A [`Key`] is never reused. A stale one gives [`NotFound`].
-//! - *Errors.* Each operation has its own error type, which returns the rejected value. `?`
-//!   converts it into an [`io::Error`](std::io::Error). For `anyhow`, use
-//!   `.map_err(io::Error::from)?`; [`AddError`] explains why.
+//! - *Errors.* Each operation has its own error type, which `?` converts into an
+//!   [`io::Error`](std::io::Error), `anyhow::Error` or `Box<dyn Error + Send + Sync>`. A rejected
+//!   value is dropped. The form whose name begins with `try_` returns it; see [`AddError`].
 //! - *Panics.* A panic of a handler propagates out of [`Reactor::run_once`]. The reactor stays
 //!   usable, and the next turn continues with the other events.
 //! - *Bounds.* Every queue has a maximum, which [`Builder`] sets.
@@ -125,15 +125,15 @@ pub use backend::{
 };
 pub use cell::Subscription;
 pub use error::{
-    AddError, AddReason, DeferError, Errno, HookError, ModifyError, NotFound, TakeError,
-    TimerError, TimerReason, UnknownBackend,
+    AddError, AddReason, DeferError, DeferReason, Errno, HookError, ModifyError, NotFound,
+    TakeError, TimerError, TimerReason, UnknownBackend,
 };
 pub use remote::{
     CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, stop::Stop,
 };
 pub use runtime::{
     builder::Builder,
-    embed::{EmbedError, Embedded},
+    embed::{EmbedError, EmbedReason, Embedded},
     hook::{HOOKS_MAX, HookKey},
     reactor::Reactor,
 };

@@ -367,13 +367,10 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     let mut reactor = Reactor::builder().backend(backend).build().unwrap();
     let options = StreamOptions::new().idle_timeout(Some(Duration::from_secs(60)));
     let (ours, sink) = socket_pair();
-    let other = options
-        .register(ours, Answering { other: None }, &mut reactor)
-        .map_err(|e| e.reason)
-        .unwrap();
+    let other = options.register(ours, Answering { other: None }, &mut reactor).unwrap();
     let (ours, peer) = socket_pair();
     let answering = Answering { other: Some(other) };
-    options.register(ours, answering, &mut reactor).map_err(|e| e.reason).unwrap();
+    options.register(ours, answering, &mut reactor).unwrap();
     let mut round = || {
         rustix::io::write(&peer, b"ping").unwrap();
         reactor.run_once(None).unwrap();
@@ -396,10 +393,7 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     let mut peers = Vec::with_capacity(COUNT);
     let before = BYTES.get();
     for (ours, peer) in pairs {
-        options
-            .register(ours, Answering { other: None }, &mut reactor)
-            .map_err(|e| e.reason)
-            .unwrap();
+        options.register(ours, Answering { other: None }, &mut reactor).unwrap();
         peers.push(peer);
     }
     for _ in 0..3 {

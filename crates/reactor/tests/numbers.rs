@@ -280,7 +280,7 @@ fn a_live_registration_keeps_its_number_even_when_its_file_is_gone() {
         .read()
         .with_fd(other)
         .with_handler(|| {})
-        .register_into(&mut reactor)
+        .try_register_into(&mut reactor)
         .unwrap_err();
     assert_eq!(refused.reason, AddReason::AlreadyExists);
     reactor.delete(subject.key).unwrap();

@@ -143,7 +143,7 @@ fn watch(
     reload: Option<ReloadFn>,
     first: &Rc<Cell<Option<Signal>>>,
     reactor: &mut Reactor,
-) -> Result<(), windlass::AddError<impl Sized + use<>>> {
+) -> Result<(), windlass::AddReason> {
     let first = Rc::clone(first);
     interest()
         .read()

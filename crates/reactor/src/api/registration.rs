@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    AddError, Event, Interest, Key, Subscription, Turn,
+    AddError, AddReason, Event, Interest, Key, Subscription, Turn,
     api::{
         handler_fn::HandlerFn,
         ops::{ReactorOps, Subscriber, Token, sealed::Sealed},
@@ -61,7 +61,8 @@ pub struct WithHandler<F> {
 
 /// A descriptor, its handler and its interest, ready to be registered.
 ///
-/// If registering fails, the error returns the registration. The caller can retry or take it apart.
+/// [`try_register_into`](Self::try_register_into) returns it in its error. The caller can retry or
+/// take it apart.
 ///
 /// ```
 /// use std::os::unix::net::UnixStream;
@@ -73,7 +74,7 @@ pub struct WithHandler<F> {
 /// interest().read().with_fd(one).with_handler(|| {}).register_into(&mut reactor)?;
 ///
 /// let second = interest().read().with_fd(other).with_handler(|| {});
-/// let error = second.register_into(&mut reactor).unwrap_err();
+/// let error = second.try_register_into(&mut reactor).unwrap_err();
 /// assert_eq!(error.reason, AddReason::LimitReached);
 /// let (_interest, _stream, _handler) = error.subscriber.into_parts();
 /// # Ok(())
@@ -123,7 +124,8 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     /// reactor or a mock. If registered through a turn, it does not fire in that turn (rule 9).
     ///
     /// # Errors
-    /// The error returns the registration with its descriptor open, and the reason:
+    /// The registration is dropped, and its descriptor with it:
+    /// [`try_register_into`](Self::try_register_into) returns it.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -139,9 +141,22 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     ///   a cycle (`ELOOP`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<G: Registrar, Args: 'static>(
+        self,
+        target: &mut G,
+    ) -> Result<Key, AddReason>
+    where
+        F: HandlerFn<Fd, G::Ops, Args>,
+    {
+        self.try_register_into(target).map_err(|e| e.reason)
+    }
+
+    /// [`register_into`](Self::register_into) with an error that returns the registration.
+    ///
+    /// # Errors
+    /// The reasons of [`register_into`](Self::register_into). The error returns the registration
+    /// with its descriptor open.
+    pub fn try_register_into<G: Registrar, Args: 'static>(
         self,
         target: &mut G,
     ) -> Result<Key, AddError<Self>>

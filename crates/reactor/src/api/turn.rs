@@ -4,8 +4,8 @@ use core::{fmt, marker::PhantomData};
 use std::time::{Duration, Instant};
 
 use crate::{
-    AddError, DeferError, Interest, Key, ModifyError, NotFound, Reactor, Stats, Subscription,
-    TimerError,
+    AddError, AddReason, DeferError, DeferReason, Interest, Key, ModifyError, NotFound, Reactor,
+    Stats, Subscription, TimerError, TimerReason,
     api::{
         group::{Group, GroupKey},
         handler_fn::TimerFn,
@@ -77,7 +77,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// Registers a subscriber. It does not fire in the current turn (rule 9).
     ///
     /// # Errors
-    /// The error returns the subscriber with its descriptor open, and the reason:
+    /// The subscriber is dropped, and its descriptor with it: [`try_add`](Self::try_add) returns
+    /// it.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -93,10 +94,17 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///   a cycle (`ELOOP`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     #[doc(alias("EPOLL_CTL_ADD", "epoll_ctl"))]
-    pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
+    pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddReason> {
+        self.try_add(subscriber).map_err(|e| e.reason)
+    }
+
+    /// [`add`](Self::add) with an error that returns the subscriber.
+    ///
+    /// # Errors
+    /// The reasons of [`add`](Self::add). The error returns the subscriber with its descriptor
+    /// open.
+    pub fn try_add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         add(self.reactor, subscriber)
     }
 
@@ -189,18 +197,16 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// The error returns the handler, and the reason:
+    /// The handler is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     #[doc(alias("timerfd_create", "timerfd_settime"))]
     pub fn after<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         delay: Duration,
         handler: H,
-    ) -> Result<Key, TimerError<H>> {
-        start(self.reactor, Schedule::After(delay), handler)
+    ) -> Result<Key, TimerReason> {
+        start_dropping(self.reactor, Schedule::After(delay), handler)
     }
 
     /// [`after`](Self::after) for a closure that takes the turn, without naming its type.
@@ -209,51 +215,45 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// `|turn| ..`. Here it can.
     ///
     /// # Errors
-    /// The error returns the closure, and the reason:
+    /// The closure is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn after_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
         delay: Duration,
         closure: F,
-    ) -> Result<Key, TimerError<F>> {
-        start(self.reactor, Schedule::After(delay), closure)
+    ) -> Result<Key, TimerReason> {
+        start_dropping(self.reactor, Schedule::After(delay), closure)
     }
 
     /// Calls a handler once, at `deadline`, or in the next turn if `deadline` has passed. See
     /// [`after`](Self::after).
     ///
     /// # Errors
-    /// The error returns the handler, and the reason:
+    /// The handler is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     #[doc(alias = "TFD_TIMER_ABSTIME")]
     pub fn at<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         deadline: Instant,
         handler: H,
-    ) -> Result<Key, TimerError<H>> {
-        start(self.reactor, Schedule::At(deadline), handler)
+    ) -> Result<Key, TimerReason> {
+        start_dropping(self.reactor, Schedule::At(deadline), handler)
     }
 
     /// [`at`](Self::at) for a closure that takes the turn; see [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// The error returns the closure, and the reason:
+    /// The closure is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn at_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
         deadline: Instant,
         closure: F,
-    ) -> Result<Key, TimerError<F>> {
-        start(self.reactor, Schedule::At(deadline), closure)
+    ) -> Result<Key, TimerReason> {
+        start_dropping(self.reactor, Schedule::At(deadline), closure)
     }
 
     /// Calls a handler every `period` until it is cancelled. It first fires after one period.
@@ -262,37 +262,63 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// fire one by one; [`Tick::missed`](crate::Tick::missed) counts them.
     ///
     /// # Errors
-    /// The error returns the handler, and the reason:
+    /// The handler is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
     /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     #[doc(alias("timerfd_create", "timerfd_settime", "setitimer"))]
     pub fn every<H: TimerFn<R, Args>, Args: 'static>(
         &mut self,
         period: Duration,
         handler: H,
-    ) -> Result<Key, TimerError<H>> {
-        start(self.reactor, Schedule::Every(period), handler)
+    ) -> Result<Key, TimerReason> {
+        start_dropping(self.reactor, Schedule::Every(period), handler)
     }
 
     /// [`every`](Self::every) for a closure that takes the turn; see
     /// [`after_with`](Self::after_with).
     ///
     /// # Errors
-    /// The error returns the closure, and the reason:
+    /// The closure is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
     /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn every_with<F: FnMut(Turn<'_, R>) + 'static>(
         &mut self,
         period: Duration,
         closure: F,
-    ) -> Result<Key, TimerError<F>> {
-        start(self.reactor, Schedule::Every(period), closure)
+    ) -> Result<Key, TimerReason> {
+        start_dropping(self.reactor, Schedule::Every(period), closure)
+    }
+
+    /// Starts a timer, with an error that returns the handler. [`after`](Self::after),
+    /// [`at`](Self::at) and [`every`](Self::every) drop it instead.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::{Reactor, Schedule, TimerReason};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut reactor = Reactor::new()?;
+    /// let tick = || println!("tick");
+    /// let error = reactor.try_start(Schedule::Every(Duration::ZERO), tick).unwrap_err();
+    /// assert_eq!(error.reason, TimerReason::ZeroPeriod);
+    /// reactor.every(Duration::from_secs(1), error.handler)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The error returns the handler, and the reason:
+    ///
+    /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
+    pub fn try_start<H: TimerFn<R, Args>, Args: 'static>(
+        &mut self,
+        schedule: Schedule,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        start(self.reactor, schedule, handler)
     }
 
     /// Cancels a timer. The handler's destructor runs at once, or after the handler has returned if
@@ -332,9 +358,20 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// a deferred closure, and those beyond `deferred_per_turn`.
     ///
     /// # Errors
-    /// [`DeferError`] if `deferred_max` closures are queued; the error returns the closure.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// [`LimitReached`](crate::DeferReason::LimitReached): `deferred_max` closures are queued. The
+    /// closure is dropped: [`try_defer`](Self::try_defer) returns it.
     pub fn defer<F: FnOnce(Turn<'_, R>) + 'static>(
+        &mut self,
+        closure: F,
+    ) -> Result<(), DeferReason> {
+        self.try_defer(closure).map_err(|_| DeferReason::LimitReached)
+    }
+
+    /// [`defer`](Self::defer) with an error that returns the closure.
+    ///
+    /// # Errors
+    /// [`DeferError`] if `deferred_max` closures are queued.
+    pub fn try_defer<F: FnOnce(Turn<'_, R>) + 'static>(
         &mut self,
         closure: F,
     ) -> Result<(), DeferError<F>> {
@@ -401,6 +438,15 @@ pub(crate) fn start<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(
     handler: H,
 ) -> Result<Key, TimerError<H>> {
     reactor.start_timer(Timer::new(schedule, handler)).map_err(typed_timer_error::<R, H, Args>)
+}
+
+/// [`start`] without the way back to the typed handler, which costs instructions.
+pub(crate) fn start_dropping<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(
+    reactor: &mut R,
+    schedule: Schedule,
+    handler: H,
+) -> Result<Key, TimerReason> {
+    reactor.start_timer(Timer::new(schedule, handler)).map_err(|e| e.reason)
 }
 
 pub(crate) fn defer<R: ReactorOps, F: FnOnce(Turn<'_, R>) + 'static>(

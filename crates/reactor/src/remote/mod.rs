@@ -97,7 +97,7 @@ impl<S: Subscriber + Send> Job for Addition<S> {
     type Output = Result<Key, AddError<S>>;
 
     fn run(self, mut turn: Turn<'_>) -> Self::Output {
-        turn.add(self.0)
+        turn.try_add(self.0)
     }
 }
 
@@ -119,7 +119,7 @@ impl Remote {
     /// - [`Panicked`](crate::CallError::Panicked): the closure has panicked. It contains the
     ///   payload.
     ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     pub fn call<T, F>(&self, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -142,7 +142,7 @@ impl Remote {
     /// - [`TimedOut`](crate::CallError::TimedOut): the timeout has expired. It contains the closure
     ///   if that had not started; it never will. It is empty if the closure runs or has run.
     ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     pub fn call_timeout<T, F>(&self, timeout: Duration, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -180,7 +180,7 @@ impl Remote {
     /// - [`WouldDeadlock`](crate::PostReason::WouldDeadlock): the queue is full, and the caller is
     ///   on the loop's own thread.
     ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     #[inline]
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
@@ -209,7 +209,7 @@ impl Remote {
     /// - [`Full`](crate::PostReason::Full): `remote_max` calls and posts are queued or running.
     /// - [`Closed`](crate::PostReason::Closed): the reactor was dropped.
     ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     #[inline]
     pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
@@ -259,7 +259,7 @@ impl Remote {
     /// - [`Closed`](crate::RemoteAddError::Closed): the reactor was dropped.
     /// - [`Panicked`](crate::RemoteAddError::Panicked): its own `fd` or `interest` has panicked.
     ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     pub fn add<S: Subscriber + Send>(&self, subscriber: S) -> Result<Key, RemoteAddError<S>> {
         match self.wait_for(Addition(subscriber), None) {
             Ok(added) => added.map_err(RemoteAddError::Refused),

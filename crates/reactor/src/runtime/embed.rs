@@ -32,6 +32,7 @@ use crate::{
         registration::Registrar,
     },
     backend,
+    error::plain_error,
     runtime::pending_work,
     time::clock::timespec,
 };
@@ -90,39 +91,71 @@ pub struct Embedded {
     next: NextTurn,
 }
 
-/// A reactor that could not be embedded, and the reason.
+/// Why a reactor was not embedded.
 ///
 /// ```
-/// use windlass::{Backend, Errno, Reactor};
+/// use windlass::{Backend, EmbedReason, Reactor};
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let reactor = Reactor::builder().backend(Backend::Poll).build()?;
-/// let error = reactor.embed().unwrap_err();
-/// assert_eq!(error.errno, Errno::OPNOTSUPP);
+/// assert_eq!(reactor.embed().unwrap_err(), EmbedReason::Unsupported);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EmbedReason {
+    /// The [`Backend`] has no descriptor that another loop could wait for.
+    Unsupported,
+    /// An error of the kernel, for example `EMFILE` if the process has no descriptor left.
+    Os(Errno),
+}
+
+plain_error!(
+    EmbedReason,
+    |e| match e {
+        Self::Unsupported => "the reactor's backend cannot be embedded",
+        Self::Os(_) => "the kernel refused a descriptor of the embedded reactor",
+    },
+    match e {
+        EmbedReason::Unsupported => Ok(Errno::OPNOTSUPP),
+        EmbedReason::Os(errno) => Ok(*errno),
+    },
+    match e {
+        EmbedReason::Os(errno) => Some(errno),
+        EmbedReason::Unsupported => None,
+    }
+);
+
+/// A reactor that could not be embedded, and the reason.
+///
+/// ```
+/// use windlass::{Backend, EmbedReason, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let reactor = Reactor::builder().backend(Backend::Poll).build()?;
+/// let error = reactor.try_embed().unwrap_err();
+/// assert_eq!(error.reason, EmbedReason::Unsupported);
 /// let _reactor: Reactor = *error.reactor;
 /// # Ok(())
 /// # }
 /// ```
 pub struct EmbedError {
-    /// The kernel's error, for example `EMFILE` if the process has no descriptor left. `EOPNOTSUPP`
-    /// if the [`Backend`] has no descriptor that another loop could wait for.
-    pub errno: Errno,
+    /// The reason.
+    pub reason: EmbedReason,
     /// The reactor, unchanged.
     pub reactor: Box<Reactor>,
 }
 
 impl fmt::Debug for EmbedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbedError").field("errno", &self.errno).finish_non_exhaustive()
+        f.debug_struct("EmbedError").field("reason", &self.reason).finish_non_exhaustive()
     }
 }
 
 impl fmt::Display for EmbedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.errno {
-            Errno::OPNOTSUPP => f.write_str("the reactor's backend cannot be embedded"),
-            errno => write!(f, "the kernel refused a descriptor of the embedded reactor: {errno}"),
-        }
+        self.reason.fmt(f)
     }
 }
 
@@ -130,7 +163,7 @@ impl std::error::Error for EmbedError {}
 
 impl From<EmbedError> for io::Error {
     fn from(e: EmbedError) -> Self {
-        e.errno.into()
+        e.reason.into()
     }
 }
 
@@ -138,17 +171,27 @@ impl Reactor {
     /// Embeds the reactor in another event loop.
     ///
     /// # Errors
-    /// [`EmbedError`] returns the reactor and the error of the kernel:
+    /// The reactor is dropped: [`try_embed`](Self::try_embed) returns it.
     ///
-    /// - `EOPNOTSUPP`: the backend is [`Backend::Poll`], which has no descriptor that another loop
-    ///   could wait for.
-    /// - `EMFILE`, `ENFILE` or `ENOMEM`: the process or the system has no descriptor or memory
-    ///   left.
+    /// - [`Unsupported`](EmbedReason::Unsupported): the backend is [`Backend::Poll`], which has no
+    ///   descriptor that another loop could wait for.
+    /// - [`Os`](EmbedReason::Os): `EMFILE`, `ENFILE` or `ENOMEM`, if the process or the system has
+    ///   no descriptor or memory left.
     ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
-    pub fn embed(self) -> Result<Embedded, EmbedError> {
+    /// # Panics
+    /// If it fails, with the panic of a destructor of the reactor's subscribers.
+    pub fn embed(self) -> Result<Embedded, EmbedReason> {
+        self.try_embed().map_err(|e| e.reason)
+    }
+
+    /// [`embed`](Self::embed) with an error that returns the reactor.
+    ///
+    /// # Errors
+    /// The reasons of [`embed`](Self::embed). The error returns the reactor.
+    pub fn try_embed(self) -> Result<Embedded, EmbedError> {
+        let refused = |reason, reactor| EmbedError { reason, reactor: Box::new(reactor) };
         if self.backend() == Backend::Poll {
-            return Err(EmbedError { errno: Errno::OPNOTSUPP, reactor: Box::new(self) });
+            return Err(refused(EmbedReason::Unsupported, self));
         }
         let parts = (|| {
             let outer = epoll::create(CreateFlags::CLOEXEC)?;
@@ -164,9 +207,7 @@ impl Reactor {
         })();
         let (outer, work, timer) = match parts {
             Ok(parts) => parts,
-            Err(errno) => {
-                return Err(EmbedError { errno, reactor: Box::new(self) });
-            }
+            Err(errno) => return Err(refused(EmbedReason::Os(errno), self)),
         };
         let mut embedded = Embedded {
             reactor: self,
@@ -182,7 +223,7 @@ impl Reactor {
         embedded.settle();
         match embedded.trouble.take() {
             None => Ok(embedded),
-            Some(errno) => Err(EmbedError { errno, reactor: Box::new(embedded.into_reactor()) }),
+            Some(errno) => Err(refused(EmbedReason::Os(errno), embedded.into_reactor())),
         }
     }
 

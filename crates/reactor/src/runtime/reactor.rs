@@ -4,8 +4,9 @@ use core::fmt;
 use std::time::{Duration, Instant};
 
 use crate::{
-    AddError, Backend, BuildError, Builder, DeferError, GroupKey, HookError, HookKey, Interest,
-    Key, ModifyError, NotFound, RingFeatures, Stats, Stop, Subscriber, TimerError, Turn,
+    AddError, AddReason, Backend, BuildError, Builder, DeferError, DeferReason, GroupKey,
+    HookError, HookKey, Interest, Key, ModifyError, NotFound, RingFeatures, Stats, Stop,
+    Subscriber, TimerError, TimerReason, Turn,
     api::{
         handler_fn::TimerFn,
         interest::interest,
@@ -200,7 +201,8 @@ impl Reactor {
     /// See [`Turn::add`].
     ///
     /// # Errors
-    /// The error returns the subscriber with its descriptor open, and the reason:
+    /// The subscriber is dropped, and its descriptor with it: [`try_add`](Self::try_add) returns
+    /// it.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -216,10 +218,17 @@ impl Reactor {
     ///   a cycle (`ELOOP`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     #[doc(alias("EPOLL_CTL_ADD", "epoll_ctl"))]
-    pub fn add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
+    pub fn add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddReason> {
+        self.try_add(subscriber).map_err(|e| e.reason)
+    }
+
+    /// See [`Turn::try_add`].
+    ///
+    /// # Errors
+    /// The reasons of [`add`](Self::add). The error returns the subscriber with its descriptor
+    /// open.
+    pub fn try_add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
         turn::add(self, subscriber)
     }
 
@@ -281,61 +290,59 @@ impl Reactor {
     /// See [`Turn::after`].
     ///
     /// # Errors
-    /// The error returns the handler, and the reason:
+    /// The handler is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     #[doc(alias("timerfd_create", "timerfd_settime"))]
     pub fn after<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         delay: Duration,
         handler: H,
-    ) -> Result<Key, TimerError<H>> {
-        turn::start(self, Schedule::After(delay), handler)
+    ) -> Result<Key, TimerReason> {
+        turn::start_dropping(self, Schedule::After(delay), handler)
     }
 
     /// See [`Turn::after_with`].
     ///
     /// # Errors
-    /// The reasons of [`after`](Self::after). The error returns the closure.
+    /// The reasons of [`after`](Self::after).
     pub fn after_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
         delay: Duration,
         closure: F,
-    ) -> Result<Key, TimerError<F>> {
-        turn::start(self, Schedule::After(delay), closure)
+    ) -> Result<Key, TimerReason> {
+        turn::start_dropping(self, Schedule::After(delay), closure)
     }
 
     /// See [`Turn::at`].
     ///
     /// # Errors
-    /// The reasons of [`after`](Self::after). The error returns the handler.
+    /// The reasons of [`after`](Self::after).
     #[doc(alias = "TFD_TIMER_ABSTIME")]
     pub fn at<H: TimerFn<Self, Args>, Args: 'static>(
         &mut self,
         deadline: Instant,
         handler: H,
-    ) -> Result<Key, TimerError<H>> {
-        turn::start(self, Schedule::At(deadline), handler)
+    ) -> Result<Key, TimerReason> {
+        turn::start_dropping(self, Schedule::At(deadline), handler)
     }
 
     /// See [`Turn::at_with`].
     ///
     /// # Errors
-    /// The reasons of [`after`](Self::after). The error returns the closure.
+    /// The reasons of [`after`](Self::after).
     pub fn at_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
         deadline: Instant,
         closure: F,
-    ) -> Result<Key, TimerError<F>> {
-        turn::start(self, Schedule::At(deadline), closure)
+    ) -> Result<Key, TimerReason> {
+        turn::start_dropping(self, Schedule::At(deadline), closure)
     }
 
     /// See [`Turn::every`].
     ///
     /// # Errors
-    /// The error returns the handler, and the reason:
+    /// The handler is dropped: [`try_start`](Self::try_start) returns it.
     ///
     /// - [`LimitReached`](crate::TimerReason::LimitReached): the reactor holds `timers_max` timers.
     /// - [`ZeroPeriod`](crate::TimerReason::ZeroPeriod): the period is zero.
@@ -344,20 +351,32 @@ impl Reactor {
         &mut self,
         period: Duration,
         handler: H,
-    ) -> Result<Key, TimerError<H>> {
-        turn::start(self, Schedule::Every(period), handler)
+    ) -> Result<Key, TimerReason> {
+        turn::start_dropping(self, Schedule::Every(period), handler)
     }
 
     /// See [`Turn::every_with`].
     ///
     /// # Errors
-    /// The reasons of [`every`](Self::every). The error returns the closure.
+    /// The reasons of [`every`](Self::every).
     pub fn every_with<F: FnMut(Turn<'_, Self>) + 'static>(
         &mut self,
         period: Duration,
         closure: F,
-    ) -> Result<Key, TimerError<F>> {
-        turn::start(self, Schedule::Every(period), closure)
+    ) -> Result<Key, TimerReason> {
+        turn::start_dropping(self, Schedule::Every(period), closure)
+    }
+
+    /// See [`Turn::try_start`].
+    ///
+    /// # Errors
+    /// The reasons of [`every`](Self::every). The error returns the handler.
+    pub fn try_start<H: TimerFn<Self, Args>, Args: 'static>(
+        &mut self,
+        schedule: Schedule,
+        handler: H,
+    ) -> Result<Key, TimerError<H>> {
+        turn::start(self, schedule, handler)
     }
 
     /// See [`Turn::cancel`].
@@ -391,9 +410,20 @@ impl Reactor {
     /// [`Turn::defer`].
     ///
     /// # Errors
-    /// [`DeferError`] if `deferred_max` closures are queued; the error returns the closure.
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
+    /// [`LimitReached`](crate::DeferReason::LimitReached): `deferred_max` closures are queued. The
+    /// closure is dropped: [`try_defer`](Self::try_defer) returns it.
     pub fn defer<F: FnOnce(Turn<'_, Self>) + 'static>(
+        &mut self,
+        closure: F,
+    ) -> Result<(), DeferReason> {
+        self.try_defer(closure).map_err(|_| DeferReason::LimitReached)
+    }
+
+    /// See [`Turn::try_defer`].
+    ///
+    /// # Errors
+    /// [`DeferError`] if `deferred_max` closures are queued.
+    pub fn try_defer<F: FnOnce(Turn<'_, Self>) + 'static>(
         &mut self,
         closure: F,
     ) -> Result<(), DeferError<F>> {

@@ -99,10 +99,23 @@ impl StreamOptions {
     /// ```
     ///
     /// # Errors
-    /// The error returns the handler, and the reason of [`register`](Self::register). On a ring, a
-    /// descriptor that is no socket is registered, and fails then. A negative number, such as that
-    /// of `rustix::fs::CWD`, is [`AddReason::BadDescriptor`].
+    /// The reasons of [`register`](Self::register). On a ring, a descriptor that is no socket is
+    /// registered, and fails then. A negative number, such as that of `rustix::fs::CWD`, is
+    /// [`AddReason::BadDescriptor`]. The handler is dropped:
+    /// [`try_register_lent`](Self::try_register_lent) returns it.
     pub fn register_lent<H: StreamHandler + AsFd>(
+        self,
+        handler: H,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddReason> {
+        self.try_register_lent(handler, target).map_err(|e| e.reason)
+    }
+
+    /// [`register_lent`](Self::register_lent) with an error that returns the handler.
+    ///
+    /// # Errors
+    /// The reasons of [`register_lent`](Self::register_lent). The error returns the handler.
+    pub fn try_register_lent<H: StreamHandler + AsFd>(
         self,
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,

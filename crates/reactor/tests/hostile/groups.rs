@@ -90,14 +90,14 @@ fn a_join_that_is_kept_beyond_its_turn_registers_in_no_other_reactor() {
     };
     home.defer(join).unwrap();
     turn(&mut home);
-    let refused = kept.take().unwrap().register_into(&mut other).unwrap_err();
+    let refused = kept.take().unwrap().try_register_into(&mut other).unwrap_err();
     assert_eq!(refused.reason, GroupReason::NotFound);
     assert!(other.group_mut(key).is_none());
     // The same in a third reactor, which lives inside a handler. Then the join succeeds in its own
     // reactor.
     let come_home = move |mut turn: Turn<'_, Reactor>| {
         let refused =
-            refused.group.register_into(&mut crate::builder().build().unwrap()).unwrap_err();
+            refused.group.try_register_into(&mut crate::builder().build().unwrap()).unwrap_err();
         refused.group.register_into(&mut turn).unwrap();
     };
     home.defer(come_home).unwrap();
@@ -165,7 +165,7 @@ fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
         .after(Duration::ZERO, |state: &mut u32| *state += 1)
         .every(Duration::from_nanos(1), |state: &mut u32| *state += 1);
     assert!(turn.group(key).is_err());
-    match joining.register_into(&mut turn) {
+    match joining.try_register_into(&mut turn) {
         Ok(_) => assert!(is_taken),
         // The group is returned unchanged. It still belongs to the mock, so no reactor accepts it.
         Err(refused) => drop::<Group<u32, MockReactor>>(refused.group),

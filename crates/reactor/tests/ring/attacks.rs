@@ -36,8 +36,7 @@ fn echo(reactor: &mut Reactor, then: impl FnMut() + 'static) -> (Key, UnixStream
     for end in [&ours, &peer] {
         end.set_nonblocking(true).unwrap();
     }
-    let key =
-        StreamOptions::new().register(ours, Echo(then), reactor).map_err(|e| e.reason).unwrap();
+    let key = StreamOptions::new().register(ours, Echo(then), reactor).unwrap();
     run_dry(reactor);
     (key, peer)
 }

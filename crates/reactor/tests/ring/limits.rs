@@ -29,7 +29,7 @@ impl StreamHandler for Silent {
 fn with_stream(reactor: &mut Reactor) -> (Key, UnixStream) {
     let (ours, peer) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    let key = StreamOptions::new().register(ours, Silent, reactor).map_err(|e| e.reason).unwrap();
+    let key = StreamOptions::new().register(ours, Silent, reactor).unwrap();
     run_dry(reactor);
     (key, peer)
 }

@@ -34,7 +34,7 @@ fn refused(reactor: &mut Reactor, fd: &Rc<std::os::fd::OwnedFd>, log: &Log, key:
         log: log.clone(),
         drains: true,
     };
-    assert_eq!(reactor.add(newcomer).unwrap_err().reason, AddReason::Os(Errno::STALE));
+    assert_eq!(reactor.add(newcomer).unwrap_err(), AddReason::Os(Errno::STALE));
     let edge: Interest = interest().read().edge_triggered();
     let error = std::io::Error::from(reactor.modify(key, edge).unwrap_err());
     assert_eq!(error.raw_os_error(), Some(Errno::STALE.raw_os_error()));

@@ -78,7 +78,7 @@ fn the_number_of_who_deletes_itself_is_taken_until_its_handler_has_returned(buil
         .with_handler(move |fd: &mut Rc<OwnedFd>, event: Event, mut turn: Turn<'_, _>| {
             turn.delete(event.key()).unwrap();
             let again = interest().read().with_fd(fd.clone()).with_handler(|_: Event| {});
-            let refused = again.register_into(&mut turn).unwrap_err();
+            let refused = again.try_register_into(&mut turn).unwrap_err();
             assert_eq!(refused.reason, AddReason::AlreadyExists);
             let (_, back, _) = refused.subscriber.into_parts();
             assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&back), number);

@@ -204,8 +204,10 @@ fn two_parts_of_one_registration_that_panic_when_they_are_dropped_do_not_abort(b
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
     let mut reactor = build().subscribers_max(1).build().unwrap();
     on_ready(&mut reactor, ready(), |_, _| {});
-    let refused = bombs().register_into(&mut reactor).unwrap_err();
+    let refused = bombs().try_register_into(&mut reactor).unwrap_err();
     assert!(caught(|| drop(refused)).is_err());
+    assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
+    assert!(caught(|| bombs().register_into(&mut reactor)).is_err());
     assert_eq!(dropped(), ["drop closure", "drop descriptor"]);
     let (_, fd, handler) = bombs().into_parts();
     for part in [caught(|| drop(fd)), caught(|| drop(handler))] {

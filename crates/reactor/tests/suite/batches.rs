@@ -164,7 +164,7 @@ fn a_number_is_taken_until_the_handler_that_deleted_itself_has_returned(build: B
             turn.delete(event.key()).unwrap();
             let again = readable().with_fd(fd.clone()).with_handler(|| {});
             let error = again.register_into(&mut turn).unwrap_err();
-            assert_eq!(error.reason, AddReason::AlreadyExists);
+            assert_eq!(error, AddReason::AlreadyExists);
             // A closure at the end of the turn can do it.
             let (log, fd) = (log.clone(), fd.clone());
             turn.defer(move |mut turn: Turn<'_, _>| {

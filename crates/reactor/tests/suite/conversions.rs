@@ -5,17 +5,19 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     os::unix::net::UnixStream,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use windlass::{
-    Event, Group, Interest, NotFound, Reactor, ReactorOps, Subscriber, Subscription, TakeError,
-    Turn, interest,
+    Backend, Event, Group, Interest, NotFound, Reactor, ReactorOps, Subscriber, Subscription,
+    TakeError, Turn, interest,
+    stream::{Connector, Listener, Peer, StreamOptions},
 };
 
 use crate::{
     Build,
     bed::{Log, NOW, Noted, Shared, counter, drain, edge, noting, readable, ready, ring, run_dry},
+    script::{Script, tcp},
 };
 
 struct ByHand {
@@ -248,7 +250,87 @@ fn one_that_is_taken_out_and_added_again_does_not_get_its_kept_event(build: Buil
     assert_eq!(reactor.run_once(NOW).unwrap(), 0);
 }
 
+// Without `map_err`: `?` needs errors that are `Send` and `Sync`, and no handler here is.
+fn every_refusal_goes_into_an_error_of_any_kind(build: Build) {
+    let kept = Rc::new(());
+    let mut reactor = build().subscribers_max(1).timers_max(1).deferred_max(1).build().unwrap();
+    noting(&mut reactor, &ready(), &Log::new(), "it takes the place");
+    reactor.after(Duration::from_secs(60), || {}).unwrap();
+    reactor.defer(|_| ()).unwrap();
+    let reactor = &mut reactor;
+    let mut refusals = Vec::new();
+    let mut note = |refused: anyhow::Result<()>| refusals.push(refused.unwrap_err().to_string());
+    let holding = || {
+        let kept = kept.clone();
+        move || drop(kept.clone())
+    };
+    let in_turn = || {
+        let kept = kept.clone();
+        move |_: Turn<'_>| drop(kept.clone())
+    };
+    note((|| {
+        readable().with_fd(ready()).with_handler(holding()).register_into(reactor)?;
+        Ok(())
+    })());
+    note((|| {
+        reactor.add(ByHand { fd: ready(), log: Log::new(), name: "by hand" })?;
+        Ok(())
+    })());
+    let timers: [fn(&mut Reactor, Box<dyn FnMut(Turn<'_>)>) -> anyhow::Result<()>; 3] = [
+        |reactor, handler| {
+            reactor.after_with(NOW, handler)?;
+            Ok(())
+        },
+        |reactor, handler| {
+            reactor.at_with(Instant::now(), handler)?;
+            Ok(())
+        },
+        |reactor, handler| {
+            reactor.every_with(Duration::from_secs(1), handler)?;
+            Ok(())
+        },
+    ];
+    timers.iter().for_each(|start| note(start(reactor, Box::new(in_turn()))));
+    note((|| Ok(reactor.defer(in_turn())?))());
+    note((|| {
+        Group::new(kept.clone()).after(NOW, |_: &mut Rc<()>| {}).register_into(reactor)?;
+        Ok(())
+    })());
+    let log = Log::new();
+    let options = StreamOptions::new();
+    note((|| {
+        options.with_fd(tcp().0).with_handler(Script::new(&log)).register_into(reactor)?;
+        Ok(())
+    })());
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap().socket_addr().unwrap();
+    note((|| {
+        Connector::tcp(address).connect(Script::new(&log), reactor)?;
+        Ok(())
+    })());
+    let accept = move |_: &Peer<'_>| Some(Script::new(&log));
+    note((|| {
+        listener.with_handler(accept).register_into(reactor)?;
+        Ok(())
+    })());
+    assert_eq!(refusals.len(), 10);
+    assert!(refusals.iter().all(|refusal| refusal.contains("as many")), "{refusals:?}");
+    assert_eq!(Rc::strong_count(&kept), 1, "what was rejected is dropped");
+}
+
+// A reactor that is rejected is dropped as well.
+fn a_reactor_that_cannot_be_embedded_is_an_error_of_any_kind(build: Build) {
+    let embed = || -> anyhow::Result<()> {
+        build().build()?.embed()?;
+        Ok(())
+    };
+    let is_refused = build().build().unwrap().backend() == Backend::Poll;
+    assert_eq!(embed().is_err(), is_refused);
+}
+
 scenarios! {
+    every_refusal_goes_into_an_error_of_any_kind,
+    a_reactor_that_cannot_be_embedded_is_an_error_of_any_kind,
     a_subscriber_is_taken_back_by_its_type,
     a_wrong_type_leaves_it_registered,
     a_descriptor_is_taken_back_open_and_its_handler_dropped,

@@ -134,7 +134,7 @@ fn the_limit_is_kept_and_the_closure_comes_back(build: Build) {
     let log = Log::new();
     reactor.defer(note(&log, 1)).unwrap();
     reactor.defer(note(&log, 2)).unwrap();
-    let error = reactor.defer(note(&log, 3)).unwrap_err();
+    let error = reactor.try_defer(note(&log, 3)).unwrap_err();
     reactor.run_once(None).unwrap();
     reactor.defer(error.closure).expect("the very closure, when there is room");
     reactor.run_once(None).unwrap();

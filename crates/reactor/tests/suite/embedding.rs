@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use windlass::{AddReason, Backend, Embedded, Errno, Group, Reactor, Turn, interest};
+use windlass::{AddReason, Backend, EmbedReason, Embedded, Errno, Group, Reactor, Turn, interest};
 
 use crate::{
     Build,
@@ -451,8 +451,8 @@ fn one_guest_in_a_guest_in_a_host_is_as_deep_as_it_goes(build: Build) {
         outer.run_once(None).unwrap();
     }
     // The host has become the fifth level, so it cannot be embedded.
-    let error = outer.embed().unwrap_err();
-    assert_eq!(error.errno, Errno::LOOP);
+    let error = outer.try_embed().unwrap_err();
+    assert_eq!(error.reason, EmbedReason::Os(Errno::LOOP));
     let mut outer = error.reactor;
     ring(&fd);
     assert_eq!(outer.run_once(None).unwrap(), 1, "unharmed");
@@ -468,7 +468,7 @@ fn a_guest_too_deep_is_refused_and_comes_back(build: Build) {
         .read()
         .with_fd(middle)
         .with_handler(|guest: &mut Embedded| _ = guest.run_once(NOW));
-    let error = registration.register_into(&mut outer).unwrap_err();
+    let error = registration.try_register_into(&mut outer).unwrap_err();
     assert_eq!(error.reason, AddReason::NestedTooDeep);
     let (_, mut middle, _) = error.subscriber.into_parts();
     assert_eq!(middle.run_once(NOW).unwrap(), 0, "unharmed");
@@ -486,14 +486,14 @@ fn a_backend_whose_wait_has_no_descriptor_is_not_embedded(build: Build) {
     let log = Log::new();
     noting(&mut reactor, &ready(), &log, "event");
     let is_refused = reactor.backend() == Backend::Poll;
-    match reactor.embed() {
+    match reactor.try_embed() {
         Ok(mut guest) => {
             assert!(!is_refused);
             assert_eq!(guest.run_once(NOW).unwrap(), 1);
         }
         Err(mut error) => {
             assert!(is_refused, "{error}");
-            assert_eq!(error.errno, Errno::OPNOTSUPP);
+            assert_eq!(error.reason, EmbedReason::Unsupported);
             assert_eq!(error.to_string(), "the reactor's backend cannot be embedded");
             assert_eq!(error.reactor.run_once(NOW).unwrap(), 1, "unharmed");
         }

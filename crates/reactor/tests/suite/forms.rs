@@ -9,7 +9,7 @@ use std::{
 };
 
 use windlass::{
-    AddReason, Backend, Key, Reactor, TimerReason, Turn,
+    AddReason, Backend, Key, Reactor, Schedule, TimerReason, Turn,
     stream::{
         Connector, DisconnectReason, Input, Listener, Peer, Stream, StreamHandler, StreamOptions,
     },
@@ -43,7 +43,7 @@ fn listen(
 ) -> std::net::SocketAddr {
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let to = listener.local_addr().unwrap().socket_addr().unwrap();
-    listener.with_handler(move |_| accept()).register_into(reactor).map_err(|e| e.reason).unwrap();
+    listener.with_handler(move |_| accept()).register_into(reactor).unwrap();
     to
 }
 
@@ -74,10 +74,7 @@ fn on_close_is_told_the_key_of_every_kind_of_stream(build: Build) {
     // Never connected.
     let missing =
         std::env::temp_dir().join(format!("windlass-forms-{}-{:p}", std::process::id(), &log));
-    let key = Connector::unix(missing)
-        .connect(Keys(log.clone()), &mut reactor)
-        .map_err(|e| e.reason)
-        .unwrap();
+    let key = Connector::unix(missing).connect(Keys(log.clone()), &mut reactor).unwrap();
     run_dry(&mut reactor);
     assert_eq!(log.take(), [("close", key)]);
 }
@@ -96,12 +93,7 @@ fn a_stream_is_asked_through_a_shared_reference(build: Build) {
         stream.pause();
         assert_eq!(facts(stream), (12, false, true, options), "it is only gathered");
     });
-    let key = options
-        .with_fd(ours)
-        .with_handler(script)
-        .register_into(&mut reactor)
-        .map_err(|e| e.reason)
-        .unwrap();
+    let key = options.with_fd(ours).with_handler(script).register_into(&mut reactor).unwrap();
     until(&mut reactor, &log, 1);
     run_dry(&mut reactor);
     assert_eq!(facts(&reactor.stream(key).unwrap()), (0, false, true, options));
@@ -122,7 +114,6 @@ fn sockets_are_registered_as_descriptors_are(build: Build) {
         .with_prefix(*b"first")
         .with_handler(Script::echo(&log))
         .register_into(&mut reactor)
-        .map_err(|e| e.reason)
         .unwrap();
     until(&mut reactor, &log, 2);
     assert_eq!(log.take(), [Said::Open, Said::data(b"first")]);
@@ -134,14 +125,9 @@ fn sockets_are_registered_as_descriptors_are(build: Build) {
     let to = listener.local_addr().unwrap().socket_addr().unwrap();
     let start = move |mut turn: Turn<'_>| {
         let script = Script::echo(&noted);
-        StreamOptions::new()
-            .with_fd(ours)
-            .with_handler(script)
-            .register_into(&mut turn)
-            .map_err(|e| e.reason)
-            .unwrap();
+        StreamOptions::new().with_fd(ours).with_handler(script).register_into(&mut turn).unwrap();
         let accept = move |_: &Peer<'_>| Some(Script::echo(&noted));
-        listener.with_handler(accept).register_into(&mut turn).map_err(|e| e.reason).unwrap();
+        listener.with_handler(accept).register_into(&mut turn).unwrap();
     };
     reactor.defer(start).unwrap();
     until(&mut reactor, &log, 1);
@@ -162,12 +148,7 @@ fn an_embedded_reactor_takes_sockets_in_the_same_form(build: Build) {
     let log = Log::new();
     let (ours, mut peer) = tcp();
     let script = Script::echo(&log);
-    StreamOptions::new()
-        .with_fd(ours)
-        .with_handler(script)
-        .register_into(&mut guest)
-        .map_err(|e| e.reason)
-        .unwrap();
+    StreamOptions::new().with_fd(ours).with_handler(script).register_into(&mut guest).unwrap();
     guest.run_once(NOW).unwrap();
     peer.write(b"hello");
     while log.len() < 2 {
@@ -184,18 +165,17 @@ fn a_refused_socket_comes_back_whole(build: Build) {
         .with_fd(first)
         .with_handler(Script::new(&log))
         .register_into(&mut reactor)
-        .map_err(|e| e.reason)
         .unwrap();
     let (ours, mut peer) = tcp();
     let number = ours.as_raw_fd();
     let options = StreamOptions::new().output_max(7);
     let refused = options.with_fd(ours).with_prefix(*b"kept").with_handler(Script::echo(&log));
-    let e = refused.register_into(&mut reactor).unwrap_err();
+    let e = refused.try_register_into(&mut reactor).unwrap_err();
     assert_eq!(e.reason, AddReason::LimitReached);
     let again = e.subscriber;
     // The returned value can be used with another reactor.
     let mut other = build().build().unwrap();
-    let key = again.register_into(&mut other).map_err(|e| e.reason).unwrap();
+    let key = again.register_into(&mut other).unwrap();
     assert_eq!(other.stream(key).unwrap().options(), options);
     log.take();
     until(&mut other, &log, 2);
@@ -207,7 +187,7 @@ fn a_refused_socket_comes_back_whole(build: Build) {
     let refused = options
         .with_fd(ours)
         .with_handler(Script::new(&log))
-        .register_into(&mut reactor)
+        .try_register_into(&mut reactor)
         .unwrap_err();
     let (with_fd, handler): (_, Script) = refused.subscriber.into_parts();
     let parts = with_fd.into_parts();
@@ -219,7 +199,7 @@ fn a_refused_socket_comes_back_whole(build: Build) {
     let to = listener.local_addr().unwrap();
     let noted = log.clone();
     let accept = move |_: &Peer<'_>| Some(Script::new(&noted));
-    let e = listener.with_handler(accept).register_into(&mut reactor).unwrap_err();
+    let e = listener.with_handler(accept).try_register_into(&mut reactor).unwrap_err();
     assert_eq!(e.reason, AddReason::LimitReached);
     let (listener, accept) = e.subscriber.into_parts();
     assert_eq!(listener.local_addr().unwrap(), to);
@@ -259,10 +239,14 @@ fn a_timers_closure_needs_no_types_where_it_takes_the_turn(build: Build) {
     reactor.after(NOW, move || noted.note(("none", 0))).unwrap();
     reactor.run_once(None).unwrap();
     assert!(log.take().contains(&("none", 0)));
-    // A rejected closure is returned with all its captures.
+    // A rejected closure is dropped, or returned with all its captures.
     let witness = Rc::new(());
     let kept = witness.clone();
     let e = reactor.every_with(NOW, move |_| drop(kept.clone())).unwrap_err();
+    assert_eq!((e, Rc::strong_count(&witness)), (TimerReason::ZeroPeriod, 1));
+    let kept = witness.clone();
+    let closure = move |_: Turn<'_>| drop(kept.clone());
+    let e = reactor.try_start(Schedule::Every(NOW), closure).unwrap_err();
     assert_eq!((e.reason, Rc::strong_count(&witness)), (TimerReason::ZeroPeriod, 2));
     let e: io::Error = e.into();
     assert_eq!((e.kind(), Rc::strong_count(&witness)), (io::ErrorKind::InvalidInput, 1));

@@ -360,7 +360,7 @@ fn a_join_that_comes_too_late_gets_its_members_back(build: Build) {
             let joining = turn.group(group).unwrap().fd(readable(), theirs.clone(), member("late"));
             turn.delete_group(group).unwrap();
             assert_eq!(noted.len(), 0, "the members that are to join hold the state");
-            let error = joining.register_into(&mut turn).unwrap_err();
+            let error = joining.try_register_into(&mut turn).unwrap_err();
             assert_eq!(error.reason, windlass::GroupReason::NotFound);
             drop(error);
             noted.note("end");

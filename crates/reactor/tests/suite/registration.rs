@@ -65,13 +65,16 @@ fn a_number_that_is_registered_is_refused_and_its_subscriber_comes_back(build: B
     let (fd, log) = (idle(), Log::new());
     let first = noting(&mut reactor, &fd, &log, "first");
     let second = ByHand { fd: fd.clone(), interest: readable(), log: Log::new() };
-    let error = reactor.add(second).unwrap_err();
+    let error = reactor.try_add(second).unwrap_err();
     assert_eq!(error.reason, AddReason::AlreadyExists);
     assert_eq!(io::Error::from(error.reason).kind(), io::ErrorKind::AlreadyExists);
     assert!(Rc::ptr_eq(&error.subscriber.fd, &fd), "the very subscriber comes back");
 
-    let error =
-        readable().with_fd(fd.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+    let error = readable()
+        .with_fd(fd.clone())
+        .with_handler(|| {})
+        .try_register_into(&mut reactor)
+        .unwrap_err();
     assert_eq!(error.reason, AddReason::AlreadyExists);
     let (was, theirs, _) = error.subscriber.into_parts();
     assert_eq!(was, readable());
@@ -114,7 +117,7 @@ fn a_descriptor_that_is_not_open_is_refused(build: Build) {
         .with_handler(|| {})
         .register_into(&mut reactor)
         .unwrap_err();
-    assert_eq!(error.reason, AddReason::BadDescriptor);
+    assert_eq!(error, AddReason::BadDescriptor);
     assert_eq!(io::Error::from(error).raw_os_error(), Some(libc::EBADF));
     assert_eq!(reactor.stats().subscribers, 0);
 }
@@ -123,7 +126,7 @@ fn a_regular_file_cannot_be_polled(build: Build) {
     let mut reactor = build().build().unwrap();
     let file = File::open(std::env::current_exe().unwrap()).unwrap();
     let error =
-        readable().with_fd(file).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
+        readable().with_fd(file).with_handler(|| {}).try_register_into(&mut reactor).unwrap_err();
     assert_eq!(error.reason, AddReason::NotPollable);
     let (_, file, _) = error.subscriber.into_parts();
     assert!(file.metadata().unwrap().len() > 0, "the file comes back open");
@@ -202,7 +205,7 @@ fn the_limit_of_subscribers_is_kept_and_a_deletion_makes_room(build: Build) {
     noting(&mut reactor, &b, &log, 'b');
     let error =
         readable().with_fd(c.clone()).with_handler(|| {}).register_into(&mut reactor).unwrap_err();
-    assert_eq!(error.reason, AddReason::LimitReached);
+    assert_eq!(error, AddReason::LimitReached);
     assert_eq!(io::Error::from(error).kind(), io::ErrorKind::QuotaExceeded);
     reactor.delete(key).unwrap();
     noting(&mut reactor, &c, &log, 'c');
@@ -386,7 +389,7 @@ fn the_same_descriptor_is_refused_from_a_handler_too(build: Build) {
         let (log, fd) = (log.clone(), fd.clone());
         move |mut turn: Turn<'_, _>| {
             drain(&fd);
-            log.note(turn.add(error_free(&fd)).unwrap_err().reason);
+            log.note(turn.add(error_free(&fd)).unwrap_err());
         }
     };
     readable().with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap();

@@ -65,10 +65,7 @@ fn rule_14_a_receive_that_is_still_queued_steals_nothing_from_who_has_the_number
         let mut reactor = ring().ring_stalls(stalls).build().unwrap();
         let (ours, _peer) = tcp();
         let number = ours.as_raw_fd();
-        let key = PLAIN
-            .register(ours, Script::new(&Log::new()), &mut reactor)
-            .map_err(|e| e.reason)
-            .unwrap();
+        let key = PLAIN.register(ours, Script::new(&Log::new()), &mut reactor).unwrap();
         reactor.stream(key).unwrap().abort();
         while reactor.stats().subscribers > 0 {
             reactor.run_once(NOW).unwrap();
@@ -99,12 +96,7 @@ fn rule_14_a_receive_that_waits_for_a_buffer_steals_nothing_from_who_has_the_num
     for _ in 0..STREAMS {
         let (ours, mut peer) = tcp();
         numbers.push(ours.as_raw_fd());
-        keys.push(
-            PLAIN
-                .register(ours, Script::new(&Log::new()), &mut reactor)
-                .map_err(|e| e.reason)
-                .unwrap(),
-        );
+        keys.push(PLAIN.register(ours, Script::new(&Log::new()), &mut reactor).unwrap());
         peer.write(&[1; 700]);
         peers.push(peer);
     }

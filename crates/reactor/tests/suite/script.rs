@@ -294,7 +294,7 @@ pub(crate) fn open(
     socket: OwnedFd,
     script: Script,
 ) -> Key {
-    let key = options.register(socket, script, reactor).map_err(|e| e.reason).unwrap();
+    let key = options.register(socket, script, reactor).unwrap();
     turn(reactor);
     key
 }

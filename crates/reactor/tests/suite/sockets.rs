@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
-use windlass::{Event, Interest, Key, Reactor, Ready, Turn, interest};
+use windlass::{EmbedReason, Event, Interest, Key, Reactor, Ready, Turn, interest};
 
 use crate::{
     Build,
@@ -410,12 +410,16 @@ fn a_process_without_descriptors_keeps_its_loop(build: Build) {
         Ok(_) => unreachable!(),
     };
     assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-    reactor = match reactor.embed() {
+    reactor = match reactor.try_embed() {
         Err(e) => {
             let is_refused = e.reactor.backend() == windlass::Backend::Poll;
             assert_eq!(
-                e.errno,
-                if is_refused { windlass::Errno::OPNOTSUPP } else { windlass::Errno::MFILE }
+                e.reason,
+                if is_refused {
+                    EmbedReason::Unsupported
+                } else {
+                    EmbedReason::Os(windlass::Errno::MFILE)
+                }
             );
             *e.reactor
         }

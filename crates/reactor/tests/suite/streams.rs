@@ -263,7 +263,7 @@ fn a_prefix_comes_before_what_is_in_the_socket_and_after_the_call(build: Build) 
         peer.write(b"second");
         peer.finish();
         let script = Script::echo(&log);
-        PLAIN.adopt(ours, *b"first", script, &mut reactor).map_err(|e| e.reason).unwrap();
+        PLAIN.adopt(ours, *b"first", script, &mut reactor).unwrap();
         assert_eq!(log.take(), [], "not before the call has returned");
         run_dry(&mut reactor);
         let said = [Said::Open, Said::data(b"first"), Said::data(b"second"), Said::End];
@@ -281,8 +281,7 @@ fn a_prefix_waits_while_reading_is_paused(build: Build) {
     let (ours, mut peer) = tcp();
     peer.write(b"second");
     let script = Script::new(&log).on_open(|stream| stream.pause());
-    let key =
-        PLAIN.adopt(ours, vec![b'1'; 100_000], script, &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = PLAIN.adopt(ours, vec![b'1'; 100_000], script, &mut reactor).unwrap();
     // A ring also reports the opening, earlier receives and the end of the receive.
     assert!(run_dry(&mut reactor) <= 3);
     assert_eq!(log.take(), [Said::Open]);
@@ -307,10 +306,7 @@ fn a_stream_registered_in_a_turn_opens_in_the_next(build: Build) {
         .one_shot()
         .with_fd(ready())
         .with_handler(move |_: &mut _, mut turn: windlass::Turn<'_>| {
-            PLAIN
-                .register(fd.take().unwrap(), script.take().unwrap(), &mut turn)
-                .map_err(|e| e.reason)
-                .unwrap();
+            PLAIN.register(fd.take().unwrap(), script.take().unwrap(), &mut turn).unwrap();
             assert_eq!(noted.take(), []);
         })
         .register_into(&mut reactor)
@@ -328,9 +324,11 @@ fn a_refused_stream_gives_socket_and_handler_back(build: Build) {
     let (ours, _peer) = tcp();
     open(&mut reactor, PLAIN, ours, Script::new(&log));
     let (ours, mut peer) = tcp();
-    let e = PLAIN.register(ours, Script::new(&log), &mut reactor).err().unwrap();
+    let registration = PLAIN.with_fd(ours).with_handler(Script::new(&log));
+    let e = registration.try_register_into(&mut reactor).err().unwrap();
     assert_eq!(e.reason, AddReason::LimitReached);
-    let (socket, script) = e.subscriber;
+    let (with_fd, script) = e.subscriber.into_parts();
+    let socket = with_fd.into_parts().socket;
     rustix::io::write(&socket, b"alive").unwrap();
     assert_eq!(peer.read_all(), b"alive");
     assert_eq!(log.take(), [Said::Open]);
@@ -339,7 +337,7 @@ fn a_refused_stream_gives_socket_and_handler_back(build: Build) {
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let mut reactor = build().build().unwrap();
     let e = PLAIN.register(file, Script::new(&log), &mut reactor).err().unwrap();
-    assert_eq!(e.reason, AddReason::NotPollable);
+    assert_eq!(e, AddReason::NotPollable);
 }
 
 fn a_stale_key_and_one_of_another_kind_find_nothing(build: Build) {

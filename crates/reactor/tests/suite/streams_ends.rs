@@ -390,8 +390,7 @@ fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
     .unwrap();
     let fds: [OwnedFd; 5] = [reader, writer, counter(1), unconnected, alone];
     for fd in fds {
-        let key =
-            PLAIN.register(fd, Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+        let key = PLAIN.register(fd, Script::new(&log), &mut reactor).unwrap();
         quiet(&mut reactor);
         if let Ok(mut stream) = reactor.stream(key) {
             // The write end of a pipe reports nothing by itself.
@@ -410,7 +409,7 @@ fn what_is_no_stream_socket_ends_and_does_not_spin(build: Build) {
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     let refused =
         PLAIN.register(file, Script::new(&log), &mut reactor).expect_err("a file is always ready");
-    assert_eq!(refused.reason, windlass::AddReason::NotPollable);
+    assert_eq!(refused, windlass::AddReason::NotPollable);
 }
 
 fn pausing_in_a_callback_stops_the_data_until_it_is_resumed(build: Build) {
@@ -513,7 +512,7 @@ fn on_close_can_begin_anew_under_any_number(build: Build) {
     let theirs = next.clone();
     let script = Script::new(&log).on_close(move |_, mut turn| {
         let (ours, peer) = tcp();
-        PLAIN.register(ours, Script::echo(&noted), &mut turn).map_err(|e| e.reason).unwrap();
+        PLAIN.register(ours, Script::echo(&noted), &mut turn).unwrap();
         *theirs.borrow_mut() = Some(peer);
     });
     open(&mut reactor, PLAIN, ours, script);

@@ -87,7 +87,7 @@ fn accepted_connections_are_streams_and_know_their_peer(build: Build) {
         told.borrow_mut().push(peer.address().clone());
         Some(Script::echo(&noted))
     };
-    let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(accept, &mut reactor).unwrap();
     let mut peers: Vec<Peer> = (0..5).map(|_| connect(to)).collect();
     until(&mut reactor, &log, 5);
     for peer in &mut peers {
@@ -120,13 +120,13 @@ fn a_unix_path_is_listened_at_and_connected_to(build: Build) {
     let listener = Listener::unix(&path.0).unwrap();
     assert_eq!(listener.local_addr().unwrap().path(), Some(&*path.0));
     assert_eq!(Listener::unix(&path.0).unwrap_err().kind(), ErrorKind::AddrInUse);
-    listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    listener.register(echoing(&log), &mut reactor).unwrap();
     let expected = Address::Unix(Some(path.0.clone()));
     let script = Script::new(&ours).on_open(move |stream| {
         assert_eq!(stream.peer_addr().unwrap(), expected);
         stream.send(b"hello").unwrap();
     });
-    let key = Connector::unix(&path.0).connect(script, &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = Connector::unix(&path.0).connect(script, &mut reactor).unwrap();
     assert_eq!(ours.take(), [], "not before the call has returned");
     until(&mut reactor, &ours, 2);
     assert_eq!(ours.take(), [Said::Open, Said::data(b"hello")]);
@@ -147,7 +147,7 @@ fn no_more_than_so_many_connections_are_open(build: Build) {
     let log = Log::new();
     let listener = ListenOptions::new().connections_max(2).tcp(anywhere()).unwrap();
     let to = address(&listener);
-    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(echoing(&log), &mut reactor).unwrap();
     let mut peers: Vec<Peer> = (0..3).map(|_| connect(to)).collect();
     until(&mut reactor, &log, 2);
     assert!(run_dry(&mut reactor) == 0, "the third waits in the backlog, and wakes nobody");
@@ -187,7 +187,7 @@ fn a_shared_limit_holds_for_all_that_share_it(build: Build) {
                 _ => Some(Script::echo(&noted)),
             }
         };
-        let key = listener.register(accept, reactor).map_err(|e| e.reason).unwrap();
+        let key = listener.register(accept, reactor).unwrap();
         for _ in 0..2 {
             drop(connect(to));
         }
@@ -247,7 +247,7 @@ fn a_refused_connection_is_closed_and_a_panic_costs_one(build: Build) {
             _ => Some(Script::echo(&noted)),
         }
     };
-    let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(accept, &mut reactor).unwrap();
     let mut peers: Vec<Peer> = (0..3).map(|_| connect(to)).collect();
     // The second may come late.
     assert_eq!(panic_of(|| while reactor.run_once(None).is_ok() {}), "the second");
@@ -267,7 +267,7 @@ fn so_many_connections_are_accepted_at_a_time(build: Build) {
     let log = Log::new();
     let listener = ListenOptions::new().accepts_per_event(2).tcp(anywhere()).unwrap();
     let to = address(&listener);
-    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(echoing(&log), &mut reactor).unwrap();
     let _peers: Vec<Peer> = (0..5).map(|_| connect(to)).collect();
     for expected in [2, 4, 5] {
         reactor.run_once(NOW).unwrap();
@@ -286,7 +286,7 @@ fn a_listener_is_paused_resumed_and_deleted(build: Build) {
         let _ = &held;
         accept(peer)
     };
-    let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(accept, &mut reactor).unwrap();
     reactor.listener(key).unwrap().pause();
     let mut peer = connect(to);
     assert_eq!(run_dry(&mut reactor), 0);
@@ -303,11 +303,7 @@ fn a_listener_is_paused_resumed_and_deleted(build: Build) {
     drop(peer);
     until_subscribers(&mut reactor, 0);
     // Its slot is reused with another key.
-    let next = Listener::tcp(anywhere())
-        .unwrap()
-        .register(echoing(&log), &mut reactor)
-        .map_err(|e| e.reason)
-        .unwrap();
+    let next = Listener::tcp(anywhere()).unwrap().register(echoing(&log), &mut reactor).unwrap();
     assert_ne!(next, key);
     assert_eq!(reactor.listener(key).err(), Some(NotFound));
 }
@@ -317,13 +313,13 @@ fn a_deleted_listener_whose_streams_live_keeps_no_other_from_its_place(build: Bu
     let log = Log::new();
     let listener = Listener::tcp(anywhere()).unwrap();
     let to = address(&listener);
-    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(echoing(&log), &mut reactor).unwrap();
     let (peer, second) = (connect(to), connect(to));
     until(&mut reactor, &log, 2);
     reactor.listener(key).unwrap().delete();
     let next = Listener::tcp(anywhere()).unwrap();
     let to = address(&next);
-    let next = next.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let next = next.register(echoing(&log), &mut reactor).unwrap();
     drop(peer);
     until_subscribers(&mut reactor, 2);
     drop(second);
@@ -348,8 +344,7 @@ fn several_listeners_share_a_port_if_they_ask_for_it(build: Build) {
     let to = address(&first);
     let second = options.tcp(to).unwrap();
     assert_eq!(ListenOptions::new().tcp(to).unwrap_err().kind(), ErrorKind::AddrInUse);
-    let keys = [first, second]
-        .map(|l| l.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap());
+    let keys = [first, second].map(|l| l.register(echoing(&log), &mut reactor).unwrap());
     let peers: Vec<Peer> = (0..64).map(|_| connect(to)).collect();
     until(&mut reactor, &log, 64);
     let counts = keys.map(|key| reactor.listener(key).unwrap().connections());
@@ -363,7 +358,7 @@ fn a_socket_that_listens_already_is_taken(build: Build) {
     let given = TcpListener::bind(anywhere()).unwrap();
     let to = given.local_addr().unwrap();
     let listener = ListenOptions::new().from_fd(given).unwrap();
-    listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    listener.register(echoing(&log), &mut reactor).unwrap();
     let mut peer = connect(to);
     peer.write(b"x");
     until(&mut reactor, &log, 2);
@@ -405,7 +400,7 @@ fn streams_have_the_listeners_settings(build: Build) {
             assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), Duration::from_secs(77));
         }))
     };
-    listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+    listener.register(accept, &mut reactor).unwrap();
     let _peer = connect(to);
     until(&mut reactor, &log, 1);
 }
@@ -425,7 +420,7 @@ fn without_descriptors_a_listener_rests_and_tries_again(build: Build) {
     let retry = Duration::from_millis(100);
     let listener = ListenOptions::new().retry(retry).tcp(anywhere()).unwrap();
     let to = address(&listener);
-    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(echoing(&log), &mut reactor).unwrap();
     let mut peer = connect(to);
     let used = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).unwrap();
     let next = std::os::fd::AsRawFd::as_raw_fd(&used).unsigned_abs();
@@ -456,7 +451,7 @@ fn with_as_many_subscribers_as_may_be_a_listener_rests(build: Build) {
     let log = Log::new();
     let listener = Listener::tcp(anywhere()).unwrap();
     let to = address(&listener);
-    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(echoing(&log), &mut reactor).unwrap();
     let first = connect(to);
     let mut second = connect(to);
     // A loaded machine may deliver them one after the other. The end of the first may come later
@@ -486,7 +481,7 @@ fn a_listener_that_rests_often_has_one_timer(build: Build) {
     let log = Log::new();
     let listener = ListenOptions::new().retry(hour).tcp(anywhere()).unwrap();
     let to = address(&listener);
-    let key = listener.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = listener.register(echoing(&log), &mut reactor).unwrap();
     let mut last = connect(to);
     for rests in 1..20 {
         let next = connect(to);
@@ -516,11 +511,12 @@ fn a_refused_listener_comes_back(build: Build) {
     let mut reactor = build().subscribers_max(1).build().unwrap();
     let log = Log::new();
     let first = Listener::tcp(anywhere()).unwrap();
-    first.register(echoing(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    first.register(echoing(&log), &mut reactor).unwrap();
     let second = Listener::tcp(anywhere()).unwrap();
     let to = address(&second);
-    let e = second.register(echoing(&log), &mut reactor).err().unwrap();
-    assert_eq!((e.reason, address(&e.subscriber.0)), (AddReason::LimitReached, to));
+    let e = second.with_handler(echoing(&log)).try_register_into(&mut reactor).err().unwrap();
+    let (second, _) = e.subscriber.into_parts();
+    assert_eq!((e.reason, address(&second)), (AddReason::LimitReached, to));
 }
 
 scenarios! {

@@ -125,10 +125,7 @@ fn register(
 ) -> (windlass::Reactor, windlass::stream::ListenerKey) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    let key = listener
-        .register(move |_: &_| Some(Script::echo(&log)), &mut reactor)
-        .map_err(|e| e.reason)
-        .unwrap();
+    let key = listener.register(move |_: &_| Some(Script::echo(&log)), &mut reactor).unwrap();
     (reactor, key)
 }
 
@@ -171,7 +168,7 @@ fn a_listener_that_its_own_closure_makes_blocking_does_not_block_the_loop(build:
             thief.steal();
             None::<Script>
         };
-        let key = listener.register(accept, &mut reactor).map_err(|e| e.reason).unwrap();
+        let key = listener.register(accept, &mut reactor).unwrap();
         let _peers = [(); 2].map(|()| other.to.connect());
         while reactor.listener(key).unwrap().refused() == 0 {
             reactor.run_once(None).unwrap();

@@ -93,10 +93,7 @@ fn a_panic_of_any_callback_resets_its_stream_and_harms_no_other(build: Build) {
         let (ours, mut other) = tcp();
         open(&mut reactor, PLAIN, ours, Script::echo(&others));
         let (ours, mut peer) = tcp();
-        let key = options
-            .register(ours, script(Script::new(&log)), &mut reactor)
-            .map_err(|e| e.reason)
-            .unwrap();
+        let key = options.register(ours, script(Script::new(&log)), &mut reactor).unwrap();
         let fd = ready();
         let events = Log::new();
         noting(&mut reactor, &fd, &events, ());

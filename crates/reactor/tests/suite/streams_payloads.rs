@@ -145,8 +145,7 @@ fn what_is_sent_before_the_connection_goes_out_in_order(build: Build) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connector = Connector::tcp(listener.local_addr().unwrap());
     let mut reactor = build().build().unwrap();
-    let key =
-        connector.connect(Script::new(&Log::new()), &mut reactor).map_err(|e| e.reason).unwrap();
+    let key = connector.connect(Script::new(&Log::new()), &mut reactor).unwrap();
     let mut stream = reactor.stream(key).unwrap();
     let mut expected = Vec::new();
     for (at, message) in messages().enumerate() {
@@ -189,7 +188,7 @@ fn a_stream_whose_send_fails_late_is_written_to_later(build: Build) {
             assert_eq!(panic_of(|| reactor.run_once(NOW)), "bad");
         } else {
             // The ring submits what is queued after some calls, and a deletion looks at the result.
-            (0..100).for_each(|_| drop(reactor.defer(|_: Turn<'_>| ())));
+            (0..100).for_each(|_| _ = reactor.defer(|_: Turn<'_>| ()));
             let delete = move |mut turn: Turn<'_>| turn.delete(polled).unwrap();
             reactor.defer(delete).map_err(drop).unwrap();
         }

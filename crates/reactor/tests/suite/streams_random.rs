@@ -168,7 +168,7 @@ pub(crate) fn program(build: Build, seed: u64) {
             .on_end(move |stream| meddle(&end, stream))
             .on_full(move |stream| meddle(&full, stream))
             .on_drained(move |stream| meddle(&drained, stream));
-        let key = options.register(socket, script, &mut reactor).map_err(|e| e.reason).unwrap();
+        let key = options.register(socket, script, &mut reactor).unwrap();
         world.borrow_mut().keys.push(Some(key));
         world.borrow_mut().taken.push(0);
         ends.push(End { peer: Some(peer), log, sent: 0, received: 0, last: Ok(1) });

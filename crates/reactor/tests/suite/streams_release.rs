@@ -104,7 +104,7 @@ impl StreamHandler for Directory {
 fn a_lent_descriptor_with_a_negative_number_is_rejected(build: Build) {
     let mut reactor = build().build().unwrap();
     let error = StreamOptions::new().register_lent(Directory, &mut reactor).err().unwrap();
-    assert_eq!(error.reason, AddReason::BadDescriptor);
+    assert_eq!(error, AddReason::BadDescriptor);
     assert_eq!(reactor.stats().subscribers, 0);
 }
 

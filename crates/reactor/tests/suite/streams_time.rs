@@ -344,7 +344,7 @@ fn a_clock_that_panics_costs_one_stream(build: Build) {
     let (ours, mut first) = tcp();
     open(&mut reactor, PLAIN, ours, Script::echo(&log));
     let (ours, _second) = tcp();
-    IDLE.register(ours, Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+    IDLE.register(ours, Script::new(&log), &mut reactor).unwrap();
     bad.set(true);
     assert_eq!(crate::bed::panic_of(|| run_dry(&mut reactor)), "no time");
     bad.set(false);
@@ -371,7 +371,7 @@ fn a_connection_that_nobody_answers_times_out(build: Build) {
     // With a backlog of zero the kernel still completes one connection, sometimes two.
     let scripts = 4;
     for _ in 0..scripts {
-        connector.connect(Script::new(&log), &mut reactor).map_err(|e| e.reason).unwrap();
+        connector.connect(Script::new(&log), &mut reactor).unwrap();
     }
     quiet(&mut reactor);
     let opened = log.take().len();

@@ -25,7 +25,7 @@ pub(crate) fn register(
     script: Script,
 ) -> Key {
     let with_tls = options.with_fd(socket).with_tls(Arc::new(sessions));
-    with_tls.with_handler(script).register_into(reactor).map_err(|e| e.reason).unwrap()
+    with_tls.with_handler(script).register_into(reactor).unwrap()
 }
 
 /// Registers a server's stream and completes its handshake.
@@ -541,7 +541,7 @@ fn a_reply_goes_by_the_same_way_as_a_plain_one(build: Build) {
                 open(&mut reactor, ours, &mut peer.borrow_mut(), script);
                 record(DATA, b"x")
             } else {
-                PLAIN.register(ours, script, &mut reactor).map_err(|e| e.reason).unwrap();
+                PLAIN.register(ours, script, &mut reactor).unwrap();
                 b"x".to_vec()
             };
             peer.borrow_mut().write(&message);

@@ -118,7 +118,7 @@ fn handshakes_that_wait_go_on_after_a_panic(build: Build) {
     }
     let (ours, mut last) = tcp();
     let script = Script::new(&Log::new()).on_data(|_, _| panic!("the last one of the turn"));
-    PLAIN.register(ours, script, &mut reactor).map_err(|e| e.reason).unwrap();
+    PLAIN.register(ours, script, &mut reactor).unwrap();
     run_dry(&mut reactor);
     for peer in &mut peers {
         peer.write(&record(HELLO, b""));
@@ -157,7 +157,7 @@ fn a_queue_of_handshakes_may_become_shorter_within_a_turn(build: Build) {
     let script = Script::new(&Log::new()).on_data(move |stream, _| {
         stream.turn().stream(one).unwrap().release().unwrap();
     });
-    let releases = PLAIN.register(ours, script, &mut reactor).map_err(|e| e.reason).unwrap();
+    let releases = PLAIN.register(ours, script, &mut reactor).unwrap();
     reactor.stream(releases).unwrap().pause();
     quiet(&mut reactor);
     // The first one uses the turn's time. The others get their places, and are paused.

@@ -22,7 +22,7 @@ fn again(reactor: &mut Reactor, released: Released, script: Script) -> Key {
     let Released { socket, unread, tls, .. } = released;
     let with_fd = PLAIN.with_fd(socket.unwrap()).with_prefix(unread);
     let with_tls = with_fd.with_released_tls(tls.unwrap());
-    with_tls.with_handler(script).register_into(reactor).map_err(|e| e.reason).unwrap()
+    with_tls.with_handler(script).register_into(reactor).unwrap()
 }
 
 /// At every byte of what the peer sends, the stream moves to another reactor.
@@ -250,12 +250,12 @@ fn a_registration_that_fails_keeps_its_tls(build: Build) {
             with_fd = PLAIN.with_fd(released.socket.unwrap());
             with_fd = with_fd.with_released_tls(released.tls.unwrap());
         }
-        let refused = with_fd.with_handler(script()).register_into(&mut reactor).unwrap_err();
+        let refused = with_fd.with_handler(script()).try_register_into(&mut reactor).unwrap_err();
         assert_eq!(refused.reason, AddReason::LimitReached);
         let (with_fd, handler) = refused.subscriber.into_parts();
         drop(handler);
         // It fails again, and is taken apart as far as possible.
-        let refused = with_fd.with_handler(script()).register_into(&mut reactor).unwrap_err();
+        let refused = with_fd.with_handler(script()).try_register_into(&mut reactor).unwrap_err();
         let parts = refused.subscriber.into_parts().0.into_parts();
         let with_fd = parts.options.with_fd(parts.socket);
         let with_tls = match parts.tls.unwrap() {

@@ -161,7 +161,7 @@ impl Hub<'_> {
                 call(&mut Hub { state: &state, turn });
             }
         };
-        self.turn.after_with(delay, call).map_err(|error| error.reason)
+        self.turn.after_with(delay, call)
     }
 
     /// Calls a closure with the hub periodically, for the first time after one period. It ends with
@@ -204,7 +204,7 @@ impl Hub<'_> {
     ) -> Result<Key, TimerReason> {
         let state = Rc::clone(self.state);
         let call = move |turn: Turn<'_>| call(&mut Hub { state: &state, turn });
-        self.turn.every_with(period, call).map_err(|error| error.reason)
+        self.turn.every_with(period, call)
     }
 
     /// Cancels a timer of [`after`](Self::after) or [`every`](Self::every), also in its own

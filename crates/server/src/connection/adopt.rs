@@ -59,14 +59,27 @@ impl<H: Handler> Service<H> {
     /// The socket need not be non-blocking. It does not count towards the limit of its address.
     ///
     /// # Errors
-    /// The error returns the socket and the data. With `anyhow`, write
-    /// `.map_err(io::Error::from)?`: [why](windlass::AddError#in-anyhow).
+    /// The socket and the data are dropped: [`try_adopt`](Self::try_adopt) returns them.
     ///
     /// - [`AddReason::LimitReached`] if the reactor has no room, or the service is draining.
     /// - [`AddReason::NotPollable`] if the descriptor is not a socket, for instance a file.
     /// - [`AddReason::AlreadyExists`] if the descriptor is registered already.
     /// - [`AddReason::Os`] with the kernel's error.
     pub fn adopt(
+        &self,
+        socket: impl Into<OwnedFd>,
+        prefix: impl Into<Vec<u8>>,
+        upgraded: Upgraded<H::Data>,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<ConnectionId, AddReason> {
+        self.try_adopt(socket, prefix, upgraded, target).map_err(|e| e.reason)
+    }
+
+    /// [`adopt`](Self::adopt) with an error that returns the socket and the data.
+    ///
+    /// # Errors
+    /// The reasons of [`adopt`](Self::adopt). The error returns the socket and the data.
+    pub fn try_adopt(
         &self,
         socket: impl Into<OwnedFd>,
         prefix: impl Into<Vec<u8>>,
@@ -93,15 +106,18 @@ impl<H: Handler> Service<H> {
         let conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
         let mut handler = ConnHandler::new(&self.0, None, ListenerKind::Unix);
         handler.phase = ConnPhase::Open(Open { engine, conn, data });
-        let options = state.options.stream();
-        match options.adopt(socket, prefix, handler, target) {
+        let with_fd = state.options.stream().with_fd(socket).with_prefix(prefix);
+        match with_fd.with_handler(handler).try_register_into(target) {
             Ok(stream) => {
                 state.tables.borrow_mut().conns.entry(index).stream = stream;
                 state.open(index, is_compressed);
                 state.note_connections();
                 Ok(state.tables.borrow().conns.id(index))
             }
-            Err(refused) => Err(refused.map(|(socket, handler)| (socket, handler.into_data()))),
+            Err(refused) => Err(refused.map(|registration| {
+                let (with_fd, handler) = registration.into_parts();
+                (with_fd.into_parts().socket, handler.into_data())
+            })),
         }
     }
 }

@@ -71,7 +71,7 @@ impl ServiceState {
         for callback in self.drain_callbacks.take() {
             // The closure must not run in the frame of the last connection. If the limit of
             // deferred closures is reached, the timeout scan tries again.
-            if let Err(refused) = turn.defer(callback) {
+            if let Err(refused) = turn.try_defer(callback) {
                 let mut left = self.drain_callbacks.take();
                 left.push(refused.closure);
                 self.drain_callbacks.set(left);

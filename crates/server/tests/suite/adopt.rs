@@ -114,7 +114,7 @@ fn a_rejected_adoption_returns_the_socket_and_the_data() {
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let refused = fixture
         .service
-        .adopt(file, [], Upgraded::new(data("/file")), &mut fixture.reactor)
+        .try_adopt(file, [], Upgraded::new(data("/file")), &mut fixture.reactor)
         .unwrap_err();
     assert_eq!(refused.reason, AddReason::NotPollable);
     assert_eq!(refused.subscriber.1.path, "/file");
@@ -130,7 +130,7 @@ fn a_rejected_adoption_returns_the_socket_and_the_data() {
     let (server, _) = listener.accept().unwrap();
     let refused = fixture
         .service
-        .adopt(server, [], Upgraded::new(data("/late")), &mut fixture.reactor)
+        .try_adopt(server, [], Upgraded::new(data("/late")), &mut fixture.reactor)
         .unwrap_err();
     assert_eq!((refused.reason, &*refused.subscriber.1.path), (AddReason::LimitReached, "/late"));
     fixture.settle();

@@ -211,8 +211,7 @@ impl Source {
                 self.state.set(State::Registered(key));
                 Ok(())
             }
-            Err(error) => {
-                let reason = error.reason;
+            Err(reason) => {
                 self.state.set(State::Rejected(reason));
                 Err(reason)
             }

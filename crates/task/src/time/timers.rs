@@ -140,16 +140,12 @@ impl Timers {
         }
         let timers = Arc::clone(self);
         let fire = move |tick: Tick, turn: Turn<'_>| timers.fire(tick, turn, &waker);
-        match turn.at(deadline, fire) {
-            Ok(key) => {
-                let timer = TimerId { deadline_ns: self.since_epoch_ns(deadline), key };
-                if let Some(paused) = Paused::current() {
-                    paused.add(timer.key, deadline);
-                }
-                Ok(timer)
-            }
-            Err(error) => Err(error.reason),
+        let key = turn.at(deadline, fire)?;
+        let timer = TimerId { deadline_ns: self.since_epoch_ns(deadline), key };
+        if let Some(paused) = Paused::current() {
+            paused.add(timer.key, deadline);
         }
+        Ok(timer)
     }
 
     fn fire(&self, tick: Tick, turn: Turn<'_>, waker: &Waker) {

@@ -134,8 +134,8 @@ impl<R: ReactorOps> fmt::Debug for ErasedGroup<R> {
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let mut reactor = Reactor::new()?;
-/// let error = Group::new("no members").register_into(&mut reactor).unwrap_err();
-/// assert_eq!(error.reason, GroupReason::Empty);
+/// let refused = Group::new("no members").register_into(&mut reactor);
+/// assert_eq!(refused.unwrap_err(), GroupReason::Empty);
 /// # Ok(())
 /// # }
 /// ```
@@ -191,7 +191,7 @@ impl From<GroupReason> for std::io::Error {
 /// let group = Group::new(0)
 ///     .after(Duration::from_secs(1), |count: &mut u32| *count += 1)
 ///     .every(Duration::ZERO, |count: &mut u32| *count += 1);
-/// let error = group.register_into(&mut reactor).unwrap_err();
+/// let error = group.try_register_into(&mut reactor).unwrap_err();
 /// assert_eq!(error.reason, GroupReason::Timer(1, TimerReason::ZeroPeriod));
 /// assert_eq!(reactor.stats().timers, 0, "the first member is not registered either");
 /// # Ok(())
@@ -367,7 +367,8 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     /// Registers all members, or none of them.
     ///
     /// # Errors
-    /// The error returns the group with all its members, and the reason:
+    /// The group is dropped with all its members: [`try_register_into`](Self::try_register_into)
+    /// returns it.
     ///
     /// - [`Empty`](crate::GroupReason::Empty): the group has no members.
     /// - [`NotFound`](crate::GroupReason::NotFound): the group to join no longer exists, or belongs
@@ -378,9 +379,19 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     ///   the member's position and an [`AddReason`].
     /// - [`Timer`](crate::GroupReason::Timer): a timer was rejected. It holds the member's position
     ///   and a [`TimerReason`].
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<G: Registrar<Ops = R>>(
+        self,
+        target: &mut G,
+    ) -> Result<Registered<S>, GroupReason> {
+        self.try_register_into(target).map_err(|e| e.reason)
+    }
+
+    /// [`register_into`](Self::register_into) with an error that returns the group.
+    ///
+    /// # Errors
+    /// The reasons of [`register_into`](Self::register_into). The error returns the group with all
+    /// its members.
+    pub fn try_register_into<G: Registrar<Ops = R>>(
         self,
         target: &mut G,
     ) -> Result<Registered<S>, GroupError<Self>> {
@@ -414,7 +425,7 @@ mod tests {
             .map(|state| member(Group::new(state)).register_into(&mut reactor).unwrap().group);
         let mut joining = member(Group::joining(one, &mut reactor).unwrap());
         joining.joins = Some(two.key());
-        let mut refused = joining.register_into(&mut reactor).unwrap_err();
+        let mut refused = joining.try_register_into(&mut reactor).unwrap_err();
         assert_eq!(refused.reason, GroupReason::NotFound);
         refused.group.joins = Some(one.key());
         assert_eq!(refused.group.register_into(&mut reactor).unwrap().group, one);

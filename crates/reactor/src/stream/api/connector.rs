@@ -11,7 +11,7 @@ use std::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::{
-    AddError, Errno, Key, Reactor,
+    AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
         StreamHandler, StreamOptions, TlsSessionFactory, lifecycle::NewStream, status::StreamPhase,
@@ -118,15 +118,25 @@ impl Connector {
     /// after this call has returned.
     ///
     /// # Errors
-    /// The error returns the handler, and the reason:
+    /// The handler is dropped: [`try_connect`](Self::try_connect) returns it.
     ///
     /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
     ///   subscribers.
     /// - [`Os`](crate::AddReason::Os): no socket can be created (`EMFILE`, `ENFILE`, `ENOBUFS`), or
     ///   the path is too long (`ENAMETOOLONG`). `ESTALE` in a child of fork(2).
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn connect<H: StreamHandler>(
+        &self,
+        handler: H,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddReason> {
+        self.try_connect(handler, target).map_err(|e| e.reason)
+    }
+
+    /// [`connect`](Self::connect) with an error that returns the handler.
+    ///
+    /// # Errors
+    /// The reasons of [`connect`](Self::connect). The error returns the handler.
+    pub fn try_connect<H: StreamHandler>(
         &self,
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,

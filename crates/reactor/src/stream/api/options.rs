@@ -6,7 +6,7 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 use rustix::net::sockopt;
 
 use crate::{
-    AddError, Errno, Key, Reactor,
+    AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
         ReleasedTls, StreamHandler, TlsSessionFactory, lifecycle::NewStream, socket::StreamSocket,
@@ -200,7 +200,8 @@ impl StreamOptions {
     /// Short for `self.with_fd(socket).with_handler(handler).register_into(target)`.
     ///
     /// # Errors
-    /// The error returns the socket and the handler, and the reason:
+    /// The socket and the handler are dropped.
+    /// [`try_register_into`](StreamRegistration::try_register_into) returns them.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -211,14 +212,12 @@ impl StreamOptions {
     ///   example a regular file (`EPERM`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
-    ) -> Result<Key, AddError<(OwnedFd, H)>> {
+    ) -> Result<Key, AddReason> {
         self.adopt(socket, Vec::new(), handler, target)
     }
 
@@ -226,7 +225,8 @@ impl StreamOptions {
     /// [`StreamWithFd::with_prefix`].
     ///
     /// # Errors
-    /// The error returns the socket and the handler, and the reason:
+    /// The socket and the handler are dropped.
+    /// [`try_register_into`](StreamRegistration::try_register_into) returns them.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -237,19 +237,14 @@ impl StreamOptions {
     ///   example a regular file (`EPERM`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn adopt<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
         prefix: impl Into<Vec<u8>>,
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
-    ) -> Result<Key, AddError<(OwnedFd, H)>> {
-        let registration = self.with_fd(socket).with_prefix(prefix).with_handler(handler);
-        registration
-            .register_into(target)
-            .map_err(|e| e.map(|whole| (whole.with.socket, whole.handler)))
+    ) -> Result<Key, AddReason> {
+        self.with_fd(socket).with_prefix(prefix).with_handler(handler).register_into(target)
     }
 
     /// Sets the socket options. Connections inherit them from a listening socket.
@@ -377,7 +372,8 @@ impl StreamWithFd {
 
 /// A socket with its settings and its handler, ready to be registered.
 ///
-/// If the registration fails, the error returns it, so that it can be tried again or taken apart.
+/// [`try_register_into`](Self::try_register_into) returns it in its error, so that it can be tried
+/// again or taken apart.
 ///
 /// ```
 /// use std::os::unix::net::UnixStream;
@@ -396,7 +392,7 @@ impl StreamWithFd {
 /// StreamOptions::new().with_fd(one).with_handler(Echo).register_into(&mut reactor)?;
 ///
 /// let second = StreamOptions::new().with_fd(other).with_handler(Echo);
-/// let error = second.register_into(&mut reactor).unwrap_err();
+/// let error = second.try_register_into(&mut reactor).unwrap_err();
 /// assert_eq!(error.reason, AddReason::LimitReached);
 /// let (_with_fd, _handler) = error.subscriber.into_parts();
 /// # Ok(())
@@ -413,7 +409,8 @@ impl<H: StreamHandler> StreamRegistration<H> {
     /// reactor. [`on_open`](StreamHandler::on_open) is called in the next turn.
     ///
     /// # Errors
-    /// The error returns the registration with its socket open, and the reason:
+    /// The registration is dropped, and its socket with it:
+    /// [`try_register_into`](Self::try_register_into) returns it.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -424,9 +421,19 @@ impl<H: StreamHandler> StreamRegistration<H> {
     ///   example a regular file (`EPERM`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into(
+        self,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<Key, AddReason> {
+        self.try_register_into(target).map_err(|e| e.reason)
+    }
+
+    /// [`register_into`](Self::register_into) with an error that returns the registration.
+    ///
+    /// # Errors
+    /// The reasons of [`register_into`](Self::register_into). The error returns the registration
+    /// with its socket open.
+    pub fn try_register_into(
         self,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<Self>> {

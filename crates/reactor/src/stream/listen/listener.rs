@@ -13,7 +13,7 @@ use std::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::{
-    AddError, Errno, Key, Reactor,
+    AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{Address, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory},
 };
@@ -289,7 +289,8 @@ impl Listener {
     /// Short for `self.with_handler(accept).register_into(target)`.
     ///
     /// # Errors
-    /// The error returns the listener and the closure, and the reason:
+    /// The listener and the closure are dropped.
+    /// [`try_register_into`](ListenerRegistration::try_register_into) returns them.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -300,26 +301,23 @@ impl Listener {
     ///   example a regular file (`EPERM`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register<H, F>(
         self,
         accept: F,
         target: &mut impl Registrar<Ops = Reactor>,
-    ) -> Result<ListenerKey, AddError<(Self, F)>>
+    ) -> Result<ListenerKey, AddReason>
     where
         H: StreamHandler,
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
     {
-        self.with_handler(accept)
-            .register_into(target)
-            .map_err(|e| e.map(ListenerRegistration::into_parts))
+        self.with_handler(accept).register_into(target)
     }
 }
 
 /// A listener with the closure that makes its handlers, ready to be registered.
 ///
-/// If the registration fails, the error returns it, so that it can be tried again or taken apart.
+/// [`try_register_into`](Self::try_register_into) returns it in its error, so that it can be tried
+/// again or taken apart.
 ///
 /// ```
 /// use windlass::{AddReason, Reactor, stream::Listener};
@@ -337,7 +335,7 @@ impl Listener {
 /// Listener::tcp(address)?.with_handler(|_| Some(Echo)).register_into(&mut reactor)?;
 ///
 /// let second = Listener::tcp(address)?.with_handler(|_| Some(Echo));
-/// let error = second.register_into(&mut reactor).unwrap_err();
+/// let error = second.try_register_into(&mut reactor).unwrap_err();
 /// assert_eq!(error.reason, AddReason::LimitReached);
 /// let (_listener, _accept) = error.subscriber.into_parts();
 /// # Ok(())
@@ -354,7 +352,8 @@ impl<F> ListenerRegistration<F> {
     /// reactor. Connections are accepted from the next turn on.
     ///
     /// # Errors
-    /// The error returns the registration, whose socket keeps listening, and the reason:
+    /// The registration is dropped, and its socket with it:
+    /// [`try_register_into`](Self::try_register_into) returns it.
     ///
     /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
     ///   already. That includes a subscriber that deleted itself and whose handler still runs.
@@ -365,9 +364,23 @@ impl<F> ListenerRegistration<F> {
     ///   example a regular file (`EPERM`).
     /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
     ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?`: [why](crate::AddError#in-anyhow).
     pub fn register_into<H>(
+        self,
+        target: &mut impl Registrar<Ops = Reactor>,
+    ) -> Result<ListenerKey, AddReason>
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        self.try_register_into(target).map_err(|e| e.reason)
+    }
+
+    /// [`register_into`](Self::register_into) with an error that returns the registration.
+    ///
+    /// # Errors
+    /// The reasons of [`register_into`](Self::register_into). The error returns the registration,
+    /// whose socket keeps listening.
+    pub fn try_register_into<H>(
         self,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<ListenerKey, AddError<Self>>

@@ -224,9 +224,8 @@ fn begin(world: &Rc<World>, turn: &mut Turn<'_>) {
                 .timeout(None);
             let handler = world.handler(None, 0);
             let id = handler.id;
-            match to.connect(handler, turn) {
-                Ok(key) => world.with(id, |record| record.key = Some(key)),
-                Err(refused) => drop(refused),
+            if let Ok(key) = to.connect(handler, turn) {
+                world.with(id, |record| record.key = Some(key));
             }
         }
         1 => {
@@ -247,9 +246,8 @@ fn begin(world: &Rc<World>, turn: &mut Turn<'_>) {
             let handler = world.handler(Some(peer), prefix);
             let id = handler.id;
             let key = options(world).adopt(ours, bytes(id, 1, 0, prefix), handler, turn);
-            match key {
-                Ok(key) => world.with(id, |record| record.key = Some(key)),
-                Err(refused) => drop(refused),
+            if let Ok(key) = key {
+                world.with(id, |record| record.key = Some(key));
             }
         }
     }

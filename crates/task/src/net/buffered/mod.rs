@@ -176,7 +176,7 @@ impl BufferedTcp {
         let start = |mut turn: Turn<'_>| {
             let handler = InboxHandler(Rc::clone(self));
             let options = OPTIONS.linger(self.handle.local().limits.drop_timeout);
-            options.register_lent(handler, &mut turn).map_err(|error| error.reason)
+            options.register_lent(handler, &mut turn)
         };
         let started = match self.handle.with_turn(start) {
             // A deletion of this number may be queued.
