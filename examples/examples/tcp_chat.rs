@@ -3,20 +3,21 @@
 //! `cargo run --example tcp_chat -- 127.0.0.1:9005`, then `nc 127.0.0.1 9005` in two terminals.
 //!
 //! It shows:
-//! - A `Listener` calls a closure for the handler of each connection. A handler owns the state of
-//!   its connection.
+//! - The chat is one group, which grows while it runs: its listener, and all connections that this
+//!   accepts. Each callback gets the state of the room, without a lock. The handler itself owns the
+//!   state of its connection.
 //! - Any handler can reach a stream by its key. `on_open` stores the key, and `on_close` gets it.
 //! - Bytes for many streams are `SharedBytes`: they are copied at most once, for all streams that
 //!   wait.
 //! - Every buffer is bounded: lines have a maximum length, and a member that does not read is
 //!   disconnected.
 
-use std::{cell::RefCell, error::Error, io, net::SocketAddr, rc::Rc};
+use std::{collections::BTreeMap, error::Error, io, net::SocketAddr};
 
 use windlass::{
-    Builder, Key, Reactor, Turn,
+    Builder, Group, Key, Reactor, Turn,
     stream::{
-        DisconnectReason, Input, ListenOptions, Peer, SharedBytes, Stream, StreamHandler,
+        DisconnectReason, Input, ListenOptions, MemberStreamHandler, SharedBytes, Stream,
         StreamOptions, StreamWriteError,
     },
 };
@@ -26,11 +27,11 @@ const LINE_MAX: usize = 4 << 10;
 /// Maximum buffered output of one member.
 const OUTPUT_MAX: usize = 64 << 10;
 
-/// The members.
+/// The state of the group: the names of the members.
 #[derive(Default)]
 struct Room {
-    members: RefCell<Vec<(Key, String)>>,
-    joined: RefCell<u64>,
+    names: BTreeMap<Key, String>,
+    joined: u64,
 }
 
 impl Room {
@@ -38,8 +39,7 @@ impl Room {
     fn tell(&self, line: &str, but: Key, turn: &mut Turn<'_>) {
         let bytes = format!("{line}\n");
         let shared = SharedBytes::new(bytes.as_bytes());
-        // No callback runs here, so the list is not borrowed elsewhere.
-        for (key, _) in self.members.borrow().iter().filter(|(key, _)| *key != but) {
+        for key in self.names.keys().filter(|key| **key != but) {
             let Ok(mut stream) = turn.stream(*key) else { continue };
             if stream.send_shared(&shared) == Err(StreamWriteError::Full) {
                 // It does not read. `on_close` tells the others.
@@ -47,48 +47,41 @@ impl Room {
             }
         }
     }
-
-    fn name(&self, of: Key) -> Option<String> {
-        self.members.borrow().iter().find(|(key, _)| *key == of).map(|(_, name)| name.clone())
-    }
 }
 
-/// One connection, with the beginning of an incomplete line.
-struct Member {
-    room: Rc<Room>,
-    line: Vec<u8>,
-}
+/// One connection: the beginning of an incomplete line.
+#[derive(Default)]
+struct Member(Vec<u8>);
 
-impl StreamHandler for Member {
-    fn on_open(&mut self, stream: &mut Stream<'_>) {
-        let number = self.room.joined.replace_with(|joined| *joined + 1) + 1;
-        let (key, name) = (stream.key(), format!("guest {number}"));
+impl MemberStreamHandler<Room> for Member {
+    fn on_open(&mut self, room: &mut Room, stream: &mut Stream<'_>) {
+        room.joined += 1;
+        let (key, name) = (stream.key(), format!("guest {}", room.joined));
         let _ = stream.send(format!("* you are {name}\n").as_bytes());
-        self.room.tell(&format!("* {name} has joined"), key, &mut stream.turn());
-        self.room.members.borrow_mut().push((key, name));
+        room.tell(&format!("* {name} has joined"), key, &mut stream.turn());
+        room.names.insert(key, name);
     }
 
-    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
-        let key = stream.key();
-        let Some(name) = self.room.name(key) else { return };
+    fn on_data(&mut self, room: &mut Room, stream: &mut Stream<'_>, input: Input<'_>) {
+        let (key, line) = (stream.key(), &mut self.0);
+        let Some(name) = room.names.get(&key) else { return };
         for piece in input.split_inclusive(|byte| *byte == b'\n') {
-            self.line.extend_from_slice(piece);
-            if self.line.len() > LINE_MAX {
+            line.extend_from_slice(piece);
+            if line.len() > LINE_MAX {
                 let _ = stream.send(b"* this line is too long\n");
                 return stream.close();
             }
-            if let Some(line) = self.line.strip_suffix(b"\n") {
-                let line = String::from_utf8_lossy(line);
-                self.room.tell(&format!("{name}: {}", line.trim_end()), key, &mut stream.turn());
-                self.line.clear();
+            if let Some(text) = line.strip_suffix(b"\n") {
+                let text = String::from_utf8_lossy(text);
+                room.tell(&format!("{name}: {}", text.trim_end()), key, &mut stream.turn());
+                line.clear();
             }
         }
     }
 
-    fn on_close(&mut self, key: Key, _: DisconnectReason, mut turn: Turn<'_>) {
-        let Some(name) = self.room.name(key) else { return };
-        self.room.members.borrow_mut().retain(|(member, _)| *member != key);
-        self.room.tell(&format!("* {name} has left"), key, &mut turn);
+    fn on_close(&mut self, room: &mut Room, key: Key, _: DisconnectReason, mut turn: Turn<'_>) {
+        let Some(name) = room.names.remove(&key) else { return };
+        room.tell(&format!("* {name} has left"), key, &mut turn);
     }
 }
 
@@ -98,9 +91,9 @@ fn start(builder: Builder, address: SocketAddr) -> io::Result<(Reactor, SocketAd
     let options = StreamOptions::new().output_max(OUTPUT_MAX);
     let listener = ListenOptions::new().stream(options).connections_max(1000).tcp(address)?;
     let address = listener.local_addr()?.socket_addr().unwrap_or(address);
-    let room = Rc::<Room>::default();
-    let accept = move |_: &Peer<'_>| Some(Member { room: Rc::clone(&room), line: Vec::new() });
-    listener.with_handler(accept).register_into(&mut reactor)?;
+    Group::new(Room::default())
+        .listener(listener, |_: &mut Room, _| Some(Member::default()))
+        .register_into(&mut reactor)?;
     Ok((reactor, address))
 }
 

@@ -301,7 +301,7 @@ pub struct UnknownBackend;
 /// parameters.
 macro_rules! plain_error {
     ($type:ident, |$e:ident| $text:expr, $kind:expr) => {
-        plain_error!($type, |$e| $text, $kind, None::<Errno>);
+        plain_error!($type, |$e| $text, $kind, None::<$crate::Errno>);
     };
     ($type:ident, |$e:ident| $text:expr, $kind:expr, $detail:expr) => {
         impl fmt::Display for $type {
@@ -322,7 +322,7 @@ macro_rules! plain_error {
                     $kind
                 };
                 match errno {
-                    Ok(errno) => Errno::into(errno),
+                    Ok(errno) => $crate::Errno::into(errno),
                     Err(kind) => Self::new(kind, e),
                 }
             }

@@ -55,7 +55,8 @@
 //! | see what happened | [`Event`], [`Ready`], [`Tick`] |
 //! | act in a handler | [`Turn`]; for code that a mock can test: [`ReactorOps`] |
 //! | start timers | [`Reactor::after_with`], [`every_with`](Reactor::every_with), [`at`](Reactor::at) |
-//! | share one state between several descriptors and timers | [`Group`], [`GroupKey`] |
+//! | share one state between descriptors, timers, streams and listeners | [`Group`], [`GroupKey`], [`Turn::with_group`] |
+//! | end whatever a key names | [`Turn::remove`], [`Reactor::remove`] |
 //! | handle signals | [`SignalSet`], [`Signal`] |
 //! | use byte streams over TCP and Unix sockets | the module [`stream`] |
 //! | call the loop from another thread | [`Remote`]; to end it: [`Stop`] |
@@ -107,7 +108,10 @@ pub use api::{
     backend::Backend,
     driver::{NextTurn, TurnDriver},
     event::Event,
-    group::{ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, Registered},
+    group::{
+        ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, GroupStateError,
+        Registered,
+    },
     handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn},
     interest::{Interest, Ready, interest},
     key::Key,

@@ -22,7 +22,7 @@ use core::fmt;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
 /// The kind of object a key names, stored in the upper two bits of the index.
@@ -55,6 +55,16 @@ impl Key {
         (low >> 30 == kind as u32).then_some((low & INDEX_BITS, generation))
     }
 
+    /// The kind of object it names.
+    pub(crate) const fn kind(self) -> KeyKind {
+        match self.0 >> 30 & 3 {
+            0 => KeyKind::Descriptor,
+            1 => KeyKind::Timer,
+            2 => KeyKind::Group,
+            _ => KeyKind::Stream,
+        }
+    }
+
     /// The key as a number, for places that store only a number. Equal keys have equal numbers.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
@@ -76,17 +86,14 @@ impl fmt::Debug for Key {
         if *self == Self::UNREGISTERED {
             return f.write_str("Key(none)");
         }
-        for (kind, name) in [
-            (KeyKind::Descriptor, "descriptor"),
-            (KeyKind::Timer, "timer"),
-            (KeyKind::Group, "group"),
-            (KeyKind::Stream, "stream"),
-        ] {
-            if let Some((index, generation)) = self.parts(kind) {
-                return write!(f, "Key({name} {index} #{generation})");
-            }
-        }
-        unreachable!("two bits have four values")
+        let name = match self.kind() {
+            KeyKind::Descriptor => "descriptor",
+            KeyKind::Timer => "timer",
+            KeyKind::Group => "group",
+            KeyKind::Stream => "stream",
+        };
+        let (index, generation) = (self.0 & u64::from(INDEX_BITS), self.0 >> 32);
+        write!(f, "Key({name} {index} #{generation})")
     }
 }
 
@@ -97,7 +104,7 @@ mod tests {
     #[test]
     fn a_key_names_one_kind() {
         let key = Key::new(KeyKind::Timer, (5, 9));
-        assert_eq!(key.parts(KeyKind::Timer), Some((5, 9)));
+        assert_eq!((key.kind(), key.parts(KeyKind::Timer)), (KeyKind::Timer, Some((5, 9))));
         assert_eq!(key.parts(KeyKind::Descriptor), None);
         assert_eq!(Key::from_bits(key.to_bits()), key);
         let last = Key::new(KeyKind::Group, (MAX_INDEX, u32::MAX));

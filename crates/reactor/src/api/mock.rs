@@ -46,6 +46,7 @@ mockall::mock! {
         ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
         fn group_state(&mut self, group: Key) -> Option<GroupState>;
         fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
+        fn remove(&mut self, key: Key) -> Result<(), NotFound>;
         fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>>;
         fn cancel(&mut self, key: Key) -> Result<(), NotFound>;
         fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound>;

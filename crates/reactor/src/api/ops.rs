@@ -184,8 +184,8 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     ///   to another reactor.
     /// - [`LimitReached`](crate::GroupReason::LimitReached): the reactor holds `subscribers_max`
     ///   groups.
-    /// - [`Descriptor`](crate::GroupReason::Descriptor): a descriptor member was rejected. It holds
-    ///   the member's position and an [`AddReason`](crate::AddReason).
+    /// - [`Descriptor`](crate::GroupReason::Descriptor): a descriptor, stream or listener was
+    ///   rejected. It holds the member's position and an [`AddReason`](crate::AddReason).
     /// - [`Timer`](crate::GroupReason::Timer): a timer was rejected. It holds the member's position
     ///   and a [`TimerReason`](crate::TimerReason).
     fn add_group(
@@ -199,6 +199,11 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// # Errors
     /// [`NotFound`] if the group no longer exists.
     fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
+    /// See [`Turn::remove`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key names nothing.
+    fn remove(&mut self, key: Key) -> Result<(), NotFound>;
     /// Starts an erased timer; see [`Turn::after`].
     ///
     /// # Errors
@@ -231,4 +236,11 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
 
     #[doc(hidden)]
     fn stale_entry_fired(&mut self, _: Token) {}
+
+    /// Whether no descriptor member of the group runs, so that the state may be borrowed. A mock
+    /// knows no members, so it lends only states that no reactor has.
+    #[doc(hidden)]
+    fn may_lend(&self, _: Key, state: &GroupState, _: Token) -> bool {
+        state.is_made_by_hand()
+    }
 }

@@ -7,7 +7,7 @@ use crate::{
     AddError, AddReason, DeferError, DeferReason, Interest, Key, ModifyError, NotFound, Reactor,
     Stats, Subscription, TimerError, TimerReason,
     api::{
-        group::{Group, GroupKey},
+        group::{Group, GroupKey, GroupStateError, with_group},
         handler_fn::TimerFn,
         ops::{ReactorOps, Subscriber},
         timer::{Deferred, Schedule, Timer, typed_timer_error},
@@ -183,6 +183,89 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// With the panic of a destructor that runs in this call. The group is deleted.
     pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.reactor.delete_group_erased(group.key())
+    }
+
+    /// Borrows the state of a group for a call, from a handler that is no member of it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::{Group, Reactor};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut reactor = Reactor::new()?;
+    /// let hour = Duration::from_secs(3600);
+    /// let group = Group::new(0).every(hour, |count: &mut u32| println!("{count}"));
+    /// let key = group.register_into(&mut reactor)?.group;
+    /// reactor.after_with(Duration::ZERO, move |mut turn| {
+    ///     turn.with_group(key, |count, mut turn| {
+    ///         *count += 1;
+    ///         turn.stop();
+    ///     })
+    ///     .expect("the group is registered, and no member runs");
+    /// })?;
+    /// reactor.run()?;
+    /// assert_eq!(reactor.group_mut(key), Some(&mut 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`NotFound`](GroupStateError::NotFound): the group no longer exists, or its state has
+    ///   another type.
+    /// - [`Borrowed`](GroupStateError::Borrowed): the handler of a member runs, which has the state
+    ///   already, or this is called inside of itself.
+    ///
+    /// # Panics
+    /// With the panic of the closure, or of a destructor: if the closure deletes the group, the
+    /// state may be dropped when this returns.
+    pub fn with_group<S: 'static, T>(
+        &mut self,
+        group: GroupKey<S>,
+        run: impl FnOnce(&mut S, Turn<'_, R>) -> T,
+    ) -> Result<T, GroupStateError> {
+        with_group(self.reactor, group, run)
+    }
+
+    /// Ends whatever a key names: [deletes](Self::delete) a descriptor's registration,
+    /// [cancels](Self::cancel) a timer, [deletes](Self::delete_group) a group, deletes a listener,
+    /// or [closes](crate::stream::Stream::close) a stream. Members leave their group.
+    ///
+    /// ```
+    /// use std::{net::TcpListener, time::Duration};
+    /// use windlass::{NotFound, Reactor, interest, stream::Listener};
+    /// # use windlass::stream::{Input, Stream, StreamHandler};
+    /// # struct Echo;
+    /// # impl StreamHandler for Echo {
+    /// #     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+    /// #         let _ = stream.reply(input, ..);
+    /// #     }
+    /// # }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut reactor = Reactor::new()?;
+    /// let socket = TcpListener::bind("127.0.0.1:0")?;
+    /// let listener = Listener::tcp("127.0.0.1:0".parse().unwrap())?;
+    /// let keys = [
+    ///     interest().read().with_fd(socket).with_handler(|| {}).register_into(&mut reactor)?,
+    ///     reactor.after(Duration::from_secs(60), || {})?,
+    ///     listener.with_handler(|_| Some(Echo)).register_into(&mut reactor)?.into(),
+    /// ];
+    /// for key in keys {
+    ///     assert_eq!(reactor.remove(key), Ok(()));
+    ///     assert_eq!(reactor.remove(key), Err(NotFound));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key names nothing. A stream is named until its
+    /// [`on_close`](crate::stream::StreamHandler::on_close), and may be removed again until then.
+    ///
+    /// # Panics
+    /// With the panic of a destructor that runs in this call. What the key named is removed.
+    pub fn remove(&mut self, key: impl Into<Key>) -> Result<(), NotFound> {
+        self.reactor.remove(key.into())
     }
 
     /// Calls a handler once, when `delay` has passed since [`now`](Self::now).

@@ -1,29 +1,53 @@
 //! The reactor's table of groups and their members.
 
-#![allow(unsafe_code, reason = "the owner borrows the state of a group between turns")]
+#![allow(
+    unsafe_code,
+    reason = "the owner borrows the state of a group between turns; the running cell is looked at"
+)]
+
+use std::collections::BTreeMap;
 
 use crate::{
     AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
     TimerError, TimerReason,
     api::{
-        group::{ErasedGroup, GroupKey, Member},
+        group::{Admitted, ErasedGroup, GroupKey, Member, Withdraw},
         key::{KeyKind, MAX_INDEX},
         timer::{Schedule, Timer},
     },
-    cell::NO_GROUP,
-    runtime::pending_work,
+    cell::{CellFlags, CellPtr, NO_GROUP},
+    runtime::{pending_work, reactor::SelfDeleted},
 };
 
 /// A registered group: its state, which the members also hold, and the members' keys.
 pub(crate) struct GroupRecord {
     state: GroupState,
-    members: Vec<Key>,
+    /// With their numbers in the order of their registration. A group may have very many, which
+    /// leave in any order.
+    members: BTreeMap<Key, u64>,
+    /// The number of the next one.
+    next: u64,
+}
+
+impl GroupRecord {
+    fn add(&mut self, member: Key) {
+        self.members.insert(member, self.next);
+        self.next += 1;
+    }
+
+    /// The members, in the order of their registration.
+    fn in_order(&self) -> Vec<Key> {
+        let mut members: Vec<_> = self.members.iter().map(|(key, place)| (*place, *key)).collect();
+        members.sort_unstable();
+        members.into_iter().map(|(_, key)| key).collect()
+    }
 }
 
 /// A registered member, and the data needed to withdraw it if a later one is rejected.
 enum JoinedMember {
     Descriptor(Key),
     Timer(Key, Schedule),
+    Other(Key, Withdraw<Reactor>),
 }
 
 /// Why a member was rejected.
@@ -42,11 +66,16 @@ impl MemberReason {
 }
 
 impl Member<Reactor> {
-    /// Reads a descriptor member's number and interest.
-    fn ask(&self) -> Option<(i32, Interest)> {
+    /// Makes the calls of user code that registering it takes. Reads a descriptor member's number
+    /// and interest.
+    fn ask(&mut self) -> Option<(i32, Interest)> {
         match self {
             Self::Descriptor(subscription) => Some((subscription.fd(), subscription.interest())),
             Self::Timer(_) => None,
+            Self::Other(member) => {
+                member.prepare();
+                None
+            }
         }
     }
 }
@@ -54,7 +83,7 @@ impl Member<Reactor> {
 impl JoinedMember {
     fn key(&self) -> Key {
         match self {
-            Self::Descriptor(key) | Self::Timer(key, _) => *key,
+            Self::Descriptor(key) | Self::Timer(key, _) | Self::Other(key, _) => *key,
         }
     }
 }
@@ -78,7 +107,7 @@ impl Reactor {
     /// Registers all members of a group, or none of them.
     pub(crate) fn admit_group(
         &mut self,
-        group: ErasedGroup<Self>,
+        mut group: ErasedGroup<Self>,
     ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
         let (index, generation) = match self.place_for(&group) {
             Ok(place) => place,
@@ -86,7 +115,7 @@ impl Reactor {
         };
         // All calls of user code, which may panic, come before any state changes (rule 3).
         let now = self.now_ns();
-        let asked: Vec<_> = group.members.iter().map(Member::ask).collect();
+        let asked: Vec<_> = group.members.iter_mut().map(Member::ask).collect();
         let ErasedGroup { state, members, joins } = group;
         let mut joined = Vec::with_capacity(members.len());
         let mut waiting = members.into_iter().zip(asked);
@@ -95,7 +124,7 @@ impl Reactor {
                 Ok(member) => joined.push(member),
                 Err((reason, member)) => {
                     let reason = reason.at(joined.len());
-                    let back = joined.iter().map(|joined| self.withdraw(joined));
+                    let back = joined.into_iter().map(|joined| self.withdraw(joined));
                     let members =
                         back.chain([member]).chain(waiting.map(|(member, _)| member)).collect();
                     return Err(GroupError {
@@ -106,15 +135,14 @@ impl Reactor {
             }
         }
         let keys: Vec<Key> = joined.iter().map(JoinedMember::key).collect();
-        if joins.is_some() {
-            let record = self
-                .groups
-                .get_mut(index, generation)
-                .expect("found above, and no user code ran since");
-            record.members.extend_from_slice(&keys);
-        } else {
-            self.groups.insert(GroupRecord { state, members: keys.clone() });
+        if joins.is_none() {
+            self.groups.insert(GroupRecord { state, members: BTreeMap::new(), next: 0 });
         }
+        let record = self
+            .groups
+            .get_mut(index, generation)
+            .expect("found or inserted above, and no user code ran since");
+        keys.iter().for_each(|key| record.add(*key));
         Ok((Key::new(KeyKind::Group, (index, generation)), keys))
     }
 
@@ -174,14 +202,25 @@ impl Reactor {
                     }
                 }
             }
+            Member::Other(member) => match member.admit(self) {
+                Ok(Admitted { key, withdraw }) => {
+                    if let Some(cell) = self.member_cell(key) {
+                        cell.set_group(group);
+                    }
+                    Ok(JoinedMember::Other(key, withdraw))
+                }
+                Err((reason, member)) => {
+                    Err((MemberReason::Descriptor(reason), Member::Other(member)))
+                }
+            },
         }
     }
 
     /// Withdraws a member that was registered earlier in the same call.
-    fn withdraw(&mut self, joined: &JoinedMember) -> Member<Self> {
+    fn withdraw(&mut self, joined: JoinedMember) -> Member<Self> {
         match joined {
             JoinedMember::Descriptor(key) => {
-                let cell = self.registry.get(*key).expect("registered in this call");
+                let cell = self.registry.get(key).expect("registered in this call");
                 let is_stale = self.unwatch(cell);
                 let early = !is_stale && self.is_new(cell);
                 self.registry.remove(cell, false);
@@ -190,10 +229,20 @@ impl Reactor {
                 Member::Descriptor(Subscription::from_boxed(value))
             }
             JoinedMember::Timer(key, schedule) => {
-                let ended = self.timers.remove(*key).expect("started in this call");
+                let ended = self.timers.remove(key).expect("started in this call");
                 let call = ended.call.expect("a timer started in this call does not run");
-                Member::Timer(Timer { schedule: *schedule, call })
+                Member::Timer(Timer { schedule, call })
             }
+            JoinedMember::Other(_, withdraw) => Member::Other(withdraw(self)),
+        }
+    }
+
+    /// Adds a stream that a member has accepted.
+    pub(crate) fn join_group(&mut self, group: u32, member: Key) {
+        let cell = self.member_cell(member);
+        if let (Some(record), Some(cell)) = (self.groups.at_mut(group), cell) {
+            record.add(member);
+            cell.set_group(group);
         }
     }
 
@@ -203,33 +252,56 @@ impl Reactor {
         let Some(record) = self.groups.at_mut(group) else {
             return;
         };
-        if let Some(place) = record.members.iter().position(|key| *key == member) {
-            record.members.remove(place);
-        }
+        record.members.remove(&member);
         if record.members.is_empty() {
             let generation = self.groups.generation(group);
             self.groups.remove(group, generation);
+            // The place may be given to another group while the handler of this cell still runs.
+            if let Some(SelfDeleted { cell, .. }) = self.self_deleted {
+                if cell.group() == group {
+                    cell.set_group(NO_GROUP);
+                }
+            }
         }
+    }
+
+    /// Whether the handler of a descriptor member of the group runs. Handlers of other members mark
+    /// the state while they borrow it.
+    pub(crate) fn runs_descriptor_of(&self, group: Key) -> bool {
+        let (Some(address), Some((index, _))) = (self.batch.running(), group.parts(KeyKind::Group))
+        else {
+            return false;
+        };
+        // SAFETY: a turn asks this, so user code runs, and in an open batch that is the handler of
+        // the running event. Its cell is registered, or it has deleted itself and is kept until the
+        // handler has returned (rule 1). So its header is allocated.
+        let cell = unsafe { CellPtr::<Self>::from_exposed(address) };
+        cell.group() == index && !cell.has_flag(CellFlags::HIDDEN)
     }
 
     pub(crate) fn deregister_group(&mut self, group: Key) -> Result<(), NotFound> {
         let (index, generation) = group.parts(KeyKind::Group).ok_or(NotFound)?;
-        let GroupRecord { state, members } =
-            self.groups.remove(index, generation).ok_or(NotFound)?;
+        let record = self.groups.remove(index, generation).ok_or(NotFound)?;
         let mark = self.reclaim.waiting();
         // The last member is retired first, because the queue drops the most recent first.
-        for key in members.into_iter().rev() {
-            if let Some(cell) = self.registry.get(key) {
-                cell.set_group(NO_GROUP);
-                self.deregister(cell);
-            } else if let Some(ended) = self.timers.remove(key) {
+        for key in record.in_order().into_iter().rev() {
+            if let Some(ended) = self.timers.remove(key) {
                 if let Some(call) = ended.call {
                     self.reclaim.retire_timer(call);
                 }
+                continue;
+            }
+            let Some(cell) = self.member_cell(key) else { continue };
+            cell.set_group(NO_GROUP);
+            if cell.has_flag(CellFlags::HIDDEN) {
+                self.end_member(key);
+            } else {
+                self.deregister(cell);
             }
         }
-        // This is not the last reference: members in the reclaim queue, or a running one, have
-        // others.
+        let GroupRecord { state, .. } = record;
+        // This is not the last reference: members in the reclaim queue, streams that close, or a
+        // running member have others.
         drop(state);
         self.pending_work |= pending_work::RECLAIM;
         self.drop_waiting_down_to(mark);

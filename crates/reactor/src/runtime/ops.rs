@@ -7,6 +7,7 @@ use crate::{
     Stats, Subscription, TimerError, TimerReason,
     api::{
         group::ErasedGroup,
+        key::KeyKind,
         ops::{ReactorOps, Token},
         timer::{Deferred, Schedule, Timer},
     },
@@ -145,6 +146,16 @@ impl ReactorOps for Reactor {
         self.deregister_group(group)
     }
 
+    fn remove(&mut self, key: Key) -> Result<(), NotFound> {
+        match key.kind() {
+            KeyKind::Descriptor if self.registry.get(key).is_none() => self.remove_listener(key),
+            KeyKind::Descriptor => ReactorOps::delete(self, key),
+            KeyKind::Timer => ReactorOps::cancel(self, key),
+            KeyKind::Group => self.deregister_group(key),
+            KeyKind::Stream => self.stream(key).map(|mut stream| stream.close()),
+        }
+    }
+
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
         let deadline_ns = self.deadline_of(timer.schedule);
         self.place_timer(deadline_ns, timer)
@@ -200,6 +211,10 @@ impl ReactorOps for Reactor {
     fn now(&mut self) -> Instant {
         let ns = self.now_ns();
         self.time.instant(ns)
+    }
+
+    fn may_lend(&self, group: Key, _: &GroupState, _: Token) -> bool {
+        !self.runs_descriptor_of(group)
     }
 
     fn stale_entry_fired(&mut self, _: Token) {

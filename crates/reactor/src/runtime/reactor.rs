@@ -282,6 +282,17 @@ impl Reactor {
         self.delete_group_erased(group.key())
     }
 
+    /// See [`Turn::remove`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key names nothing.
+    ///
+    /// # Panics
+    /// With the panic of a destructor. What the key named is removed.
+    pub fn remove(&mut self, key: impl Into<Key>) -> Result<(), NotFound> {
+        ReactorOps::remove(self, key.into())
+    }
+
     /// The state of a group, or `None` if the group no longer exists.
     pub fn group_mut<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
         self.borrow_state(group)

@@ -18,7 +18,7 @@ use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
 use crate::{
     AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn,
     api::key::{KeyKind, MAX_INDEX},
-    cell::CellFlags,
+    cell::{CellFlags, CellPtr, NO_GROUP},
     interest,
     runtime::pending_work,
     util::unwind_safe_drop::Panics,
@@ -211,6 +211,15 @@ impl Reactor {
     ///
     /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
     pub(super) fn deregister_stream(&mut self, index: u32) -> RemovedStream {
+        self.remove_stream(index, Self::deregister)
+    }
+
+    /// The same, where `end` ends the cell.
+    pub(super) fn remove_stream(
+        &mut self,
+        index: u32,
+        end: impl FnOnce(&mut Self, CellPtr),
+    ) -> RemovedStream {
         if self.stream_core(index).status.any(StreamFlags::RING) {
             self.leave_ring(index);
         }
@@ -236,7 +245,11 @@ impl Reactor {
             reset_at_close(&socket);
         }
         if let Some(cell) = self.registry.find(cell) {
-            self.deregister(cell);
+            let group = cell.group();
+            end(self, cell);
+            if group != NO_GROUP {
+                self.leave_group(group, Key::new(KeyKind::Stream, (index, generation)));
+            }
         }
         if listener != NO_LISTENER {
             self.leave_listener(listener);

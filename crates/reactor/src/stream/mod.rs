@@ -59,6 +59,8 @@
 //!   the registration of a connected socket.
 //! - [`Listener`] accepts connections, [`Connector`] initiates them. A [`StreamLimit`] limits the
 //!   open streams of several listeners together.
+//! - [`MemberStreamHandler`]: a handler of a stream in a [`Group`](crate::Group), which shares one
+//!   state between streams, listeners, descriptors and timers.
 //! - [`Workers`] runs one reactor per thread. [`inherited_sockets`] takes over sockets that the
 //!   service manager has opened.
 //! - [`Stream`] is the handle to an open stream, in its own callbacks and elsewhere by its key.
@@ -68,6 +70,7 @@ mod api;
 mod io;
 mod lifecycle;
 mod listen;
+mod members;
 mod release;
 mod socket;
 mod state;
@@ -79,6 +82,7 @@ pub use api::{
     address::{Address, Peer},
     connector::Connector,
     handler::{DisconnectReason, Input, StreamHandler, StreamWriteError, Timeout},
+    member::MemberStreamHandler,
     options::{StreamOptions, StreamParts, StreamRegistration, StreamTls, StreamWithFd},
     stream::Stream,
     tls::{

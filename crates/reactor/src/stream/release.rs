@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::{
     AddError, AddReason, Errno, Key, Reactor, Turn,
     api::{ops::Token, registration::Registrar},
+    cell::CellPtr,
     stream::{
         DisconnectReason, Input, ReleasedTls, Stream, StreamHandler, StreamOptions,
         StreamWriteError,
@@ -334,6 +335,18 @@ impl Reactor {
     }
 
     fn release_stream(&mut self, index: u32) -> Released {
+        let mark = self.reclaim.waiting();
+        let released = self.release_stream_by(index, Self::deregister);
+        self.drop_waiting_down_to(mark);
+        released
+    }
+
+    /// Releases a stream. `end` ends its cell.
+    pub(in crate::stream) fn release_stream_by(
+        &mut self,
+        index: u32,
+        end: impl FnOnce(&mut Self, CellPtr),
+    ) -> Released {
         self.write_stream_now(index);
         let is_in_child = self.streams_in_child();
         let mut rest = self.streams_mut().take_tls_rest(index);
@@ -344,9 +357,7 @@ impl Reactor {
             _ => None,
         });
         let unsent = self.unsent_output(index);
-        let mark = self.reclaim.waiting();
-        let mut removed = self.deregister_stream(index);
-        self.drop_waiting_down_to(mark);
+        let mut removed = self.remove_stream(index, end);
         let tls = removed.take_tls(rest, is_in_child);
         Released { socket: removed.socket.into_own(), unread, unsent, error, tls }
     }

@@ -4,7 +4,7 @@ use windlass::{ErasedGroup, Group, GroupState, MockReactor, Reactor};
 
 fn state(state: &GroupState) {
     let _ = state.typed::<u32>();
-    let _ = &state.0;
+    let _ = &state.shared;
 }
 
 fn members(group: ErasedGroup<MockReactor>) {

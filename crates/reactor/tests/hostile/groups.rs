@@ -9,8 +9,8 @@ use std::{
 };
 
 use windlass::{
-    Event, Group, GroupError, GroupKey, GroupReason, GroupState, Key, MockReactor, Reactor,
-    ReactorOps, Turn, interest, turn as mocked,
+    Event, Group, GroupError, GroupKey, GroupReason, GroupState, GroupStateError, Key, MockReactor,
+    Reactor, ReactorOps, Turn, interest, turn as mocked,
 };
 
 use crate::tools::{counter, on_ready, ready, turn, turn_panics};
@@ -210,4 +210,50 @@ fn a_mock_with_a_real_groups_state_never_reaches_it() {
     let state = stated(&mut reactor);
     drop(reactor);
     use_up(key, state, false);
+}
+
+/// `with_group` by a mock: a running member of the real group has the state already, and the mock
+/// cannot know.
+#[test]
+fn a_mock_lends_no_state_of_a_real_group() {
+    let mut reactor = crate::builder().build().unwrap();
+    let group = Group::new(7).after(LATER, |_: &mut u32| {});
+    let key = group.register_into(&mut reactor).unwrap().group;
+    let kept = Cell::new(Some(ReactorOps::group_state(&mut reactor, key.key()).unwrap()));
+    let (ran, seen) = counter();
+    let handler = move |state: &mut u32| {
+        let real = kept.take();
+        let mut mock = MockReactor::new();
+        mock.expect_group_state().times(1).return_once_st(move |_| real);
+        let lent = mocked!(mock).with_group(key, |state, _| *state += 1);
+        assert_eq!(lent, Err(GroupStateError::Borrowed));
+        *state += 1;
+        ran.set(ran.get() + 1);
+    };
+    let join = move |mut turn: Turn<'_, Reactor>| {
+        let joining = turn.group(key).unwrap();
+        joining
+            .fd(interest().read().edge_triggered(), ready(), handler)
+            .register_into(&mut turn)
+            .unwrap();
+    };
+    reactor.defer(join).unwrap();
+    turn(&mut reactor);
+    turn(&mut reactor);
+    assert_eq!((seen.get(), reactor.group_mut(key)), (1, Some(&mut 8)));
+}
+
+#[test]
+fn a_mock_lends_the_state_that_it_is_given() {
+    fn on_ready(group: GroupKey<u32>, turn: &mut Turn<'_, impl ReactorOps>) -> u32 {
+        turn.with_group(group, |count, mut turn| {
+            let nested = turn.with_group(group, |_, _| ());
+            assert!(matches!(nested, Ok(()) | Err(GroupStateError::Borrowed)));
+            *count
+        })
+        .unwrap()
+    }
+    let mut mock = MockReactor::new();
+    mock.expect_group_state().times(2).returning_st(|_| Some(GroupState::new(5_u32)));
+    assert_eq!(on_ready(GroupKey::from_key(Key::from_bits(1)), &mut mocked!(mock)), 5);
 }

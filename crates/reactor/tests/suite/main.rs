@@ -29,6 +29,8 @@ mod embedding;
 mod forms;
 mod groups;
 mod groups_refused;
+mod groups_state;
+mod groups_streams;
 mod interests;
 mod letting_go;
 mod panics;
@@ -36,6 +38,7 @@ mod registration;
 mod remote;
 mod remote_async;
 mod remote_wakes;
+mod removing;
 #[cfg(not(miri))]
 #[macro_use]
 mod rings;

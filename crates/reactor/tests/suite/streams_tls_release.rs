@@ -1,10 +1,13 @@
 //! TLS sessions that leave their stream: released ones, and those of failed registrations.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use windlass::{
-    AddReason, Key, Reactor,
-    stream::{DisconnectReason, Released, StreamOptions, StreamTls, TlsFailure},
+    AddReason, Group, GroupReason, Key, Reactor, TimerReason,
+    stream::{
+        DisconnectReason, Input, MemberStreamHandler, Released, Stream, StreamOptions, StreamTls,
+        TlsFailure,
+    },
 };
 
 use crate::{
@@ -15,6 +18,7 @@ use crate::{
     streams_tls_session::{CLOSE, DATA, HELLO, Sessions, contents, data, record},
 };
 
+const LATER: Duration = Duration::from_secs(1000);
 const PLAIN: StreamOptions = StreamOptions::new();
 
 /// Registers the released stream with the reactor.
@@ -269,7 +273,59 @@ fn a_registration_that_fails_keeps_its_tls(build: Build) {
     }
 }
 
+/// Records what it is told, as a member of a group.
+struct Member(Log<Said>);
+
+impl MemberStreamHandler<()> for Member {
+    fn on_open(&mut self, (): &mut (), _: &mut Stream<'_>) {
+        self.0.note(Said::Open);
+    }
+    fn on_data(&mut self, (): &mut (), _: &mut Stream<'_>, input: Input<'_>) {
+        self.0.note(Said::data(&input));
+    }
+}
+
+/// The other member is rejected after the stream was registered, so the session is taken back.
+fn a_group_that_is_refused_keeps_the_tls_of_its_streams(build: Build) {
+    let log = Log::new();
+    let mut full = build().timers_max(1).build().unwrap();
+    full.after(LATER, || {}).unwrap();
+    let mut reactor = build().build().unwrap();
+    let records = [record(HELLO, b""), record(DATA, b"hello"), record(DATA, b"!")].concat();
+    // A new session, and one that was released at every byte.
+    for cut in [None].into_iter().chain((0..=records.len()).map(Some)) {
+        let [_, (ours, mut peer)] = both_families();
+        let mut with_fd = PLAIN.with_fd(ours).with_tls(Arc::new(Sessions::Server));
+        if let Some(cut) = cut {
+            let script = Script::new(&log);
+            let key = with_fd.with_handler(script).register_into(&mut reactor).unwrap();
+            peer.write(&records[..cut]);
+            quiet(&mut reactor);
+            let released = reactor.stream(key).unwrap().release().unwrap();
+            with_fd = PLAIN.with_fd(released.socket.unwrap()).with_prefix(released.unread);
+            with_fd = with_fd.with_released_tls(released.tls.unwrap());
+        }
+        let group =
+            Group::new(()).stream(with_fd, Member(log.clone())).after(LATER, |(): &mut ()| {});
+        peer.write(&records[cut.unwrap_or(0)..]);
+        let refused = group.try_register_into(&mut full).unwrap_err();
+        assert_eq!(refused.reason, GroupReason::Timer(1, TimerReason::LimitReached));
+        assert_eq!(full.stats().subscribers, 0);
+        let registered = refused.group.register_into(&mut reactor).unwrap();
+        quiet(&mut reactor);
+        let said = log.take().into_iter();
+        let heard =
+            said.filter_map(|said| if let Said::Data(bytes) = said { Some(bytes) } else { None });
+        assert_eq!(heard.collect::<Vec<_>>().concat(), b"hello!", "cut at {cut:?}");
+        reactor.stream(registered.members[0]).unwrap().abort();
+        quiet(&mut reactor);
+        reactor.delete_group(registered.group).unwrap();
+        log.take();
+    }
+}
+
 scenarios! {
+    a_group_that_is_refused_keeps_the_tls_of_its_streams,
     a_released_session_goes_on_in_another_reactor,
     a_released_session_takes_the_rest_of_its_records_along,
     a_close_before_the_first_turn_of_a_continued_session_is_a_graceful_one,

@@ -1,5 +1,7 @@
-//! A group: one state with several descriptors, timers and signals, each with its handler.
+//! A group: one state with several descriptors, timers, signals, streams and listeners, each with
+//! its handler.
 
+mod error;
 mod state;
 
 use core::{fmt, marker::PhantomData};
@@ -10,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    AddReason, Interest, Key, NotFound, Reactor, SignalSet, Subscription, TimerReason,
+    AddReason, Interest, Key, NotFound, Reactor, SignalSet, Subscription,
     api::{
         handler_fn::{MemberFn, MemberTimerFn},
         interest::interest,
@@ -18,11 +20,12 @@ use crate::{
         registration::Registrar,
         timer::{Schedule, Timer},
     },
-    error::carrying_error,
     util::unwind_safe_drop::UnwindSafeDrop,
 };
+pub use error::{GroupError, GroupReason, GroupStateError};
 pub use state::GroupState;
-use state::{DescriptorMember, SharedState, TimerMember};
+use state::{DescriptorMember, TimerMember};
+pub(crate) use state::{SharedState, with_group};
 
 /// The key of a group whose state is an `S`. `Copy`. It becomes stale when the group's last member
 /// is deleted.
@@ -61,6 +64,12 @@ impl<S> GroupKey<S> {
     }
 }
 
+impl<S> From<GroupKey<S>> for Key {
+    fn from(group: GroupKey<S>) -> Self {
+        group.key
+    }
+}
+
 impl<S> Clone for GroupKey<S> {
     fn clone(&self) -> Self {
         *self
@@ -80,11 +89,32 @@ impl<S> fmt::Debug for GroupKey<S> {
 }
 
 /// A member, passed into a reactor or returned by it.
-#[derive(Debug)]
 pub(crate) enum Member<R: ReactorOps> {
     Descriptor(Subscription<R>),
     Timer(Timer<R>),
+    Other(Box<dyn GroupMember<R>>),
 }
+
+/// A member of a kind that this layer does not know: a stream, a listener or a connection attempt.
+pub(crate) trait GroupMember<R: ReactorOps> {
+    /// Makes the calls of user code that [`admit`](Self::admit) needs. They may panic.
+    fn prepare(&mut self);
+
+    /// Registers it, without a call of user code.
+    fn admit(self: Box<Self>, reactor: &mut R) -> Result<Admitted<R>, RejectedMember<R>>;
+}
+
+/// A member that was rejected, and the reason.
+pub(crate) type RejectedMember<R> = (AddReason, Box<dyn GroupMember<R>>);
+
+/// A member that was registered in this call.
+pub(crate) struct Admitted<R: ReactorOps = Reactor> {
+    pub(crate) key: Key,
+    /// Withdraws it, because another member was rejected.
+    pub(crate) withdraw: Withdraw<R>,
+}
+
+pub(crate) type Withdraw<R> = Box<dyn FnOnce(&mut R) -> Box<dyn GroupMember<R>>>;
 
 /// A group with type-erased members, passed into a reactor or returned by it.
 ///
@@ -127,84 +157,6 @@ impl<R: ReactorOps> fmt::Debug for ErasedGroup<R> {
     }
 }
 
-/// Why a group was not registered.
-///
-/// ```
-/// use windlass::{Group, GroupReason, Reactor};
-///
-/// # fn main() -> std::io::Result<()> {
-/// let mut reactor = Reactor::new()?;
-/// let refused = Group::new("no members").register_into(&mut reactor);
-/// assert_eq!(refused.unwrap_err(), GroupReason::Empty);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GroupReason {
-    /// The group has no members, so it would be deleted at once.
-    Empty,
-    /// The group to join no longer exists, or belongs to another reactor.
-    NotFound,
-    /// The number of groups has reached `subscribers_max`.
-    LimitReached,
-    /// A descriptor member was rejected: its position in the group, from 0, and the reason.
-    Descriptor(usize, AddReason),
-    /// A timer was rejected: its position in the group, from 0, and the reason.
-    Timer(usize, TimerReason),
-}
-
-impl fmt::Display for GroupReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the group has no members"),
-            Self::NotFound => f.write_str("the group to be joined is gone"),
-            Self::LimitReached => f.write_str("the reactor has as many groups as it may"),
-            Self::Descriptor(place, reason) => write!(f, "member {place} of the group: {reason}"),
-            Self::Timer(place, reason) => write!(f, "member {place} of the group: {reason}"),
-        }
-    }
-}
-
-impl std::error::Error for GroupReason {}
-
-impl From<GroupReason> for std::io::Error {
-    fn from(reason: GroupReason) -> Self {
-        match reason {
-            GroupReason::Empty => Self::new(std::io::ErrorKind::InvalidInput, reason),
-            GroupReason::NotFound => Self::new(std::io::ErrorKind::NotFound, reason),
-            GroupReason::LimitReached => Self::new(std::io::ErrorKind::QuotaExceeded, reason),
-            GroupReason::Descriptor(_, reason) => reason.into(),
-            GroupReason::Timer(_, reason) => reason.into(),
-        }
-    }
-}
-
-/// A group that was not registered, and the reason. None of its members is registered.
-///
-/// ```
-/// use std::time::Duration;
-/// use windlass::{Group, GroupReason, Reactor, TimerReason};
-///
-/// # fn main() -> std::io::Result<()> {
-/// let mut reactor = Reactor::new()?;
-/// let group = Group::new(0)
-///     .after(Duration::from_secs(1), |count: &mut u32| *count += 1)
-///     .every(Duration::ZERO, |count: &mut u32| *count += 1);
-/// let error = group.try_register_into(&mut reactor).unwrap_err();
-/// assert_eq!(error.reason, GroupReason::Timer(1, TimerReason::ZeroPeriod));
-/// assert_eq!(reactor.stats().timers, 0, "the first member is not registered either");
-/// # Ok(())
-/// # }
-/// ```
-pub struct GroupError<G> {
-    /// The reason.
-    pub reason: GroupReason,
-    /// The group, unchanged.
-    pub group: G,
-}
-carrying_error!(GroupError<G>, |e| e.reason);
-
 /// The keys of a registered group.
 ///
 /// ```
@@ -228,7 +180,8 @@ pub struct Registered<S> {
     /// The group's key.
     pub group: GroupKey<S>,
     /// The keys of the members, in the order they were added. Use them for `modify` and `delete`,
-    /// or for `cancel` and `reset`.
+    /// for `cancel` and `reset`, for [`Turn::stream`](crate::Turn::stream), or for
+    /// [`ListenerKey::from_key`](crate::stream::ListenerKey::from_key).
     pub members: Vec<Key>,
 }
 
@@ -244,9 +197,14 @@ impl<S> fmt::Debug for Registered<S> {
 /// One state and the members that share it. For example, a device with its queues, a connection
 /// with its timeouts, or the two ends of a proxy.
 ///
-/// Every handler gets `&mut State` as its first argument, without a lock. Deleting a member drops
-/// that member. Deleting the group drops all members. The state is dropped with the last member. It
-/// stays alive while a member's handler runs, whatever the handler deletes.
+/// Every handler gets `&mut State` as its first argument, without a lock. Handlers outside of the
+/// group borrow the state by [`Turn::with_group`](crate::Turn::with_group). A group may grow while
+/// it runs: [`Turn::group`](crate::Turn::group) adds members, and the connections that a
+/// [listener](Self::listener) accepts become members.
+///
+/// Deleting a member drops that member. Deleting the group drops all members, and closes its
+/// streams as [`Stream::close`](crate::stream::Stream::close) does. The state is dropped with the
+/// last member. It stays alive while a member's handler runs, whatever the handler deletes.
 ///
 /// ```
 /// use std::{io::{Read, Write}, os::unix::net::UnixStream, time::Duration};
@@ -288,6 +246,15 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     pub fn new(state: S) -> Self {
         let state = SharedState::new(state);
         Self { state, members: Vec::new(), joins: None }
+    }
+
+    /// Adds a member that is made with the state.
+    pub(crate) fn member(
+        mut self,
+        make: impl FnOnce(Rc<SharedState<S>>) -> Box<dyn GroupMember<R>>,
+    ) -> Self {
+        self.members.push(Member::Other(make(Rc::clone(&self.state))));
+        self
     }
 
     pub(crate) fn joining(group: GroupKey<S>, reactor: &mut R) -> Result<Self, NotFound> {
@@ -375,10 +342,10 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     ///   to another reactor.
     /// - [`LimitReached`](crate::GroupReason::LimitReached): the reactor holds `subscribers_max`
     ///   groups.
-    /// - [`Descriptor`](crate::GroupReason::Descriptor): a descriptor member was rejected. It holds
-    ///   the member's position and an [`AddReason`].
+    /// - [`Descriptor`](crate::GroupReason::Descriptor): a descriptor, stream or listener was
+    ///   rejected. It holds the member's position and an [`AddReason`].
     /// - [`Timer`](crate::GroupReason::Timer): a timer was rejected. It holds the member's position
-    ///   and a [`TimerReason`].
+    ///   and a [`TimerReason`](crate::TimerReason).
     pub fn register_into<G: Registrar<Ops = R>>(
         self,
         target: &mut G,
@@ -396,7 +363,7 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         target: &mut G,
     ) -> Result<Registered<S>, GroupError<Self>> {
         let Self { state, members, joins } = self;
-        let erased = ErasedGroup { state: GroupState(state.clone()), members, joins };
+        let erased = ErasedGroup { state: GroupState::of(&state), members, joins };
         match target.with_ops(Token(()), |ops| ops.add_group(erased)) {
             Ok((key, members)) => {
                 Ok(Registered { group: GroupKey { key, state: PhantomData }, members })

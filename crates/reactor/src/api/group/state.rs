@@ -2,23 +2,33 @@
 //!
 //! # The protocol of this module
 //!
-//! 1. Each member holds a counted reference to the [`SharedState`] state, so the state lives until
-//!    the last member is dropped. A running member is dropped only after its handler has returned
+//! 1. Each member holds a counted reference to the [`SharedState`], so the state lives until the
+//!    last member is dropped. A running member is dropped only after its handler has returned
 //!    (rule 1). Therefore the state outlives the handler, whatever the handler deletes.
-//! 2. The state is borrowed in two places only. A member's trampoline borrows it in
-//!    [`SharedState::with`] while its handler runs. `Reactor::group_mut` borrows it through the
-//!    reactor itself, so it cannot be called while a handler runs. The dispatcher runs one handler
-//!    at a time, and no handler can make it run another (rule 4). Therefore only one borrow exists
-//!    at a time.
+//! 2. The state is borrowed in three places only:
+//!    - while a member's handler runs. The dispatcher runs one handler at a time, and no handler
+//!      can make it run another (rule 4).
+//!    - in `Turn::with_group`, which asks first whether the state is borrowed. A handler of a
+//!      descriptor is the running cell, which the reactor knows. So its borrow costs nothing.
+//!      Timers, streams and `with_group` itself mark the state ([`SharedState::lend`]).
+//!    - in `Reactor::group_mut`, through the reactor itself, so while no handler runs.
+//!
+//!    Therefore only one borrow exists at a time.
 //! 3. A group belongs to one reactor. The reference is not `Send`, and a registered state can be
-//!    joined only through its own reactor.
+//!    joined or borrowed only through its own reactor. A mock lends only states that were made by
+//!    [`GroupState::new`], which no reactor has.
 
 #![allow(
     unsafe_code,
     reason = "several members reach one state without a lock; the protocol above"
 )]
 
-use core::{any::Any, cell::UnsafeCell, fmt, marker::PhantomData};
+use core::{
+    any::Any,
+    cell::{Cell, UnsafeCell},
+    fmt,
+    marker::PhantomData,
+};
 use std::{
     os::fd::{AsFd, BorrowedFd},
     rc::Rc,
@@ -27,21 +37,25 @@ use std::{
 use crate::{
     Event, Interest, Tick, Turn,
     api::{
+        group::{GroupKey, GroupStateError},
         handler_fn::{MemberFn, MemberTimerFn},
-        ops::{ReactorOps, Subscriber},
+        ops::{ReactorOps, Subscriber, Token},
         timer::TimerCall,
     },
     util::unwind_safe_drop::UnwindSafeDrop,
 };
 
 /// The state that all members share.
-pub(super) struct SharedState<S> {
+pub(crate) struct SharedState<S> {
+    /// Whether [`lend`](Self::lend) lends it.
+    is_lent: Cell<bool>,
     state: UnsafeCell<UnwindSafeDrop<S>>,
 }
 
 impl<S> SharedState<S> {
     pub(super) fn new(state: S) -> Rc<Self> {
-        Rc::new(Self { state: UnsafeCell::new(UnwindSafeDrop::new(state)) })
+        let state = UnsafeCell::new(UnwindSafeDrop::new(state));
+        Rc::new(Self { is_lent: Cell::new(false), state })
     }
 
     /// Borrows the state during a call.
@@ -53,6 +67,45 @@ impl<S> SharedState<S> {
         // SAFETY: this is the only borrow (the caller's promise).
         run(unsafe { &mut *self.state.get() })
     }
+
+    /// Borrows the state during a call, and marks it as borrowed, so that `Turn::with_group`
+    /// rejects another borrow.
+    ///
+    /// # Safety
+    /// As for a member's handler: no other borrow is alive, and during the call none is made but by
+    /// `Turn::with_group`.
+    pub(crate) unsafe fn lend<T>(&self, run: impl FnOnce(&mut S) -> T) -> T {
+        /// Takes the mark away, also after a panic.
+        struct Lent<'s>(&'s Cell<bool>);
+        impl Drop for Lent<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        self.is_lent.set(true);
+        let _lent = Lent(&self.is_lent);
+        // SAFETY: no other borrow is alive (the caller's promise), and none is made during the
+        // call, because `with_group` finds the mark.
+        unsafe { self.with(run) }
+    }
+}
+
+/// Borrows the state of a registered group during a call.
+pub(crate) fn with_group<S: 'static, R: ReactorOps, T>(
+    reactor: &mut R,
+    group: GroupKey<S>,
+    run: impl FnOnce(&mut S, Turn<'_, R>) -> T,
+) -> Result<T, GroupStateError> {
+    let state = reactor.group_state(group.key()).ok_or(GroupStateError::NotFound)?;
+    // It keeps the state alive, whatever the closure deletes.
+    let shared = state.typed::<S>().ok_or(GroupStateError::NotFound)?;
+    if shared.is_lent.get() || !reactor.may_lend(group.key(), &state, Token(())) {
+        return Err(GroupStateError::Borrowed);
+    }
+    // SAFETY: no other borrow is alive: neither a marked one nor that of a running descriptor
+    // member (checked above), and `group_mut` borrows the reactor itself. The closure gets no more
+    // than a turn, so no handler runs during it (protocol 2).
+    Ok(unsafe { shared.lend(|state| run(state, Turn::new(reactor))) })
 }
 
 /// The type-erased state of a group, as the reactor stores it.
@@ -65,26 +118,38 @@ impl<S> SharedState<S> {
 /// let key = GroupKey::<u32>::from_key(Key::from_bits(1));
 /// assert!(turn!(mock).group(key).is_ok());
 /// ```
-pub struct GroupState(pub(super) Rc<dyn Any>);
+pub struct GroupState {
+    pub(super) shared: Rc<dyn Any>,
+    /// Made by [`new`](Self::new), for a mock.
+    pub(super) is_made_by_hand: bool,
+}
 
 impl GroupState {
     /// Makes a state as a reactor would store it, for a mock's `group_state` to return.
     #[must_use]
     pub fn new<S: 'static>(state: S) -> Self {
-        Self(SharedState::new(state))
+        Self { shared: SharedState::new(state), is_made_by_hand: true }
+    }
+
+    pub(super) fn of<S: 'static>(state: &Rc<SharedState<S>>) -> Self {
+        Self { shared: Rc::<SharedState<S>>::clone(state), is_made_by_hand: false }
     }
 
     pub(super) fn typed<S: 'static>(&self) -> Option<Rc<SharedState<S>>> {
-        Rc::clone(&self.0).downcast().ok()
+        Rc::clone(&self.shared).downcast().ok()
     }
 
     /// Whether both refer to the same state.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        Rc::ptr_eq(&self.shared, &other.shared)
     }
 
     pub(crate) fn share(&self) -> Self {
-        Self(Rc::clone(&self.0))
+        Self { shared: Rc::clone(&self.shared), is_made_by_hand: self.is_made_by_hand }
+    }
+
+    pub(crate) fn is_made_by_hand(&self) -> bool {
+        self.is_made_by_hand
     }
 
     /// Borrows the state. `None` if it is not an `S`.
@@ -156,6 +221,6 @@ where
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
         let Self { handler, shared, .. } = self;
         // SAFETY: as in `DescriptorMember::handle`.
-        unsafe { shared.with(|state| handler.call(state, tick, turn)) };
+        unsafe { shared.lend(|state| handler.call(state, tick, turn)) };
     }
 }

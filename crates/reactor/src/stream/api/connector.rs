@@ -14,7 +14,8 @@ use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
-        StreamHandler, StreamOptions, TlsSessionFactory, lifecycle::NewStream, status::StreamPhase,
+        StreamHandler, StreamOptions, TlsSession, TlsSessionFactory, lifecycle::NewStream,
+        status::StreamPhase,
     },
 };
 
@@ -141,6 +142,22 @@ impl Connector {
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<H>> {
+        let session = self.new_session();
+        target.with_ops(Token(()), |reactor| self.admit(handler, session, reactor))
+    }
+
+    /// Makes the TLS session, which is user code.
+    pub(in crate::stream) fn new_session(&self) -> Option<Box<dyn TlsSession>> {
+        self.tls.as_ref().map(|sessions| sessions.new_session())
+    }
+
+    /// Starts to connect, without a call of user code.
+    pub(in crate::stream) fn admit<H: StreamHandler>(
+        &self,
+        handler: H,
+        session: Option<Box<dyn TlsSession>>,
+        reactor: &mut Reactor,
+    ) -> Result<Key, AddError<H>> {
         let (socket, phase, refused) = match self.begin() {
             Ok(begun) => begun,
             Err(errno) => return Err(AddError::new(errno.into(), handler)),
@@ -153,11 +170,9 @@ impl Connector {
             phase,
             refused,
             listener: None,
-            tls: self.tls.as_ref().map(|sessions| sessions.new_session()),
+            tls: session,
         };
-        target
-            .with_ops(Token(()), |reactor| reactor.add_stream(begin, handler))
-            .map_err(|e| e.map(|(_, _, handler)| handler))
+        reactor.add_stream(begin, handler).map_err(|e| e.map(|(_, _, handler)| handler))
     }
 
     /// Creates a socket, starts to connect it, and returns its phase.

@@ -4,6 +4,7 @@
 pub(super) mod address;
 pub(super) mod connector;
 pub(super) mod handler;
+pub(super) mod member;
 pub(super) mod options;
 pub(super) mod stream;
 pub(super) mod tls;

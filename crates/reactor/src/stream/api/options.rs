@@ -9,8 +9,8 @@ use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
-        ReleasedTls, StreamHandler, TlsSessionFactory, lifecycle::NewStream, socket::StreamSocket,
-        status::StreamPhase,
+        ReleasedTls, StreamHandler, TlsSession, TlsSessionFactory, lifecycle::NewStream,
+        socket::StreamSocket, status::StreamPhase,
     },
 };
 
@@ -287,10 +287,10 @@ impl StreamOptions {
 #[must_use = "nothing is registered before `register_into`"]
 pub struct StreamWithFd {
     /// Boxed, so that the error that returns a registration stays small.
-    options: Box<StreamOptions>,
+    pub(in crate::stream) options: Box<StreamOptions>,
     socket: OwnedFd,
     prefix: Vec<u8>,
-    tls: Option<StreamTls>,
+    pub(in crate::stream) tls: Option<StreamTls>,
 }
 
 /// The TLS of a stream that is not registered yet: see [`StreamParts`].
@@ -364,6 +364,14 @@ impl StreamWithFd {
         self
     }
 
+    /// Makes the session of a stream with new TLS, which is user code.
+    pub(in crate::stream) fn new_session(&self) -> Option<Box<dyn TlsSession>> {
+        match &self.tls {
+            Some(StreamTls::New(sessions)) => Some(sessions.new_session()),
+            Some(StreamTls::Released(_)) | None => None,
+        }
+    }
+
     /// Sets the handler of the stream.
     pub fn with_handler<H: StreamHandler>(self, handler: H) -> StreamRegistration<H> {
         StreamRegistration { with: self, handler }
@@ -400,7 +408,7 @@ impl StreamWithFd {
 /// ```
 #[must_use = "nothing is registered before `register_into`"]
 pub struct StreamRegistration<H> {
-    with: StreamWithFd,
+    pub(in crate::stream) with: StreamWithFd,
     handler: H,
 }
 
@@ -437,7 +445,17 @@ impl<H: StreamHandler> StreamRegistration<H> {
         self,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<Self>> {
-        let Self { with: StreamWithFd { options, socket, prefix, mut tls }, handler } = self;
+        let session = self.with.new_session();
+        target.with_ops(Token(()), |reactor| self.admit(session, reactor))
+    }
+
+    /// Registers it, without a call of user code.
+    pub(in crate::stream) fn admit(
+        self,
+        session: Option<Box<dyn TlsSession>>,
+        reactor: &mut Reactor,
+    ) -> Result<Key, AddError<Self>> {
+        let Self { with: StreamWithFd { options, socket, prefix, tls }, handler } = self;
         // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
         let begin = NewStream {
@@ -447,24 +465,20 @@ impl<H: StreamHandler> StreamRegistration<H> {
             phase: StreamPhase::New,
             refused: None,
             listener: None,
-            tls: match &tls {
-                Some(StreamTls::New(sessions)) => Some(sessions.new_session()),
-                Some(StreamTls::Released(_)) | None => None,
-            },
+            tls: session,
         };
-        let add = |reactor: &mut Reactor| {
-            let key = reactor.add_stream(begin, handler)?;
-            if let Some(StreamTls::Released(session)) = tls.take() {
-                reactor.continue_tls(key, session);
+        match reactor.add_stream(begin, handler) {
+            Ok(key) => {
+                if let Some(StreamTls::Released(session)) = tls {
+                    reactor.continue_tls(key, session);
+                }
+                Ok(key)
             }
-            Ok(key)
-        };
-        target.with_ops(Token(()), add).map_err(|e: AddError<_>| {
-            e.map(|(socket, prefix, handler)| {
+            Err(e) => Err(e.map(|(socket, prefix, handler)| {
                 let socket = StreamSocket::into_own(socket).expect("the registration owned it");
                 Self { with: StreamWithFd { options, socket, prefix, tls }, handler }
-            })
-        })
+            })),
+        }
     }
 
     /// Takes it apart. The first part still has the TLS of the stream, and takes another handler.

@@ -17,7 +17,7 @@ use crate::{
     AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
     Turn,
     api::timer::{Schedule, Timer},
-    cell::{CellFlags, NO_GROUP},
+    cell::{CellFlags, CellPtr, NO_GROUP},
     interest,
     runtime::pending_work,
     stream::{
@@ -276,6 +276,11 @@ impl Reactor {
     /// # Errors
     /// [`NotFound`] if it was deleted.
     pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
+        let slot = self.listener_slot(key)?;
+        Ok(Listening { reactor: self, slot })
+    }
+
+    pub(in crate::stream) fn listener_slot(&self, key: ListenerKey) -> Result<u32, NotFound> {
         let streams = self.streams.as_deref().ok_or(NotFound)?;
         let is_it = |state: &ListenerState| state.cell == key.0 && state.socket.is_some();
         let slot = streams
@@ -283,7 +288,7 @@ impl Reactor {
             .iter()
             .position(|state| state.as_ref().is_some_and(is_it))
             .ok_or(NotFound)?;
-        Ok(Listening { reactor: self, slot: u32::try_from(slot).map_err(|_| NotFound)? })
+        u32::try_from(slot).map_err(|_| NotFound)
     }
 
     /// The entry of a slot that is known to be occupied.
@@ -433,7 +438,12 @@ impl Reactor {
             tls: sessions.map(|sessions| sessions.new_session()),
         };
         match self.add_stream(begin, handler) {
-            Ok(_) => {
+            Ok(key) => {
+                let cell = self.listener_state(slot).cell;
+                let group = self.registry.find(cell).map_or(NO_GROUP, CellPtr::group);
+                if group != NO_GROUP {
+                    self.join_group(group, key);
+                }
                 let state = self.listener_state(slot);
                 state.open += 1;
                 state.limited += u64::from(state.open == state.options.connections_max);
@@ -519,6 +529,35 @@ impl Reactor {
     }
 
     fn delete_listener(&mut self, slot: u32) {
+        let mark = self.reclaim.waiting();
+        self.end_listener(slot, Self::deregister);
+        self.drop_waiting_down_to(mark);
+    }
+
+    /// Takes back a listener that was registered in this call, and has accepted nothing.
+    pub(in crate::stream) fn withdraw_listener<H, F>(&mut self, key: ListenerKey) -> (Listener, F)
+    where
+        H: StreamHandler,
+        F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+    {
+        let slot = self.listener_slot(key).expect("it was registered in this call");
+        let ListenerState { options, limit, tls, .. } = self.listener_state(slot);
+        let (options, limit, tls) = (options.clone(), limit.clone(), tls.clone());
+        let mut accept = None;
+        let socket = self.end_listener(slot, |reactor, cell| {
+            accept = Some(reactor.take_hidden::<AcceptCell<H, F>>(cell).accept);
+        });
+        let socket = socket.expect("a listener that is found has a socket");
+        let accept = accept.expect("a listener that is registered has a cell");
+        (Listener { socket, options, limit, tls }, accept)
+    }
+
+    /// Ends a listener, whose socket is returned. `end` ends its cell. Runs no user code.
+    pub(in crate::stream) fn end_listener(
+        &mut self,
+        slot: u32,
+        end: impl FnOnce(&mut Self, CellPtr),
+    ) -> Option<OwnedFd> {
         let state = self.listener_state(slot);
         let (key, socket, timer) = (state.cell, state.socket.take(), state.timer.take());
         if state.open == 0 {
@@ -528,12 +567,14 @@ impl Reactor {
             // It may have fired. Its closure is not user code.
             drop(self.timers.remove(timer));
         }
-        let mark = self.reclaim.waiting();
         if let Some(cell) = self.registry.find(key) {
-            self.deregister(cell);
+            let group = cell.group();
+            end(self, cell);
+            if group != NO_GROUP {
+                self.leave_group(group, key);
+            }
         }
-        drop(socket);
-        self.drop_waiting_down_to(mark);
+        socket
     }
 }
 

@@ -436,6 +436,27 @@ impl AsFd for Listener {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerKey(pub(in crate::stream) Key);
 
+impl ListenerKey {
+    /// The key of a listener, made of that of a member of a [`Group`](crate::Group). If the key
+    /// names no listener, later calls return `NotFound`.
+    #[must_use]
+    pub const fn from_key(key: Key) -> Self {
+        Self(key)
+    }
+
+    /// The key without the type.
+    #[must_use]
+    pub const fn key(self) -> Key {
+        self.0
+    }
+}
+
+impl From<ListenerKey> for Key {
+    fn from(listener: ListenerKey) -> Self {
+        listener.0
+    }
+}
+
 impl fmt::Debug for ListenerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Listener{:?}", self.0)

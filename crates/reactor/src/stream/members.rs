@@ -1,0 +1,224 @@
+//! Streams and listeners as members of a group.
+//!
+//! 1. A member is a stream or listener like any other. Its handler holds the state of the group
+//!    ([`WithState`]), and its cell holds the group's index.
+//! 2. A stream that a listener of a group accepts joins the group. A stream leaves it when it is
+//!    removed, so after `on_close`.
+//! 3. If the group is deleted, its listeners are deleted and its streams are closed. They are no
+//!    members any more, but they hold the state until they end.
+
+use core::marker::PhantomData;
+
+use crate::{
+    AddError, Group, Key, NotFound, Reactor, Subscriber,
+    api::{
+        group::{Admitted, GroupMember, RejectedMember},
+        key::KeyKind,
+    },
+    cell::CellPtr,
+    stream::{
+        Connector, Listener, ListenerKey, MemberStreamHandler, Peer, Released, Stream,
+        StreamHandler, StreamTls, StreamWithFd, TlsSession,
+        api::{member::WithState, options::StreamRegistration},
+        io::readiness::StreamCell,
+    },
+};
+
+impl<S: 'static> Group<S> {
+    /// Adds a connected socket as a stream with its handler.
+    ///
+    /// ```
+    /// use std::{io::Write, os::unix::net::UnixStream};
+    /// use windlass::{Group, Reactor};
+    /// use windlass::stream::{Input, MemberStreamHandler, Stream, StreamOptions};
+    ///
+    /// struct Count;
+    /// impl MemberStreamHandler<usize> for Count {
+    ///     fn on_data(&mut self, bytes: &mut usize, stream: &mut Stream<'_>, input: Input<'_>) {
+    ///         *bytes += input.len();
+    ///         stream.turn().stop();
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let (ours, mut theirs) = UnixStream::pair()?;
+    /// let mut reactor = Reactor::new()?;
+    /// let group = Group::new(0).stream(StreamOptions::new().with_fd(ours), Count);
+    /// let key = group.register_into(&mut reactor)?.group;
+    /// theirs.write_all(b"hello")?;
+    /// reactor.run()?;
+    /// assert_eq!(reactor.group_mut(key), Some(&mut 5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stream(self, socket: StreamWithFd, handler: impl MemberStreamHandler<S>) -> Self {
+        self.member(|state| {
+            let registration = socket.with_handler(WithState::new(handler, state));
+            Box::new(NewStreamMember { registration, session: None })
+        })
+    }
+
+    /// Adds an outgoing connection with its handler. It starts to connect when the group is
+    /// registered.
+    pub fn connect(self, connector: Connector, handler: impl MemberStreamHandler<S>) -> Self {
+        self.member(|state| {
+            let handler = WithState::new(handler, state);
+            Box::new(NewConnection { connector, handler, session: None })
+        })
+    }
+
+    /// Adds a listener with the closure that makes the handler of each connection. If it returns
+    /// `None`, the connection is closed. The accepted streams become members of the group.
+    ///
+    /// [`ListenerKey::from_key`] makes the listener's key of that of the member.
+    pub fn listener<H, F>(self, listener: Listener, accept: F) -> Self
+    where
+        H: MemberStreamHandler<S>,
+        F: FnMut(&mut S, &Peer<'_>) -> Option<H> + 'static,
+    {
+        self.member(|state| {
+            let mut accept = WithState::new(accept, state);
+            let accept = move |peer: &Peer<'_>| accept.accept(peer);
+            Box::new(NewListener { listener, accept, handler: PhantomData })
+        })
+    }
+}
+
+/// A stream that is not registered yet.
+struct NewStreamMember<H> {
+    registration: StreamRegistration<H>,
+    session: Option<Box<dyn TlsSession>>,
+}
+
+impl<H: StreamHandler> GroupMember<Reactor> for NewStreamMember<H> {
+    fn prepare(&mut self) {
+        self.session = self.registration.with.new_session();
+    }
+
+    fn admit(self: Box<Self>, reactor: &mut Reactor) -> Result<Admitted, RejectedMember<Reactor>> {
+        let Self { registration, session } = *self;
+        // Kept, because a new session can be made again.
+        let sessions = match &registration.with.tls {
+            Some(StreamTls::New(sessions)) => Some(StreamTls::New(sessions.clone())),
+            Some(StreamTls::Released(_)) | None => None,
+        };
+        let options = registration.with.options.clone();
+        let key =
+            registration.admit(session, reactor).map_err(|AddError { reason, subscriber }| {
+                (reason, Box::new(Self { registration: subscriber, session: None }) as Box<_>)
+            })?;
+        let withdraw = Box::new(move |reactor: &mut Reactor| {
+            let (Released { socket, unread, tls, .. }, handler) = reactor.withdraw_stream::<H>(key);
+            let socket = socket.expect("the registration owned it");
+            let mut with = options.with_fd(socket).with_prefix(unread);
+            with.tls = sessions.or(tls.map(StreamTls::Released));
+            let registration = with.with_handler(handler);
+            Box::new(Self { registration, session: None }) as Box<_>
+        });
+        Ok(Admitted { key, withdraw })
+    }
+}
+
+/// A connection attempt that has not begun.
+struct NewConnection<H> {
+    connector: Connector,
+    handler: H,
+    session: Option<Box<dyn TlsSession>>,
+}
+
+impl<H: StreamHandler> GroupMember<Reactor> for NewConnection<H> {
+    fn prepare(&mut self) {
+        self.session = self.connector.new_session();
+    }
+
+    fn admit(self: Box<Self>, reactor: &mut Reactor) -> Result<Admitted, RejectedMember<Reactor>> {
+        let Self { connector, handler, session } = *self;
+        let again = |connector, handler| Box::new(Self { connector, handler, session: None });
+        match connector.admit(handler, session, reactor) {
+            Ok(key) => {
+                let withdraw = Box::new(move |reactor: &mut Reactor| {
+                    let (_, handler) = reactor.withdraw_stream::<H>(key);
+                    again(connector, handler) as Box<_>
+                });
+                Ok(Admitted { key, withdraw })
+            }
+            Err(AddError { reason, subscriber }) => Err((reason, again(connector, subscriber))),
+        }
+    }
+}
+
+/// A listener that is not registered yet.
+struct NewListener<H, F> {
+    listener: Listener,
+    accept: F,
+    handler: PhantomData<fn() -> H>,
+}
+
+impl<H, F> GroupMember<Reactor> for NewListener<H, F>
+where
+    H: StreamHandler,
+    F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+{
+    fn prepare(&mut self) {}
+
+    fn admit(self: Box<Self>, reactor: &mut Reactor) -> Result<Admitted, RejectedMember<Reactor>> {
+        let again = |(listener, accept)| Box::new(Self { listener, accept, handler: PhantomData });
+        match reactor.add_listener::<H, F>(self.listener, self.accept) {
+            Ok(listener) => {
+                let withdraw = Box::new(move |reactor: &mut Reactor| {
+                    again(reactor.withdraw_listener::<H, F>(listener)) as Box<_>
+                });
+                Ok(Admitted { key: listener.key(), withdraw })
+            }
+            Err(AddError { reason, subscriber }) => Err((reason, again(subscriber))),
+        }
+    }
+}
+
+impl Reactor {
+    /// The cell of a member: of a descriptor, a listener or a stream.
+    pub(crate) fn member_cell(&self, key: Key) -> Option<CellPtr> {
+        match key.parts(KeyKind::Stream) {
+            Some((index, generation)) => {
+                let streams = self.streams.as_deref()?;
+                self.registry.find(streams.cores.get(index, generation)?.cell)
+            }
+            None => self.registry.find(key),
+        }
+    }
+
+    /// Ends a stream or listener whose group is deleted. Runs no user code.
+    pub(crate) fn end_member(&mut self, key: Key) {
+        if let Ok(mut stream) = self.stream(key) {
+            stream.close();
+        } else if let Ok(slot) = self.listener_slot(ListenerKey(key)) {
+            self.end_listener(slot, Self::deregister);
+        }
+    }
+
+    /// [Removes](crate::Turn::remove) a listener.
+    pub(crate) fn remove_listener(&mut self, key: Key) -> Result<(), NotFound> {
+        self.listener(ListenerKey(key))?.delete();
+        Ok(())
+    }
+
+    /// Takes back a stream that was registered in this call.
+    fn withdraw_stream<H: StreamHandler>(&mut self, key: Key) -> (Released, H) {
+        let Ok(Stream { index, .. }) = self.stream(key) else {
+            unreachable!("it was registered in this call")
+        };
+        let mut handler = None;
+        let released = self.release_stream_by(index, |reactor, cell| {
+            handler = Some(reactor.take_hidden::<StreamCell<H>>(cell).handler);
+        });
+        (released, handler.expect("a stream that is registered has a cell"))
+    }
+
+    /// Takes the value out of the cell of a stream or listener that does not run.
+    pub(in crate::stream) fn take_hidden<T: Subscriber>(&mut self, cell: CellPtr) -> T {
+        let is_stale = self.unwatch(cell);
+        let early = !is_stale && self.is_new(cell);
+        self.registry.remove(cell, false);
+        self.take_with(early, |reclaim| reclaim.take(cell, is_stale))
+    }
+}
