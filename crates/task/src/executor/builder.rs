@@ -95,7 +95,11 @@ impl ExecutorBuilder {
     /// How long a dropped [`TcpStream`](crate::net::TcpStream) waits for its peer to read more of
     /// the output, from the last progress on. Then the connection is reset: at the latest when
     /// twice this time has passed without progress. Zero resets at once. The time is that of the
-    /// reactor's clock. Default: 10 s.
+    /// reactor's clock. Default: 30 s.
+    ///
+    /// Do not set it too short for slow peers: Linux announces room in a receive buffer that was
+    /// full only when a sixteenth of it is free, up to 400 KB. A peer that reads 200 kB/s shows no
+    /// progress for two seconds then.
     ///
     /// It matters on a ring alone, where a stream may have up to 64 KiB that its socket has not
     /// accepted. On other backends the kernel has all of the output, and limits the time

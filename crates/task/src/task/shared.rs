@@ -122,7 +122,7 @@ impl LocalLimits {
         measures_polls: false,
         has_paused_clock: false,
         has_own_clock: false,
-        drop_timeout: Duration::from_secs(10),
+        drop_timeout: Duration::from_secs(30),
         drain_timeout: Duration::from_secs(2),
         blocking: BlockingLimits { threads_max: 16, queue_len_max: 1024 },
     };
