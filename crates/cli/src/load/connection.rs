@@ -1,7 +1,8 @@
 //! One connection: its reaction to received bytes, to room for output, and to the end.
 //!
 //! Its phases are `Idle`, `Connecting`, `Upgrading` (WebSocket only), `Open`, `Closing`,
-//! `AwaitingTcpClose` (WebSocket only), `Over`. The first [`Fault`] ends it.
+//! `AwaitingTcpClose` (WebSocket only), `Over`. The first [`Fault`] ends it. If an HTTP server ends
+//! the connection between two responses, `Open` is followed by `Renewing`, `Dormant` and `Idle`.
 
 use windlass::{
     Key,
@@ -33,6 +34,8 @@ pub(crate) struct WorkerContext {
     pub(crate) http: Option<HttpSetup>,
     /// Maximum time to wait for anything that the server must do.
     pub(crate) timeout: Nanos,
+    /// Maximum time for a whole HTTP response.
+    pub(crate) answer_timeout: Nanos,
 }
 
 /// One connection.
@@ -44,6 +47,10 @@ pub(crate) struct LoadConnection {
     key: Option<Key>,
     /// Time of the last progress, from which timeouts count.
     since: Nanos,
+    /// Time from which the limit of the answer that is due counts. Parts of it do not change this.
+    due_since: Nanos,
+    /// It was open before, and the server has ended it.
+    is_reopened: bool,
 }
 
 /// The phase of a connection.
@@ -58,6 +65,11 @@ enum ConnPhase {
     /// Both sides have sent a Close frame. The server closes TCP first, so that the client's port
     /// is free immediately (RFC 6455 section 7.1.1).
     AwaitingTcpClose,
+    /// The server ends the connection between two responses. Its end is awaited, so that the
+    /// client's port is free immediately.
+    Renewing,
+    /// The connection has ended so. It is opened again when a request is due.
+    Dormant,
     /// All further input is ignored.
     Over,
 }
@@ -79,12 +91,36 @@ impl LoadConnection {
             protocol: ProtocolState::Raw(0),
             key: None,
             since: 0,
+            due_since: 0,
+            is_reopened: false,
         }
     }
 
     /// Returns the key of its stream, while there is one.
     pub(crate) fn key(&self) -> Option<Key> {
-        self.key.filter(|_| !matches!(self.phase, ConnPhase::Idle | ConnPhase::Over))
+        self.key.filter(|_| {
+            !matches!(self.phase, ConnPhase::Idle | ConnPhase::Dormant | ConnPhase::Over)
+        })
+    }
+
+    /// Returns whether it waits until a request is due.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.phase == ConnPhase::Dormant
+    }
+
+    /// Returns whether it was open before.
+    pub(crate) fn is_reopened(&self) -> bool {
+        self.is_reopened
+    }
+
+    /// Returns whether it has ended, well or not.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase == ConnPhase::Over
+    }
+
+    /// Returns whether it is closing, which has time limits of its own.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self.phase, ConnPhase::Closing | ConnPhase::AwaitingTcpClose)
     }
 
     /// Returns whether it is being opened.
@@ -97,7 +133,7 @@ impl LoadConnection {
         (self.key, self.phase, self.since) = (Some(key), ConnPhase::Connecting, now);
     }
 
-    /// Resets a connection that failed to connect, so that it can be tried again.
+    /// Resets a connection that failed to connect or is dormant, so that it can be opened.
     pub(crate) fn reset(&mut self) {
         (self.key, self.phase) = (None, ConnPhase::Idle);
     }
@@ -108,14 +144,15 @@ impl LoadConnection {
         context: &mut WorkerContext,
         stream: &mut Stream<'_>,
     ) -> Result<(), Fault> {
-        self.since = context.clock.now();
+        let now = context.clock.now();
+        self.since = now;
         match &context.websocket {
-            None => {
-                if context.http.is_some() {
-                    self.protocol = ProtocolState::Http(Box::default());
-                }
+            None if context.http.is_some() => {
+                self.protocol = ProtocolState::Http(Box::default());
                 self.open(context);
+                self.send_again(context, stream, now);
             }
+            None => self.open(context),
             Some(setup) => {
                 let (upgrade, request) = ClientHandshake::begin(setup);
                 self.phase = ConnPhase::Upgrading;
@@ -129,7 +166,22 @@ impl LoadConnection {
 
     fn open(&mut self, context: &mut WorkerContext) {
         self.phase = ConnPhase::Open;
-        context.exchange.results.opened += 1;
+        let results = &mut context.exchange.results;
+        match self.is_reopened {
+            false => results.opened += 1,
+            true => results.reconnects += 1,
+        }
+    }
+
+    /// Sends the requests again that an earlier connection has not answered, and those that are
+    /// due.
+    fn send_again(&mut self, context: &mut WorkerContext, stream: &mut Stream<'_>, now: Nanos) {
+        self.due_since = now;
+        for setup in context.http.iter().cycle().take(self.sequence.outstanding() as usize) {
+            // There is always room: `depth` requests fit.
+            let _ = stream.send(&setup.request);
+        }
+        self.send_due(context, stream, now);
     }
 
     /// Handles received bytes.
@@ -152,13 +204,22 @@ impl LoadConnection {
                 }
             }
             ProtocolState::Upgrading(_) => self.answer(context, stream, &input, now)?,
+            // Input after the last response has no meaning (RFC 9112 section 9.6).
+            ProtocolState::Http(_) if self.phase == ConnPhase::Renewing => return Ok(()),
             ProtocolState::Http(responses) => {
+                let before = self.sequence.answered();
                 let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
                 if let Some(setup) = &context.http {
                     responses.read(&input, setup, &mut exchange)?;
                 }
                 // Bytes of a long body are progress, too.
                 self.since = now;
+                if self.sequence.answered() > before {
+                    self.due_since = now;
+                }
+                if responses.has_ended() && self.phase == ConnPhase::Open {
+                    self.phase = ConnPhase::Renewing;
+                }
             }
         }
         self.send_due(context, stream, now);
@@ -198,7 +259,7 @@ impl LoadConnection {
                 self.begin_close(context, stream, now);
             }
         } else if was_idle {
-            self.since = now;
+            (self.since, self.due_since) = (now, now);
         }
     }
 
@@ -272,6 +333,11 @@ impl LoadConnection {
                 FaultKind::Handshake,
                 "the server has disconnected without an answer to the upgrade",
             )),
+            (ConnPhase::Open | ConnPhase::Renewing, _) if self.may_renew() => {
+                self.phase = ConnPhase::Renewing;
+                stream.close();
+                Ok(())
+            }
             (ConnPhase::Open, _) => {
                 let unanswered = fault::counted(self.sequence.outstanding() as usize, "message");
                 let text = format!("the server has disconnected with {unanswered} unanswered");
@@ -289,7 +355,35 @@ impl LoadConnection {
         }
     }
 
-    /// Checks for a timeout. Returns true if the connection has waited for its end long enough.
+    /// Returns whether the server may end the connection now. If it has not answered a request on
+    /// this connection, it would not answer one on the next.
+    fn may_renew(&self) -> bool {
+        match &self.protocol {
+            ProtocolState::Http(responses) => {
+                let has_served = responses.complete_count() > 0 || self.sequence.outstanding() == 0;
+                has_served && responses.is_between()
+            }
+            _ => false,
+        }
+    }
+
+    /// Handles the end of the stream, if the connection is to be opened again. Returns false if it
+    /// is not.
+    pub(crate) fn renew(&mut self) -> bool {
+        let renews = match self.phase {
+            ConnPhase::Renewing => true,
+            // A reset: the server had not read all requests.
+            ConnPhase::Open => self.may_renew(),
+            _ => false,
+        };
+        if renews {
+            (self.key, self.phase, self.is_reopened) = (None, ConnPhase::Dormant, true);
+        }
+        renews
+    }
+
+    /// Checks for a timeout. Returns true if the connection has waited for its end long enough, and
+    /// is to be aborted.
     pub(crate) fn check_timeout(
         &mut self,
         context: &WorkerContext,
@@ -309,6 +403,21 @@ impl LoadConnection {
                     format_args!("no answer to message {due} within {seconds} s"),
                 ))
             }
+            (ConnPhase::Open, ProtocolState::Http(_))
+                if self.sequence.outstanding() > 0
+                    && now.saturating_sub(self.due_since) > context.answer_timeout =>
+            {
+                let (due, seconds) =
+                    (self.sequence.answered() + 1, context.answer_timeout as f64 / 1e9);
+                Err(Fault::new(
+                    FaultKind::Lost,
+                    format_args!(
+                        "no end of the answer to message {due} within {seconds} s; \
+                         --answer-timeout sets the limit"
+                    ),
+                ))
+            }
+            (ConnPhase::Renewing, _) => Ok(waited > TCP_CLOSE_MAX),
             (ConnPhase::Closing, ProtocolState::WebSocket(_)) if waited > context.timeout => {
                 Err(Fault::new(
                     FaultKind::NotClosed,
@@ -316,7 +425,12 @@ impl LoadConnection {
                 ))
             }
             (ConnPhase::Closing, ProtocolState::Raw(_) | ProtocolState::Http(_))
-            | (ConnPhase::AwaitingTcpClose, _) => Ok(waited > TCP_CLOSE_MAX),
+            | (ConnPhase::AwaitingTcpClose, _)
+                if waited > TCP_CLOSE_MAX =>
+            {
+                self.give_up();
+                Ok(true)
+            }
             _ => Ok(false),
         }
     }

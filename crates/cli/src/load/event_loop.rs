@@ -3,7 +3,8 @@
 //!
 //! 1. All connections are opened, a bounded number at a time.
 //! 2. When every worker has opened its connections, all start at one moment.
-//! 3. Each connection closes when its part is done. The last worker to finish stops them all.
+//! 3. If an HTTP server ends a connection between two responses, it is opened again.
+//! 4. Each connection closes when its part is done. The last worker to finish stops them all.
 
 use std::{cell::RefCell, io, num::NonZeroU64, rc::Rc, sync::Arc, time::Duration};
 
@@ -131,6 +132,7 @@ fn begin_if_ready(load_worker: &Rc<RefCell<LoadWorker>>, turn: &mut Turn<'_>) {
     at(load_worker, origin, turn, move |turn| {
         let end = started.borrow_mut().begin(origin);
         started.borrow_mut().send_due(turn);
+        open_more(&started, turn);
         start_rate_timer(&started, origin, turn);
         if let Some(end) = end {
             let ending = Rc::clone(&started);
@@ -146,6 +148,7 @@ fn start_rate_timer(load_worker: &Rc<RefCell<LoadWorker>>, origin: Nanos, turn: 
     let clock = load_worker.borrow().run_state.clock;
     let fire = move |tick: Tick, mut turn: Turn<'_, _>| {
         let next = timed.borrow_mut().send_scheduled(&mut turn);
+        open_more(&timed, &mut turn);
         if let Some(next) = next.and_then(|moment| clock.instant(moment)) {
             // The key belongs to this very timer.
             let _ = turn.reset_at(tick.key, next);

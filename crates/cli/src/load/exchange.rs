@@ -96,11 +96,6 @@ impl<'a> Exchange<'a> {
         self.sequence.answered() + 1
     }
 
-    /// Returns whether everything was sent and answered.
-    pub(crate) fn is_over(&self) -> bool {
-        self.sequence.outstanding() == 0 && self.sequence.is_over(&self.state.schedule, self.now)
-    }
-
     /// Notes an HTTP response. Only a status 2xx is a correct answer.
     #[inline]
     pub(crate) fn response(&mut self, status: u16, body_bytes: u64) {

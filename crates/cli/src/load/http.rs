@@ -1,10 +1,13 @@
 //! The HTTP side of a connection: the request, and the responses in a stream of bytes.
 //!
 //! 1. All requests are the same GET. Up to `--depth` of them are in flight (pipelining).
-//! 2. A head is bounded in bytes and in fields. Heads with status 1xx are skipped.
+//! 2. A head is bounded in bytes and in fields. Heads with status 1xx are skipped, up to
+//!    `--informational-max` of them before a response.
 //! 3. A body ends by Content-Length, or it is chunked (RFC 9112 section 6). A body that ends with
 //!    the connection cannot be told from one that was cut off, so it is a fault.
 //! 4. Only a status 2xx is a correct answer. Others are counted by their number.
+//! 5. A server may end a connection between two responses, announced or not (RFC 9112 section 9.3).
+//!    The requests without a response are then sent again on another connection.
 
 use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
 
@@ -31,16 +34,18 @@ pub(crate) struct HttpSetup {
     pub(crate) request: Vec<u8>,
     /// The length that every body must have.
     body_size: Option<u64>,
+    /// Maximum number of heads with status 1xx before a response.
+    informational_max: u32,
 }
 
 impl HttpSetup {
-    pub(crate) fn new(resource: &Resource, body_size: Option<u64>) -> Self {
+    pub(crate) fn new(resource: &Resource, body_size: Option<u64>, informational_max: u32) -> Self {
         let Resource { host, path } = resource;
         let agent = concat!("windlass/", env!("CARGO_PKG_VERSION"));
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
         );
-        Self { request: request.into_bytes(), body_size }
+        Self { request: request.into_bytes(), body_size, informational_max }
     }
 }
 
@@ -53,6 +58,10 @@ pub(crate) struct Responses {
     /// The response that is being received.
     status: u16,
     body_bytes: u64,
+    /// Number of heads with status 1xx since the last response.
+    informational: u32,
+    /// Number of complete responses.
+    complete: u64,
     /// The server has announced that it closes the connection after this response.
     is_last: bool,
 }
@@ -93,15 +102,31 @@ impl Responses {
         setup: &HttpSetup,
         exchange: &mut Exchange<'_>,
     ) -> Result<(), Fault> {
-        while !input.is_empty() {
+        while !input.is_empty() && !self.has_ended() {
             exchange.expect_answer(input.len())?;
-            let used = self.take(input, exchange)?;
+            let used = self.take(input, setup, exchange)?;
             input = &input[used..];
             if self.is_complete() {
                 self.complete(setup, exchange)?;
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the last response is complete, by the server's own announcement. The server
+    /// does not answer further requests.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_last && self.status == 0
+    }
+
+    /// Returns whether nothing of a response was received that is not complete.
+    pub(crate) fn is_between(&self) -> bool {
+        self.status == 0 && self.partial.is_empty() && self.informational == 0
+    }
+
+    /// Number of complete responses.
+    pub(crate) fn complete_count(&self) -> u64 {
+        self.complete
     }
 
     /// The body of the response has ended, and nothing of the next response was received.
@@ -123,20 +148,20 @@ impl Responses {
             ));
         }
         exchange.response(status, bytes);
-        if self.is_last && !exchange.is_over() {
-            return Err(Fault::new(
-                FaultKind::ClosedEarly,
-                "the server closes the connection after a response (HTTP/1.0 or `Connection: \
-                 close`), but `windlass load` needs keep-alive",
-            ));
-        }
+        self.informational = 0;
+        self.complete += 1;
         Ok(())
     }
 
     /// Takes the next part of a response. Returns the number of bytes used, at least one.
-    fn take(&mut self, input: &[u8], exchange: &Exchange<'_>) -> Result<usize, Fault> {
+    fn take(
+        &mut self,
+        input: &[u8],
+        setup: &HttpSetup,
+        exchange: &Exchange<'_>,
+    ) -> Result<usize, Fault> {
         match self.part {
-            Part::Head => self.head(input, exchange),
+            Part::Head => self.head(input, setup, exchange),
             Part::Body(left) => {
                 let (used, left) = self.body(input, left);
                 self.part = if left == 0 { Part::Head } else { Part::Body(left) };
@@ -158,9 +183,14 @@ impl Responses {
         (used, left - used as u64)
     }
 
-    fn head(&mut self, input: &[u8], exchange: &Exchange<'_>) -> Result<usize, Fault> {
+    fn head(
+        &mut self,
+        input: &[u8],
+        setup: &HttpSetup,
+        exchange: &Exchange<'_>,
+    ) -> Result<usize, Fault> {
         if self.partial.is_empty()
-            && let Some(used) = self.parse_head(input, exchange)?
+            && let Some(used) = self.parse_head(input, setup, exchange)?
         {
             return Ok(used);
         }
@@ -169,7 +199,7 @@ impl Responses {
         let taken = input.len().min(HEAD_BYTES_MAX - before);
         self.partial.extend_from_slice(&input[..taken]);
         let partial = std::mem::take(&mut self.partial);
-        match self.parse_head(&partial, exchange)? {
+        match self.parse_head(&partial, setup, exchange)? {
             Some(used) => Ok(used - before),
             None if partial.len() == HEAD_BYTES_MAX => Err(protocol(
                 exchange,
@@ -186,6 +216,7 @@ impl Responses {
     fn parse_head(
         &mut self,
         bytes: &[u8],
+        setup: &HttpSetup,
         exchange: &Exchange<'_>,
     ) -> Result<Option<usize>, Fault> {
         let mut fields = [EMPTY_HEADER; FIELDS_MAX];
@@ -211,7 +242,18 @@ impl Responses {
             101 => return Err(protocol(exchange, format_args!("switches the protocol"))),
             // The body mostly comes with the head.
             400 if tls::is_answer_to_plain_http(bytes) => return Err(speaks_tls()),
-            100..200 => return Ok(Some(used)),
+            100..200 if self.informational == setup.informational_max => {
+                let max = setup.informational_max;
+                let text = format_args!(
+                    "follows more than {max} informational ones (1xx); --informational-max sets \
+                     the limit"
+                );
+                return Err(protocol(exchange, text));
+            }
+            100..200 => {
+                self.informational += 1;
+                return Ok(Some(used));
+            }
             200..1000 => {}
             _ => return Err(protocol(exchange, format_args!("has the status {status}"))),
         }

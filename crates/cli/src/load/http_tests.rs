@@ -26,7 +26,7 @@ fn read(text: &str, piece: usize, body_size: Option<u64>) -> (Result<(), Fault>,
     let mut exchange = Exchange::new(&mut sequence, &mut state, 0);
     while exchange.next_is_due() {}
     let resource = Resource { host: "localhost".to_owned(), path: "/".to_owned() };
-    let setup = HttpSetup::new(&resource, body_size);
+    let setup = HttpSetup::new(&resource, body_size, 3);
     let mut responses = Responses::default();
     let mut exchange = Exchange::new(&mut sequence, &mut state, 7);
     let result = text
@@ -51,7 +51,7 @@ fn fault(text: &str) -> (FaultKind, String) {
 #[test]
 fn the_request_has_path_and_host() {
     let resource = Resource { host: "[::1]:80".to_owned(), path: "/a?b".to_owned() };
-    let text = String::from_utf8(HttpSetup::new(&resource, None).request).expect("it is text");
+    let text = String::from_utf8(HttpSetup::new(&resource, None, 0).request).expect("it is text");
     assert!(text.starts_with("GET /a?b HTTP/1.1\r\nHost: [::1]:80\r\n"), "{text}");
     assert!(text.ends_with("\r\n\r\n"));
 }
@@ -89,17 +89,30 @@ fn the_length_of_bodies_is_compared() {
 }
 
 #[test]
-fn a_server_without_keep_alive_is_told_apart() {
+fn nothing_is_read_after_the_last_response() {
     for last in [
         PLAIN.replace("\r\n\r\n", "\r\nConnection: foo, Close\r\n\r\n"),
         PLAIN.replace("HTTP/1.1", "HTTP/1.0"),
     ] {
-        let (kind, text) = fault(&last);
-        assert_eq!(kind, FaultKind::ClosedEarly);
-        assert!(text.contains("needs keep-alive"), "{text}");
+        for piece in [1, 7, 1000] {
+            let (result, results) = read(&[PLAIN, &last, "nonsense"].concat(), piece, None);
+            result.unwrap_or_else(|fault| panic!("{piece}: {fault:?}"));
+            assert_eq!(results.messages, 2);
+        }
     }
     let kept = PLAIN.replace("HTTP/1.1 200 OK", "HTTP/1.0 200 OK\r\nConnection: Keep-Alive");
-    assert!(read(&kept, 7, None).0.is_ok());
+    let (result, results) = read(&[&*kept, PLAIN].concat(), 7, None);
+    assert!(result.is_ok());
+    assert_eq!(results.messages, 2);
+}
+
+#[test]
+fn informational_responses_are_few() {
+    let few = EARLY.repeat(3);
+    assert!(read(&[&*few, PLAIN, &few, EMPTY].concat(), 7, None).0.is_ok(), "before each response");
+    let (kind, text) = fault(&[PLAIN, &few, EARLY].concat());
+    let words = "response 2 follows more than 3 informational ones (1xx); --informational-max";
+    assert_eq!((kind, text.starts_with(words)), (FaultKind::Protocol, true), "{text}");
 }
 
 #[test]

@@ -16,6 +16,9 @@ use crate::backend;
 /// Default duration of the measurement.
 const DURATION_DEFAULT: Duration = Duration::from_secs(10);
 
+/// Default time limit for a whole answer.
+const ANSWER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
 /// Maximum duration: four weeks.
 const SECONDS_MAX: f64 = 28.0 * 86_400.0;
 
@@ -92,6 +95,15 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
     pub(crate) timeout: Duration,
 
+    /// Time limit in seconds for a whole HTTP response, however steadily it arrives, and for the
+    /// last answers after the end of the run [default: 30, or --timeout if that is longer]
+    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
+    answer_timeout: Option<Duration>,
+
+    /// Maximum number of informational responses (status 1xx) before each HTTP response
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) informational_max: u32,
+
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
 
@@ -143,6 +155,11 @@ impl LoadArgs {
             );
         }
         Ok(())
+    }
+
+    /// Returns the time limit for a whole answer, and for the end of the run.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.answer_timeout.unwrap_or(ANSWER_TIMEOUT_DEFAULT.max(self.timeout))
     }
 
     /// Returns the duration of the measurement; `None` if --messages limits it.

@@ -70,12 +70,15 @@ struct Parameters {
     workers: u16,
     warm_up_s: f64,
     timeout_s: f64,
+    answer_timeout_s: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Connections {
     opened: u64,
     failed: u64,
+    /// Connections opened again, because an HTTP server had ended them between two responses.
+    reconnects: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -140,7 +143,11 @@ impl LoadReport {
             is_clean: results.failed() == 0 && results.other_statuses().next().is_none(),
             signal,
             gave_up,
-            connections: Connections { opened: results.opened, failed: results.failed() },
+            connections: Connections {
+                opened: results.opened,
+                failed: results.failed(),
+                reconnects: results.reconnects,
+            },
             tls: plan.tls.as_ref().map(LoadTls::results),
             messages: Messages {
                 verified: results.messages,
@@ -203,7 +210,7 @@ impl LoadReport {
 
     /// Advice about the errors as a whole.
     fn advice(&self) -> Option<String> {
-        let Connections { opened, failed } = self.connections;
+        let Connections { opened, failed, .. } = self.connections;
         let Messages { verified, warm_up, .. } = self.messages;
         if self.gave_up && opened == 0 {
             let asked = self.parameters.connections;
@@ -256,6 +263,7 @@ impl Parameters {
             workers: args.workers,
             warm_up_s: args.warm_up.as_secs_f64(),
             timeout_s: args.timeout.as_secs_f64(),
+            answer_timeout_s: args.answer_timeout().as_secs_f64(),
         }
     }
 }
@@ -332,6 +340,10 @@ impl fmt::Display for LoadReport {
                 f,
                 "  not sent    {unsent}: the rate was not reached; their waits count as latencies"
             )?;
+        }
+        if self.connections.reconnects > 0 {
+            let reconnects = Grouped(self.connections.reconnects);
+            writeln!(f, "  reconnects  {reconnects}: the server ended connections in order")?;
         }
         if self.messages.unanswered > 0 {
             writeln!(f, "  unanswered  {}", Grouped(self.messages.unanswered))?;

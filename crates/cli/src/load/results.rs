@@ -23,6 +23,8 @@ const TEXTS_MAX: usize = 8;
 pub(crate) struct LoadResults {
     /// Connections opened, handshake included.
     pub(crate) opened: u64,
+    /// Connections opened again, because an HTTP server had ended them between two responses.
+    pub(crate) reconnects: u64,
     /// Messages sent in the measured time and answered correctly.
     pub(crate) messages: u64,
     /// Messages answered correctly, but sent during the warm-up.
@@ -57,6 +59,7 @@ impl LoadResults {
     pub(crate) fn new() -> Self {
         Self {
             opened: 0,
+            reconnects: 0,
             messages: 0,
             warm_up: 0,
             unsent: 0,
@@ -151,6 +154,7 @@ impl LoadResults {
     /// Adds the results of another worker.
     pub(crate) fn add(&mut self, other: &Self) {
         self.opened += other.opened;
+        self.reconnects += other.reconnects;
         self.messages += other.messages;
         self.warm_up += other.warm_up;
         self.unsent += other.unsent;
@@ -183,6 +187,7 @@ mod tests {
         one.sample_cpu(CpuSample { at: 300, cpu: 160 });
         let mut other = LoadResults::new();
         other.opened = 3;
+        (one.reconnects, other.reconnects) = (5, 6);
         other.answered(Some(3_000), 7_000);
         other.unsent(Unsent { count: 2, longest: 9_000, shortest: 8_000 });
         other.fault(4, Fault::new(FaultKind::Lost, "late"), 6);
@@ -191,6 +196,7 @@ mod tests {
             (one.opened, one.messages, one.warm_up, one.unsent, one.unanswered),
             (5, 2, 1, 2, 6)
         );
+        assert_eq!(one.reconnects, 11);
         assert_eq!((one.last_answer, one.failed(), one.latency.len()), (7_000, 1, 4));
         assert_eq!(one.faults().collect::<Vec<_>>(), [(FaultKind::Lost, 1)]);
         assert_eq!(one.texts(), ["connection 5: late"]);

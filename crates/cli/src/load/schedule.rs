@@ -124,13 +124,7 @@ impl MessageSequence {
     /// Returns the number of a message to send now, if there is one, and counts it as sent.
     #[inline]
     pub(crate) fn next(&mut self, schedule: &LoadSchedule, now: Nanos) -> Option<u64> {
-        if self.outstanding() >= schedule.depth {
-            return None;
-        }
-        let moment = self.moment(schedule, now);
-        if moment > now || moment >= schedule.window.end || self.has_sent_all(schedule, moment) {
-            return None;
-        }
+        let moment = self.due_moment(schedule, now)?;
         if schedule.window.contains(&moment) {
             self.left -= 1;
         }
@@ -138,6 +132,22 @@ impl MessageSequence {
         self.moments[(number % self.depth()) as usize] = moment;
         self.sent += 1;
         Some(number)
+    }
+
+    /// Returns whether there is a message to send now.
+    pub(crate) fn is_due(&self, schedule: &LoadSchedule, now: Nanos) -> bool {
+        self.due_moment(schedule, now).is_some()
+    }
+
+    /// Returns when the next message was due, if it is to be sent now.
+    #[inline]
+    fn due_moment(&self, schedule: &LoadSchedule, now: Nanos) -> Option<Nanos> {
+        if self.outstanding() >= schedule.depth {
+            return None;
+        }
+        let moment = self.moment(schedule, now);
+        let is_due = moment <= now && moment < schedule.window.end;
+        (is_due && !self.has_sent_all(schedule, moment)).then_some(moment)
     }
 
     /// Notes the answer to the oldest unanswered message. Returns its latency if it is measured.

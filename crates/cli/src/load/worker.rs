@@ -17,7 +17,7 @@ use windlass_ws::Scratch;
 use super::{
     connection::{LoadConnection, WorkerContext},
     exchange::ExchangeState,
-    fault::{Fault, FaultKind},
+    fault::{self, Fault, FaultKind},
     http::HttpSetup,
     payload::PayloadPool,
     plan::{LoadPlan, nanos},
@@ -58,8 +58,8 @@ pub(crate) struct LoadWorker {
     last_check: Nanos,
     /// The value of `LoadResults::messages` last reported to the run state.
     reported: u64,
-    /// The measured time has ended.
-    has_ended: bool,
+    /// When the measured time has ended, if it has.
+    ended: Option<Nanos>,
 }
 
 /// How a connection tries the addresses of a name in turn.
@@ -111,10 +111,13 @@ impl LoadWorker {
                 }
             },
             http: match &args.target.protocol {
-                Protocol::Http(resource) => Some(HttpSetup::new(resource, args.body_size)),
+                Protocol::Http(resource) => {
+                    Some(HttpSetup::new(resource, args.body_size, args.informational_max))
+                }
                 _ => None,
             },
             timeout: nanos(args.timeout),
+            answer_timeout: nanos(args.answer_timeout()),
         };
         Self {
             plan: Arc::clone(plan),
@@ -131,7 +134,7 @@ impl LoadWorker {
             slots: 0,
             last_check: 0,
             reported: 0,
-            has_ended: false,
+            ended: None,
         }
     }
 
@@ -240,7 +243,8 @@ impl LoadWorker {
         let is_settled = was_opening && !connection.is_opening();
         if is_settled {
             self.opening -= 1;
-            self.run_state.opened.fetch_add(u64::from(connection.key().is_some()), Relaxed);
+            let is_new = connection.key().is_some() && !connection.is_reopened();
+            self.run_state.opened.fetch_add(is_new.into(), Relaxed);
         }
         is_settled
     }
@@ -273,9 +277,27 @@ impl LoadWorker {
                 return self.to_retry.push(index);
             }
         }
+        if self.connections[index].renew() {
+            let now = self.context.clock.now();
+            return self.rouse(index, now);
+        }
         self.unfinished -= 1;
         if let Some(fault) = self.connections[index].closed(reason, self.plan.tls.as_ref()) {
             self.fail(index, fault);
+        }
+    }
+
+    /// Opens a dormant connection again if a request is due, or ends it if none will be.
+    fn rouse(&mut self, index: usize, now: Nanos) {
+        let connection = &mut self.connections[index];
+        let (sequence, schedule) = (&connection.sequence, &self.context.exchange.schedule);
+        if sequence.outstanding() > 0 || sequence.is_due(schedule, now) {
+            connection.reset();
+            self.cursors[index] = AddressCursor::default();
+            self.queue.push_back(index);
+        } else if sequence.is_over(schedule, now) {
+            connection.give_up();
+            self.unfinished -= 1;
         }
     }
 
@@ -298,7 +320,7 @@ impl LoadWorker {
 impl LoadWorker {
     /// Starts the schedule: from now on messages are sent. Returns when it ends, if that is known.
     pub(crate) fn begin(&mut self, origin: Nanos) -> Option<Nanos> {
-        if self.has_ended {
+        if self.ended.is_some() {
             return None;
         }
         self.context.exchange.schedule = self.plan.schedule(origin);
@@ -316,6 +338,9 @@ impl LoadWorker {
 
     fn send_due_on(&mut self, index: usize, turn: &mut Turn<'_>, now: Nanos) {
         let connection = &mut self.connections[index];
+        if connection.is_dormant() {
+            return self.rouse(index, now);
+        }
         if let Some(mut stream) = connection.key().and_then(|key| turn.stream(key).ok()) {
             connection.send_due(&mut self.context, &mut stream, now);
         }
@@ -351,9 +376,10 @@ impl LoadWorker {
     /// Ends the measured time, by the clock or on request. Messages that could not be sent count
     /// with the time that they have waited.
     pub(crate) fn end(&mut self, turn: &mut Turn<'_>) {
-        if std::mem::replace(&mut self.has_ended, true) {
+        if self.ended.is_some() {
             return;
         }
+        self.ended = Some(self.context.clock.now());
         let window = &mut self.context.exchange.schedule.window;
         window.end = window.end.min(self.context.clock.now());
         window.start = window.start.min(window.end);
@@ -364,7 +390,7 @@ impl LoadWorker {
             self.send_due_on(index, turn, now);
             let connection = &mut self.connections[index];
             let unsent = connection.sequence.stop(&self.context.exchange.schedule);
-            if let Some(unsent) = unsent.filter(|_| connection.key().is_some()) {
+            if let Some(unsent) = unsent.filter(|_| !connection.is_over()) {
                 self.context.exchange.results.unsent(unsent);
             }
             self.send_due_on(index, turn, now);
@@ -400,7 +426,7 @@ impl LoadWorker {
             let was_opening = connection.is_opening();
             match connection.check_timeout(&self.context, now) {
                 Ok(false) => continue,
-                Ok(true) => connection.give_up(),
+                Ok(true) => {}
                 Err(fault) => self.fail(index, fault),
             }
             self.opening -= usize::from(was_opening);
@@ -408,13 +434,42 @@ impl LoadWorker {
                 stream.abort();
             }
         }
+        let limit = self.context.answer_timeout;
+        if self.ended.is_some_and(|ended| now.saturating_sub(ended) > limit) {
+            self.abandon(turn);
+        }
+    }
+
+    /// Ends all connections whose answers have not arrived long after the end of the measured time.
+    fn abandon(&mut self, turn: &mut Turn<'_>) {
+        let seconds = self.context.answer_timeout as f64 / 1e9;
+        for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            if connection.is_over() || connection.is_closing() {
+                continue;
+            }
+            let (key, was_opening) = (connection.key(), connection.is_opening());
+            let missing = fault::counted(connection.sequence.outstanding() as usize, "answer");
+            let text = format!(
+                "{missing} did not come within {seconds} s of the end of the run; \
+                 --answer-timeout sets the limit"
+            );
+            self.fail(index, Fault::new(FaultKind::Lost, text));
+            self.opening -= usize::from(was_opening);
+            match key.and_then(|key| turn.stream(key).ok()) {
+                Some(mut stream) => stream.abort(),
+                None => self.unfinished -= 1,
+            }
+        }
+        self.queue.clear();
+        self.to_retry.clear();
     }
 }
 
 /// The results of a worker are delivered however it ends.
 impl Drop for LoadWorker {
     fn drop(&mut self) {
-        let in_use = self.connections.iter().filter(|connection| connection.key().is_some());
+        let in_use = self.connections.iter().filter(|connection| !connection.is_over());
         self.context.exchange.results.unanswered +=
             in_use.map(|connection| connection.sequence.outstanding()).sum::<u64>();
         self.run_state.add_results(&self.context.exchange.results);

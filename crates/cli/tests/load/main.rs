@@ -6,6 +6,7 @@ mod harness;
 
 mod bad_server;
 mod bad_servers;
+mod endings;
 mod good_servers;
 mod http;
 mod load;

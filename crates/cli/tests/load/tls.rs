@@ -244,7 +244,7 @@ fn after_the_close_frames_a_missing_close_notify_is_no_fault() {
 
 #[test]
 fn after_all_responses_a_missing_close_notify_is_no_fault() {
-    for (responses, is_complete) in [(u64::MAX, true), (5, false)] {
+    for (responses, is_cut) in [(u64::MAX, false), (5, false), (5, true)] {
         let address = tls_server(move |mut socket| {
             let (mut head, mut byte) = (Vec::new(), [0]);
             let mut number = 0_u64;
@@ -253,18 +253,22 @@ fn after_all_responses_a_missing_close_notify_is_no_fault() {
                 if head.ends_with(b"\r\n\r\n") {
                     head.clear();
                     number += 1;
+                    let response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHello";
                     if number > responses {
+                        let start = if is_cut { response.len() - 1 } else { 0 };
+                        socket.write_all(&response[..start]).expect("the client reads");
                         return;
                     }
-                    let response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHello";
                     socket.write_all(response).expect("the client reads");
                 }
             }
         });
         let counts = ["--connections", "1", "--messages", "20", "--insecure"];
         let loaded = load(&[&[&*format!("https://{address}/")], &counts[..]].concat());
-        if is_complete {
+        if !is_cut {
             assert_eq!(loaded.expect_clean().verified(), 20);
+            let reconnects = if responses == 5 { 3.0 } else { 0.0 };
+            assert_eq!(loaded.number("/connections/reconnects"), reconnects);
         } else {
             loaded.expect_fault("broken", "the connection ended without close_notify");
             assert_eq!(loaded.verified(), 5);
