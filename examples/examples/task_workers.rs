@@ -12,9 +12,9 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use windlass_task::{
-    Executor, JoinSet, WorkerContext, WorkerInbox, Workers, WorkersBuilder,
+    Either, Executor, JoinSet, WorkerContext, WorkerInbox, Workers, WorkersBuilder,
     net::{TcpListener, TcpStream},
-    spawn,
+    race, spawn,
 };
 
 /// Connections that wait for one worker.
@@ -84,15 +84,10 @@ async fn accept_until_stop(
     listener: &TcpListener,
     worker: &Context,
 ) -> io::Result<Option<TcpStream>> {
-    let (mut accept, mut stopped) = (Box::pin(listener.accept()), Box::pin(worker.stopped()));
-    std::future::poll_fn(|context| {
-        use std::{future::Future, task::Poll};
-        if stopped.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Ok(None));
-        }
-        accept.as_mut().poll(context).map(|accepted| accepted.map(|(stream, _)| Some(stream)))
-    })
-    .await
+    match race(worker.stopped(), listener.accept()).await {
+        Either::First(()) => Ok(None),
+        Either::Second(accepted) => accepted.map(|(stream, _)| Some(stream)),
+    }
 }
 
 /// Connections of other workers, until the queue is closed by a stop.

@@ -32,6 +32,7 @@
 //! | use several processors | [`Workers`]: one executor on each |
 //! | use sockets | the module [`net`]; their traits: [`io`] |
 //! | wait for any descriptor | [`AsyncFd`] |
+//! | wait for the first of two futures | [`race`](race()) |
 //! | cancel operations from outside | the module [`cancel`] |
 //! | wait for signals | the module [`signal`] |
 //! | wait for a time, limit the time of an operation | the module [`time`] |
@@ -41,6 +42,19 @@
 //! | use libraries that ask for `Send` | [`Pinned`] |
 //! | run hyper on it | the module `rt`, with the feature `hyper` |
 //! | measure | [`stats`], [`ExecutorStats`] |
+//!
+//! # Other libraries
+//!
+//! A library runs here unless it needs a runtime of its own kind. These were tried with the
+//! versions of November 2026:
+//!
+//! | library | runs |
+//! |---|---|
+//! | `futures-util`: `join!`, `select!`, `select_all`, `FuturesUnordered`, streams | yes |
+//! | `tokio::sync`, `tokio::select!`, tokio-util's `CancellationToken`, tokio-stream, async-channel | yes; loops over them need [`budget::cooperative`] |
+//! | tokio's traits of streams, tokio-util's `codec` | with the feature `tokio-io` |
+//! | async-fs, async-process | yes, with threads of their own |
+//! | `spawn`, `time`, `fs`, `net`, `process` and `signal` of tokio | no: they panic without tokio's runtime |
 //!
 //! # Rules for all of it
 //!
@@ -83,6 +97,8 @@ pub mod net;
 #[cfg(not(loom))]
 mod pinned;
 mod process;
+#[cfg(not(loom))]
+mod race;
 #[cfg(all(feature = "hyper", not(loom)))]
 pub mod rt;
 #[cfg(not(loom))]
@@ -109,6 +125,8 @@ pub use fd::{AsyncFd, Direction, RegisterError};
 pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
 #[cfg(not(loom))]
 pub use pinned::Pinned;
+#[cfg(not(loom))]
+pub use race::{Either, race};
 #[cfg(not(loom))]
 pub use spawner::{SpawnError, SpawnReason, Spawner};
 pub use task::error::{JoinError, PanicPayload};

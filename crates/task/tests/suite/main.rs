@@ -21,6 +21,7 @@ mod clones;
 mod ends;
 mod joins;
 mod polls;
+mod races;
 mod reentry;
 mod scenarios;
 mod send_sync;
