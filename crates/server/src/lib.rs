@@ -20,7 +20,7 @@
 //! ```
 //! use std::time::Duration;
 //! use windlass_server::{
-//!     Connection, Handler, Message, Options, Server,
+//!     CloseCode, Connection, Handler, Message, Options, Server,
 //!     http::{Accept, Reject, UpgradeRequest},
 //! };
 //!
@@ -36,7 +36,9 @@
 //!     }
 //!
 //!     fn on_open(&self, connection: &mut Connection<'_>, room: &mut String) {
-//!         connection.subscribe(room);
+//!         if connection.subscribe(room).is_err() {
+//!             _ = connection.close(CloseCode::POLICY_VIOLATION, "the path is too long");
+//!         }
 //!     }
 //!
 //!     fn on_message(
@@ -94,7 +96,7 @@ pub use admin::{Admin, RunningAdmin};
 pub use api::{
     CloseReason, Closed, Connection, ConnectionId, ControlError, Handler, Hub, Message, Options,
     OptionsError, OutMessage, Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy,
-    printable,
+    SubscribeError, printable,
 };
 pub use connection::Upgraded;
 pub use mailbox::{Sender, SenderError, StatsHandle};

@@ -68,7 +68,7 @@ impl Handler for TestHandler {
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {
-        connection.subscribe("room");
+        connection.subscribe("room").unwrap();
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {

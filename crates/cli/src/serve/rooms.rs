@@ -107,13 +107,13 @@ impl Handler for Rooms {
         match purpose {
             Purpose::Echo => {}
             Purpose::Room(room) => {
-                connection.subscribe(room);
+                _ = connection.subscribe(room);
                 self.members.enter(room);
             }
             Purpose::Live { room, name } => {
                 // Without the live status (--no-status) there are still the notices.
                 connection.watch_status();
-                connection.subscribe(&notice_topic(room));
+                _ = connection.subscribe(&notice_topic(room));
                 self.members.open_page(room, name);
             }
         }

@@ -40,7 +40,7 @@ impl Handler for Commands {
         let (command, rest) = text.split_once(' ').unwrap_or((&text, ""));
         let (topic, payload) = rest.split_once('|').unwrap_or((rest, ""));
         let answer = match command {
-            "subscribe" => connection.subscribe(topic).to_string(),
+            "subscribe" => (connection.subscribe(topic) == Ok(true)).to_string(),
             "publish" if message.is_text() => {
                 connection.publish_to_all(topic, payload);
                 "published".to_owned()
@@ -83,6 +83,7 @@ impl Wanted {
         options.limits.message_max = 4 << 20;
         options.limits.frame_max = 4 << 20;
         options.receiver_buffer_max = 64 << 20;
+        options.topic_len_max = 8192;
         let gate = self.gate.map(|gate| Arc::new(Mutex::new(gate)));
         let running = Server::new(options, move |_| Commands { gate: gate.clone() })
             .workers(self.workers)

@@ -1,20 +1,21 @@
 //! A connection, inside its own callbacks.
 
 use core::fmt;
-use std::{io, rc::Rc};
+use std::{io, rc::Rc, sync::Arc};
 
 use windlass::{Turn, stream::Address};
 use windlass_ws::{CloseCode, Outbox};
 
 use super::{
     closed::CloseReason,
-    error::{ControlError, SendError},
+    error::{ControlError, SendError, SubscribeError},
     hub::Hub,
     id::{ConnectionId, NO_CONN},
     message::{Message, OutMessage},
     options::{PASS_OUTPUT_MAX, SlowConsumerPolicy},
     prepared::Prepared,
     stats::SentMessages,
+    topic_name::TopicName,
 };
 use crate::http::TlsInfo;
 use crate::service::{
@@ -48,7 +49,7 @@ use crate::service::{
 ///     }
 ///
 ///     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {
-///         connection.subscribe("room");
+///         _ = connection.subscribe("room");
 ///     }
 ///
 ///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {
@@ -281,11 +282,30 @@ impl Connection<'_> {
         self.conn.halt & HALT_CLOSING == 0 && self.state.watch_status(self.conn.index)
     }
 
-    /// Subscribes to a topic. Returns false if the connection is already subscribed, or if the name
-    /// is [reserved](Self::watch_status).
-    pub fn subscribe(&mut self, topic: &str) -> bool {
-        self.conn.halt & HALT_CLOSING == 0
-            && self.state.subscribe(&mut self.turn, self.conn.index, topic)
+    /// Subscribes to a topic. Returns false if the connection is already subscribed.
+    ///
+    /// Topics and subscriptions count in the budget of
+    /// [`memory_max`](crate::Options::memory_max), and a connection with many of them is among the
+    /// first to be closed when it is exceeded.
+    ///
+    /// # Errors
+    /// - [`SubscribeError::Closed`] if the connection is closing.
+    /// - [`SubscribeError::Reserved`] if the name is [reserved](Self::watch_status).
+    /// - [`SubscribeError::TooLong`] if the name is longer than
+    ///   [`topic_len_max`](crate::Options::topic_len_max).
+    pub fn subscribe(&mut self, topic: &str) -> Result<bool, SubscribeError> {
+        self.share_pass_output();
+        self.state.subscribe(&mut self.turn, self.conn.index, TopicName::Text(topic))
+    }
+
+    /// As [`subscribe`](Self::subscribe). If it is the first subscription to the topic on this
+    /// reactor, the topic keeps this name and makes no copy of it.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub fn subscribe_shared(&mut self, topic: &Arc<str>) -> Result<bool, SubscribeError> {
+        self.share_pass_output();
+        self.state.subscribe(&mut self.turn, self.conn.index, TopicName::Shared(topic))
     }
 
     /// Ends a subscription. Returns false if there is none.
@@ -301,8 +321,9 @@ impl Connection<'_> {
         tables.topics.find(topic).is_some_and(|topic| tables.topics.is_subscribed(first, topic))
     }
 
-    /// Returns the number of topics that the connection is subscribed to. The application must
-    /// bound that number.
+    /// Returns the number of topics that the connection is subscribed to. The application should
+    /// bound that number. Otherwise only [`memory_max`](crate::Options::memory_max) does, for all
+    /// connections together.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         let tables = &mut *self.state.tables.borrow_mut();

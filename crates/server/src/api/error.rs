@@ -50,6 +50,55 @@ impl From<SendError> for io::Error {
     }
 }
 
+/// Why a subscription was rejected.
+///
+/// ```
+/// use std::io;
+/// use windlass_server::{Connection, SubscribeError};
+///
+/// /// Enters a room whose name comes from the peer.
+/// fn enter(connection: &mut Connection<'_>, room: &str) -> io::Result<()> {
+///     match connection.subscribe(room) {
+///         Err(SubscribeError::TooLong) => Ok(_ = connection.send("the name is too long")?),
+///         other => Ok(_ = other?),
+///     }
+/// }
+///
+/// assert_eq!(io::Error::from(SubscribeError::TooLong).kind(), io::ErrorKind::InvalidInput);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// The connection is closing, or its ID refers to no connection any more.
+    Closed,
+    /// The name is [reserved](crate::Connection::watch_status).
+    Reserved,
+    /// The name is longer than [`topic_len_max`](crate::Options::topic_len_max).
+    TooLong,
+}
+
+impl fmt::Display for SubscribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the connection is closing or gone",
+            Self::Reserved => "names of topics that begin with $windlass/ are reserved",
+            Self::TooLong => "the name of the topic is too long (Options::topic_len_max)",
+        })
+    }
+}
+
+impl core::error::Error for SubscribeError {}
+
+impl From<SubscribeError> for io::Error {
+    fn from(error: SubscribeError) -> Self {
+        let kind = match error {
+            SubscribeError::Closed => io::ErrorKind::BrokenPipe,
+            SubscribeError::Reserved | SubscribeError::TooLong => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Why a ping or a close was rejected.
 ///
 /// ```

@@ -7,11 +7,12 @@ use windlass::{Key, TimerReason, Turn};
 use windlass_ws::CloseCode;
 
 use super::{
-    error::{ControlError, SendError},
+    error::{ControlError, SendError, SubscribeError},
     id::{ConnectionId, NO_CONN},
     message::OutMessage,
     prepared::Prepared,
     stats::ServerStats,
+    topic_name::TopicName,
 };
 use crate::service::ServiceState;
 
@@ -50,7 +51,7 @@ use crate::service::ServiceState;
 /// // A timer has no connection of its own, and reaches all of them through the hub.
 /// let hour = move |mut turn: Turn<'_>| {
 ///     let mut hub = service.hub(&mut turn);
-///     assert!(hub.subscribe(id, "news"));
+///     assert_eq!(hub.subscribe(id, "news"), Ok(true));
 ///     assert_eq!(hub.publish("news", "it is noon"), 1);
 /// };
 /// reactor.after(Duration::ZERO, hour).map_err(io::Error::from)?;
@@ -119,9 +120,17 @@ impl Hub<'_> {
         self.state.close(&mut self.turn, id, code, reason)
     }
 
-    /// Subscribes a connection to a topic. Returns false if it is already subscribed, or is gone.
-    pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
-        self.state.find(id).is_some_and(|index| self.state.subscribe(&mut self.turn, index, topic))
+    /// Subscribes a connection to a topic. Returns false if it is already subscribed.
+    ///
+    /// # Errors
+    /// - [`SubscribeError::Closed`] if the connection is closing or gone.
+    /// - [`SubscribeError::Reserved`] if the name is
+    ///   [reserved](crate::Connection::watch_status).
+    /// - [`SubscribeError::TooLong`] if the name is longer than
+    ///   [`topic_len_max`](crate::Options::topic_len_max).
+    pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> Result<bool, SubscribeError> {
+        let index = self.state.find(id).ok_or(SubscribeError::Closed)?;
+        self.state.subscribe(&mut self.turn, index, TopicName::Text(topic))
     }
 
     /// Ends a connection's subscription. Returns false if it has none.

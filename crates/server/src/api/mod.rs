@@ -13,10 +13,11 @@ mod prepared;
 mod printable;
 mod rejected;
 mod stats;
+mod topic_name;
 
 pub use closed::{CloseReason, Closed};
 pub use connection::Connection;
-pub use error::{ControlError, SendError};
+pub use error::{ControlError, SendError, SubscribeError};
 pub use handler::Handler;
 pub use hub::Hub;
 pub use id::ConnectionId;
@@ -28,3 +29,4 @@ pub use printable::printable;
 pub use rejected::Rejected;
 pub use stats::ServerStats;
 pub(crate) use stats::{Counter, Counters, SentMessages};
+pub(crate) use topic_name::TopicName;

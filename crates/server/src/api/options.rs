@@ -116,9 +116,9 @@ pub struct Options {
     /// 2 MiB.
     pub receiver_buffer_max: usize,
     /// Maximum memory in bytes for data that waits on all connections of a service, or of a
-    /// [`Server`](crate::Server) with all its workers. It covers output, held input, and partly
-    /// received messages and requests. A message that waits for several receivers counts once per
-    /// worker.
+    /// [`Server`](crate::Server) with all its workers. It covers output, held input, partly
+    /// received messages and requests, and topics with their names and subscriptions. A message
+    /// that waits for several receivers counts once per worker, and so does a topic.
     ///
     /// Above four fifths of it, the connections that hold the most are not read from. Above all of
     /// it, the largest are closed as by [`SlowConsumerPolicy::Evict`], and new requests get status
@@ -190,6 +190,10 @@ pub struct Options {
     pub live_status: bool,
     /// Maximum number of senders' messages that are processed in one turn. Default: 256.
     pub sender_messages_per_turn: usize,
+    /// Maximum length in bytes of the name of a topic that a connection subscribes to
+    /// ([`SubscribeError::TooLong`](crate::SubscribeError::TooLong)). A topic with a longer name
+    /// has no subscribers, so nobody gets its publications. Default: 256.
+    pub topic_len_max: usize,
 }
 
 /// The longest frame header that a server sends, which has no masking key.
@@ -279,6 +283,7 @@ impl Options {
             deflate_bytes_per_turn: 256 << 10,
             live_status: false,
             sender_messages_per_turn: 256,
+            topic_len_max: 256,
         }
     }
 

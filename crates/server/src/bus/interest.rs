@@ -35,6 +35,10 @@ pub(super) struct Interest {
 }
 
 impl Interest {
+    /// Memory of a topic in bytes, besides its name and its subject: its entry in a map with as
+    /// much spare room again, the counters of the subject, a list of workers.
+    pub(super) const OVERHEAD: usize = 2 * size_of::<(Arc<str>, Entry)>() + 32;
+
     pub(super) fn new(subjects: SubjectMap) -> Self {
         Self { subjects, topics: HashMap::new(), left: BTreeSet::new(), hashed: HashMap::new() }
     }
@@ -50,10 +54,10 @@ impl Interest {
     }
 
     /// A worker has got the first receiver of a topic. Returns the subject to subscribe to.
-    pub(super) fn join(&mut self, topic: &str, worker: u16) -> Option<Arc<str>> {
+    pub(super) fn join(&mut self, topic: &Arc<str>, worker: u16) -> Option<Arc<str>> {
         if let Some(entry) = self.topics.get_mut(topic) {
             if let Some(left_at) = entry.left_at.take() {
-                self.left.remove(&(left_at, topic.into()));
+                self.left.remove(&(left_at, Arc::clone(topic)));
             }
             if !entry.workers.contains(&worker) {
                 entry.workers.push(worker);
@@ -67,7 +71,7 @@ impl Interest {
             left_at: None,
             arrivals: Arrivals::default(),
         };
-        self.topics.insert(topic.into(), entry);
+        self.topics.insert(Arc::clone(topic), entry);
         let is_first = topic.len() <= TOPIC_BYTES_MAX || {
             let topics = self.hashed.entry(Arc::clone(&subject)).or_default();
             *topics += 1;
@@ -136,20 +140,20 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let subject: Arc<str> = subjects.subject("t").into();
-        assert_eq!(interest.join("t", 0), Some(Arc::clone(&subject)));
-        assert_eq!((interest.join("t", 1), interest.join("t", 1)), (None, None));
+        assert_eq!(interest.join(&"t".into(), 0), Some(Arc::clone(&subject)));
+        assert_eq!((interest.join(&"t".into(), 1), interest.join(&"t".into(), 1)), (None, None));
         interest.leave("t", 0, at(0));
         assert!(!interest.has_left() && interest.expire(at(5000)).is_none(), "one is left");
         interest.leave("t", 1, at(5000));
         interest.leave("t", 1, at(5500));
         assert!(interest.has_left());
         assert_eq!(interest.expire(at(5999)), None);
-        assert_eq!(interest.join("t", 1), None, "still subscribed");
+        assert_eq!(interest.join(&"t".into(), 1), None, "still subscribed");
         assert_eq!((interest.expire(at(9000)), interest.has_left()), (None, false));
         interest.leave("t", 1, at(9000));
         assert_eq!(interest.expire(at(10_000)), Some(Arc::clone(&subject)));
         assert_eq!((interest.expire(at(10_000)), interest.len()), (None, 0));
-        assert_eq!(interest.join("t", 1), Some(subject), "subscribed again");
+        assert_eq!(interest.join(&"t".into(), 1), Some(subject), "subscribed again");
     }
 
     #[test]
@@ -157,7 +161,7 @@ mod tests {
         let (mut interest, _) = interest();
         interest.leave("t", 0, Instant::now());
         assert!(!interest.has_left());
-        interest.join("t", 0);
+        interest.join(&"t".into(), 0);
         interest.leave("t", 1, Instant::now());
         assert!(!interest.has_left());
     }
@@ -166,9 +170,9 @@ mod tests {
     fn a_subject_of_several_topics_is_kept_until_the_last_one() {
         let (mut interest, _) = interest();
         let (one, other) = ("x".repeat(300), "y".repeat(300));
-        let subject = interest.join(&one, 0).unwrap();
+        let subject = interest.join(&one.as_str().into(), 0).unwrap();
         // As if their hashes were equal.
-        interest.join(&other, 0).unwrap();
+        interest.join(&other.as_str().into(), 0).unwrap();
         let now = Instant::now();
         interest.topics.get_mut(&*other).unwrap().subject = Arc::clone(&subject);
         interest.hashed.insert(Arc::clone(&subject), 2);
@@ -213,7 +217,10 @@ mod tests {
                     let name = topic.to_string();
                     let is_new = !model.contains_key(&topic);
                     let expected = is_new.then(|| subjects.subject(&name));
-                    assert_eq!(interest.join(&name, worker).as_deref(), expected.as_deref());
+                    assert_eq!(
+                        interest.join(&name.as_str().into(), worker).as_deref(),
+                        expected.as_deref()
+                    );
                     let workers = &mut model.entry(topic).or_default().0;
                     workers.retain(|other| *other != worker);
                     workers.push(worker);

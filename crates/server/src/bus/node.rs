@@ -246,7 +246,7 @@ impl Node {
     }
 
     /// A worker has got the first receiver of a topic.
-    pub(crate) fn join(&self, topic: &str, worker: u16) {
+    pub(crate) fn join(&self, topic: &Arc<str>, worker: u16) {
         if self.is_local(topic) {
             return;
         }
@@ -255,6 +255,15 @@ impl Node {
             locked.changes.push_back(Change::Subscribe(subject));
         }
         self.pass_changes(locked);
+    }
+
+    /// Memory of a subscription to a topic in bytes, besides the name of the topic.
+    pub(crate) fn topic_memory(&self, topic: &str) -> usize {
+        if self.is_local(topic) {
+            0
+        } else {
+            self.subjects.subject_len_max(topic) + Interest::OVERHEAD
+        }
     }
 
     /// A worker has lost the last receiver of a topic.
@@ -500,7 +509,7 @@ mod tests {
         let bus = TestBus::default();
         let node = Node::new(Cluster::new(bus.clone()));
         node.start(Box::new(|_, _| 0)).unwrap();
-        node.join("t", 0);
+        node.join(&"t".into(), 0);
         let sink = bus.state().sink.clone().unwrap();
         (bus, node, sink)
     }
@@ -559,15 +568,15 @@ mod tests {
             bus.state().panics_next = true;
             assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
         };
-        panics(&|| node.join("a", 0));
-        node.join("b", 0);
-        node.join("c", 0);
+        panics(&|| node.join(&"a".into(), 0));
+        node.join(&"b".into(), 0);
+        node.join(&"c".into(), 0);
         node.leave("b", 0);
         node.leave("c", 0);
         // The first of two changes panics. The next call passes the second one.
         panics(&|| node.expire(Instant::now() + 2 * GRACE));
         assert_eq!(node.lock().changes.len(), 1);
-        node.join("d", 0);
+        node.join(&"d".into(), 0);
         assert!(node.lock().changes.is_empty());
         let calls = [("+", "b"), ("+", "c"), ("-", "c"), ("+", "d")];
         let calls = calls.map(|(sign, topic)| format!("{sign}{}", node.subjects.subject(topic)));

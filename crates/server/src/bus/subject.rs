@@ -83,6 +83,12 @@ impl SubjectMap {
         subject
     }
 
+    /// Maximum length of the subject of a topic in bytes.
+    pub(super) fn subject_len_max(&self, topic: &str) -> usize {
+        // Base64 has four characters for three bytes. A hash is shorter than the longest topic.
+        self.start.len() + "t.".len() + topic.len().min(TOPIC_BYTES_MAX).div_ceil(3) * 4
+    }
+
     /// Returns the topic of a subject. `None` if [`subject`](Self::subject) returns it for no
     /// topic.
     #[must_use]

@@ -41,7 +41,7 @@ use crate::api::{ConnectionId, OutMessage, Prepared};
 ///     }
 ///
 ///     fn on_open(&self, connection: &mut Connection<'_>, _: &mut ()) {
-///         connection.subscribe("news");
+///         _ = connection.subscribe("news");
 ///     }
 ///
 ///     fn on_message(&self, connection: &mut Connection<'_>, _: &mut (), message: Message<'_>) {

@@ -4,17 +4,27 @@
 //! iterates over, and in a list of the connection, which is used to leave all topics when it
 //! closes. Each entry has the index of the other, so the cost of all operations is independent of
 //! the number of subscribers.
+//!
+//! Peers may choose the names of topics. So names have a maximum length, and all memory here counts
+//! in the budget.
 
 use core::cell::Cell;
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, rc::Rc, sync::Arc};
 
-use crate::bus::Node;
+use crate::{api::TopicName, bus::Node};
 
 /// End of a list of subscriptions.
 pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
 
 /// Number of subscription slots up to which memory is not released.
 const KEPT: usize = 4096;
+
+/// Memory of a topic besides its name, in bytes: the counters of the `Arc`, the slot, the entry in
+/// the map, room for the first subscribers. Lists and maps may have as much spare room again.
+const TOPIC_OVERHEAD: usize = 220;
+
+/// Memory of a subscription in bytes: its two entries, in lists with as much spare room again.
+const SUBSCRIPTION_MEMORY: usize = 2 * (size_of::<Subscription>() + size_of::<TopicSubscriber>());
 
 /// The topic of the [live status](crate::Connection::watch_status).
 pub(crate) const STATUS_TOPIC: &str = "$windlass/status";
@@ -84,12 +94,16 @@ pub(crate) struct Topics {
     subscription_count: usize,
     /// The node that subscribes to the topics on its bus, and the index of this worker.
     node: Option<(Arc<Node>, u16)>,
+    /// Memory of all topics and subscriptions in bytes, shared with other users of the counter.
+    memory: Rc<Cell<usize>>,
 }
 
 impl Topics {
-    pub(crate) fn new(node: Option<(Arc<Node>, u16)>) -> Self {
+    /// Creates topics that add to this counter.
+    pub(crate) fn new(node: Option<(Arc<Node>, u16)>, memory: &Rc<Cell<usize>>) -> Self {
         Self {
             node,
+            memory: Rc::clone(memory),
             by_name: HashMap::new(),
             topics: Vec::new(),
             vacant_topics: Vec::new(),
@@ -122,12 +136,30 @@ impl Topics {
         self.topics.iter().take(slots).flatten()
     }
 
+    /// Memory of a topic without its subscriptions, in bytes.
+    fn topic_memory(&self, name: &str) -> usize {
+        let node = self.node.as_ref().map_or(0, |(node, _)| node.topic_memory(name));
+        TOPIC_OVERHEAD + name.len() + node
+    }
+
+    /// Memory of the subscriptions of a connection in bytes, with its part of their topics.
+    pub(crate) fn memory(&self, first: u32) -> usize {
+        let (mut bytes, mut at) = (0, first);
+        while let Some(subscription) = self.subscriptions.get(at as usize) {
+            let part = |topic: &Topic| self.topic_memory(&topic.name) / topic.subscribers.len();
+            bytes += SUBSCRIPTION_MEMORY + self.topic(subscription.topic).map_or(0, part);
+            at = subscription.next;
+        }
+        bytes
+    }
+
     /// Returns the topic of that name, and creates it if necessary.
-    fn topic_of(&mut self, name: &str) -> u32 {
-        if let Some(topic) = self.find(name) {
+    fn topic_of(&mut self, name: TopicName<'_>) -> u32 {
+        if let Some(topic) = self.find(name.text()) {
             return topic;
         }
-        let name: Arc<str> = name.into();
+        let name = name.to_shared();
+        self.memory.set(self.memory.get() + self.topic_memory(&name));
         let made = Topic::new(Arc::clone(&name));
         let topic = match self.vacant_topics.pop() {
             Some(topic) => {
@@ -176,7 +208,7 @@ impl Topics {
     }
 
     /// Adds a connection to a topic. Returns false if it is already subscribed.
-    pub(crate) fn subscribe(&mut self, first: &mut u32, index: u32, name: &str) -> bool {
+    pub(crate) fn subscribe(&mut self, first: &mut u32, index: u32, name: TopicName<'_>) -> bool {
         let topic = self.topic_of(name);
         if self.is_subscribed(*first, topic) {
             return false;
@@ -198,6 +230,7 @@ impl Topics {
         entry.subscribers.push(TopicSubscriber { index, subscription });
         *first = subscription;
         self.subscription_count += 1;
+        self.memory.set(self.memory.get() + SUBSCRIPTION_MEMORY);
         true
     }
 
@@ -227,6 +260,7 @@ impl Topics {
     /// subscribers is deleted.
     fn remove(&mut self, at: u32) {
         self.subscription_count -= 1;
+        let mut freed = SUBSCRIPTION_MEMORY;
         let Subscription { topic, position, .. } = self.subscriptions[at as usize];
         self.subscriptions[at as usize].next = self.vacant;
         self.vacant = at;
@@ -238,13 +272,16 @@ impl Topics {
             if let Some((node, worker)) = self.node.as_ref().filter(|_| !is_reserved(&entry.name)) {
                 node.leave(&entry.name, *worker);
             }
-            self.by_name.remove(&entry.name);
+            if let Some((name, _)) = self.by_name.remove_entry(&entry.name) {
+                freed += self.topic_memory(&name);
+            }
             self.topics[topic as usize] = None;
             self.vacant_topics.push(topic);
         }
+        self.memory.set(self.memory.get().saturating_sub(freed));
         if self.by_name.is_empty() && self.subscriptions.len() > KEPT {
             // A service that once had many subscriptions releases their memory.
-            *self = Self::new(self.node.take());
+            *self = Self::new(self.node.take(), &self.memory);
         }
     }
 }
@@ -280,13 +317,33 @@ mod tests {
     #[test]
     fn a_topic_is_complete_although_the_bus_panics() {
         let node = Node::new(Cluster::new(Panicking::default()));
-        let mut topics = Topics::new(Some((node, 0)));
-        let mut first = NO_SUBSCRIPTION;
-        let panics = catch_unwind(AssertUnwindSafe(|| topics.subscribe(&mut first, 3, "t")));
+        let memory = Rc::default();
+        let mut topics = Topics::new(Some((node, 0)), &memory);
+        let (mut first, name) = (NO_SUBSCRIPTION, TopicName::Text("t"));
+        let panics = catch_unwind(AssertUnwindSafe(|| topics.subscribe(&mut first, 3, name)));
         assert!(panics.is_err());
-        assert!(topics.subscribe(&mut first, 3, "t"));
+        assert!(topics.subscribe(&mut first, 3, name));
+        assert_eq!(topics.memory(first), memory.get());
         assert_eq!((topics.len(), topics.topics.len()), (1, 1), "the slot is used again");
         topics.unsubscribe_all(&mut first);
-        assert_eq!((topics.len(), topics.subscription_count()), (0, 0));
+        assert_eq!((topics.len(), topics.subscription_count(), memory.get()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_topic_shares_the_name_that_it_is_given() {
+        let memory = Rc::new(Cell::new(5));
+        let mut topics = Topics::new(None, &memory);
+        let (mut one, mut other): (u32, u32) = (NO_SUBSCRIPTION, NO_SUBSCRIPTION);
+        let name: Arc<str> = "a room".into();
+        assert!(topics.subscribe(&mut one, 0, TopicName::Shared(&name)));
+        assert!(topics.subscribe(&mut other, 1, TopicName::Text("a room")));
+        let topic = topics.find("a room").and_then(|topic| topics.topic(topic)).unwrap();
+        assert!(Arc::ptr_eq(&topic.name, &name));
+        let whole = TOPIC_OVERHEAD + name.len() + 2 * SUBSCRIPTION_MEMORY;
+        assert_eq!((memory.get(), topics.memory(one) + topics.memory(other)), (5 + whole, whole));
+        topics.unsubscribe_all(&mut one);
+        assert_eq!(topics.memory(other), memory.get() - 5);
+        topics.unsubscribe_all(&mut other);
+        assert_eq!((memory.get(), Arc::strong_count(&name)), (5, 1));
     }
 }

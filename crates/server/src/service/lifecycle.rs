@@ -135,11 +135,7 @@ impl ServiceState {
     }
 
     fn remove_from(&self, tables: &mut Tables, index: u32) -> Option<CloseInfo> {
-        tables.topics.unsubscribe_all(&mut tables.conns.entry(index).subscriptions);
-        if tables.batch_topic.is_some_and(|topic| tables.topics.topic(topic).is_none()) {
-            // The topic of the batch has no subscriber left.
-            tables.discard_batch(self);
-        }
+        tables.leave_topics(self, index);
         tables.drop_waiting(self, index);
         tables.codec_queue.remove(index);
         self.memory.record_change(tables.conns.entry(index).partial_bytes as usize, 0);
@@ -159,5 +155,16 @@ impl ServiceState {
         self.memory.record_change(entry.partial_bytes as usize, bytes as usize);
         self.memory.has_grown.set(bytes > entry.partial_bytes || self.memory.has_grown.get());
         entry.partial_bytes = bytes;
+    }
+}
+
+impl Tables {
+    /// Ends all subscriptions of a connection.
+    pub(crate) fn leave_topics(&mut self, state: &ServiceState, index: u32) {
+        self.topics.unsubscribe_all(&mut self.conns.entry(index).subscriptions);
+        if self.batch_topic.is_some_and(|topic| self.topics.topic(topic).is_none()) {
+            // The topic of the batch has no subscriber left.
+            self.discard_batch(state);
+        }
     }
 }

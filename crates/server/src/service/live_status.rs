@@ -17,7 +17,7 @@ use windlass::Turn;
 
 use super::state::ServiceState;
 use crate::{
-    api::OutMessage,
+    api::{OutMessage, TopicName},
     mailbox::WorkerHandle,
     metrics::{TopicFigures, write_live_status},
     pubsub::STATUS_TOPIC,
@@ -49,7 +49,7 @@ impl ServiceState {
         }
         let tables = &mut *self.tables.borrow_mut();
         let first = &mut tables.conns.entry(index).subscriptions;
-        tables.topics.subscribe(first, index, STATUS_TOPIC)
+        tables.topics.subscribe(first, index, TopicName::Text(STATUS_TOPIC))
     }
 
     /// Sends the live status to the connections that watch it, if it is time.

@@ -3,10 +3,10 @@
 //! 1. A worker counts its own bytes, in plain cells. They are the memory that its reactor's streams
 //!    hold for waiting bytes ([`Turn::stream_memory`]), and the memory that this crate holds beside
 //!    them ([`MemoryBudget::outside_streams`]): held input, partly received messages and frames,
-//!    messages in the backlog, TLS handshakes. Shared bytes count once per worker.
+//!    messages in the backlog, topics, TLS handshakes. Shared bytes count once per worker.
 //! 2. All workers borrow from one [`MemoryPool`], in chunks. A worker that needs no further chunk
-//!    touches no shared state. It runs this code only when data of its own has begun to wait, and
-//!    on each timer event of the timeouts.
+//!    touches no shared state. It runs this code only when data of its own has begun to wait, when
+//!    a connection subscribes, and on each timer event of the timeouts.
 //! 3. Above four fifths of the budget, the connections that hold the most are not read from. Above
 //!    all of it, the largest are evicted until a tenth is free. Requests get status 503 until a
 //!    timer event finds the pool below its limit.
@@ -187,8 +187,18 @@ impl Drop for MemoryBudget {
 
 /// A connection that holds memory.
 struct MemoryHolder {
-    bytes: usize,
+    /// Bytes that wait, in either direction. They become less when the peer reads, or when it is
+    /// not read from.
+    waiting: usize,
+    /// Bytes of its topics and subscriptions, which stay.
+    topics: usize,
     index: u32,
+}
+
+impl MemoryHolder {
+    fn bytes(&self) -> usize {
+        self.waiting + self.topics
+    }
 }
 
 impl ServiceState {
@@ -264,7 +274,7 @@ impl ServiceState {
                 pool.wake_others(&self.worker);
             }
         }
-        self.pause_largest(turn, &holders);
+        self.pause_largest(turn, holders);
         // The search visits every connection, so it is repeated only after more memory is used.
         budget.search_again_at.set(budget.used(turn) + pool.limit / 32);
     }
@@ -278,12 +288,13 @@ impl ServiceState {
             let Ok(mut stream) = turn.stream(entry.stream) else { continue };
             let partial = entry.partial_bytes as usize;
             let held = tables.held.get(&index).map_or(0, Vec::capacity);
-            let bytes = stream.memory() + partial + held + tables.backlogs.memory(index);
-            if bytes > 0 {
-                holders.push(MemoryHolder { bytes, index });
+            let topics = tables.topics.memory(entry.subscriptions);
+            let waiting = stream.memory() + partial + held + tables.backlogs.memory(index);
+            if waiting + topics > 0 {
+                holders.push(MemoryHolder { waiting, topics, index });
             }
         }
-        holders.sort_unstable_by_key(|holder| Reverse(holder.bytes));
+        holders.sort_unstable_by_key(|holder| Reverse(holder.bytes()));
         holders
     }
 
@@ -295,13 +306,14 @@ impl ServiceState {
             if freed >= bytes {
                 break;
             }
-            freed += holder.bytes;
+            freed += holder.bytes();
             count += 1;
             self.begin_closing(holder.index, CloseReason::Evicted);
             let tables = &mut *self.tables.borrow_mut();
             self.stats.evicted.add(1);
             self.stats.evicted_for_memory.add(1);
             tables.drop_waiting(self, holder.index);
+            tables.leave_topics(self, holder.index);
             // The memory of partly received data is freed with the connection, in the next turn.
             let partial_bytes =
                 core::mem::take(&mut tables.conns.entry(holder.index).partial_bytes);
@@ -314,8 +326,11 @@ impl ServiceState {
     }
 
     /// Pauses reading from the connections that hold the most, until the others together hold at
-    /// most four fifths of this worker's share. The others continue.
-    fn pause_largest(&self, turn: &mut Turn<'_>, holders: &[MemoryHolder]) {
+    /// most four fifths of this worker's share. The others continue. A connection is never paused
+    /// for its topics alone: that would free nothing, and hide the end of the connection.
+    fn pause_largest(&self, turn: &mut Turn<'_>, mut holders: Vec<MemoryHolder>) {
+        holders.retain(|holder| holder.waiting > 0);
+        holders.sort_unstable_by_key(|holder| Reverse(holder.waiting));
         let budget = &self.memory;
         let pool = &*budget.pool;
         let mut tables = self.tables.borrow_mut();
@@ -325,7 +340,7 @@ impl ServiceState {
             if left <= pool.pause_threshold() / pool.worker_count {
                 break;
             }
-            left -= holder.bytes.min(left);
+            left -= holder.waiting.min(left);
             paused.push(holder.index);
         }
         paused.sort_unstable();

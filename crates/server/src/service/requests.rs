@@ -10,7 +10,7 @@ use windlass_ws::CloseCode;
 
 use super::{conn_table::ConnFlags, state::ServiceState};
 use crate::{
-    api::{ConnectionId, ControlError},
+    api::{ConnectionId, ControlError, SubscribeError, TopicName},
     pubsub::{is_reserved, waiting_bytes},
 };
 
@@ -20,17 +20,36 @@ impl ServiceState {
         self.tables.borrow().conns.find(id)
     }
 
-    pub(crate) fn subscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {
-        if is_reserved(topic) {
-            return false;
+    pub(crate) fn subscribe(
+        &self,
+        turn: &mut Turn<'_>,
+        index: u32,
+        name: TopicName<'_>,
+    ) -> Result<bool, SubscribeError> {
+        let text = name.text();
+        if is_reserved(text) {
+            return Err(SubscribeError::Reserved);
         }
-        let tables = &mut *self.tables.borrow_mut();
-        if tables.batch_topic.is_some() && tables.batch_topic == tables.topics.find(topic) {
+        if text.len() > self.options.topic_len_max {
+            return Err(SubscribeError::TooLong);
+        }
+        let mut guard = self.tables.borrow_mut();
+        let tables = &mut *guard;
+        if !tables.conns.entry(index).flags.takes_messages() {
+            return Err(SubscribeError::Closed);
+        }
+        if tables.batch_topic.is_some() && tables.batch_topic == tables.topics.find(text) {
             // The connection receives only what is published from here on.
             tables.flush(self, turn);
         }
         let first = &mut tables.conns.entry(index).subscriptions;
-        tables.topics.subscribe(first, index, topic)
+        let is_new = tables.topics.subscribe(first, index, name);
+        drop(guard);
+        if is_new {
+            self.memory.has_grown.set(true);
+            self.check_memory_if_grown(turn);
+        }
+        Ok(is_new)
     }
 
     pub(crate) fn unsubscribe(&self, turn: &mut Turn<'_>, index: u32, topic: &str) -> bool {

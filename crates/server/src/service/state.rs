@@ -173,7 +173,7 @@ impl ServiceState {
         let node = other_workers.node().map(|(node, worker)| (Arc::clone(node), worker));
         let tables = Tables {
             conns: ConnTable::new(worker, first_generation),
-            topics: Topics::new(node),
+            topics: Topics::new(node, memory.outside_streams()),
             batch: PublishBatch::default(),
             batch_topic: None,
             reentrant_output: Vec::new(),

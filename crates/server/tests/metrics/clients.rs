@@ -37,7 +37,7 @@ impl Handler for Paths {
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
         match purpose {
             Purpose::Echo => {}
-            Purpose::Room => assert!(connection.subscribe("room")),
+            Purpose::Room => assert!(connection.subscribe("room").unwrap()),
             Purpose::Live => {
                 let (first, second) = (connection.watch_status(), connection.watch_status());
                 assert!(!second);
@@ -80,8 +80,8 @@ impl Handler for Paths {
                 let topic = message.as_str().unwrap_or_default();
                 let id = connection.id();
                 let answers = [
-                    usize::from(connection.subscribe(topic)),
-                    usize::from(connection.hub().subscribe(id, topic)),
+                    usize::from(connection.subscribe(topic) == Ok(true)),
+                    usize::from(connection.hub().subscribe(id, topic) == Ok(true)),
                     connection.publish_to_all(topic, "by a client"),
                     connection.publish(topic, "by a client"),
                     connection.hub().publish(topic, "by a client"),

@@ -62,7 +62,7 @@ impl Handler for TestHandler {
 
     fn on_open(&self, connection: &mut Connection<'_>, (_, role): &mut Self::Data) {
         if *role == Role::Listen {
-            connection.subscribe("room");
+            connection.subscribe("room").expect("it is open");
         }
     }
 

@@ -78,6 +78,8 @@ pub(crate) enum Role {
     Bye,
     /// `/panic`: panics at the first message.
     Panic,
+    /// `/names`: subscribes to the topics that its messages name.
+    Names,
     /// Any other path: receives, and sends nothing.
     Sink,
 }
@@ -105,6 +107,7 @@ impl Handler for TestHandler {
             "/amplify" => Role::Amplify,
             "/bye" => Role::Bye,
             "/panic" => Role::Panic,
+            "/names" => Role::Names,
             "/forbidden" => return Err(Reject::status(403).text("not you")),
             _ => Role::Sink,
         };
@@ -115,7 +118,7 @@ impl Handler for TestHandler {
     fn on_open(&self, connection: &mut Connection<'_>, data: &mut Data) {
         self.0.opened.borrow_mut().push(connection.id());
         if matches!(data.role, Role::Room | Role::Bye) {
-            assert!(connection.subscribe("room"));
+            assert!(connection.subscribe("room").unwrap());
         }
     }
 
@@ -138,6 +141,12 @@ impl Handler for TestHandler {
                 }
             }
             Role::Bye => connection.close(CloseCode::NORMAL, "bye").expect("it is open"),
+            Role::Names => {
+                let names = core::str::from_utf8(message.as_bytes()).expect("text");
+                for name in names.split(' ') {
+                    let _ = connection.subscribe(name);
+                }
+            }
             Role::Sink => {}
             Role::Panic => panic!("{PANIC}"),
         }

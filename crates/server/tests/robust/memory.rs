@@ -7,7 +7,7 @@ use windlass_server::{CloseReason, Options, SlowConsumerPolicy};
 use crate::{
     fixture::{Fixture, options},
     own_process::{is_own_process, live_bytes, used},
-    raw_client::{BINARY, RawClient, masked, upgrade},
+    raw_client::{BINARY, RawClient, TEXT, masked, upgrade},
     scale::allow_descriptors,
 };
 
@@ -280,4 +280,66 @@ pub(crate) fn large_answers_to_clients_that_do_not_read_are_bounded() {
     assert!(fixture.stats().memory_most as usize <= 18 * MIB, "{:?}", fixture.stats());
     drop(clients);
     fixture.expect_empty();
+}
+
+/// Names of topics of this length, from a number on, as one message for `/names`.
+fn names(from: usize, count: usize, len: usize) -> String {
+    let names: Vec<_> = (from..from + count).map(|name| format!("{name:0len$}")).collect();
+    names.join(" ")
+}
+
+/// Strangers choose names in many applications (issue 29).
+#[test]
+fn names_of_topics_count_with_what_they_take() {
+    const COUNT: usize = 9000;
+    if !is_own_process("memory::names_of_topics_count_with_what_they_take") {
+        return;
+    }
+    for len in [20, 250] {
+        let mut fixture = Fixture::new(&with(64 * MIB));
+        let mut client = fixture.open("/names");
+        client.send_frame(TEXT, names(0, 1, len));
+        fixture.until("the first is there", |fixture| (fixture.stats().topics == 1).then_some(()));
+        run_timer(&mut fixture);
+        let (held, live) = (fixture.stats().memory as usize, live_bytes());
+        for from in (1..COUNT).step_by(100) {
+            client.send_frame(TEXT, names(from, 100, len));
+            fixture.settle();
+        }
+        run_timer(&mut fixture);
+        let (stats, live) = (fixture.stats(), live_bytes() - live);
+        let held = stats.memory as usize - held;
+        println!("{} names of {len} bytes: {held} counted, {live} allocated", stats.topics);
+        assert!(stats.topics > COUNT as u64, "{stats:?}");
+        assert!(live <= held && held <= 2 * live, "{held} counted, {live} allocated");
+        drop(client);
+        fixture.expect_empty();
+        run_timer(&mut fixture);
+        assert_eq!(fixture.stats().memory, 0, "the names are gone with their subscriber");
+    }
+}
+
+#[test]
+pub(crate) fn a_client_with_too_many_names_is_closed_and_others_are_served() {
+    let mut fixture = Fixture::new(&with(MIB));
+    let mut witness = fixture.open("/echo");
+    let mut client = fixture.open("/names");
+    for from in (0..100_000).step_by(10) {
+        client.send_frame(TEXT, names(from, 10, 250));
+        fixture.settle();
+        if fixture.stats().evicted_for_memory > 0 {
+            break;
+        }
+    }
+    fixture.exchange(&mut witness, b"others are served");
+    run_timer(&mut fixture);
+    let stats = fixture.stats();
+    assert_eq!(fixture.log.closed(), [CloseReason::Evicted], "{stats:?}");
+    assert!(stats.memory_most as usize <= MIB + PIECE, "{stats:?}");
+    assert_eq!(stats.topics, 0, "its names are gone");
+    drop((client, witness));
+    run_timer(&mut fixture);
+    fixture.expect_empty();
+    run_timer(&mut fixture);
+    assert_eq!(fixture.stats().memory, 0);
 }

@@ -74,7 +74,7 @@ fn an_id_is_valid_before_on_open() {
     let deferred = move |mut turn: windlass::Turn<'_>| {
         let mut hub = service.hub(&mut turn);
         assert!(hub.is_open(id));
-        assert!(hub.subscribe(id, "t"));
+        assert!(hub.subscribe(id, "t").unwrap());
         assert_eq!(hub.publish("t", "published"), 1);
     };
     assert!(fixture.reactor.defer(deferred).is_ok());

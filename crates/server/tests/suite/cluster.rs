@@ -44,7 +44,7 @@ impl Handler for Commands {
         let (command, topic) = text.split_once(' ').unwrap_or((&text, ""));
         let (topic, payload) = topic.split_once('|').unwrap_or((topic, ""));
         let answer = match command {
-            "subscribe" => connection.subscribe(topic).to_string(),
+            "subscribe" => (connection.subscribe(topic) == Ok(true)).to_string(),
             "unsubscribe" => connection.unsubscribe(topic).to_string(),
             "watch" => connection.watch_status().to_string(),
             "publish" if message.is_text() => {
@@ -109,6 +109,7 @@ impl Member {
     ) -> Self {
         let mut options = Options::new();
         options.limits.message_max = 1 << 20;
+        options.topic_len_max = 8192;
         configure(&mut options);
         let gate = gate.map(|gate| Arc::new(Mutex::new(gate)));
         let mut server = Server::new(options, move |_| Commands { gate: gate.clone() })

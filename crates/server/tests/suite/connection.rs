@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, TcpStream},
 };
 
-use windlass_server::{CloseCode, ControlError, Prepared, SendError, http::Accept};
+use windlass_server::{CloseCode, ControlError, Prepared, SendError, SubscribeError, http::Accept};
 use windlass_ws::deflate::DeflateConfig;
 
 use crate::fixture::{Client, ClientEvent, ConnData, Fixture, TestHandler, text};
@@ -126,7 +126,7 @@ fn a_control_frame_that_cannot_be_is_refused() {
         assert_eq!(connection.ping(b""), Err(ControlError::Closed));
         assert_eq!(connection.send("late"), Err(SendError::Closed));
         assert!(connection.is_closing());
-        assert!(!connection.subscribe("late"));
+        assert_eq!(connection.subscribe("late"), Err(SubscribeError::Closed));
     }));
     let mut client = fixture.connect("/");
     client.send("x");
@@ -325,7 +325,8 @@ fn an_id_is_valid_for_one_connection_only() {
         assert!(!hub.is_open(id) && hub.is_open(other));
         assert_eq!(hub.send(id, "x"), Err(SendError::Closed));
         assert_eq!(hub.close(id, CloseCode::NORMAL, ""), Err(ControlError::Closed));
-        assert!(!hub.subscribe(id, "x") && !hub.unsubscribe(id, "x") && !hub.resume(id));
+        assert_eq!(hub.subscribe(id, "x"), Err(SubscribeError::Closed));
+        assert!(!hub.unsubscribe(id, "x") && !hub.resume(id));
         assert_eq!(hub.buffered(id), 0);
         hub.send(other, "hello").unwrap();
         assert!(hub.buffered(other) > 0);

@@ -21,7 +21,7 @@ fn strings_and_vectors_are_sent_as_they_are() {
             assert_eq!(connection.publish_to_all("t", &name), 1);
             assert_eq!(connection.publish_to_all("t", name), 1);
         })
-        .on_open(|connection, _| assert!(connection.subscribe("t"))),
+        .on_open(|connection, _| assert!(connection.subscribe("t").unwrap())),
     );
     let mut client = fixture.connect("/");
     client.send("one".to_owned());
@@ -44,7 +44,7 @@ fn owned_messages_go_by_name_and_from_other_threads() {
     let mut client = fixture.connect("/");
     let id = fixture.ids()[0];
     fixture.with_hub(move |hub| {
-        assert!(hub.subscribe(id, "t"));
+        assert!(hub.subscribe(id, "t").unwrap());
         hub.send(id, format!("sent {}", 1)).unwrap();
         assert_eq!(hub.publish("t", format!("published {}", 1)), 1);
     });

@@ -61,7 +61,7 @@ fn fragile() -> TestHandler {
     })
     .on_open(move |connection, data| {
         if data.path != "/next" {
-            connection.subscribe("t");
+            _ = connection.subscribe("t");
         }
         at(data, "/open");
     })
@@ -232,10 +232,10 @@ fn everything_can_be_called_from_everywhere() {
     let everything = |hub: &mut windlass_server::Hub<'_>, id: ConnectionId| {
         let _ = hub.send(id, "x");
         hub.publish("t", "y");
-        hub.subscribe(id, "t");
+        _ = hub.subscribe(id, "t");
         hub.publish("t", "z");
         hub.unsubscribe(id, "t");
-        hub.subscribe(id, "t");
+        _ = hub.subscribe(id, "t");
         hub.resume(id);
         let _ = (
             hub.buffered(id),

@@ -121,7 +121,7 @@ fn run(call: Call, me: usize, connection: &mut Connection<'_>, model: &mut Model
             model.publish(topic, None, &message);
         }
         Call::Subscribe(topic) => {
-            if connection.subscribe(TOPICS[topic]) {
+            if connection.subscribe(TOPICS[topic]) == Ok(true) {
                 model.subscriptions.entry(me).or_default().insert(topic);
             }
         }
@@ -164,7 +164,7 @@ fn run_hub(call: Call, hub: &mut Hub<'_>, model: &mut Model) {
             model.publish(topic, None, &message);
         }
         Call::SubscribeOther(client, topic) => {
-            if hub.subscribe(model.ids[client], TOPICS[topic]) {
+            if hub.subscribe(model.ids[client], TOPICS[topic]) == Ok(true) {
                 model.subscriptions.entry(client).or_default().insert(topic);
             }
         }

@@ -155,7 +155,8 @@ fn resident() -> usize {
 /// A message is encoded once for all receivers, even if it fills the whole buffer.
 #[test]
 fn a_message_as_long_as_the_buffer_is_shared_by_its_receivers() {
-    let handler = TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
+    let handler =
+        TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t").unwrap()));
     let mut fixture =
         Fixture::with(handler, |options| options.receiver_buffer_max = (16 << 20) + 10);
     let clients: Vec<Client> = (0..64).map(|_| fixture.connect("/")).collect();
@@ -301,7 +302,7 @@ fn a_ping_does_not_overtake_earlier_messages() {
             connection.publish_to_all("t", "one");
             connection.ping(b"two").unwrap();
         })
-        .on_open(|connection, _| assert!(connection.subscribe("t"))),
+        .on_open(|connection, _| assert!(connection.subscribe("t").unwrap())),
     );
     let mut client = fixture.connect("/");
     client.send("x");
@@ -331,7 +332,8 @@ fn a_served_page_is_no_handshake_timeout() {
 #[test]
 fn publications_count_the_receivers_own_waiting_output() {
     const MAX: usize = 256 << 10;
-    let handler = TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t")));
+    let handler =
+        TestHandler::echo().on_open(|connection, _| assert!(connection.subscribe("t").unwrap()));
     let mut fixture = Fixture::with(handler, |options| {
         options.receiver_buffer_max = MAX;
         options.limits.message_max = MAX / 4;
@@ -359,7 +361,7 @@ fn a_pass_that_publishes_to_itself_is_bounded() {
     let handler = TestHandler::on_message(|connection, _, _| {
         connection.publish_to_all("t", &[7; 60 << 10][..]);
     })
-    .on_open(|connection, _| assert!(connection.subscribe("t")));
+    .on_open(|connection, _| assert!(connection.subscribe("t").unwrap()));
     let mut fixture = Fixture::with(handler, |options| options.receiver_buffer_max = 64 << 10);
     let mut client = fixture.connect("/");
     let id = fixture.ids()[0];

@@ -12,7 +12,7 @@ fn messages_of_a_thread_keep_their_order() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let mut client = fixture.connect("/");
     let id = fixture.ids()[0];
-    fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t")));
+    fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t").unwrap()));
     let sender = fixture.service.sender();
     let thread = thread::spawn(move || {
         let prepared = Prepared::new("prepared");

@@ -29,7 +29,7 @@ impl Handler for Chat {
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, (): &mut ()) {
-        connection.subscribe("room");
+        connection.subscribe("room").unwrap();
         self.ids.lock().unwrap().push(connection.id());
     }
 

@@ -13,7 +13,7 @@ fn fixture(slow: SlowConsumerPolicy) -> (Fixture, Client) {
     });
     let client = fixture.connect("/");
     let id = fixture.ids()[0];
-    fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t")));
+    fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t").unwrap()));
     (fixture, client)
 }
 
@@ -100,7 +100,7 @@ fn evict_closes_the_slow_receiver() {
     let (mut fixture, mut client) = fixture(SlowConsumerPolicy::Evict);
     let mut other = fixture.connect("/other");
     let ids = fixture.ids();
-    fixture.with_hub(move |hub| assert!(hub.subscribe(ids[1], "u")));
+    fixture.with_hub(move |hub| assert!(hub.subscribe(ids[1], "u").unwrap()));
     let published = publish_until_dropped(&mut fixture, 1);
     let id = fixture.ids()[0];
     fixture.until_event("close / Evicted");
@@ -254,7 +254,7 @@ fn waiting_bytes_never_exceed_the_buffer() {
         });
         let mut client = fixture.connect("/");
         let id = fixture.ids()[0];
-        fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t")));
+        fixture.with_hub(move |hub| assert!(hub.subscribe(id, "t").unwrap()));
         let frame = client.frame(&vec![9; 40 << 10][..]);
         let mut unsent = Vec::new();
         for round in 0..3000_usize {

@@ -22,7 +22,7 @@ fn a_handler_starts_timers_that_publish_pause_and_close() {
             hub.every(SECOND, tick).unwrap();
         })
         .on_open(|connection, _| {
-            connection.subscribe("clock");
+            connection.subscribe("clock").unwrap();
             let id = connection.id();
             let mut hub = connection.hub();
             hub.after(2 * SECOND, move |hub| {

@@ -1,6 +1,8 @@
 //! Topics: which connections get a publication, and in which order.
 
-use windlass_server::{CloseCode, OutMessage};
+use std::sync::Arc;
+
+use windlass_server::{CloseCode, OutMessage, SubscribeError};
 use windlass_ws::deflate::DeflateConfig;
 
 use crate::fixture::{ClientEvent, Fixture, TestHandler, text};
@@ -9,7 +11,7 @@ fn chat() -> TestHandler {
     TestHandler::on_message(|connection, data, message| {
         _ = connection.publish(&data.path, message.to_out())
     })
-    .on_open(|connection, data| assert!(connection.subscribe(&data.path)))
+    .on_open(|connection, data| assert!(connection.subscribe(&data.path).unwrap()))
 }
 
 #[test]
@@ -47,7 +49,9 @@ fn a_publication_to_all_keeps_its_order_for_the_publisher() {
             connection.send("after").unwrap();
             assert_eq!(connection.publish("t", "not for me"), 0);
         })
-        .on_open(|connection, _| assert!(connection.subscribe("t") && !connection.subscribe("t"))),
+        .on_open(|connection, _| {
+            assert!(connection.subscribe("t").unwrap() && !connection.subscribe("t").unwrap())
+        }),
     );
     let mut client = fixture.connect("/");
     client.send("reply");
@@ -66,11 +70,11 @@ fn subscriptions_apply_from_call_to_call() {
     let id = fixture.ids()[0];
     fixture.with_hub(move |hub| {
         assert_eq!(hub.publish("t", "nobody hears it"), 0);
-        assert!(hub.subscribe(id, "t") && !hub.subscribe(id, "t"));
+        assert!(hub.subscribe(id, "t").unwrap() && !hub.subscribe(id, "t").unwrap());
         assert_eq!(hub.publish("t", "one"), 1);
         assert!(hub.unsubscribe(id, "t") && !hub.unsubscribe(id, "t"));
         assert_eq!(hub.publish("t", "two"), 0);
-        assert!(hub.subscribe(id, "t"));
+        assert!(hub.subscribe(id, "t").unwrap());
         assert_eq!(hub.publish("t", "three"), 1);
         hub.send(id, "four").unwrap();
         assert_eq!(hub.publish("t", "five"), 1);
@@ -89,9 +93,9 @@ fn a_new_subscriber_does_not_get_earlier_publications() {
     let (mut a, mut b) = (fixture.connect("/"), fixture.connect("/"));
     let ids = fixture.ids();
     fixture.with_hub(move |hub| {
-        assert!(hub.subscribe(ids[0], "t"));
+        assert!(hub.subscribe(ids[0], "t").unwrap());
         assert_eq!(hub.publish("t", "one"), 1);
-        assert!(hub.subscribe(ids[1], "t"));
+        assert!(hub.subscribe(ids[1], "t").unwrap());
         assert_eq!(hub.publish("t", "two"), 2);
         assert!(hub.unsubscribe(ids[0], "t"));
         assert_eq!(hub.publish("t", "three"), 1);
@@ -110,9 +114,9 @@ fn topics_are_deleted_with_their_last_subscriber() {
     let ids = fixture.ids();
     fixture.with_hub(move |hub| {
         for topic in 0..100 {
-            assert!(hub.subscribe(ids[0], &topic.to_string()));
+            assert!(hub.subscribe(ids[0], &topic.to_string()).unwrap());
         }
-        assert!(hub.subscribe(ids[1], "7"));
+        assert!(hub.subscribe(ids[1], "7").unwrap());
         assert_eq!(hub.stats().topics, 100);
         for topic in 0..50 {
             assert!(hub.unsubscribe(ids[0], &topic.to_string()));
@@ -139,10 +143,10 @@ fn a_batch_without_receivers_is_not_delivered_to_others() {
     let mut stays = fixture.connect("/");
     let ids = fixture.ids();
     let (first, second) = (ids[0], ids[1]);
-    fixture.with_hub(move |hub| assert!(hub.subscribe(first, "old")));
+    fixture.with_hub(move |hub| assert!(hub.subscribe(first, "old").unwrap()));
     drop(gone);
     fixture.until_event("close /gone Lost");
-    fixture.with_hub(move |hub| assert!(hub.subscribe(second, "new")));
+    fixture.with_hub(move |hub| assert!(hub.subscribe(second, "new").unwrap()));
     fixture.expect_nothing(&mut stays);
 }
 
@@ -211,4 +215,43 @@ fn receivers_get_compressed_frames_if_they_can_read_them() {
         );
     }
     assert!(publisher.read_bytes < 300, "{}", publisher.read_bytes);
+}
+
+#[test]
+fn a_name_has_a_maximum_length() {
+    for (configured, max) in [(None, 256), (Some(3), 3)] {
+        let mut fixture = Fixture::with(TestHandler::echo(), |options| {
+            options.topic_len_max = configured.unwrap_or(options.topic_len_max);
+        });
+        let mut client = fixture.connect("/");
+        let id = fixture.ids()[0];
+        fixture.with_hub(move |hub| {
+            let (fits, long) = ("n".repeat(max), "n".repeat(max + 1));
+            assert_eq!(hub.subscribe(id, &long), Err(SubscribeError::TooLong));
+            assert_eq!(hub.subscribe(id, &fits), Ok(true));
+            assert_eq!(hub.subscribe(id, "$windlass/status"), Err(SubscribeError::Reserved));
+            assert_eq!((hub.publish(&long, "nobody"), hub.publish(&fits, "news")), (0, 1));
+            assert!(!hub.unsubscribe(id, &long) && hub.stats().topics == 1);
+        });
+        assert_eq!(fixture.next_event(&mut client), text("news"));
+    }
+}
+
+#[test]
+fn a_topic_keeps_the_name_that_its_first_subscriber_shares() {
+    let names: [Arc<str>; 2] = ["shared".into(), "shared".into()];
+    let [first, second] = names.clone();
+    let mut fixture = Fixture::new(TestHandler::echo().on_open(move |connection, data| {
+        let name = if data.path == "/1" { &first } else { &second };
+        assert_eq!(connection.subscribe_shared(name), Ok(true));
+        assert_eq!(connection.subscribe_shared(name), Ok(false));
+    }));
+    let (one, _two) = (fixture.connect("/1"), fixture.connect("/2"));
+    // The test and the handler have one each.
+    let counts = || names.each_ref().map(Arc::strong_count);
+    assert!(counts()[0] > 2 && counts()[1] == 2, "{:?}", counts());
+    assert_eq!(fixture.with_hub(|hub| hub.publish("shared", "x")), 2);
+    drop(one);
+    fixture.until_event("close /1 Lost");
+    assert!(counts()[0] > 2, "the topic still has a subscriber");
 }

@@ -107,7 +107,7 @@ impl Handler for Broadcast {
 
     fn on_open(&self, connection: &mut Connection<'_>, is_publisher: &mut bool) {
         if !*is_publisher {
-            connection.subscribe(TOPIC);
+            connection.subscribe(TOPIC).expect("the name is short");
         }
     }
 
