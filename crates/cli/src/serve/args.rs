@@ -77,10 +77,10 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) buffer: u32,
 
-    /// Memory budget over all clients in bytes, for buffered output and partial messages. Above
-    /// 80 % the server stops reading from the clients that hold the most; at 100 % it closes them
-    /// and answers new requests with 503. Not in mode raw [default: a quarter of the cgroup's
-    /// memory limit or of the machine's memory]
+    /// Memory budget over all clients in bytes, for buffered output, partial messages and the names
+    /// of rooms. Above 80 % the server stops reading from the clients that hold the most; at 100 %
+    /// it closes them and answers new requests with 503. Not in mode raw [default: a quarter of the
+    /// cgroup's memory limit or of the machine's memory]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) memory: Option<u64>,
 
@@ -92,6 +92,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     pub(crate) message_max: u32,
+
+    /// Maximum length of a room's name in bytes, as it is in the path; requests with a longer one
+    /// get status 400
+    #[arg(long, value_name = "BYTES", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=8192))]
+    pub(crate) room_name_max: u32,
 
     /// Maximum compression ratio of a message that decompresses to more than 256 KiB (0 =
     /// unlimited)
@@ -222,6 +228,9 @@ impl Deflate {
         Some(config)
     }
 }
+
+/// The option for the length of names, for messages.
+pub(crate) const ROOM_NAME_OPTION: &str = "--room-name-max";
 
 /// Default time without a byte from a client before the server pings it, in seconds.
 const PING_INTERVAL_DEFAULT: u32 = 30;

@@ -10,6 +10,7 @@ use windlass_server::{
 };
 
 use super::{
+    args::ROOM_NAME_OPTION,
     members::{Members, name_of},
     refusal_log::RefusalLog,
 };
@@ -32,6 +33,12 @@ const LIVE_OF: &str = "/live/";
 /// The beginning of the topics of notices.
 pub(crate) const NOTICES: &str = "$members";
 
+/// Returns the maximum length of the topics of rooms and of their notices, for this maximum length
+/// of a room's name.
+pub(crate) const fn topic_len_max(name_len_max: usize) -> usize {
+    NOTICES.len() + ROOM.len() + name_len_max
+}
+
 /// Returns the topic of the notices of a room. No path begins with `$`, so no client is in a room
 /// of this name.
 pub(crate) fn notice_topic(room: &str) -> String {
@@ -47,6 +54,8 @@ pub(crate) const NOT_FOUND: &str =
 pub(crate) struct Rooms {
     /// Echo on every path.
     pub(crate) echoes: bool,
+    /// Maximum length of a room's name in bytes.
+    pub(crate) name_len_max: usize,
     pub(crate) rejection_log: RefusalLog,
     pub(crate) close_log: RefusalLog,
     pub(crate) members: Arc<Members>,
@@ -57,10 +66,10 @@ pub(crate) struct Rooms {
 pub(crate) enum Purpose {
     Echo,
     /// A room, which is a topic with the same name as its path.
-    Room(Box<str>),
+    Room(Arc<str>),
     /// The live view of a page in this room, and the name of its user.
     Live {
-        room: Box<str>,
+        room: Arc<str>,
         name: Box<str>,
     },
 }
@@ -72,6 +81,21 @@ impl fmt::Display for Purpose {
             Self::Room(path) => f.write_str(path),
             Self::Live { room, .. } => write!(f, "live view of {room}"),
         }
+    }
+}
+
+impl Rooms {
+    /// Rejects the name of a room that is too long: the server keeps it for as long as the room.
+    fn check(&self, name: &str) -> Result<(), Reject> {
+        let (len, max) = (name.len(), self.name_len_max);
+        if len <= max {
+            return Ok(());
+        }
+        let text = format!(
+            "the name of the room has {len} bytes in this path, and the limit is {max}; choose a \
+             shorter one, or raise {ROOM_NAME_OPTION}"
+        );
+        Err(Reject::status(400).text(text))
     }
 }
 
@@ -87,9 +111,11 @@ impl Handler for Rooms {
             return Err(Reject::status(404).text("a room has a name: /room/NAME"));
         }
         if let Some(name) = path.strip_prefix(LIVE_OF) {
+            self.check(name)?;
             let room = format!("{ROOM}{name}").into();
             return Ok(Accept::new(Purpose::Live { room, name: name_of(request.query()) }));
         }
+        self.check(path.strip_prefix(ROOM).unwrap_or(path))?;
         Ok(Accept::new(Purpose::Room(path.into())))
     }
 
@@ -107,14 +133,15 @@ impl Handler for Rooms {
         match purpose {
             Purpose::Echo => {}
             Purpose::Room(room) => {
-                _ = connection.subscribe(room);
                 self.members.enter(room);
+                // It fails only if the connection is closing already.
+                _ = connection.subscribe_shared(room);
             }
             Purpose::Live { room, name } => {
                 // Without the live status (--no-status) there are still the notices.
                 connection.watch_status();
-                _ = connection.subscribe(&notice_topic(room));
-                self.members.open_page(room, name);
+                let notices = self.members.open_page(room, name);
+                _ = connection.subscribe_shared(&notices);
             }
         }
     }

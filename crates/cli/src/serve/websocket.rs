@@ -15,7 +15,7 @@ use super::{
     counts::ServerCounts,
     members::Members,
     refusal_log::RefusalLog,
-    rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms},
+    rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms, topic_len_max},
     sockets::Sockets,
     supervisor::{ServerControl, ShutdownMode},
     tls::ServerTls,
@@ -65,12 +65,14 @@ pub(crate) fn start(
     tls: Option<&ServerTls>,
 ) -> anyhow::Result<Box<dyn ServerControl>> {
     let echoes = args.mode == Mode::Echo;
+    let name_len_max = args.room_name_max as usize;
     let members = Arc::new(Members::default());
     let of_rooms = Arc::clone(&members);
     let mut options = args.options(connections_max)?;
     let cluster = NodeSetup::prepare(args)?.map(|node| node.limit(&mut options));
     let mut server = Server::new(options, move |_| Rooms {
         echoes,
+        name_len_max,
         members: Arc::clone(&of_rooms),
         rejection_log: RefusalLog::default(),
         close_log: RefusalLog::default(),
@@ -143,6 +145,7 @@ impl ServeArgs {
         options.handshake_timeout = Duration::from_secs(self.handshake_timeout.into());
         options.write_stall_timeout = seconds(self.write_timeout);
         options.connections_max = connections_max;
+        options.topic_len_max = topic_len_max(self.room_name_max as usize);
         options.connections_per_address_max =
             self.connections_per_address.map(|most| most as usize);
         self.check_buffer(&options)?;

@@ -45,10 +45,18 @@ fn get(server: &Server, path: &str, headers: &str) -> (u16, String, Vec<u8>) {
 const UPGRADE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
+/// The same without the header that [`get`] writes.
+const UPGRADE_OF_PAGE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
 /// Returns the status of the response to an upgrade.
 fn upgrade(server: &Server, path: &str, headers: &str) -> u16 {
+    upgrade_at(server, path, "here.example:81", headers)
+}
+
+fn upgrade_at(server: &Server, path: &str, host: &str, headers: &str) -> u16 {
     let mut socket = server.connect();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: here.example:81\r\n{UPGRADE}{headers}\r\n")
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: {host}\r\n{UPGRADE}{headers}\r\n")
         .expect("it listens");
     let mut status = [0; 12];
     socket.read_exact(&mut status).expect("it answers");
@@ -151,6 +159,46 @@ fn the_page_is_served_in_chat_alone_and_the_echo_is_not_a_room() {
     let mut client = Client::open(server.connect(), "/any/path", None);
     client.exchange(MessageRef::Text("echo"));
     server.stop_cleanly();
+}
+
+/// Notices of other rooms came no more while a client changed rooms (issue 29).
+#[test]
+fn the_notices_of_a_room_come_while_strangers_change_rooms() {
+    const ROOMS: usize = 4000;
+    let server = Server::start(&[]);
+    for at in 0..ROOMS {
+        assert_eq!(upgrade_at(&server, &format!("/room/{at}"), "localhost", ""), 101);
+    }
+    let mut page = Client::open(server.connect(), "/live/zebra?as=Ada", None);
+    // The live status comes twice a second, as the notices do.
+    let mut statuses = 0;
+    let notice = loop {
+        match page.receive() {
+            Received::Text(text) if text.contains("\"joined\"") => break text,
+            _ => statuses += 1,
+        }
+        assert!(statuses < 8, "its notice waits behind those of rooms that nobody looks at");
+    };
+    assert_eq!(notice, r#"{"joined":["Ada"],"left":[],"members":0}"#);
+    server.stop_cleanly();
+}
+
+/// Every member of a room and the server itself keep its name (issue 29).
+#[test]
+fn a_room_with_a_long_name_is_refused_with_the_limit_and_the_option() {
+    for (arguments, max) in [(&[][..], 256), (&["--room-name-max", "7"], 7)] {
+        let server = Server::start(&[&["--host", "here.example"], arguments].concat());
+        for start in ["/room/", "/live/"] {
+            let path = |len| format!("{start}{}?as=Ada", "n".repeat(len));
+            assert_eq!(upgrade(&server, &path(max), ""), 101, "{start}");
+            let (status, head, body) = get(&server, &path(max + 1), UPGRADE_OF_PAGE);
+            assert_eq!(status, 400, "{head}");
+            let body = String::from_utf8_lossy(&body).into_owned();
+            let names = body.contains(&max.to_string()) && body.contains("--room-name-max");
+            assert!(names && body.contains(&(max + 1).to_string()), "{body}");
+        }
+        server.stop_cleanly();
+    }
 }
 
 #[test]
