@@ -149,7 +149,7 @@ mod tests {
         io::{Read, Write},
         net::{SocketAddr, TcpStream as Client},
         os::unix::net::UnixStream,
-        sync::mpsc,
+        sync::{Mutex, PoisonError, mpsc},
         thread,
     };
 
@@ -159,12 +159,15 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     /// Serves, and raises a signal for each byte that the client sends through the second socket.
-    /// raise(3) sends it to this thread: one of the process would go to the harness's thread.
+    /// raise(3) sends it to this thread: one of the process would go to the harness's thread. All
+    /// servers of the process are told, so there is one at a time.
     fn serve(
         grace: Duration,
         signals: &'static [Raw],
         client: impl FnOnce(SocketAddr, UnixStream) + Send + 'static,
     ) -> End {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let reactor = windlass_examples::builder().unwrap();
         let mut executor = Executor::builder().reactor(reactor).build().unwrap();
         let (server, end) = executor.block_on(async {
