@@ -23,8 +23,8 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity},
 };
 use windlass::{
-    Reactor, Turn, interest,
-    stream::{ListenOptions, Listener, Worker, Workers},
+    Errno, Reactor, Turn, interest,
+    stream::{Address, ListenError, ListenOptions, Listener, Worker, Workers},
 };
 
 fn builder() -> windlass::Builder {
@@ -241,7 +241,11 @@ fn a_group_takes_an_address_for_itself() {
     let options = ListenOptions::new();
     let in_use = |address: SocketAddr| {
         let refused = options.tcp_group(address, 2).expect_err("the address is taken");
-        assert_eq!(refused.raw_os_error(), Some(libc::EADDRINUSE));
+        let error = refused.get_ref().and_then(|error| error.downcast_ref::<ListenError>());
+        assert_eq!(
+            error,
+            Some(&ListenError { address: Address::Ip(address), errno: Errno::ADDRINUSE })
+        );
     };
     let address_of = |listener: &Listener| {
         listener.local_addr().expect("it listens").socket_addr().expect("by TCP")

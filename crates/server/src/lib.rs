@@ -96,16 +96,16 @@ pub use admin::{Admin, RunningAdmin};
 pub use api::{
     CloseReason, Closed, Connection, ConnectionId, ControlError, Handler, Hub, Message, Options,
     OptionsError, OutMessage, Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy,
-    SubscribeError, printable,
+    StartError, SubscribeError, printable,
 };
 pub use connection::Upgraded;
 pub use mailbox::{Sender, SenderError, StatsHandle};
 pub use service::Service;
-/// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`] and
-/// [`Server::backend`] use.
+/// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`]
+/// and [`Server::start`] use.
 pub use windlass::{
     Backend,
-    stream::{Address, Worker},
+    stream::{Address, ListenError, Worker},
 };
 /// From [`windlass_flow`]: what [`Options::sender_bounds`] uses.
 pub use windlass_flow::Bounds;

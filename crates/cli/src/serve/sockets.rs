@@ -130,13 +130,11 @@ impl Sockets {
                 .context("cannot listen on the service manager's socket")?;
         }
         if let Some(path) = unix {
-            sockets
-                .listen_at(path)
-                .with_context(|| format!("cannot listen on {}", path.display()))?;
+            sockets.listen_at(path)?;
         }
         let default = || ADDRESS_DEFAULT.parse().expect("the default is an address");
         if let Some(address) = listen.or_else(|| needs_default.then(default)) {
-            sockets.listen_on(address).with_context(|| format!("cannot listen on {address}"))?;
+            sockets.listen_on(address)?;
         }
         Ok(sockets)
     }
@@ -153,7 +151,7 @@ impl Sockets {
         let options = ListenOptions::new();
         let listener = self.retry_while_in_use(|| match options.unix(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
-                fs::remove_file(path)?;
+                fs::remove_file(path).map_err(|_| error)?;
                 options.unix(path)
             }
             listener => listener,
@@ -255,7 +253,7 @@ mod tests {
         let open = || of(1).open_at(Vec::new(), None, Some(&path));
         let first = open().expect("the old file is replaced");
         let error = open().expect_err("somebody listens");
-        assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
+        assert!(format!("{error:#}").contains("address already in use"), "{error:#}");
         assert!(path.exists(), "who fails removes nothing of another's");
         drop(first);
         fs::write(&path, "no socket").expect("it can be written");
@@ -300,7 +298,7 @@ mod tests {
             }
         }
         let error = of(1).open_at(Vec::new(), None, Some(&path)).expect_err("somebody listens");
-        assert!(format!("{error:#}").contains("Address already in use"), "{error:#}");
+        assert!(format!("{error:#}").contains("address already in use"), "{error:#}");
         assert!(path.exists());
         fs::remove_dir_all(folder).expect("it can be removed");
     }

@@ -299,7 +299,7 @@ fn an_address_in_use_is_named() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(
-        errors.contains(&format!("cannot listen on {address}: Address already in use")),
+        errors.contains(&format!("cannot listen on {address}: address already in use")),
         "{errors}"
     );
     assert!(output.stdout.is_empty());
@@ -334,7 +334,7 @@ fn a_second_server_on_the_address_is_refused_with_several_workers_too() {
         let mut errors = String::new();
         refused.0.stderr.take().expect("piped").read_to_string(&mut errors).expect("it is text");
         assert!(
-            errors.contains(&format!("cannot listen on {address}: Address already in use")),
+            errors.contains(&format!("cannot listen on {address}: address already in use")),
             "{errors}"
         );
         server.stop_cleanly();
@@ -398,7 +398,7 @@ fn an_address_that_stays_in_use_is_named_on_a_ring_too() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(
-        errors.contains(&format!("cannot listen on {address}: Address already in use")),
+        errors.contains(&format!("cannot listen on {address}: address already in use")),
         "{errors}"
     );
 }

@@ -92,6 +92,7 @@ pub use api::{
 };
 pub use listen::{
     accept::Listening,
+    error::ListenError,
     inherited::{Inherited, InheritedError, inherited_sockets},
     limit::StreamLimit,
     listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration},

@@ -119,7 +119,11 @@ fn a_unix_path_is_listened_at_and_connected_to(build: Build) {
     let path = OwnPath::new();
     let listener = Listener::unix(&path.0).unwrap();
     assert_eq!(listener.local_addr().unwrap().path(), Some(&*path.0));
-    assert_eq!(Listener::unix(&path.0).unwrap_err().kind(), ErrorKind::AddrInUse);
+    let in_use = Listener::unix(&path.0).unwrap_err();
+    assert_eq!(in_use.kind(), ErrorKind::AddrInUse);
+    assert!(
+        in_use.to_string().starts_with(&format!("cannot listen on unix:{}: ", path.0.display()))
+    );
     listener.register(echoing(&log), &mut reactor).unwrap();
     let expected = Address::Unix(Some(path.0.clone()));
     let script = Script::new(&ours).on_open(move |stream| {
@@ -343,7 +347,9 @@ fn several_listeners_share_a_port_if_they_ask_for_it(build: Build) {
     let first = options.tcp(anywhere()).unwrap();
     let to = address(&first);
     let second = options.tcp(to).unwrap();
-    assert_eq!(ListenOptions::new().tcp(to).unwrap_err().kind(), ErrorKind::AddrInUse);
+    let in_use = ListenOptions::new().tcp(to).unwrap_err();
+    assert_eq!(in_use.kind(), ErrorKind::AddrInUse);
+    assert!(in_use.to_string().starts_with(&format!("cannot listen on {to}: address already")));
     let keys = [first, second].map(|l| l.register(echoing(&log), &mut reactor).unwrap());
     let peers: Vec<Peer> = (0..64).map(|_| connect(to)).collect();
     until(&mut reactor, &log, 64);

@@ -147,3 +147,35 @@ impl From<windlass_ws::FrameSendError> for ControlError {
         }
     }
 }
+
+/// Why a server cannot start, beside the errors of its options and sockets.
+///
+/// ```
+/// use windlass_server::StartError;
+///
+/// let error = std::io::Error::from(StartError::NoListener);
+/// assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No call has added an address, a path or a socket to listen on.
+    NoListener,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the server has no socket to listen on; call Server::listen, listen_unix or listen_on \
+             before start",
+        )
+    }
+}
+
+impl core::error::Error for StartError {}
+
+impl From<StartError> for io::Error {
+    fn from(error: StartError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}

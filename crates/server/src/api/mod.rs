@@ -17,7 +17,7 @@ mod topic_name;
 
 pub use closed::{CloseReason, Closed};
 pub use connection::Connection;
-pub use error::{ControlError, SendError, SubscribeError};
+pub use error::{ControlError, SendError, StartError, SubscribeError};
 pub use handler::Handler;
 pub use hub::Hub;
 pub use id::ConnectionId;

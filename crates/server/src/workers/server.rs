@@ -21,7 +21,7 @@ use super::{
     setup::worker_setups,
 };
 use crate::{
-    api::{Handler, Options},
+    api::{Handler, Options, StartError},
     bus::{Cluster, Node},
     mailbox::{StatsHandle, WorkerHandle},
 };
@@ -227,8 +227,10 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     ///
     /// - [`OptionsError`](crate::OptionsError), with kind
     ///   [`InvalidInput`](io::ErrorKind::InvalidInput).
-    /// - The errors of [`ListenOptions::tcp`](windlass::stream::ListenOptions::tcp), `unix` and
-    ///   `from_fd`, and of [`Workers::start`].
+    /// - [`StartError`](crate::StartError) if there is no socket to listen on, with the same kind.
+    /// - [`ListenError`](crate::ListenError), which names the address, and the errors of
+    ///   [`ListenOptions::from_fd`](windlass::stream::ListenOptions::from_fd).
+    /// - The errors of [`Workers::start`].
     /// - That of a [`BuildError`](windlass::BuildError) if the backend is not available.
     ///
     /// # Panics
@@ -238,6 +240,9 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         let Self { targets, on_panic, cluster, .. } = self;
         options.check()?;
         let (sets, addresses) = open_listeners(&options, targets, count)?;
+        if sets.iter().all(Vec::is_empty) {
+            return Err(StartError::NoListener.into());
+        }
         let node = cluster.map(Node::new);
         let (handles, setups, sender) = worker_setups(&options, sets, count, node.as_ref())?;
         let handles: Arc<[Arc<WorkerHandle>]> = handles.into();

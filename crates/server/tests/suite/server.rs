@@ -12,7 +12,8 @@ use std::{
 
 use crate::backend::chosen;
 use windlass_server::{
-    CloseCode, Connection, ConnectionId, Handler, Message, Options, RunningServer, Sender, Server,
+    Admin, CloseCode, Connection, ConnectionId, Handler, Message, Options, RunningServer, Sender,
+    Server, StartError,
     http::{Accept, Reject, UpgradeRequest},
 };
 
@@ -230,7 +231,22 @@ fn an_address_that_is_taken_is_an_error() {
     let ids = Arc::default();
     let server =
         Server::new(Options::new(), move |_| Chat { ids: Arc::clone(&ids) }).listen(address);
-    assert_eq!(server.start().unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    let error = server.start().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(error.to_string().starts_with(&format!("cannot listen on {address}: ")), "{error}");
+    let error = Admin::listen(address).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("cannot listen on {address}: ")), "{error}");
+}
+
+#[test]
+fn a_server_without_a_listener_is_an_error() {
+    let server = || Server::new(Options::new(), |_| Chat { ids: Arc::default() }).workers(2);
+    for server in [server(), server().listen_on_each(vec![Vec::new(), Vec::new()])] {
+        let error = server.start().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        let error = error.get_ref().and_then(|error| error.downcast_ref::<StartError>());
+        assert_eq!(error, Some(&StartError::NoListener));
+    }
 }
 
 #[test]

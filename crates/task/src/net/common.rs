@@ -21,8 +21,8 @@ use crate::{
 /// A socket is made non-blocking, so that it never becomes one in between.
 pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-pub(super) fn socket(family: AddressFamily, kind: SocketType) -> io::Result<OwnedFd> {
-    Ok(rustix::net::socket_with(family, kind, FLAGS, None)?)
+pub(super) fn socket(family: AddressFamily, kind: SocketType) -> rustix::io::Result<OwnedFd> {
+    rustix::net::socket_with(family, kind, FLAGS, None)
 }
 
 /// Registers a socket that counts as writable.

@@ -39,3 +39,5 @@ pub use udp::UdpSocket;
 pub use unix_datagram::UnixDatagram;
 pub use unix_listener::UnixListener;
 pub use unix_stream::{PeerCredentials, UnixStream};
+/// From [`windlass`]: the error of [`TcpListener::bind`] and [`UnixListener::bind`].
+pub use windlass::stream::ListenError;

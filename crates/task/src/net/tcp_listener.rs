@@ -4,6 +4,7 @@ use core::task::{Context, Poll};
 use std::{io, net::SocketAddr, os::fd::OwnedFd};
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketType};
+use windlass::stream::{Address, ListenError};
 
 use crate::{
     fd::{
@@ -54,7 +55,7 @@ impl TcpListener {
     /// make a listener of the standard library and use [`from_std`](Self::from_std).
     ///
     /// # Errors
-    /// That of the last address: of socket(2), bind(2) or listen(2). That of
+    /// That of the last address, a [`ListenError`]: of socket(2), bind(2) or listen(2). That of
     /// [`lookup_host`](crate::net::lookup_host), or if no executor runs on this thread.
     pub async fn bind(addresses: impl ToAddresses) -> io::Result<Self> {
         let mut last = None;
@@ -68,11 +69,16 @@ impl TcpListener {
     }
 
     fn bind_one(address: SocketAddr) -> io::Result<Self> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = common::socket(family, SocketType::STREAM)?;
-        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, BACKLOG)?;
+        let open = || {
+            let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let socket = common::socket(family, SocketType::STREAM)?;
+            rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+            rustix::net::bind(&socket, &address)?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        let named = |errno| ListenError { address: Address::Ip(address), errno };
+        let socket = open().map_err(named)?;
         Ok(Self { io: common::fresh(socket.into(), ShortRead::SaysNothing)? })
     }
 

@@ -7,7 +7,11 @@ use std::{
     path::Path,
 };
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketType},
+};
+use windlass::stream::{Address, ListenError};
 
 use crate::{
     fd::{
@@ -54,20 +58,30 @@ impl UnixListener {
     /// Listens on a path, which must not exist.
     ///
     /// # Errors
-    /// That of socket(2), bind(2) or listen(2), or if no executor runs on this thread.
+    /// A [`ListenError`] with that of socket(2), bind(2) or listen(2), or if no executor runs on
+    /// this thread.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        Self::bind_addr(&SocketAddr::from_pathname(path)?)
+        let path = path.as_ref();
+        let named = |errno| ListenError { address: Address::Unix(Some(path.into())), errno };
+        let address = match path.as_os_str().is_empty() {
+            true => Err(Errno::INVAL),
+            false => SocketAddrUnix::new(path),
+        };
+        Self::from_fd(address.and_then(open).map_err(named)?)
     }
 
     /// Listens on a path or on an abstract name.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
+    /// As [`bind`](Self::bind). With an abstract name, that of the kernel.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
-        let address = unix_address::to_kernel(address)?;
-        let socket = common::socket(AddressFamily::UNIX, SocketType::STREAM)?;
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, BACKLOG)?;
+        match address.as_pathname() {
+            Some(path) => Self::bind(path),
+            None => Self::from_fd(open(unix_address::to_kernel(address)?)?),
+        }
+    }
+
+    fn from_fd(socket: OwnedFd) -> io::Result<Self> {
         Ok(Self { io: common::fresh(socket.into(), ShortRead::SaysNothing)? })
     }
 
@@ -110,4 +124,11 @@ impl UnixListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.get_ref().local_addr()
     }
+}
+
+fn open(address: SocketAddrUnix) -> rustix::io::Result<OwnedFd> {
+    let socket = common::socket(AddressFamily::UNIX, SocketType::STREAM)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
 }

@@ -72,6 +72,9 @@ fn the_first_address_that_accepts_is_used(build: Build) {
         let (_bound, refused) = refusing();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
+        let error = TcpListener::bind(address).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        assert!(error.to_string().starts_with(&format!("cannot listen on {address}: ")));
         let stream = TcpStream::connect(&[refused, address, refused][..]).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), address);
         let stream = TcpStream::connect(&[any(refused), any(address)][..]).await.unwrap();

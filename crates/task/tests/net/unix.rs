@@ -93,6 +93,12 @@ fn a_missing_or_silent_listener_is_an_error(build: Build) {
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         let error = UnixListener::bind("").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let path = Path::new();
+        let _listener = UnixListener::bind(&path.0).unwrap();
+        let error = UnixListener::bind(&path.0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        let text = format!("cannot listen on unix:{}: ", path.0.display());
+        assert!(error.to_string().starts_with(&text), "{error}");
     });
 }
 

@@ -15,7 +15,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    stream::{Address, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory},
+    stream::{
+        Address, ListenError, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory,
+    },
 };
 
 /// Settings of a [`Listener`]. `Copy`; each method documents its default.
@@ -118,7 +120,7 @@ impl ListenOptions {
     /// configured so (`net.ipv6.bindv6only`).
     ///
     /// # Errors
-    /// The errors of socket(2), bind(2) and listen(2), among them:
+    /// A [`ListenError`] with the errors of socket(2), bind(2) and listen(2), among them:
     ///
     /// - `EADDRINUSE`: another socket listens at the address.
     /// - `EADDRNOTAVAIL`: the address is not local.
@@ -126,21 +128,25 @@ impl ListenOptions {
     /// - `EMFILE`: the process has no descriptor left.
     #[doc(alias("socket", "bind", "listen", "SO_REUSEADDR"))]
     pub fn tcp(self, address: SocketAddr) -> io::Result<Listener> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let socket = socket(family)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        if self.reuse_port {
-            sockopt::set_socket_reuseport(&socket, true)?;
-        }
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, self.backlog)?;
-        self.from_fd(socket)
+        let open = || {
+            let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let socket = socket(family)?;
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            if self.reuse_port {
+                sockopt::set_socket_reuseport(&socket, true)?;
+            }
+            rustix::net::bind(&socket, &address)?;
+            rustix::net::listen(&socket, self.backlog)?;
+            Ok(socket)
+        };
+        let named = |errno| ListenError { address: Address::Ip(address), errno };
+        self.from_fd(open().map_err(named)?)
     }
 
     /// Listens at a path. The file must not exist yet, and the caller removes it afterwards.
     ///
     /// # Errors
-    /// The errors of socket(2), bind(2) and listen(2), among them:
+    /// A [`ListenError`] with the errors of socket(2), bind(2) and listen(2), among them:
     ///
     /// - `EADDRINUSE`: the file exists.
     /// - `ENAMETOOLONG`: the path is longer than 107 bytes.
@@ -148,11 +154,16 @@ impl ListenOptions {
     /// - `EMFILE`: the process has no descriptor left.
     #[doc(alias("AF_UNIX", "bind", "listen"))]
     pub fn unix(self, path: impl AsRef<Path>) -> io::Result<Listener> {
-        let address = SocketAddrUnix::new(path.as_ref())?;
-        let socket = socket(AddressFamily::UNIX)?;
-        rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, self.backlog)?;
-        self.from_fd(socket)
+        let path = path.as_ref();
+        let open = || {
+            let address = SocketAddrUnix::new(path)?;
+            let socket = socket(AddressFamily::UNIX)?;
+            rustix::net::bind(&socket, &address)?;
+            rustix::net::listen(&socket, self.backlog)?;
+            Ok(socket)
+        };
+        let named = |errno| ListenError { address: Address::Unix(Some(path.into())), errno };
+        self.from_fd(open().map_err(named)?)
     }
 
     /// Uses a socket that already listens, for example one from systemd.
