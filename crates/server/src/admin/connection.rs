@@ -7,7 +7,7 @@ use std::{
 
 use windlass::{
     Key, Turn,
-    stream::{DisconnectReason, Input, Stream, StreamHandler, Timeout},
+    stream::{Address, DisconnectReason, Input, Stream, StreamHandler, Timeout},
 };
 use windlass_ws::handshake::{HeadLimits, HeadReader, Rejection, Request};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     connection::parse_response,
-    http::{self, Hosts, ListenerKind, reject, without_body},
+    http::{self, AddressKey, Hosts, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
     metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_refusals},
 };
@@ -57,6 +57,7 @@ impl SharedCopy {
 
 pub(super) struct AdminConn {
     state: Rc<AdminState>,
+    address: Option<AddressKey>,
     /// The reader of an incomplete request, and when it began.
     pending: Option<(Box<HeadReader>, Instant)>,
     has_received: bool,
@@ -64,8 +65,9 @@ pub(super) struct AdminConn {
 }
 
 impl AdminConn {
-    pub(super) fn new(state: Rc<AdminState>) -> Self {
-        Self { state, pending: None, has_received: false, is_closing: false }
+    pub(super) fn new(state: Rc<AdminState>, peer: &Address) -> Self {
+        let address = AddressKey::of(peer);
+        Self { state, address, pending: None, has_received: false, is_closing: false }
     }
 
     /// Responds to the requests in these bytes.
@@ -110,7 +112,7 @@ impl AdminConn {
 
 impl StreamHandler for AdminConn {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
-        self.state.make_room(stream);
+        self.state.make_room(stream, self.address);
     }
 
     fn on_timeout(&mut self, stream: &mut Stream<'_>, _: Timeout) {
@@ -192,14 +194,14 @@ impl AdminState {
     }
 
     /// Gives a new connection a place, if need be that of another one, which is closed.
-    fn make_room(&self, stream: &mut Stream<'_>) {
-        let Some(oldest) = self.places.enter(stream.key()) else { return };
+    fn make_room(&self, stream: &mut Stream<'_>, address: Option<AddressKey>) {
+        let Some(oldest) = self.places.enter(stream.key(), address) else { return };
         let mut turn = stream.turn();
         // A handler that panicked has left its place to a stream that is gone.
         let Ok(mut oldest) = turn.stream(oldest) else { return };
         let reason = format!(
-            "connection limit {CONNECTIONS_MAX} of the admin listener reached; the oldest one \
-             without an answer was closed"
+            "connection limit {CONNECTIONS_MAX} of the admin listener reached; this one of the \
+             address with most connections without an answer was closed"
         );
         self.refusals.note(Refusal::ConnectionsMax, &oldest, None, &reason);
         oldest.abort();

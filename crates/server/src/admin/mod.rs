@@ -55,9 +55,14 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 ///   gets 401.
 /// - The Host of a request is checked like that of a public listener: see [`Hosts`]. A foreign Host
 ///   gets 421.
-/// - It holds at most 64 connections. For a further one it closes the oldest that has had no
-///   answer, or else the one that was answered longest ago. A client has 5 s to begin its first
-///   request.
+/// - It holds at most 64 connections. For a further one it closes one that has had no answer: the
+///   oldest of the address with most of these. If there is none, it closes the one that was
+///   answered longest ago. A client has 5 s to begin its first request.
+/// - So a flood from one address, or one IPv6 network of 64 bits, does not keep another address
+///   out. A flood from 64 addresses does, and so does one from the client's own address,
+///   if 64 connections come in the time from the client's connection to its request. The clients of
+///   a Unix socket, and those behind one proxy, count as one address. Let the permissions of a Unix
+///   socket, or a firewall, keep strangers away.
 /// - What it refuses is counted in `windlass_admin_refusals_total`, which is in its own `/metrics`
 ///   only, and reported to [`on_rejected`](Self::on_rejected).
 ///
@@ -105,7 +110,7 @@ impl Admin {
     /// Listens at a TCP address. Connections wait until [`start`](Self::start).
     ///
     /// # Errors
-    /// - Those of [`ListenOptions::tcp`](windlass::stream::ListenOptions::tcp).
+    /// - [`ListenError`](crate::ListenError), which names the address.
     pub fn listen(address: SocketAddr) -> io::Result<Self> {
         Self::new(listen_options().tcp(address)?)
     }
@@ -114,7 +119,7 @@ impl Admin {
     /// afterwards. The permissions of the file decide who may connect.
     ///
     /// # Errors
-    /// - Those of [`ListenOptions::unix`](windlass::stream::ListenOptions::unix).
+    /// - [`ListenError`](crate::ListenError), which names the path.
     pub fn listen_unix(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::new(listen_options().unix(path)?)
     }
@@ -248,7 +253,7 @@ fn listen_options() -> ListenOptions {
 fn build_reactor(listener: Listener, state: AdminState, backend: Backend) -> io::Result<Reactor> {
     let mut reactor = Reactor::builder().backend(backend).build()?;
     let state = Rc::new(state);
-    let accept = move |_: &Peer<'_>| Some(AdminConn::new(Rc::clone(&state)));
+    let accept = move |peer: &Peer<'_>| Some(AdminConn::new(Rc::clone(&state), peer.address()));
     listener.register(accept, &mut reactor).map_err(io::Error::from)?;
     Ok(reactor)
 }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::{AddressFamily, SocketType};
 use windlass_server::{Admin, RunningAdmin, http::Hosts};
 
 use crate::{
@@ -268,6 +269,34 @@ pub(crate) fn silent_connections_keep_nobody_out() {
         .expect("the listener reports until it is dropped");
     assert_eq!(status, None);
     assert!(reason.starts_with("connection limit 64 of the admin listener reached"), "{reason}");
+    site.end();
+}
+
+/// Issue 29: over a long way, a flood without a token came between a connection and its request.
+pub(crate) fn a_flood_from_one_address_keeps_no_other_out() {
+    let site = Site::new(1, |_| {});
+    let admin = start(&site, |admin| admin.token(TOKEN).unwrap());
+    let address = admin.address().socket_addr().unwrap();
+    let own = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&own, &SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+    rustix::net::connect(&own, &address).unwrap();
+    // Connections are accepted in this order. So when the last one of these is closed, the flood
+    // has been accepted, and nobody has sent a request.
+    let flood: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for mut closed in &flood[..200 - 64] {
+        closed.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        match closed.read(&mut [0]) {
+            Ok(count) => assert_eq!(count, 0),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+    let token = format!("Authorization: Bearer {TOKEN}\r\nConnection: close\r\n");
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{token}\r\n");
+    let mut client = TcpStream::from(own);
+    client.write_all(request.as_bytes()).unwrap();
+    let mut response = String::new();
+    client.read_to_string(&mut response).unwrap();
+    assert!(response.ends_with("\r\n\r\nalive\n"), "{response}");
     site.end();
 }
 

@@ -18,7 +18,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 31] = [
+    let tests: [(&str, fn()); 32] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::refusals_and_closes", values::refusals_and_closes_are_counted_by_cause),
         ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ("admin::token", admin::elsewhere_only_the_token_gets_an_answer),
         ("admin::refusals", admin::refusals_are_counted_and_reported),
         ("admin::silent", admin::silent_connections_keep_nobody_out),
+        ("admin::flood", admin::a_flood_from_one_address_keeps_no_other_out),
         ("admin::first_byte", admin::a_silent_connection_is_closed_soon),
         ("admin::pipelined", admin::pipelined_requests_share_a_copy),
         ("admin::unix_socket", admin::a_unix_socket_needs_no_token),
