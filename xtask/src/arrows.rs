@@ -74,6 +74,7 @@ const TABLE: &[Row] = &[
             "windlass-server",
             "windlass-task",
             "windlass-http",
+            "windlass-tls",
         ]),
         outside: None,
     },
