@@ -46,7 +46,7 @@ socket.onclose = () => say('closed');
 struct Handover {
     socket: OwnedFd,
     /// The bytes after the request that hyper has read.
-    prefix: Bytes,
+    read_buf: Bytes,
     deflate: Option<Agreement>,
 }
 
@@ -131,9 +131,9 @@ fn take_over(inbox: Mailbox<Handover>, reactor: &mut Reactor) -> io::Result<()> 
         .with_fd(inbox)
         .with_handler(move |inbox: &mut Mailbox<Handover>, mut turn: Turn<'_>| {
             inbox.latch().awake();
-            for Handover { socket, prefix, deflate } in inbox.drain(64) {
+            for Handover { socket, read_buf, deflate } in inbox.drain(64) {
                 let upgraded = Upgraded::new(()).deflate(deflate);
-                if let Err(refused) = service.adopt(socket, prefix, upgraded, &mut turn) {
+                if let Err(refused) = service.adopt(socket, read_buf, upgraded, &mut turn) {
                     eprintln!("a connection is lost: {refused}");
                 }
             }
@@ -230,7 +230,7 @@ async fn hand_over(upgraded: OnUpgrade, deflate: Option<Agreement>, door: Sender
         };
         // This ends tokio's registration. The descriptor stays open.
         let socket = OwnedFd::from(io.into_inner().into_std()?);
-        Ok::<_, Box<dyn Error + Send + Sync>>(Handover { socket, prefix: read_buf, deflate })
+        Ok::<_, Box<dyn Error + Send + Sync>>(Handover { socket, read_buf, deflate })
     };
     match handover.await {
         // This waits while the queue is full. It fails if the reactor has ended.

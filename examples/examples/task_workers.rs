@@ -23,7 +23,7 @@ const HAND_OVERS_MAX: usize = 64;
 /// A connection on its way to another worker: the socket, and the bytes that were read already.
 struct HandOver {
     socket: std::net::TcpStream,
-    unread: Vec<u8>,
+    read_buf: Vec<u8>,
 }
 
 type Context = WorkerContext<HandOver>;
@@ -94,9 +94,9 @@ async fn accept_until_stop(
 async fn receive(mut inbox: WorkerInbox<HandOver>) -> usize {
     let mut connections = JoinSet::new();
     let mut served = 0;
-    while let Some(HandOver { socket, unread }) = inbox.recv().await {
+    while let Some(HandOver { socket, read_buf }) = inbox.recv().await {
         connections
-            .spawn(async move { echo(TcpStream::from_std_with_prefix(socket, unread)?).await });
+            .spawn(async move { echo(TcpStream::from_std_with_read_buf(socket, read_buf)?).await });
         while connections.try_join_next().is_some() {
             served += 1;
         }
@@ -130,13 +130,13 @@ async fn begin(mut stream: TcpStream, worker: Context) -> io::Result<bool> {
     }
     // On a ring, more bytes may have been received.
     let (socket, rest) = stream.detach().await?;
-    let hand_over = HandOver { socket, unread: [&first[..], &rest].concat() };
+    let hand_over = HandOver { socket, read_buf: [&first[..], &rest].concat() };
     match worker.handle().try_send(wanted, hand_over) {
         Ok(()) => Ok(false),
         // The other worker is busy or has ended, so the client is served here.
         Err(rejected) => {
-            let HandOver { socket, unread } = rejected.item;
-            echo(TcpStream::from_std_with_prefix(socket, unread)?).await.map(|()| true)
+            let HandOver { socket, read_buf } = rejected.item;
+            echo(TcpStream::from_std_with_read_buf(socket, read_buf)?).await.map(|()| true)
         }
     }
 }

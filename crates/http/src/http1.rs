@@ -50,7 +50,7 @@ where
         }
         let Some(apart) = take_apart(connection, &idle) else { return Ok(()) };
         parts = apart;
-        if parts.stream.prefix.is_empty() {
+        if parts.stream.read_buf.is_empty() {
             parts.read = wait(&mut parts.stream, &mut head, place).await;
         }
     }
@@ -136,7 +136,7 @@ where
     let Watched { mut stream, .. } = Pinned::into_inner(parts.io);
     // A read was pending, so the stream has no bytes of its own.
     if !parts.read_buf.is_empty() {
-        stream.prefix = parts.read_buf;
+        stream.read_buf = parts.read_buf;
     }
     Some(Parts { stream, read: None, service: parts.service.service })
 }
@@ -153,7 +153,7 @@ async fn wait<I: Read + Unpin>(
         match poll_append(&mut stream.stream, context, &mut bytes) {
             Poll::Ready(Ok(0)) => return Poll::Ready(Some(Ok(()))),
             Poll::Ready(Ok(_)) => {
-                stream.prefix = Bytes::from(bytes);
+                stream.read_buf = Bytes::from(bytes);
                 return Poll::Ready(None);
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),

@@ -25,7 +25,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_READ: usize = 512;
 
 pub(crate) struct Prefixed<S> {
-    pub(crate) prefix: Bytes,
+    pub(crate) read_buf: Bytes,
     pub(crate) stream: S,
     pub(crate) output: Rc<Output>,
     reset_at_drop: fn(&S),
@@ -48,21 +48,21 @@ impl<S: Read + Unpin> Prefixed<S> {
         known: Option<HttpVersion>,
         reset_at_drop: fn(&S),
     ) -> io::Result<Option<(HttpVersion, Self)>> {
-        let mut prefix = Vec::new();
+        let mut read_buf = Vec::new();
         loop {
-            let count = poll_fn(|context| poll_append(&mut stream, context, &mut prefix)).await?;
-            if prefix.is_empty() {
+            let count = poll_fn(|context| poll_append(&mut stream, context, &mut read_buf)).await?;
+            if read_buf.is_empty() {
                 return Ok(None);
             }
             // A peer that is known to speak HTTP/2 has the time limit of this call for its preface.
             let version = match known {
                 Some(HttpVersion::Http1) => known,
-                _ => version_of(&prefix, count == 0).map(|found| known.unwrap_or(found)),
+                _ => version_of(&read_buf, count == 0).map(|found| known.unwrap_or(found)),
             };
             if let Some(version) = version {
                 let output = Rc::new(Output::default());
-                let prefix = prefix.into();
-                return Ok(Some((version, Self { prefix, stream, output, reset_at_drop })));
+                let read_buf = read_buf.into();
+                return Ok(Some((version, Self { read_buf, stream, output, reset_at_drop })));
             }
         }
     }
@@ -81,12 +81,12 @@ fn version_of(bytes: &[u8], is_end: bool) -> Option<HttpVersion> {
 pub(crate) fn poll_append(
     stream: &mut (impl Read + Unpin),
     context: &mut Context<'_>,
-    prefix: &mut Vec<u8>,
+    read_buf: &mut Vec<u8>,
 ) -> Poll<io::Result<usize>> {
     let mut memory = [const { MaybeUninit::uninit() }; FIRST_READ];
     let mut buffer = ReadBuf::uninit(&mut memory);
     ready!(Pin::new(stream).poll_read(context, buffer.unfilled()))?;
-    prefix.extend_from_slice(buffer.filled());
+    read_buf.extend_from_slice(buffer.filled());
     Poll::Ready(Ok(buffer.filled().len()))
 }
 
@@ -97,16 +97,16 @@ impl<S: Read + Unpin> Read for Prefixed<S> {
         context: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.prefix.is_empty() {
+        if self.read_buf.is_empty() {
             self.check()?;
             return Pin::new(&mut self.stream).poll_read(context, cursor);
         }
-        let count = self.prefix.len().min(cursor.remaining());
-        cursor.put_slice(&self.prefix[..count]);
-        self.prefix.advance(count);
-        if self.prefix.is_empty() {
+        let count = self.read_buf.len().min(cursor.remaining());
+        cursor.put_slice(&self.read_buf[..count]);
+        self.read_buf.advance(count);
+        if self.read_buf.is_empty() {
             // Its memory.
-            self.prefix = Bytes::new();
+            self.read_buf = Bytes::new();
         }
         Poll::Ready(Ok(()))
     }

@@ -12,7 +12,7 @@ pub struct UpgradedParts<S> {
     /// The connection.
     pub stream: S,
     /// Bytes after the request, which hyper has read already.
-    pub read: Bytes,
+    pub read_buf: Bytes,
 }
 
 /// The connection itself, from what `hyper::upgrade::on` has returned. `S` is the stream of the
@@ -40,7 +40,7 @@ pub struct UpgradedParts<S> {
 ///     spawn(async move {
 ///         let Ok(parts) = upgraded_parts::<TcpStream>(upgrade.await?) else { return Ok(()) };
 ///         let mut stream = parts.stream;
-///         stream.write_all(&parts.read).await?;
+///         stream.write_all(&parts.read_buf).await?;
 ///         Ok::<_, Box<dyn std::error::Error>>(())
 ///     })
 ///     .detach();
@@ -51,11 +51,11 @@ where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
 {
     let parts = upgraded.downcast::<Pinned<Watched<S>>>()?;
-    let Prefixed { prefix, stream, .. } = Pinned::into_inner(parts.io).stream;
-    let read = match (parts.read_buf.is_empty(), prefix.is_empty()) {
+    let Prefixed { read_buf, stream, .. } = Pinned::into_inner(parts.io).stream;
+    let read_buf = match (parts.read_buf.is_empty(), read_buf.is_empty()) {
         (_, true) => parts.read_buf,
-        (true, false) => prefix,
-        (false, false) => [parts.read_buf, prefix].concat().into(),
+        (true, false) => read_buf,
+        (false, false) => [parts.read_buf, read_buf].concat().into(),
     };
-    Ok(UpgradedParts { stream, read })
+    Ok(UpgradedParts { stream, read_buf })
 }

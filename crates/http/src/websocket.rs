@@ -243,12 +243,12 @@ async fn hand_over<H: Handler + 'static>(
 ) {
     let detached = async {
         let parts = upgraded_parts::<TcpStream>(upgrade.await.ok()?).ok()?;
-        Some((parts.stream.detach().await.ok()?, parts.read))
+        Some((parts.stream.detach().await.ok()?, parts.read_buf))
     };
-    let Ok(Some(((socket, unread), read))) = timeout(HAND_OVER_TIMEOUT, detached).await else {
+    let Ok(Some(((socket, rest), first))) = timeout(HAND_OVER_TIMEOUT, detached).await else {
         return;
     };
-    let prefix = [&read[..], &unread].concat();
+    let read_buf = [&first[..], &rest].concat();
     // A service that has no room or is draining closes the socket.
-    with_turn(|mut turn| _ = service.adopt(socket, prefix, upgraded, &mut turn));
+    with_turn(|mut turn| _ = service.adopt(socket, read_buf, upgraded, &mut turn));
 }

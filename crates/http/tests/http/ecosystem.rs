@@ -200,9 +200,13 @@ fn a_websocket_route_of_axum_is_served(build: Build) {
         spawn(async move {
             let parts = upgraded_parts::<TcpStream>(upgrade.await.unwrap()).unwrap();
             let role = tokio_tungstenite::tungstenite::protocol::Role::Server;
-            let mut socket =
-                WebSocketStream::from_partially_read(parts.stream, parts.read.into(), role, None)
-                    .await;
+            let mut socket = WebSocketStream::from_partially_read(
+                parts.stream,
+                parts.read_buf.into(),
+                role,
+                None,
+            )
+            .await;
             while let Some(Ok(message)) = socket.next().await {
                 if message.is_text() {
                     socket.send(message).await.unwrap();

@@ -447,7 +447,7 @@ fn an_idle_connection_can_be_upgraded(build: Build) {
                 let upgrade = hyper::upgrade::on(&mut request);
                 spawn(async move {
                     let parts = upgraded_parts::<End>(upgrade.await.unwrap()).unwrap();
-                    read.borrow_mut().extend_from_slice(&parts.read);
+                    read.borrow_mut().extend_from_slice(&parts.read_buf);
                 })
                 .detach();
             }

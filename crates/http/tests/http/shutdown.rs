@@ -77,7 +77,7 @@ impl HttpListener for Gated {
         let handshake = Box::pin(async move {
             open.cancelled().await;
             let request = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".to_vec();
-            let stream = TcpStream::from_std_with_prefix(stream.into_std()?, request)?;
+            let stream = TcpStream::from_std_with_read_buf(stream.into_std()?, request)?;
             Ok(Handshaken { stream, version: None, is_encrypted: false })
         });
         Ok(AcceptedConnection { handshake, peer: Some(peer) })

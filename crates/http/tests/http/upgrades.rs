@@ -17,7 +17,7 @@ async fn upgrade(mut request: Request<Incoming>) -> Result<Response<String>, Inf
     spawn(async move {
         let parts = upgraded_parts::<TcpStream>(upgrade.await.unwrap()).unwrap();
         let mut stream = parts.stream;
-        stream.write_all(&parts.read).await.unwrap();
+        stream.write_all(&parts.read_buf).await.unwrap();
         let mut buffer = [0; 64];
         loop {
             match stream.read(&mut buffer).await.unwrap() {

@@ -28,7 +28,7 @@ use crate::{
 pub(super) struct NewStream {
     pub(super) socket: StreamSocket,
     pub(super) options: StreamOptions,
-    pub(super) prefix: Vec<u8>,
+    pub(super) read_buf: Vec<u8>,
     /// New or connecting.
     pub(super) phase: StreamPhase,
     /// The error of a connection attempt that failed at once.
@@ -167,13 +167,13 @@ impl Reactor {
                 let Ok(cell) = subscription.into_inner::<StreamCell<H>>() else {
                     unreachable!("it was made of one above")
                 };
-                Err(AddError::new(reason, (begin.socket, begin.prefix, cell.handler)))
+                Err(AddError::new(reason, (begin.socket, begin.read_buf, cell.handler)))
             }
         }
     }
 
     fn insert_stream(&mut self, begin: NewStream, watches: StreamFlags, cell: Key, index: u32) {
-        let NewStream { socket, options, prefix, phase, refused, listener, tls } = begin;
+        let NewStream { socket, options, read_buf, phase, refused, listener, tls } = begin;
         let streams = self.streams_mut();
         let mut core = StreamCore {
             socket,
@@ -197,10 +197,10 @@ impl Reactor {
         if let Some(errno) = refused {
             core.kill(DisconnectReason::Connect(errno));
         }
-        if !prefix.is_empty() {
+        if !read_buf.is_empty() {
             core.status.insert(StreamFlags::PREFIX);
-            let prefix = Undelivered::new(prefix, &streams.memory);
-            streams.prefixes.insert(index, VecDeque::from([prefix]));
+            let read_buf = Undelivered::new(read_buf, &streams.memory);
+            streams.prefixes.insert(index, VecDeque::from([read_buf]));
         }
         streams.cores.insert(core);
         self.notify_stream(index);

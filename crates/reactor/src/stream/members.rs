@@ -108,9 +108,10 @@ impl<H: StreamHandler> GroupMember<Reactor> for NewStreamMember<H> {
                 (reason, Box::new(Self { registration: subscriber, session: None }) as Box<_>)
             })?;
         let withdraw = Box::new(move |reactor: &mut Reactor| {
-            let (Released { socket, unread, tls, .. }, handler) = reactor.withdraw_stream::<H>(key);
+            let (Released { socket, read_buf, tls, .. }, handler) =
+                reactor.withdraw_stream::<H>(key);
             let socket = socket.expect("the registration owned it");
-            let mut with = options.with_fd(socket).with_prefix(unread);
+            let mut with = options.with_fd(socket).with_read_buf(read_buf);
             with.tls = sessions.or(tls.map(StreamTls::Released));
             let registration = with.with_handler(handler);
             Box::new(Self { registration, session: None }) as Box<_>

@@ -29,7 +29,7 @@ pub struct Released {
     pub socket: Option<OwnedFd>,
     /// Bytes that were received, and of which no handler was told. They precede those that the
     /// socket returns next.
-    pub unread: Vec<u8>,
+    pub read_buf: Vec<u8>,
     /// Output that the socket has not accepted. To send anything else on the connection would leave
     /// a hole in its place. Empty in a child of fork(2), where it is the parent's.
     ///
@@ -37,8 +37,8 @@ pub struct Released {
     pub unsent: Vec<u8>,
     /// The error of the connection, if there was one. The socket does not report it again.
     pub error: Option<Errno>,
-    /// The session of a stream with TLS. Without it, the connection is of no use: the unread bytes
-    /// are records.
+    /// The session of a stream with TLS. Without it, the connection is of no use: the bytes of
+    /// `read_buf` are records.
     pub tls: Option<ReleasedTls>,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for Released {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Released")
             .field("socket", &self.socket)
-            .field("unread", &self.unread.len())
+            .field("read_buf", &self.read_buf.len())
             .field("unsent", &self.unsent.len())
             .field("error", &self.error)
             .field("tls", &self.tls)
@@ -92,8 +92,8 @@ impl StreamOptions {
     /// reactor.run()?;
     /// theirs.write_all(b"later")?;
     /// // Read already, if the backend receives ahead, or still in the socket.
-    /// let unread = reactor.stream(key)?.release().expect("not in its own handler").unread;
-    /// assert!(unread.len() <= 5);
+    /// let read_buf = reactor.stream(key)?.release().expect("not in its own handler").read_buf;
+    /// assert!(read_buf.len() <= 5);
     /// assert_eq!(Rc::strong_count(&ours), 1, "the handler is gone");
     /// # Ok(())
     /// # }
@@ -127,7 +127,7 @@ impl StreamOptions {
         let begin = NewStream {
             socket,
             options: self,
-            prefix: Vec::new(),
+            read_buf: Vec::new(),
             phase: StreamPhase::New,
             refused: None,
             listener: None,
@@ -351,7 +351,7 @@ impl Reactor {
         let is_in_child = self.streams_in_child();
         let mut rest = self.streams_mut().take_tls_rest(index);
         let Received { bytes, error } = self.take_received(index);
-        let unread = rest.before(bytes);
+        let read_buf = rest.before(bytes);
         let error = error.or(match self.stream_core(index).reason {
             Some(DisconnectReason::Error(errno)) => Some(errno),
             _ => None,
@@ -359,7 +359,7 @@ impl Reactor {
         let unsent = self.unsent_output(index);
         let mut removed = self.remove_stream(index, end);
         let tls = removed.take_tls(rest, is_in_child);
-        Released { socket: removed.socket.into_own(), unread, unsent, error, tls }
+        Released { socket: removed.socket.into_own(), read_buf, unsent, error, tls }
     }
 
     /// The output of a stream, except for records.

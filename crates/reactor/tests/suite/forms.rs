@@ -111,7 +111,7 @@ fn sockets_are_registered_as_descriptors_are(build: Build) {
     let (ours, mut peer) = tcp();
     let key = StreamOptions::new()
         .with_fd(ours)
-        .with_prefix(*b"first")
+        .with_read_buf(*b"first")
         .with_handler(Script::echo(&log))
         .register_into(&mut reactor)
         .unwrap();
@@ -169,7 +169,7 @@ fn a_refused_socket_comes_back_whole(build: Build) {
     let (ours, mut peer) = tcp();
     let number = ours.as_raw_fd();
     let options = StreamOptions::new().output_max(7);
-    let refused = options.with_fd(ours).with_prefix(*b"kept").with_handler(Script::echo(&log));
+    let refused = options.with_fd(ours).with_read_buf(*b"kept").with_handler(Script::echo(&log));
     let e = refused.try_register_into(&mut reactor).unwrap_err();
     assert_eq!(e.reason, AddReason::LimitReached);
     let again = e.subscriber;
@@ -191,7 +191,7 @@ fn a_refused_socket_comes_back_whole(build: Build) {
         .unwrap_err();
     let (with_fd, handler): (_, Script) = refused.subscriber.into_parts();
     let parts = with_fd.into_parts();
-    assert_eq!((parts.options, parts.prefix), (options, vec![]));
+    assert_eq!((parts.options, parts.read_buf), (options, vec![]));
     rustix::io::fcntl_getfd(&parts.socket).expect("it is open");
     drop(handler);
     // The same for a listener.

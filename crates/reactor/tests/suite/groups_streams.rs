@@ -311,7 +311,7 @@ fn a_member_that_panics_leaves_the_others_their_state(build: Build) {
 
 /// A group of all kinds of members, of which the last one is rejected.
 fn refused(log: &Log<String>, socket: OwnedFd, listener: Listener, to: Connector) -> Group<Room> {
-    let socket = StreamOptions::new().output_max(7).with_fd(socket).with_prefix(*b"first ");
+    let socket = StreamOptions::new().output_max(7).with_fd(socket).with_read_buf(*b"first ");
     Group::new(Room::new(log))
         .fd(readable(), ready(), |room: &mut Room, fd: &mut Shared| {
             drain(fd);
@@ -354,7 +354,7 @@ fn a_group_that_came_back_is_registered_whole(build: Build) {
     let (ours, mut peer) = unix();
     let (waiting, connect) = listener();
     peer.write(b"second");
-    let socket = StreamOptions::new().with_fd(ours).with_prefix(*b"first ");
+    let socket = StreamOptions::new().with_fd(ours).with_read_buf(*b"first ");
     let taken = idle();
     let other = readable().with_fd(taken).with_handler(|| {}).register_into(&mut reactor).unwrap();
     let group = Group::new(Room::new(&log))

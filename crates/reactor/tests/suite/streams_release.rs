@@ -150,7 +150,7 @@ fn a_released_stream_returns_what_was_not_delivered(build: Build) {
         reactor.stream(key).unwrap_err();
         assert_eq!(Rc::strong_count(&socket), 1, "the handler is dropped");
         let mut received = heard.borrow().bytes.clone();
-        received.extend_from_slice(&released.unread);
+        received.extend_from_slice(&released.read_buf);
         // The connection goes on without the reactor.
         let mut rest = vec![0; expected.len() - received.len()];
         (&*socket).read_exact(&mut rest).unwrap();
@@ -204,10 +204,10 @@ fn releases_do_not_mix_the_bytes_of_streams_in_one_buffer(build: Build) {
     // Every other one, while the completions of all are under way.
     for (number, (socket, _, heard, key)) in beds.iter().enumerate() {
         if number % 2 == 0 {
-            let unread = reactor.stream(*key).unwrap().release().unwrap().unread;
-            let mut rest = vec![0; 100 + number - unread.len()];
+            let read_buf = reactor.stream(*key).unwrap().release().unwrap().read_buf;
+            let mut rest = vec![0; 100 + number - read_buf.len()];
             (&**socket).read_exact(&mut rest).unwrap();
-            assert!(unread.iter().chain(&rest).all(|byte| *byte == number as u8), "{number}");
+            assert!(read_buf.iter().chain(&rest).all(|byte| *byte == number as u8), "{number}");
             assert!(heard.borrow().bytes.is_empty());
         }
     }

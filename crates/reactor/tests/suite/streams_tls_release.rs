@@ -23,8 +23,8 @@ const PLAIN: StreamOptions = StreamOptions::new();
 
 /// Registers the released stream with the reactor.
 fn again(reactor: &mut Reactor, released: Released, script: Script) -> Key {
-    let Released { socket, unread, tls, .. } = released;
-    let with_fd = PLAIN.with_fd(socket.unwrap()).with_prefix(unread);
+    let Released { socket, read_buf, tls, .. } = released;
+    let with_fd = PLAIN.with_fd(socket.unwrap()).with_read_buf(read_buf);
     let with_tls = with_fd.with_released_tls(tls.unwrap());
     with_tls.with_handler(script).register_into(reactor).unwrap()
 }
@@ -302,7 +302,7 @@ fn a_group_that_is_refused_keeps_the_tls_of_its_streams(build: Build) {
             peer.write(&records[..cut]);
             quiet(&mut reactor);
             let released = reactor.stream(key).unwrap().release().unwrap();
-            with_fd = PLAIN.with_fd(released.socket.unwrap()).with_prefix(released.unread);
+            with_fd = PLAIN.with_fd(released.socket.unwrap()).with_read_buf(released.read_buf);
             with_fd = with_fd.with_released_tls(released.tls.unwrap());
         }
         let group =

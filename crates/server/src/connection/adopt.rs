@@ -53,8 +53,9 @@ impl<D> Upgraded<D> {
 }
 
 impl<H: Handler> Service<H> {
-    /// Takes over a connected socket after its handshake, with the bytes that were received after
-    /// it. [`on_open`](Handler::on_open) and the messages in these bytes follow in the next turn.
+    /// Takes over a connected socket after its handshake. `read_buf` has the bytes that were
+    /// received after it. [`on_open`](Handler::on_open) and the messages in these bytes follow in
+    /// the next turn.
     ///
     /// The socket need not be non-blocking. It does not count towards the limit of its address.
     ///
@@ -68,11 +69,11 @@ impl<H: Handler> Service<H> {
     pub fn adopt(
         &self,
         socket: impl Into<OwnedFd>,
-        prefix: impl Into<Vec<u8>>,
+        read_buf: impl Into<Vec<u8>>,
         upgraded: Upgraded<H::Data>,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<ConnectionId, AddReason> {
-        self.try_adopt(socket, prefix, upgraded, target).map_err(|e| e.reason)
+        self.try_adopt(socket, read_buf, upgraded, target).map_err(|e| e.reason)
     }
 
     /// [`adopt`](Self::adopt) with an error that returns the socket and the data.
@@ -82,7 +83,7 @@ impl<H: Handler> Service<H> {
     pub fn try_adopt(
         &self,
         socket: impl Into<OwnedFd>,
-        prefix: impl Into<Vec<u8>>,
+        read_buf: impl Into<Vec<u8>>,
         upgraded: Upgraded<H::Data>,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<ConnectionId, AddError<(OwnedFd, H::Data)>> {
@@ -106,7 +107,7 @@ impl<H: Handler> Service<H> {
         let conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
         let mut handler = ConnHandler::new(&self.0, None, ListenerKind::Unix);
         handler.phase = ConnPhase::Open(Open { engine, conn, data });
-        let with_fd = state.options.stream().with_fd(socket).with_prefix(prefix);
+        let with_fd = state.options.stream().with_fd(socket).with_read_buf(read_buf);
         match with_fd.with_handler(handler).try_register_into(target) {
             Ok(stream) => {
                 state.tables.borrow_mut().conns.entry(index).stream = stream;

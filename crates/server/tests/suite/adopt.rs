@@ -45,9 +45,9 @@ fn the_prefix_of_an_adoption_follows_on_open() {
     let mut answer = Vec::new();
     request.upgrade().unwrap().accept(&AcceptOptions::DEFAULT, &mut answer).unwrap();
     std::io::Write::write_all(&mut &server, &answer).unwrap();
-    let prefix = received[used..len].to_vec();
+    let read_buf = received[used..len].to_vec();
     let upgraded = Upgraded::new(data("/adopted")).protocol("chess");
-    let id = fixture.service.adopt(server, prefix, upgraded, &mut fixture.reactor).unwrap();
+    let id = fixture.service.adopt(server, read_buf, upgraded, &mut fixture.reactor).unwrap();
     assert_eq!(fixture.events(), [""; 0], "nothing is called before the call has returned");
     fixture.until(|_| client.is_open().then_some(()));
     assert_eq!([(); 2].map(|()| fixture.next_event(&mut client)), [text("welcome"), text("early")]);

@@ -25,16 +25,16 @@ use crate::{
 pub(super) enum TcpSocket {
     /// On epoll and poll.
     Ready(AsyncFd<TcpStream>),
-    /// On a ring, and with a prefix.
+    /// On a ring, and with a read_buf.
     Buffered(BufferedOwner),
 }
 
 impl TcpSocket {
     /// Takes over a connected socket, which is in non-blocking mode.
-    pub(super) fn new(socket: TcpStream, prefix: Vec<u8>) -> io::Result<Self> {
+    pub(super) fn new(socket: TcpStream, read_buf: Vec<u8>) -> io::Result<Self> {
         let completes = buffered::completes();
-        if completes || !prefix.is_empty() {
-            return BufferedOwner::new(socket, prefix, None, completes).map(Self::Buffered);
+        if completes || !read_buf.is_empty() {
+            return BufferedOwner::new(socket, read_buf, None, completes).map(Self::Buffered);
         }
         common::fresh(socket, ShortRead::Drains).map(Self::Ready)
     }

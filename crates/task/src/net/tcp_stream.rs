@@ -143,10 +143,10 @@ impl TcpStream {
     /// If no executor runs on this thread, or if the reactor rejects the registration
     /// ([`windlass::AddReason`]). The socket is closed.
     pub fn from_std(socket: std::net::TcpStream) -> io::Result<Self> {
-        Self::from_std_with_prefix(socket, Vec::new())
+        Self::from_std_with_read_buf(socket, Vec::new())
     }
 
-    /// As [`from_std`](Self::from_std), for a socket from which bytes were read already. They are
+    /// As [`from_std`](Self::from_std), for a socket from which `read_buf` was read already. It is
     /// read first. It is the other end of [`detach`](Self::detach).
     ///
     /// ```
@@ -159,7 +159,7 @@ impl TcpStream {
     /// let (server, _) = listener.accept()?;
     /// client.write_all(b" world")?;
     /// block_on(async {
-    ///     let mut server = TcpStream::from_std_with_prefix(server, b"hello".to_vec())?;
+    ///     let mut server = TcpStream::from_std_with_read_buf(server, b"hello".to_vec())?;
     ///     let mut buffer = [0; 11];
     ///     server.read_exact(&mut buffer).await?;
     ///     assert_eq!(&buffer, b"hello world");
@@ -170,33 +170,36 @@ impl TcpStream {
     ///
     /// # Errors
     /// As [`from_std`](Self::from_std).
-    pub fn from_std_with_prefix(socket: std::net::TcpStream, prefix: Vec<u8>) -> io::Result<Self> {
+    pub fn from_std_with_read_buf(
+        socket: std::net::TcpStream,
+        read_buf: Vec<u8>,
+    ) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { io: TcpSocket::new(socket, prefix)? })
+        Ok(Self { io: TcpSocket::new(socket, read_buf)? })
     }
 
     /// The socket of the standard library. It stays non-blocking.
     ///
     /// # Errors
     /// The error returns the stream if the socket alone might lack bytes: on a ring after the first
-    /// read or write, while a prefix is unread, and with output that outlives the executor. Use
-    /// [`detach`](Self::detach) then. In a waker that is called because the stream has ended, the
-    /// socket is duplicated. If the process has no descriptor for that, the error has a
-    /// [`source`](core::error::Error::source).
+    /// read or write, while bytes of `read_buf` are left, and with output that outlives the
+    /// executor. Use [`detach`](Self::detach) then. In a waker that is called because the stream
+    /// has ended, the socket is duplicated. If the process has no descriptor for that, the error
+    /// has a [`source`](core::error::Error::source).
     pub fn into_std(self) -> Result<std::net::TcpStream, IntoStdError> {
         let error = |(io, cause)| IntoStdError { stream: Self { io }, cause };
         self.io.into_std().map_err(error)
     }
 
-    /// The socket of the standard library, and the bytes that were received and not read. It waits
-    /// until the socket has accepted all output. The socket stays non-blocking.
+    /// The socket of the standard library, and `read_buf`: the bytes that were received and not
+    /// read. It waits until the socket has accepted all output. The socket stays non-blocking.
     ///
     /// It may run in another executor of the thread, after the stream's own has ended. It then
     /// first sends the output that was left.
     ///
     /// To move a connection to another thread, pass both to
-    /// [`from_std_with_prefix`](Self::from_std_with_prefix) there. If the future is dropped, the
-    /// connection is closed.
+    /// [`from_std_with_read_buf`](Self::from_std_with_read_buf) there. If the future is dropped,
+    /// the connection is closed.
     ///
     /// ```
     /// use windlass_task::{block_on, net::{TcpListener, TcpStream}};
@@ -208,10 +211,10 @@ impl TcpStream {
     ///     let (mut server, _) = listener.accept().await?;
     ///     client.write_all(b"hello").await?;
     ///     server.read_exact(&mut [0; 1]).await?;
-    ///     let (socket, unread) = server.detach().await?;
+    ///     let (socket, read_buf) = server.detach().await?;
     ///     let thread = std::thread::spawn(move || {
     ///         block_on(async {
-    ///             let mut server = TcpStream::from_std_with_prefix(socket, unread)?;
+    ///             let mut server = TcpStream::from_std_with_read_buf(socket, read_buf)?;
     ///             let mut rest = [0; 4];
     ///             server.read_exact(&mut rest).await?;
     ///             std::io::Result::Ok(rest)
@@ -267,7 +270,8 @@ impl TcpStream {
     ///
     /// # Errors
     /// `WouldBlock` without a call if the direction is not ready. `Unsupported` on a ring after the
-    /// first read or write, and while a prefix is unread. Otherwise the error of the operation.
+    /// first read or write, and while bytes of `read_buf` are left. Otherwise the error of the
+    /// operation.
     pub fn try_io<R>(
         &self,
         direction: Direction,

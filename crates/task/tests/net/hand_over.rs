@@ -33,8 +33,8 @@ fn a_connection_moves_between_executors_with_all_its_bytes(build: Build) {
             if moves % 3 == 0 {
                 server.write_all(b"!").await.unwrap();
             }
-            let (socket, unread) = server.detach().await.unwrap();
-            server = TcpStream::from_std_with_prefix(socket, unread).unwrap();
+            let (socket, read_buf) = server.detach().await.unwrap();
+            server = TcpStream::from_std_with_read_buf(socket, read_buf).unwrap();
             moves += 1;
         }
         assert!(received == expected);
@@ -50,7 +50,7 @@ fn a_prefix_is_read_first_and_is_ready(build: Build) {
     run(build, async {
         let (ours, mut peer) = with_std_peer();
         let socket = ours.into_std().unwrap();
-        let mut ours = TcpStream::from_std_with_prefix(socket, b"prefix".to_vec()).unwrap();
+        let mut ours = TcpStream::from_std_with_read_buf(socket, b"prefix".to_vec()).unwrap();
         ours.readable().await.unwrap();
         let mut buffer = [0; 4];
         assert_eq!(ours.peek(&mut buffer).await.unwrap(), 4);

@@ -290,8 +290,8 @@ fn closures_of_the_user_are_rejected_after_the_first_read(build: Build) {
         let error = ours.async_io(Direction::Read, |_| Ok(())).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let error = ours.into_std().unwrap_err();
-        let (socket, unread) = error.stream.detach().await.unwrap();
-        assert!(unread.is_empty());
+        let (socket, read_buf) = error.stream.detach().await.unwrap();
+        assert!(read_buf.is_empty());
         drop(TcpStream::from_std(socket).unwrap().into_std().unwrap());
     });
 }
@@ -437,8 +437,8 @@ fn a_stream_that_outlives_its_executor_keeps_its_bytes(build: Build) {
         assert!(error.to_string().contains("dropped"), "{error}");
         assert!(rest == b"bc", "{rest:?}");
         assert!(ours.peer_addr().is_ok());
-        let (socket, unread) = ours.detach().await.unwrap();
-        assert!(unread.is_empty());
+        let (socket, read_buf) = ours.detach().await.unwrap();
+        assert!(read_buf.is_empty());
         let mut ours = TcpStream::from_std(socket).unwrap();
         peer.write_all(b"later").unwrap();
         ours.read_exact(&mut [0; 5]).await.unwrap();

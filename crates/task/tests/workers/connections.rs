@@ -110,7 +110,7 @@ fn connections_in_the_backlog_are_served_after_a_stop() {
 struct HandOver {
     stream: std::net::TcpStream,
     /// Bytes that were read already.
-    unread: Vec<u8>,
+    read_buf: Vec<u8>,
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn a_connection_is_handed_over_with_the_bytes_that_were_read() {
             let index = worker.index();
             let received = spawn(async move {
                 let mut connections = JoinSet::new();
-                while let Some(HandOver { stream, unread }) = inbox.recv().await {
+                while let Some(HandOver { stream, read_buf }) = inbox.recv().await {
                     // The bytes that were read come first.
-                    let mut stream = TcpStream::from_std_with_prefix(stream, unread).unwrap();
+                    let mut stream = TcpStream::from_std_with_read_buf(stream, read_buf).unwrap();
                     connections.spawn(async move {
                         let mut first = [0; 4];
                         stream.read_exact(&mut first).await.unwrap();
@@ -145,7 +145,7 @@ fn a_connection_is_handed_over_with_the_bytes_that_were_read() {
                     stream.read_exact(&mut first).await.unwrap();
                     // More bytes may have been received meanwhile.
                     let (stream, rest) = stream.detach().await.unwrap();
-                    let hand_over = HandOver { stream, unread: [&first[..], &rest].concat() };
+                    let hand_over = HandOver { stream, read_buf: [&first[..], &rest].concat() };
                     handing.handle().send(1 - handing.index(), hand_over).await.unwrap();
                 }
             })

@@ -166,7 +166,7 @@ impl Connector {
         let begin = NewStream {
             socket: socket.into(),
             options,
-            prefix: Vec::new(),
+            read_buf: Vec::new(),
             phase,
             refused,
             listener: None,

@@ -54,7 +54,7 @@ use crate::{
 pub trait StreamHandler: 'static {
     /// At least one byte was received. The bytes are valid, and may be changed, during the call;
     /// copy the ones needed for longer. A call delivers at most 64 KiB, except a
-    /// [prefix](crate::stream::StreamWithFd::with_prefix), which is delivered whole.
+    /// [`read_buf`](crate::stream::StreamWithFd::with_read_buf), which is delivered whole.
     #[doc(alias("recv", "read"))]
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>);
 

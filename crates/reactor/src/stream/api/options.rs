@@ -192,7 +192,7 @@ impl StreamOptions {
         StreamWithFd {
             options: Box::new(self),
             socket: socket.into(),
-            prefix: Vec::new(),
+            read_buf: Vec::new(),
             tls: None,
         }
     }
@@ -222,7 +222,7 @@ impl StreamOptions {
     }
 
     /// [`register`](Self::register) for a socket from which bytes were already read: see
-    /// [`StreamWithFd::with_prefix`].
+    /// [`StreamWithFd::with_read_buf`].
     ///
     /// # Errors
     /// The socket and the handler are dropped.
@@ -240,11 +240,11 @@ impl StreamOptions {
     pub fn adopt<H: StreamHandler>(
         self,
         socket: impl Into<OwnedFd>,
-        prefix: impl Into<Vec<u8>>,
+        read_buf: impl Into<Vec<u8>>,
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddReason> {
-        self.with_fd(socket).with_prefix(prefix).with_handler(handler).register_into(target)
+        self.with_fd(socket).with_read_buf(read_buf).with_handler(handler).register_into(target)
     }
 
     /// Sets the socket options. Connections inherit them from a listening socket.
@@ -278,7 +278,7 @@ impl StreamOptions {
 /// # fn main() -> std::io::Result<()> {
 /// let (ours, _theirs) = UnixStream::pair()?;
 /// let mut reactor = Reactor::new()?;
-/// let with_fd = StreamOptions::new().with_fd(ours).with_prefix(*b"read before");
+/// let with_fd = StreamOptions::new().with_fd(ours).with_read_buf(*b"read before");
 /// with_fd.with_handler(Print).register_into(&mut reactor)?;
 /// reactor.run()
 /// # }
@@ -289,7 +289,7 @@ pub struct StreamWithFd {
     /// Boxed, so that the error that returns a registration stays small.
     pub(in crate::stream) options: Box<StreamOptions>,
     socket: OwnedFd,
-    prefix: Vec<u8>,
+    read_buf: Vec<u8>,
     pub(in crate::stream) tls: Option<StreamTls>,
 }
 
@@ -325,24 +325,24 @@ pub struct StreamParts {
     /// The socket.
     pub socket: OwnedFd,
     /// The bytes that were already read from it.
-    pub prefix: Vec<u8>,
+    pub read_buf: Vec<u8>,
     /// Its TLS. Without it, the bytes of the connection are records.
     pub tls: Option<StreamTls>,
 }
 
 impl StreamWithFd {
     /// Adds TLS. The handshake follows, and [`on_open`](StreamHandler::on_open) after it. A
-    /// [prefix](Self::with_prefix) then consists of TLS records.
+    /// [`read_buf`](Self::with_read_buf) then consists of TLS records.
     pub fn with_tls(mut self, sessions: Arc<dyn TlsSessionFactory>) -> Self {
         self.tls = Some(StreamTls::New(sessions));
         self
     }
 
     /// Adds the TLS session of a [released](crate::stream::Stream::release) stream with this
-    /// socket. It goes on where it was; [`Released::unread`](crate::stream::Released::unread)
-    /// must be the [prefix](Self::with_prefix). [`on_open`](StreamHandler::on_open) follows in the
-    /// next turn if the handshake has ended. A session that has failed ends the stream with the
-    /// same failure.
+    /// socket. It goes on where it was; [`with_read_buf`](Self::with_read_buf) must get
+    /// [`Released::read_buf`](crate::stream::Released::read_buf).
+    /// [`on_open`](StreamHandler::on_open) follows in the next turn if the handshake has ended. A
+    /// session that has failed ends the stream with the same failure.
     ///
     /// See [`ReleasedTls`] for an example.
     pub fn with_released_tls(mut self, session: ReleasedTls) -> Self {
@@ -352,15 +352,15 @@ impl StreamWithFd {
 
     /// Takes it apart.
     pub fn into_parts(self) -> StreamParts {
-        let Self { options, socket, prefix, tls } = self;
-        StreamParts { options: *options, socket, prefix, tls }
+        let Self { options, socket, read_buf, tls } = self;
+        StreamParts { options: *options, socket, read_buf, tls }
     }
 
     /// Bytes that were already read from the socket. The handler receives them first and in one
     /// piece, after [`on_open`](StreamHandler::on_open) and after
     /// [`register_into`](StreamRegistration::register_into) has returned.
-    pub fn with_prefix(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.prefix = bytes.into();
+    pub fn with_read_buf(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.read_buf = bytes.into();
         self
     }
 
@@ -455,13 +455,13 @@ impl<H: StreamHandler> StreamRegistration<H> {
         session: Option<Box<dyn TlsSession>>,
         reactor: &mut Reactor,
     ) -> Result<Key, AddError<Self>> {
-        let Self { with: StreamWithFd { options, socket, prefix, tls }, handler } = self;
+        let Self { with: StreamWithFd { options, socket, read_buf, tls }, handler } = self;
         // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
         let begin = NewStream {
             socket: socket.into(),
             options: *options,
-            prefix,
+            read_buf,
             phase: StreamPhase::New,
             refused: None,
             listener: None,
@@ -474,9 +474,9 @@ impl<H: StreamHandler> StreamRegistration<H> {
                 }
                 Ok(key)
             }
-            Err(e) => Err(e.map(|(socket, prefix, handler)| {
+            Err(e) => Err(e.map(|(socket, read_buf, handler)| {
                 let socket = StreamSocket::into_own(socket).expect("the registration owned it");
-                Self { with: StreamWithFd { options, socket, prefix, tls }, handler }
+                Self { with: StreamWithFd { options, socket, read_buf, tls }, handler }
             })),
         }
     }

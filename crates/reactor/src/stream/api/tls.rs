@@ -185,7 +185,7 @@ pub struct TlsFactoryStatus {
 /// let released = reactor.stream(key)?.release().expect("not in its own handler");
 /// let tls: ReleasedTls = released.tls.expect("it has TLS");
 /// let socket = released.socket.expect("the reactor owned it");
-/// let again = StreamOptions::new().with_fd(socket).with_prefix(released.unread);
+/// let again = StreamOptions::new().with_fd(socket).with_read_buf(released.read_buf);
 /// again.with_released_tls(tls).with_handler(Echo).register_into(&mut reactor)?;
 /// # Ok(())
 /// # }

@@ -2,8 +2,8 @@
 //! with the next wait.
 //!
 //! A stream [by completion](StreamFlags::RING) is not polled while it receives. Input that
-//! completes while the stream is paused is kept in the same way as an adoption's prefix. It is
-//! delivered piece by piece when the stream is resumed; then the receive is armed again.
+//! completes while the stream is paused is kept in the same way as the `read_buf` of an adoption.
+//! It is delivered piece by piece when the stream is resumed; then the receive is armed again.
 //!
 //! A reply, a short output and shared bytes are queued with the ring if the stream has nothing
 //! buffered. Such a stream has one send in the ring and no output.

@@ -335,7 +335,7 @@ impl<'r> DriverFrame<'r> {
         self.call(|stream| handler.on_open(stream));
     }
 
-    /// Delivers the prefix of an adoption, or a piece of the input kept for the handler. Input
+    /// Delivers the `read_buf` of an adoption, or a piece of the input kept for the handler. Input
     /// waits while reading is paused, and a closed stream drops it.
     ///
     /// It delivers one piece per call of the driver, as a receive does. Output sent in reply is

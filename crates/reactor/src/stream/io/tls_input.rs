@@ -4,7 +4,7 @@
 //!    a message in several records is delivered in one piece.
 //! 2. A partial record is kept until the rest of it comes. It is then copied in front of the rest.
 //! 3. A handler that pauses in `on_open` gets nothing more. The records that came with the end of
-//!    the handshake are kept like the prefix of an adoption.
+//!    the handshake are kept like the `read_buf` of an adoption.
 //! 4. Input after the end of the session is discarded.
 //! 5. The peer's `close_notify` may come with data, and the handler may pause when it gets the
 //!    data. The end is then kept like input, as an empty piece.

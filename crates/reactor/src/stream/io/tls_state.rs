@@ -3,7 +3,7 @@
 //! 1. A session is foreign code and may panic. It is marked while it is called. A marked session is
 //!    not called again.
 //! 2. A session that leaves its stream takes along the records that the socket has not accepted.
-//!    The partial record goes with the unread bytes.
+//!    The partial record goes with `read_buf`.
 //! 3. In a child of fork(2) a session that leaves its stream is marked: its keys are the parent's,
 //!    and two records under one number would reveal both. So is a session that had left its stream
 //!    before the fork, when a stream of the child continues it.
@@ -148,7 +148,7 @@ pub(in crate::stream) struct TlsRest {
 }
 
 impl TlsRest {
-    /// The unread bytes of the stream, of which these were received later.
+    /// The `read_buf` of the released stream, of which these were received later.
     pub(in crate::stream) fn before(&mut self, received: Vec<u8>) -> Vec<u8> {
         let mut all = core::mem::take(&mut self.partial);
         if all.is_empty() {

@@ -431,7 +431,7 @@ impl Reactor {
         let begin = NewStream {
             socket: socket.into(),
             options,
-            prefix: Vec::new(),
+            read_buf: Vec::new(),
             phase: StreamPhase::New,
             refused: None,
             listener: Some(slot),

@@ -1,8 +1,8 @@
 //! [`BufferedTcp`]: a TCP socket with an inbox.
 //!
 //! On a ring, a TCP socket goes by completion: the reactor's stream layer receives into the inbox,
-//! and sends what it has copied. On other backends, only a socket with a prefix has an inbox. It
-//! goes by readiness.
+//! and sends what it has copied. On other backends, only a socket with a `read_buf` has an inbox.
+//! It goes by readiness.
 //!
 //! # The protocol of this module
 //!
@@ -131,7 +131,7 @@ impl BufferedTcp {
     /// A socket of the running executor, with bytes that were received before.
     fn new(
         socket: TcpStream,
-        prefix: Vec<u8>,
+        read_buf: Vec<u8>,
         source: Option<Rc<Source>>,
         completes: bool,
     ) -> Result<Rc<Self>> {
@@ -142,7 +142,7 @@ impl BufferedTcp {
             handle,
             state: Cell::new(State::Plain),
             completes,
-            inbox: RefCell::new(Inbox::new(prefix)),
+            inbox: RefCell::new(Inbox::new(read_buf)),
             streams,
             place: Place::default(),
             has_end: Cell::new(false),

@@ -145,7 +145,7 @@ impl OpenStreams {
         turn.release_streams_with(released.map(|(_, key)| key), |released| {
             let socket = sockets.next();
             let is_lossy =
-                |released: Released| !(released.unread.is_empty() && released.unsent.is_empty());
+                |released: Released| !(released.read_buf.is_empty() && released.unsent.is_empty());
             if released.is_some_and(is_lossy) {
                 socket.into_iter().for_each(reset_at_close);
             }

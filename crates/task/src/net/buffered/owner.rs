@@ -26,11 +26,11 @@ impl core::ops::Deref for BufferedOwner {
 impl BufferedOwner {
     pub(in crate::net) fn new(
         socket: TcpStream,
-        prefix: Vec<u8>,
+        read_buf: Vec<u8>,
         source: Option<Rc<Source>>,
         completes: bool,
     ) -> io::Result<Self> {
-        Ok(Self(BufferedTcp::new(socket, prefix, source, completes)?))
+        Ok(Self(BufferedTcp::new(socket, read_buf, source, completes)?))
     }
 
     /// Whether the plain socket has all bytes that were not read, and all that were written.
@@ -60,12 +60,12 @@ impl BufferedOwner {
         }
         self.0.is_over();
         self.0.end_readiness();
-        let unread = self.0.inbox.borrow_mut().take();
+        let read_buf = self.0.inbox.borrow_mut().take();
         let shared = Rc::clone(&self.0);
         drop(self);
         let own = Rc::into_inner(shared).map(|shared| shared.socket);
         let socket = duplicate.or(own).expect("this was the only reference, or it was duplicated");
-        Ok((socket, unread))
+        Ok((socket, read_buf))
     }
 
     /// Waits for the output, ends the stream, and returns the parts.

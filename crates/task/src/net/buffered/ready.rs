@@ -183,8 +183,8 @@ impl BufferedTcp {
             self.is_over();
             let Some(released) = stream.and_then(|mut stream| stream.release()) else { return };
             self.unsent.set(released.unsent);
-            if !released.unread.is_empty() {
-                self.inbox.borrow_mut().push(&released.unread, &self.streams.spares);
+            if !released.read_buf.is_empty() {
+                self.inbox.borrow_mut().push(&released.read_buf, &self.streams.spares);
             }
             if released.error.is_some() {
                 self.error.set(released.error);
