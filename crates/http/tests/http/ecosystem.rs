@@ -191,6 +191,44 @@ fn the_futures_that_are_send_are_known(build: Build) {
     });
 }
 
+/// The table in the documentation of `windlass-task`. There is no runtime of tokio.
+fn libraries_without_a_runtime_run(build: Build) {
+    use futures_util::{future::select_all, stream::FuturesUnordered};
+    use tokio_stream::wrappers::ReceiverStream;
+    run(build, async {
+        let numbers: FuturesUnordered<_> = (0..3).map(|number| async move { number }).collect();
+        assert_eq!(numbers.fold(0, |sum, number| async move { sum + number }).await, 3);
+        let sleeps = [1, 3600].map(|seconds| Box::pin(sleep(Duration::from_millis(seconds))));
+        assert_eq!(select_all(sleeps).await.1, 0, "the shorter one");
+
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let (other, inbox) = async_channel::bounded(1);
+        let producer = spawn(async move {
+            for number in 0..100 {
+                sender.send(number).await.unwrap();
+                other.send(number).await.unwrap();
+            }
+        });
+        let mut numbers = ReceiverStream::new(receiver);
+        for number in 0..100 {
+            assert_eq!(numbers.next().await, Some(number));
+            assert_eq!(inbox.recv().await, Ok(number));
+        }
+        producer.await.unwrap();
+
+        let token = tokio_util::sync::CancellationToken::new();
+        let ended = token.clone();
+        let task = spawn(async move {
+            tokio::select! {
+                () = ended.cancelled() => "cancelled",
+                () = sleep(Duration::from_secs(3600)) => "late",
+            }
+        });
+        token.cancel();
+        assert_eq!(task.await.unwrap(), "cancelled");
+    });
+}
+
 /// axum's own `ws` calls `tokio::spawn`. `hyper::upgrade` and tokio-tungstenite take its place.
 fn a_websocket_route_of_axum_is_served(build: Build) {
     async fn upgrade(mut request: AxumRequest) -> impl IntoResponse {
@@ -344,6 +382,7 @@ scenarios! {
     a_router_of_axum_is_served,
     handlers_of_axum_may_hold_sockets,
     the_futures_that_are_send_are_known,
+    libraries_without_a_runtime_run,
     a_websocket_route_of_axum_is_served,
     tokio_tungstenite_runs_as_server_and_client,
     the_client_of_hyper_util_keeps_connections,
