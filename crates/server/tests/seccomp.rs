@@ -47,6 +47,8 @@ const COMMON: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_futex,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
     // Memory.
     libc::SYS_brk,
     libc::SYS_mmap,
@@ -65,7 +67,7 @@ const COMMON: &[i64] = &[
 /// The calls with which a backend waits.
 const fn of_the_wait(backend: Backend) -> &'static [i64] {
     match backend {
-        Backend::Epoll => &[libc::SYS_epoll_ctl, libc::SYS_epoll_pwait2],
+        Backend::Epoll => &[libc::SYS_epoll_ctl, libc::SYS_epoll_wait, libc::SYS_epoll_pwait2],
         Backend::Poll => &[libc::SYS_ppoll, libc::SYS_poll, libc::SYS_fstat, libc::SYS_newfstatat],
         // The ring asks as poll does whether a descriptor can be polled.
         _ => &[

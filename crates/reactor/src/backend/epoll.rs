@@ -1,8 +1,12 @@
-//! epoll(7): one epoll_ctl(2) per change, one epoll_pwait2(2) per turn.
+//! epoll(7): one epoll_ctl(2) per change, and per turn the cheapest wait that keeps the contract.
+//!
+//! A wait without a limit, and one that must not block, is epoll_wait(2). Only a limit between
+//! these needs the nanoseconds of epoll_pwait2(2), which costs a quarter more even if an event is
+//! ready: the kernel reads its clock twice (docs/technical.md, "Prices of system calls").
 
 #![allow(
     unsafe_code,
-    reason = "epoll_ctl(2) by numbers, which may be closed, and epoll_wait(2), both from libc"
+    reason = "epoll_ctl(2) of libc by numbers, which may be closed, and epoll_wait(2)"
 )]
 
 use core::mem::MaybeUninit;
@@ -14,7 +18,7 @@ use rustix::{
     time::Timespec,
 };
 
-use super::{fork::ForkGuard, last_errno, next_serial};
+use super::{epoll_wait::epoll_wait, fork::ForkGuard, last_errno, next_serial};
 use crate::backend::batch::RawEvent;
 
 /// Set if the tests force the path for kernels before 5.11.
@@ -39,18 +43,8 @@ impl Epoll {
     pub(crate) fn new(room: u32) -> Result<Self, Errno> {
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         let has_pwait2 = !FORCE_EPOLL_WAIT && probe_pwait2(&set);
-        Ok(Self {
-            set,
-            serial: next_serial(),
-            has_pwait2,
-            spare: None,
-            fork: ForkGuard::new(room)?,
-        })
-    }
-
-    /// Whether this kernel has epoll_pwait2(2).
-    pub(crate) fn has_pwait2(&self) -> bool {
-        self.has_pwait2
+        let fork = ForkGuard::new(room)?;
+        Ok(Self { set, serial: next_serial(), has_pwait2, spare: None, fork })
     }
 
     pub(crate) fn watchable(&self) -> (BorrowedFd<'_>, u64) {
@@ -114,7 +108,6 @@ impl Epoll {
         control(self.set.as_fd(), operation, fd, mask, address)
     }
 
-    #[inline(always)]
     pub(crate) fn wait(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
@@ -122,8 +115,7 @@ impl Epoll {
     ) -> Result<usize, Errno> {
         // The parent's events carry addresses that have another meaning here.
         self.fork.check()?;
-        let (events, _) = epoll::wait(&self.set, room, timeout)?;
-        Ok(events.len())
+        self.wait_unchecked(room, timeout)
     }
 
     /// The size of the batch; zero in a child of fork(2).
@@ -134,24 +126,44 @@ impl Epoll {
 
     /// Like `wait`, for a room of [`room_unless_child`](Self::room_unless_child): in a child the
     /// kernel returns `EINVAL`, before it looks at the set (epoll_wait(2)).
+    ///
+    /// The kind of limit is a constant for the callers, so that they do not test it.
     #[inline(always)]
     pub(crate) fn wait_unless_child(
         &mut self,
         room: &mut [RawEvent],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        // For a slice that is initialised, this returns the number without a check of its length.
-        epoll::wait(&self.set, room, timeout)
+        let room = core::ptr::from_mut(room) as *mut [MaybeUninit<RawEvent>];
+        // SAFETY: the same memory, to which `wait_unchecked` writes whole events alone.
+        self.wait_unchecked(unsafe { &mut *room }, timeout)
     }
 
-    /// Like `wait`, without epoll_pwait2(2).
-    pub(crate) fn wait_in_milliseconds(
-        &mut self,
+    #[inline(always)]
+    fn wait_unchecked(
+        &self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        self.fork.check()?;
-        wait_in_milliseconds(&self.set, room, timeout)
+        match timeout {
+            None => epoll_wait(self.set.as_fd(), room, -1),
+            Some(Timespec { tv_sec: 0, tv_nsec: 0 }) => epoll_wait(self.set.as_fd(), room, 0),
+            Some(time) => self.wait_exactly(room, time),
+        }
+    }
+
+    /// A wait that may block, with a limit.
+    #[inline(never)]
+    fn wait_exactly(
+        &self,
+        room: &mut [MaybeUninit<RawEvent>],
+        time: &Timespec,
+    ) -> Result<usize, Errno> {
+        if !self.has_pwait2 {
+            return epoll_wait(self.set.as_fd(), room, milliseconds(time));
+        }
+        let (events, _) = epoll::wait(&self.set, room, Some(time))?;
+        Ok(events.len())
     }
 }
 
@@ -191,33 +203,11 @@ fn probe_pwait2(set: &OwnedFd) -> bool {
     !matches!(epoll::wait(set, &mut room, Some(&zero)), Err(Errno::NOSYS | Errno::PERM))
 }
 
-/// epoll_wait(2), for kernels before 5.11: the timeout is rounded up to whole milliseconds.
-fn wait_in_milliseconds(
-    set: &OwnedFd,
-    room: &mut [MaybeUninit<RawEvent>],
-    timeout: Option<&Timespec>,
-) -> Result<usize, Errno> {
-    let milliseconds = timeout.map_or(-1, |time| {
-        let whole = time.tv_sec.saturating_mul(1000);
-        i32::try_from(whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000))
-            .unwrap_or(i32::MAX)
-    });
-    let length = i32::try_from(room.len()).unwrap_or(i32::MAX);
-    // SAFETY: The set is open. The kernel writes at most `length` events to `room`, which has that
-    // size. rustix's `Event` has the layout of `struct epoll_event`.
-    let count = unsafe {
-        libc::epoll_wait(set.as_raw_fd(), room.as_mut_ptr().cast(), length, milliseconds)
-    };
-    usize::try_from(count).map_err(|_| last_errno())
+/// A limit for kernels before 5.11: rounded up to whole milliseconds.
+fn milliseconds(time: &Timespec) -> i32 {
+    let whole = time.tv_sec.saturating_mul(1000);
+    i32::try_from(whole.saturating_add((time.tv_nsec + 999_999) / 1_000_000)).unwrap_or(i32::MAX)
 }
-
-const _: () = {
-    assert!(size_of::<RawEvent>() == size_of::<libc::epoll_event>());
-    assert!(
-        core::mem::offset_of!(RawEvent, flags) == core::mem::offset_of!(libc::epoll_event, events)
-    );
-    assert!(core::mem::offset_of!(RawEvent, data) == core::mem::offset_of!(libc::epoll_event, u64));
-};
 
 #[cfg(test)]
 mod tests {
@@ -225,15 +215,15 @@ mod tests {
 
     #[test]
     fn milliseconds_round_up_and_do_not_overflow() {
-        let set = epoll::create(CreateFlags::CLOEXEC).unwrap();
-        let mut room = [MaybeUninit::uninit(); 1];
-        let start = std::time::Instant::now();
-        let time = Timespec { tv_sec: 0, tv_nsec: 1 };
-        assert_eq!(wait_in_milliseconds(&set, &mut room, Some(&time)), Ok(0));
-        assert!(
-            start.elapsed() >= std::time::Duration::from_millis(1),
-            "one nanosecond waits a whole millisecond"
-        );
+        for (tv_sec, tv_nsec, expected) in [
+            (0, 1, 1),
+            (0, 1_000_000, 1),
+            (0, 1_000_001, 2),
+            (2, 0, 2000),
+            (i64::MAX, 999_999_999, i32::MAX),
+        ] {
+            assert_eq!(milliseconds(&Timespec { tv_sec, tv_nsec }), expected);
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) mod batch;
 pub(crate) mod build_error;
 #[cfg_attr(miri, path = "under_miri.rs")]
 mod epoll;
+#[cfg(not(miri))]
+mod epoll_wait;
 #[cfg_attr(miri, path = "fork_under_miri.rs")]
 pub(crate) mod fork;
 mod poll;
@@ -47,9 +49,6 @@ pub(crate) const COMPLETION: u32 = 1 << 27;
 #[repr(u8)]
 pub(crate) enum ActiveBackend {
     Epoll(Epoll),
-    /// Epoll without epoll_pwait2(2). It is a variant of its own, so that a turn selects the
-    /// backend and the system call with one branch.
-    OldEpoll(Epoll),
     Uring(Box<Uring>),
     Poll(Poll),
 }
@@ -72,19 +71,18 @@ impl ActiveBackend {
 
     fn epoll(room: usize) -> Result<Self, BuildError> {
         let room = u32::try_from(room).expect("`Builder` checks the size");
-        let epoll = Epoll::new(room).map_err(BuildError::Os)?;
-        Ok(if epoll.has_pwait2() { Self::Epoll(epoll) } else { Self::OldEpoll(epoll) })
+        Ok(Self::Epoll(Epoll::new(room).map_err(BuildError::Os)?))
     }
 
     /// The features that the ring has, of those requested.
     pub(crate) fn ring_features(&self) -> Option<RingFeatures> {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => None,
+            Self::Epoll(_) | Self::Poll(_) => None,
             Self::Uring(uring) => Some(uring.features()),
         }
     }
 
-    /// The epoll set, if the backend is epoll with epoll_pwait2(2).
+    /// The epoll set, if the backend is epoll.
     #[inline(always)]
     pub(crate) fn usual(&mut self) -> Option<&mut Epoll> {
         // This test takes two instructions; a `match` on all variants would compile to a jump
@@ -104,14 +102,14 @@ impl ActiveBackend {
     /// The size of the ring's buffers for streams, in bytes.
     pub(crate) fn pool_bytes(&self) -> usize {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => 0,
+            Self::Epoll(_) | Self::Poll(_) => 0,
             Self::Uring(uring) => uring.pool_bytes(),
         }
     }
 
     pub(crate) fn kind(&self) -> Backend {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) => Backend::Epoll,
+            Self::Epoll(_) => Backend::Epoll,
             Self::Uring(_) => Backend::Uring,
             Self::Poll(_) => Backend::Poll,
         }
@@ -121,7 +119,7 @@ impl ActiveBackend {
     /// before any state changes.
     pub(crate) fn supports(&self, interest: Interest) -> bool {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Uring(_) => true,
+            Self::Epoll(_) | Self::Uring(_) => true,
             Self::Poll(_) => Poll::supports(interest),
         }
     }
@@ -129,7 +127,7 @@ impl ActiveBackend {
     /// Fails in a child of fork(2). Each backend also checks this in every wait.
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.check_owner(),
+            Self::Epoll(epoll) => epoll.check_owner(),
             Self::Uring(uring) => uring.check_owner(),
             Self::Poll(poll) => poll.check_owner(),
         }
@@ -138,7 +136,7 @@ impl ActiveBackend {
     /// Detects a child of fork(2), if the backend has a guard.
     pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.fork_guard(),
+            Self::Epoll(epoll) => epoll.fork_guard(),
             Self::Uring(uring) => uring.fork_guard(),
             Self::Poll(poll) => poll.fork_guard(),
         }
@@ -149,7 +147,7 @@ impl ActiveBackend {
     pub(crate) fn check(&mut self, fd: i32) -> Result<(), Errno> {
         match self {
             // epoll reports these errors itself when the descriptor is added.
-            Self::Epoll(_) | Self::OldEpoll(_) => Ok(()),
+            Self::Epoll(_) => Ok(()),
             Self::Uring(uring) => {
                 uring.check_owner()?;
                 #[cfg(not(miri))]
@@ -166,7 +164,7 @@ impl ActiveBackend {
     /// Watches the descriptor recorded in a cell. Its events carry the cell's address.
     pub(crate) fn add(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.add(cell.fd(), mask, cell.expose()),
+            Self::Epoll(epoll) => epoll.add(cell.fd(), mask, cell.expose()),
             Self::Uring(uring) => uring.add(cell),
             Self::Poll(poll) => poll.add(cell.fd(), mask, cell.expose()),
         }
@@ -176,9 +174,7 @@ impl ActiveBackend {
     /// one-shot cell reports again. The cell records the mask after success.
     pub(crate) fn modify(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => {
-                epoll.modify(cell.fd(), mask, cell.expose())
-            }
+            Self::Epoll(epoll) => epoll.modify(cell.fd(), mask, cell.expose()),
             Self::Uring(uring) => uring.modify(cell, mask),
             Self::Poll(poll) => poll.modify(cell.fd(), mask, cell.expose()),
         }
@@ -189,7 +185,7 @@ impl ActiveBackend {
     /// names.
     pub(crate) fn delete(&mut self, cell: Cell) -> Result<(), Errno> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.delete(cell.fd()),
+            Self::Epoll(epoll) => epoll.delete(cell.fd()),
             Self::Uring(uring) => {
                 uring.delete(cell);
                 Ok(())
@@ -204,7 +200,7 @@ impl ActiveBackend {
     /// Ends the requests of a cell other than its watch, which is already gone.
     pub(crate) fn let_go(&mut self, cell: Cell) {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
+            Self::Epoll(_) | Self::Poll(_) => {}
             Self::Uring(uring) => uring.delete(cell),
         }
     }
@@ -221,7 +217,7 @@ impl ActiveBackend {
     /// Whether the backend holds events of cells that the next wait reports (rule 2).
     pub(crate) fn holds_events(&self) -> bool {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => false,
+            Self::Epoll(_) | Self::Poll(_) => false,
             Self::Uring(uring) => uring.holds_events(),
         }
     }
@@ -258,7 +254,6 @@ impl ActiveBackend {
         match self {
             Self::Epoll(epoll) => epoll.wait(room, timeout).into(),
             Self::Uring(uring) => uring.wait(room, timeout),
-            Self::OldEpoll(epoll) => epoll.wait_in_milliseconds(room, timeout).into(),
             Self::Poll(poll) => poll.wait(room, timeout).into(),
         }
     }
@@ -266,7 +261,7 @@ impl ActiveBackend {
     /// Acquires the resources for a later [`replace`](Self::replace), if they are available.
     pub(crate) fn reserve(&mut self) {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.reserve(),
+            Self::Epoll(epoll) => epoll.reserve(),
             Self::Uring(_) | Self::Poll(_) => {}
         }
     }
@@ -275,7 +270,7 @@ impl ActiveBackend {
     /// entries.
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => epoll.replace(),
+            Self::Epoll(epoll) => epoll.replace(),
             // These backends have no stale entries, so this is never called.
             Self::Uring(_) | Self::Poll(_) => Err(Errno::OPNOTSUPP),
         }
@@ -285,7 +280,7 @@ impl ActiveBackend {
     /// watchable descriptor may not report.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => Ok(false),
+            Self::Epoll(_) | Self::Poll(_) => Ok(false),
             Self::Uring(uring) => uring.settle(),
         }
     }
@@ -297,7 +292,7 @@ impl ActiveBackend {
     /// `EOPNOTSUPP` if the backend has none.
     pub(crate) fn watchable(&mut self) -> Result<(rustix::fd::BorrowedFd<'_>, u64), Errno> {
         match self {
-            Self::Epoll(epoll) | Self::OldEpoll(epoll) => Ok(epoll.watchable()),
+            Self::Epoll(epoll) => Ok(epoll.watchable()),
             Self::Uring(uring) => uring.watchable(),
             Self::Poll(_) => Err(Errno::OPNOTSUPP),
         }
@@ -307,7 +302,7 @@ impl ActiveBackend {
     /// [`watchable`](Self::watchable) was called.
     pub(crate) fn tell_host_of(&mut self, fd: i32) -> Result<(), Errno> {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => Ok(()),
+            Self::Epoll(_) | Self::Poll(_) => Ok(()),
             Self::Uring(uring) => uring.tell_host_of(fd),
         }
     }
@@ -315,7 +310,7 @@ impl ActiveBackend {
     /// The outer loop no longer waits: undoes the set-up made for [`watchable`](Self::watchable).
     pub(crate) fn leave_host(&mut self) {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
+            Self::Epoll(_) | Self::Poll(_) => {}
             Self::Uring(uring) => uring.leave_host(),
         }
     }
@@ -332,7 +327,7 @@ impl ActiveBackend {
     /// Submits queued entries, for a turn that does not end in a wait.
     pub(crate) fn submit_now(&mut self) {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
+            Self::Epoll(_) | Self::Poll(_) => {}
             Self::Uring(uring) => uring.submit_now(),
         }
     }
@@ -341,7 +336,7 @@ impl ActiveBackend {
     /// of the reactor.
     pub(crate) fn close(&mut self) {
         match self {
-            Self::Epoll(_) | Self::OldEpoll(_) | Self::Poll(_) => {}
+            Self::Epoll(_) | Self::Poll(_) => {}
             Self::Uring(uring) => uring.close(),
         }
     }

@@ -53,18 +53,6 @@ impl Epoll {
         })
     }
 
-    pub(crate) fn has_pwait2(&self) -> bool {
-        true
-    }
-
-    pub(crate) fn wait_in_milliseconds(
-        &mut self,
-        room: &mut [MaybeUninit<RawEvent>],
-        timeout: Option<&Timespec>,
-    ) -> Result<usize, Errno> {
-        self.wait(room, timeout)
-    }
-
     pub(crate) fn room_unless_child(&self) -> usize {
         self.room as usize
     }
