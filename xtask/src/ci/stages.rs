@@ -84,9 +84,10 @@ const LOOM_TARGET: &str = "ci-loom";
 const FALLBACK_TARGET: &str = "ci-fallback";
 const ASAN_TARGET: &str = "ci-asan";
 
-/// Flags that make the crate `windlass` wait as on a kernel without `epoll_pwait2`, and try rings
-/// that lack one feature after another.
-const FALLBACK: &str = "--cfg windlass_force_epoll_wait --cfg windlass_force_ring";
+/// Flags that make the crate `windlass` wait as on a kernel without `epoll_pwait2`, try rings that
+/// lack one feature after another, and arm the alarm of the timers in each turn.
+const FALLBACK: &str =
+    "--cfg windlass_force_epoll_wait --cfg windlass_force_ring --cfg windlass_force_alarm";
 
 /// All stages: first those in front, in their order, then those of each lane.
 ///

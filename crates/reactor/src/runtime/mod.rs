@@ -1,6 +1,7 @@
 //! The reactor itself: its settings, its turns, and what it does with registrations, timers, groups
 //! and remote calls.
 
+mod alarm;
 pub(crate) mod builder;
 pub(crate) mod counters;
 mod destructors;

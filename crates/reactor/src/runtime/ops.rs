@@ -88,8 +88,9 @@ impl Reactor {
         if self.timers.len() >= self.limits.timers_max {
             return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
         }
-        self.pending_work |= pending_work::TIMERS;
-        Ok(self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP))
+        let key = self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP);
+        self.note_timers();
+        Ok(key)
     }
 }
 
@@ -185,7 +186,7 @@ impl ReactorOps for Reactor {
         let index = self.timers.find(key).ok_or(NotFound)?;
         let deadline_ns = self.deadline_of(schedule);
         self.timers.reset_at(index, deadline_ns);
-        self.pending_work |= pending_work::TIMERS;
+        self.note_timers();
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::Reactor;
 
 /// The batch holds events that a panicking turn did not dispatch.
 pub(crate) const KEPT: u32 = 1;
+/// Timers wait that the alarm does not cover.
 pub(crate) const TIMERS: u32 = 1 << 1;
 pub(crate) const DEFERRED: u32 = 1 << 2;
 pub(crate) const DIRTY: u32 = 1 << 3;
@@ -33,6 +34,8 @@ pub(crate) const DEAF: u32 = 1 << 17;
 /// Replies may be queued with a ring. They are submitted between two handlers if they have waited
 /// for long enough.
 pub(crate) const PACED: u32 = 1 << 18;
+/// The alarm of the timers has rung in this turn.
+pub(crate) const ALARM: u32 = 1 << 19;
 /// A turn has requested a stop. Only drivers look at it.
 pub(crate) const STOP: u32 = 1 << 24;
 /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
@@ -51,7 +54,7 @@ impl Reactor {
     pub(super) fn is_settled(&self) -> bool {
         let bits = self.pending_work & !CLOCK;
         let has_timers = bits & TIMERS != 0;
-        bits & !SHORT == 0 && !self.timers_left && has_timers == (self.timers.len() > 0)
+        bits & !SHORT == 0 && !self.timers_left && has_timers == self.must_look_at_timers()
     }
 
     /// Whether there is work without an event, so that a turn must not wait.
@@ -70,7 +73,7 @@ impl Reactor {
         let (has_nudges, has_touched) = self.recompute_pending_streams();
         for (bit, is_so) in [
             (KEPT, !self.batch.is_empty()),
-            (TIMERS, self.timers.len() > 0),
+            (TIMERS, self.must_look_at_timers()),
             (
                 DEFERRED,
                 !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left,

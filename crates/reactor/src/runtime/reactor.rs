@@ -19,6 +19,7 @@ use crate::{
     registry::{reclaim::ReclaimQueue, table::Registry},
     remote::{RemoteInbox, stop::fall_asleep},
     runtime::{
+        alarm::Alarm,
         builder::Limits,
         counters::Counters,
         groups::GroupRecord,
@@ -65,6 +66,7 @@ pub struct Reactor {
     pub(crate) registry: Registry<Self>,
     pub(crate) groups: Arena<GroupRecord>,
     pub(crate) timers: Timers<Self>,
+    pub(crate) alarm: Alarm,
     pub(crate) deferred: DeferredQueue<Self>,
     /// Closures deferred by deferred closures. They join `deferred` when the next turn begins.
     pub(crate) deferred_later: DeferredQueue<Self>,
@@ -149,6 +151,7 @@ impl Reactor {
             registry: Registry::new(),
             groups: Arena::new(),
             timers: Timers::new(builder.timer_resolution_ns),
+            alarm: Alarm::new(),
             deferred: DeferredQueue::new(),
             deferred_later: DeferredQueue::new(),
             is_deferring: false,

@@ -25,18 +25,19 @@ type Cell = CellPtr;
 impl Reactor {
     /// The number of subscribers that the user has registered, without the reactor's own.
     pub(crate) fn subscribers(&self) -> usize {
-        self.registry.len() - 1
+        self.registry.len() - 1 - usize::from(self.alarm.is_made())
     }
 
-    /// Registers the reactor's own subscriber, which no key names.
-    pub(crate) fn add_internal(&mut self, subscriber: impl Subscriber<Self>) -> Result<(), Errno> {
+    /// Registers a subscriber of the reactor's own, which no key names. Returns the address that its
+    /// events carry.
+    pub(crate) fn add_internal(&mut self, subscriber: impl Subscriber<Self>) -> Result<u64, Errno> {
         let subscription = Subscription::new(subscriber);
         let (fd, interest) = (subscription.fd(), subscription.interest());
         let cell = subscription.cell();
         self.watch(cell, fd, interest)?;
         cell.set_flag(CellFlags::INTERNAL, true);
         subscription.into_cell();
-        Ok(())
+        Ok(cell.expose())
     }
 
     /// Adds a cell to the epoll set and the registry. On error the cell is not registered.

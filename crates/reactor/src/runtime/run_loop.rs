@@ -177,12 +177,19 @@ impl Reactor {
     #[inline(always)]
     #[expect(clippy::needless_question_mark, reason = "see above")]
     fn fast_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
+        use pending_work::{ALARM, TIMERS, WOKEN};
+
         let has_remote = PENDING & pending_work::REMOTE != 0;
-        let has_timers = PENDING & pending_work::TIMERS != 0;
+        let has_timers = PENDING & TIMERS != 0;
         let mut until_timer_ns = 0;
         if has_timers {
             match self.look_at_timers() {
-                TimerState::NoneFor(ns) => until_timer_ns = ns,
+                TimerState::NoneFor(ns) => {
+                    until_timer_ns = ns;
+                    if self.alarm.counts_look() {
+                        self.arm_alarm(ns);
+                    }
+                }
                 TimerState::Due => return Ok(self.due_turn()?),
                 TimerState::Unclear => return Ok(self.turn(AT_ONCE.then_some(Duration::ZERO))?),
             }
@@ -238,7 +245,10 @@ impl Reactor {
             unsafe { dispatch_paced(guard.reactor, first) };
         }
         if guard.reactor.pending_work != PENDING {
-            return Ok(guard.finish_fast(count));
+            let only_alarm = PENDING | ALARM | WOKEN | TIMERS;
+            let is_alone = count == 1 && guard.reactor.pending_work == only_alarm;
+            let count = guard.finish_fast(count);
+            return if is_alone { Ok(self.after_alarm(AT_ONCE)?) } else { Ok(count) };
         }
         guard.reactor.batch.close_empty();
         mem::forget(guard);
@@ -440,20 +450,21 @@ impl Reactor {
             let longest = if waits { until_deadline } else { Some(Duration::ZERO) };
             let by_timer = timer.is_some_and(|timer| longest.is_none_or(|longest| timer < longest));
             let span = if by_timer { timer } else { longest };
-            match self.wait_once(span) {
-                Ok(0) => {}
+            let has_rung = match self.wait_once(span) {
+                Ok(0) => false,
+                Ok(_) if self.takes_alarm() => true,
                 Ok(_) => return Ok(()),
                 // A signal handler has run. Wait for the remaining time.
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
-            }
-            let timed_out = span.is_some_and(|span| span <= WAIT_MAX);
+            };
+            let timed_out = has_rung || span.is_some_and(|span| span <= WAIT_MAX);
             if !timed_out {
                 continue;
             }
             // A cancelled timer has left its deadline behind. Nothing is due, so the wait
             // continues.
-            let in_vain = by_timer
+            let in_vain = (by_timer || has_rung && waits)
                 && !self.time.is_custom()
                 && self.until_next_timer() != Some(Duration::ZERO);
             if !in_vain {

@@ -70,6 +70,19 @@ impl Reactor {
         }
     }
 
+    /// The rest of a short turn whose only event was the alarm. The turn has been counted.
+    #[inline(never)]
+    pub(super) fn after_alarm(&mut self, at_once: bool) -> io::Result<usize> {
+        self.counters.turns -= 1;
+        match self.look_at_timers() {
+            TimerState::Due => Ok(self.run_due_turn(0)),
+            // As above.
+            TimerState::NoneFor(_) | TimerState::Unclear => {
+                self.turn(at_once.then_some(Duration::ZERO))
+            }
+        }
+    }
+
     /// The steps of a short turn after the wait: events, then due timers.
     fn run_due_turn(&mut self, count: usize) -> usize {
         self.counters.turns += 1;
@@ -96,6 +109,7 @@ impl Reactor {
     /// Fires due timers, up to the limit of one turn. `timers_left` is set if one may be due, so
     /// that the others fire in the next turn if one panics (rule 8).
     pub(super) fn fire_timers(&mut self) {
+        self.alarm.note_firing();
         let now = self.time.turn_ns();
         for _ in 0..self.limits.timers_per_turn {
             let Some(due) = self.timers.take_due(now) else {

@@ -16,7 +16,6 @@ use crate::{
     Reactor, Tick, Turn,
     api::{inline_timer::InlineTimer, timer::TimerCall},
     cell::NO_GROUP,
-    runtime::pending_work,
     time::clock::nanoseconds,
 };
 
@@ -181,7 +180,7 @@ impl Reactor {
                 streams.timer = Some((key, deadline_ns));
             }
         }
-        self.pending_work |= pending_work::TIMERS;
+        self.note_timers();
     }
 
     fn check_deadlines(&mut self) {

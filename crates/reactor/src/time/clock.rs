@@ -137,6 +137,12 @@ impl Time {
         nanoseconds(moment.saturating_duration_since(self.epoch))
     }
 
+    /// The time of the system's monotonic clock at a moment of the reactor's count.
+    pub(crate) fn system_ns_of(&self, ns: u64) -> u64 {
+        debug_assert!(!self.is_custom(), "a custom clock has another count");
+        self.epoch_ns.saturating_add(ns)
+    }
+
     pub(crate) fn instant(&self, ns: u64) -> Instant {
         self.epoch.checked_add(Duration::from_nanos(ns)).unwrap_or(self.epoch)
     }

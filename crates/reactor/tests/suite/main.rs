@@ -17,6 +17,7 @@ mod bed;
 mod pattern;
 mod script;
 
+mod alarms;
 mod batches;
 mod building;
 mod contention;

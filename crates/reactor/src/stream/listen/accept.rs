@@ -19,7 +19,6 @@ use crate::{
     api::timer::{Schedule, Timer},
     cell::{CellFlags, CellPtr, NO_GROUP},
     interest,
-    runtime::pending_work,
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, Stream, StreamHandler, StreamLimit,
         TlsSessionFactory,
@@ -479,9 +478,9 @@ impl Reactor {
         let (cell, timer, retry) =
             (state.cell, state.timer, state.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
-        self.pending_work |= pending_work::TIMERS;
         // The last suspension may have ended early, when a stream of the listener was closed.
         if timer.is_some_and(|key| self.timers.reset(key, deadline_ns)) {
+            self.note_timers();
             return;
         }
         let wake = Timer::<Self>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
@@ -492,6 +491,7 @@ impl Reactor {
             }
         });
         let key = self.timers.start(wake.call, deadline_ns, 0, NO_GROUP);
+        self.note_timers();
         self.listener_state(slot).timer = Some(key);
     }
 
