@@ -138,7 +138,7 @@ impl Build<'_> {
 /// Chooses the numbers of rounds: enough for events that occur once in some messages, such as a new
 /// buffer, but few rounds of long messages, because a step takes microseconds.
 fn rounds(case: &Case) -> CountedCase {
-    if matches!(case, Case::EmptyTurn { .. } | Case::TurnBeside { .. }) {
+    if matches!(case, Case::EmptyTurn { .. } | Case::ReadyTurn { .. } | Case::TurnBeside { .. }) {
         return CountedCase { case: case.clone(), few: 10, many: 20 };
     }
     if is_counted_whole(case) {

@@ -64,6 +64,10 @@ pub(crate) struct Options {
     #[arg(long, value_enum)]
     pub(crate) tool: Option<Tool>,
 
+    /// Build of the timed programs. Servers are always those of `release`
+    #[arg(long, value_enum, default_value_t = Profile::Release)]
+    pub(crate) profile: Profile,
+
     /// Do not count instructions and system calls, which needs valgrind, perf or strace
     #[arg(long)]
     pub(crate) no_counts: bool,
@@ -76,6 +80,25 @@ pub(crate) struct Options {
     /// without peers
     #[arg(long, conflicts_with = "no_counts")]
     pub(crate) counts_only: bool,
+}
+
+/// The builds that can be timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Profile {
+    /// Without LTO, as most programs are built.
+    Release,
+    /// With fat LTO and one codegen unit.
+    Lto,
+}
+
+impl Profile {
+    /// Its name in the manifests and in the report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Lto => "lto",
+        }
+    }
 }
 
 /// The suites that the command line can name.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use windlass_bench_driver::protocol::{Awake, Case, EchoedBy, Trigger};
+use windlass_bench_driver::protocol::{Case, Trigger};
 
 use crate::cases;
 use crate::counts::Build;
 use crate::error::MeasureError;
+use crate::notes;
 use crate::options::Options;
 use crate::pin::{Pin, allowed_cpus};
 use crate::programs::{PROGRAMS, Program, RAW, UNSUPPORTED};
@@ -16,17 +17,16 @@ use crate::report::meta::Meta;
 use crate::report::stats::{Line, Spread};
 use crate::report::{Entry, Report};
 use crate::servers;
+use crate::syscalls;
 use crate::targets;
 use crate::timing::{self, CaseRun, Implementation, participating, time};
 use crate::tools::instructions::{CountedCase, Tool};
-use crate::tools::strace;
 
-/// Builds whose instructions are counted. The first one is also timed.
-const PROFILES: [&str; 2] = ["release", "lto"];
-
-/// Returns the builds whose instructions are counted in this run.
-fn profiles(options: &Options) -> &'static [&'static str] {
-    if options.no_lto { &PROFILES[..1] } else { &PROFILES }
+/// Returns the builds whose instructions are counted in this run. The first one is also timed.
+fn profiles(options: &Options) -> Vec<&'static str> {
+    let timed = options.profile.name();
+    let is_also_counted = |profile: &&str| *profile != timed && !options.no_lto;
+    [timed].into_iter().chain(["lto"].into_iter().filter(is_also_counted)).collect()
 }
 
 /// Runs the requested suites.
@@ -35,7 +35,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
     let pin = options.cpu.unwrap_or_else(Pin::default_cpu);
     let suites: Vec<&str> =
         cases::SUITES.iter().copied().filter(|suite| options.wants_suite(suite)).collect();
-    let mut implementations = implementations(options, &suites, PROFILES[0], &mut report);
+    let mut implementations =
+        implementations(options, &suites, options.profile.name(), &mut report);
     for suite in suites {
         for (_, peer, reason) in
             UNSUPPORTED.iter().filter(|(of, peer, _)| *of == suite && options.wants_peer(peer))
@@ -56,12 +57,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
         if !cases::counted(suite, options.quick).is_empty() && options.wants_case("instructions") {
             count_in_memory(suite, options, &implementations, &mut report);
         }
-        if !traced(suite).is_empty() && options.wants_case("system_calls") {
-            count_syscalls(suite, &implementations, &mut report);
+        if options.wants_case("system_calls") {
+            syscalls::count(suite, &implementations, &mut report);
         }
     }
     servers::run(options, pin, &mut report);
     report.targets = targets::reached(&report.results);
+    report.notes = notes::of(&report.results);
     report.meta = Meta::now(options.quick);
     Ok(report)
 }
@@ -70,7 +72,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
 fn implementations(
     options: &Options,
     suites: &[&str],
-    profile: &str,
+    profile: &'static str,
     report: &mut Report,
 ) -> Vec<Implementation> {
     let mut implementations = Vec::new();
@@ -88,7 +90,7 @@ fn implementations(
             }
         };
         match built {
-            Ok(path) => implementations.extend(backends(program, options, &path)),
+            Ok(path) => implementations.extend(backends(program, options, profile, &path)),
             Err(reason) => {
                 let error = MeasureError::Unsupported(reason);
                 for suite in program.suites().into_iter().filter(|suite| suites.contains(suite)) {
@@ -100,9 +102,15 @@ fn implementations(
     implementations
 }
 
-fn backends(program: &'static Program, options: &Options, path: &Path) -> Vec<Implementation> {
+fn backends(
+    program: &'static Program,
+    options: &Options,
+    profile: &'static str,
+    path: &Path,
+) -> Vec<Implementation> {
     let backends = program.backends(&options.backends).into_iter();
-    backends.map(|backend| Implementation::new(program, backend, path.to_owned())).collect()
+    let on = |backend| Implementation::new(program, backend, profile, path.to_owned());
+    backends.map(on).collect()
 }
 
 fn time_suite(
@@ -179,8 +187,8 @@ fn title(group: &[Case]) -> String {
 /// Counts the instructions of a suite per round, in both builds where they differ much.
 fn count_in_memory(suite: &str, options: &Options, timed: &[Implementation], report: &mut Report) {
     let tool = options.find_tool();
-    for &profile in profiles(options) {
-        let is_timed = profile == PROFILES[0];
+    for profile in profiles(options) {
+        let is_timed = profile == options.profile.name();
         if !is_timed && !cases::counted(suite, options.quick).iter().any(cases::is_counted_with_lto)
         {
             continue;
@@ -206,12 +214,14 @@ fn ready_counts(quick: bool) -> &'static [u64] {
     if quick { &[1, 16, 64] } else { &[1, 4, 16, 64, 256] }
 }
 
-/// Returns the cases whose instructions per event are counted in addition to the line.
+/// Returns the cases whose instructions are counted in addition to the line, and the events of a
+/// round. All of them are timed as well, so that times and instructions stand side by side.
 fn counted_cases() -> Vec<(CountedCase, u64)> {
     let trigger = Trigger::Edge;
     let one = |case| (CountedCase::new(case, 1), 1);
     vec![
-        one(Case::OneReady { registered: 400, trigger }),
+        one(Case::StaysReady { registered: 1 }),
+        one(Case::OneReady { registered: 1_000, trigger }),
         one(Case::FourFds { subscribers: 100, trigger }),
         (CountedCase::new(Case::EightTypes { registered: 256, ready: 64 }, 64), 64),
     ]
@@ -226,9 +236,9 @@ fn instructions(options: &Options, timed: &[Implementation], report: &mut Report
             return;
         }
     };
-    for &profile in profiles(options) {
+    for profile in profiles(options) {
         let built;
-        let implementations = if profile == PROFILES[0] {
+        let implementations = if profile == options.profile.name() {
             timed
         } else {
             built = implementations(options, &["dispatch"], profile, report);
@@ -264,7 +274,7 @@ fn instructions(options: &Options, timed: &[Implementation], report: &mut Report
 #[derive(Clone)]
 struct DispatchCounts {
     line: Line,
-    /// Instructions per event of each further case.
+    /// Instructions per event or turn of each further case.
     cases: Vec<(Case, f64)>,
 }
 
@@ -300,7 +310,7 @@ impl DispatchCounts {
         raw: Option<&Self>,
     ) -> Vec<Entry> {
         let entry =
-            |case: String, mut params: BTreeMap<String, Value>, metrics: Vec<(&str, f64)>| {
+            |case: String, mut params: BTreeMap<String, Value>, metrics: Vec<(String, f64)>| {
                 params.insert("profile".to_owned(), profile.into());
                 params.insert("tool".to_owned(), tool.name().into());
                 let metrics = metrics.into_iter();
@@ -311,7 +321,7 @@ impl DispatchCounts {
                     implementation: implementation.program.name.to_owned(),
                     backend: implementation.backend.to_owned(),
                     version: version.to_owned(),
-                    metrics: metrics.map(|(k, v)| (k.to_owned(), Spread::exact(v))).collect(),
+                    metrics: metrics.map(|(k, v)| (k, Spread::exact(v))).collect(),
                 }
             };
         let mut metrics = vec![
@@ -326,120 +336,19 @@ impl DispatchCounts {
             ];
             metrics.extend(over);
         }
+        let metrics = metrics.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let trigger = ("trigger".to_owned(), Value::from("edge"));
         let mut entries = vec![entry("instructions".into(), [trigger].into(), metrics)];
         for (number, (case, count)) in self.cases.iter().enumerate() {
             let (name, params) = cases::describe(case);
-            let mut metrics = vec![("user_instructions_per_event", *count)];
+            let unit = cases::unit(case);
+            let mut metrics = vec![(format!("user_instructions_per_{unit}"), *count)];
             if let Some(raw) = raw {
                 let over = count - raw.cases[number].1;
-                metrics.push(("over_raw_user_instructions_per_event", over));
+                metrics.push((format!("over_raw_user_instructions_per_{unit}"), over));
             }
             entries.push(entry(name, params, metrics));
         }
         entries
-    }
-}
-
-/// A case whose system calls are counted.
-struct TracedCase {
-    counted: CountedCase,
-    metric: &'static str,
-    /// Calls per round that belong to the workload.
-    own: f64,
-    /// The metric for the calls that failed. A read that finds nothing fails with `EAGAIN`.
-    failed: Option<&'static str>,
-}
-
-fn traced(suite: &str) -> Vec<TracedCase> {
-    let case = |case, metric, own| TracedCase {
-        counted: CountedCase { case, few: 100, many: 300 },
-        metric,
-        own,
-        failed: None,
-    };
-    let ping_pong = |pairs, live_timers| TracedCase {
-        counted: CountedCase {
-            case: Case::PingPong {
-                echoed_by: EchoedBy::OwnTask,
-                pairs,
-                exact_reads: false,
-                live_timers,
-            },
-            few: 64,
-            many: 1_088,
-        },
-        metric: "syscalls_per_message",
-        own: 0.0,
-        failed: Some("failed_syscalls_per_message"),
-    };
-    let trigger = Trigger::Edge;
-    match suite {
-        // The write that fires the source is the workload's.
-        "dispatch" => {
-            vec![case(Case::OneReady { registered: 100, trigger }, "syscalls_per_event", 1.0)]
-        }
-        "poll0" => vec![case(Case::EmptyTurn { registered: 100 }, "syscalls_per_turn", 0.0)],
-        "timers" => vec![case(Case::InsertCancel { alive: 1_000 }, "syscalls_per_pair", 0.0)],
-        "flow" => [false, true]
-            .map(|polled| case(Case::Uncontended { polled }, "syscalls_per_item", 0.0))
-            .into(),
-        // The number of calls to start and end threads varies by one or two, so there are many
-        // wakes.
-        "wakeup" => vec![
-            TracedCase {
-                counted: CountedCase {
-                    case: Case::WakeRunning { awake: Awake::InHandler },
-                    few: 1_000,
-                    many: 6_000,
-                },
-                metric: "syscalls_per_wake",
-                own: 0.0,
-                failed: None,
-            },
-            case(Case::WakeSleeping, "syscalls_per_wake", 0.0),
-        ],
-        "latency" => vec![ping_pong(1, 0), ping_pong(1, 1), ping_pong(16, 0)],
-        "http" => {
-            let traced = |case| TracedCase {
-                counted: CountedCase { case, few: 64, many: 1_088 },
-                metric: "syscalls_per_request",
-                own: 0.0,
-                failed: Some("failed_syscalls_per_request"),
-            };
-            cases::http::traced().into_iter().map(traced).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn count_syscalls(suite: &str, implementations: &[Implementation], report: &mut Report) {
-    if let Some(reason) = strace::unavailable() {
-        report.skip(suite, "system_calls", "*", MeasureError::Unsupported(reason));
-        return;
-    }
-    for TracedCase { counted, metric, own, failed } in traced(suite) {
-        let (case, mut params) = cases::describe(&counted.case);
-        params.insert("tool".to_owned(), "strace".into());
-        for implementation in implementations.iter().filter(|c| c.program.has(counted.case.part()))
-        {
-            eprintln!("{suite}/{case} {} (strace)", implementation.program.name);
-            match strace::per_round(&implementation.path, implementation.backend, &counted) {
-                Ok(per_round) => report.results.push(Entry {
-                    suite: suite.to_owned(),
-                    case: case.clone(),
-                    params: params.clone(),
-                    implementation: implementation.program.name.to_owned(),
-                    backend: implementation.backend.to_owned(),
-                    version: implementation.version.clone(),
-                    metrics: [(metric, per_round.calls - own)]
-                        .into_iter()
-                        .chain(failed.map(|failed| (failed, per_round.failed)))
-                        .map(|(name, count)| (name.to_owned(), Spread::exact(count)))
-                        .collect(),
-                }),
-                Err(error) => report.skip(suite, &case, implementation.program.name, error),
-            }
-        }
     }
 }

@@ -10,7 +10,9 @@ use crate::child::Child;
 use crate::error::MeasureError;
 use crate::pace;
 use crate::pin::Pin;
-use crate::programs::{EVENTFD, Program, RAW, TOKIO, WINDLASS, WINDLASS_TASK, Workspace};
+use crate::programs::{
+    EVENTFD, Program, RAW, TOKIO, WINDLASS, WINDLASS_TASK, WINDLASS_TIMER, Workspace,
+};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 
@@ -19,6 +21,8 @@ use crate::report::{Entry, Report};
 pub(crate) struct Implementation {
     pub(crate) program: &'static Program,
     pub(crate) backend: &'static str,
+    /// The build.
+    pub(crate) profile: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) version: String,
     /// `None` before its first case and after a failure. The next case starts it.
@@ -26,8 +30,13 @@ pub(crate) struct Implementation {
 }
 
 impl Implementation {
-    pub(crate) fn new(program: &'static Program, backend: &'static str, path: PathBuf) -> Self {
-        Self { program, backend, path, version: String::new(), child: None }
+    pub(crate) fn new(
+        program: &'static Program,
+        backend: &'static str,
+        profile: &'static str,
+        path: PathBuf,
+    ) -> Self {
+        Self { program, backend, profile, path, version: String::new(), child: None }
     }
 
     /// Ends the program. The next case starts it again.
@@ -37,7 +46,7 @@ impl Implementation {
 
     /// Returns the same implementation with a process of its own.
     pub(crate) fn another(&self) -> Self {
-        Self::new(self.program, self.backend, self.path.clone())
+        Self::new(self.program, self.backend, self.profile, self.path.clone())
     }
 
     /// Sets the case up. Returns the number of rounds of a slice.
@@ -191,7 +200,7 @@ fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
     let CaseRun { implementation, case } = &runs[sample.run];
     let (name, mut params) = cases::describe(case);
     if cases::is_timed(case) {
-        params.insert("profile".to_owned(), "release".into());
+        params.insert("profile".to_owned(), implementation.profile.into());
     }
     let mut metrics = BTreeMap::new();
     let mut put = |name: String, spread: Option<Spread>| {
@@ -251,7 +260,11 @@ fn ratios(
         ratios.push(("ns_over_raw_ratio", ratio(sample.ns_per_unit(), raw.ns_per_unit())));
     }
     let windlass = in_this_case(WINDLASS).or_else(|| in_this_case(WINDLASS_TASK));
-    let is_other = ![WINDLASS, WINDLASS_TASK, RAW].contains(&this);
+    if let Some(without) = in_this_case(WINDLASS).filter(|_| this == WINDLASS_TIMER) {
+        let both = ratio(sample.ns_per_unit(), without.ns_per_unit());
+        ratios.push(("ns_over_no_timer_ratio", both.filter(|_| cases::is_timed(case))));
+    }
+    let is_other = ![WINDLASS, WINDLASS_TASK].contains(&this) && !this.starts_with(RAW);
     if let Some(windlass) = windlass.filter(|_| is_other) {
         if cases::is_timed(case) {
             ratios.push((
@@ -378,7 +391,7 @@ mod tests {
         };
         let implementation = |(name, _): &(&str, u64)| {
             let program = PROGRAMS.iter().find(|program| program.name == *name).unwrap();
-            Implementation::new(program, "epoll", PathBuf::new())
+            Implementation::new(program, "epoll", "release", PathBuf::new())
         };
         let mut all: Vec<_> = times.iter().map(implementation).collect();
         let runs: Vec<_> =
@@ -403,6 +416,22 @@ mod tests {
             assert_eq!(median("rate_over_tokio_ratio"), 2.0);
             assert_eq!(median("p50_over_best_peer_ratio"), 2.0, "the raw loop is no peer");
             assert!(!ratios.contains_key("p99_over_tokio_ratio"), "there is no such figure");
+        });
+    }
+
+    #[test]
+    fn a_far_timer_is_compared_with_none_and_the_noise_with_the_raw_loop() {
+        let times = [(RAW, 10), ("raw-again", 11), (WINDLASS, 12), (WINDLASS_TIMER, 18)];
+        with_runs(&times, |samples, runs| {
+            let of = |run: usize| ratios(&samples[run], samples, runs);
+            let median = |run: usize, name: &str| {
+                let found = of(run).into_iter().find(|(of, _)| *of == name);
+                found.and_then(|(_, spread)| Some(spread?.median))
+            };
+            assert_eq!(median(3, "ns_over_no_timer_ratio"), Some(1.5));
+            assert_eq!(median(2, "ns_over_no_timer_ratio"), None);
+            assert_eq!(median(1, "ns_over_raw_ratio"), Some(1.1));
+            assert_eq!(median(1, "windlass_ns_over_this_ratio"), None, "it is no peer");
         });
     }
 

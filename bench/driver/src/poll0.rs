@@ -1,10 +1,10 @@
-//! The suite `poll0`: a turn that does not wait and finds no event.
+//! The suite `poll0`: a turn that does not wait, and finds no event or one.
 
 use std::io;
 use std::time::Instant;
 
 use crate::alloc;
-use crate::dispatch::{NoTurns, Subject};
+use crate::dispatch::{NoTurns, Ready, Subject};
 use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome, Trigger};
 use crate::source::{DrainCount, Hits, Source, SourcePool};
@@ -45,6 +45,13 @@ pub(crate) fn prepare<S: PollSubject>(
     backend: &str,
     idle: bool,
 ) -> Result<Box<dyn Measured>, Error> {
+    if let Case::ReadyTurn { registered } = *case {
+        return Ok(if idle {
+            Box::new(Ready::<NoTurns, _>::new(registered, backend, idle, NoTurns::turn_at_once)?)
+        } else {
+            Box::new(Ready::<S, _>::new(registered, backend, idle, |s: &mut S| s.turn_at_once())?)
+        });
+    }
     Ok(if idle {
         Box::new(Asking::<NoTurns>::new(case, backend, idle)?)
     } else {

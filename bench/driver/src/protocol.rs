@@ -148,6 +148,12 @@ pub enum Case {
         /// Number of sources that are ready in each turn.
         ready: usize,
     },
+    /// One of `registered` sources is ready all the time and is not read, so a turn that waits
+    /// without a limit finds it at once.
+    StaysReady {
+        /// Number of sources.
+        registered: usize,
+    },
     /// Registers and deletes sources beside `registered` others. The unit is one such pair.
     RegisterDelete {
         /// Number of other sources.
@@ -160,6 +166,11 @@ pub enum Case {
     },
     /// A turn that does not wait and finds no event.
     EmptyTurn {
+        /// Number of watched sources.
+        registered: usize,
+    },
+    /// A turn that does not wait and finds the one source that stays ready.
+    ReadyTurn {
         /// Number of watched sources.
         registered: usize,
     },
@@ -458,9 +469,10 @@ impl Case {
             | Self::AllReady { .. }
             | Self::FourFds { .. }
             | Self::EightTypes { .. }
+            | Self::StaysReady { .. }
             | Self::RegisterDelete { .. }
             | Self::RegistrationMemory { .. } => "dispatch",
-            Self::EmptyTurn { .. } => "poll0",
+            Self::EmptyTurn { .. } | Self::ReadyTurn { .. } => "poll0",
             Self::InsertCancel { .. }
             | Self::Insert { .. }
             | Self::Fire { .. }

@@ -39,7 +39,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
 }
 
 fn dispatch(quick: bool) -> Vec<Case> {
-    let one: &[usize] = if quick { &[1, 1_000, 10_000] } else { &[1, 10, 100, 1_000, 10_000] };
+    let one: &[usize] = if quick { &[1, 1_000, 8_000] } else { &[1, 10, 100, 1_000, 8_000] };
     let all: &[usize] = if quick { &[16, 1_024] } else { &[16, 64, 256, 1_024] };
     let devices: &[usize] = if quick { &[100] } else { &[100, 1_000] };
     let mut cases = Vec::new();
@@ -49,13 +49,15 @@ fn dispatch(quick: bool) -> Vec<Case> {
         cases.extend(devices.iter().map(|&subscribers| Case::FourFds { subscribers, trigger }));
     }
     cases.push(Case::EightTypes { registered: 256, ready: 64 });
+    cases.push(Case::StaysReady { registered: 1 });
     cases.push(Case::RegisterDelete { registered: 1_000 });
     cases.push(Case::RegistrationMemory { registered: 10_000 });
     cases
 }
 
 fn poll0() -> Vec<Case> {
-    [1, 1_000].map(|registered| Case::EmptyTurn { registered }).into()
+    let empty = [1, 1_000].map(|registered| Case::EmptyTurn { registered });
+    empty.into_iter().chain([Case::ReadyTurn { registered: 1 }]).collect()
 }
 
 /// Returns the cases of a suite whose instructions are counted per round.
@@ -121,7 +123,7 @@ fn streams() -> Vec<Case> {
 }
 
 /// Without a timer, to compare, and with one or many.
-fn turns_beside_timers() -> Vec<Case> {
+pub(crate) fn turns_beside_timers() -> Vec<Case> {
     [0, 1, 100_000].map(|alive| Case::TurnBeside { alive }).into()
 }
 
@@ -274,7 +276,10 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         | Case::AllReady { .. }
         | Case::FourFds { .. }
         | Case::EightTypes { .. } => "event",
-        Case::EmptyTurn { .. } | Case::TurnBeside { .. } => "turn",
+        Case::StaysReady { .. }
+        | Case::EmptyTurn { .. }
+        | Case::ReadyTurn { .. }
+        | Case::TurnBeside { .. } => "turn",
         Case::LoneSleep { .. } => "sleep",
         Case::RegisterDelete { .. } | Case::InsertCancel { .. } => "pair",
         Case::RegistrationMemory { .. } => "registration",

@@ -7,10 +7,15 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The hand-written epoll loop, the reference of the suite `dispatch`.
+/// The hand-written epoll loop on epoll_wait(2), the cheapest wait. It is the reference of the
+/// suite `dispatch`. Its other forms have names that begin with the same word.
 pub(crate) const RAW: &str = "raw";
+/// The same loop on epoll_pwait2(2).
+pub(crate) const RAW_PWAIT2: &str = "raw-pwait2";
 /// Windlass.
 pub(crate) const WINDLASS: &str = "windlass";
+/// Windlass beside one timer that is not due.
+pub(crate) const WINDLASS_TIMER: &str = "windlass-timer";
 /// The executor of windlass-task.
 pub(crate) const WINDLASS_TASK: &str = "windlass-task";
 /// The peer that the targets of windlass-task are about.
@@ -73,6 +78,9 @@ const fn peer(
 /// All programs, in the order of the report. The order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
     own(RAW, &["dispatch", "poll0", "timers/sleep", "latency", "tasks", "http"], "bench-raw"),
+    // The same program once more. Its distance from `raw` is the noise of the run.
+    own("raw-again", &["dispatch", "poll0"], "bench-raw"),
+    own(RAW_PWAIT2, &["dispatch", "poll0"], "bench-raw-pwait2"),
     Program {
         backends: BACKENDS,
         ..own(
@@ -97,7 +105,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     },
     own("windlass-driven", &["dispatch"], "bench-windlass-driven"),
     own(
-        "windlass-timer",
+        WINDLASS_TIMER,
         &["dispatch", "poll0", "wakeup/wake", "wakeup/call", "wakeup/post"],
         "bench-windlass-timer",
     ),

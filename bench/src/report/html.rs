@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Report, metric_names, number};
+use super::{Report, number};
 
 const STYLE: &str = "\
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;\
@@ -33,18 +33,19 @@ pub(crate) fn page(report: &Report) -> String {
         escape(&meta.cpu),
         escape(&meta.date),
     );
-    for (title, entries) in report.groups() {
-        let names = metric_names(&entries);
-        write!(page, "<h2>{}</h2>\n<table><tr><th>", escape(&title)).expect("writing to a string");
+    for table in report.tables() {
+        let names = table.metrics();
+        write!(page, "<h2>{}</h2>\n<table><tr><th>", escape(&table.title))
+            .expect("writing to a string");
         for name in &names {
             write!(page, "<th>{}", escape(name)).expect("writing to a string");
         }
         page.push('\n');
-        for entry in &entries {
-            write!(page, "<tr><td>{}", escape(&entry.title())).expect("writing to a string");
+        for (title, metrics) in &table.rows {
+            write!(page, "<tr><td>{}", escape(title)).expect("writing to a string");
             for name in &names {
                 page.push_str("<td>");
-                let Some(spread) = entry.metrics.get(*name) else {
+                let Some(spread) = metrics.get(*name) else {
                     continue;
                 };
                 page.push_str(&number(spread.median));
@@ -56,6 +57,13 @@ pub(crate) fn page(report: &Report) -> String {
             page.push('\n');
         }
         page.push_str("</table>\n");
+    }
+    if !report.notes.is_empty() {
+        page.push_str("<h2>Waits</h2>\n<ul>\n");
+        for note in &report.notes {
+            writeln!(page, "<li>{}", escape(note)).expect("writing to a string");
+        }
+        page.push_str("</ul>\n");
     }
     if !report.targets.is_empty() {
         page.push_str("<h2>Targets</h2>\n<ul>\n");

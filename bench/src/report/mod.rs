@@ -4,7 +4,7 @@ pub(crate) mod html;
 pub(crate) mod meta;
 pub(crate) mod stats;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde::Serialize;
@@ -31,6 +31,9 @@ pub(crate) struct Entry {
 impl Entry {
     /// Returns the title of its row in a table, which names backends other than epoll.
     pub(crate) fn title(&self) -> String {
+        if let Some(Value::String(call)) = self.params.get("call") {
+            return call.clone();
+        }
         let name = format!("{} {}", self.implementation, self.version);
         if self.backend == "epoll" { name } else { format!("{name} on {}", self.backend) }
     }
@@ -53,6 +56,8 @@ pub(crate) struct Report {
     pub(crate) skipped: Vec<Skipped>,
     /// The targets of which a figure was measured.
     pub(crate) targets: Vec<Reached>,
+    /// Sentences about the figures.
+    pub(crate) notes: Vec<String>,
     failures: Vec<Skipped>,
 }
 
@@ -63,6 +68,7 @@ pub(crate) struct Json<'a> {
     results: &'a [Entry],
     skipped: &'a [Skipped],
     targets: &'a [Reached],
+    notes: &'a [String],
 }
 
 impl Report {
@@ -72,6 +78,7 @@ impl Report {
             results: Vec::new(),
             skipped: Vec::new(),
             targets: Vec::new(),
+            notes: Vec::new(),
             failures: Vec::new(),
         }
     }
@@ -121,21 +128,27 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> Json<'_> {
-        let Self { meta, results, skipped, targets, .. } = self;
-        Json { meta, results, skipped, targets }
+        let Self { meta, results, skipped, targets, notes, .. } = self;
+        Json { meta, results, skipped, targets, notes }
     }
 
-    /// Returns groups of entries with the same case and parameters, in the order of measurement.
-    pub(crate) fn groups(&self) -> Vec<(String, Vec<&Entry>)> {
-        let mut groups: Vec<(String, Vec<&Entry>)> = Vec::new();
+    /// Returns tables of the entries with the same case and parameters, as they were measured.
+    /// Times and instructions of an implementation stand in one row.
+    pub(crate) fn tables(&self) -> Vec<Table> {
+        let mut tables: Vec<Table> = Vec::new();
         for entry in &self.results {
-            let title = title(entry);
-            match groups.iter_mut().find(|(other, _)| *other == title) {
-                Some((_, entries)) => entries.push(entry),
-                None => groups.push((title, vec![entry])),
+            let (title, row) = (table_title(entry), entry.title());
+            let table = match tables.iter().position(|table| table.title == title) {
+                Some(found) => &mut tables[found],
+                None => tables.push_mut(Table { title, rows: Vec::new() }),
+            };
+            let metrics = entry.metrics.clone();
+            match table.rows.iter_mut().find(|(of, _)| *of == row) {
+                Some((_, all)) => all.extend(metrics),
+                None => table.rows.push((row, metrics)),
             }
         }
-        groups
+        tables
     }
 
     /// Returns the tables as text.
@@ -151,8 +164,11 @@ impl Report {
             meta.date,
             if meta.quick { ", quick" } else { "" },
         );
-        for (title, entries) in self.groups() {
-            table(&mut text, &title, &entries);
+        for table in self.tables() {
+            table.print(&mut text);
+        }
+        for note in &self.notes {
+            writeln!(text, "{note}").expect("writing to a string");
         }
         for target in &self.targets {
             writeln!(text, "{target}").expect("writing to a string");
@@ -168,8 +184,20 @@ impl Report {
 
 /// Returns suite, case and parameters in one line.
 pub(crate) fn title(entry: &Entry) -> String {
+    titled(entry, &[])
+}
+
+/// Returns the title of an entry's table. The tool that counts instructions is not part of it, so
+/// that they stand beside the times. Neither is a system call, which has a row of its own.
+fn table_title(entry: &Entry) -> String {
+    let is_beside_times = entry.params.contains_key("profile");
+    titled(entry, if is_beside_times { &["tool", "call"] } else { &["call"] })
+}
+
+/// Returns suite, case and parameters in one line, without some of them.
+fn titled(entry: &Entry, without: &[&str]) -> String {
     let mut title = format!("{}/{}", entry.suite, entry.case);
-    for (name, value) in &entry.params {
+    for (name, value) in entry.params.iter().filter(|(name, _)| !without.contains(&&***name)) {
         match value {
             Value::String(value) => write!(title, " {name}={value}"),
             value => write!(title, " {name}={value}"),
@@ -177,15 +205,6 @@ pub(crate) fn title(entry: &Entry) -> String {
         .expect("writing to a string");
     }
     title
-}
-
-/// Returns the names of all metrics of these entries, sorted.
-pub(crate) fn metric_names<'a>(entries: &[&'a Entry]) -> Vec<&'a str> {
-    let mut names: Vec<&str> =
-        entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
 }
 
 /// Formats a figure with its significant digits.
@@ -209,24 +228,40 @@ fn cell(spread: Option<&Spread>) -> String {
     format!("{} ({}–{})", number(spread.median), number(spread.low), number(spread.high))
 }
 
-fn table(text: &mut String, title: &str, entries: &[&Entry]) {
-    writeln!(text, "\n{title}").expect("writing to a string");
-    let names = metric_names(entries);
-    let mut rows = vec![vec![String::new()]];
-    rows[0].extend(names.iter().map(|&name| name.to_owned()));
-    for entry in entries {
-        let mut row = vec![entry.title()];
-        row.extend(names.iter().map(|&name| cell(entry.metrics.get(name))));
-        rows.push(row);
+/// A table of the report.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    /// The rows by their titles.
+    pub(crate) rows: Vec<(String, BTreeMap<String, Spread>)>,
+}
+
+impl Table {
+    /// Returns the names of all metrics, sorted.
+    pub(crate) fn metrics(&self) -> BTreeSet<&str> {
+        self.rows.iter().flat_map(|(_, metrics)| metrics.keys().map(String::as_str)).collect()
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..=names.len()).map(|column| width(column).unwrap_or(0)).collect();
-    for row in &rows {
-        let mut line = format!("    {:<1$}", row[0], widths[0]);
-        for (value, width) in row.iter().zip(&widths).skip(1) {
-            write!(line, "  {value:>width$}").expect("writing to a string");
+
+    fn print(&self, text: &mut String) {
+        writeln!(text, "\n{}", self.title).expect("writing to a string");
+        let names = self.metrics();
+        let mut rows = vec![vec![String::new()]];
+        rows[0].extend(names.iter().map(|&name| name.to_owned()));
+        for (title, metrics) in &self.rows {
+            let mut row = vec![title.clone()];
+            row.extend(names.iter().map(|&name| cell(metrics.get(name))));
+            rows.push(row);
         }
-        writeln!(text, "{}", line.trim_end()).expect("writing to a string");
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+        let widths: Vec<usize> =
+            (0..=names.len()).map(|column| width(column).unwrap_or(0)).collect();
+        for row in &rows {
+            let mut line = format!("    {:<1$}", row[0], widths[0]);
+            for (value, width) in row.iter().zip(&widths).skip(1) {
+                write!(line, "  {value:>width$}").expect("writing to a string");
+            }
+            writeln!(text, "{}", line.trim_end()).expect("writing to a string");
+        }
     }
 }
 
@@ -280,6 +315,28 @@ pub(crate) mod tests {
         assert_eq!(report.results.len(), 3, "an entry without counts is left out");
         let counts: Vec<_> = report.results[2].metrics.keys().collect();
         assert_eq!(counts, ["allocations_per_pair", "engine_bytes"]);
+    }
+
+    #[test]
+    fn times_and_instructions_stand_in_one_row() {
+        let mut report = sample();
+        let with = |params: &[(&str, &str)], metric: &str| Entry {
+            params: params.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            metrics: [(metric.to_owned(), Spread::exact(5.0))].into(),
+            ..sample().results[0].clone()
+        };
+        let (release, tool) = (("profile", "release"), ("tool", "singlestep"));
+        report.results = vec![
+            with(&[release], "ns_per_event"),
+            with(&[release, tool], "user_instructions_per_event"),
+            with(&[("tool", "strace")], "syscalls_per_event"),
+            with(&[("call", "one")], "ns_per_call"),
+            with(&[("call", "two")], "ns_per_call"),
+        ];
+        let tables = report.tables();
+        let shapes: Vec<_> = tables.iter().map(|t| (t.rows.len(), t.metrics().len())).collect();
+        assert_eq!(shapes, [(1, 2), (1, 1), (2, 1)], "calls are rows of one table");
+        assert_eq!(tables[2].rows[1].0, "two");
     }
 
     #[test]

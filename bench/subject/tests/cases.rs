@@ -37,6 +37,7 @@ fn replies(program: &str, requests: &[Request]) -> Vec<Reply> {
 }
 
 const RAW: &str = env!("CARGO_BIN_EXE_bench-raw");
+const RAW_PWAIT2: &str = env!("CARGO_BIN_EXE_bench-raw-pwait2");
 const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-windlass");
 const DRIVEN: &str = env!("CARGO_BIN_EXE_bench-windlass-driven");
 const BESIDE_TIMER: &str = env!("CARGO_BIN_EXE_bench-windlass-timer");
@@ -59,9 +60,18 @@ fn passes(program: &str, case: &Case) {
 }
 
 #[test]
-fn an_empty_turn_is_empty_on_every_backend() {
-    let case = Case::EmptyTurn { registered: 10 };
-    passes(RAW, &case);
+fn turns_that_do_not_wait_find_what_is_ready_on_every_backend() {
+    let (empty, ready) = (Case::EmptyTurn { registered: 10 }, Case::ReadyTurn { registered: 10 });
+    for case in [&empty, &ready, &Case::StaysReady { registered: 10 }] {
+        passes(RAW, case);
+        passes(RAW_PWAIT2, case);
+        passes(BESIDE_TIMER, case);
+        pass_on_every_backend(case);
+    }
+}
+
+/// Passes on every backend of windlass.
+fn pass_on_every_backend(case: &Case) {
     for backend in ["epoll", "uring", "poll"] {
         let prepare = Request::Prepare { case: case.clone(), backend: backend.into(), idle: false };
         let replies = replies(WINDLASS, &[prepare, Request::Slice { rounds: 7 }]);
@@ -158,6 +168,7 @@ fn a_message_in_request_and_response_finds_no_empty_socket() {
 fn dispatch_cases() -> Vec<Case> {
     let mut cases = vec![
         Case::EightTypes { registered: 32, ready: 8 },
+        Case::StaysReady { registered: 3 },
         Case::RegisterDelete { registered: 10 },
         Case::RegistrationMemory { registered: 100 },
     ];
@@ -173,9 +184,10 @@ fn dispatch_cases() -> Vec<Case> {
 }
 
 #[test]
-fn the_raw_loop_calls_exactly_the_expected_handlers() {
+fn the_raw_loops_call_exactly_the_expected_handlers() {
     for case in dispatch_cases() {
-        passes(env!("CARGO_BIN_EXE_bench-raw"), &case);
+        passes(RAW, &case);
+        passes(RAW_PWAIT2, &case);
     }
 }
 

@@ -120,6 +120,7 @@ fn is_count(metric: &str) -> bool {
     let known = [
         "instructions_per",
         "syscalls_per",
+        "_calls_per",
         "allocations_per",
         "sends_per",
         "would_block_per",
@@ -168,11 +169,24 @@ pub(super) fn compare(recorded: &List, measured: &Measured) -> BTreeMap<Row, Ver
     for row in measured.rows.keys().filter(|row| !recorded.rows.contains_key(row)) {
         let is_recorded = |other: &Row| other.without_tool() == row.without_tool();
         if !recorded.rows.keys().any(is_recorded) {
-            let failure = format!("{row} has no recorded count: run `{RECORD}`");
+            let failure =
+                format!("{row} has no recorded count{}: run `{RECORD}`", instead(row, recorded));
             verdicts.insert(row.clone(), Verdict::Failed(failure));
         }
     }
     verdicts
+}
+
+/// Tells which calls are recorded where another one was counted.
+fn instead(row: &Row, recorded: &List) -> String {
+    let call = |row: &Row| row.metric.split_once("_calls_per_").map(|(call, _)| call.to_owned());
+    if call(row).is_none() {
+        return String::new();
+    }
+    let in_this_case =
+        |other: &&Row| Row { metric: row.metric.clone(), ..(*other).clone() } == *row;
+    let calls: Vec<String> = recorded.rows.keys().filter(in_this_case).filter_map(call).collect();
+    if calls.is_empty() { String::new() } else { format!("; recorded is {}", calls.join(", ")) }
 }
 
 /// The suites with counts that are over the recorded ones. The schedule can raise a count, so they
@@ -295,6 +309,22 @@ mod tests {
             _ => false,
         };
         assert!(failed("a=1", "is missing") && failed("a=2", "has no recorded count"));
+    }
+
+    #[test]
+    fn another_system_call_fails_even_if_there_are_as_many() {
+        let wait = |call: &str| Row { metric: format!("{call}_calls_per_turn"), ..row("") };
+        let recorded =
+            List { rows: [(wait("epoll_wait"), Count::Steady(1.0))].into(), ..list(&[]) };
+        let counted = |call| Measured { rows: [(wait(call), 1.0)].into(), skipped: Vec::new() };
+        let verdicts = compare(&recorded, &counted("epoll_wait"));
+        assert_eq!(verdicts[&wait("epoll_wait")], Verdict::Passed);
+        let verdicts = compare(&recorded, &counted("epoll_pwait2"));
+        assert!(matches!(&verdicts[&wait("epoll_wait")], Verdict::Failed(_)), "it is missing");
+        let Verdict::Failed(text) = &verdicts[&wait("epoll_pwait2")] else { panic!("it passed") };
+        let expected = "dispatch/one_ready  windlass on epoll: epoll_pwait2_calls_per_turn has no \
+                        recorded count; recorded is epoll_wait: run `cargo xtask counts --record`";
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod churn;
 mod memory;
+mod ready;
 mod rounds;
 mod subject;
 
@@ -12,6 +13,7 @@ use churn::RegisterDelete;
 use memory::Memory;
 use rounds::{Rounds, RoundsPlan};
 
+pub(crate) use ready::Ready;
 pub(crate) use subject::NoTurns;
 pub use subject::Subject;
 
@@ -21,6 +23,13 @@ pub(crate) fn prepare<S: Subject>(
     backend: &str,
     idle: bool,
 ) -> Result<Box<dyn Measured>, Error> {
+    if let Case::StaysReady { registered } = *case {
+        return Ok(if idle {
+            Box::new(Ready::<NoTurns, _>::new(registered, backend, idle, NoTurns::turn)?)
+        } else {
+            Box::new(Ready::<S, _>::new(registered, backend, idle, |s: &mut S| s.turn())?)
+        });
+    }
     if idle {
         return match RoundsPlan::of(case) {
             Some(plan) => Ok(Box::new(Rounds::<NoTurns>::new(plan, backend, true)?)),

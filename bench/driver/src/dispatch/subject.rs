@@ -11,6 +11,9 @@ pub trait Subject: Sized + 'static {
     /// Identifies a registration, to delete it.
     type Key;
 
+    /// Whether it has level-triggered interest, with which a source that is not read stays ready.
+    const IS_LEVEL_TRIGGERED: bool = true;
+
     /// Creates one on the named backend.
     ///
     /// # Errors

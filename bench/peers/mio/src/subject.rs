@@ -43,6 +43,8 @@ impl<T: Table> MioWith<T> {
 impl<T: Table> Subject for MioWith<T> {
     type Key = (Token, Source);
 
+    const IS_LEVEL_TRIGGERED: bool = false;
+
     fn new(_backend: &str) -> Result<Self, Error> {
         Ok(Self {
             poll: Poll::new()?,
