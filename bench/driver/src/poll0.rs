@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use crate::alloc;
-use crate::dispatch::{NoTurns, Ready, Subject};
+use crate::dispatch::{NoTurns, Ready, Subject, TakeTurn};
 use crate::measured::{Error, Measured, counted};
 use crate::protocol::{Case, Outcome, Trigger};
 use crate::source::{DrainCount, Hits, Source, SourcePool};
@@ -24,6 +24,16 @@ impl PollSubject for NoTurns {
     #[inline(always)]
     fn turn_at_once(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Turns that do not wait.
+struct AtOnce;
+
+impl<S: PollSubject> TakeTurn<S> for AtOnce {
+    #[inline(always)]
+    fn take(subject: &mut S) -> io::Result<()> {
+        subject.turn_at_once()
     }
 }
 
@@ -47,9 +57,9 @@ pub(crate) fn prepare<S: PollSubject>(
 ) -> Result<Box<dyn Measured>, Error> {
     if let Case::ReadyTurn { registered } = *case {
         return Ok(if idle {
-            Box::new(Ready::<NoTurns, _>::new(registered, backend, idle, NoTurns::turn_at_once)?)
+            Box::new(Ready::<NoTurns, AtOnce>::new(registered, backend, idle)?)
         } else {
-            Box::new(Ready::<S, _>::new(registered, backend, idle, |s: &mut S| s.turn_at_once())?)
+            Box::new(Ready::<S, AtOnce>::new(registered, backend, idle)?)
         });
     }
     Ok(if idle {

@@ -13,7 +13,8 @@ use churn::RegisterDelete;
 use memory::Memory;
 use rounds::{Rounds, RoundsPlan};
 
-pub(crate) use ready::Ready;
+use ready::Waiting;
+pub(crate) use ready::{Ready, TakeTurn};
 pub(crate) use subject::NoTurns;
 pub use subject::Subject;
 
@@ -25,9 +26,9 @@ pub(crate) fn prepare<S: Subject>(
 ) -> Result<Box<dyn Measured>, Error> {
     if let Case::StaysReady { registered } = *case {
         return Ok(if idle {
-            Box::new(Ready::<NoTurns, _>::new(registered, backend, idle, NoTurns::turn)?)
+            Box::new(Ready::<NoTurns, Waiting>::new(registered, backend, idle)?)
         } else {
-            Box::new(Ready::<S, _>::new(registered, backend, idle, |s: &mut S| s.turn())?)
+            Box::new(Ready::<S, Waiting>::new(registered, backend, idle)?)
         });
     }
     if idle {

@@ -1,6 +1,7 @@
 //! Turns that find a source which stays ready: the price of the wait, without a write or a read.
 
 use std::io;
+use std::marker::PhantomData;
 use std::time::Instant;
 
 use super::subject::Subject;
@@ -9,26 +10,35 @@ use crate::measured::{Error, Measured, Unsupported, counted};
 use crate::protocol::{Outcome, Trigger};
 use crate::source::{Count, Hits, SourcePool};
 
+/// A form of turns. It is a type and not a closure, because a closure may not be inlined.
+pub(crate) trait TakeTurn<S>: 'static {
+    fn take(subject: &mut S) -> io::Result<()>;
+}
+
+/// Turns that wait without a limit.
+pub(crate) struct Waiting;
+
+impl<S: Subject> TakeTurn<S> for Waiting {
+    #[inline(always)]
+    fn take(subject: &mut S) -> io::Result<()> {
+        subject.turn()
+    }
+}
+
 /// One source is ready all the time. Its handler does not read, and its interest is
 /// level-triggered, so every turn finds it.
 pub(crate) struct Ready<S, T> {
     /// Dropped before the pool, which owns the watched descriptors.
     subject: S,
     hits: Vec<Hits>,
-    /// Takes a turn. It is a closure without state, so that the call is inlined.
-    turn: T,
     /// Only the workload runs, so there is nothing to check.
     idle: bool,
+    turns: PhantomData<T>,
     _pool: SourcePool,
 }
 
-impl<S: Subject, T: Fn(&mut S) -> io::Result<()>> Ready<S, T> {
-    pub(crate) fn new(
-        registered: usize,
-        backend: &str,
-        idle: bool,
-        turn: T,
-    ) -> Result<Self, Error> {
+impl<S: Subject, T: TakeTurn<S>> Ready<S, T> {
+    pub(crate) fn new(registered: usize, backend: &str, idle: bool) -> Result<Self, Error> {
         if !S::IS_LEVEL_TRIGGERED {
             return Err(Unsupported("it is always edge-triggered").into());
         }
@@ -41,18 +51,18 @@ impl<S: Subject, T: Fn(&mut S) -> io::Result<()>> Ready<S, T> {
         }
         sources[0].fire();
         // This turn does the delayed work of registering.
-        turn(&mut subject)?;
-        Ok(Self { subject, hits, turn, idle, _pool: pool })
+        T::take(&mut subject)?;
+        Ok(Self { subject, hits, idle, turns: PhantomData, _pool: pool })
     }
 }
 
-impl<S: Subject, T: Fn(&mut S) -> io::Result<()>> Measured for Ready<S, T> {
+impl<S: Subject, T: TakeTurn<S>> Measured for Ready<S, T> {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
         let runs_before = self.hits[0].count();
         let before = alloc::counts();
         let started = Instant::now();
         let mut result = Ok(());
-        counted(&mut || result = run(&mut self.subject, &self.turn, rounds));
+        counted(&mut || result = run::<S, T>(&mut self.subject, rounds));
         let ns = started.elapsed().as_nanos() as u64;
         let allocations = alloc::counts().allocations - before.allocations;
         result?;
@@ -71,14 +81,9 @@ impl<S: Subject, T: Fn(&mut S) -> io::Result<()>> Measured for Ready<S, T> {
 }
 
 #[inline(never)]
-fn run<S>(
-    subject: &mut S,
-    turn: &impl Fn(&mut S) -> io::Result<()>,
-    rounds: u64,
-) -> io::Result<()> {
+fn run<S, T: TakeTurn<S>>(subject: &mut S, rounds: u64) -> io::Result<()> {
     for _ in 0..rounds {
-        // `black_box` keeps the compiler from moving anything out of the loop.
-        turn(std::hint::black_box(&mut *subject))?;
+        T::take(subject)?;
     }
     Ok(())
 }
@@ -91,9 +96,9 @@ mod tests {
     #[test]
     fn a_subject_that_finds_nothing_fails_the_check() {
         let mut silent =
-            Ready::<NoTurns, _>::new(3, "epoll", false, NoTurns::turn).expect("it has eventfds");
+            Ready::<NoTurns, Waiting>::new(3, "epoll", false).expect("it has eventfds");
         assert!(silent.slice(4).is_err());
-        let mut idle = Ready::<NoTurns, _>::new(3, "epoll", true, NoTurns::turn).expect("the same");
+        let mut idle = Ready::<NoTurns, Waiting>::new(3, "epoll", true).expect("the same");
         assert_eq!(idle.slice(4).map(|outcome| outcome.units).ok(), Some(4));
     }
 }
