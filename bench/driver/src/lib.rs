@@ -15,6 +15,7 @@
 
 mod affinity;
 pub mod alloc;
+pub mod calls;
 mod clock;
 pub mod cluster;
 pub mod deflate;

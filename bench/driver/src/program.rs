@@ -4,6 +4,7 @@ use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use crate::affinity;
+use crate::calls::{self, Prices};
 use crate::deflate::{self, DeflateSubject};
 use crate::dispatch::{self, Subject};
 use crate::flow::{self, CounterSubject};
@@ -42,6 +43,11 @@ impl Suite {
     /// The suite `poll0`, for a reactor.
     pub fn poll0<S: PollSubject>() -> Self {
         Self { part: "poll0", prepare: poll0::prepare::<S> }
+    }
+
+    /// The suite `calls`.
+    pub fn calls<P: Prices>() -> Self {
+        Self { part: "calls", prepare: calls::prepare::<P> }
     }
 
     /// The suite `timers`, for anything that keeps timers.

@@ -443,6 +443,11 @@ pub enum Case {
         /// The timer slack of the thread (prctl(2)).
         slack_ns: u64,
     },
+    /// A system call, or a sequence of calls, of [`CALLS`](crate::calls::CALLS).
+    SystemCall {
+        /// Its name there.
+        call: String,
+    },
     /// A case of the suite `http`.
     #[serde(untagged)]
     Http(HttpCase),
@@ -473,6 +478,7 @@ impl Case {
             | Self::RegisterDelete { .. }
             | Self::RegistrationMemory { .. } => "dispatch",
             Self::EmptyTurn { .. } | Self::ReadyTurn { .. } => "poll0",
+            Self::SystemCall { .. } => "calls",
             Self::InsertCancel { .. }
             | Self::Insert { .. }
             | Self::Fire { .. }

@@ -10,6 +10,7 @@ pub(crate) mod tls;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use windlass_bench_driver::calls::CALLS;
 use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
 pub(crate) use in_memory::{is_counted_with_lto, size};
@@ -17,7 +18,7 @@ pub(crate) use in_memory::{is_counted_with_lto, size};
 /// All suites, in the order in which they run.
 pub(crate) const SUITES: &[&str] = &[
     "dispatch", "poll0", "timers", "streams", "flow", "wakeup", "latency", "tasks", "http",
-    "engine", "unmask", "utf8", "deflate",
+    "engine", "unmask", "utf8", "deflate", "calls",
 ];
 
 /// Returns the timed cases of a suite, in groups. The slices of a group are interleaved, because
@@ -30,6 +31,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
         "timers" => each_alone(timers(quick)),
         "streams" => each_alone(streams()),
         "flow" => flow(),
+        "calls" => vec![calls()],
         "wakeup" => each_alone(wakeup()),
         "latency" => each_alone(tasks::latency(quick)),
         "tasks" => each_alone(tasks::tasks(quick)),
@@ -53,6 +55,11 @@ fn dispatch(quick: bool) -> Vec<Case> {
     cases.push(Case::RegisterDelete { registered: 1_000 });
     cases.push(Case::RegistrationMemory { registered: 10_000 });
     cases
+}
+
+/// All calls are one group, because they are compared with each other.
+fn calls() -> Vec<Case> {
+    CALLS.iter().map(|&call| Case::SystemCall { call: call.to_owned() }).collect()
 }
 
 fn poll0() -> Vec<Case> {
@@ -197,6 +204,8 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
         Case::Http(http) => http::shape(http, quick),
         Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
         Case::LoneSleep { .. } => fixed(50, slices),
+        // The connections that are accepted are made before, which is not timed.
+        Case::SystemCall { call } if call.contains("accept4") => fixed(256, slices),
         // A round of these creates a million timers and waits for them.
         Case::Insert { .. } | Case::Fire { .. } => {
             Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) }
@@ -292,6 +301,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Uncontended { .. } | Case::Post { .. } => "item",
         Case::WakeRunning { .. } | Case::WakeSleeping => "wake",
         Case::RoundTrip { .. } => "round_trip",
+        Case::SystemCall { .. } => "call",
         Case::Call { .. } | Case::Unmask { .. } | Case::Validate { .. } => "call",
         Case::Echo { .. } | Case::Compress { .. } | Case::Inflate { .. } => "message",
         Case::IdleEngine { .. } => "engine",
@@ -330,7 +340,7 @@ pub(crate) fn has_one_thread(case: &Case) -> bool {
         Case::Http(http) => http::has_one_thread(http),
         // It counts live bytes, not allocations.
         Case::IdleEngine { .. } => false,
-        _ => !matches!(case.suite(), "flow" | "wakeup"),
+        _ => !matches!(case.suite(), "flow" | "wakeup" | "calls"),
     }
 }
 

@@ -115,6 +115,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     },
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
+    own("kernel", &["calls"], "bench-calls"),
     own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),
     own("memcpy", &["engine", "unmask"], "bench-memcpy"),
     peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),

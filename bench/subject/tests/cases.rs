@@ -70,6 +70,20 @@ fn turns_that_do_not_wait_find_what_is_ready_on_every_backend() {
     }
 }
 
+#[test]
+fn every_system_call_can_be_made_and_returns_as_expected() {
+    for call in windlass_bench_driver::calls::CALLS {
+        let case = Case::SystemCall { call: (*call).to_owned() };
+        let replies = slices(env!("CARGO_BIN_EXE_bench-calls"), &case);
+        // Rings may be forbidden here.
+        let is_refused = |reply: &Reply| matches!(reply, Reply::Failed { reason } if reason.contains("prepared"));
+        let is_done = |reply: &Reply| matches!(reply, Reply::Slice(outcome) if outcome.units > 0);
+        let passed = replies.iter().all(is_done)
+            || (call.starts_with("io_uring") && replies.iter().all(is_refused));
+        assert!(passed, "{call}: {replies:?}");
+    }
+}
+
 /// Passes on every backend of windlass.
 fn pass_on_every_backend(case: &Case) {
     for backend in ["epoll", "uring", "poll"] {
