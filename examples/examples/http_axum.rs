@@ -61,7 +61,7 @@ impl Handler for Chat {
     }
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
-        connection.publish("chat", &message);
+        connection.publish_to_others("chat", &message);
     }
 }
 

@@ -47,7 +47,7 @@
 //!         room: &mut String,
 //!         message: Message<'_>,
 //!     ) {
-//!         connection.publish(room, &message);
+//!         connection.publish_to_others(room, &message);
 //!     }
 //! }
 //!

@@ -74,8 +74,8 @@ impl Handler for TestHandler {
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
         match message.as_bytes().first() {
             Some(b'e') => connection.reply_in_place(message).unwrap(),
-            Some(b'p') => _ = connection.publish("room", message.to_out()),
-            Some(b'a') => _ = connection.publish_to_all("room", message.to_out()),
+            Some(b'p') => _ = connection.publish_to_others("room", message.to_out()),
+            Some(b'a') => _ = connection.publish("room", message.to_out()),
             Some(b's') => connection.send(message.to_out()).unwrap(),
             Some(b'b') => connection.send_prepared(&self.0).unwrap(),
             Some(b'h') => {

@@ -155,7 +155,7 @@ impl Handler for Rooms {
         match purpose {
             // This fails only after a Close frame, and then no reply is expected.
             Purpose::Echo => _ = connection.reply_in_place(message),
-            Purpose::Room(room) => _ = connection.publish(room, message.to_out()),
+            Purpose::Room(room) => _ = connection.publish_to_others(room, message.to_out()),
             // This fails only after a Close frame.
             Purpose::Live { .. } => {
                 _ = connection.close(CloseCode::POLICY_VIOLATION, "this path takes no messages");

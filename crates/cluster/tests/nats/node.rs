@@ -42,11 +42,11 @@ impl Handler for Commands {
         let answer = match command {
             "subscribe" => (connection.subscribe(topic) == Ok(true)).to_string(),
             "publish" if message.is_text() => {
-                connection.publish_to_all(topic, payload);
+                connection.publish(topic, payload);
                 "published".to_owned()
             }
             "publish" => {
-                connection.publish_to_all(topic, payload.as_bytes());
+                connection.publish(topic, payload.as_bytes());
                 "published".to_owned()
             }
             "block" => {

@@ -59,7 +59,7 @@ use crate::service::{
 ///             Some(text) if text.starts_with("echo ") => _ = connection.reply_in_place(message),
 ///             Some(text) => {
 ///                 let line = format!("{}: {text}", connection.id());
-///                 connection.publish("room", line);
+///                 connection.publish_to_others("room", line);
 ///             }
 ///             None => _ = connection.close(CloseCode::UNSUPPORTED, "text only"),
 ///         }
@@ -331,20 +331,24 @@ impl Connection<'_> {
         tables.topics.count(first)
     }
 
-    /// Publishes to all current subscribers of a topic except this connection. Returns the number
-    /// of receiving connections on this reactor.
+    /// Publishes to all current subscribers of a topic, including this connection if it is
+    /// subscribed. Returns the number of receiving connections on this reactor.
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
-        self.share_pass_output();
-        let receivers = self.state.publish(&mut self.turn, self.conn.index, topic, message.into());
-        self.check_codec_budget();
-        receivers
+        self.publish_from(NO_CONN, topic, message.into())
     }
 
-    /// Publishes to all current subscribers of a topic, including this connection if it is
-    /// subscribed.
-    pub fn publish_to_all<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
+    /// As [`publish`](Self::publish), to all subscribers except this connection.
+    pub fn publish_to_others<'m>(
+        &mut self,
+        topic: &str,
+        message: impl Into<OutMessage<'m>>,
+    ) -> usize {
+        self.publish_from(self.conn.index, topic, message.into())
+    }
+
+    fn publish_from(&mut self, from: u32, topic: &str, message: OutMessage<'_>) -> usize {
         self.share_pass_output();
-        let receivers = self.state.publish(&mut self.turn, NO_CONN, topic, message.into());
+        let receivers = self.state.publish(&mut self.turn, from, topic, message);
         self.check_codec_budget();
         receivers
     }

@@ -73,7 +73,7 @@ impl Handler for Paths {
         match purpose {
             Purpose::Echo => _ = connection.reply_in_place(message),
             Purpose::Room => {
-                connection.publish("room", message.to_out());
+                connection.publish_to_others("room", message.to_out());
                 let _ = connection.send("");
             }
             Purpose::Live => {
@@ -82,8 +82,8 @@ impl Handler for Paths {
                 let answers = [
                     usize::from(connection.subscribe(topic) == Ok(true)),
                     usize::from(connection.hub().subscribe(id, topic) == Ok(true)),
-                    connection.publish_to_all(topic, "by a client"),
                     connection.publish(topic, "by a client"),
+                    connection.publish_to_others(topic, "by a client"),
                     connection.hub().publish(topic, "by a client"),
                     usize::from(connection.unsubscribe(topic)),
                     usize::from(connection.hub().unsubscribe(id, topic)),

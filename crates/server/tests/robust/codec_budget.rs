@@ -76,7 +76,7 @@ impl Handler for TestHandler {
         match role {
             Role::Sink | Role::Listen => {}
             Role::Echo => connection.reply_in_place(message).expect("it is open and reads"),
-            Role::Publish => _ = connection.publish("room", message.to_out()),
+            Role::Publish => _ = connection.publish_to_others("room", message.to_out()),
             Role::Bye => connection.close(CloseCode::NORMAL, "").expect("it is open"),
             Role::Panic => panic!("this one panics"),
             Role::Pause => {

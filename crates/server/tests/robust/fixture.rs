@@ -132,7 +132,7 @@ impl Handler for TestHandler {
                 }
             }
             Role::Room => {
-                connection.publish("room", message.to_out());
+                connection.publish_to_others("room", message.to_out());
             }
             Role::Amplify => {
                 let times = if message.len() > 8 { 1 } else { AMPLIFIED };

@@ -48,11 +48,11 @@ impl Handler for Commands {
             "unsubscribe" => connection.unsubscribe(topic).to_string(),
             "watch" => connection.watch_status().to_string(),
             "publish" if message.is_text() => {
-                connection.publish_to_all(topic, payload);
+                connection.publish(topic, payload);
                 "published".to_owned()
             }
             "publish" => {
-                connection.publish_to_all(topic, payload.as_bytes());
+                connection.publish(topic, payload.as_bytes());
                 "published".to_owned()
             }
             "block" => {

@@ -18,8 +18,8 @@ fn strings_and_vectors_are_sent_as_they_are() {
             connection.send(&kept).unwrap();
             connection.send(b"six").unwrap();
             assert_eq!(kept.len(), 2, "it was only looked at");
-            assert_eq!(connection.publish_to_all("t", &name), 1);
-            assert_eq!(connection.publish_to_all("t", name), 1);
+            assert_eq!(connection.publish("t", &name), 1);
+            assert_eq!(connection.publish("t", name), 1);
         })
         .on_open(|connection, _| assert!(connection.subscribe("t").unwrap())),
     );

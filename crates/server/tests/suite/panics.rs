@@ -50,7 +50,7 @@ fn fragile() -> TestHandler {
     let at = |data: &ConnData, place: &str| assert!(data.path != place, "at {place}");
     TestHandler::on_message(move |connection, data, message| {
         let _ = connection.send(&*format!("answer to {:?}", data.path));
-        connection.publish("t", "half done");
+        connection.publish_to_others("t", "half done");
         at(data, "/message");
         if data.path == "/close" || data.path == "/drop" {
             let _ = connection.close(CloseCode::NORMAL, "");

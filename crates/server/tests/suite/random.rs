@@ -112,12 +112,12 @@ fn run(call: Call, me: usize, connection: &mut Connection<'_>, model: &mut Model
         }
         Call::Publish(topic) => {
             let message = model.message(false);
-            connection.publish(TOPICS[topic], &*message);
+            connection.publish_to_others(TOPICS[topic], &*message);
             model.publish(topic, Some(me), &message);
         }
         Call::PublishToAll(topic) => {
             let message = model.message(false);
-            connection.publish_to_all(TOPICS[topic], message.as_bytes());
+            connection.publish(TOPICS[topic], message.as_bytes());
             model.publish(topic, None, &message);
         }
         Call::Subscribe(topic) => {

@@ -299,7 +299,7 @@ fn a_paused_connection_is_not_idle() {
 fn a_ping_does_not_overtake_earlier_messages() {
     let mut fixture = Fixture::new(
         TestHandler::on_message(|connection, _, _| {
-            connection.publish_to_all("t", "one");
+            connection.publish("t", "one");
             connection.ping(b"two").unwrap();
         })
         .on_open(|connection, _| assert!(connection.subscribe("t").unwrap())),
@@ -359,7 +359,7 @@ fn publications_count_the_receivers_own_waiting_output() {
 #[test]
 fn a_pass_that_publishes_to_itself_is_bounded() {
     let handler = TestHandler::on_message(|connection, _, _| {
-        connection.publish_to_all("t", &[7; 60 << 10][..]);
+        connection.publish("t", &[7; 60 << 10][..]);
     })
     .on_open(|connection, _| assert!(connection.subscribe("t").unwrap()));
     let mut fixture = Fixture::with(handler, |options| options.receiver_buffer_max = 64 << 10);
@@ -406,7 +406,7 @@ fn the_longest_message_goes_from_worker_to_worker() {
             _: &mut (),
             message: windlass_server::Message<'_>,
         ) {
-            connection.publish("t", message.to_out());
+            connection.publish_to_others("t", message.to_out());
         }
     }
     let options = Options::new();

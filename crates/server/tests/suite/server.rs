@@ -36,7 +36,7 @@ impl Handler for Chat {
 
     fn on_message(&self, connection: &mut Connection<'_>, (): &mut (), message: Message<'_>) {
         assert_ne!(message.as_str(), Some("panic"), "as asked");
-        connection.publish("room", message.to_out());
+        connection.publish_to_others("room", message.to_out());
     }
 }
 

@@ -256,7 +256,7 @@ fn timeouts_work_without_a_custom_clock() {
 fn publications_before_the_end_of_the_lifetime_are_delivered() {
     let handler = TestHandler::on_message(|connection, _, message| match message.as_str() {
         Some("pause") => connection.pause(),
-        _ => _ = connection.publish("news", message.to_out()),
+        _ => _ = connection.publish_to_others("news", message.to_out()),
     })
     .on_open(|connection, _| _ = connection.subscribe("news"));
     let mut fixture = Fixture::with(handler, |options| options.lifetime_max = Some(4 * SECOND));

@@ -9,7 +9,7 @@ use crate::fixture::{ClientEvent, Fixture, TestHandler, text};
 
 fn chat() -> TestHandler {
     TestHandler::on_message(|connection, data, message| {
-        _ = connection.publish(&data.path, message.to_out())
+        _ = connection.publish_to_others(&data.path, message.to_out())
     })
     .on_open(|connection, data| assert!(connection.subscribe(&data.path).unwrap()))
 }
@@ -43,11 +43,11 @@ fn a_publication_to_all_keeps_its_order_for_the_publisher() {
     let mut fixture = Fixture::new(
         TestHandler::on_message(|connection, _, message| {
             connection.send("before").unwrap();
-            assert_eq!(connection.publish_to_all("t", "news"), 1);
+            assert_eq!(connection.publish("t", "news"), 1);
             connection.reply_in_place(message).unwrap();
-            assert_eq!(connection.publish_to_all("t", "more news"), 1);
+            assert_eq!(connection.publish("t", "more news"), 1);
             connection.send("after").unwrap();
-            assert_eq!(connection.publish("t", "not for me"), 0);
+            assert_eq!(connection.publish_to_others("t", "not for me"), 0);
         })
         .on_open(|connection, _| {
             assert!(connection.subscribe("t").unwrap() && !connection.subscribe("t").unwrap())

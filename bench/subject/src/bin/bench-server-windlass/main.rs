@@ -118,7 +118,7 @@ impl Handler for Broadcast {
         message: Message<'_>,
     ) {
         if *is_publisher {
-            connection.publish(TOPIC, message.to_out());
+            connection.publish_to_others(TOPIC, message.to_out());
         }
     }
 }
