@@ -67,6 +67,7 @@
 //! |---|---|
 //! | handle connections and messages | [`Handler`], [`Connection`], [`Message`] |
 //! | send to a connection by its ID, or to a topic, on the reactor's thread | [`Hub`] |
+//! | give a topic one order on all workers | [`Options::ordered_topics`] |
 //! | do that periodically | [`Handler::on_start`], [`Hub::every`] |
 //! | do the same on another thread | [`Sender`] |
 //! | encode a message once and send it many times | [`Prepared`] |

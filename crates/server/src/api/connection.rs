@@ -29,7 +29,8 @@ use crate::service::{
 /// returned.
 ///
 /// Messages leave in the order of the calls, including publications to topics that this connection
-/// is subscribed to. They leave in one write, after all received messages have been processed.
+/// is subscribed to, unless another worker [owns](crate::Options::ordered_topics) the topic. They
+/// leave in one write, after all received messages have been processed.
 ///
 /// ```
 /// use windlass_server::{
@@ -333,6 +334,10 @@ impl Connection<'_> {
 
     /// Publishes to all current subscribers of a topic, including this connection if it is
     /// subscribed. Returns the number of receiving connections on this reactor.
+    ///
+    /// All subscribers see the publications of one worker in the order of the calls. Subscribers on
+    /// different workers of a [`Server`](crate::Server) may see those of two workers in different
+    /// orders, unless the topic is [ordered](crate::Options::ordered_topics).
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.publish_from(NO_CONN, topic, message.into())
     }

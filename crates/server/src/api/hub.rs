@@ -99,7 +99,8 @@ impl Hub<'_> {
     /// on this reactor.
     ///
     /// Consecutive publications to one topic leave in one write for each receiver, at the end of
-    /// the turn at the latest.
+    /// the turn at the latest. For their order see
+    /// [`Connection::publish`](crate::Connection::publish).
     pub fn publish<'m>(&mut self, topic: &str, message: impl Into<OutMessage<'m>>) -> usize {
         self.state.publish(&mut self.turn, NO_CONN, topic, message.into())
     }

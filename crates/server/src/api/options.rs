@@ -194,7 +194,12 @@ pub struct Options {
     /// ([`SubscribeError::TooLong`](crate::SubscribeError::TooLong)). A topic with a longer name
     /// has no subscribers, so nobody gets its publications. Default: 256.
     pub topic_len_max: usize,
+    /// See [`ordered_topics`](Self::ordered_topics).
+    pub(crate) ordered_prefixes: Vec<Box<str>>,
 }
+
+/// The maximum number of prefixes of ordered topics. Each publication is compared with them.
+const ORDERED_PREFIXES_MAX: usize = 64;
 
 /// The longest frame header that a server sends, which has no masking key.
 const HEADER_MAX: usize = HEADER_LEN_MAX - 4;
@@ -225,18 +230,31 @@ pub enum OptionsError {
         /// The configured [`EngineLimits::message_max`].
         message_max: usize,
     },
+    /// There are more than 64 prefixes of [`ordered_topics`](Options::ordered_topics).
+    TooManyOrderedTopics {
+        /// Number of prefixes.
+        prefixes: usize,
+    },
 }
 
 impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::BufferTooSmall { receiver_buffer_max, message_max } = self;
-        let needed = message_max.saturating_add(HEADER_MAX);
-        write!(
-            f,
-            "a receiver's buffer of {receiver_buffer_max} bytes cannot hold the longest message, \
-             which takes {needed} with its header: raise receiver_buffer_max, or lower \
-             limits.message_max ({message_max})"
-        )
+        match self {
+            Self::BufferTooSmall { receiver_buffer_max, message_max } => {
+                let needed = message_max.saturating_add(HEADER_MAX);
+                write!(
+                    f,
+                    "a receiver's buffer of {receiver_buffer_max} bytes cannot hold the longest \
+                     message, which takes {needed} with its header: raise receiver_buffer_max, or \
+                     lower limits.message_max ({message_max})"
+                )
+            }
+            Self::TooManyOrderedTopics { prefixes } => write!(
+                f,
+                "{prefixes} prefixes of ordered topics are more than {ORDERED_PREFIXES_MAX}: use \
+                 a common one"
+            ),
+        }
     }
 }
 
@@ -284,7 +302,41 @@ impl Options {
             live_status: false,
             sender_messages_per_turn: 256,
             topic_len_max: 256,
+            ordered_prefixes: Vec::new(),
         }
+    }
+
+    /// Gives each topic that begins with `prefix` one order: all its subscribers see its
+    /// publications in the same order, whichever worker of a [`Server`](crate::Server) serves them.
+    /// May be called for up to 64 prefixes. The empty prefix means all topics. Default: none, which
+    /// keeps the order of each publishing worker only.
+    ///
+    /// Each such topic has one worker as its owner, chosen by a hash of its name. A publication by
+    /// another worker or by a [`Sender`](crate::Sender) goes to the queue of the owner, and from
+    /// there to all workers. With one worker nothing changes. With several:
+    ///
+    /// - Subscribers on the publisher's own worker get the message at least one turn later, so
+    ///   messages sent directly after it may arrive before it. A publication reaches those who are
+    ///   subscribed when it arrives at their worker.
+    /// - If the queue of the owner is full ([`sender_bounds`](Self::sender_bounds)), nobody gets
+    ///   the message. If another queue is full, the subscribers of that worker do not. Both count
+    ///   in [`lost_between_workers`](crate::ServerStats::lost_between_workers). The subscribers see
+    ///   a gap, and never another order.
+    /// - A [`Sender`](crate::Sender) gets the errors of the owner's queue, and waits for no other.
+    /// - In a [cluster](crate::Server::cluster) each node has one order. All nodes see the
+    ///   publications of one node in the same order, but may see those of several nodes in
+    ///   different orders.
+    ///
+    /// ```
+    /// use windlass_server::Options;
+    ///
+    /// let mut options = Options::new();
+    /// options.ordered_topics("game/");
+    /// options.ordered_topics("auction/");
+    /// assert_eq!(options.check(), Ok(()));
+    /// ```
+    pub fn ordered_topics(&mut self, prefix: &str) {
+        self.ordered_prefixes.push(prefix.into());
     }
 
     /// Checks that the settings are consistent. [`Service::new`](crate::Service::new) and
@@ -292,11 +344,17 @@ impl Options {
     ///
     /// # Errors
     /// - [`OptionsError::BufferTooSmall`] if the receiver's buffer cannot hold the longest message.
+    /// - [`OptionsError::TooManyOrderedTopics`] if there are more than 64 prefixes of
+    ///   [`ordered_topics`](Self::ordered_topics).
     pub fn check(&self) -> Result<(), OptionsError> {
         let (receiver_buffer_max, message_max) =
             (self.receiver_buffer_max, self.limits.message_max);
         if receiver_buffer_max < message_max.saturating_add(HEADER_MAX) {
             return Err(OptionsError::BufferTooSmall { receiver_buffer_max, message_max });
+        }
+        let prefixes = self.ordered_prefixes.len();
+        if prefixes > ORDERED_PREFIXES_MAX {
+            return Err(OptionsError::TooManyOrderedTopics { prefixes });
         }
         Ok(())
     }

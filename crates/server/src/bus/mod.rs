@@ -8,7 +8,9 @@
 //!
 //! 1. A publication reaches another node at most once. Nothing is sent or replayed again.
 //! 2. The publications of one publisher to one topic arrive in order. A publisher is a worker of a
-//!    node. Older ones that arrive later are dropped and counted (`stale`).
+//!    node. Older ones that arrive later are dropped and counted (`stale`). An
+//!    [ordered topic](crate::Options::ordered_topics) has one publisher for each node, its owner,
+//!    and one order on each node. The order of two nodes' publications may differ between nodes.
 //! 3. Missing publications are counted (`missed`): each one has a number that is consecutive for
 //!    its publisher, topic and epoch. An epoch ends when the publisher restarts, or when its table
 //!    of numbers is full. The numbers of a publisher are followed from its first publication on

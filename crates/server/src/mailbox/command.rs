@@ -23,6 +23,8 @@ pub(crate) enum WorkerCommand {
     },
     /// Publications of another worker.
     ForwardedBatch(Arc<ForwardedBatch>),
+    /// Publications to an [ordered topic](super::TopicOwners) that this worker owns.
+    ToOwner(Arc<ForwardedBatch>),
 }
 
 /// Consecutive publications of another worker to one topic.
@@ -32,15 +34,23 @@ pub(crate) struct ForwardedBatch {
     pub(crate) payloads: Vec<u8>,
     /// For each publication, whether it is text, and the end of its payload.
     pub(crate) messages: Vec<(bool, usize)>,
+    /// The worker that the batch goes to first, if the topic is ordered.
+    pub(crate) owner: Option<u16>,
+    /// For each publication to an ordered topic, the connection that does not get it. Otherwise
+    /// empty: the worker of the publisher leaves it out by itself.
+    senders: Vec<Option<ConnectionId>>,
+    /// It comes from another node, so no node gets it.
+    pub(crate) is_from_node: bool,
     /// Number of bytes that it takes in a mailbox. It is at most the mailbox's capacity, so an
     /// empty mailbox has room for any message.
     pub(crate) weight: usize,
 }
 
 impl ForwardedBatch {
-    pub(crate) fn empty(topic: &str) -> Self {
-        let (payloads, messages) = (Vec::new(), Vec::new());
-        Self { topic: topic.into(), payloads, messages, weight: topic.len() }
+    pub(crate) fn empty(topic: &str, owner: Option<u16>) -> Self {
+        let (payloads, messages, senders) = (Vec::new(), Vec::new(), Vec::new());
+        let (topic, weight): (Box<str>, _) = (topic.into(), topic.len());
+        Self { topic, payloads, messages, owner, senders, is_from_node: false, weight }
     }
 
     pub(crate) fn push(&mut self, message: &OutMessage<'_>) {
@@ -50,19 +60,29 @@ impl ForwardedBatch {
         self.weight += payload.len() + size_of::<(bool, usize)>();
     }
 
-    /// A batch of one message, in a mailbox of this capacity.
-    pub(crate) fn of_one(topic: &str, message: &OutMessage<'_>, weight_max: usize) -> Self {
-        let mut batch = Self::empty(topic);
+    /// Adds a publication to an ordered topic, which `sender` does not get.
+    pub(crate) fn push_of(&mut self, sender: Option<ConnectionId>, message: &OutMessage<'_>) {
+        self.push(message);
+        self.senders.push(sender);
+        self.weight += size_of::<Option<ConnectionId>>();
+    }
+
+    /// A batch of one message of another node, in a mailbox of this capacity.
+    pub(crate) fn of_node(topic: &str, message: &OutMessage<'_>, weight_max: usize) -> Self {
+        let mut batch = Self::empty(topic, None);
         batch.push(message);
         batch.weight = batch.weight.min(weight_max);
+        batch.is_from_node = true;
         batch
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = OutMessage<'_>> {
+    /// Each message, and the connection that does not get it.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Option<ConnectionId>, OutMessage<'_>)> {
         let mut start = 0;
-        self.messages.iter().map(move |(is_text, end)| {
+        self.messages.iter().enumerate().map(move |(at, (is_text, end))| {
             let payload = &self.payloads[core::mem::replace(&mut start, *end)..*end];
-            OutMessage::checked(*is_text, payload)
+            let sender = self.senders.get(at).copied().flatten();
+            (sender, OutMessage::checked(*is_text, payload))
         })
     }
 }
@@ -73,6 +93,6 @@ pub(crate) fn weight_of(command: &WorkerCommand) -> usize {
         WorkerCommand::Send { message, .. } => message.weight(),
         WorkerCommand::Publish { topic, message } => topic.len() + message.weight(),
         WorkerCommand::Close { reason, .. } => reason.len(),
-        WorkerCommand::ForwardedBatch(batch) => batch.weight,
+        WorkerCommand::ForwardedBatch(batch) | WorkerCommand::ToOwner(batch) => batch.weight,
     }
 }

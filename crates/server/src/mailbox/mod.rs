@@ -6,6 +6,7 @@ mod open_connections;
 mod other_workers;
 mod sender;
 mod stats_handle;
+mod topic_owners;
 
 pub(crate) use command::{ForwardedBatch, WorkerCommand};
 pub(crate) use handle::{WorkerHandle, WorkerMailbox};
@@ -13,3 +14,4 @@ pub(crate) use other_workers::OtherWorkers;
 pub(crate) use sender::WorkerQueue;
 pub use sender::{Sender, SenderError};
 pub use stats_handle::StatsHandle;
+pub(crate) use topic_owners::TopicOwners;

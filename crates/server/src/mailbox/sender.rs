@@ -10,7 +10,7 @@ use std::{
 use windlass_flow::{PushReason, Sender as MailboxSender};
 use windlass_ws::CloseCode;
 
-use super::command::WorkerCommand;
+use super::{command::WorkerCommand, topic_owners::TopicOwners};
 use crate::api::{ConnectionId, OutMessage, Prepared};
 
 /// Reaches the connections of a [`Service`](crate::Service), or of all services of a
@@ -18,8 +18,10 @@ use crate::api::{ConnectionId, OutMessage, Prepared};
 ///
 /// Messages wait in a bounded queue for each worker
 /// ([`sender_bounds`](crate::Options::sender_bounds)). If it is full, the calls without `try` wait
-/// for room. Messages of one thread arrive in the order of its calls. A message is dropped if its
-/// connection is gone or has [too much waiting](crate::SlowConsumerPolicy).
+/// for room. Messages of one thread arrive in the order of its calls. Publications to an
+/// [ordered](crate::Options::ordered_topics) topic keep the order of that topic, and may arrive
+/// after later messages. A message is dropped if its connection is gone or has [too much
+/// waiting](crate::SlowConsumerPolicy).
 ///
 /// ```
 /// use std::{sync::mpsc, thread};
@@ -85,7 +87,10 @@ use crate::api::{ConnectionId, OutMessage, Prepared};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Sender(Arc<[WorkerQueue]>);
+pub struct Sender {
+    queues: Arc<[WorkerQueue]>,
+    owners: Option<Arc<TopicOwners>>,
+}
 
 /// The queue to one worker.
 pub(crate) struct WorkerQueue {
@@ -179,18 +184,18 @@ impl From<SenderError> for io::Error {
 }
 
 impl Sender {
-    pub(crate) fn new(queues: Vec<WorkerQueue>) -> Self {
-        Self(queues.into())
+    pub(crate) fn new(queues: Vec<WorkerQueue>, owners: Option<Arc<TopicOwners>>) -> Self {
+        Self { queues: queues.into(), owners }
     }
 
     /// Returns whether this thread may block: it is no worker's thread.
     fn may_wait(&self) -> bool {
         let this = thread::current().id();
-        self.0.iter().all(|queue| queue.thread.get() != Some(&this))
+        self.queues.iter().all(|queue| queue.thread.get() != Some(&this))
     }
 
     fn queue(&self, id: ConnectionId) -> Result<&WorkerQueue, SenderError> {
-        self.0.get(usize::from(id.worker())).ok_or(SenderError::Closed)
+        self.queues.get(usize::from(id.worker())).ok_or(SenderError::Closed)
     }
 
     /// Sends a message to a connection, and waits for room in the queue.
@@ -278,6 +283,8 @@ impl Sender {
     }
 
     /// Publishes to a topic on all workers, and waits for room in their queues one after the other.
+    /// If the topic is [ordered](crate::Options::ordered_topics), this is the queue of its owner
+    /// alone.
     ///
     /// # Errors
     /// The first error of a worker's queue. The other workers still get the message.
@@ -296,7 +303,8 @@ impl Sender {
         })
     }
 
-    /// Publishes to a topic on all workers whose queues have room.
+    /// Publishes to a topic on all workers whose queues have room. If the topic is
+    /// [ordered](crate::Options::ordered_topics), its owner gives it to them.
     ///
     /// # Errors
     /// The first error of a worker's queue. The other workers still get the message.
@@ -318,9 +326,14 @@ impl Sender {
         message: &Prepared,
         push: impl Fn(&WorkerQueue, WorkerCommand) -> Result<(), SenderError>,
     ) -> Result<(), SenderError> {
+        let owner = self.owners.as_ref().and_then(|owners| owners.owner_of(topic));
+        let queues = match owner.map(usize::from) {
+            Some(owner) => &self.queues[owner..=owner],
+            None => &self.queues,
+        };
         let topic: Arc<str> = topic.into();
         let mut outcome = Ok(());
-        for queue in self.0.iter() {
+        for queue in queues {
             let pushed = push(
                 queue,
                 WorkerCommand::Publish { topic: Arc::clone(&topic), message: message.clone() },
@@ -333,7 +346,7 @@ impl Sender {
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("workers", &self.0.len()).finish_non_exhaustive()
+        f.debug_struct("Sender").field("workers", &self.queues.len()).finish_non_exhaustive()
     }
 }
 
@@ -355,7 +368,7 @@ mod tests {
             .iter()
             .zip(&threads)
             .map(|(mailbox, thread)| WorkerQueue::new(mailbox.sender.clone(), thread));
-        let sender = Sender::new(queues.collect());
+        let sender = Sender::new(queues.collect(), None);
         for worker in 0..2 {
             let id = ConnectionId::new(worker, 0, 0);
             assert_eq!(sender.send(id, "fits"), Ok(()));

@@ -47,6 +47,9 @@ impl ServiceState {
         let mut tables = self.tables.borrow_mut();
         self.stats.published.add(1);
         if !tables.other_workers.is_empty() {
+            if let Some(owner) = tables.other_workers.owner_elsewhere(name) {
+                return tables.publish_by(owner, self, turn, (from, name, message));
+            }
             tables.other_workers.publish(name, &message, &self.options, &self.stats);
             tables.flush_later(self, turn);
         }
@@ -186,6 +189,27 @@ impl Tables {
         }
         self.flush_later(state, turn);
         receivers
+    }
+
+    /// Gives a publication to the worker that owns its topic. Returns the number of connections of
+    /// this service that will get it from there.
+    #[cold]
+    fn publish_by(
+        &mut self,
+        owner: u16,
+        state: &Rc<ServiceState>,
+        turn: &mut Turn<'_>,
+        (from, name, message): (u32, &str, OutMessage<'_>),
+    ) -> usize {
+        let sender = (from != NO_CONN).then(|| self.conns.id(from));
+        let (options, stats) = (&state.options, &state.stats);
+        self.other_workers.publish_by(owner, name, (sender, &message), options, stats);
+        self.flush_later(state, turn);
+        let Some(topic) = self.topics.find(name) else { return 0 };
+        let subscribers = self.topics.topic(topic).map_or(0, |topic| topic.subscribers.len());
+        let is_left_out = from != NO_CONN
+            && self.topics.is_subscribed(self.conns.entry(from).subscriptions, topic);
+        subscribers - usize::from(is_left_out)
     }
 
     /// Schedules the delivery of the batch for the end of the turn.

@@ -6,7 +6,11 @@ use windlass::{Turn, interest};
 use windlass_flow::Mailbox;
 
 use super::{host::ServiceHost, state::ServiceState};
-use crate::{api::NO_CONN, mailbox::WorkerCommand, pubsub::is_reserved};
+use crate::{
+    api::NO_CONN,
+    mailbox::{ForwardedBatch, WorkerCommand},
+    pubsub::is_reserved,
+};
 
 /// Registers the mailbox with the loop.
 pub(crate) fn register_mailbox(
@@ -50,6 +54,10 @@ impl ServiceState {
             WorkerCommand::Send { id, message } => _ = self.send_prepared(turn, id, &message),
             WorkerCommand::Close { id, code, reason } => _ = self.close(turn, id, code, &reason),
             WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => {}
+            // A sender gives it to the owner alone.
+            WorkerCommand::Publish { topic, message } if self.is_ordered(&topic) => {
+                self.publish(turn, NO_CONN, &topic, message.to_out());
+            }
             WorkerCommand::Publish { topic, message } => {
                 // Every worker receives the publication, and only one counts it.
                 let is_counted = self.tables.borrow().conns.is_first_worker();
@@ -61,12 +69,27 @@ impl ServiceState {
                 }
                 tables.publish(self, turn, NO_CONN, &topic, message.to_out());
             }
-            WorkerCommand::ForwardedBatch(batch) => {
-                let tables = &mut *self.tables.borrow_mut();
-                for message in batch.iter() {
-                    tables.publish(self, turn, NO_CONN, &batch.topic, message);
-                }
+            WorkerCommand::ForwardedBatch(batch) => self.publish_batch(turn, &batch),
+            WorkerCommand::ToOwner(batch) => {
+                let mut tables = self.tables.borrow_mut();
+                tables.other_workers.relay(&batch, &self.options, &self.stats);
+                drop(tables);
+                self.publish_batch(turn, &batch);
             }
+        }
+    }
+
+    fn is_ordered(&self, topic: &str) -> bool {
+        self.tables.borrow().other_workers.is_ordered(topic)
+    }
+
+    /// Publishes to the connections of this worker.
+    fn publish_batch(self: &Rc<Self>, turn: &mut Turn<'_>, batch: &ForwardedBatch) {
+        let tables = &mut *self.tables.borrow_mut();
+        for (sender, message) in batch.iter() {
+            // If the sender is gone by now, all get the message.
+            let from = sender.and_then(|id| tables.conns.find(id)).unwrap_or(NO_CONN);
+            tables.publish(self, turn, from, &batch.topic, message);
         }
     }
 }

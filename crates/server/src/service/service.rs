@@ -26,7 +26,9 @@ use crate::{
     api::{Handler, Hub, Options, ServerStats},
     bus::{Node, Publisher},
     http::ConnectionLimiter,
-    mailbox::{OtherWorkers, Sender, StatsHandle, WorkerCommand, WorkerMailbox, WorkerQueue},
+    mailbox::{
+        OtherWorkers, Sender, StatsHandle, TopicOwners, WorkerCommand, WorkerMailbox, WorkerQueue,
+    },
 };
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
@@ -80,6 +82,7 @@ pub(crate) struct WorkerLinks {
     pub(crate) mailbox: WorkerMailbox,
     /// The mailboxes of the other workers.
     pub(crate) others: Vec<windlass_flow::Sender<WorkerCommand>>,
+    pub(crate) owners: Option<Arc<TopicOwners>>,
     /// Sends to all workers, including this one.
     pub(crate) sender: Sender,
     pub(crate) limiter: Option<Arc<ConnectionLimiter>>,
@@ -124,12 +127,20 @@ impl<H: Handler> Service<H> {
         options.check()?;
         let mailbox = WorkerMailbox::new(options, &Arc::default())?;
         let thread = Arc::new(OnceLock::from(thread::current().id()));
-        let sender = Sender::new(vec![WorkerQueue::new(mailbox.sender.clone(), &thread)]);
+        let sender = Sender::new(vec![WorkerQueue::new(mailbox.sender.clone(), &thread)], None);
         let limiter =
             options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
         let memory_pool = memory_pool(options, 1);
-        let (others, node) = (Vec::new(), None);
-        let links = WorkerLinks { worker: 0, mailbox, others, sender, limiter, memory_pool, node };
+        let links = WorkerLinks {
+            worker: 0,
+            mailbox,
+            others: Vec::new(),
+            owners: None,
+            sender,
+            limiter,
+            memory_pool,
+            node: None,
+        };
         Self::with_links(handler, options, links, reactor)
     }
 
@@ -139,7 +150,8 @@ impl<H: Handler> Service<H> {
         links: WorkerLinks,
         reactor: &mut impl ServiceHost,
     ) -> io::Result<Self> {
-        let WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool, node } = links;
+        let WorkerLinks { worker, mailbox, others, owners, .. } = links;
+        let WorkerLinks { sender, limiter, memory_pool, node, .. } = links;
         let publisher = node.map(|node| Publisher::new(node, worker));
         let memory = MemoryBudget::new(memory_pool);
         let state = Rc::new(ServiceState::new(
@@ -147,7 +159,7 @@ impl<H: Handler> Service<H> {
             reactor.backend(),
             worker,
             first_generation(),
-            OtherWorkers::new(others, publisher),
+            OtherWorkers::new(worker, others, owners, publisher),
             mailbox.handle,
             memory,
         ));

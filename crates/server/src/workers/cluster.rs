@@ -6,7 +6,7 @@ use super::server::Server;
 use crate::{
     api::{Handler, Options, OutMessage},
     bus::{Arrived, Cluster, Node},
-    mailbox::{ForwardedBatch, WorkerCommand},
+    mailbox::{ForwardedBatch, TopicOwners, WorkerCommand},
 };
 
 impl<H: Handler, F: Fn(windlass::stream::Worker) -> H + Send + Sync + 'static> Server<F> {
@@ -47,13 +47,19 @@ impl<H: Handler, F: Fn(windlass::stream::Worker) -> H + Send + Sync + 'static> S
 pub(super) fn start_node(
     node: &Arc<Node>,
     workers: Vec<windlass_flow::Sender<WorkerCommand>>,
+    owners: Option<Arc<TopicOwners>>,
     options: &Options,
 ) -> io::Result<()> {
     let weight_max = options.sender_bounds.bytes_max;
     node.start(Box::new(move |indexes, arrived| {
         let Arrived { topic, is_text, payload } = *arrived;
         let message = OutMessage::checked(is_text, payload);
-        let batch = Arc::new(ForwardedBatch::of_one(topic, &message, weight_max));
+        let batch = Arc::new(ForwardedBatch::of_node(topic, &message, weight_max));
+        if let Some(owner) = owners.as_ref().and_then(|owners| owners.owner_of(topic)) {
+            // All workers with receivers lose it if the owner has no room.
+            let pushed = workers[usize::from(owner)].try_push(WorkerCommand::ToOwner(batch));
+            return pushed.map_or(indexes.len() as u64, |()| 0);
+        }
         let queues = indexes.iter().filter_map(|index| workers.get(usize::from(*index)));
         let push = |queue: &windlass_flow::Sender<WorkerCommand>| {
             queue.try_push(WorkerCommand::ForwardedBatch(Arc::clone(&batch)))

@@ -16,7 +16,7 @@ use crate::{
     api::{Handler, Options},
     bus::Node,
     http::ConnectionLimiter,
-    mailbox::{Sender, WorkerHandle, WorkerMailbox, WorkerQueue},
+    mailbox::{Sender, TopicOwners, WorkerHandle, WorkerMailbox, WorkerQueue},
     service::{Service, WorkerLinks, memory_pool},
 };
 
@@ -76,13 +76,14 @@ pub(super) fn worker_setups(
         .iter()
         .zip(&threads)
         .map(|(mailbox, thread)| WorkerQueue::new(mailbox.sender.clone(), thread));
-    let sender = Sender::new(queues.collect());
+    let owners = TopicOwners::new(options, count);
+    let sender = Sender::new(queues.collect(), owners.clone());
     let handles: Vec<_> = mailboxes.iter().map(|mailbox| Arc::clone(&mailbox.handle)).collect();
     let memory_pool = memory_pool(options, count);
     memory_pool.set_workers(handles.clone());
     let senders: Vec<_> = mailboxes.iter().map(|mailbox| mailbox.sender.clone()).collect();
     if let Some(node) = node {
-        start_node(node, senders.clone(), options)?;
+        start_node(node, senders.clone(), owners.clone(), options)?;
     }
     let limiter =
         options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
@@ -96,10 +97,16 @@ pub(super) fn worker_setups(
             .filter(|(at, _)| *at != index)
             .map(|(_, sender)| sender.clone());
         let worker = u16::try_from(index).map_err(io::Error::other)?;
-        let (others, sender, limiter, memory_pool) =
-            (others.collect(), sender.clone(), limiter.clone(), Arc::clone(&memory_pool));
-        let node = node.map(Arc::clone);
-        let links = WorkerLinks { worker, mailbox, others, sender, limiter, memory_pool, node };
+        let links = WorkerLinks {
+            worker,
+            mailbox,
+            others: others.collect(),
+            owners: owners.clone(),
+            sender: sender.clone(),
+            limiter: limiter.clone(),
+            memory_pool: Arc::clone(&memory_pool),
+            node: node.map(Arc::clone),
+        };
         setups.push(Some(WorkerSetup { links, thread, listeners }));
     }
     Ok((handles, setups, sender))

@@ -11,6 +11,7 @@ mod counts;
 mod drain;
 mod fixture;
 mod http;
+mod ordered;
 mod owned_messages;
 mod panics;
 mod random;
