@@ -2,7 +2,7 @@
 //! `memory`: the command line and the announcement.
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--tls`, `--work-us N`,
-//! `--nodes N`, `--cpu N` and `--first`.
+//! `--nodes N`, `--ordered`, `--cpu N` and `--first`.
 //! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
 //! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
 //! messages, and all others receive them.
@@ -52,6 +52,8 @@ pub struct Settings {
     pub backend: Option<String>,
     /// Number of nodes of a cluster, for the servers of the suite `cluster`.
     pub nodes: usize,
+    /// The topic has one order on all workers.
+    pub ordered: bool,
     cpu: Option<usize>,
     first: bool,
 }
@@ -89,6 +91,7 @@ impl Settings {
             work: Duration::ZERO,
             backend: None,
             nodes: 0,
+            ordered: false,
             cpu: None,
             first: false,
         };
@@ -104,6 +107,7 @@ impl Settings {
                     settings.work = Duration::from_micros(time_us);
                 }
                 "--first" => settings.first = true,
+                "--ordered" => settings.ordered = true,
                 "--nodes" => {
                     settings.nodes = arguments.next().ok_or("no number of nodes")?.parse()?
                 }
@@ -175,12 +179,14 @@ mod tests {
                 work: Duration::ZERO,
                 backend,
                 nodes: 0,
+                ordered: false,
                 cpu: Some(1),
                 first: false
             }
         );
         assert!(read(&["echo", "--first"]).unwrap().first);
         assert!(read(&["echo", "--tls"]).unwrap().tls);
+        assert!(read(&["broadcast", "--ordered"]).unwrap().ordered);
         assert_eq!(read(&["broadcast", "--nodes", "2"]).unwrap().nodes, 2);
         assert_eq!(read(&["echo", "--work-us", "200"]).unwrap().work, Duration::from_micros(200));
         for wrong in [

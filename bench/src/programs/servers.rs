@@ -99,6 +99,11 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
     nodes("windlass-no-cluster", &["--nodes", "0"]),
     nodes("windlass-1-node", &["--nodes", "1"]),
     nodes("windlass-2-nodes", &["--nodes", "2"]),
+    own("windlass-2-workers", FAN_OUT, "bench-server-workers"),
+    ServerProgram {
+        arguments: &["--ordered"],
+        ..own("windlass-2-workers-ordered", FAN_OUT, "bench-server-workers")
+    },
     own("nats", FAN_OUT, "bench-server-nats"),
     own("rustls", TLS, "bench-server-rustls"),
     server(
