@@ -26,8 +26,19 @@ impl Address {
             None => (None, rest),
         };
         let error = |reason: &str| {
-            let shown = if login.is_some() { format!("{scheme}://{place}") } else { text.into() };
+            // Without a scheme, a password may have `://`.
+            let is_scheme = ["nats", "tls", "ws", "wss"].contains(&scheme);
+            let shown = match login {
+                None => text.into(),
+                Some(_) if is_scheme => format!("{scheme}://{place}"),
+                Some(_) => place.into(),
+            };
             NatsConfigError::Address { address: shown, reason: reason.to_owned() }
+        };
+        // In an address that was cut before its `@`, the port is a part of a password.
+        let port_error = |host: &str| NatsConfigError::Address {
+            address: host.to_owned(),
+            reason: "invalid port".to_owned(),
         };
         let requires_tls = match scheme {
             "nats" => false,
@@ -40,7 +51,7 @@ impl Address {
         let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
             Some((host, rest)) => {
-                (host, Some(rest.strip_prefix(':').ok_or_else(|| error("invalid port"))?))
+                (host, Some(rest.strip_prefix(':').ok_or_else(|| port_error(host))?))
             }
             None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
         };
@@ -54,7 +65,7 @@ impl Address {
         }
         let port = match port {
             None | Some("") => PORT_DEFAULT,
-            Some(port) => port.parse().map_err(|_| error("invalid port"))?,
+            Some(port) => port.parse().map_err(|_| port_error(host))?,
         };
         let login = login.filter(|login| !login.is_empty()).map(|login| {
             let (user, password) = login.split_once(':').unzip();
@@ -112,6 +123,17 @@ mod tests {
         for (text, decoded) in [("a%20b", "a b"), ("%", "%"), ("%4", "%4"), ("%C3%A4%", "\u{e4}%")]
         {
             assert_eq!(decode(text), decoded);
+        }
+        for text in [
+            "user:secret://x@host",
+            "secret://x@host",
+            "ftp://user:secret@host",
+            "nats://user:secret@a b",
+            // The program has taken a comma in a password for the end of an address.
+            "nats://user:secret",
+        ] {
+            let error = Address::parse(text).unwrap_err().to_string();
+            assert!(!error.contains("secret"), "{error}");
         }
         for text in ["[::1", "[::1]5", "::1", "a b", "host/path", "host?a=b", "a\nb", "[]"] {
             assert!(Address::parse(text).is_err(), "{text}");
