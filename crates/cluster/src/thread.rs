@@ -40,7 +40,7 @@ impl BusThread {
     pub(crate) fn run(mut self) {
         // Also if a callback panics.
         let _end = EndOnDrop(Arc::clone(&self.shared));
-        let mut delay = DELAY_MIN;
+        let mut delays = Delays { next: DELAY_MIN, max: self.config.reconnect_delay_max };
         while !self.shared.is_stopping() {
             let begin = Instant::now();
             let end = match self.first.take().map_or_else(runtime, Ok) {
@@ -52,26 +52,19 @@ impl BusThread {
                 }
                 Err(error) => End::NotConnected(format!("no runtime can be made: {error}")),
             };
-            let jittered = with_jitter(delay);
+            let is_lost = matches!(end, End::Lost(_));
+            let delay = delays.after(is_lost.then(|| begin.elapsed()));
             match end {
                 End::Stopped => break,
                 End::NotConnected(reason) => {
-                    (self.config.on_event)(&NatsEvent::ConnectFailed {
-                        reason,
-                        retry_in: jittered,
-                    });
+                    (self.config.on_event)(&NatsEvent::ConnectFailed { reason, retry_in: delay });
                 }
                 End::Lost(reason) => {
                     self.sink.set_state(BusState::Connecting);
                     (self.config.on_event)(&NatsEvent::Disconnected { reason });
-                    // A server that ends each connection at once is not asked all the time.
-                    if begin.elapsed() >= self.config.reconnect_delay_max {
-                        delay = DELAY_MIN;
-                    }
                 }
             }
-            self.wait(jittered);
-            delay = (delay * 2).min(self.config.reconnect_delay_max);
+            self.wait(delay);
         }
     }
 
@@ -82,6 +75,25 @@ impl BusThread {
             let Some(left) = delay.checked_sub(begin.elapsed()) else { return };
             thread::park_timeout(left);
         }
+    }
+}
+
+/// The delays between attempts to connect.
+struct Delays {
+    next: Duration,
+    max: Duration,
+}
+
+impl Delays {
+    /// The delay after a connection that has lasted so long, or after a failed attempt.
+    fn after(&mut self, lasted: Option<Duration>) -> Duration {
+        // A server that ends each connection at once is not asked all the time.
+        if lasted >= Some(self.max) {
+            self.next = DELAY_MIN;
+        }
+        let delay = self.next.min(self.max);
+        self.next = (delay * 2).min(self.max);
+        with_jitter(delay)
     }
 }
 
@@ -107,4 +119,29 @@ fn with_jitter(delay: Duration) -> Duration {
     // The standard library seeds its hashers from the system's random numbers.
     let random = RandomState::new().hash_one(0) as u32;
     delay.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_until_a_connection_has_lasted() {
+        let max = Duration::from_millis(300);
+        let mut delays = Delays { next: DELAY_MIN, max };
+        let mut is_next = |lasted: Option<u64>, expected: u64| {
+            let delay = delays.after(lasted.map(Duration::from_millis));
+            let expected = Duration::from_millis(expected);
+            assert!((expected / 2..=expected).contains(&delay), "{delay:?}, not {expected:?}");
+        };
+        for expected in [50, 100, 200, 300, 300] {
+            is_next(None, expected);
+        }
+        is_next(Some(299), 300);
+        for (lasted, expected) in [(Some(300), 50), (None, 100), (Some(0), 200)] {
+            is_next(lasted, expected);
+        }
+        let mut delays = Delays { next: DELAY_MIN, max: Duration::from_millis(1) };
+        assert!(delays.after(None) <= Duration::from_millis(1));
+    }
 }
