@@ -188,7 +188,7 @@ impl NatsBusBuilder {
     }
 
     /// Calls a function for each event, on the thread of the bus. It must not block: nothing
-    /// arrives and nothing is sent meanwhile.
+    /// arrives and nothing is sent meanwhile. It must not wait for the end of the server either.
     ///
     /// If it panics, the bus ends, with the state [`Closed`](windlass_server::bus::BusState).
     pub fn on_event(mut self, callback: impl Fn(&NatsEvent) + Send + Sync + 'static) -> Self {

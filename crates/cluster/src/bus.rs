@@ -120,10 +120,12 @@ impl Bus for NatsBus {
         self.shared.payload_max.load(Ordering::Relaxed)
     }
 
-    /// Ends the thread, and waits for it: up to a second for what is queued.
+    /// Ends the thread, and waits for it: up to a second for what is queued. On that thread, which
+    /// is in [`on_event`](NatsBusBuilder::on_event), it does not wait.
     fn stop(&self) {
-        let thread = lock(&self.thread).take();
         self.shared.stop();
+        let is_other = |thread: &mut JoinHandle<()>| thread.thread().id() != thread::current().id();
+        let thread = lock(&self.thread).take_if(is_other);
         if let Some(thread) = thread {
             thread.thread().unpark();
             // If it has panicked, the state is `Closed` already.
