@@ -37,7 +37,7 @@ pub(crate) struct ConnectSettings {
     pub(crate) identity: Option<Identity>,
     pub(crate) tls: TlsSettings,
     pub(crate) name: Option<String>,
-    /// For each IP address.
+    /// For the lookup of a name, and for each IP address.
     pub(crate) timeout: Duration,
 }
 
@@ -92,12 +92,27 @@ impl ConnectSettings {
     /// # Errors
     /// No server can be connected. The error is that of the last one.
     pub(crate) async fn connect(&self) -> Result<Connection, ConnectError> {
+        let lookup = async |address: &Address| {
+            let found = lookup_host((&*address.host, address.port)).await?;
+            Ok(found.collect())
+        };
+        self.connect_by(lookup).await
+    }
+
+    async fn connect_by(
+        &self,
+        lookup: impl AsyncFn(&Address) -> io::Result<Vec<SocketAddr>>,
+    ) -> Result<Connection, ConnectError> {
         let mut last = ConnectError::from("it has no IP address");
         for address in shuffled(&self.addresses) {
-            let found = match lookup_host((&*address.host, address.port)).await {
-                Ok(found) => found,
-                Err(error) => {
+            let found = match time::timeout(self.timeout, lookup(address)).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) => {
                     last = error.into();
+                    continue;
+                }
+                Err(_) => {
+                    last = ConnectError::from("the lookup of its name timed out");
                     continue;
                 }
             };
@@ -123,11 +138,14 @@ impl ConnectSettings {
         if self.tls.is_first {
             stream = self.tls.handshake(stream, &address.host).await?;
         }
-        let mut info = match next(&mut input, &mut stream).await? {
-            Operation::Info(info) => *info,
-            Operation::Error(text) => return Err(ConnectError(text.to_owned())),
-            _ => return Err("its first line is no INFO".into()),
+        let first = |operation: Operation<'_>| {
+            Some(match operation {
+                Operation::Info(info) => Ok(*info),
+                Operation::Error(text) => Err(ConnectError(text.to_owned())),
+                _ => Err("its first line is no INFO".into()),
+            })
         };
+        let mut info = until(&mut input, &mut stream, first).await?;
         let is_wanted = self.tls.is_required || address.requires_tls || info.tls_required;
         if is_wanted && !self.tls.is_first {
             // What came before TLS is not the server's for certain.
@@ -137,18 +155,25 @@ impl ConnectSettings {
             stream = self.tls.handshake(stream, &address.host).await?;
         }
         let connect = self.connect_line(&info, is_wanted || self.tls.is_first);
-        stream.write_all(connect.as_bytes()).await?;
-        stream.flush().await?;
+        send(&mut stream, &connect).await?;
         loop {
-            match next(&mut input, &mut stream).await? {
-                Operation::Pong => return Ok(Connection { stream, input, info }),
-                Operation::Info(newer) => info = *newer,
-                Operation::Error(text) => return Err(ConnectError(text.to_owned())),
-                Operation::Ok => {}
-                Operation::Ping | Operation::Message { .. } => {
-                    return Err("it does not answer first".into());
-                }
+            let is_accepted = until(&mut input, &mut stream, |operation| {
+                Some(match operation {
+                    Operation::Pong => Ok(true),
+                    Operation::Ping => Ok(false),
+                    Operation::Error(text) => Err(ConnectError(text.to_owned())),
+                    Operation::Message { .. } => Err("it sends a message before its PONG".into()),
+                    Operation::Info(newer) => {
+                        info = *newer;
+                        return None;
+                    }
+                    Operation::Ok => return None,
+                })
+            });
+            if is_accepted.await? {
+                return Ok(Connection { stream, input, info });
             }
+            send(&mut stream, "PONG\r\n").await?;
         }
     }
 
@@ -178,21 +203,31 @@ impl ConnectSettings {
     }
 }
 
-/// Waits for the next operation.
-async fn next<'i>(
-    input: &'i mut Input,
+/// Reads until `take` has a result.
+async fn until<T>(
+    input: &mut Input,
     stream: &mut Box<dyn Stream>,
-) -> Result<Operation<'i>, ConnectError> {
-    while !input.has_operation().map_err(|error| ConnectError(error.to_string()))? {
-        if input.fill(stream).await? == 0 {
-            return Err("it has closed the connection".into());
+    mut take: impl FnMut(Operation<'_>) -> Option<Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    loop {
+        match input.next().map_err(|error| ConnectError(error.to_string()))? {
+            Some(operation) => {
+                if let Some(result) = take(operation) {
+                    return result;
+                }
+            }
+            None => {
+                if input.fill(stream).await? == 0 {
+                    return Err("it has closed the connection".into());
+                }
+            }
         }
     }
-    match input.next() {
-        Ok(Some(operation)) => Ok(operation),
-        // It was found above.
-        _ => Err("it has closed the connection".into()),
-    }
+}
+
+async fn send(stream: &mut Box<dyn Stream>, text: &str) -> io::Result<()> {
+    stream.write_all(text.as_bytes()).await?;
+    stream.flush().await
 }
 
 impl TlsSettings {
@@ -243,4 +278,26 @@ fn shuffled(addresses: &[Address]) -> Vec<&Address> {
     let mut places: Vec<_> = (0..addresses.len()).collect();
     places.sort_by_cached_key(|place| random.hash_one(place));
     places.into_iter().map(|place| &addresses[place]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lookup_of_a_name_has_a_time_limit() {
+        let connect = ConnectSettings {
+            addresses: vec![Address::parse("nats.example").unwrap()],
+            identity: None,
+            tls: TlsSettings::default(),
+            name: None,
+            timeout: Duration::from_millis(1),
+        };
+        let runtime = crate::thread::runtime().unwrap();
+        let connected = runtime.block_on(async {
+            let connecting = connect.connect_by(async |_| std::future::pending().await);
+            time::timeout(Duration::from_secs(30), connecting).await.expect("it has a limit")
+        });
+        assert!(connected.err().unwrap().to_string().contains("lookup"));
+    }
 }

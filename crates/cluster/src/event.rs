@@ -6,7 +6,8 @@ use std::time::Duration;
 /// What happens to the connection of a [`NatsBus`](crate::NatsBus): the argument of
 /// [`NatsBusBuilder::on_event`](crate::NatsBusBuilder::on_event).
 ///
-/// `Display` gives a line for a log. It has no credentials.
+/// `Display` gives a line for a log. It has no credentials, unless a server puts them into its own
+/// error text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NatsEvent {
