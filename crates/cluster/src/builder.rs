@@ -63,6 +63,7 @@ pub struct NatsBusBuilder {
     queue_messages: usize,
     queue_bytes: usize,
     ping_interval: Duration,
+    answer_timeout: Duration,
     connect_timeout: Duration,
     reconnect_delay_max: Duration,
     on_event: OnEvent,
@@ -78,6 +79,7 @@ impl NatsBusBuilder {
             queue_messages: QUEUE_MESSAGES_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             ping_interval: Duration::from_secs(3),
+            answer_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             reconnect_delay_max: Duration::from_secs(2),
             on_event: Arc::new(|_| {}),
@@ -164,17 +166,25 @@ impl NatsBusBuilder {
         self
     }
 
-    /// Sets how long nothing arrives before the server is asked for an answer. The connection is
-    /// lost when nothing has arrived for four such times at most. Default: 3 s.
-    ///
-    /// The question waits behind publications that the network has not taken yet. So it should be
-    /// longer than these take on a slow network.
+    /// Sets how often the server is asked for an answer. The next question waits for the answer to
+    /// the one before. Default: 3 s.
     pub fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
         self
     }
 
-    /// Sets the maximum time of an attempt to connect, for each IP address. Default: 5 s.
+    /// Sets how long the server may take to answer, and to take 64 KiB of what is sent. Then the
+    /// connection is lost, whatever the server has sent besides. Default: 10 s.
+    ///
+    /// The server answers when it has read all that was sent before. So it should be longer than a
+    /// slow network takes for what the buffer of a socket holds.
+    pub fn answer_timeout(mut self, timeout: Duration) -> Self {
+        self.answer_timeout = timeout;
+        self
+    }
+
+    /// Sets the maximum time of an attempt to connect, for the lookup of a name and for each IP
+    /// address. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -209,6 +219,7 @@ impl NatsBusBuilder {
             ("queue_messages", self.queue_messages == 0),
             ("queue_bytes", self.queue_bytes == 0),
             ("ping_interval", self.ping_interval.is_zero()),
+            ("answer_timeout", self.answer_timeout.is_zero()),
             ("connect_timeout", self.connect_timeout.is_zero()),
             ("reconnect_delay_max", self.reconnect_delay_max.is_zero()),
         ] {
@@ -247,6 +258,7 @@ impl NatsBusBuilder {
             queue_messages: self.queue_messages,
             queue_bytes: self.queue_bytes,
             ping_interval: self.ping_interval,
+            answer_timeout: self.answer_timeout,
             reconnect_delay_max: self.reconnect_delay_max,
             on_event: self.on_event,
         })
@@ -266,6 +278,7 @@ pub(crate) struct Config {
     pub(crate) queue_messages: usize,
     pub(crate) queue_bytes: usize,
     pub(crate) ping_interval: Duration,
+    pub(crate) answer_timeout: Duration,
     pub(crate) reconnect_delay_max: Duration,
     pub(crate) on_event: OnEvent,
 }
@@ -367,6 +380,7 @@ mod tests {
             (builder().queue_messages(0), "queue_messages"),
             (builder().queue_bytes(0), "queue_bytes"),
             (builder().ping_interval(Duration::ZERO), "ping_interval"),
+            (builder().answer_timeout(Duration::ZERO), "answer_timeout"),
             (builder().connect_timeout(Duration::ZERO), "connect_timeout"),
             (builder().reconnect_delay_max(Duration::ZERO), "reconnect_delay_max"),
         ] {

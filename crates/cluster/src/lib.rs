@@ -41,9 +41,10 @@
 //! 2. Nothing is sent twice. What was given to a connection that is lost is counted as lost, though
 //!    the server may have got a part of it. What has waited in the queue is sent when there is a
 //!    connection again.
-//! 3. A lost connection is noticed when it is closed, or when nothing has arrived for four
-//!    [ping intervals](NatsBusBuilder::ping_interval). It is made again until the server ends, with
-//!    growing delays. The subscriptions are made again before the state is
+//! 3. A lost connection is noticed when it is closed, or when the server neither answers nor takes
+//!    what is sent within [`answer_timeout`](NatsBusBuilder::answer_timeout). It is asked every
+//!    [`ping_interval`](NatsBusBuilder::ping_interval). The connection is made again until the
+//!    server ends, with growing delays. The subscriptions are made again before the state is
 //!    [`Connected`](windlass_server::bus::BusState::Connected).
 //! 4. A payload that is longer than the server's `max_payload` is refused
 //!    ([`TooLarge`](windlass_server::bus::BusError::TooLarge)). If a server with a smaller one
@@ -67,6 +68,9 @@
 //! What a server sends is bounded: a line to 256 KiB, and a message to 64 MiB. A longer one ends
 //! the connection. The texts of events and errors have no control characters of the server, and at
 //! most 256 characters of it: they have passed [`printable`](windlass_server::printable).
+//!
+//! A server that floods the node does not keep it from sending. One that does not read, or does not
+//! answer, is lost after [`answer_timeout`](NatsBusBuilder::answer_timeout), whatever it sends.
 
 #![deny(unsafe_code)]
 

@@ -1,22 +1,25 @@
 //! One connection to a server of NATS, from its attempt to its end.
 //!
-//! 1. One task of the thread reads, and one writes. Neither waits for the other.
+//! 1. One task of the thread reads, and one writes. Neither waits for the other. Each runs again
+//!    after a bounded part of the other's work.
 //! 2. The writer sends in each pass: answers that are due, changes of subscriptions, and a bounded
 //!    part of the queue. It counts what it has in hand as unwritten until the socket has taken it.
 //! 3. Nothing that the server sends makes memory grow: questions are a number, subscriptions that
 //!    are given up are forgotten, and `protocol` bounds the rest.
+//! 4. The server must take each part of [`WRITE_LEN`] within `answer_timeout`. It is asked for an
+//!    answer all the time, whatever it sends besides, and each answer has the same time.
 
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
-    io,
+    io, mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::{
     io::{AsyncWriteExt as _, ReadHalf, WriteHalf, split},
-    sync::Notify,
+    sync::{Notify, watch},
     time,
 };
 use windlass_server::{bus::BusState, printable};
@@ -40,8 +43,8 @@ const COPIED_MAX: usize = 16 << 10;
 /// Answers to the server's questions that are written at a time.
 const PONGS_MAX: u64 = 64;
 
-/// How often nothing has arrived in a ping interval until the connection counts as lost.
-const SILENCES_MAX: u32 = 3;
+/// How much is written at a time, at most. Each part has a time limit.
+const WRITE_LEN: usize = 64 << 10;
 
 /// How long the end of the bus waits for what is queued.
 const LINGER: Duration = Duration::from_secs(1);
@@ -64,17 +67,18 @@ pub(crate) struct Link<'t> {
     thread: &'t BusThread,
     /// Publications in hand, which may not be written to the socket yet.
     unwritten: Cell<u64>,
-    /// Bytes that have arrived.
-    arrived: Cell<u64>,
     /// Questions of the server that wait for their answers.
     pongs_due: Cell<u64>,
     /// The server is to be asked.
     is_ping_due: Cell<bool>,
-    /// Questions that the server has not answered.
-    unanswered: Cell<u64>,
-    /// It has answered one.
-    answered: Notify,
+    /// Questions to the server.
+    asked: Cell<u64>,
+    /// One that was due has been written.
+    has_asked: Notify,
+    /// Those that it has answered.
+    answered: watch::Sender<u64>,
     info: RefCell<Info>,
+    has_told_lame_duck: Cell<bool>,
     /// When an error of the server was told, and the number of those since.
     last_error: Cell<Option<(Instant, u64)>>,
 }
@@ -84,12 +88,13 @@ impl<'t> Link<'t> {
         Self {
             thread,
             unwritten: Cell::new(0),
-            arrived: Cell::new(0),
             pongs_due: Cell::new(0),
             is_ping_due: Cell::new(false),
-            unanswered: Cell::new(0),
-            answered: Notify::new(),
+            asked: Cell::new(0),
+            has_asked: Notify::new(),
+            answered: watch::Sender::new(0),
             info: RefCell::default(),
+            has_told_lame_duck: Cell::new(false),
             last_error: Cell::new(None),
         }
     }
@@ -110,7 +115,7 @@ impl<'t> Link<'t> {
         let (reader, writer) = split(stream);
         let end = tokio::select! {
             end = self.read(input, reader) => end,
-            () = self.silence() => End::Lost("the server does not answer".to_owned()),
+            () = self.unanswered() => End::Lost("the server does not answer".to_owned()),
             end = self.write(writer) => {
                 end.unwrap_or_else(|error| End::Lost(printable(&error.to_string())))
             }
@@ -126,7 +131,7 @@ impl<'t> Link<'t> {
 
     fn take_info(&self, info: Info) {
         self.thread.shared.set_payload_max(info.max_payload);
-        if info.ldm && !self.info.borrow().ldm {
+        if info.ldm && !self.has_told_lame_duck.replace(true) {
             self.tell(&NatsEvent::LameDuck);
         }
         *self.info.borrow_mut() = info;
@@ -142,7 +147,7 @@ impl<'t> Link<'t> {
                 Ok(Some(operation)) => self.take(operation),
                 Ok(None) => match input.fill(&mut reader).await {
                     Ok(0) => return End::Lost("the server has closed it".to_owned()),
-                    Ok(len) => self.arrived.set(self.arrived.get() + len as u64),
+                    Ok(_) => {}
                     Err(error) => return End::Lost(printable(&error.to_string())),
                 },
                 Err(error) => {
@@ -161,8 +166,8 @@ impl<'t> Link<'t> {
                 self.thread.shared.wake.notify_one();
             }
             Operation::Pong => {
-                self.unanswered.set(self.unanswered.get().saturating_sub(1));
-                self.answered.notify_one();
+                let asked = self.asked.get();
+                self.answered.send_modify(|answered| *answered = asked.min(*answered + 1));
             }
             Operation::Info(info) => self.take_info(*info),
             Operation::Error(text) => self.note_error(printable(text)),
@@ -170,32 +175,38 @@ impl<'t> Link<'t> {
         }
     }
 
-    /// Returns when nothing has arrived for too long, though the server was asked for an answer.
-    async fn silence(&self) {
-        let (mut before, mut silences) = (self.arrived.get(), 0);
-        while silences < SILENCES_MAX {
-            time::sleep(self.thread.config.ping_interval).await;
-            let now = self.arrived.get();
-            if now != before {
-                (before, silences) = (now, 0);
-                continue;
-            }
-            silences += 1;
-            // The writer cannot ask while the socket is full.
+    /// Asks the server for an answer in intervals. Returns when one does not come in time.
+    async fn unanswered(&self) {
+        let config = &self.thread.config;
+        loop {
+            time::sleep(config.ping_interval).await;
             self.is_ping_due.set(true);
             self.thread.shared.wake.notify_one();
+            // The writer has a time limit of its own.
+            self.has_asked.notified().await;
+            if time::timeout(config.answer_timeout, self.all_answered()).await.is_err() {
+                return;
+            }
         }
+    }
+
+    /// Waits until the server has answered all questions so far.
+    async fn all_answered(&self) {
+        let (asked, mut answered) = (self.asked.get(), self.answered.subscribe());
+        // The sender lives as long as `self`.
+        let _ = answered.wait_for(|answered| *answered >= asked).await;
     }
 
     /// Writes what is to be sent, until the bus is to end or the socket has an error.
     async fn write(&self, stream: WriteHalf<Box<dyn Stream>>) -> io::Result<End> {
         let shared = &self.thread.shared;
-        let mut out = Out { stream, bytes: Vec::new() };
+        let limit = self.thread.config.answer_timeout;
+        let mut out = Out { stream, bytes: Vec::new(), limit };
         let mut subscriptions = Subscriptions::default();
         let (mut batch, mut is_announced) = (Vec::new(), false);
         loop {
             let is_stopping = shared.is_stopping();
-            self.answer(&mut out);
+            let is_asking = self.answer(&mut out);
             for (subject, is_wanted) in shared.subjects().take_changed() {
                 match is_subject(&subject) {
                     true => subscriptions.change(&subject, is_wanted, &mut out),
@@ -213,6 +224,9 @@ impl<'t> Link<'t> {
             if has_written {
                 out.flush().await?;
             }
+            if is_asking {
+                self.has_asked.notify_one();
+            }
             self.unwritten.set(0);
             if !is_announced {
                 is_announced = true;
@@ -226,18 +240,20 @@ impl<'t> Link<'t> {
         }
     }
 
-    /// Writes the answers that are due, and the question.
-    fn answer(&self, out: &mut Out) {
+    /// Writes the answers that are due, and the question. Returns whether it was due.
+    fn answer(&self, out: &mut Out) -> bool {
         let pongs = self.pongs_due.get().min(PONGS_MAX);
         self.pongs_due.set(self.pongs_due.get() - pongs);
         (0..pongs).for_each(|_| out.text("PONG\r\n"));
-        if self.is_ping_due.take() {
+        let is_due = self.is_ping_due.take();
+        if is_due {
             self.ask(out);
         }
+        is_due
     }
 
     fn ask(&self, out: &mut Out) {
-        self.unanswered.set(self.unanswered.get() + 1);
+        self.asked.set(self.asked.get() + 1);
         out.text("PING\r\n");
     }
 
@@ -252,7 +268,7 @@ impl<'t> Link<'t> {
         out.text(&format!("PUB {subject} {}\r\n", payload.len()));
         if payload.len() > COPIED_MAX {
             out.write().await?;
-            out.stream.write_all(&payload).await?;
+            out.write_all(&payload).await?;
         } else {
             out.bytes.extend_from_slice(&payload);
         }
@@ -275,9 +291,7 @@ impl<'t> Link<'t> {
     async fn close(&self, out: &mut Out) -> io::Result<End> {
         self.ask(out);
         out.flush().await?;
-        while self.unanswered.get() > 0 {
-            self.answered.notified().await;
-        }
+        self.all_answered().await;
         Ok(End::Stopped)
     }
 
@@ -303,6 +317,8 @@ fn is_subject(subject: &str) -> bool {
 struct Out {
     stream: WriteHalf<Box<dyn Stream>>,
     bytes: Vec<u8>,
+    /// The time for each part.
+    limit: Duration,
 }
 
 impl Out {
@@ -311,16 +327,30 @@ impl Out {
     }
 
     async fn write(&mut self) -> io::Result<()> {
-        self.stream.write_all(&self.bytes).await?;
-        self.bytes.clear();
-        self.bytes.shrink_to(BATCH_BYTES);
+        let mut bytes = mem::take(&mut self.bytes);
+        self.write_all(&bytes).await?;
+        bytes.clear();
+        bytes.shrink_to(BATCH_BYTES);
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for part in bytes.chunks(WRITE_LEN) {
+            within(self.limit, self.stream.write_all(part)).await?;
+        }
         Ok(())
     }
 
     async fn flush(&mut self) -> io::Result<()> {
         self.write().await?;
-        self.stream.flush().await
+        within(self.limit, self.stream.flush()).await
     }
+}
+
+async fn within(limit: Duration, write: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    let stuck = || io::Error::new(io::ErrorKind::TimedOut, "the server does not read");
+    time::timeout(limit, write).await.unwrap_or_else(|_| Err(stuck()))
 }
 
 /// The numbers of the subscriptions of a connection.

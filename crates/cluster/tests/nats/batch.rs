@@ -9,12 +9,12 @@ use crate::{
 };
 
 /// The largest buffer of a socket here.
-fn socket_buffer_max() -> usize {
+pub(crate) fn socket_buffer_max() -> usize {
     let sizes = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").unwrap();
     sizes.split_whitespace().next_back().unwrap().parse().unwrap()
 }
 
-fn publish(node: &Member, names: impl Iterator<Item = &'static str>, length: usize) {
+pub(crate) fn publish(node: &Member, names: impl Iterator<Item = &'static str>, length: usize) {
     names.for_each(|name| node.bus.publish(name, vec![0; length]).unwrap());
 }
 
@@ -28,6 +28,7 @@ pub(crate) fn what_was_in_hand_when_the_connection_ended_is_counted() {
         .queue_bytes(2 * large)
         // Its rule for silent connections would end this one.
         .ping_interval(std::time::Duration::from_secs(3600))
+        .answer_timeout(std::time::Duration::from_secs(3600))
         .connect_timeout(std::time::Duration::from_secs(30));
     let node = wanted.start();
     publish(&node, ["a", "b"].into_iter(), 10);

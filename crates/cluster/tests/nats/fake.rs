@@ -7,6 +7,7 @@ use std::{
     net::{Shutdown, TcpListener, TcpStream},
     path::PathBuf,
     sync::Arc,
+    thread::{self, JoinHandle},
 };
 
 use rustls::{
@@ -86,9 +87,7 @@ impl Fake {
              \"max_payload\":{PAYLOAD_MAX}}}\r\n",
             self.name
         ))?;
-        let connect = peer.line()?;
-        assert!(connect.starts_with("CONNECT {"), "{connect}");
-        assert_eq!(peer.line()?, "PING");
+        peer.connect_line()?;
         peer.write(format_args!("PONG\r\n"))?;
         Ok(peer)
     }
@@ -109,6 +108,14 @@ impl Peer {
         let stream = self.reader.get_mut();
         stream.write_all(text.to_string().as_bytes())?;
         stream.flush()
+    }
+
+    /// The line by which the node shows its credentials. It asks for an answer behind it.
+    pub(crate) fn connect_line(&mut self) -> io::Result<String> {
+        let connect = self.line()?;
+        assert!(connect.starts_with("CONNECT {"), "{connect}");
+        assert_eq!(self.line()?, "PING");
+        Ok(connect)
     }
 
     pub(crate) fn send(&mut self, text: &str) {
@@ -137,6 +144,13 @@ impl Peer {
             }
         }
         sent
+    }
+
+    /// Sends a line without end, on a thread, until the node ends the connection.
+    pub(crate) fn chatter(&self) -> JoinHandle<()> {
+        let mut socket = self.socket.try_clone().unwrap();
+        let lines = "+OK\r\n".repeat(1000);
+        thread::spawn(move || while socket.write_all(lines.as_bytes()).is_ok() {})
     }
 
     /// Delivers a text of another node.
@@ -169,6 +183,11 @@ impl Peer {
         let (subject, length) = self.head()?;
         io::copy(&mut self.reader.by_ref().take(length as u64 + 2), &mut io::sink()).ok()?;
         Some(subject)
+    }
+
+    /// Sends no more.
+    pub(crate) fn finish(&self) {
+        self.socket.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Ends the connection, in the middle of what comes.

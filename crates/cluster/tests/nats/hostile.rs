@@ -1,13 +1,15 @@
 //! A server of NATS that wants to harm its node. It needs no nats-server.
 
-use std::{thread, time::Duration};
+use std::{sync::mpsc, thread, time::Duration};
 
-use windlass_cluster::{NatsBus, NatsEvent};
-use windlass_server::bus::{BusState, ClusterStats};
+use windlass_cluster::{NatsBus, NatsBusBuilder, NatsEvent};
+use windlass_server::bus::{Bus as _, BusState, ClusterStats};
 
 use crate::{
+    batch::{publish, socket_buffer_max},
     fake::{Fake, Peer},
     node::{Client, Member, Wanted, fast, subject},
+    server::{WAIT_MAX, until},
 };
 
 /// What a node takes at most from a server that sends without end, with the buffers of both
@@ -17,9 +19,15 @@ const TAKEN_MAX: usize = 48 << 20;
 /// A node that gives the server all the time that it wants.
 fn patient_node(server: &Fake) -> Member {
     let mut wanted = Wanted::at(&server.url());
-    let patient = fast(NatsBus::builder([server.url()])).ping_interval(Duration::from_secs(3600));
-    wanted.bus = patient.connect_timeout(Duration::from_secs(30));
+    wanted.bus = patient(NatsBus::builder([server.url()]));
     wanted.start()
+}
+
+fn patient(bus: NatsBusBuilder) -> NatsBusBuilder {
+    fast(bus)
+        .ping_interval(Duration::from_secs(3600))
+        .answer_timeout(Duration::from_secs(3600))
+        .connect_timeout(Duration::from_secs(30))
 }
 
 /// Sends a beginning, and then more of it until the node ends the connection.
@@ -115,8 +123,132 @@ pub(crate) fn many_questions_do_not_add_up() {
     end(node, server);
 }
 
+/// A server that reads nothing fills the sockets, and then what is published is dropped.
+pub(crate) fn a_server_that_reads_nothing_is_lost() {
+    let server = Fake::new();
+    let large = 4 * socket_buffer_max() + (8 << 20);
+    let mut wanted = Wanted::at(&server.url());
+    wanted.bus = patient(NatsBus::builder([server.url()]))
+        .queue_bytes(2 * large)
+        .answer_timeout(Duration::from_millis(200));
+    let node = wanted.start();
+    let peer = server.accept().unwrap();
+    node.wait_for(BusState::Connected);
+    let chatter = peer.chatter();
+    publish(&node, ["a"].into_iter(), large);
+    let event = node.event_when(|event| matches!(event, NatsEvent::Disconnected { .. }));
+    assert!(event.to_string().contains("does not read"), "{event}");
+    chatter.join().unwrap();
+    end(node, server);
+}
+
+pub(crate) fn a_server_that_answers_nothing_is_lost() {
+    let server = Fake::new();
+    let mut wanted = Wanted::at(&server.url());
+    wanted.bus = patient(NatsBus::builder([server.url()]))
+        .ping_interval(Duration::from_millis(10))
+        .answer_timeout(Duration::from_millis(200));
+    let node = wanted.start();
+    let mut peer = server.accept().unwrap();
+    // Answers in advance count for nothing.
+    peer.send(&"PONG\r\n".repeat(100_000));
+    let chatter = peer.chatter();
+    assert_eq!(peer.line().unwrap(), "PING");
+    let event = node.event_when(|event| matches!(event, NatsEvent::Disconnected { .. }));
+    assert!(event.to_string().contains("does not answer"), "{event}");
+    chatter.join().unwrap();
+    end(node, server);
+}
+
+/// The same server answers, and stays.
+pub(crate) fn a_server_that_answers_is_kept() {
+    let server = Fake::new();
+    let mut wanted = Wanted::at(&server.url());
+    wanted.bus = patient(NatsBus::builder([server.url()])).ping_interval(Duration::from_millis(1));
+    let node = wanted.start();
+    let mut peer = server.accept().unwrap();
+    for _ in 0..20 {
+        assert_eq!(peer.line().unwrap(), "PING");
+        // The second answer is to no question.
+        peer.send("PONG\r\nPONG\r\n");
+    }
+    assert_eq!(node.stats().connects, 1);
+    end(node, server);
+}
+
+pub(crate) fn an_announced_end_is_told_once() {
+    let server = Fake::new();
+    let node = patient_node(&server);
+    let is_told = |event: &NatsEvent| matches!(event, NatsEvent::LameDuck);
+    for connection in 1..=2 {
+        let mut peer = server.accept().unwrap();
+        peer.send(&"INFO {\"ldm\":true}\r\nINFO {}\r\n".repeat(1000));
+        peer.finish();
+        let is_end = |event: &&NatsEvent| matches!(event, NatsEvent::Disconnected { .. });
+        let ends = || node.events.lock().unwrap().iter().filter(is_end).count();
+        until(|| (ends() == connection).then_some(()), || format!("{} ends", ends()));
+        let told = node.events.lock().unwrap().iter().filter(|event| is_told(event)).count();
+        assert_eq!(told, connection);
+    }
+    end(node, server);
+}
+
+/// Such as a service that sends back what it gets.
+pub(crate) fn credentials_that_come_back_are_not_shown() {
+    let server = Fake::new();
+    let mut wanted = Wanted::at(&server.url());
+    wanted.bus = patient(NatsBus::builder([server.url()])).token("s3cret");
+    let node = wanted.start();
+    let mut peer = server.accept_silently();
+    peer.send("INFO {}\r\n");
+    let connect = peer.connect_line().unwrap();
+    assert!(connect.contains("s3cret"));
+    peer.send(&format!("{connect}\r\n"));
+    node.event_when(|event| matches!(event, NatsEvent::ConnectFailed { .. }));
+    let mut peer = server.accept().unwrap();
+    peer.send(&format!("{connect}\r\n"));
+    node.event_when(|event| matches!(event, NatsEvent::Disconnected { .. }));
+    let events = format!("{:?}", node.events.lock().unwrap());
+    assert!(events.contains("begins with CONNECT") && !events.contains("s3cret"), "{events}");
+    end(node, server);
+}
+
+/// The protocol allows a question before the first answer.
+pub(crate) fn a_server_may_ask_first() {
+    let server = Fake::new();
+    let node = patient_node(&server);
+    let mut peer = server.accept_silently();
+    peer.send("INFO {}\r\n");
+    peer.connect_line().unwrap();
+    peer.send("PING\r\n");
+    assert_eq!(peer.line().unwrap(), "PONG");
+    peer.send("PONG\r\n");
+    // Its INFO has no maximum, so it is the default of nats-server.
+    let event = node.event_when(|event| matches!(event, NatsEvent::Connected { .. }));
+    assert!(event.to_string().contains("1048576"), "{event}");
+    publish(&node, ["a"].into_iter(), 10);
+    assert_eq!(peer.publication().as_deref(), Some("a"));
+    end(node, server);
+}
+
+pub(crate) fn a_bus_may_be_stopped_in_an_event() {
+    let server = Fake::new();
+    let (stopped, is_stopped) = mpsc::channel();
+    let mut wanted = Wanted::at(&server.url());
+    wanted.react = Some(Box::new(move |bus, _| {
+        bus.stop();
+        stopped.send(()).unwrap();
+    }));
+    let node = wanted.start();
+    let peer = server.accept().unwrap();
+    is_stopped.recv_timeout(WAIT_MAX).expect("`stop` returns");
+    peer.cut();
+    node.wait_for(BusState::Closed);
+    end(node, server);
+}
+
 /// Ends a node, whose last attempts to connect nobody answers.
-fn end(node: Member, server: Fake) {
+pub(crate) fn end(node: Member, server: Fake) {
     let end = thread::spawn(move || node.end());
     drop(server);
     end.join().unwrap();

@@ -101,6 +101,7 @@ pub(crate) fn what_waits_for_a_full_connection_is_bounded() {
     let mut wanted = Wanted::at(&nats.url());
     // It does not notice that the server is stopped.
     let patient = NatsBus::builder([nats.url()]).ping_interval(Duration::from_secs(600));
+    let patient = patient.answer_timeout(Duration::from_secs(600));
     wanted.bus = patient.queue_messages(1000).queue_bytes(2 << 20);
     let here = wanted.start();
     here.wait_for(BusState::Connected);

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
-    let without_server: [(&'static str, fn()); 7] = [
+    let without_server: [(&'static str, fn()); 14] = [
         ("batch::in_hand", batch::what_was_in_hand_when_the_connection_ended_is_counted),
         ("batch::tls_first", batch::tls_may_come_first),
         ("hostile::first_line", hostile::a_first_line_without_end_is_refused),
@@ -28,6 +28,13 @@ fn main() -> ExitCode {
         ("hostile::long", hostile::a_long_message_arrives),
         ("hostile::texts", hostile::texts_of_the_server_forge_no_line),
         ("hostile::questions", hostile::many_questions_do_not_add_up),
+        ("hostile::reads_nothing", hostile::a_server_that_reads_nothing_is_lost),
+        ("hostile::answers_nothing", hostile::a_server_that_answers_nothing_is_lost),
+        ("hostile::answers", hostile::a_server_that_answers_is_kept),
+        ("hostile::lame_duck", hostile::an_announced_end_is_told_once),
+        ("hostile::echo", hostile::credentials_that_come_back_are_not_shown),
+        ("hostile::asks_first", hostile::a_server_may_ask_first),
+        ("hostile::stop_in_event", hostile::a_bus_may_be_stopped_in_an_event),
     ];
     let tests: [(&'static str, fn()); 26] = [
         ("crossing::once_for_each_interested_node", crossing::once_for_each_interested_node),

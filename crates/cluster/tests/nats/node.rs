@@ -4,7 +4,7 @@ use std::{
     io,
     net::{SocketAddr, TcpStream},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock, Weak,
         mpsc::{Receiver, Sender},
     },
 };
@@ -66,19 +66,31 @@ pub(crate) struct Wanted {
     pub(crate) bus: NatsBusBuilder,
     pub(crate) gate: Option<Gate>,
     pub(crate) workers: usize,
+    pub(crate) react: Option<Reaction>,
 }
+
+/// Called for each event, with the bus.
+pub(crate) type Reaction = Box<dyn Fn(&NatsBus, &NatsEvent) + Send + Sync>;
 
 impl Wanted {
     /// A node that connects again faster than by default.
     pub(crate) fn at(url: &str) -> Self {
-        Self { bus: fast(NatsBus::builder([url])), gate: None, workers: 1 }
+        Self { bus: fast(NatsBus::builder([url])), gate: None, workers: 1, react: None }
     }
 
     pub(crate) fn start(self) -> Member {
         let events: Events = Events::default();
-        let log = Arc::clone(&events);
-        let bus = self.bus.on_event(move |event| log.lock().unwrap().push(event.clone()));
+        let (log, react) = (Arc::clone(&events), self.react);
+        let this = Arc::new(OnceLock::<Weak<NatsBus>>::new());
+        let own = Arc::clone(&this);
+        let bus = self.bus.on_event(move |event| {
+            log.lock().unwrap().push(event.clone());
+            if let (Some(react), Some(bus)) = (&react, own.get().and_then(Weak::upgrade)) {
+                react(&bus, event);
+            }
+        });
         let bus = Arc::new(bus.build().unwrap());
+        this.set(Arc::downgrade(&bus)).unwrap();
         let mut options = Options::new();
         options.limits.message_max = 4 << 20;
         options.limits.frame_max = 4 << 20;
@@ -104,7 +116,8 @@ pub(crate) fn fast(bus: NatsBusBuilder) -> NatsBusBuilder {
 
 /// The same for a node that must notice a silent server. It may also take a slow one for that.
 pub(crate) fn quick_to_notice(bus: NatsBusBuilder) -> NatsBusBuilder {
-    fast(bus).ping_interval(std::time::Duration::from_millis(100))
+    use std::time::Duration;
+    fast(bus).ping_interval(Duration::from_millis(100)).answer_timeout(Duration::from_millis(300))
 }
 
 pub(crate) type Events = Arc<Mutex<Vec<NatsEvent>>>;
