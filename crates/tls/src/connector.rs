@@ -190,6 +190,13 @@ impl TlsConnector {
         Ok(TlsTarget { connector: self.clone(), name })
     }
 
+    /// The settings for rustls, for programs that run its sessions by other means, such as
+    /// tokio-rustls. [`handshakes`](Self::handshakes) does not count those.
+    #[must_use]
+    pub fn client_config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// How many handshakes there were.
     #[must_use]
     pub fn handshakes(&self) -> HandshakeCounts {

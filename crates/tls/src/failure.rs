@@ -3,7 +3,15 @@
 use rustls::{CertificateError, Error, OtherError, PeerIncompatible};
 use windlass::stream::TlsFailure;
 
-pub(crate) fn failure(error: &Error) -> TlsFailure {
+/// What an error of rustls means, for programs that run its sessions by other means. `Display` of
+/// the result says what to do.
+///
+/// ```
+/// let failure = windlass_tls::failure(&rustls::CertificateError::Expired.into());
+/// assert!(failure.to_string().contains("has expired"));
+/// ```
+#[must_use]
+pub fn failure(error: &Error) -> TlsFailure {
     match error {
         Error::AlertReceived(alert) => TlsFailure::AlertReceived(u8::from(*alert)),
         Error::NoCertificatesPresented => TlsFailure::CertificateRequired,

@@ -54,4 +54,5 @@ pub use acceptor::{TlsAcceptor, TlsAcceptorBuilder};
 pub use connector::{TlsConnector, TlsConnectorBuilder, TlsTarget};
 pub use counts::HandshakeCounts;
 pub use error::TlsConfigError;
+pub use failure::failure;
 pub use provider::MinimumVersion;
