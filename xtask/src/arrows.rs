@@ -57,8 +57,8 @@ const TABLE: &[Row] = &[
     ),
     library(
         "windlass-cluster",
-        &["windlass-server"],
-        &["base64", "ring", "rustls-native-certs", "serde", "serde_json", "tokio", "tokio-rustls"],
+        &["windlass-server", "windlass-tls"],
+        &["base64", "ring", "serde", "serde_json", "tokio", "tokio-rustls"],
     ),
     program(
         "windlass-cli",

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use windlass_tls::TlsConfigError;
 
 use crate::{
     NatsBus, NatsConfigError, NatsEvent,
@@ -114,34 +114,42 @@ impl NatsBusBuilder {
         self
     }
 
-    /// Connects with TLS only. Without it, the server decides. An address with `tls://` requires
-    /// it for itself.
+    /// Connects with TLS only, also to addresses with `nats://`. [`tls_first`](Self::tls_first),
+    /// [`ca_file`](Self::ca_file) and [`client_certificate`](Self::client_certificate) imply it. An
+    /// address with `tls://` requires TLS for itself.
+    ///
+    /// Without any of these the server decides. Then whoever is between can read the credentials.
     pub fn require_tls(mut self) -> Self {
         self.tls.is_required = true;
         self
     }
 
-    /// Begins with TLS, before the server says anything: for servers with `handshake_first`. It
-    /// requires TLS.
+    /// Begins with TLS, before the server says anything: for servers with `handshake_first`. TLS is
+    /// required then.
     pub fn tls_first(mut self) -> Self {
         self.tls.is_required = true;
         self.tls.is_first = true;
         self
     }
 
-    /// Trusts the authorities of a PEM file, and not those of the system.
+    /// Trusts the certificates of a PEM file, and not those of the system. TLS is required then.
+    ///
+    /// Each is trusted as an authority, and also as the server's own certificate: one that
+    /// `openssl req -x509` makes is both. Its name and its dates must be right in any case.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.tls.is_required = true;
         self.tls.ca_file = Some(path.into());
         self
     }
 
     /// Shows a certificate to the server: PEM files of the certificate, with its chain, and of its
-    /// key.
+    /// key. TLS is required then.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
+        self.tls.is_required = true;
         self.tls.client_certificate = Some((certificate.into(), key.into()));
         self
     }
@@ -313,28 +321,17 @@ fn content(path: &Path, reason: String) -> NatsConfigError {
 
 /// Checks the files. Each connection reads them again, so they may be renewed.
 fn check_tls(tls: &TlsSettings) -> Result<(), NatsConfigError> {
-    if let Some(path) = &tls.ca_file {
-        check_certificates(path)?;
+    // The authorities of the system are needed only if a server wants TLS.
+    if tls.ca_file.is_none() && tls.client_certificate.is_none() {
+        return Ok(());
     }
-    let Some((certificate, key)) = &tls.client_certificate else { return Ok(()) };
-    check_certificates(certificate)?;
-    let reason = |error| content(key, format!("it has no private key ({error})"));
-    PrivateKeyDer::from_pem_slice(&read(key)?).map_err(reason)?;
-    Ok(())
-}
-
-/// Checks that a file has certificates, and nothing that is wrong.
-fn check_certificates(path: &Path) -> Result<(), NatsConfigError> {
-    let bytes = read(path)?;
-    let mut count = 0;
-    for certificate in CertificateDer::pem_slice_iter(&bytes) {
-        certificate.map_err(|error| content(path, error.to_string()))?;
-        count += 1;
-    }
-    if count == 0 {
-        return Err(content(path, "it has no certificate".to_owned()));
-    }
-    Ok(())
+    tls.read().map(drop).map_err(|error| match error {
+        TlsConfigError::Read(path, error) => NatsConfigError::File { path, error },
+        error => NatsConfigError::Content {
+            place: "a file for TLS".to_owned(),
+            reason: error.to_string(),
+        },
+    })
 }
 
 #[cfg(test)]
@@ -405,6 +402,20 @@ mod tests {
         }
         let text = error(builder().nkey_seed("SUAsecret"));
         assert!(text.contains("58") && !text.contains("secret"), "{text}");
+    }
+
+    #[test]
+    fn each_option_of_tls_requires_it() {
+        let builder = || NatsBus::builder(["nats://host"]);
+        assert!(!builder().tls.is_required);
+        for builder in [
+            builder().require_tls(),
+            builder().tls_first(),
+            builder().ca_file("file"),
+            builder().client_certificate("file", "file"),
+        ] {
+            assert!(builder.tls.is_required);
+        }
     }
 
     #[test]

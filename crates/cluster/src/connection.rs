@@ -18,12 +18,9 @@ use tokio::{
 };
 use tokio_rustls::{
     TlsConnector,
-    rustls::{
-        ClientConfig, RootCertStore,
-        crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-    },
+    rustls::{self, ClientConfig, pki_types::ServerName},
 };
+use windlass_tls::TlsConfigError;
 
 use crate::{
     address::Address,
@@ -148,6 +145,9 @@ impl ConnectSettings {
         let mut info = until(&mut input, &mut stream, first).await?;
         let is_wanted = self.tls.is_required || address.requires_tls || info.tls_required;
         if is_wanted && !self.tls.is_first {
+            if !info.tls_required && !info.tls_available {
+                return Err("TLS is required, and the server does not offer it".into());
+            }
             // What came before TLS is not the server's for certain.
             if !input.is_empty() {
                 return Err("it sends more than its INFO before TLS".into());
@@ -232,31 +232,18 @@ async fn send(stream: &mut Box<dyn Stream>, text: &str) -> io::Result<()> {
 
 impl TlsSettings {
     /// Reads the files. They may be renewed while the bus runs.
-    pub(crate) fn read(&self) -> io::Result<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        match &self.ca_file {
-            Some(path) => {
-                for certificate in CertificateDer::pem_file_iter(path).map_err(io::Error::other)? {
-                    let certificate = certificate.map_err(io::Error::other)?;
-                    roots.add(certificate).map_err(io::Error::other)?;
-                }
-            }
-            None => {
-                let found = rustls_native_certs::load_native_certs();
-                roots.add_parsable_certificates(found.certs);
-            }
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(crate) fn read(&self) -> Result<Arc<ClientConfig>, TlsConfigError> {
+        let mut builder = windlass_tls::TlsConnector::builder();
+        if let Some(path) = &self.ca_file {
+            builder = builder.roots(path);
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(roots);
-        let Some((certificate, key)) = &self.client_certificate else {
-            return Ok(config.with_no_client_auth());
-        };
-        let chain = CertificateDer::pem_file_iter(certificate).map_err(io::Error::other)?;
-        let chain = chain.collect::<Result<_, _>>().map_err(io::Error::other)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(io::Error::other)?;
-        config.with_client_auth_cert(chain, key).map_err(io::Error::other)
+        if let Some((certificate, key)) = &self.client_certificate {
+            builder = builder.certificate(certificate, key);
+        }
+        Ok(builder.build()?.client_config())
     }
 
     async fn handshake(
@@ -264,11 +251,19 @@ impl TlsSettings {
         stream: Box<dyn Stream>,
         host: &str,
     ) -> Result<Box<dyn Stream>, ConnectError> {
-        let config = Arc::new(self.read()?);
+        let config = self.read().map_err(|error| ConnectError(error.to_string()))?;
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(config).connect(name, stream).await?;
-        Ok(Box::new(stream))
+        match TlsConnector::from(config).connect(name, stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(ConnectError(format!("TLS: {}", tls_reason(&error)))),
+        }
     }
+}
+
+/// Why a handshake has failed, in words for an operator.
+fn tls_reason(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    inner.map_or_else(|| error.to_string(), |inner| windlass_tls::failure(inner).to_string())
 }
 
 /// The addresses in a random order, so that the nodes do not all use the first one.

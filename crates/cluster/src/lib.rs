@@ -61,7 +61,11 @@
 //!
 //! # Cryptography
 //!
-//! TLS is that of rustls with ring.
+//! TLS is that of [`windlass_tls`]: rustls with ring, or with aws-lc-rs if that is chosen there.
+//! Keys of users sign by ring.
+//!
+//! Any option of TLS requires it, also for addresses with `nats://`. Without one the server
+//! decides, and credentials may be sent in plain text.
 //!
 //! # A hostile server
 //!

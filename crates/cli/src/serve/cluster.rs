@@ -53,12 +53,13 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "FILE", requires = "cluster", group = "cluster_identity")]
     pub(crate) cluster_nkey_file: Option<PathBuf>,
 
-    /// PEM file with certificates of authorities that the NATS servers' certificates are checked
-    /// with, in place of those of the system
+    /// PEM file with the certificates that are trusted, of authorities or of the NATS servers
+    /// themselves, in place of those of the system. TLS is required then
     #[arg(long, value_name = "FILE", requires = "cluster")]
     pub(crate) cluster_ca: Option<PathBuf>,
 
-    /// PEM file with the certificate that is shown to the NATS servers; needs --cluster-key
+    /// PEM file with the certificate that is shown to the NATS servers; needs --cluster-key. TLS is
+    /// required then
     #[arg(long, value_name = "FILE", requires_all = ["cluster", "cluster_key"])]
     pub(crate) cluster_cert: Option<PathBuf>,
 
@@ -66,7 +67,8 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "FILE", requires_all = ["cluster", "cluster_cert"])]
     pub(crate) cluster_key: Option<PathBuf>,
 
-    /// TLS to NATS [default: as each server asks for; always to tls://]
+    /// TLS to NATS [default: required to tls:// and with --cluster-ca or --cluster-cert; otherwise
+    /// each server decides, and credentials may cross in plain text]
     #[arg(long, value_enum, value_name = "WHEN", requires = "cluster")]
     pub(crate) cluster_tls: Option<NatsTls>,
 }

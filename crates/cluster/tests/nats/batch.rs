@@ -1,10 +1,10 @@
 //! Connections that end at a byte that a test has chosen. They need no nats-server.
 
-use windlass_cluster::{NatsBus, NatsEvent};
-use windlass_server::bus::{Bus as _, BusState};
+use windlass_cluster::NatsBus;
+use windlass_server::bus::Bus as _;
 
 use crate::{
-    fake::{Fake, certificate},
+    fake::Fake,
     node::{Member, Wanted, fast},
 };
 
@@ -44,30 +44,6 @@ pub(crate) fn what_was_in_hand_when_the_connection_ended_is_counted() {
         assert_eq!(peer.publication().as_deref(), Some(subject));
     }
     assert_eq!(node.stats().send_lost, 3);
-    let end = std::thread::spawn(move || peer.publication());
-    node.end();
-    assert_eq!(end.join().unwrap(), None);
-}
-
-/// The server waits for TLS, and so says nothing to a client that waits for it.
-pub(crate) fn tls_may_come_first() {
-    let server = Fake::tls_first();
-    let start = |bus: windlass_cluster::NatsBusBuilder| {
-        let mut wanted = Wanted::at(&server.url());
-        wanted.bus = fast(bus).ca_file(certificate("ca.pem"));
-        wanted.start()
-    };
-    let node = start(NatsBus::builder([server.url()]).require_tls());
-    assert!(server.accept().is_err());
-    node.event_when(|event| matches!(event, NatsEvent::ConnectFailed { .. }));
-    assert_eq!(node.stats().connects, 0);
-    node.end();
-    let node = start(NatsBus::builder([server.url()]).tls_first());
-    // The attempts of the node before end first.
-    let mut peer = (0..20).find_map(|_| server.accept().ok()).expect("TLS is first");
-    node.wait_for(BusState::Connected);
-    publish(&node, ["a"].into_iter(), 10);
-    assert_eq!(peer.publication().as_deref(), Some("a"));
     let end = std::thread::spawn(move || peer.publication());
     node.end();
     assert_eq!(end.join().unwrap(), None);

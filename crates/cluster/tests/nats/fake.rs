@@ -44,8 +44,13 @@ impl Fake {
 
     /// It says nothing before TLS.
     pub(crate) fn tls_first() -> Self {
-        let chain = CertificateDer::pem_file_iter(certificate("localhost.pem")).unwrap();
-        let key = PrivateKeyDer::from_pem_file(certificate("localhost.key")).unwrap();
+        Self::tls_first_as("localhost")
+    }
+
+    /// The same with a certificate of the tests of `windlass-tls`.
+    pub(crate) fn tls_first_as(name: &str) -> Self {
+        let chain = CertificateDer::pem_file_iter(certificate(&format!("{name}.pem"))).unwrap();
+        let key = PrivateKeyDer::from_pem_file(certificate(&format!("{name}.key"))).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

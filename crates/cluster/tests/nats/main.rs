@@ -14,15 +14,18 @@ mod outage;
 mod payload;
 mod relay;
 mod server;
+mod tls;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
 fn main() -> ExitCode {
-    let without_server: [(&'static str, fn()); 14] = [
+    let without_server: [(&'static str, fn()); 16] = [
         ("batch::in_hand", batch::what_was_in_hand_when_the_connection_ended_is_counted),
-        ("batch::tls_first", batch::tls_may_come_first),
+        ("tls::first", tls::tls_may_come_first),
+        ("tls::own_certificate", tls::the_given_certificate_may_be_that_of_the_server),
+        ("tls::credentials", tls::credentials_are_not_sent_without_the_tls_that_is_wanted),
         ("hostile::first_line", hostile::a_first_line_without_end_is_refused),
         ("hostile::endless", hostile::endless_lines_and_messages_end_the_connection),
         ("hostile::long", hostile::a_long_message_arrives),
