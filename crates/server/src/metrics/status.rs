@@ -55,8 +55,9 @@ impl TopicFigures {
     }
 }
 
-/// Maximum length of a topic's name in the live status, in characters.
-const NAME_CHARS_MAX: usize = 80;
+/// Maximum length of a topic's name in the live status, in characters. With the default of
+/// [`Options::topic_len_max`](crate::Options::topic_len_max) all names are whole.
+const NAME_CHARS_MAX: usize = 1024;
 
 /// Appends the main counts as a JSON object, with those of a node of a cluster. All its texts are
 /// constants without special characters.
@@ -215,9 +216,11 @@ mod tests {
     #[test]
     fn a_name_of_a_topic_cannot_leave_its_string() {
         assert_eq!(json_string("/room/\"\\\n\u{2028}é"), r#""/room/\"\\\u000a\u2028é""#);
-        let long = json_string(&"ü".repeat(81));
-        assert_eq!(long, format!("\"{}\u{2026}\"", "ü".repeat(80)));
-        assert_eq!(json_string(&"ü".repeat(80)), format!("\"{}\"", "ü".repeat(80)));
+        let long = json_string(&"ü".repeat(NAME_CHARS_MAX + 1));
+        assert_eq!(long, format!("\"{}\u{2026}\"", "ü".repeat(NAME_CHARS_MAX)));
+        let whole = "ü".repeat(NAME_CHARS_MAX);
+        assert_eq!(json_string(&whole), format!("\"{whole}\""));
+        assert!(NAME_CHARS_MAX > crate::Options::default().topic_len_max);
     }
 
     #[test]
