@@ -1,9 +1,12 @@
-// ---- Chat -------------------------------------------------------------------------------------------------------
+// ---- Chat ----
 
 const LOG_MAX = 300;
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 15000;
 const chat = { room: "", socket: null, attempt: 0, due: 0, timer: 0, follows: true };
+
+/** A time that doubles, and differs from tab to tab so that they do not all come at once. */
+const backoff = (attempt) => Math.min(WAIT_MAX_MS, WAIT_MIN_MS * 2 ** attempt) * (0.75 + Math.random() / 2);
 
 /** What is left of a text that was cut within a character cannot be encoded. */
 const wellFormed = (text) => text.replace(/\p{Surrogate}/gu, "\ufffd");
@@ -83,15 +86,13 @@ function connect() {
   socket.onclose = (event) => { if (socket === chat.socket) lost(event); };
 }
 
-/** Tries again after a time that doubles, and differs from tab to tab so that they do not all come at once. */
 function lost(event) {
   if ($("state").dataset.state === "open") {
     add("note", "", whyEnded(event));
   }
   closeLive();
   show("lost", "Not connected");
-  const wait = Math.min(WAIT_MAX_MS, WAIT_MIN_MS * 2 ** chat.attempt++) * (0.75 + Math.random() / 2);
-  chat.due = performance.now() + wait;
+  chat.due = performance.now() + backoff(chat.attempt++);
   tick();
 }
 
@@ -112,23 +113,26 @@ function enter(room) {
   $("link").href = BASE + pathOf(room);
   $("address").textContent = address(pathOf(room));
   $("log").replaceChildren();
+  dropLive();
   connect();
 }
 
 /** The members of this room have changed. */
 function showMembers({ members, joined, left }) {
-  $("members").textContent = members === 1 ? "Only you are here" : `${count(members)} members`;
+  const where = document.body.dataset.cluster === "on" ? " at this server" : "";
+  $("members").textContent = (members === 1 ? "Only you are here" : `${count(members)} members`) + where;
   const others = (names) => [...new Set(names)].filter((name) => name !== myName()).join(", ");
   if (others(joined)) add("note", "", `${others(joined)} joined.`);
   if (others(left)) add("note", "", `${others(left)} left.`);
 }
 
 const myName = () => $("name").value.trim() || "nameless";
-const saveName = () => memory.set("windlass.name", $("name").value.trim());
-$("name").value = memory.get("windlass.name") || "guest " + Math.floor(1000 + Math.random() * 9000);
-$("name").onchange = saveName;
-// A guest keeps his name on the next visit.
-saveName();
+// A guest is of one tab. A duplicate copies what the tab keeps, which is nothing while its page is shown.
+const [ofTab, ofUser] = ["sessionStorage", "localStorage"].map(memory);
+$("name").value = ofTab.get() || ofUser.get() || `guest ${Math.random().toString(36).slice(2, 6)}`;
+$("name").onchange = () => ofUser.set($("name").value.trim());
+addEventListener("pageshow", () => ofTab.set(""));
+addEventListener("pagehide", () => ofTab.set($("name").value.trim()));
 const roomOfField = () => wellFormed($("room").value.trim()) || "lobby";
 $("room").oninput = () => $("room").setCustomValidity(isRoom(roomOfField()) ? "" : "A room cannot be called . or ..");
 $("join").onsubmit = (event) => {

@@ -12,11 +12,11 @@ function address(path) {
   return url.href;
 }
 
-/** What is kept between visits; a browser may forbid it. */
-const memory = {
-  get(key) { try { return localStorage.getItem(key); } catch { return null; } },
-  set(key, value) { try { localStorage.setItem(key, value); } catch { /* Then it is not kept. */ } },
-};
+/** The name that a storage keeps; a browser may forbid it. */
+const memory = (storage) => ({
+  get() { try { return window[storage].getItem("windlass.user"); } catch { return null; } },
+  set(name) { try { window[storage].setItem("windlass.user", name); } catch { /* Then it is not kept. */ } },
+});
 
 /** A new element. Its content is text, never markup. */
 function element(name, className, text = "") {

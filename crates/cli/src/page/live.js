@@ -1,11 +1,11 @@
-// ---- The live view of the server --------------------------------------------------------------------------------
+// ---- The live view of the server ----
 
 const LIVE_SECONDS = 120;
 const LIVE_SECONDS_MIN = 15;
 const WORKERS_SHOWN = 16;
 const ROOMS_SHOWN = 5;
 const HAS_STATUS = document.body.dataset.status === "on";
-const live = { socket: null, before: null, rates: [], graph: null, rows: [], rooms: [] };
+const live = { socket: null, attempt: 0, timer: 0, before: null, rates: [], graph: null, rows: [], rooms: [] };
 
 /** Adds a row to a table: a name, a bar with a number, a number. */
 function addRow(table, nameOf) {
@@ -32,6 +32,11 @@ function fillRow(row, rate, most, last) {
   row.fill.style.width = `${most > 0 && rate > 0 ? Math.max(1, (100 * rate) / most) : 0}%`;
   row.number.textContent = count(rate);
   row.last.textContent = last;
+}
+
+function clearRow(row) {
+  fillRow(row, 0, 0, "–");
+  row.number.textContent = "–";
 }
 
 const digits = (number) => number.toLocaleString("en", { maximumSignificantDigits: 3 });
@@ -92,16 +97,22 @@ function showRooms(topics) {
   live.rooms.forEach((row, index) => {
     const room = rooms[index];
     if (!room) {
-      fillRow(row, 0, 0, "–");
-      row.name.textContent = row.number.textContent = "–";
-      row.name.removeAttribute("href");
-      return;
+      clearRow(row);
+      row.path = row.name.title = "";
+      row.name.textContent = "–";
+      return row.name.removeAttribute("href");
     }
-    let name = room.name.slice("/room/".length);
-    try { name = decodeURIComponent(name); } catch { /* As it stands. */ }
-    if (row.name.textContent !== name) {
+    const path = room.name.slice(1);
+    if (row.path !== path) {
+      row.path = path;
+      let name = path.slice("room/".length);
+      try { name = decodeURIComponent(name); } catch { /* As it stands. */ }
+      // The page at some paths of other clients would enter another room.
+      const leads = isRoom(name) && pathOf(name.trim()) === path;
       row.name.textContent = name;
-      row.name.href = new URL(BASE + room.name.slice(1), location.origin).href;
+      row.name.title = leads ? name : room.name;
+      if (leads) row.name.href = BASE + path;
+      else row.name.removeAttribute("href");
     }
     fillRow(row, room.per_second, most, count(room.subscribers));
   });
@@ -121,31 +132,54 @@ function markLive(state, text) {
 
 /** Opens the live view of a room, which ends with the chat. Only the server sends here. */
 function openLive(room, name) {
-  closeLive();
+  dropLive();
   const socket = new WebSocket(address(`live/${room}?as=${encodeURIComponent(name)}`));
   live.socket = socket;
   socket.onmessage = ({ data }) => {
     if (socket !== live.socket || typeof data !== "string") return;
+    live.attempt = 0;
     const message = JSON.parse(data);
     if ("members" in message) showMembers(message);
     else showStatus(message);
   };
-  socket.onclose = () => { if (socket === live.socket) closeLive(); };
+  socket.onclose = () => {
+    if (socket !== live.socket) return;
+    closeLive();
+    live.timer = setTimeout(openLive, backoff(live.attempt++), room, name);
+  };
 }
 
-function closeLive() {
+function dropLive() {
+  clearTimeout(live.timer);
   live.socket?.close();
   Object.assign(live, { socket: null, before: null, rates: [] });
-  markLive("lost", "Not connected");
+  markLive("wait", "Connecting");
   $("members").textContent = "";
+}
+
+/** Old figures are not shown as if they were of now. */
+function closeLive() {
+  dropLive();
+  markLive("lost", "Not connected");
+  $("about").textContent = "";
+  for (const figure of document.querySelectorAll(".live dd, #live-cluster")) figure.textContent = "–";
+  live.rows.forEach(clearRow);
+  showRooms([]);
+  if (HAS_STATUS) clearGraph();
+}
+
+function clearGraph() {
+  live.graph.now = LIVE_SECONDS_MIN;
+  live.graph.clear();
+  live.graph.draw(0, LIVE_SECONDS_MIN);
 }
 
 if (HAS_STATUS) {
   live.graph = new Graph($("live-plot"), "live-graph", ["in", "out"], (time) => {
-    const ago = Math.round((live.graph?.now ?? LIVE_SECONDS_MIN) - time);
+    const ago = Math.round((live.graph?.now ?? 0) - time);
     return ago <= 0 ? "now" : `${ago} s ago`;
   });
-  live.graph.draw(0, LIVE_SECONDS_MIN);
+  clearGraph();
   const workers = Number(document.body.dataset.workers);
   for (let index = 0; index < Math.min(workers, WORKERS_SHOWN); index++) {
     live.rows.push(addRow("workers", (row) => head(row, `${index}`)));

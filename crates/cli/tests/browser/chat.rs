@@ -223,15 +223,58 @@ pub(crate) fn members_are_counted_and_their_coming_is_told(browser: &Browser) {
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
-pub(crate) fn a_guest_keeps_his_name(browser: &Browser) {
+/// In a cluster the count is that of one server.
+pub(crate) fn in_a_cluster_the_members_at_this_server_are_counted(browser: &Browser) {
     let server = Server::start(&[]);
     let devtools = browser.connect();
-    let name = "document.querySelector('#name').value";
-    let first = Page::open(&devtools, server.address, "");
-    let guest = first.0.evaluate(name);
-    assert!(guest.as_str().is_some_and(|name| name.starts_with("guest ")), "{guest}");
-    let second = Page::open(&devtools, server.address, "room/attic");
-    assert_eq!(second.0.evaluate(name), guest);
+    let page = Page::open(&devtools, server.address, "room/attic");
+    page.0.wait("document.querySelector('#members').textContent === 'Only you are here'");
+    // As `page::html` writes it for a node of a cluster.
+    page.0.evaluate("document.body.dataset.cluster = 'on'");
+    let says = |count: &str| {
+        let text = json!(format!("{count} at this server"));
+        page.0.wait(&format!("document.querySelector('#members').textContent === {text}"));
+    };
+    let client = join(server.address, "/room/attic");
+    says("2 members");
+    page.save("wide-cluster", crate::appearance::WIDE);
+    page.save("phone-cluster", crate::appearance::PHONE);
+    drop(client);
+    says("Only you are here");
+}
+
+/// A name that was chosen is that of new tabs. The tabs of a guest are told of each other.
+pub(crate) fn each_tab_has_its_own_guest_and_all_have_a_chosen_name(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let open = || Page::open(&devtools, server.address, "");
+    let name = |page: &Page| {
+        let name = page.0.evaluate("document.querySelector('#name').value");
+        name.as_str().expect("a text").to_owned()
+    };
+    let first = open();
+    let guest = name(&first);
+    assert!(guest.starts_with("guest "), "{guest}");
+    let second = open();
+    first.wait_for_message(&format!("{} joined.", name(&second)));
+    // A tab that is opened by a script begins with a copy of the storage, as a duplicate does.
+    first.0.evaluate("void (window.duplicate = open(location.href))");
+    let of_duplicate = "duplicate.document.querySelector('#name')?.value";
+    let told = "[...document.querySelectorAll('#log .what')].map((what) => what.textContent)";
+    first.0.wait(&format!("{told}.includes(`${{{of_duplicate}}} joined.`)"));
+    let duplicate = first.0.evaluate(of_duplicate);
+    assert!(duplicate != *guest && duplicate != *name(&second), "{duplicate}");
+    // Its own name outlives a load.
+    first.0.reload();
+    first.wait_connected();
+    assert_eq!(name(&first), guest);
+    first.set_name("Ada");
+    // The change of a field is complete when another one gets the focus.
+    first.say("hello");
+    assert_eq!(name(&open()), "Ada");
+    second.0.reload();
+    assert!(name(&second).starts_with("guest "), "{}", name(&second));
+    assert_eq!(devtools.complaints(), [""; 0]);
 }
 
 pub(crate) fn a_server_that_goes_and_comes_back_is_noticed(browser: &Browser) {

@@ -183,6 +183,12 @@ impl Tab {
         self.wait_for_event("Page.loadEventFired");
     }
 
+    /// Loads the document again, and waits until it is loaded.
+    pub(crate) fn reload(&self) {
+        self.call("Page.reload", json!({}));
+        self.wait_for_event("Page.loadEventFired");
+    }
+
     fn wait_for_event(&self, method: &str) {
         let is_it =
             |event: &Value| event["method"] == method && event["sessionId"] == *self.session;

@@ -6,9 +6,11 @@ use crate::{
     chat::join,
     chromium::Browser,
     devtools::{Devtools, Screen},
+    forwarder::Forwarder,
     harness::{Server, pattern},
     page::Page,
 };
+use rustix::process::Signal;
 use tungstenite::Message;
 
 /// Opens the page, and waits until it shows rates.
@@ -135,5 +137,95 @@ pub(crate) fn nothing_from_a_peer_is_markup_in_the_live_view(browser: &Browser) 
     page.wait_for_message(&format!("{joined} joined."));
     assert_eq!(page.0.evaluate("document.querySelectorAll('img, #log script').length"), 0);
     assert_eq!(page.0.evaluate("document.title"), "lobby · Windlass");
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+/// The longest name that a room may have, of letters with six bytes each in the path.
+pub(crate) fn the_link_of_a_room_with_a_long_name_leads_there(browser: &Browser) {
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let page = open(&devtools, &server, "");
+    page.0.show_on(Screen { width: 1280, height: 860, phone: false, dark: false });
+    let name = "\u{e9}".repeat(42);
+    let path = format!("/room/{}", "%C3%A9".repeat(42));
+    let mut client = join(server.address, &path);
+    // The page would enter another room for this path.
+    let _foreign = join(server.address, "/room/a:b");
+    let link = |shown: &str| {
+        let shown = json!(shown);
+        format!(
+            "[...document.querySelectorAll('#rooms a')]\
+                 .find((link) => link.textContent === {shown})"
+        )
+    };
+    page.0.wait(&format!("{} && {}", link(&name), link("a:b")));
+    let long = page.0.evaluate(&format!(
+        "(({{ pathname, title, parentElement: cell }}) =>
+            [pathname, title, cell.scrollWidth > cell.clientWidth])({})",
+        link(&name)
+    ));
+    assert_eq!(long, json!([path, name, true]), "its path, its title, and that it is cut");
+    let foreign =
+        page.0.evaluate(&format!("(({{ href, title }}) => [href, title])({})", link("a:b")));
+    assert_eq!(foreign, json!(["", "/room/a:b"]));
+    page.save("wide-long-name", crate::appearance::WIDE);
+    page.save("phone-long-name", crate::appearance::PHONE);
+    let there = Page::open(&devtools, server.address, path.trim_start_matches('/'));
+    there.say("found");
+    assert!(matches!(client.read(), Ok(Message::Text(text)) if text.contains("found")));
+    assert_eq!(devtools.complaints(), [""; 0]);
+}
+
+/// Returns all figures of the live view, and the number of points in its graph.
+const FIGURES: &str = "[
+    [...document.querySelectorAll('.live dd, .live tbody td, #live-cluster')]
+        .map((figure) => figure.textContent).filter((text) => text !== '\u{2013}'),
+    document.querySelectorAll('#rooms a[href], .bar i:not([hidden])').length,
+    document.querySelector('#about').textContent + document.querySelector('#members').textContent,
+    document.querySelector('#live-plot .line').points.numberOfItems,
+]";
+
+/// Shows rates again.
+const IS_LIVE: &str = "document.querySelector('#live-text').textContent === 'Live'
+    && document.querySelector('#live-rate').textContent !== '\u{2013}'
+    && document.querySelector('#rooms a[href]')";
+
+pub(crate) fn the_figures_of_a_lost_connection_go_and_come_back(browser: &Browser) {
+    let forwarder = Forwarder::new();
+    let server = Server::start(&["--workers", "2"]);
+    forwarder.forward_to(Some(server.address));
+    let devtools = browser.connect();
+    let page = Page::open(&devtools, forwarder.address, "");
+    page.0.wait(IS_LIVE);
+    forwarder.forward_to(None);
+    server.stop(Signal::TERM);
+    page.0.wait("document.querySelector('#live-state').dataset.state === 'lost'");
+    assert_eq!(page.0.evaluate(FIGURES), json!([[], 0, "", 0]));
+    page.save("wide-lost", crate::appearance::WIDE);
+    let server = Server::start(&["--workers", "2"]);
+    forwarder.forward_to(Some(server.address));
+    page.0.evaluate("document.querySelector('#retry').click()");
+    page.0.wait(IS_LIVE);
+    page.0.wait("document.querySelector('#members').textContent");
+}
+
+/// The chat may go on without it.
+pub(crate) fn a_live_view_that_is_lost_alone_comes_back(browser: &Browser) {
+    const SOCKETS: &str = "window.sockets = [];
+        window.WebSocket = class extends WebSocket {
+            constructor(address) { super(address); sockets.push(this); }
+        };";
+    let server = Server::start(&[]);
+    let devtools = browser.connect();
+    let page = Page(devtools.empty_tab());
+    page.0.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": SOCKETS}));
+    page.0.navigate(&format!("http://{}/", server.address));
+    page.0.wait(IS_LIVE);
+    // The server refuses messages there, with a Close frame.
+    page.0.evaluate("sockets.find(({ url }) => url.includes('/live/')).send('')");
+    page.0.wait("document.querySelector('#live-state').dataset.state === 'lost'");
+    assert_eq!(page.text("#state-text"), "Connected");
+    page.0.wait(IS_LIVE);
+    assert_eq!(page.0.evaluate("sockets.length"), 3);
     assert_eq!(devtools.complaints(), [""; 0]);
 }

@@ -40,7 +40,8 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         strange_names_are_rooms_or_refused
         what_others_send_is_text_and_never_markup
         members_are_counted_and_their_coming_is_told
-        a_guest_keeps_his_name
+        in_a_cluster_the_members_at_this_server_are_counted
+        each_tab_has_its_own_guest_and_all_have_a_chosen_name
         a_server_that_goes_and_comes_back_is_noticed;
     echo:
         an_echo_run_counts_what_it_has_verified
@@ -54,7 +55,10 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         the_figures_are_those_of_the_server
         a_graph_tells_its_values
         without_status_the_page_has_no_live_view
-        nothing_from_a_peer_is_markup_in_the_live_view;
+        nothing_from_a_peer_is_markup_in_the_live_view
+        the_link_of_a_room_with_a_long_name_leads_there
+        the_figures_of_a_lost_connection_go_and_come_back
+        a_live_view_that_is_lost_alone_comes_back;
     tls:
         the_page_works_by_https;
     appearance:
