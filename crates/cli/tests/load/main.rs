@@ -10,5 +10,6 @@ mod endings;
 mod good_servers;
 mod http;
 mod load;
+mod own_certificates;
 mod timing;
 mod tls;
