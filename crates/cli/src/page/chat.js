@@ -11,15 +11,15 @@ const backoff = (attempt) => Math.min(WAIT_MAX_MS, WAIT_MIN_MS * 2 ** attempt) *
 /** What is left of a text that was cut within a character cannot be encoded. */
 const wellFormed = (text) => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
+const NAME_MAX = document.body.dataset.nameMax;
+
 /** `.` and `..` are no parts of a path: browsers leave them out. */
-const isRoom = (name) => name !== "" && !name.split("/").some((part) => part === "." || part === "..");
+const isRoom = (name) => name !== "" && !name.split("/").some((part) => part === "." || part === "..") && pathOf(name).length - "room/".length <= NAME_MAX;
 
 /** The room that the address names, `room/NAME`, or else the lobby. */
 function roomOfAddress() {
   const path = location.pathname.slice(BASE.length);
-  let name = path.startsWith("room/") ? path.slice(5) : "";
-  try { name = decodeURIComponent(name); } catch { /* As it stands. */ }
-  name = name.trim();
+  const name = path.startsWith("room/") ? decoded(path.slice(5)).trim() : "";
   return isRoom(name) ? name : "lobby";
 }
 
@@ -53,12 +53,12 @@ function add(kind, who, what) {
   follow();
 }
 
-/** Stays at the end of the log as long as that is where the reader is. */
+/** Stays at the end of the log while the reader is there. */
 function follow() {
   if (chat.follows) $("log").scrollTop = $("log").scrollHeight;
 }
 
-/** A message of this page is JSON with a name and a text; what other clients send is shown as it came. */
+/** A message of this page is JSON with a name and a text. Others are shown as received. */
 function read(data) {
   if (typeof data !== "string") return add("", "another client", `${count(data.byteLength)} bytes`);
   try {
@@ -117,7 +117,6 @@ function enter(room) {
   connect();
 }
 
-/** The members of this room have changed. */
 function showMembers({ members, joined, left }) {
   const where = document.body.dataset.cluster === "on" ? " at this server" : "";
   $("members").textContent = (members === 1 ? "Only you are here" : `${count(members)} members`) + where;
@@ -134,7 +133,7 @@ $("name").onchange = () => ofUser.set($("name").value.trim());
 addEventListener("pageshow", () => ofTab.set(""));
 addEventListener("pagehide", () => ofTab.set($("name").value.trim()));
 const roomOfField = () => wellFormed($("room").value.trim()) || "lobby";
-$("room").oninput = () => $("room").setCustomValidity(isRoom(roomOfField()) ? "" : "A room cannot be called . or ..");
+$("room").oninput = () => $("room").setCustomValidity(isRoom(roomOfField()) ? "" : `A room cannot be called . or .., and its path has at most ${NAME_MAX} bytes`);
 $("join").onsubmit = (event) => {
   event.preventDefault();
   const room = roomOfField();

@@ -12,6 +12,11 @@ function address(path) {
   return url.href;
 }
 
+/** A part of a path as text, or as it stands. */
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 /** The name that a storage keeps; a browser may forbid it. */
 const memory = (storage) => ({
   get() { try { return window[storage].getItem("windlass.user"); } catch { return null; } },

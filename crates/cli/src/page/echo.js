@@ -126,7 +126,6 @@ function mark(state, text) {
   $("run-text").textContent = text;
 }
 
-/** Empties what an earlier run has left. */
 function clear() {
   graph.clear();
   for (const id of ["p50", "p99"]) $(id).textContent = "–";

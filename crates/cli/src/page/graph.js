@@ -58,7 +58,6 @@ class Graph {
   /** Adds a point: a time in seconds, and a value for each line. */
   add(time, values) { this.points.push([time, ...values]); }
 
-  /** Draws the points between two times. */
   draw(from, to) {
     Object.assign(this, { from, to });
     while (this.points.length > 1 && this.points[1][0] < from) this.points.shift();

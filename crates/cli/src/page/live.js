@@ -43,7 +43,7 @@ const digits = (number) => number.toLocaleString("en", { maximumSignificantDigit
 const bytes = (perSecond) => (perSecond >= 1e6 ? `${digits(perSecond / 1e6)} MB/s` : `${digits(perSecond / 1e3)} kB/s`);
 const lag = (microseconds) => (microseconds >= 1000 ? `${(microseconds / 1000).toFixed(1)} ms` : `${Math.round(microseconds)} µs`);
 
-/** The rates of a worker between two of its copies. One that is as old as the last has the rates of that. */
+/** The rates of a worker between two copies. If the last one is not newer, its rates stay. */
 function ratesOf(worker, before, last) {
   const seconds = (worker.at_ms - (before?.at_ms ?? worker.at_ms)) / 1000;
   if (!(seconds > 0)) return last ?? { in: 0, out: 0, bytes: 0, lag: 0 };
@@ -105,8 +105,7 @@ function showRooms(topics) {
     const path = room.name.slice(1);
     if (row.path !== path) {
       row.path = path;
-      let name = path.slice("room/".length);
-      try { name = decodeURIComponent(name); } catch { /* As it stands. */ }
+      const name = decoded(path.slice("room/".length));
       // The page at some paths of other clients would enter another room.
       const leads = isRoom(name) && pathOf(name.trim()) === path;
       row.name.textContent = name;

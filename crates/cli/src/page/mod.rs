@@ -16,11 +16,12 @@ use std::fmt::Write as _;
 const INDEX: &str = include!("parts.in");
 
 /// The element with what the server tells its page.
-const BODY: &str = "<body data-status=\"on\" data-workers=\"1\" data-cluster=\"off\">";
+const BODY: &str = "<body data-status=\"on\" data-workers=\"1\" data-cluster=\"off\" \
+                    data-name-max=\"256\">";
 
 /// Returns the page of a server with this number of workers, with or without the live view and the
-/// part of it about the cluster.
-pub(crate) fn html(workers: u16, has_status: bool, has_cluster: bool) -> String {
+/// part of it about the cluster. The name of a room has at most `name_len_max` bytes in its path.
+pub(crate) fn html(workers: u16, has_status: bool, has_cluster: bool, name_len_max: u32) -> String {
     let (before, after) = INDEX.split_once(BODY).unwrap_or(("", INDEX));
     let mut page = before.to_owned();
     let [status, cluster] = [has_status, has_cluster].map(|on| if on { "on" } else { "off" });
@@ -28,7 +29,7 @@ pub(crate) fn html(workers: u16, has_status: bool, has_cluster: bool) -> String 
     let _ = write!(
         page,
         "<body data-status=\"{status}\" data-workers=\"{workers}\" \
-         data-cluster=\"{cluster}\">{after}"
+         data-cluster=\"{cluster}\" data-name-max=\"{name_len_max}\">{after}"
     );
     page
 }
@@ -92,12 +93,12 @@ mod tests {
 
     #[test]
     fn the_page_knows_the_server() {
-        assert_eq!(html(1, true, false), INDEX);
-        let page = html(1024, false, false);
-        assert!(
-            page.contains("<body data-status=\"off\" data-workers=\"1024\" data-cluster=\"off\">")
-        );
-        assert_eq!(page.len(), INDEX.len() + "off".len() - "on".len() + "1024".len() - "1".len());
-        assert!(html(1, true, true).contains(" data-cluster=\"on\">\n<header>"));
+        assert_eq!(html(1, true, false, 256), INDEX);
+        let page = html(1024, false, false, 7);
+        let body = "<body data-status=\"off\" data-workers=\"1024\" data-cluster=\"off\" \
+                    data-name-max=\"7\">\n<header>";
+        assert!(page.contains(body));
+        assert_eq!(page.len(), INDEX.len() + body.len() - BODY.len() - "\n<header>".len());
+        assert!(html(1, true, true, 256).contains(" data-cluster=\"on\" data-name-max="));
     }
 }

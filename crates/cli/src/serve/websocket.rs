@@ -117,9 +117,10 @@ impl ServeArgs {
         let mut options = Options::new();
         options.routes = match self.mode {
             Mode::Chat => {
-                let page =
-                    Page::html(page::html(self.workers, !self.no_status, self.cluster.is_on()))
-                        .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
+                let (has_status, has_cluster) = (!self.no_status, self.cluster.is_on());
+                let page = page::html(self.workers, has_status, has_cluster, self.room_name_max);
+                let page = Page::html(page)
+                    .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
                 let routes = Routes::new().page("/", page.clone()).page(ROOMS, page);
                 routes.upgrade(ROOMS).upgrade(LIVE).upgrade(ECHO_PATH).not_found(NOT_FOUND)
             }

@@ -133,7 +133,8 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
         assert_eq!(page.text("#address"), other.text("#address"));
     }
     let before = page.text("#address");
-    for name in [".", "..", "a/../b", " .. "] {
+    let long = "\u{fc}".repeat(43);
+    for name in [".", "..", "a/../b", " .. ", &long] {
         assert_eq!(enter(&page, name), "/room/echo", "{name} is no room");
         assert_eq!(
             page.0.evaluate("document.querySelector('#room').validity.customError"),
