@@ -135,7 +135,7 @@ async fn begin(mut stream: TcpStream, worker: Context) -> io::Result<bool> {
         Ok(()) => Ok(false),
         // The other worker is busy or has ended, so the client is served here.
         Err(rejected) => {
-            let HandOver { socket, read_buf } = rejected.item;
+            let HandOver { socket, read_buf } = rejected.item.into_inner();
             echo(TcpStream::from_std_with_read_buf(socket, read_buf)?).await.map(|()| true)
         }
     }

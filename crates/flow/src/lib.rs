@@ -29,7 +29,7 @@
 //! # Errors
 //!
 //! Each operation has a small error type, which converts into [`std::io::Error`]. An error returns
-//! the value that the caller has passed:
+//! the value that the caller has passed, in a [`Returned`], so it is `Sync` whatever the value is:
 //!
 //! | operation | error | variants |
 //! |---|---|---|
@@ -56,6 +56,7 @@ mod mailbox;
 pub mod panics;
 #[doc(hidden)]
 pub mod process;
+mod returned;
 mod sync;
 mod sys;
 
@@ -69,4 +70,5 @@ pub use latch::Latch;
 pub use mailbox::{
     Bounds, Drain, Mailbox, Push, PushError, PushReason, Sender, mailbox, weighed_mailbox,
 };
+pub use returned::Returned;
 pub use rustix::io::Errno;

@@ -144,3 +144,4 @@ pub use runtime::{
 pub use signal::{ReceivedSignals, Signal, SignalSet};
 pub use time::clock::Clock;
 pub use util::memory_trimmer::MemoryTrimmer;
+pub use windlass_flow::Returned;

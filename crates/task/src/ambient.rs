@@ -534,7 +534,7 @@ mod tests {
                 let first = AsyncFd::new(one).unwrap();
                 // It is dropped before it was registered, and still counts until the next turn.
                 drop(first);
-                let error = AsyncFd::new(other).unwrap_err();
+                let error = AsyncFd::try_new(other).unwrap_err();
                 assert!(error.reason.to_string().contains("queued_registrations_max"));
                 assert!(is_closed(&error.value), "it is returned, and the first was dropped");
             });

@@ -130,6 +130,7 @@ pub use race::{Either, race};
 #[cfg(not(loom))]
 pub use spawner::{SpawnError, SpawnReason, Spawner};
 pub use task::error::{JoinError, PanicPayload};
+pub use windlass_flow::Returned;
 /// Runs an `async fn main` with [`block_on()`].
 ///
 /// ```

@@ -3,6 +3,8 @@
 use core::{fmt, future::Future};
 use std::io;
 
+use windlass_flow::Returned;
+
 use crate::{
     sync::Arc,
     task::{
@@ -91,7 +93,7 @@ impl Spawner {
                 Rejected::Full => SpawnReason::Full,
                 Rejected::Closed => SpawnReason::Closed,
             },
-            rejected: value.expect("a rejected value was not packed"),
+            rejected: value.expect("a rejected value was not packed").into(),
         })
     }
 
@@ -131,7 +133,7 @@ pub struct SpawnError<F> {
     /// Why it was rejected.
     pub reason: SpawnReason,
     /// The future or the closure.
-    pub rejected: F,
+    pub rejected: Returned<F>,
 }
 
 /// Why a [`Spawner`] has rejected a future.

@@ -3,6 +3,8 @@
 use core::fmt;
 use std::io;
 
+use crate::Returned;
+
 /// Why an item was rejected.
 ///
 /// ```
@@ -74,7 +76,7 @@ impl From<PushReason> for io::Error {
 /// drop(inbox);
 /// let error = sender.push("a letter").unwrap_err();
 /// assert_eq!(error.reason, PushReason::Closed);
-/// assert_eq!(error.item, "a letter");
+/// assert_eq!(error.item.into_inner(), "a letter");
 /// # Ok(())
 /// # }
 /// ```
@@ -82,7 +84,7 @@ pub struct PushError<T> {
     /// The reason.
     pub reason: PushReason,
     /// The unchanged item.
-    pub item: T,
+    pub item: Returned<T>,
 }
 
 impl<T> fmt::Debug for PushError<T> {

@@ -87,7 +87,7 @@ impl Bounds {
 /// sender.push("one")?;
 /// sender.push("two")?;
 /// let rejected = sender.try_push("three").unwrap_err();
-/// assert_eq!((rejected.reason, rejected.item), (PushReason::Full, "three"));
+/// assert_eq!((rejected.reason, rejected.item.into_inner()), (PushReason::Full, "three"));
 /// assert!(inbox.latch().is_woken());
 /// assert!(inbox.drain(64).eq(["one", "two"]));
 /// # Ok(())
@@ -416,7 +416,7 @@ impl<T> Sender<T> {
 }
 
 fn rejected<T>((reason, weighed): (PushReason, Weighed<T>)) -> PushError<T> {
-    PushError { reason, item: weighed.item }
+    PushError { reason, item: weighed.item.into() }
 }
 
 impl<T> Clone for Sender<T> {

@@ -48,7 +48,7 @@ fn pusher(sender: Sender<usize>, numbers: &'static [usize]) -> JoinHandle<()> {
 
 fn rejection(outcome: Result<(), PushError<usize>>) -> (PushReason, usize) {
     let PushError { reason, item, .. } = outcome.unwrap_err();
-    (reason, item)
+    (reason, item.into_inner())
 }
 
 #[test]
@@ -327,8 +327,9 @@ fn a_thread_and_a_task_that_wait_hear_that_a_sender_closes() {
 fn an_item_pushed_while_the_mailbox_is_closed_is_in_or_comes_back() {
     loom::model(|| {
         let (sender, mut inbox) = inbox(1, 9);
-        let thread =
-            thread::spawn(move || sender.push(10).map_err(|e| assert_eq!(e.item, 10)).is_ok());
+        let thread = thread::spawn(move || {
+            sender.push(10).map_err(|e| assert_eq!(e.item.into_inner(), 10)).is_ok()
+        });
         inbox.close();
         let count = inbox.drain(usize::MAX).count();
         assert_eq!(thread.join().unwrap(), count == 1);

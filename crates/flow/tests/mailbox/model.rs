@@ -122,7 +122,7 @@ impl Pair {
                 self.futures.push(future);
             }
             (want, Poll::Ready(outcome)) => {
-                assert_eq!(outcome.map_err(|e| (e.reason, e.item)), want);
+                assert_eq!(outcome.map_err(|e| (e.reason, e.item.into_inner())), want);
                 assert_eq!(future.push.into_item(), None);
                 assert_eq!(kept(&future.count), 0);
             }

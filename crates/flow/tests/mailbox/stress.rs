@@ -59,7 +59,7 @@ type PushBy = fn(&Sender<Item>, Item) -> Result<(), PushError<Item>>;
 fn by_trying(sender: &Sender<Item>, mut item: Item) -> Result<(), PushError<Item>> {
     loop {
         match sender.try_push(item) {
-            Err(e) if e.reason == PushReason::Full => item = e.item,
+            Err(e) if e.reason == PushReason::Full => item = e.item.into_inner(),
             outcome => return outcome,
         }
         thread::yield_now();
@@ -69,7 +69,7 @@ fn by_trying(sender: &Sender<Item>, mut item: Item) -> Result<(), PushError<Item
 fn by_the_clock(sender: &Sender<Item>, mut item: Item) -> Result<(), PushError<Item>> {
     loop {
         match sender.push_timeout(item, Duration::from_micros(20)) {
-            Err(e) if e.reason == PushReason::TimedOut => item = e.item,
+            Err(e) if e.reason == PushReason::TimedOut => item = e.item.into_inner(),
             outcome => return outcome,
         }
     }
@@ -103,7 +103,10 @@ impl Run {
                     match push(&sender, Item { sender: index, number, bytes, live: live.clone() }) {
                         Ok(()) => held.add(bytes),
                         Err(e) => {
-                            assert_eq!((e.reason, e.item.number), (PushReason::Closed, number));
+                            assert_eq!(
+                                (e.reason, e.item.into_inner().number),
+                                (PushReason::Closed, number)
+                            );
                             return number;
                         }
                     }

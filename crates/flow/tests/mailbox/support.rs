@@ -26,7 +26,7 @@ pub(crate) fn scales(bounds: Bounds) -> (Sender<usize>, Mailbox<usize>) {
 /// The reason of a rejection, and the item.
 pub(crate) fn rejection<T>(outcome: Result<(), PushError<T>>) -> (PushReason, T) {
     let PushError { reason, item, .. } = outcome.expect_err("the item was taken");
-    (reason, item)
+    (reason, item.into_inner())
 }
 
 /// Takes the latch's wake, if one has arrived, without waiting.

@@ -87,8 +87,8 @@ impl<J: Job> Call<J> {
     fn take_answer(inner: &mut CallInner<J>) -> Option<Result<J::Output, CallError<J>>> {
         match mem::replace(&mut inner.state, CallState::Withdrawn) {
             CallState::Answered(Ok(output)) => Some(Ok(output)),
-            CallState::Answered(Err(load)) => Some(Err(CallError::Panicked(load))),
-            CallState::Closed(job) => Some(Err(CallError::Closed(job))),
+            CallState::Answered(Err(load)) => Some(Err(CallError::Panicked(load.into()))),
+            CallState::Closed(job) => Some(Err(CallError::Closed(job.into()))),
             unfinished => {
                 inner.state = unfinished;
                 None
@@ -122,7 +122,7 @@ impl<J: Job> Call<J> {
                 None => self.answered.wait(inner).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => {
                     let job = Self::take_job(&mut inner);
-                    return Err(CallError::TimedOut(job));
+                    return Err(CallError::TimedOut(job.map(Into::into)));
                 }
                 Some(left) => {
                     self.answered

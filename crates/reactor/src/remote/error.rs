@@ -1,10 +1,11 @@
 //! The errors of calls, posts and registrations from other threads. Each returns a rejected closure
-//! or subscriber, and converts to an [`io::Error`], so that `?` works.
+//! or subscriber in a [`Returned`], so that `?` works with `anyhow`, and converts to an
+//! [`io::Error`].
 
 use core::fmt;
 use std::{any::Any, io};
 
-use crate::AddError;
+use crate::{AddError, Returned};
 
 /// Why a call has no answer.
 ///
@@ -18,31 +19,31 @@ use crate::AddError;
 ///     panic!("this is the loop's own thread")
 /// };
 /// drop(reactor);
-/// assert!(matches!(remote.call(closure), Err(CallError::Closed(_))));
+/// assert!(matches!(remote.call(closure.into_inner()), Err(CallError::Closed(_))));
 /// # Ok(())
 /// # }
 /// ```
 #[non_exhaustive]
 pub enum CallError<F> {
     /// The caller is on the loop's own thread and would wait for itself. Contains the closure.
-    WouldDeadlock(F),
+    WouldDeadlock(Returned<F>),
     /// The reactor was dropped and has not run the closure. Contains the closure.
-    Closed(F),
+    Closed(Returned<F>),
     /// The timeout has expired. Contains the closure if it had not started; it never will. `None`
     /// if the closure runs or has run; its result is dropped.
-    TimedOut(Option<F>),
+    TimedOut(Option<Returned<F>>),
     /// The closure has panicked. Contains the payload, as
     /// [`resume_unwind`](std::panic::resume_unwind) takes it.
-    Panicked(Box<dyn Any + Send>),
+    Panicked(Returned<Box<dyn Any + Send>>),
 }
 
 impl<F> CallError<F> {
     /// Converts the contained closure.
     pub(crate) fn map<G>(self, f: impl FnOnce(F) -> G) -> CallError<G> {
         match self {
-            Self::WouldDeadlock(job) => CallError::WouldDeadlock(f(job)),
-            Self::Closed(job) => CallError::Closed(f(job)),
-            Self::TimedOut(job) => CallError::TimedOut(job.map(f)),
+            Self::WouldDeadlock(job) => CallError::WouldDeadlock(job.map(f)),
+            Self::Closed(job) => CallError::Closed(job.map(f)),
+            Self::TimedOut(job) => CallError::TimedOut(job.map(|job| job.map(f))),
             Self::Panicked(load) => CallError::Panicked(load),
         }
     }
@@ -117,7 +118,7 @@ pub enum PostReason {
 /// let error = remote.try_post(|_| println!("second")).unwrap_err();
 /// assert_eq!(error.reason, PostReason::Full);
 /// reactor.run_once(Duration::ZERO)?; // runs the first closure
-/// remote.try_post(error.closure)?;
+/// remote.try_post(error.closure.into_inner())?;
 /// # Ok(())
 /// # }
 /// ```
@@ -125,7 +126,7 @@ pub struct PostError<F> {
     /// The reason.
     pub reason: PostReason,
     /// The rejected closure.
-    pub closure: F,
+    pub closure: Returned<F>,
 }
 
 impl<F> PostError<F> {
@@ -165,7 +166,7 @@ impl<F> PostError<F> {
 /// let registration = interest().read().with_fd(stream).with_handler(|| {});
 /// match registration.register_remotely(&remote) {
 ///     Err(RemoteAddError::Closed(registration)) => {
-///         let (_interest, _stream, _handler) = registration.into_parts();
+///         let (_interest, _stream, _handler) = registration.into_inner().into_parts();
 ///     }
 ///     outcome => panic!("{outcome:?}"),
 /// }
@@ -175,23 +176,23 @@ impl<F> PostError<F> {
 #[non_exhaustive]
 pub enum RemoteAddError<S> {
     /// The reactor or the kernel has rejected the subscriber. Contains it.
-    Refused(AddError<S>),
+    Refused(AddError<Returned<S>>),
     /// The caller is on the loop's own thread and would wait for itself. Contains the subscriber.
-    WouldDeadlock(S),
+    WouldDeadlock(Returned<S>),
     /// The reactor was dropped. Contains the subscriber.
-    Closed(S),
+    Closed(Returned<S>),
     /// The subscriber's own `fd` or `interest` has panicked. Contains the panic's payload; the
     /// subscriber is dropped.
-    Panicked(Box<dyn Any + Send>),
+    Panicked(Returned<Box<dyn Any + Send>>),
 }
 
 impl<S> RemoteAddError<S> {
     /// Converts the contained subscriber.
     pub fn map<T>(self, f: impl FnOnce(S) -> T) -> RemoteAddError<T> {
         match self {
-            Self::Refused(e) => RemoteAddError::Refused(e.map(f)),
-            Self::WouldDeadlock(subscriber) => RemoteAddError::WouldDeadlock(f(subscriber)),
-            Self::Closed(subscriber) => RemoteAddError::Closed(f(subscriber)),
+            Self::Refused(e) => RemoteAddError::Refused(e.map(|subscriber| subscriber.map(f))),
+            Self::WouldDeadlock(subscriber) => RemoteAddError::WouldDeadlock(subscriber.map(f)),
+            Self::Closed(subscriber) => RemoteAddError::Closed(subscriber.map(f)),
             Self::Panicked(load) => RemoteAddError::Panicked(load),
         }
     }
@@ -257,13 +258,17 @@ mod tests {
     use super::*;
     use crate::{AddReason, Errno};
 
+    fn payload() -> Returned<Box<dyn Any + Send>> {
+        Returned::new(Box::new(()))
+    }
+
     #[test]
     fn each_error_turns_into_its_io_error() {
         let calls = [
-            (CallError::WouldDeadlock(()), io::ErrorKind::Deadlock),
-            (CallError::Closed(()), io::ErrorKind::BrokenPipe),
+            (CallError::WouldDeadlock(().into()), io::ErrorKind::Deadlock),
+            (CallError::Closed(().into()), io::ErrorKind::BrokenPipe),
             (CallError::TimedOut(None), io::ErrorKind::TimedOut),
-            (CallError::Panicked(Box::new(())), io::ErrorKind::Other),
+            (CallError::Panicked(payload()), io::ErrorKind::Other),
         ];
         for (error, kind) in calls {
             let text = error.to_string();
@@ -275,14 +280,14 @@ mod tests {
             (PostReason::WouldDeadlock, io::ErrorKind::Deadlock),
             (PostReason::Closed, io::ErrorKind::BrokenPipe),
         ] {
-            assert_eq!(io::Error::from(PostError { reason, closure: () }).kind(), kind);
+            assert_eq!(io::Error::from(PostError { reason, closure: ().into() }).kind(), kind);
         }
         let additions = [
-            (RemoteAddError::WouldDeadlock(()), io::ErrorKind::Deadlock),
-            (RemoteAddError::Closed(()), io::ErrorKind::BrokenPipe),
-            (RemoteAddError::Panicked(Box::new(())), io::ErrorKind::Other),
+            (RemoteAddError::WouldDeadlock(().into()), io::ErrorKind::Deadlock),
+            (RemoteAddError::Closed(().into()), io::ErrorKind::BrokenPipe),
+            (RemoteAddError::Panicked(payload()), io::ErrorKind::Other),
             (
-                RemoteAddError::Refused(AddError::new(AddReason::AlreadyExists, ())),
+                RemoteAddError::Refused(AddError::new(AddReason::AlreadyExists, ().into())),
                 io::ErrorKind::AlreadyExists,
             ),
         ];
@@ -293,7 +298,8 @@ mod tests {
 
     #[test]
     fn the_kernels_number_survives_a_remote_registration() {
-        let refused = RemoteAddError::Refused(AddError::new(AddReason::Os(Errno::NOSPC), ()));
+        let refused: RemoteAddError<()> =
+            RemoteAddError::Refused(AddError::new(AddReason::Os(Errno::NOSPC), ().into()));
         assert_eq!(io::Error::from(refused).raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     }
 }

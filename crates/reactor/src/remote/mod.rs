@@ -18,7 +18,7 @@ use std::{
 pub use error::{CallError, PostError, PostReason, RemoteAddError};
 pub use future::CallFuture;
 use windlass_flow::{
-    Bounds, Latch, Mailbox, PushError, PushReason, Sender, mailbox, panics::Panics,
+    Bounds, Latch, Mailbox, PushError, PushReason, Returned, Sender, mailbox, panics::Panics,
 };
 
 use crate::{AddError, Key, Stop, Subscriber, Turn, api::inline_closure::Posted};
@@ -118,8 +118,6 @@ impl Remote {
     /// - [`Closed`](crate::CallError::Closed): the reactor was dropped and has not run the closure.
     /// - [`Panicked`](crate::CallError::Panicked): the closure has panicked. It contains the
     ///   payload.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     pub fn call<T, F>(&self, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -141,8 +139,6 @@ impl Remote {
     ///   payload.
     /// - [`TimedOut`](crate::CallError::TimedOut): the timeout has expired. It contains the closure
     ///   if that had not started; it never will. It is empty if the closure runs or has run.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     pub fn call_timeout<T, F>(&self, timeout: Duration, closure: F) -> Result<T, CallError<F>>
     where
         T: Send + 'static,
@@ -179,8 +175,6 @@ impl Remote {
     /// - [`Closed`](crate::PostReason::Closed): the reactor was dropped.
     /// - [`WouldDeadlock`](crate::PostReason::WouldDeadlock): the queue is full, and the caller is
     ///   on the loop's own thread.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     #[inline]
     pub fn post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
@@ -198,7 +192,7 @@ impl Remote {
             let closure = post_error(refused).closure;
             return Err(PostError { reason: PostReason::WouldDeadlock, closure });
         }
-        queue.push(refused.item).map_err(post_error)
+        queue.push(refused.item.into_inner()).map_err(post_error)
     }
 
     /// Queues a closure without waiting for its result, if there is room.
@@ -208,8 +202,6 @@ impl Remote {
     ///
     /// - [`Full`](crate::PostReason::Full): `remote_max` calls and posts are queued or running.
     /// - [`Closed`](crate::PostReason::Closed): the reactor was dropped.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     #[inline]
     pub fn try_post<F: FnOnce(Turn<'_>) + Send + 'static>(
         &self,
@@ -258,15 +250,15 @@ impl Remote {
     ///   thread.
     /// - [`Closed`](crate::RemoteAddError::Closed): the reactor was dropped.
     /// - [`Panicked`](crate::RemoteAddError::Panicked): its own `fd` or `interest` has panicked.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     pub fn add<S: Subscriber + Send>(&self, subscriber: S) -> Result<Key, RemoteAddError<S>> {
         match self.wait_for(Addition(subscriber), None) {
-            Ok(added) => added.map_err(RemoteAddError::Refused),
-            Err(CallError::WouldDeadlock(Addition(subscriber))) => {
-                Err(RemoteAddError::WouldDeadlock(subscriber))
+            Ok(added) => added.map_err(|e| RemoteAddError::Refused(e.map(Returned::new))),
+            Err(CallError::WouldDeadlock(addition)) => {
+                Err(RemoteAddError::WouldDeadlock(addition.map(|addition| addition.0)))
             }
-            Err(CallError::Closed(Addition(subscriber))) => Err(RemoteAddError::Closed(subscriber)),
+            Err(CallError::Closed(addition)) => {
+                Err(RemoteAddError::Closed(addition.map(|addition| addition.0)))
+            }
             Err(CallError::Panicked(load)) => Err(RemoteAddError::Panicked(load)),
             Err(CallError::TimedOut(_)) => unreachable!("no time was set"),
         }
@@ -301,6 +293,7 @@ impl Remote {
     ) -> Result<J::Output, CallError<J>> {
         if self.is_own_thread() {
             let is_gone = self.0.queue.is_closed();
+            let job = job.into();
             return Err(if is_gone {
                 CallError::Closed(job)
             } else {
@@ -334,8 +327,8 @@ impl Remote {
 fn call_error<J: Job>(call: &Call<J>, refused: &PushError<RemoteItem>) -> CallError<J> {
     let job = call.take_back().expect("what the queue has refused was not run");
     match refused.reason {
-        PushReason::TimedOut => CallError::TimedOut(Some(job)),
-        _ => CallError::Closed(job),
+        PushReason::TimedOut => CallError::TimedOut(Some(job.into())),
+        _ => CallError::Closed(job.into()),
     }
 }
 
@@ -345,8 +338,10 @@ fn post_error<F: FnOnce(Turn<'_>) + Send + 'static>(
 ) -> PostError<F> {
     let reason =
         if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
-    let RemoteItem::Post(post) = refused.item else { unreachable!("a post was refused") };
-    PostError { reason, closure: post.into_inner() }
+    let RemoteItem::Post(post) = refused.item.into_inner() else {
+        unreachable!("a post was refused")
+    };
+    PostError { reason, closure: Returned::new(post.into_inner()) }
 }
 
 impl fmt::Debug for Remote {

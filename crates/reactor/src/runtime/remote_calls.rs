@@ -79,8 +79,6 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     ///   thread.
     /// - [`Closed`](crate::RemoteAddError::Closed): the reactor was dropped.
     /// - [`Panicked`](crate::RemoteAddError::Panicked): its own `fd` or `interest` has panicked.
-    ///
-    /// In `anyhow`, write `.map_err(io::Error::from)?` if the returned value is not `Sync`.
     pub fn register_remotely<Args: 'static>(
         self,
         remote: &Remote,

@@ -129,7 +129,7 @@ fn rule_8_a_call_that_panics_is_its_callers_and_the_turn_goes_on(build: Build) {
             panic!("it panics")
         };
         remote.stop();
-        crate::tools::message(&*load)
+        crate::tools::message(&*load.into_inner())
     });
     reactor.run().unwrap();
     assert_eq!(caller.join().unwrap(), "call");

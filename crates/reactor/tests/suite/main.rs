@@ -27,6 +27,7 @@ mod destructors;
 mod drivers;
 mod drivers_embedded;
 mod embedding;
+mod errors;
 mod forms;
 mod groups;
 mod groups_refused;

@@ -135,7 +135,7 @@ fn a_full_queue_refuses_and_gives_back(build: Build) {
     // This is the loop's thread, so waiting for room would be a deadlock.
     assert_eq!(remote.post(note("four")).unwrap_err().reason, PostReason::WouldDeadlock);
     assert_eq!(reactor.run_once(LONG).unwrap(), 0, "no event, and no wait");
-    assert!(remote.try_post(refused.closure).is_ok(), "there is room again");
+    assert!(remote.try_post(refused.closure.into_inner()).is_ok(), "there is room again");
     reactor.run_once(LONG).unwrap();
     assert_eq!(*ran.lock().unwrap(), ["one", "two", "three"]);
 }
@@ -146,7 +146,7 @@ fn what_waits_on_its_own_loop_is_told_so(build: Build) {
     let Err(CallError::WouldDeadlock(closure)) = remote.call(|_| 7) else {
         panic!("it must not wait")
     };
-    let Err(CallError::WouldDeadlock(_)) = remote.call_timeout(NOW, closure) else {
+    let Err(CallError::WouldDeadlock(_)) = remote.call_timeout(NOW, closure.into_inner()) else {
         panic!("it must not wait")
     };
     let subscriber = readable().with_fd(sendable()).with_handler(|_: &mut Arc<OwnedFd>| {});
@@ -234,14 +234,14 @@ fn a_call_whose_time_is_over_never_runs(build: Build) {
         // The withdrawn call keeps its slot until the loop reaches it. The blocking call has the
         // other slot.
         let Err(CallError::TimedOut(Some(closure))) =
-            remote.call_timeout(Duration::from_millis(1), closure)
+            remote.call_timeout(Duration::from_millis(1), closure.into_inner())
         else {
             panic!("the queue is full");
         };
         go.send(()).unwrap();
         remote.call(|_| ()).unwrap();
         assert!(!ran.load(Ordering::Relaxed), "it was withdrawn");
-        assert!(remote.call(closure).is_ok());
+        assert!(remote.call(closure.into_inner()).is_ok());
         assert!(ran.load(Ordering::Relaxed));
     });
 }
@@ -285,7 +285,7 @@ fn a_panicking_call_harms_its_caller_alone(build: Build) {
             let Err(CallError::Panicked(load)) = remote.call(|_| -> u32 { panic!("mine") }) else {
                 panic!("it has panicked")
             };
-            assert_eq!(load.downcast_ref::<&str>(), Some(&"mine"));
+            assert_eq!(load.into_inner().downcast_ref::<&str>(), Some(&"mine"));
             assert_eq!(remote.call(|_| 1).unwrap(), 1, "the loop goes on");
         }
     });
@@ -318,7 +318,7 @@ fn the_end_of_the_loop_answers_all_who_wait(build: Build) {
                 // Two are queued. The others wait for room, or come after the end.
                 match remote.call(move |_| number) {
                     Err(CallError::Closed(closure)) => {
-                        matches!(remote.call(closure), Err(CallError::Closed(_)))
+                        matches!(remote.call(closure.into_inner()), Err(CallError::Closed(_)))
                     }
                     _ => false,
                 }

@@ -87,7 +87,7 @@ fn another_threads_executor_gets_the_answer(build: Build) {
         else {
             panic!("it has panicked")
         };
-        assert_eq!(load.downcast_ref::<&str>(), Some(&"mine"));
+        assert_eq!(load.into_inner().downcast_ref::<&str>(), Some(&"mine"));
         block_on(remote.call_async(|_| thread::current().id())).unwrap()
     });
     assert_eq!(there, own, "it runs on the loop's thread");
@@ -341,7 +341,7 @@ fn the_end_of_the_loop_answers_those_who_wait_for_room_and_those_who_are_queued(
         };
         // The closure is intact and can be used with another reactor.
         let mut other = build().build().unwrap();
-        let mut again = other.remote().call_async(closure);
+        let mut again = other.remote().call_async(closure.into_inner());
         assert!(poll(&mut again, alarm).is_pending());
         turn(&mut other);
         assert!(matches!(poll(&mut again, alarm), Poll::Ready(Ok(_))));

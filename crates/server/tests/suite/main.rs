@@ -9,6 +9,7 @@ mod cluster_status;
 mod connection;
 mod counts;
 mod drain;
+mod errors;
 mod fixture;
 mod http;
 mod ordered;

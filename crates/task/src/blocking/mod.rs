@@ -11,6 +11,8 @@ use core::{
 };
 use std::{io, sync::Arc};
 
+use windlass_flow::Returned;
+
 use crate::{ambient::Handle, budget::poll_proceed, task::error::JoinError};
 use call::{Call, Output};
 use pool::{Pool, Refused};
@@ -58,7 +60,7 @@ where
 {
     let handle = Handle::expect_current();
     if !handle.is_open() {
-        return Err(BlockingError { reason: BlockingReason::Closed, closure });
+        return Err(BlockingError { reason: BlockingReason::Closed, closure: closure.into() });
     }
     let pool = handle.extension::<Pool>();
     let call = Arc::new(Call::new(closure));
@@ -70,7 +72,7 @@ where
                 Refused::Thread(kind) => BlockingReason::Thread(kind),
             };
             let closure = call.take_back().expect("a rejected closure was not run");
-            Err(BlockingError { reason, closure })
+            Err(BlockingError { reason, closure: closure.into() })
         }
     }
 }
@@ -121,7 +123,7 @@ pub struct BlockingError<F> {
     /// Why it was rejected.
     pub reason: BlockingReason,
     /// The closure.
-    pub closure: F,
+    pub closure: Returned<F>,
 }
 
 /// Why [`spawn_blocking`] has rejected a closure.

@@ -89,9 +89,18 @@ impl<T: AsFd + 'static> AsyncFd<T> {
     /// mode. `as_fd` is called once.
     ///
     /// # Errors
-    /// The error returns the value. The reason is that of [`windlass::AddReason`], for example
-    /// `EPERM` for a regular file. It is an error too if no executor runs on this thread.
-    pub fn new(value: T) -> Result<Self, RegisterError<T>> {
+    /// The value is dropped: [`try_new`](Self::try_new) returns it. The error is that of
+    /// [`windlass::AddReason`], for example `EPERM` for a regular file. It is an error too if no
+    /// executor runs on this thread.
+    pub fn new(value: T) -> io::Result<Self> {
+        Self::try_new(value).map_err(|error| error.reason)
+    }
+
+    /// [`new`](Self::new) with an error that returns the value.
+    ///
+    /// # Errors
+    /// The reasons of [`new`](Self::new). The error returns the value.
+    pub fn try_new(value: T) -> Result<Self, RegisterError<T>> {
         let short_read = ShortRead::SaysNothing;
         let options = SourceOptions { short_read, is_writable: false, is_one_shot: false };
         Self::with_options(value, options)

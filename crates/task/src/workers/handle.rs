@@ -33,7 +33,7 @@ use crate::{ExecutorStats, Spawner, workers::stop::StopSignal};
 /// block_on(handle.send(1, 22))?;
 /// handle.stop();
 /// let rejected = handle.try_send(1, 5).unwrap_err();
-/// assert_eq!((rejected.reason, rejected.item), (PushReason::Closed, 5));
+/// assert_eq!((rejected.reason, rejected.item.into_inner()), (PushReason::Closed, 5));
 /// let sums: Vec<u32> = workers.join().into_iter().map(|sum| sum.unwrap().unwrap()).collect();
 /// assert_eq!(sums, [0, 42]);
 /// # Ok(())

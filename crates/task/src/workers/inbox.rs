@@ -25,7 +25,7 @@ impl<M> UnopenedInbox<M> {
 
     /// Registers the latch with the executor of this thread.
     pub(super) fn open(self) -> Result<WorkerInbox<M>, (io::Error, Self)> {
-        match AsyncFd::new(Arc::clone(&self.latch)) {
+        match AsyncFd::try_new(Arc::clone(&self.latch)) {
             Ok(watch) => Ok(WorkerInbox { mailbox: self.mailbox, watch }),
             Err(error) => Err((error.reason, self)),
         }

@@ -192,7 +192,7 @@ impl Alarm {
             it_value: Timespec::try_from(left).map_err(io::Error::other)?,
         };
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-        Ok(AsyncFd::new(timer)?)
+        AsyncFd::new(timer)
     }
 }
 

@@ -177,7 +177,7 @@ fn a_hangup_is_not_cleared_by_a_closure(build: Build) {
 fn a_rejected_registration_returns_the_value_at_once(build: Build) {
     run(build, async {
         let before = subscribers();
-        let error = AsyncFd::new(File::open("/proc/self/exe").unwrap()).unwrap_err();
+        let error = AsyncFd::try_new(File::open("/proc/self/exe").unwrap()).unwrap_err();
         assert_eq!(error.reason.kind(), ErrorKind::PermissionDenied, "{error}");
         assert!(error.value.metadata().unwrap().is_file());
         assert_eq!(subscribers(), before);

@@ -82,7 +82,7 @@ fn a_full_queue_gives_the_closure_back() {
             handle.await.unwrap();
         }
         assert_eq!(queued.await.unwrap(), 3);
-        assert_eq!(spawn_blocking(rejected.closure).unwrap().await.unwrap(), 4);
+        assert_eq!(spawn_blocking(rejected.closure.into_inner()).unwrap().await.unwrap(), 4);
     });
 }
 

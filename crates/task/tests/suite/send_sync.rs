@@ -4,6 +4,7 @@ use windlass_task::{
     AbortHandle, BlockingError, BlockingHandle, Executor, ExecutorBuilder, ExecutorStats,
     JoinError, JoinHandle, JoinSet, PanicPayload, PushError, SpawnError, Spawner, WorkerContext,
     WorkerInbox, WorkerStats, Workers, WorkersBuilder, WorkersHandle, YieldNow, budget::Proceed,
+    cancel::Cancelled, time::Elapsed,
 };
 
 /// Fails to compile if the type has the trait: two implementations would match then.
@@ -32,6 +33,8 @@ macro_rules! assert_is {
 
 /// Neither `Send` nor `Sync`.
 type Local = *const ();
+/// `Send` and not `Sync`: an error that returns it is both.
+type Moved = core::cell::Cell<u8>;
 
 assert_not!(Executor: Send);
 assert_not!(Executor: Sync);
@@ -45,21 +48,23 @@ assert_not!(JoinSet<()>: Sync);
 assert_is!(JoinSet<core::marker::PhantomPinned>: Unpin);
 assert_is!(AbortHandle: Send, Sync, Unpin, Clone);
 assert_is!(Spawner: Send, Sync, Unpin, Clone);
-assert_is!(SpawnError<()>: Send, Sync, std::error::Error);
+assert_is!(SpawnError<Moved>: Send, Sync, std::error::Error);
 assert_not!(SpawnError<Local>: Send);
 assert_is!(BlockingHandle<()>: Send, Sync, Unpin);
-assert_is!(BlockingError<()>: Send, Sync, std::error::Error);
+assert_is!(BlockingError<Moved>: Send, Sync, std::error::Error);
+assert_is!(Cancelled: Send, Sync, std::error::Error);
+assert_is!(Elapsed: Send, Sync, std::error::Error);
 assert_is!(JoinError: Send, Sync, Unpin, std::error::Error);
 assert_is!(PanicPayload: Send, Sync, Unpin);
 assert_is!(WorkersBuilder: Send, Sync);
-assert_is!(Workers<core::cell::Cell<u8>, core::cell::Cell<u8>>: Send, Sync);
-assert_is!(WorkersHandle<core::cell::Cell<u8>>: Send, Sync, Unpin, Clone);
+assert_is!(Workers<Moved, Moved>: Send, Sync);
+assert_is!(WorkersHandle<Moved>: Send, Sync, Unpin, Clone);
 assert_not!(WorkerContext<()>: Send);
 assert_not!(WorkerContext<()>: Sync);
 assert_not!(WorkerInbox<()>: Send);
 assert_is!(WorkerInbox<core::marker::PhantomPinned>: Unpin);
 assert_is!(WorkerStats: Send, Sync, Unpin);
-assert_is!(PushError<()>: Send, Sync, std::error::Error);
+assert_is!(PushError<Moved>: Send, Sync, std::error::Error);
 assert_is!(YieldNow: Send, Sync, Unpin);
 assert_is!(Proceed: Send, Unpin);
 

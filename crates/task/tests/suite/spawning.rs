@@ -91,7 +91,7 @@ fn a_full_queue_and_a_dead_executor_give_the_future_back() {
     drop(executor);
     assert_eq!(Arc::strong_count(&token), 2, "queued futures are dropped with the executor");
     assert!(spawner.is_closed());
-    let closed = spawner.spawn(full.rejected).unwrap_err();
+    let closed = spawner.spawn(full.rejected.into_inner()).unwrap_err();
     assert_eq!(closed.reason, SpawnReason::Closed);
     let error = std::io::Error::from(closed);
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);

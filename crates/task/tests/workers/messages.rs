@@ -58,7 +58,7 @@ fn a_queue_whose_registration_fails_is_closed() {
         assert!(Instant::now() < deadline, "nobody receives, and senders are not told");
         thread::yield_now();
     };
-    assert_eq!(rejected.item, 1);
+    assert_eq!(rejected.item.into_inner(), 1);
     workers.stop();
     assert_eq!(workers.join().remove(0).unwrap(), accepted);
 }
@@ -104,7 +104,7 @@ fn a_full_queue_gives_the_message_back_and_send_waits_for_room() {
     handle.try_send(0, 1).unwrap();
     handle.try_send(0, 2).unwrap();
     let full = handle.try_send(0, 3).unwrap_err();
-    assert_eq!((full.reason, full.item), (PushReason::Full, 3));
+    assert_eq!((full.reason, full.item.into_inner()), (PushReason::Full, 3));
     block_on(async {
         let mut send = pin!(handle.send(0, 3));
         poll_fn(|context| {
@@ -217,7 +217,7 @@ fn an_inbox_is_taken_once_and_tells_how_many_messages_wait() {
             assert_eq!((inbox.len(), inbox.try_recv()), (3, Some(5)));
             inbox.close();
             let closed = worker.handle().try_send(0, 9).unwrap_err();
-            assert_eq!((closed.reason, closed.item), (PushReason::Closed, 9));
+            assert_eq!((closed.reason, closed.item.into_inner()), (PushReason::Closed, 9));
             assert_eq!((inbox.recv().await, inbox.recv().await), (Some(6), Some(7)));
             assert_eq!(inbox.recv().await, None);
         })
@@ -250,7 +250,7 @@ fn a_worker_that_ends_closes_its_queue_although_it_has_leaked_it() {
     let handle = workers.handle();
     workers.join().remove(0).unwrap();
     let rejected = handle.try_send(0, 1).unwrap_err();
-    assert_eq!((rejected.reason, rejected.item), (PushReason::Closed, 1));
+    assert_eq!((rejected.reason, rejected.item.into_inner()), (PushReason::Closed, 1));
 }
 
 #[test]
