@@ -4,49 +4,19 @@
 //! echoes, and a tokio task on a second port sends the number of connections.
 //!
 //! It shows:
-//! - `Embedded` is one descriptor, and `AsyncFd` waits for it. Timers, streams and calls of other
-//!   threads wake tokio through it.
-//! - Tokio registers edge-triggered. So its readiness is cleared only when nothing is due any more,
-//!   and not after each turn. `drive` is the whole loop.
+//! - `windlass::drive` runs the reactor's turns as a future (feature `tokio`). Timers, streams and
+//!   calls of other threads wake tokio.
 //! - Both run on one thread and share state without a lock.
-//!
-//! `AsyncFd::new` is `unsafe`: the caller promises that the descriptor stays the same. An
-//! `Embedded` keeps this promise.
 //!
 //! The reactor is not `Send`, so it belongs to a current-thread runtime or to a `LocalSet`.
 
-use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc, time::Duration};
+use std::{cell::Cell, error::Error, io, net::SocketAddr, rc::Rc};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::{
-    io::{AsyncWriteExt as _, Interest, unix::AsyncFd},
-    net::TcpListener,
-};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 use windlass::{
-    Builder, Embedded, Key, Turn,
+    Builder, Embedded, Key, Turn, drive,
     stream::{DisconnectReason, Input, Listener, Peer, Stream, StreamHandler},
 };
-
-/// Returns whether the reactor has something to do.
-fn is_ready(guest: &Embedded) -> io::Result<bool> {
-    let mut asked = [PollFd::new(guest, PollFlags::IN)];
-    Ok(poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
-}
-
-/// Runs the reactor's turns when they are due, until it is asked to stop.
-async fn drive(guest: Embedded) -> io::Result<()> {
-    // SAFETY: an `Embedded` has the same open descriptor from its making to its end, and this one
-    // ends with the `AsyncFd`: nothing below moves it out or puts another one into its place.
-    let mut guest = unsafe { AsyncFd::register_with_interest(guest, Interest::READABLE) }?;
-    while !guest.get_mut().with(|reactor| reactor.stop_requested()) {
-        let mut ready = guest.readable_mut().await?;
-        ready.get_inner_mut().run_once(Duration::ZERO)?;
-        if !is_ready(ready.get_inner())? {
-            ready.clear_ready();
-        }
-    }
-    Ok(())
-}
 
 /// Echoes the received bytes, and counts the connections.
 struct Echo(Rc<Cell<usize>>);
@@ -93,12 +63,12 @@ async fn tell(listener: TcpListener, open: Rc<Cell<usize>>) -> io::Result<()> {
 fn main() -> Result<(), Box<dyn Error>> {
     let address = windlass_examples::first_word().unwrap_or_else(|| "127.0.0.1:9007".to_owned());
     let open = Rc::default();
-    let (guest, address) = start(windlass_examples::builder()?, address.parse()?, &open)?;
+    let (mut guest, address) = start(windlass_examples::builder()?, address.parse()?, &open)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         println!("echoing on {address}, sending the count on {}", listener.local_addr()?);
-        tokio::try_join!(drive(guest), tell(listener, open))?;
+        tokio::try_join!(drive(&mut guest), tell(listener, open))?;
         Ok(())
     })
 }
@@ -106,6 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
     use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
     fn anywhere() -> SocketAddr {
@@ -143,7 +114,7 @@ mod tests {
             stop.stop();
         };
         tokio::select! {
-            (driven, ()) = async { tokio::join!(drive(guest), client) } => driven.unwrap(),
+            (driven, ()) = async { tokio::join!(drive(&mut guest), client) } => driven.unwrap(),
             told = tell(listener, open) => panic!("it ends with an error alone: {told:?}"),
         }
     }
@@ -166,7 +137,7 @@ mod tests {
             while remote.call(|turn| turn.stats().timers_fired).unwrap() < enough {}
             remote.stop();
         });
-        drive(guest).await.unwrap();
+        drive(&mut guest).await.unwrap();
         other.join().unwrap();
         assert!(fired.get() >= 3);
     }

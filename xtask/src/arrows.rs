@@ -32,7 +32,7 @@ enum Members {
 /// entered here with the change that brings it.
 const TABLE: &[Row] = &[
     library("windlass-flow", &[], &["rustix", "loom"]),
-    library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?"]),
+    library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?", "tokio?"]),
     library(
         "windlass-ws",
         &[],

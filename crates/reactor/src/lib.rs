@@ -60,7 +60,7 @@
 //! | handle signals | [`SignalSet`], [`Signal`] |
 //! | use byte streams over TCP and Unix sockets | the module [`stream`] |
 //! | call the loop from another thread | [`Remote`]; to end it: [`Stop`] |
-//! | run the loop inside another one | [`Reactor::embed`], [`Embedded`] |
+//! | run the loop inside another one | [`Reactor::embed`], [`Embedded`]; in tokio: feature `tokio`, `drive` |
 //! | run code around each wait | [`Reactor::before_wait`], [`after_turn`](Reactor::after_turn) |
 //! | drive a queue or an executor from the loop | [`Reactor::run_with`], [`TurnDriver`] |
 //! | measure | [`Stats`] |
@@ -135,6 +135,8 @@ pub use error::{
 pub use remote::{
     CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, stop::Stop,
 };
+#[cfg(feature = "tokio")]
+pub use runtime::embed_tokio::{drive, drive_with};
 pub use runtime::{
     builder::Builder,
     embed::{EmbedError, EmbedReason, Embedded},

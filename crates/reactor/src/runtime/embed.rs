@@ -15,9 +15,9 @@ use std::{
 
 use rustix::{
     event::{
-        EventfdFlags,
+        EventfdFlags, PollFd, PollFlags,
         epoll::{self, CreateFlags, EventData, EventFlags},
-        eventfd,
+        eventfd, poll,
     },
     time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -44,8 +44,8 @@ use crate::{
 /// any other descriptor, also with another reactor.
 ///
 /// A turn may leave work over. Therefore a loop that registers the descriptor edge-triggered, as
-/// tokio's `AsyncFd` does, must treat it as ready until it is no longer readable. The example
-/// `in_tokio` shows this.
+/// mio and tokio do, runs turns until [`is_due`](Self::is_due) is false, and sleeps only then. The
+/// example `in_mio` shows this. For tokio there is `drive`, with the feature `tokio`.
 ///
 /// The kernel limits chains of epoll sets to five (epoll_ctl(2), `ELOOP`), and an embedded reactor
 /// uses two of them. The deepest nesting is therefore one embedded reactor inside another inside a
@@ -328,6 +328,46 @@ impl Embedded {
         }
     }
 
+    /// Whether [`run_once`](Self::run_once) has something to do: whether the descriptor is
+    /// readable. Left-over work is known without a system call; otherwise it makes one call of
+    /// poll(2), which does not wait.
+    ///
+    /// If it is false, whatever becomes due later is a new edge of the descriptor. So a loop that
+    /// registers edge-triggered misses nothing if it asks after each turn, and after it has
+    /// consumed the last edge:
+    ///
+    /// ```
+    /// use std::{os::fd::AsFd, time::Duration};
+    /// use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+    /// use windlass::Reactor;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut guest = Reactor::new()?.embed()?;
+    /// let host = epoll::create(CreateFlags::CLOEXEC)?;
+    /// epoll::add(&host, guest.as_fd(), EventData::new_u64(0), EventFlags::IN | EventFlags::ET)?;
+    /// # let remote = guest.with(|reactor| reactor.remote());
+    /// # remote.try_post(|mut turn| turn.stop())?;
+    /// let mut edges = [epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
+    /// while !guest.with(|reactor| reactor.stop_requested()) {
+    ///     while guest.is_due() {
+    ///         guest.run_once(Duration::ZERO)?;
+    ///     }
+    /// #   if guest.with(|reactor| reactor.stop_requested()) { break; }
+    ///     epoll::wait(&host, &mut edges[..], None)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// True as well if poll(2) fails: a turn more does no harm.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.raised
+            || self.trouble.is_some()
+            || poll(&mut [PollFd::new(&self.outer, PollFlags::IN)], Some(&at_once)) != Ok(0)
+    }
+
     /// Lends the reactor, then updates the descriptor.
     ///
     /// # Panics
@@ -342,6 +382,12 @@ impl Embedded {
     pub fn into_reactor(mut self) -> Reactor {
         self.reactor.backend.leave_host();
         self.reactor
+    }
+
+    /// The reactor's stop, for loops in this crate.
+    #[cfg(feature = "tokio")]
+    pub(super) fn stop(&self) -> &crate::Stop {
+        &self.reactor.stop
     }
 
     fn settle(&mut self) {
@@ -447,8 +493,8 @@ impl AsFd for Embedded {
 }
 
 impl AsRawFd for Embedded {
-    /// The descriptor number, for loops that need it, such as tokio's `AsyncFd`. It stays the same,
-    /// and open, until the `Embedded` is dropped or [taken apart](Self::into_reactor).
+    /// The descriptor number, for loops that need it, such as mio with its `SourceFd`. It stays the
+    /// same, and open, until the `Embedded` is dropped or [taken apart](Self::into_reactor).
     fn as_raw_fd(&self) -> RawFd {
         self.outer.as_raw_fd()
     }

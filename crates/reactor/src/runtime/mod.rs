@@ -8,6 +8,8 @@ mod destructors;
 mod dispatch;
 mod driver;
 pub(crate) mod embed;
+#[cfg(feature = "tokio")]
+pub(crate) mod embed_tokio;
 pub(crate) mod groups;
 pub(crate) mod hook;
 mod ops;

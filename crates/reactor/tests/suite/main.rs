@@ -27,6 +27,8 @@ mod destructors;
 mod drivers;
 mod drivers_embedded;
 mod embedding;
+#[cfg(not(miri))]
+mod embedding_tokio;
 mod errors;
 mod forms;
 mod groups;
