@@ -49,6 +49,7 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
 const CANNOT: &[(&str, &str)] = &[
     ("poll", "hyper_handover"),
     ("poll", "worker_pool"),
+    ("poll", "in_mio"),
     ("poll", "in_tokio"),
     ("poll", "nested"),
     ("poll", "hostile"),
