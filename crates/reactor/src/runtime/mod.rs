@@ -10,6 +10,7 @@ mod driver;
 pub(crate) mod embed;
 #[cfg(feature = "tokio")]
 pub(crate) mod embed_tokio;
+mod ending;
 pub(crate) mod groups;
 pub(crate) mod hook;
 mod ops;

@@ -15,7 +15,7 @@ use crate::{
         turn,
     },
     backend::{ActiveBackend, batch::Batch},
-    cell::{CellFlags, CellPtr},
+    cell::CellPtr,
     registry::{reclaim::ReclaimQueue, table::Registry},
     remote::{RemoteInbox, stop::fall_asleep},
     runtime::{
@@ -31,7 +31,7 @@ use crate::{
         clock::Time,
         timers::{DeferredQueue, Timers},
     },
-    util::{arena::Arena, unwind_safe_drop::Panics},
+    util::arena::Arena,
 };
 
 /// An event loop that serves descriptors, timers and closures on one thread.
@@ -553,65 +553,5 @@ impl Sealed for Reactor {}
 impl fmt::Debug for Reactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reactor").field("stats", &self.stats()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Reactor {
-    fn drop(&mut self) {
-        let mut panics = Panics::default();
-        let is_owner = self.backend.check_owner().is_ok();
-        // Callers waiting for an answer are released before destructors run.
-        if let Some(inbox) = self.inbox.take() {
-            if is_owner {
-                inbox.close(&mut panics);
-            } else {
-                // In a child of fork(2) no caller waits. Another thread of the parent may have held
-                // the queue's lock at the fork, and the child's copy is never unlocked.
-                core::mem::forget(inbox);
-            }
-        }
-        self.end_streams(&mut panics);
-        if let Some(ring) = self.backend.ring() {
-            ring.withdraw_receives();
-        }
-        // Rule 14: sent data is submitted before descriptors are closed.
-        self.backend.submit_now();
-        // Cells with requests that do not complete in time are leaked (rule 2).
-        self.backend.end(self.registry.iter());
-        self.backend.close();
-        // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
-        // its value is dropped (rule 3).
-        while let Some(cell) = self.registry.pop() {
-            cell.set_flag(CellFlags::ABSENT, true);
-            self.reclaim.retire(cell, false, false);
-        }
-        while let Some(call) = self.timers.pop() {
-            panics.catch(|| drop(call));
-        }
-        while self.reclaim.has_waiting() {
-            panics.catch(|| self.reclaim.drop_next());
-        }
-        self.deferred.append(&mut self.deferred_later);
-        while let Some(closure) = self.deferred.pop_front() {
-            panics.catch(|| drop(closure));
-        }
-        while let Some(hook) = self.hooks.pop() {
-            panics.catch(|| drop(hook));
-        }
-        while let Some((_, _, group)) = self.groups.pop() {
-            panics.catch(|| drop(group));
-        }
-        if let Some(clock) = self.time.take_custom() {
-            panics.catch(|| drop(clock));
-        }
-        // No further wait on the epoll set happens, so the kernel returns no addresses (rule 2).
-        self.batch.clear();
-        self.reclaim.release_quarantine();
-        if is_owner {
-            self.reclaim.free(&self.batch, &self.backend);
-        } else {
-            self.reclaim.free_in_child();
-        }
-        panics.resume();
     }
 }
