@@ -114,7 +114,10 @@ impl ExecutorBuilder {
     /// [`block_on`](crate::block_on()) and the drop of an [`Executor`] may take that much longer,
     /// if peers do not read. Streams with output that is left then are reset, so that no peer takes
     /// it for complete. One that is kept elsewhere is not: [`detach`] sends its output in another
-    /// executor. Zero does not wait. Default: 2 s.
+    /// executor. Zero does not wait, and `Duration::MAX` has no limit. Default: 2 s.
+    ///
+    /// A stream that its drop resets is not waited for: one whose `SO_LINGER` is zero, or any if
+    /// `drop_timeout` is zero.
     ///
     /// It matters on a ring alone: see [`drop_timeout`](Self::drop_timeout). A process that ends
     /// without the executor's end, as by [`std::process::exit`], sends none of this output, and the

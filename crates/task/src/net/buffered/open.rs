@@ -74,7 +74,7 @@ impl Drop for OfExecutor {
             panics.catch(|| is_released = socket.release().is_some());
             is_released
         });
-        drain(&open, longest);
+        drain(open.iter().filter(|socket| !socket.resets_at_drop()).collect(), longest);
         for socket in open {
             panics.catch(move || socket.end_with_executor());
         }
@@ -189,8 +189,8 @@ impl BufferedTcp {
 
     /// The executor has ended, and the stream was released.
     fn end_with_executor(self: Rc<Self>) {
-        // The drop of its owner has looked at unread bytes.
-        if !self.has_owner.get() && !self.unsent.is_empty() {
+        let is_whole = self.unsent.is_empty() && self.inbox.borrow().is_empty();
+        if !self.has_owner.get() && !is_whole {
             reset_at_close(&self);
         }
         self.is_gone.set(true);

@@ -97,8 +97,8 @@ impl BufferedTcp {
 }
 
 /// Protocol 2.
-pub(super) fn drain(sockets: &[Rc<BufferedTcp>], longest: Duration) {
-    let mut waiting: Vec<_> = sockets.iter().filter(|socket| !socket.unsent.is_empty()).collect();
+pub(super) fn drain(mut waiting: Vec<&Rc<BufferedTcp>>, longest: Duration) {
+    waiting.retain(|socket| !socket.unsent.is_empty());
     if waiting.is_empty() || longest.is_zero() {
         return;
     }
