@@ -31,24 +31,33 @@ impl Waiters {
 
     /// Stores the waker of a future, in place of its waker before. Returns the future's number.
     fn set_listed(&self, number: Option<u64>, waker: &Waker) -> u64 {
-        if let Some(number) = number {
-            let is_current = self.find(number, |listed| listed.will_wake(waker));
-            if is_current == Some(true) {
-                return number;
-            }
-            if is_current == Some(false) {
-                let clone = waker.clone();
-                let clone = Cell::new(Some(clone));
-                let swap = |listed: &mut Waker| Some(mem::replace(listed, clone.take()?));
-                // The old waker is dropped when no borrow is held.
-                drop(self.find(number, swap));
-                return number;
+        let is_current = |listed: &mut Waker| listed.will_wake(waker);
+        let number = match number {
+            Some(number) if self.find(number, is_current) == Some(true) => return number,
+            Some(number) if self.find(number, |_| ()).is_some() => number,
+            _ => self.push(Waker::noop().clone()),
+        };
+        // The clone may be the user's code, which may run or drop the executor. What is waited for
+        // may come meanwhile, and takes the waker that it finds. Then the new one is woken.
+        let clone = waker.clone();
+        let mut clone = Some(clone);
+        let swap = |listed: &mut Waker| clone.take().map(|clone| mem::replace(listed, clone));
+        // The old waker is dropped when no borrow is held.
+        drop(self.find(number, swap));
+        match clone {
+            None => number,
+            Some(clone) => {
+                let number = self.push(clone);
+                waker.wake_by_ref();
+                number
             }
         }
-        let clone = waker.clone();
+    }
+
+    fn push(&self, waker: Waker) -> u64 {
         let number = self.next.get();
         self.next.set(number + 1);
-        self.list.borrow_mut().push((number, clone));
+        self.list.borrow_mut().push((number, waker));
         number
     }
 

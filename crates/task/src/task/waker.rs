@@ -31,6 +31,12 @@ pub(super) unsafe fn borrowed(task: TaskPtr) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
 }
 
+/// Whether it is the waker of a task of this crate, whose clone runs no code of the user.
+#[inline]
+pub(super) fn is_of_a_task(waker: &Waker) -> bool {
+    ptr::eq(waker.vtable(), &VTABLE)
+}
+
 /// # Safety
 /// `data` is that of a waker.
 #[inline(always)]

@@ -2,6 +2,8 @@
 
 use core::{cell::Cell, task::Waker};
 
+use crate::task::waker::is_of_a_task;
+
 /// Stores the waker of a poll that is pending.
 ///
 /// The waker before is dropped after that. Its destructor may be anybody's code, and what it makes
@@ -10,11 +12,25 @@ use core::{cell::Cell, task::Waker};
 pub(crate) fn store(slot: &Cell<Option<Waker>>, waker: &Waker) {
     let (new, old) = match slot.take() {
         Some(before) if before.will_wake(waker) => (before, None),
-        before => (waker.clone(), before),
+        before if is_of_a_task(waker) => (waker.clone(), before),
+        before => return store_foreign(slot, waker, before),
     };
-    let meanwhile = slot.replace(Some(new));
+    slot.set(Some(new));
     drop(old);
-    // A waker that the clone has stored.
+}
+
+/// The clone is anybody's code, which may run or drop the executor. What is waited for may come
+/// meanwhile, and takes the waker that it finds. Then the new one is woken.
+#[cold]
+fn store_foreign(slot: &Cell<Option<Waker>>, waker: &Waker, before: Option<Waker>) {
+    slot.set(Some(Waker::noop().clone()));
+    let clone = waker.clone();
+    let meanwhile = slot.replace(Some(clone));
+    drop(before);
+    if meanwhile.is_none() {
+        waker.wake_by_ref();
+    }
+    // It may be one that the clone has stored.
     drop(meanwhile);
 }
 

@@ -5,13 +5,16 @@
 use std::{
     cell::{Cell, RefCell},
     future::pending,
+    pin::pin,
     ptr,
+    rc::Rc,
     task::{Context, Poll, RawWaker, RawWakerVTable, Waker},
 };
 
-use windlass_task::{JoinError, JoinSet};
+use rustix::io::write;
+use windlass_task::{AsyncFd, Direction, Executor, JoinError, JoinSet, with_turn, yield_now};
 
-use crate::tools::{executor, poll_once};
+use crate::tools::{executor, nonblocking_pair, poll_once};
 
 thread_local! {
     /// What the next clone does.
@@ -75,4 +78,51 @@ fn a_clone_that_makes_a_task_ready_keeps_its_output() {
     let Poll::Ready(output) = poll_once(&mut task, &waker) else { panic!("it is ready") };
     assert_eq!(output.unwrap(), 5);
     assert_eq!(WAKES.get(), 0);
+}
+
+type Kept = Rc<RefCell<Option<Executor>>>;
+
+/// Gives an executor, if it was not dropped, some turns.
+fn run_turns(executor: &Kept) {
+    let turns = || with_turn(|turn| turn.stats().turns).unwrap();
+    let Some(mut running) = executor.take() else { return };
+    running.block_on(async {
+        let end = turns() + 3;
+        while turns() < end {
+            yield_now().await;
+        }
+    });
+    executor.replace(Some(running));
+}
+
+/// A clone drops the executor, or runs it when the descriptor is ready. Who waits is woken.
+#[test]
+fn a_clone_that_ends_a_wait_for_readiness_does_not_make_it_wait_for_ever() {
+    for (is_dropped, is_listed) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut first = executor();
+        let (ours, theirs) = nonblocking_pair();
+        let fd = first.block_on(async { AsyncFd::new(ours).unwrap() });
+        let kept = Rc::new(RefCell::new(Some(first)));
+        let mut listed = pin!(fd.readable());
+        let mut poll = |waker: &Waker| match is_listed {
+            true => poll_once(&mut listed, waker),
+            false => fd.poll_ready(Direction::Read, &mut Context::from_waker(waker)),
+        };
+        WAKES.set(0);
+        let executor = Rc::clone(&kept);
+        let waker = waker(move || {
+            if is_dropped {
+                drop(executor.take());
+            } else {
+                write(&theirs, b"x").unwrap();
+                run_turns(&executor);
+            }
+        });
+        if poll(&waker).is_pending() {
+            // Without edges it was not registered before.
+            run_turns(&kept);
+            assert_ne!(WAKES.get(), 0, "it sleeps for ever: {is_dropped}, {is_listed}");
+            assert!(matches!(poll(&waker), Poll::Ready(result) if result.is_err() == is_dropped));
+        }
+    }
 }
