@@ -1,4 +1,5 @@
 //! [`ForkGeneration`]: tells a child of fork(2) from the process that made something.
+//! [`PerProcess`]: a value of each process.
 //!
 //! # Why this module may contain unsafe code
 //!
@@ -12,8 +13,10 @@
 //!    process has no number yet.
 //! 3. A new number is one more than `LAST`, which a child inherits. So it is none of its
 //!    ancestors', and nothing else can have come to it by fork(2).
+//! 4. The pointer of a [`PerProcess`] is null, or that of a box that was given up and is never
+//!    freed.
 
-#![allow(unsafe_code, reason = "a page of memory, mapped and read")]
+#![allow(unsafe_code, reason = "a page of memory, mapped and read; boxes that live for ever")]
 
 use core::{
     ptr,
@@ -87,6 +90,70 @@ fn next(page: &AtomicU64) -> u64 {
     }
 }
 
+/// A value of each process, which the first use makes. A child of fork(2) makes one of its own, and
+/// leaves that of its parent as it was.
+///
+/// No use waits for another thread, as that of a [`OnceLock`](std::sync::OnceLock) does: a thread
+/// that makes the value at the time of a fork never goes on in the child. Of threads that make it
+/// at once, all but one drop theirs.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+/// use windlass_flow::process::PerProcess;
+///
+/// static CALLS: PerProcess<AtomicU32> = PerProcess::new();
+///
+/// CALLS.get().fetch_add(1, Relaxed);
+/// assert_eq!(CALLS.get().load(Relaxed), 1, "in a child it would be 0");
+/// ```
+#[derive(Debug)]
+pub struct PerProcess<T: 'static>(AtomicPtr<OfProcess<T>>);
+
+#[derive(Debug)]
+struct OfProcess<T> {
+    process: ForkGeneration,
+    value: T,
+}
+
+impl<T> PerProcess<T> {
+    /// Without a value.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Default + Send + Sync> PerProcess<T> {
+    /// The value of this process. It is never dropped.
+    pub fn get(&self) -> &'static T {
+        let mut found = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the pointer is null or points to a box that lives for ever (rule 4), and any
+            // thread may use it (the bounds of this impl).
+            match unsafe { found.as_ref() } {
+                Some(entry) if entry.process.is_current() => return &entry.value,
+                _ => {}
+            }
+            let process = ForkGeneration::current();
+            let own = Box::into_raw(Box::new(OfProcess { process, value: T::default() }));
+            match self.0.compare_exchange(found, own, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => found = own,
+                Err(other) => {
+                    // SAFETY: it was a box above, and no other code knows it.
+                    drop(unsafe { Box::from_raw(own) });
+                    found = other;
+                }
+            }
+        }
+    }
+}
+
 /// Maps the page.
 #[cold]
 #[inline(never)]
@@ -130,6 +197,8 @@ fn map() -> Option<*mut AtomicU64> {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::Cell, sync::Barrier};
+
     use super::*;
 
     #[test]
@@ -148,6 +217,51 @@ mod tests {
         assert_eq!(next(&page), own, "another thread was first");
         page.store(0, Ordering::Relaxed);
         assert!(next(&page) > own);
+    }
+
+    static STARTED: Barrier = Barrier::new(2);
+    static LATE: Barrier = Barrier::new(2);
+    thread_local! {
+        static WAITS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    struct Value(AtomicU64);
+
+    impl Default for Value {
+        fn default() -> Self {
+            if WAITS.get() {
+                STARTED.wait();
+                LATE.wait();
+            }
+            Self(AtomicU64::new(5))
+        }
+    }
+
+    /// As in a child of fork(2), in which the other thread never goes on.
+    #[test]
+    fn a_value_of_the_process_is_made_beside_a_thread_that_makes_it() {
+        static VALUE: PerProcess<Value> = PerProcess::new();
+        let other = std::thread::spawn(|| {
+            WAITS.set(true);
+            ptr::from_ref(VALUE.get()).addr()
+        });
+        STARTED.wait();
+        let own = VALUE.get();
+        own.0.store(6, Ordering::Relaxed);
+        LATE.wait();
+        assert_eq!(other.join().unwrap(), ptr::from_ref(own).addr(), "there is one");
+        assert_eq!(VALUE.get().0.load(Ordering::Relaxed), 6);
+    }
+
+    #[test]
+    fn a_child_has_a_value_of_its_own() {
+        static VALUE: PerProcess<Value> = PerProcess::new();
+        let mut parents = OfProcess { process: ForkGeneration::foreign(), value: Value::default() };
+        // It outlives its use, which ends with the next call.
+        VALUE.0.store(&raw mut parents, Ordering::Release);
+        let own = VALUE.get();
+        assert!(!ptr::eq(own, &raw const parents.value));
+        assert!(ptr::eq(own, VALUE.get()));
     }
 
     #[test]

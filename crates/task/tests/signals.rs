@@ -14,9 +14,10 @@ mod counting_waker;
 use std::{
     future::{Future, poll_fn},
     io,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
@@ -357,6 +358,44 @@ fn two_executors_of_one_thread_share_the_mask(build: Build) {
     assert!(!is_blocked(Signal::USR1));
 }
 
+/// The wakers of one executor's listeners are foreign code to the executor that reads the signal.
+fn a_waker_that_panics_costs_its_own_listener_alone(build: Build) {
+    struct Bomb;
+    impl Wake for Bomb {
+        fn wake(self: Arc<Self>) {
+            resume_unwind(Box::new("the waker"));
+        }
+    }
+    fn payload_of<T>(call: impl FnOnce() -> T) -> Option<&'static str> {
+        catch_unwind(AssertUnwindSafe(call)).err()?.downcast_ref().copied()
+    }
+    let _alone = alone();
+    let (mut one, mut other) = (executor(build), executor(build));
+    let mut second = other.block_on(async { Signals::new([Signal::USR1]).unwrap() });
+    let bomb = Waker::from(Arc::new(Bomb));
+    assert!(second.poll_recv(&mut Context::from_waker(&bomb)).is_pending());
+    one.block_on(async {
+        let mut first = Signals::new([Signal::USR1]).unwrap();
+        let mut third = Signals::new([Signal::USR1]).unwrap();
+        raise(SIGUSR1).unwrap();
+        assert_eq!(first.recv().await.unwrap(), Signal::USR1);
+        assert_eq!(third.recv().await.unwrap(), Signal::USR1);
+        let mut poll = || second.poll_recv(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(payload_of(&mut poll), Some("the waker"));
+        assert!(poll().is_ready());
+        assert!(second.poll_recv(&mut Context::from_waker(&bomb)).is_pending());
+    });
+    // Nor does it leave a turn of its own executor.
+    raise(SIGUSR1).unwrap();
+    other.block_on(two_turns());
+    let mut poll = || second.poll_recv(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(payload_of(&mut poll), Some("the waker"));
+    assert!(matches!(poll(), Poll::Ready(Ok(Signal::USR1))));
+    // It ends with a panic that nobody takes.
+    assert!(second.poll_recv(&mut Context::from_waker(&bomb)).is_pending());
+    drop((other, second));
+}
+
 /// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -444,6 +483,7 @@ scenarios! {
     listeners_of_an_executor_that_is_gone_get_an_error,
     a_task_that_listens_ends_with_the_executor,
     two_executors_of_one_thread_share_the_mask,
+    a_waker_that_panics_costs_its_own_listener_alone,
     each_executor_of_the_process_is_told,
     a_listener_that_is_dropped_leaves_what_is_pending_to_other_executors,
 }

@@ -6,11 +6,19 @@
 //!    woken and dropped outside.
 //! 3. A child of fork(2) has listeners of its own. A lock of the parent may be held there for ever,
 //!    and the parent's listeners are not to be woken.
+//! 4. A foreign waker may panic. The panic is that of its listener's next poll, and not of the
+//!    executor that has read the signal.
 
-use core::task::{Poll, Waker};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use core::{
+    any::Any,
+    task::{Poll, Waker},
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use windlass_flow::panics::Panics;
+use windlass_flow::{panics::discard_panic, process::PerProcess};
 
 use crate::process::OwnProcess;
 
@@ -19,8 +27,6 @@ use crate::process::OwnProcess;
 pub(super) struct Listeners {
     process: OwnProcess,
     all: Mutex<Vec<Arc<Listener>>>,
-    /// Those of a child of fork(2), in the child's copy of this value (rule 3).
-    of_child: OnceLock<Box<Self>>,
 }
 
 /// What a [`Signals`](super::Signals) is told. Signals are bits of a number.
@@ -32,21 +38,15 @@ struct Told {
     wanted: u64,
     came: u64,
     waker: Option<Waker>,
+    /// Of a waker (rule 4).
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 impl Listeners {
     /// Those of this process.
     pub(super) fn current() -> &'static Self {
-        static FIRST: OnceLock<Listeners> = OnceLock::new();
-        FIRST.get_or_init(Self::default).of_this_process()
-    }
-
-    fn of_this_process(&self) -> &Self {
-        let mut found = self;
-        while !found.process.is_current() {
-            found = found.of_child.get_or_init(Box::default);
-        }
-        found
+        static ALL: PerProcess<Listeners> = PerProcess::new();
+        ALL.get()
     }
 
     /// A new listener, which wants no signal yet.
@@ -77,21 +77,35 @@ impl Listeners {
             return;
         }
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let wakers: Vec<_> = all
+        let woken: Vec<_> = all
             .iter()
-            .map(|listener| listener.lock())
-            .filter(|told| told.wanted & signals != 0)
-            .filter_map(|mut told| {
+            .filter_map(|listener| {
+                let mut told = listener.lock();
+                if told.wanted & signals == 0 {
+                    return None;
+                }
                 tell(&mut told);
-                told.waker.take()
+                Some((told.waker.take()?, Arc::clone(listener)))
             })
             .collect();
         drop(all);
-        let mut panics = Panics::default();
-        for waker in wakers {
-            panics.catch(|| waker.wake());
+        for (waker, listener) in woken {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                let before = listener.lock().panic.replace(panic);
+                discard(before);
+            }
         }
-        panics.resume();
+    }
+}
+
+/// The destructor of a panic may panic.
+fn discard(panic: Option<Box<dyn Any + Send>>) {
+    discard_panic(panic.map_or(Ok(()), Err));
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        discard(self.panic.take());
     }
 }
 
@@ -107,6 +121,10 @@ impl Listener {
     /// Takes the first bit of the signals that came, counted from `start`. If there is none, the
     /// waker is kept and replaces an earlier one.
     pub(super) fn poll_next(&self, start: u32, waker: &Waker) -> Poll<u32> {
+        let panic = self.lock().panic.take();
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
         // Before the lock, because a clone is user code.
         let waker = waker.clone();
         let mut told = self.lock();
@@ -134,7 +152,7 @@ mod tests {
         let [copy, locked] = [(); 2].map(|()| parents.add());
         copy.want(1);
         let held = (parents.all.lock().unwrap(), locked.lock());
-        let own = parents.of_this_process();
+        let own = Listeners::default();
         let listener = own.add();
         listener.want(1);
         parents.deliver(1);

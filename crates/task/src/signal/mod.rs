@@ -25,7 +25,7 @@
 //! - *Listeners.* Any number may listen for one signal, on any executors of the process. Each is
 //!   told of each signal that came after it was made. The kernel gives a signal to one thread. The
 //!   executor of that thread tells the listeners of all, also if the signal was sent to the thread
-//!   alone.
+//!   alone. A waker of [`Signals::poll_recv`] that panics costs its own listener alone.
 //! - *The end.* When an executor's last listener for a signal is dropped, the signal is unblocked
 //!   for its thread, if it was not blocked before. Instances that are pending are told to the
 //!   listeners of other executors, and discarded if there are none. **From then on the signal has
@@ -49,7 +49,6 @@ use std::{
 
 pub use windlass::Signal;
 use windlass::{Event, Interest, Key, ReceivedSignals, SignalSet, Subscriber, Turn, interest};
-use windlass_flow::panics::Panics;
 
 use crate::{
     ambient::Handle,
@@ -147,6 +146,9 @@ impl Signals {
     ///
     /// # Errors
     /// Those of [`recv`](Self::recv).
+    ///
+    /// # Panics
+    /// With the panic of the waker of an earlier call. The executor that has woken it goes on.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Signal>> {
         let proceed = ready!(poll_proceed(context));
         if let Poll::Ready(place) = self.listener.poll_next(self.last, context.waker()) {
@@ -170,13 +172,11 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         let waker = self.hub.listeners.remove(&self.listener);
-        let mut panics = Panics::default();
-        panics.catch(|| drop(waker));
         for kind in &self.held {
-            // It may call wakers of others.
-            panics.catch(|| self.hub.release(&self.handle, kind));
+            self.hub.release(&self.handle, kind);
         }
-        panics.resume();
+        // Last, because it may be the user's code.
+        drop(waker);
     }
 }
 
@@ -329,15 +329,12 @@ impl Subscriber for SignalCell {
 
 impl Drop for SignalCell {
     fn drop(&mut self) {
-        let mut panics = Panics::default();
         // The reactor goes, and the registration with it.
         if self.kind.key.take().is_some() && self.kind.listeners.get() > 0 {
-            panics.catch(|| self.hub.fail(&self.kind, io::ErrorKind::Other));
+            self.hub.fail(&self.kind, io::ErrorKind::Other);
         }
         if let Some(set) = self.set.take() {
-            let pending = bits(set.close());
-            panics.catch(|| self.hub.listeners.deliver(pending));
+            self.hub.listeners.deliver(bits(set.close()));
         }
-        panics.resume();
     }
 }
