@@ -257,8 +257,9 @@ impl Reactor {
         RemovedStream { socket, reason: reason.unwrap_or(DisconnectReason::Closed), tls }
     }
 
-    /// The reactor ends. Writes the output as far as the sockets accept it. A stream with output
-    /// that is left is reset, so that its peer does not take it for complete.
+    /// The reactor ends. Writes the output as far as the sockets accept it, and ends TLS that was
+    /// closed. A stream with output that is left is reset, so that its peer does not take it for
+    /// complete.
     pub(crate) fn end_streams(&mut self, panics: &mut Panics) {
         let Some(streams) = self.streams.as_deref().filter(|streams| !streams.is_in_child()) else {
             return;
@@ -266,7 +267,14 @@ impl Reactor {
         let indices: Vec<u32> = streams.cores.iter().map(|(index, ..)| index).collect();
         for index in indices {
             // A TLS session is foreign code.
-            panics.catch(|| self.write_stream_now(index));
+            panics.catch(|| {
+                self.write_stream_now(index);
+                let core = self.stream_core(index);
+                let is_closed = core.can_finish() && !core.status.is(StreamPhase::Dead);
+                if is_closed && core.status.any(StreamFlags::TLS) {
+                    self.send_close_notify(index);
+                }
+            });
             let core = self.stream_core(index);
             if core.output.is_some() || core.status.any(StreamFlags::RESET) {
                 reset_at_close(&core.socket);

@@ -9,6 +9,8 @@ use crate::{
     bed::{HandClock, Log, NOW, pair},
     pattern,
     script::{Peer, Said, Script, both_families, open, quiet, tcp},
+    streams_tls::open as open_tls,
+    streams_tls_session::{CLOSE, DATA, contents, data},
 };
 
 const PLAIN: StreamOptions = StreamOptions::new();
@@ -58,6 +60,18 @@ fn a_released_stream_without_output_returns_none(build: Build) {
     }
 }
 
+/// Receives until the end of the connection.
+fn end(peer: &mut Peer) -> (Vec<u8>, Result<usize, ErrorKind>) {
+    let mut received = Vec::new();
+    loop {
+        let (bytes, last) = peer.drain();
+        received.extend(bytes);
+        if last != Err(ErrorKind::WouldBlock) {
+            break (received, last);
+        }
+    }
+}
+
 /// What is gathered is written, and what the socket does not accept is not taken for complete.
 fn a_reactor_that_ends_resets_streams_with_output(build: Build) {
     let mut reactor = build().build().unwrap();
@@ -68,14 +82,43 @@ fn a_reactor_that_ends_resets_streams_with_output(build: Build) {
     reactor.stream(long).unwrap().send(&vec![7; 16 << 20]).unwrap();
     assert!(reactor.stream(long).unwrap().buffered() > 0);
     drop(reactor);
-    let end = |peer: &mut Peer| loop {
-        let (bytes, last) = peer.drain();
-        if last != Err(ErrorKind::WouldBlock) {
-            break (bytes, last);
-        }
-    };
     assert_eq!(end(&mut of_short), (b"gathered".to_vec(), Ok(0)));
     assert_eq!(end(&mut of_long).1, Err(ErrorKind::ConnectionReset));
+}
+
+/// What is left of records, or of output that is not encrypted, is never taken for complete.
+fn a_reactor_that_ends_closes_tls_and_resets_it_with_output(build: Build) {
+    for is_closed in [false, true] {
+        let mut reactor = build().build().unwrap();
+        let (ours, mut peer) = tcp();
+        let key = open_tls(&mut reactor, ours, &mut peer, Script::new(&Log::new()));
+        let mut stream = reactor.stream(key).unwrap();
+        stream.send(b"all of it").unwrap();
+        if is_closed {
+            stream.close();
+        }
+        drop(reactor);
+        let (records, last) = end(&mut peer);
+        assert_eq!((data(&records), last), (b"all of it".to_vec(), Ok(0)));
+        let last = contents(&records).last().map(|(kind, _)| *kind);
+        assert_eq!(last, Some(if is_closed { CLOSE } else { DATA }));
+    }
+    for (len, is_closed) in [(16 << 20, false), (16 << 20, true), (2000, false), (2000, true)] {
+        let mut reactor = build().build().unwrap();
+        let (ours, mut peer) = tcp();
+        let key = open_tls(&mut reactor, ours, &mut peer, Script::new(&Log::new()));
+        let mut stream = reactor.stream(key).unwrap();
+        // So that a short output leaves records alone.
+        while stream.buffered() == 0 {
+            stream.send(&vec![7; len]).unwrap();
+            stream.send_now();
+        }
+        if is_closed {
+            stream.close();
+        }
+        drop(reactor);
+        assert_eq!(end(&mut peer).1, Err(ErrorKind::ConnectionReset), "{len} {is_closed}");
+    }
 }
 
 fn an_abort_that_the_reactor_did_not_come_to_is_a_reset(build: Build) {
@@ -167,6 +210,7 @@ scenarios! {
     a_released_stream_without_output_returns_none,
     #[cfg_attr(miri, ignore = "sockets")]
     a_reactor_that_ends_resets_streams_with_output,
+    a_reactor_that_ends_closes_tls_and_resets_it_with_output,
     #[cfg_attr(miri, ignore = "sockets")]
     an_abort_that_the_reactor_did_not_come_to_is_a_reset,
     #[cfg_attr(miri, ignore = "a megabyte")]
