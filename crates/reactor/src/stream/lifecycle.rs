@@ -9,8 +9,12 @@ use std::{
 use rustix::net::sockopt;
 
 use super::{
-    DisconnectReason, Stream, StreamHandler, StreamOptions, TlsFailure, TlsSession,
-    io::{memory::Undelivered, readiness::StreamCell, tls_state::TlsState},
+    DisconnectReason, Stream, StreamHandler, StreamOptions, TlsFailure,
+    io::{
+        memory::Undelivered,
+        readiness::StreamCell,
+        tls_state::{OwnSession, TlsState},
+    },
     socket::StreamSocket,
     state::{NO_LISTENER, StreamCore, StreamTable, no_core},
 };
@@ -34,7 +38,14 @@ pub(super) struct NewStream {
     /// The error of a connection attempt that failed at once.
     pub(super) refused: Option<Errno>,
     pub(super) listener: Option<u32>,
-    pub(super) tls: Option<Box<dyn TlsSession>>,
+    pub(super) tls: Option<OwnSession>,
+}
+
+/// The parts of a new stream that was rejected.
+pub(super) struct RejectedStream {
+    pub(super) socket: StreamSocket,
+    pub(super) read_buf: Vec<u8>,
+    pub(super) tls: Option<OwnSession>,
 }
 
 /// The parts of a removed stream. The caller drops them.
@@ -126,7 +137,7 @@ impl Reactor {
         &mut self,
         begin: NewStream,
         handler: H,
-    ) -> Result<Key, AddError<(StreamSocket, Vec<u8>, H)>> {
+    ) -> Result<Key, AddError<(RejectedStream, H)>> {
         let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
         let is_connecting = begin.phase == StreamPhase::Connecting;
@@ -167,7 +178,8 @@ impl Reactor {
                 let Ok(cell) = subscription.into_inner::<StreamCell<H>>() else {
                     unreachable!("it was made of one above")
                 };
-                Err(AddError::new(reason, (begin.socket, begin.read_buf, cell.handler)))
+                let NewStream { socket, read_buf, tls, .. } = begin;
+                Err(AddError::new(reason, (RejectedStream { socket, read_buf, tls }, cell.handler)))
             }
         }
     }

@@ -17,10 +17,10 @@ use crate::{
     },
     cell::CellPtr,
     stream::{
-        Connector, Listener, ListenerKey, MemberStreamHandler, Peer, Released, Stream,
-        StreamHandler, StreamTls, StreamWithFd, TlsSession,
+        Connector, Listener, ListenerKey, MemberStreamHandler, Peer, Released, ReleasedTls, Stream,
+        StreamHandler, StreamTls, StreamWithFd,
         api::{member::WithState, options::StreamRegistration},
-        io::readiness::StreamCell,
+        io::{readiness::StreamCell, tls_state::OwnSession},
     },
 };
 
@@ -87,7 +87,9 @@ impl<S: 'static> Group<S> {
 /// A stream that is not registered yet.
 struct NewStreamMember<H> {
     registration: StreamRegistration<H>,
-    session: Option<Box<dyn TlsSession>>,
+    /// From one registration that was tried to the next, so that its destructor, which is foreign
+    /// code, runs when nothing is registered.
+    session: Option<OwnSession>,
 }
 
 impl<H: StreamHandler> GroupMember<Reactor> for NewStreamMember<H> {
@@ -96,25 +98,33 @@ impl<H: StreamHandler> GroupMember<Reactor> for NewStreamMember<H> {
     }
 
     fn admit(self: Box<Self>, reactor: &mut Reactor) -> Result<Admitted, RejectedMember<Reactor>> {
-        let Self { registration, session } = *self;
+        let Self { registration, mut session } = *self;
         // Kept, because a new session can be made again.
         let sessions = match &registration.with.tls {
             Some(StreamTls::New(sessions)) => Some(StreamTls::New(sessions.clone())),
             Some(StreamTls::Released(_)) | None => None,
         };
         let options = registration.with.options.clone();
-        let key =
-            registration.admit(session, reactor).map_err(|AddError { reason, subscriber }| {
-                (reason, Box::new(Self { registration: subscriber, session: None }) as Box<_>)
-            })?;
+        let key = match registration.admit(&mut session, reactor) {
+            Ok(key) => key,
+            Err(AddError { reason, subscriber: registration }) => {
+                return Err((reason, Box::new(Self { registration, session })));
+            }
+        };
         let withdraw = Box::new(move |reactor: &mut Reactor| {
             let (Released { socket, read_buf, tls, .. }, handler) =
                 reactor.withdraw_stream::<H>(key);
             let socket = socket.expect("the registration owned it");
             let mut with = options.with_fd(socket).with_read_buf(read_buf);
-            with.tls = sessions.or(tls.map(StreamTls::Released));
-            let registration = with.with_handler(handler);
-            Box::new(Self { registration, session: None }) as Box<_>
+            let mut session = None;
+            match (sessions, tls) {
+                (None, tls) => with.tls = tls.map(StreamTls::Released),
+                (sessions, tls) => {
+                    with.tls = sessions;
+                    session = tls.map(ReleasedTls::into_session);
+                }
+            }
+            Box::new(Self { registration: with.with_handler(handler), session }) as Box<_>
         });
         Ok(Admitted { key, withdraw })
     }
@@ -124,7 +134,8 @@ impl<H: StreamHandler> GroupMember<Reactor> for NewStreamMember<H> {
 struct NewConnection<H> {
     connector: Connector,
     handler: H,
-    session: Option<Box<dyn TlsSession>>,
+    /// As in [`NewStreamMember`].
+    session: Option<OwnSession>,
 }
 
 impl<H: StreamHandler> GroupMember<Reactor> for NewConnection<H> {
@@ -133,17 +144,19 @@ impl<H: StreamHandler> GroupMember<Reactor> for NewConnection<H> {
     }
 
     fn admit(self: Box<Self>, reactor: &mut Reactor) -> Result<Admitted, RejectedMember<Reactor>> {
-        let Self { connector, handler, session } = *self;
-        let again = |connector, handler| Box::new(Self { connector, handler, session: None });
-        match connector.admit(handler, session, reactor) {
+        let Self { connector, handler, mut session } = *self;
+        match connector.admit(handler, &mut session, reactor) {
             Ok(key) => {
                 let withdraw = Box::new(move |reactor: &mut Reactor| {
-                    let (_, handler) = reactor.withdraw_stream::<H>(key);
-                    again(connector, handler) as Box<_>
+                    let (Released { tls, .. }, handler) = reactor.withdraw_stream::<H>(key);
+                    let session = tls.map(ReleasedTls::into_session);
+                    Box::new(Self { connector, handler, session }) as Box<_>
                 });
                 Ok(Admitted { key, withdraw })
             }
-            Err(AddError { reason, subscriber }) => Err((reason, again(connector, subscriber))),
+            Err(AddError { reason, subscriber: handler }) => {
+                Err((reason, Box::new(Self { connector, handler, session })))
+            }
         }
     }
 }

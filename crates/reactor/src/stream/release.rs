@@ -135,7 +135,7 @@ impl StreamOptions {
         };
         target
             .with_ops(Token(()), |reactor| reactor.add_stream(begin, handler))
-            .map_err(|e| e.map(|(_, _, handler)| handler))
+            .map_err(|e| e.map(|(_, handler)| handler))
     }
 }
 

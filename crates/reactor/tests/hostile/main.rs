@@ -12,6 +12,7 @@ mod backend;
 mod child;
 mod embedding;
 mod groups;
+mod members;
 mod misuse;
 mod panics;
 #[path = "../common/pattern.rs"]

@@ -14,8 +14,8 @@ use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
-        StreamHandler, StreamOptions, TlsSession, TlsSessionFactory, lifecycle::NewStream,
-        status::StreamPhase,
+        StreamHandler, StreamOptions, TlsSessionFactory, io::tls_state::OwnSession,
+        lifecycle::NewStream, status::StreamPhase,
     },
 };
 
@@ -142,20 +142,20 @@ impl Connector {
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<H>> {
-        let session = self.new_session();
-        target.with_ops(Token(()), |reactor| self.admit(handler, session, reactor))
+        let mut session = self.new_session();
+        target.with_ops(Token(()), |reactor| self.admit(handler, &mut session, reactor))
     }
 
     /// Makes the TLS session, which is user code.
-    pub(in crate::stream) fn new_session(&self) -> Option<Box<dyn TlsSession>> {
-        self.tls.as_ref().map(|sessions| sessions.new_session())
+    pub(in crate::stream) fn new_session(&self) -> Option<OwnSession> {
+        self.tls.as_ref().map(|sessions| OwnSession::new(sessions.new_session()))
     }
 
-    /// Starts to connect, without a call of user code.
+    /// Starts to connect, without a call of user code. A session that is rejected is put back.
     pub(in crate::stream) fn admit<H: StreamHandler>(
         &self,
         handler: H,
-        session: Option<Box<dyn TlsSession>>,
+        session: &mut Option<OwnSession>,
         reactor: &mut Reactor,
     ) -> Result<Key, AddError<H>> {
         let (socket, phase, refused) = match self.begin() {
@@ -170,9 +170,14 @@ impl Connector {
             phase,
             refused,
             listener: None,
-            tls: session,
+            tls: session.take(),
         };
-        reactor.add_stream(begin, handler).map_err(|e| e.map(|(_, _, handler)| handler))
+        reactor.add_stream(begin, handler).map_err(|e| {
+            e.map(|(rejected, handler)| {
+                *session = rejected.tls;
+                handler
+            })
+        })
     }
 
     /// Creates a socket, starts to connect it, and returns its phase.

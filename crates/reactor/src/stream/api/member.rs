@@ -8,6 +8,7 @@ use crate::{
     Key, Turn,
     api::group::SharedState,
     stream::{DisconnectReason, Input, Peer, Stream, StreamHandler, Timeout},
+    util::unwind_safe_drop::UnwindSafeDrop,
 };
 
 /// A [`StreamHandler`] for a stream that is a member of a [`Group`](crate::Group): each callback
@@ -95,14 +96,14 @@ pub trait MemberStreamHandler<S>: 'static {
 /// A value of a member with the state of its group: a stream's handler, or the closure of a
 /// listener.
 pub(in crate::stream) struct WithState<S, V> {
-    value: V,
+    value: UnwindSafeDrop<V>,
     /// Last, so that the value is dropped before the state can be dropped.
     state: Rc<SharedState<S>>,
 }
 
 impl<S: 'static, V> WithState<S, V> {
     pub(in crate::stream) fn new(value: V, state: Rc<SharedState<S>>) -> Self {
-        Self { value, state }
+        Self { value: UnwindSafeDrop::new(value), state }
     }
 
     /// Calls the value with the state, in a callback of a stream or a listener.

@@ -9,9 +9,10 @@ use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
-        ReleasedTls, StreamHandler, TlsSession, TlsSessionFactory, lifecycle::NewStream,
-        socket::StreamSocket, status::StreamPhase,
+        ReleasedTls, StreamHandler, TlsSessionFactory, io::tls_state::OwnSession,
+        lifecycle::NewStream, socket::StreamSocket, status::StreamPhase,
     },
+    util::unwind_safe_drop::UnwindSafeDrop,
 };
 
 /// Settings of a stream. `Copy`; each method documents its default.
@@ -365,16 +366,16 @@ impl StreamWithFd {
     }
 
     /// Makes the session of a stream with new TLS, which is user code.
-    pub(in crate::stream) fn new_session(&self) -> Option<Box<dyn TlsSession>> {
+    pub(in crate::stream) fn new_session(&self) -> Option<OwnSession> {
         match &self.tls {
-            Some(StreamTls::New(sessions)) => Some(sessions.new_session()),
+            Some(StreamTls::New(sessions)) => Some(OwnSession::new(sessions.new_session())),
             Some(StreamTls::Released(_)) | None => None,
         }
     }
 
     /// Sets the handler of the stream.
     pub fn with_handler<H: StreamHandler>(self, handler: H) -> StreamRegistration<H> {
-        StreamRegistration { with: self, handler }
+        StreamRegistration { with: self, handler: UnwindSafeDrop::new(handler) }
     }
 }
 
@@ -409,7 +410,7 @@ impl StreamWithFd {
 #[must_use = "nothing is registered before `register_into`"]
 pub struct StreamRegistration<H> {
     pub(in crate::stream) with: StreamWithFd,
-    handler: H,
+    handler: UnwindSafeDrop<H>,
 }
 
 impl<H: StreamHandler> StreamRegistration<H> {
@@ -445,14 +446,14 @@ impl<H: StreamHandler> StreamRegistration<H> {
         self,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<Self>> {
-        let session = self.with.new_session();
-        target.with_ops(Token(()), |reactor| self.admit(session, reactor))
+        let mut session = self.with.new_session();
+        target.with_ops(Token(()), |reactor| self.admit(&mut session, reactor))
     }
 
-    /// Registers it, without a call of user code.
+    /// Registers it, without a call of user code. A session that is rejected is put back.
     pub(in crate::stream) fn admit(
         self,
-        session: Option<Box<dyn TlsSession>>,
+        session: &mut Option<OwnSession>,
         reactor: &mut Reactor,
     ) -> Result<Key, AddError<Self>> {
         let Self { with: StreamWithFd { options, socket, read_buf, tls }, handler } = self;
@@ -465,25 +466,29 @@ impl<H: StreamHandler> StreamRegistration<H> {
             phase: StreamPhase::New,
             refused: None,
             listener: None,
-            tls: session,
+            tls: session.take(),
         };
-        match reactor.add_stream(begin, handler) {
+        match reactor.add_stream(begin, handler.into_inner()) {
             Ok(key) => {
                 if let Some(StreamTls::Released(session)) = tls {
                     reactor.continue_tls(key, session);
                 }
                 Ok(key)
             }
-            Err(e) => Err(e.map(|(socket, read_buf, handler)| {
-                let socket = StreamSocket::into_own(socket).expect("the registration owned it");
-                Self { with: StreamWithFd { options, socket, read_buf, tls }, handler }
+            Err(e) => Err(e.map(|(rejected, handler)| {
+                *session = rejected.tls;
+                let socket =
+                    StreamSocket::into_own(rejected.socket).expect("the registration owned it");
+                let read_buf = rejected.read_buf;
+                let with = StreamWithFd { options, socket, read_buf, tls };
+                Self { with, handler: UnwindSafeDrop::new(handler) }
             })),
         }
     }
 
     /// Takes it apart. The first part still has the TLS of the stream, and takes another handler.
     pub fn into_parts(self) -> (StreamWithFd, H) {
-        (self.with, self.handler)
+        (self.with, self.handler.into_inner())
     }
 }
 

@@ -5,7 +5,7 @@
 use core::fmt;
 use std::time::SystemTime;
 
-use crate::stream::io::tls_state::ReleasedState;
+use crate::stream::io::tls_state::{OwnSession, ReleasedState};
 
 /// The TLS session of one stream. The stream owns the socket, and calls the session with bytes.
 ///
@@ -196,7 +196,12 @@ impl ReleasedTls {
     /// The session, with what was negotiated.
     #[must_use]
     pub fn session(&self) -> &dyn TlsSession {
-        &*self.0.session
+        &**self.0.session
+    }
+
+    /// The session alone. The connection cannot go on.
+    pub(in crate::stream) fn into_session(self) -> OwnSession {
+        self.0.session
     }
 }
 

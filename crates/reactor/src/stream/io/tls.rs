@@ -27,7 +27,10 @@ use crate::{
     runtime::pending_work,
     stream::{
         DisconnectReason, TlsDecrypted, TlsFailure, TlsPhase, TlsSession,
-        io::{output::Output, tls_state::TlsState},
+        io::{
+            output::Output,
+            tls_state::{OwnSession, TlsState},
+        },
         state::{StreamCore, StreamTable},
         status::{StreamFlags, StreamPhase},
     },
@@ -152,7 +155,7 @@ impl StreamCore {
 }
 
 impl StreamTable {
-    pub(in crate::stream) fn insert_tls(&mut self, index: u32, session: Box<dyn TlsSession>) {
+    pub(in crate::stream) fn insert_tls(&mut self, index: u32, session: OwnSession) {
         let states = &mut self.tls.get_or_insert_default().states;
         if states.len() <= index as usize {
             states.resize_with(index as usize + 1, || None);
@@ -189,7 +192,7 @@ impl StreamTable {
 
     pub(in crate::stream) fn tls_session(&self, index: u32) -> Option<&dyn TlsSession> {
         let state = self.tls.as_deref()?.states.get(index as usize)?.as_deref()?;
-        Some(&*state.session)
+        Some(&**state.session)
     }
 
     /// The memory of a partial record, and of the session.

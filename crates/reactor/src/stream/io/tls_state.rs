@@ -22,7 +22,11 @@ use crate::{
         state::StreamTable,
         status::StreamFlags,
     },
+    util::unwind_safe_drop::UnwindSafeDrop,
 };
+
+/// A session, whose destructor is foreign code.
+pub(in crate::stream) type OwnSession = UnwindSafeDrop<Box<dyn TlsSession>>;
 
 /// What has happened to a session. It stays with it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +46,7 @@ pub(in crate::stream) struct TlsProgress {
 
 /// The session of a stream and what belongs to it.
 pub(in crate::stream) struct TlsState {
-    pub(super) session: Box<dyn TlsSession>,
+    pub(super) session: OwnSession,
     pub(super) progress: TlsProgress,
     /// The memory of the session, as it is counted.
     held: u32,
@@ -55,7 +59,7 @@ pub(in crate::stream) struct TlsState {
 }
 
 impl TlsState {
-    pub(super) fn new(session: Box<dyn TlsSession>) -> Self {
+    pub(super) fn new(session: OwnSession) -> Self {
         Self {
             session,
             progress: TlsProgress::default(),
@@ -71,7 +75,7 @@ impl TlsState {
         if core::mem::replace(&mut self.progress.is_called, true) {
             return None;
         }
-        let result = call(&mut *self.session);
+        let result = call(&mut **self.session);
         self.progress.is_called = false;
         Some(result)
     }
@@ -131,7 +135,7 @@ impl TlsState {
 
 /// A session without a stream.
 pub(in crate::stream) struct ReleasedState {
-    pub(in crate::stream) session: Box<dyn TlsSession>,
+    pub(in crate::stream) session: OwnSession,
     pub(in crate::stream) progress: TlsProgress,
     records: Vec<u8>,
     /// The process that has released it (rule 3).

@@ -22,6 +22,7 @@ use crate::{
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, Stream, StreamHandler, StreamLimit,
         TlsSessionFactory,
+        io::tls_state::OwnSession,
         lifecycle::NewStream,
         listen::limit::StreamPermit,
         state::StreamCore,
@@ -434,7 +435,7 @@ impl Reactor {
             phase: StreamPhase::New,
             refused: None,
             listener: Some(slot),
-            tls: sessions.map(|sessions| sessions.new_session()),
+            tls: sessions.map(|sessions| OwnSession::new(sessions.new_session())),
         };
         match self.add_stream(begin, handler) {
             Ok(key) => {
