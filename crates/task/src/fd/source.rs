@@ -25,7 +25,7 @@
 //!    operation that has to wait.
 //! 9. When the cell goes, because the reactor does, all waiters are woken and get an error.
 
-#![allow(unsafe_code, reason = "a registration borrows the descriptor by its number")]
+mod registration;
 
 use core::{
     cell::Cell,
@@ -40,7 +40,7 @@ use std::{
     rc::Rc,
 };
 
-use windlass::{AddReason, Backend, Event, Interest, Key, Subscriber, Turn, interest};
+use windlass::{AddReason, Event, Interest, Key, Turn, interest};
 use windlass_flow::panics::discard_panic;
 
 use crate::{
@@ -177,45 +177,6 @@ impl Source {
         }
         source.add()?;
         Ok(source)
-    }
-
-    fn add(self: &Rc<Self>) -> io::Result<()> {
-        let now = self.handle.with_turn(|turn| self.add_in(turn));
-        let now = match now {
-            // A deletion of this number may be queued.
-            Some(Err(AddReason::AlreadyExists)) => {
-                self.handle.run_requests();
-                self.handle.with_turn(|turn| self.add_in(turn))
-            }
-            now => now,
-        };
-        match now {
-            Some(result) => Ok(result?),
-            None if !self.handle.is_open() => Err(gone()),
-            None => {
-                let queued = QueuedAdd(Rc::clone(self));
-                Ok(self.handle.request_new(move |turn| queued.run(turn))?)
-            }
-        }
-    }
-
-    fn add_in(self: &Rc<Self>, mut turn: Turn<'_>) -> Result<(), AddReason> {
-        self.manner.set(match turn.stats().backend {
-            Backend::Uring if !self.is_one_shot => Manner::Ring,
-            Backend::Uring => Manner::OneShot,
-            Backend::Poll => Manner::OneShot,
-            _ => Manner::Epoll,
-        });
-        match turn.add(SourceCell(Rc::clone(self))) {
-            Ok(key) => {
-                self.state.set(State::Registered(key));
-                Ok(())
-            }
-            Err(reason) => {
-                self.state.set(State::Rejected(reason));
-                Err(reason)
-            }
-        }
     }
 
     fn interest(&self) -> Interest {
@@ -497,32 +458,6 @@ impl Source {
         }
     }
 
-    /// Ends the registration. The value, which owns the descriptor, is returned if that is done,
-    /// and otherwise dropped later, after it (protocol 7).
-    pub(crate) fn deregister<T: 'static>(&self, value: T) -> Option<T> {
-        let State::Registered(key) = self.state.replace(State::Closed) else { return Some(value) };
-        // The key is stale if the reactor has let go of the cell.
-        if self.handle.with_turn(|mut turn| turn.delete(key)).is_some() {
-            return Some(value);
-        }
-        self.handle.request(move |mut turn| {
-            let _ = turn.delete(key);
-            drop(value);
-        });
-        None
-    }
-
-    /// As [`deregister`](Self::deregister), for a descriptor that stays open.
-    pub(crate) fn deregister_open(&self) {
-        self.deregister(());
-    }
-
-    /// Ends the registration of a descriptor that stays open, and wakes all waiters.
-    pub(crate) fn retire(&self) {
-        self.deregister(());
-        self.end();
-    }
-
     /// Protocol 9.
     fn end(&self) {
         self.state.set(State::Closed);
@@ -555,56 +490,4 @@ pub(crate) fn no_executor() -> io::Error {
 
 pub(crate) fn gone() -> io::Error {
     io::Error::other("the executor of this socket was dropped")
-}
-
-/// A registration that waits for a turn (protocol 8).
-struct QueuedAdd(Rc<Source>);
-
-impl QueuedAdd {
-    fn run(self, turn: Turn<'_>) {
-        let source = &self.0;
-        // Otherwise the owner has let go, and the number may be closed.
-        if source.state.get() == State::Queued && source.add_in(turn).is_err() {
-            source.wake_both();
-        }
-    }
-}
-
-impl Drop for QueuedAdd {
-    fn drop(&mut self) {
-        // The executor ends without another turn.
-        if self.0.state.get() == State::Queued {
-            self.0.end();
-        }
-    }
-}
-
-/// The cell of the reactor.
-struct SourceCell(Rc<Source>);
-
-impl Subscriber for SourceCell {
-    fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the reactor calls this once, in `Source::add_in`. The descriptor is open there
-        // (protocol 7): either the caller of `register` borrows it, or the registration was queued
-        // and its owner has not let go (`QueuedAdd::run`).
-        unsafe { BorrowedFd::borrow_raw(self.0.number) }
-    }
-
-    fn interest(&self) -> Interest {
-        self.0.interest()
-    }
-
-    #[inline]
-    fn handle(&mut self, event: Event, turn: Turn<'_>) {
-        self.0.handle_event(event, turn);
-    }
-}
-
-impl Drop for SourceCell {
-    fn drop(&mut self) {
-        // Not after a rejected registration, and not after the owner has let go.
-        if let State::Registered(_) = self.0.state.get() {
-            self.0.end();
-        }
-    }
 }
