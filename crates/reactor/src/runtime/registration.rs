@@ -28,8 +28,8 @@ impl Reactor {
         self.registry.len() - 1 - usize::from(self.alarm.is_made())
     }
 
-    /// Registers a subscriber of the reactor's own, which no key names. Returns the address that its
-    /// events carry.
+    /// Registers a subscriber of the reactor's own, which no key names. Returns the address that
+    /// its events carry.
     pub(crate) fn add_internal(&mut self, subscriber: impl Subscriber<Self>) -> Result<u64, Errno> {
         let subscription = Subscription::new(subscriber);
         let (fd, interest) = (subscription.fd(), subscription.interest());

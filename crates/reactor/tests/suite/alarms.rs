@@ -1,6 +1,6 @@
 //! Timers beside turns that do something else. After some of these the reactor arms its alarm, and
-//! looks at the clock no more (`runtime/alarm.rs`). The tests run with the system's clock, because a
-//! custom one has no alarm, and check lower bounds only.
+//! looks at the clock no more (`runtime/alarm.rs`). The tests run with the system's clock, because
+//! a custom one has no alarm, and check lower bounds only.
 
 use std::{
     cell::Cell,
