@@ -1,5 +1,5 @@
-//! The targets of windlass-task and of what runs on it: which figure has to be how large, and
-//! whether it was.
+//! The targets of the reactor, of windlass-task and of what runs on it: which figure has to be how
+//! large, and whether it was.
 
 mod http;
 
@@ -8,12 +8,16 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::cases;
-use crate::programs::WINDLASS_TASK;
+use crate::programs::{WINDLASS, WINDLASS_TASK, WINDLASS_TIMER};
 use crate::report::stats::Spread;
 use crate::report::{Entry, number, title};
 
 /// Two times nearer than this cannot be told apart (see "Known bias" in the README).
 const TIE: f64 = 1.1;
+
+/// The same where both programs do nothing but the same system call. The row `raw-again` shows
+/// whether a run is as quiet.
+const NARROW_TIE: f64 = 1.02;
 
 /// A bound.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +28,7 @@ enum Bound {
 
 /// A figure that a case has to reach.
 struct Target {
+    implementation: &'static str,
     case: &'static str,
     /// Parameters that the row has, `name=value`.
     params: &'static [&'static str],
@@ -33,11 +38,24 @@ struct Target {
     /// Divides the metric by one of another case of the same implementation.
     over: Option<(&'static str, &'static str)>,
     bound: Bound,
+    tie: f64,
 }
 
 impl Target {
     const fn new(case: &'static str, metric: &'static str, bound: Bound) -> Self {
-        Self { case, params: &[], backend: None, metric, over: None, bound }
+        let (implementation, tie) = (WINDLASS_TASK, TIE);
+        Self { implementation, case, params: &[], backend: None, metric, over: None, bound, tie }
+    }
+
+    /// The target of a reactor on epoll, over a hand-written loop or over itself.
+    const fn of(
+        implementation: &'static str,
+        case: &'static str,
+        metric: &'static str,
+        bound: f64,
+    ) -> Self {
+        let target = Self::new(case, metric, AtMost(bound));
+        Self { implementation, backend: Some("epoll"), tie: NARROW_TIE, ..target }
     }
 
     const fn with(self, params: &'static [&'static str]) -> Self {
@@ -57,6 +75,11 @@ use Bound::{AtLeast, AtMost};
 
 /// All targets. A metric that ends in `_ratio` is of times.
 const TARGETS: &[Target] = &[
+    Target::of(WINDLASS, "one_ready", "ns_over_raw_ratio", 1.02),
+    Target::of(WINDLASS, "four_fds", "ns_over_raw_ratio", 1.02),
+    Target::of(WINDLASS, "empty_turn", "ns_over_raw_ratio", 1.03),
+    Target::of(WINDLASS_TIMER, "empty_turn", "ns_over_raw_ratio", 1.06),
+    Target::of(WINDLASS_TIMER, "stays_ready", "ns_over_no_timer_ratio", 1.03),
     Target::new("ping_pong", "p999_over_tokio_ratio", AtMost(0.25)).with(&[
         "echoed_by=same_task",
         "pairs=16",
@@ -129,7 +152,7 @@ impl Target {
                 param(entry, name).is_some_and(|actual| actual == value)
             })
         };
-        entry.implementation == WINDLASS_TASK
+        entry.implementation == self.implementation
             && entry.case == self.case
             && self.params.iter().all(has)
             && self.backend.is_none_or(|backend| entry.backend == backend)
@@ -158,7 +181,7 @@ impl Target {
             }
         };
         let is_time = self.metric.ends_with("_ratio") || self.over.is_some();
-        let tie = if is_time { TIE } else { 1.0 };
+        let tie = if is_time { self.tie } else { 1.0 };
         let (is_met, is_near, bound) = match self.bound {
             AtMost(bound) => (value <= bound, value <= bound * tie, format!("at most {bound}")),
             AtLeast(bound) => (value >= bound, value * tie >= bound, format!("at least {bound}")),
@@ -211,6 +234,15 @@ mod tests {
     }
 
     #[test]
+    fn a_reactor_is_judged_more_narrowly_than_a_runtime() {
+        let verdict = |ratio: f64| {
+            let entry = entry("one_ready", &[], "epoll", &[("ns_over_raw_ratio", ratio)]);
+            reached(&[Entry { implementation: WINDLASS.into(), ..entry }])[0].verdict
+        };
+        assert_eq!([1.02, 1.03, 1.05].map(verdict), ["met", "tie", "missed"]);
+    }
+
+    #[test]
     fn counts_have_no_ties() {
         let params = [("turns", false.into())];
         let entry = entry("self_wake", &params, "epoll", &[("user_instructions_per_poll", 40.5)]);
@@ -237,10 +269,11 @@ mod tests {
     fn every_target_is_of_a_case_that_is_measured() {
         for target in TARGETS.iter().chain(http::TARGETS) {
             let of = |suite| [cases::groups(suite, true).concat(), cases::counted(suite, true)];
-            let all = ["latency", "tasks", "http"].map(of).concat().concat();
+            let all = ["dispatch", "poll0", "latency", "tasks", "http"].map(of).concat().concat();
             let entries = all.iter().map(|case| {
                 let (name, params) = cases::describe(case);
-                Entry { params, ..entry(&name, &[], target.backend.unwrap_or("epoll"), &[]) }
+                let entry = entry(&name, &[], target.backend.unwrap_or("epoll"), &[]);
+                Entry { params, implementation: target.implementation.into(), ..entry }
             });
             assert!(entries.into_iter().any(|entry| target.is_about(&entry)), "{}", target.case);
         }
