@@ -124,7 +124,8 @@ mod tests {
         assert_eq!(outcome.gauges["p50_us"], 501.0);
         assert_eq!(outcome.gauges["p999_us"], 999.0);
         assert_eq!(outcome.gauges["latency_us_max"], 1_000.0);
-        assert_eq!((outcome.units, outcome.allocations), (1_000, 0));
+        // The allocations are those of the whole process, and other tests run beside this one.
+        assert_eq!(outcome.units, 1_000);
     }
 
     #[test]
