@@ -16,8 +16,8 @@ use std::fmt::Write as _;
 const INDEX: &str = include!("parts.in");
 
 /// The element with what the server tells its page.
-const BODY: &str = "<body data-status=\"on\" data-workers=\"1\" data-cluster=\"off\" \
-                    data-name-max=\"256\">";
+const BODY: &str = "<body data-status=\"on\" data-workers=\"1\" data-name-max=\"256\" \
+                    data-cluster=\"off\">";
 
 /// Returns the page of a server with this number of workers, with or without the live view and the
 /// part of it about the cluster. The name of a room has at most `name_len_max` bytes in its path.
@@ -29,7 +29,7 @@ pub(crate) fn html(workers: u16, has_status: bool, has_cluster: bool, name_len_m
     let _ = write!(
         page,
         "<body data-status=\"{status}\" data-workers=\"{workers}\" \
-         data-cluster=\"{cluster}\" data-name-max=\"{name_len_max}\">{after}"
+         data-name-max=\"{name_len_max}\" data-cluster=\"{cluster}\">{after}"
     );
     page
 }
@@ -95,10 +95,10 @@ mod tests {
     fn the_page_knows_the_server() {
         assert_eq!(html(1, true, false, 256), INDEX);
         let page = html(1024, false, false, 7);
-        let body = "<body data-status=\"off\" data-workers=\"1024\" data-cluster=\"off\" \
-                    data-name-max=\"7\">\n<header>";
+        let body = "<body data-status=\"off\" data-workers=\"1024\" data-name-max=\"7\" \
+                    data-cluster=\"off\">\n<header>";
         assert!(page.contains(body));
         assert_eq!(page.len(), INDEX.len() + body.len() - BODY.len() - "\n<header>".len());
-        assert!(html(1, true, true, 256).contains(" data-cluster=\"on\" data-name-max="));
+        assert!(html(1, true, true, 256).contains(" data-cluster=\"on\">\n<header>"));
     }
 }
