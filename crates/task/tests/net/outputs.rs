@@ -358,6 +358,10 @@ fn every_end_of_a_stream_is_complete_or_a_reset(build: Build) {
     let hows = ["drop", "shutdown", "shutdown now", "halves", "executor", "kept", "detach"];
     for how in hows {
         for peer_reads in ["promptly", "slowly", "at last"] {
+            // It takes a second each.
+            if peer_reads == "slowly" && !matches!(how, "drop" | "shutdown" | "executor") {
+                continue;
+            }
             let limit = if peer_reads == "at last" { Duration::from_millis(10) } else { LONG };
             let builder = Executor::builder().reactor(build());
             let mut executor = builder.drop_timeout(limit).drain_timeout(limit).build().unwrap();
