@@ -58,6 +58,9 @@ pub trait TimerSubject: Sized + 'static {
     fn turn(&mut self) -> Result<(), Error>;
 }
 
+/// Turns that are not measured, before those beside timers.
+const WARM_TURNS: u32 = 100;
+
 /// Sets up a case of this suite.
 pub(crate) fn prepare<T: TimerSubject>(
     case: &Case,
@@ -67,7 +70,10 @@ pub(crate) fn prepare<T: TimerSubject>(
     Ok(match *case {
         Case::TurnBeside { .. } if idle => Box::new(Beside::<T>(None)),
         Case::TurnBeside { alive } => {
-            Box::new(Beside::<T>(Some(Alive::new(alive, backend, Step::Reset)?)))
+            let mut beside = Alive::<T>::new(alive, backend, Step::Reset)?;
+            // Windlass looks at far timers in another way after some turns.
+            (0..WARM_TURNS).try_for_each(|_| beside.subject.turn())?;
+            Box::new(Beside::<T>(Some(beside)))
         }
         _ if idle => return Err("only turns of the suite `timers` can be idle".into()),
         Case::InsertCancel { alive } => Box::new(Alive::<T>::new(alive, backend, Step::Pair)?),
