@@ -351,6 +351,8 @@ impl Connection<'_> {
         self.publish_from(self.conn.index, topic, message.into())
     }
 
+    // The generic callers are compiled in other crates. A further call takes 12 instructions.
+    #[inline]
     fn publish_from(&mut self, from: u32, topic: &str, message: OutMessage<'_>) -> usize {
         self.share_pass_output();
         let receivers = self.state.publish(&mut self.turn, from, topic, message);
