@@ -227,7 +227,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     ///
     /// - [`OptionsError`](crate::OptionsError), with kind
     ///   [`InvalidInput`](io::ErrorKind::InvalidInput).
-    /// - [`StartError`](crate::StartError) if there is no socket to listen on, with the same kind.
+    /// - [`StartError`] if there is no socket to listen on, with the same kind.
     /// - [`ListenError`](crate::ListenError), which names the address, and the errors of
     ///   [`ListenOptions::from_fd`](windlass::stream::ListenOptions::from_fd).
     /// - The errors of [`Workers::start`].
