@@ -120,6 +120,7 @@ fn handlers_of_axum_may_hold_sockets(build: Build) {
         let mut sender = client(stream).await;
         for (request, status, body) in [
             (get("/relay/hello"), StatusCode::OK, "hello"),
+            (get("/hello"), StatusCode::OK, "hello"),
             (get("/count"), StatusCode::CREATED, "2 on 127.0.0.1"),
             (post("/upload/Ann", "text"), StatusCode::OK, "Ann: text"),
         ] {

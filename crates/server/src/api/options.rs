@@ -42,7 +42,10 @@ pub enum SlowConsumerPolicy {
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_server::{Options, Server, SlowConsumerPolicy};
+/// use windlass_server::{
+///     Address, Bounds, DeflateConfig, EngineLimits, HeadLimits, Options, Server,
+///     SlowConsumerPolicy,
+/// };
 /// # use windlass_server::{Connection, Handler, Message, http::{Reject, UpgradeRequest, Accept}};
 /// # struct Echo;
 /// # impl Handler for Echo {
@@ -58,7 +61,13 @@ pub enum SlowConsumerPolicy {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut options = Options::new();
 /// // A peer that sends more is sent a Close frame with code 1009.
-/// options.limits.message_max = 64 << 10;
+/// let limits: &mut EngineLimits = &mut options.limits;
+/// limits.message_max = 64 << 10;
+/// let heads: &mut HeadLimits = &mut options.head_limits;
+/// heads.headers_max = 40;
+/// options.deflate = Some(DeflateConfig::default());
+/// // Calls of a `Sender` wait while so many messages are queued.
+/// options.sender_bounds = Bounds::items(1000);
 /// options.idle_timeout = Some(Duration::from_secs(20));
 /// options.ping_interval = Some(Duration::from_secs(8));
 /// options.connections_max = 1000;
@@ -66,6 +75,8 @@ pub enum SlowConsumerPolicy {
 /// // A client that does not read is closed, because late messages are of no use to it.
 /// options.slow = SlowConsumerPolicy::Evict;
 /// let server = Server::new(options, |_worker| Echo).listen("127.0.0.1:0".parse()?).start()?;
+/// let address: &Address = &server.addresses()[0];
+/// println!("listening on {address}");
 /// # let mut client = connect(&server, "/");
 /// # let fits = vec![7; 64 << 10];
 /// # client.send(fits.clone().into())?;

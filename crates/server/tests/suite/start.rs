@@ -4,9 +4,9 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use windlass::TimerReason;
 use windlass_server::http::{Accept, Reject, UpgradeRequest};
-use windlass_server::{Connection, Handler, Hub, Message, Options, Server};
+use windlass_server::{CloseCode, Connection, Handler, Hub, Message, Options, Server};
 
-use crate::fixture::{Fixture, TestHandler, text};
+use crate::fixture::{ClientEvent, Fixture, TestHandler, text};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,6 +30,8 @@ fn a_handler_starts_timers_that_publish_pause_and_close() {
                 hub.after(SECOND, move |hub| assert!(hub.resume(id))).unwrap();
             })
             .unwrap();
+            let close = move |hub: &mut Hub<'_>| hub.close(id, CloseCode::NORMAL, "over").unwrap();
+            hub.after(4 * SECOND, close).unwrap();
         });
     let mut fixture = Fixture::new(handler);
     let mut client = fixture.connect("/");
@@ -45,6 +47,8 @@ fn a_handler_starts_timers_that_publish_pause_and_close() {
     fixture.advance_time(SECOND);
     let events = [fixture.next_event(&mut client), fixture.next_event(&mut client)];
     assert!(events.contains(&text("second 3")) && events.contains(&text("while paused")));
+    fixture.advance_time(SECOND);
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Close(Some(1000), "over".into()));
 }
 
 #[test]
