@@ -10,7 +10,8 @@ use std::{
     collections::VecDeque,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     rc::Rc,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
     time::Duration,
 };
 
@@ -145,6 +146,38 @@ fn a_descriptor_closed_while_a_duplicate_lives_is_deletable_and_silent_and_its_n
     assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 1);
     assert_eq!(again.fired.get(), 1);
     drop(duplicate);
+}
+
+/// The alarm of the timers is opened while the loop runs (`runtime/alarm.rs`), when other code may
+/// have closed the number of a live registration.
+#[test]
+fn the_alarm_takes_no_number_of_a_live_cell() {
+    let _alone = alone();
+    for backend in [Backend::Epoll, Backend::Poll] {
+        let mut reactor = Reactor::builder().backend(backend).build().unwrap();
+        let subject = Subject::new(&mut reactor, ready(), interest().read());
+        subject.close(&mut reactor);
+        let has_fired = Rc::new(Cell::new(false));
+        let fires = Rc::clone(&has_fired);
+        reactor.after(Duration::from_millis(50), move || fires.set(true)).unwrap();
+        for _ in 0..40 {
+            reactor.run_once(Duration::ZERO).unwrap();
+        }
+        reactor.delete(subject.key).unwrap();
+        // Ends the wait if the deletion has removed the alarm.
+        let stop = reactor.stop_handle();
+        let (done, is_done) = mpsc::channel::<()>();
+        let guard = thread::spawn(move || match is_done.recv_timeout(Duration::from_secs(10)) {
+            Err(mpsc::RecvTimeoutError::Timeout) => stop.stop(),
+            _ => {}
+        });
+        while !has_fired.get() && !reactor.stop_requested() {
+            reactor.run_once(None).unwrap();
+        }
+        drop(done);
+        guard.join().unwrap();
+        assert!(has_fired.get(), "{backend:?}");
+    }
 }
 
 #[test]

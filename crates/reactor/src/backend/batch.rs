@@ -52,6 +52,12 @@ impl Batch {
         Self { cursor: start, end: ptr::null_mut(), rest: ptr::null_mut(), start, capacity }
     }
 
+    /// The most events that a wait can write.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Whether every event has been dispatched.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

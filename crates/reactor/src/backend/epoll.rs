@@ -18,14 +18,11 @@ use rustix::{
     time::Timespec,
 };
 
-use super::{epoll_wait::epoll_wait, fork::ForkGuard, last_errno, next_serial};
+use super::{epoll_wait::epoll_wait, fork::ForkGuard, last_errno, next_serial, with_high_number};
 use crate::backend::batch::RawEvent;
 
 /// Set if the tests force the path for kernels before 5.11.
 const FORCE_EPOLL_WAIT: bool = cfg!(windlass_force_epoll_wait);
-
-/// The lowest number that [`create_high`] tries.
-const HIGH_NUMBER: i32 = 512;
 
 pub(crate) struct Epoll {
     /// Never lent, duplicated or exposed (rule 11), except to the outer set of an embedded reactor.
@@ -53,14 +50,14 @@ impl Epoll {
 
     pub(crate) fn reserve(&mut self) {
         if self.spare.is_none() {
-            self.spare = create_high().ok();
+            self.spare = new_set_with_high_number().ok();
         }
     }
 
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {
         self.set = match self.spare.take() {
             Some(spare) => spare,
-            None => create_high()?,
+            None => new_set_with_high_number()?,
         };
         self.serial = next_serial();
         Ok(())
@@ -167,11 +164,8 @@ impl Epoll {
     }
 }
 
-/// Creates a set with a high number, if possible. This happens when user code reuses descriptor
-/// numbers: it has freed the low ones and may take them again by dup2(2).
-fn create_high() -> Result<OwnedFd, Errno> {
-    let set = epoll::create(CreateFlags::CLOEXEC)?;
-    Ok(rustix::io::fcntl_dupfd_cloexec(&set, HIGH_NUMBER).unwrap_or(set))
+fn new_set_with_high_number() -> Result<OwnedFd, Errno> {
+    Ok(with_high_number(epoll::create(CreateFlags::CLOEXEC)?))
 }
 
 /// Removes a number from an epoll set, if it is present.

@@ -8,6 +8,8 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use std::os::fd::OwnedFd;
+
 use rustix::{io::Errno, time::Timespec};
 
 use crate::{Backend, BuildError, Interest, cell::CellPtr};
@@ -364,6 +366,15 @@ impl From<WaitResult> for Result<usize, Errno> {
         #[expect(clippy::cast_possible_truncation, reason = "it was an error's number")]
         usize::try_from(outcome).map_err(|_| Errno::from_raw_os_error(-outcome as i32))
     }
+}
+
+/// The lowest number that [`with_high_number`] tries.
+const HIGH_NUMBER: i32 = 512;
+
+/// Gives a new descriptor a high number, if possible. While a reactor runs, other code may reuse
+/// low numbers: it has freed them, and may take them again by dup2(2).
+pub(crate) fn with_high_number(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, HIGH_NUMBER).unwrap_or(fd)
 }
 
 /// A number that distinguishes an epoll set or a ring from all others of the process.

@@ -12,11 +12,15 @@
 //!    timer has fired.
 //! 3. The alarm rings once, and then covers nothing. If it was the only event, it is as if a limit
 //!    had ended the wait: due timers fire, or the wait goes on because the timer was cancelled.
-//! 4. It follows the system's clock. A reactor with a custom clock never arms it, and neither does
+//! 4. The kernel reports it behind everything that is ready already. So it is not armed while
+//!    batches are full. If they become full later, it may be late by one pass over what is ready.
+//! 5. Its descriptor is opened while the loop runs, when other code may have closed the number of a
+//!    live cell. So it takes a number that is high, and free in the registry as well (rule 7).
+//! 6. It follows the system's clock. A reactor with a custom clock never arms it, and neither does
 //!    a child of fork(2), whose timerfd is that of its parent.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     rc::Rc,
     time::Duration,
 };
@@ -30,8 +34,8 @@ use rustix::{
 };
 
 use crate::{
-    Event, Interest, Reactor, Subscriber, Turn, interest, runtime::pending_work,
-    time::clock::timespec,
+    Event, Interest, Reactor, Subscriber, Turn, backend::with_high_number, interest,
+    runtime::pending_work, time::clock::timespec,
 };
 
 /// Set if the tests arm the alarm in each turn.
@@ -54,7 +58,7 @@ pub(crate) struct Alarm {
     address: u64,
     /// When it rings, in the reactor's count; [`NEVER`] if it does not.
     rings_ns: u64,
-    /// The turns that have looked at the clock in vain since a timer has fired.
+    /// The turns that have looked at the clock in vain, one after the other.
     looks: u32,
 }
 
@@ -68,9 +72,9 @@ impl Alarm {
         self.timerfd.is_some()
     }
 
-    /// A timer has fired. The count begins again, so that reactors with short timers do not arm
-    /// the alarm.
-    pub(super) fn note_firing(&mut self) {
+    /// A timer has fired, or a batch was full. Reactors with short timers, or with more events than
+    /// a turn handles, do not arm the alarm.
+    pub(super) fn count_again(&mut self) {
         self.looks = 0;
     }
 
@@ -130,7 +134,11 @@ impl Reactor {
             return Err(Errno::NOSYS);
         }
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timerfd = Rc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
+        let timerfd = with_high_number(timerfd_create(TimerfdClockId::Monotonic, flags)?);
+        if self.registry.is_taken(timerfd.as_raw_fd()) {
+            return Err(Errno::EXIST);
+        }
+        let timerfd = Rc::new(timerfd);
         self.alarm.address = if self.supports(interest().read().edge_triggered()) {
             self.add_internal(AlarmSubscriber::<true>(Rc::clone(&timerfd)))?
         } else {

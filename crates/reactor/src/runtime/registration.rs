@@ -42,6 +42,7 @@ impl Reactor {
 
     /// Adds a cell to the epoll set and the registry. On error the cell is not registered.
     fn watch(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, Errno> {
+        debug_assert!(!self.registry.is_taken(fd), "rule 7: one live cell has a number");
         let mask = interest.kernel_mask();
         let key = self.registry.next_key();
         cell.set_fd(fd);

@@ -226,6 +226,9 @@ impl Reactor {
         }
         self.counters.turns += 1;
         self.counters.events += count as u64;
+        if has_timers && count == self.batch.capacity() {
+            self.alarm.count_again();
+        }
         if count == 0 {
             if self.pending_work == PENDING {
                 return Ok(0);

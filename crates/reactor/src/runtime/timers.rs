@@ -109,7 +109,7 @@ impl Reactor {
     /// Fires due timers, up to the limit of one turn. `timers_left` is set if one may be due, so
     /// that the others fire in the next turn if one panics (rule 8).
     pub(super) fn fire_timers(&mut self) {
-        self.alarm.note_firing();
+        self.alarm.count_again();
         let now = self.time.turn_ns();
         for _ in 0..self.limits.timers_per_turn {
             let Some(due) = self.timers.take_due(now) else {
