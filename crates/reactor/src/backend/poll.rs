@@ -12,7 +12,6 @@
 //! 3. A disabled entry has the complement of its number, which is negative, so the kernel skips it.
 //!    It is a one-shot that has fired, an empty interest whose error or hang-up was reported, or a
 //!    number that turned out to be closed. `modify` enables it again.
-//!    hang-up, a number that turned out to be closed. `modify` brings it back.
 
 #![allow(unsafe_code, reason = "ppoll(2) and fcntl(2) by numbers, which may be closed")]
 
@@ -151,7 +150,6 @@ impl Poll {
         // SAFETY: The table has `length` entries, and the kernel writes their `revents`. The time
         // lives through the call, and no signal mask is given. Numbers may be closed; the kernel
         // then reports that.
-        // kernel says so.
         let count = unsafe { libc::ppoll(self.entries.as_mut_ptr(), length, time, ptr::null()) };
         match usize::try_from(count) {
             Ok(count) => Ok(self.hand_out(count, room)),

@@ -29,28 +29,26 @@ impl Waiters {
         waker_slot::store(&self.one, waker);
     }
 
-    /// Stores the waker of a future, in place of its waker before. Returns the future's number.
-    fn set_listed(&self, number: Option<u64>, waker: &Waker) -> u64 {
+    /// Stores the waker of a future, in place of its waker before. `place` has the future's number.
+    fn set_listed(&self, place: &Cell<Option<u64>>, waker: &Waker) {
         let is_current = |listed: &mut Waker| listed.will_wake(waker);
-        let number = match number {
-            Some(number) if self.find(number, is_current) == Some(true) => return number,
+        let number = match place.get() {
+            Some(number) if self.find(number, is_current) == Some(true) => return,
             Some(number) if self.find(number, |_| ()).is_some() => number,
             _ => self.push(Waker::noop().clone()),
         };
-        // The clone may be the user's code, which may run or drop the executor. What is waited for
-        // may come meanwhile, and takes the waker that it finds. Then the new one is woken.
+        place.set(Some(number));
+        // The clone may be the user's code, which may run or drop the executor, or panic. What is
+        // waited for may come meanwhile, and takes the waker that it finds. Then the new one is
+        // woken.
         let clone = waker.clone();
         let mut clone = Some(clone);
         let swap = |listed: &mut Waker| clone.take().map(|clone| mem::replace(listed, clone));
         // The old waker is dropped when no borrow is held.
         drop(self.find(number, swap));
-        match clone {
-            None => number,
-            Some(clone) => {
-                let number = self.push(clone);
-                waker.wake_by_ref();
-                number
-            }
+        if let Some(clone) = clone {
+            place.set(Some(self.push(clone)));
+            waker.wake_by_ref();
         }
     }
 
@@ -125,7 +123,7 @@ impl<'w> ListedWaiter<'w> {
     }
 
     pub(crate) fn set(&self, waker: &Waker) {
-        self.number.set(Some(self.waiters.set_listed(self.number.get(), waker)));
+        self.waiters.set_listed(&self.number, waker);
     }
 }
 
