@@ -167,9 +167,11 @@ fn the_alarm_takes_no_number_of_a_live_cell() {
         // Ends the wait if the deletion has removed the alarm.
         let stop = reactor.stop_handle();
         let (done, is_done) = mpsc::channel::<()>();
-        let guard = thread::spawn(move || match is_done.recv_timeout(Duration::from_secs(10)) {
-            Err(mpsc::RecvTimeoutError::Timeout) => stop.stop(),
-            _ => {}
+        let guard = thread::spawn(move || {
+            let outcome = is_done.recv_timeout(Duration::from_secs(10));
+            if outcome == Err(mpsc::RecvTimeoutError::Timeout) {
+                stop.stop();
+            }
         });
         while !has_fired.get() && !reactor.stop_requested() {
             reactor.run_once(None).unwrap();
