@@ -6,7 +6,7 @@ use crate::{
         ops::ReactorOps,
     },
     cell::{CellFlags, CellPtr},
-    util::arena::{Arena, reserve_one},
+    util::arena::{Arena, reserve},
 };
 
 /// The state of a descriptor number.
@@ -42,9 +42,10 @@ impl<R: ReactorOps> Registry<R> {
 
     fn number_mut(&mut self, fd: i32) -> &mut Number {
         let index = usize::try_from(fd).expect("a registered descriptor is not negative");
-        while self.numbers.len() <= index {
-            reserve_one(&mut self.numbers);
-            self.numbers.push(Number::default());
+        if self.numbers.len() <= index {
+            let missing = index + 1 - self.numbers.len();
+            reserve(&mut self.numbers, missing);
+            self.numbers.resize(index + 1, Number::default());
         }
         &mut self.numbers[index]
     }

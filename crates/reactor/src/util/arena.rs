@@ -24,23 +24,28 @@ const PAGES: usize = 128 << 10;
 /// Elements of at least this size make up most of a registration's table memory.
 const LARGE: usize = 32;
 
-/// Makes room for one more element. A full table grows by an eighth, or up to the size where
-/// growing is cheap.
+/// Makes room for one more element.
 pub(crate) fn reserve_one<T>(vec: &mut Vec<T>) {
-    if vec.len() == vec.capacity() {
-        grow(vec);
+    reserve(vec, 1);
+}
+
+/// Makes room for so many more elements. A full table grows by an eighth at least, or up to the
+/// size where growing is cheap.
+pub(crate) fn reserve<T>(vec: &mut Vec<T>, count: usize) {
+    if vec.capacity() - vec.len() < count {
+        grow(vec, count);
     }
 }
 
 #[cold]
-fn grow<T>(vec: &mut Vec<T>) {
+fn grow<T>(vec: &mut Vec<T>, count: usize) {
     let bytes = size_of::<T>() * vec.len();
     let more = if size_of::<T>() >= LARGE && (MANY..PAGES).contains(&bytes) {
         PAGES.div_ceil(size_of::<T>()) - vec.len()
     } else {
         vec.len() / GROWTH_DIVISOR
     };
-    vec.reserve_exact(more.max(8));
+    vec.reserve_exact(more.max(count).max(8));
 }
 
 /// Values that are found by index and generation.
