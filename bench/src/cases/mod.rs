@@ -144,8 +144,11 @@ fn timers(quick: bool) -> Vec<Case> {
         Case::Insert { count: many },
         Case::Fire { count: many },
         Case::Every { period_ns: 1 },
+        Case::LoneSleep { us: 50, slack_ns: 50_000 },
         Case::LoneSleep { us: 200, slack_ns: 50_000 },
         Case::LoneSleep { us: 200, slack_ns: 1 },
+        Case::LoneSleep { us: 1_000, slack_ns: 50_000 },
+        Case::LoneSleep { us: 10_000, slack_ns: 50_000 },
     ]);
     cases
 }
@@ -203,7 +206,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
         case if tasks::has(case) => tasks::shape(case, quick),
         Case::Http(http) => http::shape(http, quick),
         Case::RegistrationMemory { .. } | Case::IdleEngine { .. } => fixed(1, 1),
-        Case::LoneSleep { .. } => fixed(50, slices),
+        Case::LoneSleep { us, .. } => fixed((20_000 / us).clamp(2, 50), slices),
         // The connections that are accepted are made before, which is not timed.
         Case::SystemCall { call } if call.contains("accept4") => fixed(256, slices),
         // A round of these creates a million timers and waits for them.
