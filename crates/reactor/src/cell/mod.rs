@@ -60,19 +60,19 @@ pub(crate) type DispatchFn<R> = unsafe fn(*mut CellHeader<R>, u32, *mut R);
 /// The reactor's data about a registration, stored next to the value.
 #[repr(C)]
 pub(crate) struct CellHeader<R: 'static> {
-    /// First, so that the address in the event is the address of this function pointer.
-    dispatch: DispatchFn<R>,
     vtable: &'static CellVTable<R>,
     /// The descriptor's number at registration (rule 6).
     fd: i32,
-    /// The interest that the user requested. It is in the header and not in the value, so that a
-    /// handler that modifies its own registration aliases nothing (rule 5).
-    interest: u32,
-    key: Key,
     /// The index of the value's group, or [`NO_GROUP`].
     group: u32,
     /// The kernel's current mask, and the [`CellFlags`] in the bits that epoll_ctl(2) leaves free.
     armed: u32,
+    /// The interest that the user requested. It is in the header and not in the value, so that a
+    /// handler that modifies its own registration aliases nothing (rule 5).
+    interest: u32,
+    key: Key,
+    /// Last, right before the value, so that both are usually in one cache line.
+    dispatch: DispatchFn<R>,
 }
 
 /// `CellHeader::group` of a value without a group.
@@ -317,8 +317,8 @@ impl<R: ReactorOps> CellPtr<R> {
     /// reactor that the cell is registered with.
     #[inline(always)]
     pub(crate) unsafe fn call(self, ready: u32, reactor: *mut R) {
-        // SAFETY: the function is the first field and the header is allocated (protocol 1).
-        let dispatch = unsafe { *self.0.as_ptr().cast::<DispatchFn<R>>() };
+        // SAFETY: the header is allocated (protocol 1).
+        let dispatch = unsafe { (*self.0.as_ptr()).dispatch };
         // SAFETY: functions other than the trampoline do not access the value. The trampoline is
         // set only while the value is alive, because `disarm` and `disarm_stale` come before
         // `drop_value`, `take_boxed` and `take_as`. (A cell that has deleted itself keeps the
@@ -399,7 +399,7 @@ const _: () = {
     // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4
     // of the descriptor table. The last two reserve an eighth of room to grow.
     assert!(mem::size_of::<CellHeader<Reactor>>() == 40);
-    assert!(mem::offset_of!(CellHeader<Reactor>, dispatch) == 0);
+    assert!(mem::offset_of!(CellHeader<Reactor>, dispatch) == 32);
     assert!(mem::offset_of!(Block<u64, Reactor>, header) == 0);
     // A ring's completions carry the address with a tag in its low three bits.
     assert!(mem::align_of::<CellHeader<Reactor>>() >= 8);

@@ -41,13 +41,13 @@ impl<R: ReactorOps> Subscription<R> {
     pub fn new<T: Subscriber<R>>(subscriber: T) -> Self {
         let vtable = CellVTableOf::<T, R>::VTABLE;
         let header = CellHeader {
-            dispatch: vtable.dispatch,
             vtable,
             fd: -1,
-            interest: 0,
-            key: Key::UNREGISTERED,
             group: NO_GROUP,
             armed: 0,
+            interest: 0,
+            key: Key::UNREGISTERED,
+            dispatch: vtable.dispatch,
         };
         // SAFETY: a block holds a header, so its layout is not of size zero.
         let memory = unsafe { alloc::alloc(vtable.layout) }.cast::<Block<T, R>>();
