@@ -5,6 +5,7 @@ use std::{
     os::fd::OwnedFd,
     rc::Rc,
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -202,4 +203,39 @@ pub(crate) fn a_child_is_refused_the_shortest_turn(backend: Backend) {
         assert!(parent.log.borrow().is_empty());
     });
     parent.assert_works();
+}
+
+/// The alarm of the timers is one timerfd for both processes.
+pub(crate) fn a_timer_of_a_child_leaves_the_parents_alarm_alone(backend: Backend) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut reactor = reactor_on(backend).unwrap();
+    reactor.after(2 * HOUR, || {}).unwrap();
+    let turns = 40;
+    for _ in 0..turns {
+        assert_eq!(reactor.run_once(NOW).unwrap(), 0);
+    }
+    assert!(seconds_until_the_alarm() > 6000);
+    in_child(|| {
+        reactor.after(HOUR, || {}).unwrap();
+        for _ in 0..turns {
+            assert_refused(reactor.run_once(NOW));
+        }
+    });
+    assert!(seconds_until_the_alarm() > 6000, "the child has armed it for its own timer");
+}
+
+/// What proc(5) says of the only timerfd of this process.
+fn seconds_until_the_alarm() -> u64 {
+    let infos = std::fs::read_dir("/proc/self/fdinfo").unwrap();
+    // The folder's own descriptor is closed by the time its entry is read.
+    let texts = infos.filter_map(|info| std::fs::read_to_string(info.unwrap().path()).ok());
+    let of_timerfds = texts.filter(|text| text.contains("it_value"));
+    let mut values = of_timerfds.map(|text| {
+        let value = text.lines().find_map(|line| line.strip_prefix("it_value: ("));
+        let (seconds, _) = value.and_then(|value| value.split_once(',')).expect("two numbers");
+        seconds.parse().expect("a number")
+    });
+    let value = values.next().expect("the alarm has been armed");
+    assert!(values.next().is_none(), "another timerfd");
+    value
 }
