@@ -13,7 +13,7 @@ use std::{io, sync::Arc};
 
 use windlass_flow::Returned;
 
-use crate::{ambient::Handle, budget::poll_proceed, task::error::JoinError};
+use crate::{budget::poll_proceed, handle::Handle, task::error::JoinError};
 use call::{Call, Output};
 use pool::{Pool, Refused};
 

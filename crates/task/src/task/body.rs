@@ -216,23 +216,23 @@ unsafe fn finished(task: TaskPtr) {
 ///
 /// # Safety
 /// `task` is one of `F`, the caller is on the owner's thread with a reference, and the slot holds
-/// the output. `place` is a `MaybeUninit<Result<F::Output, JoinError>>`.
-unsafe fn take_output<F: Future>(task: TaskPtr, place: NonNull<()>) {
+/// the output. `target` is a `MaybeUninit<Result<F::Output, JoinError>>`.
+unsafe fn take_output<F: Future>(task: TaskPtr, target: NonNull<()>) {
     // SAFETY: the caller's promise.
     unsafe { set_content(task, Content::Nothing) };
     // SAFETY: the caller's promise.
     let slot = unsafe { slot::<F>(task) };
     // SAFETY: the slot has held the output, and the tag says that it no longer does.
     let output = unsafe { slot.cast::<Result<F::Output, JoinError>>().read() };
-    let place = place.cast::<MaybeUninit<Result<F::Output, JoinError>>>();
-    // SAFETY: the place has this type, by the caller's promise.
-    unsafe { place.write(MaybeUninit::new(output)) };
+    let target = target.cast::<MaybeUninit<Result<F::Output, JoinError>>>();
+    // SAFETY: the target has this type, by the caller's promise.
+    unsafe { target.write(MaybeUninit::new(output)) };
 }
 
 /// See [`TaskVtable::drop_output`].
 ///
 /// # Safety
-/// As for [`take_output`], without the place.
+/// As for [`take_output`], without the target.
 unsafe fn drop_output<F: Future>(task: TaskPtr) {
     // SAFETY: the caller's promise.
     unsafe { set_content(task, Content::Nothing) };

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use windlass_task::{Direction, net::TcpStream, spawn, with_turn};
 
 use crate::{
-    inboxes::{is_on_ring, with_std_peer},
+    read_buffers::{is_on_ring, with_std_peer},
     scenarios::Build,
     tools::{at_most, connected, pattern, run, turns},
 };

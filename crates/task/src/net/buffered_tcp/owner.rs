@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 
 use crate::{
     fd::source::Source,
-    net::buffered::{BufferedTcp, State},
+    net::buffered_tcp::{BufferedTcp, State},
     yield_now,
 };
 
@@ -36,7 +36,7 @@ impl BufferedOwner {
     /// Whether the plain socket has all bytes that were not read, and all that were written.
     pub(in crate::net) fn is_plain(&self) -> bool {
         let is_streaming = matches!(self.0.state.get(), State::Streaming(_));
-        let has_all = self.0.inbox.borrow().is_empty() && self.0.unsent.is_empty();
+        let has_all = self.0.read_buffer.borrow().is_empty() && self.0.unsent.is_empty();
         !is_streaming && has_all && !self.0.has_lost.get()
     }
 
@@ -60,7 +60,7 @@ impl BufferedOwner {
         }
         self.0.is_over();
         self.0.end_readiness();
-        let read_buf = self.0.inbox.borrow_mut().take();
+        let read_buf = self.0.read_buffer.borrow_mut().take();
         let shared = Rc::clone(&self.0);
         drop(self);
         let own = Rc::into_inner(shared).map(|shared| shared.socket);
@@ -99,7 +99,7 @@ impl Drop for BufferedOwner {
                 streams.end_later(&self.0.handle, socket, key);
             }
         }
-        if !self.0.inbox.borrow().is_empty() || !self.0.unsent.is_empty() {
+        if !self.0.read_buffer.borrow().is_empty() || !self.0.unsent.is_empty() {
             reset_at_close(&self.0);
         }
     }

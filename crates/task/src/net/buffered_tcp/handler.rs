@@ -1,4 +1,4 @@
-//! [`InboxHandler`]: the handler of a socket's stream.
+//! [`BufferedHandler`]: the handler of a socket's stream.
 
 use std::{
     any::Any,
@@ -14,12 +14,12 @@ use windlass::{
 
 use crate::{
     fd::waiters::Waiters,
-    io::inbox::INBOX_MAX,
-    net::buffered::{BufferedTcp, State},
+    io::read_buffer::READ_BUFFER_MAX,
+    net::buffered_tcp::{BufferedTcp, State},
 };
 
-/// Fills the inbox, and wakes.
-pub(super) struct InboxHandler(pub(super) Rc<BufferedTcp>);
+/// Fills the read buffer, and wakes.
+pub(super) struct BufferedHandler(pub(super) Rc<BufferedTcp>);
 
 /// Wakes. A foreign waker may panic: the panic leaves the turn, and the stream stays.
 #[inline(always)]
@@ -34,20 +34,20 @@ fn panic_later(mut turn: Turn<'_>, payload: Box<dyn Any + Send>) {
     let _ = turn.defer(move |_: Turn<'_>| resume_unwind(payload));
 }
 
-impl AsFd for InboxHandler {
+impl AsFd for BufferedHandler {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.socket.as_fd()
     }
 }
 
-impl StreamHandler for InboxHandler {
+impl StreamHandler for BufferedHandler {
     #[inline]
     fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
         let socket = &*self.0;
         let is_full = {
-            let mut inbox = socket.inbox.borrow_mut();
-            inbox.push(&input, &socket.streams.spares);
-            inbox.len() >= INBOX_MAX
+            let mut read_buffer = socket.read_buffer.borrow_mut();
+            read_buffer.push(&input, &socket.streams.spares);
+            read_buffer.len() >= READ_BUFFER_MAX
         };
         // Its reader may read in this turn.
         if is_full && !socket.is_paused.get() && !socket.is_notified.replace(true) {
@@ -59,7 +59,7 @@ impl StreamHandler for InboxHandler {
     fn on_notify(&mut self, stream: &mut Stream<'_>) {
         let socket = &*self.0;
         socket.is_notified.set(false);
-        if !socket.is_paused.get() && socket.inbox.borrow().len() >= INBOX_MAX {
+        if !socket.is_paused.get() && socket.read_buffer.borrow().len() >= READ_BUFFER_MAX {
             socket.is_paused.set(true);
             stream.pause();
         }
@@ -89,7 +89,7 @@ impl StreamHandler for InboxHandler {
     }
 }
 
-impl Drop for InboxHandler {
+impl Drop for BufferedHandler {
     fn drop(&mut self) {
         // The reactor is dropped without a last turn, as in a child of fork(2), or a panic has
         // ended the stream.

@@ -11,9 +11,9 @@ use windlass::{
 use windlass_flow::panics::Panics;
 
 use crate::{
-    ambient::Handle,
-    io::inbox::SpareBuffers,
-    net::buffered::{BufferedTcp, State, owner::reset_at_close, unsent::drain},
+    handle::Handle,
+    io::read_buffer::SpareBuffers,
+    net::buffered_tcp::{BufferedTcp, State, owner::reset_at_close, unsent::drain},
     task::request::RoundEnd,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct OpenStreams {
     pub(super) spares: SpareBuffers,
-    /// Those in [`State::Streaming`], each at the place that it notes.
+    /// Those in [`State::Streaming`], each at the index that it notes.
     open: RefCell<Vec<Rc<BufferedTcp>>>,
     /// Those that were dropped in this round.
     dropped: RefCell<Vec<Dropped>>,
@@ -53,9 +53,6 @@ impl RoundEnd for OpenStreams {
         panics.resume();
     }
 }
-
-/// The place of a stream in the list.
-pub(super) type Place = Cell<usize>;
 
 /// The executor's reference. Dropping it at the executor's end ends the streams.
 #[derive(Default)]
@@ -89,19 +86,19 @@ impl OpenStreams {
 
     pub(super) fn add(&self, socket: &Rc<BufferedTcp>) {
         let mut open = self.open.borrow_mut();
-        socket.place.set(open.len());
+        socket.open_index.set(open.len());
         open.push(Rc::clone(socket));
     }
 
-    pub(super) fn remove(&self, place: usize) {
+    pub(super) fn remove(&self, index: usize) {
         let removed = {
             let mut open = self.open.borrow_mut();
-            if place >= open.len() {
+            if index >= open.len() {
                 return;
             }
-            let removed = open.swap_remove(place);
-            if let Some(moved) = open.get(place) {
-                moved.place.set(place);
+            let removed = open.swap_remove(index);
+            if let Some(moved) = open.get(index) {
+                moved.open_index.set(index);
             }
             removed
         };
@@ -163,14 +160,14 @@ impl BufferedTcp {
     /// It leaves [`State::Streaming`], or was plain.
     pub(super) fn is_over(&self) {
         if let State::Streaming(_) = self.state.replace(State::Over) {
-            self.streams.remove(self.place.get());
+            self.streams.remove(self.open_index.get());
         }
     }
 
     /// Its owner was dropped. False if its stream has ended, or ends by itself after its output.
     fn is_to_be_released(&self, stream: Option<Stream<'_>>) -> bool {
         let Some(mut stream) = stream else { return false };
-        let is_read = self.inbox.borrow().is_empty();
+        let is_read = self.read_buffer.borrow().is_empty();
         if is_read && stream.send_now() > 0 && !self.resets_at_drop() {
             // The peer is slow to read. The handler keeps the socket until the output is sent, or
             // the time for that is over.
@@ -189,7 +186,7 @@ impl BufferedTcp {
 
     /// The executor has ended, and the stream was released.
     fn end_with_executor(self: Rc<Self>) {
-        let is_whole = self.unsent.is_empty() && self.inbox.borrow().is_empty();
+        let is_whole = self.unsent.is_empty() && self.read_buffer.borrow().is_empty();
         if !self.has_owner.get() && !is_whole {
             reset_at_close(&self);
         }

@@ -22,7 +22,7 @@ use rustix::{
     net::{SendFlags, send},
 };
 
-use crate::{Direction, net::buffered::BufferedTcp};
+use crate::{Direction, net::buffered_tcp::BufferedTcp};
 
 /// See the module. The memory of an empty one is freed.
 #[derive(Default)]

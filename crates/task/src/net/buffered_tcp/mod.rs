@@ -1,22 +1,22 @@
-//! [`BufferedTcp`]: a TCP socket with an inbox.
+//! [`BufferedTcp`]: a TCP socket with a read buffer.
 //!
-//! On a ring, a TCP socket goes by completion: the reactor's stream layer receives into the inbox,
-//! and sends what it has copied. On other backends, only a socket with a `read_buf` has an inbox.
-//! It goes by readiness.
+//! On a ring, a TCP socket goes by completion: the reactor's stream layer receives into the read
+//! buffer, and sends what it has copied. On other backends, only a socket with a `read_buf` has a
+//! read buffer. It goes by readiness.
 //!
 //! # The protocol of this module
 //!
 //! 1. A socket is *plain* until its first read or write. Nothing was received then, so its
 //!    readiness, closures of the user and the plain descriptor may be used.
-//! 2. The first read or write registers a stream of the reactor. From then on the inbox has the
-//!    bytes that come next, and closures of the user are rejected: they would miss these bytes.
+//! 2. The first read or write registers a stream of the reactor. From then on the read buffer has
+//!    the bytes that come next, and closures of the user are rejected: they would miss these bytes.
 //! 3. The stream ends by a failure, when both directions have ended, or with the executor, which
-//!    releases it. The socket is *over* then, and stays open. A read returns the inbox, then what
-//!    is left in the socket, then the error or the end.
+//!    releases it. The socket is *over* then, and stays open. A read returns the read buffer, then
+//!    what is left in the socket, then the error or the end.
 //! 4. An error is reported once, by the first operation that comes. `EPIPE` is for writing alone.
-//! 5. The inbox is filled up to [`INBOX_MAX`](crate::io::inbox::INBOX_MAX). The receive is then
-//!    cancelled, and armed again when half of it was read. What the kernel had received by then is
-//!    kept too.
+//! 5. The read buffer is filled up to [`READ_BUFFER_MAX`](crate::io::read_buffer::READ_BUFFER_MAX).
+//!    The receive is then cancelled, and armed again when half of it was read. What the kernel had
+//!    received by then is kept too.
 //! 6. The output holds at most [`OUTPUT_MAX`] bytes that the socket does not accept.
 //!    What is left of it when the executor ends is sent by rules of its own: see [`unsent`].
 //! 7. The stream's handler, and the executor's list of open streams, have the only other
@@ -26,12 +26,12 @@
 //!    One such request is queued for each socket, and one for each that is shut down there.
 //! 9. A child of fork(2) shares the socket with its parent. Its destructors change nothing of it.
 
-mod attempts;
 mod handler;
 mod io;
 mod open;
 mod owner;
 mod ready;
+mod try_io;
 mod unsent;
 
 use core::{
@@ -49,17 +49,13 @@ use rustix::io::Errno;
 use windlass::{AddReason, Backend, Key, Turn, stream::Stream, stream::StreamOptions};
 
 use crate::{
-    ambient::Handle,
     fd::{
         source::{ShortRead, Source, SourceOptions, gone},
         waiters::Waiters,
     },
-    io::inbox::Inbox,
-    net::buffered::{
-        handler::InboxHandler,
-        open::{OpenStreams, Place},
-        unsent::Unsent,
-    },
+    handle::Handle,
+    io::read_buffer::ReadBuffer,
+    net::buffered_tcp::{handler::BufferedHandler, open::OpenStreams, unsent::Unsent},
 };
 pub(super) use owner::BufferedOwner;
 
@@ -91,10 +87,10 @@ pub(in crate::net) struct BufferedTcp {
     state: Cell<State>,
     /// Whether the first read or write starts a stream.
     completes: bool,
-    inbox: RefCell<Inbox>,
+    read_buffer: RefCell<ReadBuffer>,
     streams: Rc<OpenStreams>,
-    /// Its place in them.
-    place: Place,
+    /// Its index in them, while it is in [`State::Streaming`].
+    open_index: Cell<usize>,
     /// The peer has ended its direction.
     has_end: Cell<bool>,
     /// This side has ended its direction.
@@ -102,7 +98,7 @@ pub(in crate::net) struct BufferedTcp {
     /// What a queued request shuts down (protocol 8).
     queued_shutdown: Cell<Option<Shutdown>>,
     is_paused: Cell<bool>,
-    /// The handler will look at the inbox or the output in the next turn.
+    /// The handler will look at the read buffer or the output in the next turn.
     is_notified: Cell<bool>,
     /// The executor was dropped.
     is_gone: Cell<bool>,
@@ -142,9 +138,9 @@ impl BufferedTcp {
             handle,
             state: Cell::new(State::Plain),
             completes,
-            inbox: RefCell::new(Inbox::new(read_buf)),
+            read_buffer: RefCell::new(ReadBuffer::new(read_buf)),
             streams,
-            place: Place::default(),
+            open_index: Cell::new(0),
             has_end: Cell::new(false),
             is_finished: Cell::new(false),
             queued_shutdown: Cell::new(None),
@@ -174,7 +170,7 @@ impl BufferedTcp {
             source.deregister_open();
         }
         let start = |mut turn: Turn<'_>| {
-            let handler = InboxHandler(Rc::clone(self));
+            let handler = BufferedHandler(Rc::clone(self));
             let options = OPTIONS.linger(self.handle.local().limits.drop_timeout);
             options.register_lent(handler, &mut turn)
         };

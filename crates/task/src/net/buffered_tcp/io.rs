@@ -17,9 +17,9 @@ use windlass::{
 use crate::{
     budget::poll_proceed,
     fd::source::gone,
-    io::{Unfilled, inbox::INBOX_MAX, receive, send, send_vectored},
+    io::{Unfilled, read_buffer::READ_BUFFER_MAX, receive, send, send_vectored},
     net::{
-        buffered::{BufferedTcp, State},
+        buffered_tcp::{BufferedTcp, State},
         common,
     },
 };
@@ -43,7 +43,7 @@ impl BufferedTcp {
         if buffer.room() == 0 {
             return Poll::Ready(Ok(0));
         }
-        if self.inbox.borrow().is_empty() {
+        if self.read_buffer.borrow().is_empty() {
             let waits = matches!(self.state.get(), State::Streaming(_)) && !self.has_end.get();
             if waits && self.handle.is_open() {
                 self.readers.set_one(context.waker());
@@ -52,25 +52,25 @@ impl BufferedTcp {
             return self.poll_read_empty(context, buffer);
         }
         let proceed = ready!(poll_proceed(context));
-        let count = self.read_inbox(buffer);
+        let count = self.read_buffered(buffer);
         proceed.made_progress();
         Poll::Ready(Ok(count))
     }
 
-    /// Takes bytes out of the inbox.
+    /// Takes bytes out of the read buffer.
     #[inline]
-    pub(super) fn read_inbox<B: Unfilled + ?Sized>(&self, buffer: &mut B) -> usize {
+    pub(super) fn read_buffered<B: Unfilled + ?Sized>(&self, buffer: &mut B) -> usize {
         let (count, left) = {
-            let mut inbox = self.inbox.borrow_mut();
-            (inbox.read(buffer, &self.streams.spares), inbox.len())
+            let mut read_buffer = self.read_buffer.borrow_mut();
+            (read_buffer.read(buffer, &self.streams.spares), read_buffer.len())
         };
-        if self.is_paused.get() && left <= INBOX_MAX / 2 {
+        if self.is_paused.get() && left <= READ_BUFFER_MAX / 2 {
             self.resume();
         }
         count
     }
 
-    /// The inbox is empty, and the stream may be over, or may not have been started.
+    /// The read buffer is empty, and the stream may be over, or may not have been started.
     #[cold]
     fn poll_read_empty<B: Unfilled + ?Sized>(
         self: &Rc<Self>,
@@ -117,7 +117,7 @@ impl BufferedTcp {
         }
     }
 
-    /// Half of the inbox was read (protocol 5).
+    /// Half of the read buffer was read (protocol 5).
     #[cold]
     fn resume(&self) {
         self.is_paused.set(false);
@@ -362,15 +362,15 @@ impl BufferedTcp {
     }
 
     /// Copies bytes without removing them.
-    pub(in crate::net) fn peek_inbox(&self, buffer: &mut [u8]) -> Option<usize> {
-        let inbox = self.inbox.borrow();
-        (!inbox.is_empty()).then(|| inbox.peek(buffer))
+    pub(in crate::net) fn peek_buffered(&self, buffer: &mut [u8]) -> Option<usize> {
+        let read_buffer = self.read_buffer.borrow();
+        (!read_buffer.is_empty()).then(|| read_buffer.peek(buffer))
     }
 
     /// Polls for bytes, an end or an error, and copies bytes without removing them.
     pub(in crate::net) async fn peek(self: &Rc<Self>, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            if let Some(count) = self.peek_inbox(buffer) {
+            if let Some(count) = self.peek_buffered(buffer) {
                 return Ok(count);
             }
             match self.state.get() {
@@ -411,7 +411,7 @@ impl BufferedTcp {
     }
 }
 
-/// A closure of the user would miss the bytes of the inbox (protocol 2).
+/// A closure of the user would miss the bytes of the read buffer (protocol 2).
 pub(super) fn unsupported() -> io::Error {
     io::Error::new(
         ErrorKind::Unsupported,

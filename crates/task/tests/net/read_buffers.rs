@@ -74,7 +74,7 @@ fn a_peer_that_sends_more_than_is_read_is_stopped(build: Build) {
             }
             let waiting = sent - received.len();
             assert!(sent > before, "round {round}: reading has made room");
-            // The inbox has 64 KiB, and the kernel's queues and one more receive are short.
+            // The read buffer has 64 KiB, and the kernel's queues and one more receive are short.
             assert!(waiting < 400 << 10, "round {round}: {waiting} bytes wait");
             assert!(stream_memory() < 200 << 10, "round {round}: {}", stream_memory());
             let mut buffer = [0; 5000];

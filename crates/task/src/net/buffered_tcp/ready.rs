@@ -13,7 +13,7 @@ use crate::{
         source::{Source, Waiting, gone},
         waiters::{ListedWaiter, Waiters},
     },
-    net::buffered::{BufferedTcp, OUTPUT_MAX, State, io::unsupported},
+    net::buffered_tcp::{BufferedTcp, OUTPUT_MAX, State, io::unsupported},
 };
 
 impl BufferedTcp {
@@ -26,7 +26,7 @@ impl BufferedTcp {
 
     /// Whether an operation is worth a try. `None` if the readiness of the socket tells.
     fn is_ready(self: &Rc<Self>, direction: Direction) -> Option<bool> {
-        let has_bytes = || !self.inbox.borrow().is_empty();
+        let has_bytes = || !self.read_buffer.borrow().is_empty();
         match (self.state.get(), direction) {
             (State::Over, _) => Some(true),
             (_, Direction::Read) if has_bytes() => Some(true),
@@ -107,7 +107,7 @@ impl BufferedTcp {
 
     /// The readiness of a plain socket, for a closure of the user.
     fn readiness_for_user(&self, direction: Direction) -> io::Result<Rc<Source>> {
-        let has_prefix = direction == Direction::Read && !self.inbox.borrow().is_empty();
+        let has_prefix = direction == Direction::Read && !self.read_buffer.borrow().is_empty();
         if self.state.get() == State::Plain && !has_prefix {
             self.readiness()
         } else {
@@ -156,8 +156,8 @@ impl BufferedTcp {
         context: &Context<'_>,
     ) -> Poll<io::Result<()>> {
         if self.is_gone.get() {
-            // What the executor has received is in the inbox. Its output is that of the process
-            // which has built it.
+            // What the executor has received is in the read buffer. Its output is that of the
+            // process which has built it.
             let is_foreign = !self.unsent.is_empty() && self.handle.is_in_child();
             let has_lost = self.has_lost.get() || is_foreign;
             return Poll::Ready(if has_lost { Err(lost()) } else { Ok(()) });
@@ -184,7 +184,7 @@ impl BufferedTcp {
             let Some(released) = stream.and_then(|mut stream| stream.release()) else { return };
             self.unsent.set(released.unsent);
             if !released.read_buf.is_empty() {
-                self.inbox.borrow_mut().push(&released.read_buf, &self.streams.spares);
+                self.read_buffer.borrow_mut().push(&released.read_buf, &self.streams.spares);
             }
             if released.error.is_some() {
                 self.error.set(released.error);

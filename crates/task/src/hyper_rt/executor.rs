@@ -2,7 +2,7 @@
 
 use core::future::Future;
 
-use crate::ambient::Handle;
+use crate::handle::Handle;
 
 /// Spawns hyper's futures on the executor that runs on this thread. They need not be `Send`.
 ///

@@ -11,7 +11,7 @@ use crate::{
     budget,
     fd::source::gone,
     io::{try_receive, try_send},
-    net::buffered::{BufferedTcp, State},
+    net::buffered_tcp::{BufferedTcp, State},
 };
 
 impl BufferedTcp {
@@ -20,13 +20,13 @@ impl BufferedTcp {
         if buffer.is_empty() {
             return Ok(0);
         }
-        let has_bytes = !self.inbox.borrow().is_empty();
+        let has_bytes = !self.read_buffer.borrow().is_empty();
         if self.state.get() == State::Plain && !has_bytes {
             return try_receive(&*self.readiness()?, &self.socket, buffer);
         }
         budget::count();
         match self.state.get() {
-            _ if has_bytes => Ok(self.read_inbox(buffer)),
+            _ if has_bytes => Ok(self.read_buffered(buffer)),
             _ if self.has_end.get() => Ok(0),
             State::Over => self.read_after_end(buffer),
             _ if !self.handle.is_open() => Err(gone()),

@@ -1,4 +1,4 @@
-//! How code finds the executor that runs it, and the reactor's turn.
+//! [`Handle`] and [`with_turn`]: how code finds the executor that runs it, and the reactor's turn.
 //!
 //! # The protocol of this module
 //!
@@ -18,7 +18,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "a turn is lent through a thread-local pointer; owners are told by their thread"
+    reason = "a turn is published by a thread-local pointer; owners are told by their thread"
 )]
 
 use core::{any::TypeId, fmt, ptr};
@@ -254,8 +254,8 @@ pub(crate) fn publish<T>(mut turn: Turn<'_>, run: impl FnOnce() -> T) -> T {
             current::with(|current| current.turn.set(self.0));
         }
     }
-    let place = (&raw mut turn).cast::<()>();
-    let _unpublish = Unpublish(current::with(|current| current.turn.replace(place)));
+    let pointer = (&raw mut turn).cast::<()>();
+    let _unpublish = Unpublish(current::with(|current| current.turn.replace(pointer)));
     run()
 }
 
@@ -283,15 +283,15 @@ pub fn with_turn<T>(call: impl FnOnce(Turn<'_>) -> T) -> Option<T> {
             current::with(|current| current.turn.set(self.0));
         }
     }
-    let place = current::with(|current| current.turn.replace(ptr::null_mut()));
-    if place.is_null() {
+    let pointer = current::with(|current| current.turn.replace(ptr::null_mut()));
+    if pointer.is_null() {
         return None;
     }
-    let _put_back = PutBack(place);
+    let _put_back = PutBack(pointer);
     // SAFETY: the variable points to the turn that `publish` keeps on its stack and does not use,
     // and the variable was taken, so nothing else uses it (protocols 1 and 2). The closure takes a
     // turn of any lifetime, so it cannot keep it.
-    let turn = unsafe { &mut *place.cast::<Turn<'_>>() };
+    let turn = unsafe { &mut *pointer.cast::<Turn<'_>>() };
     Some(call(turn.reborrow()))
 }
 

@@ -1,4 +1,4 @@
-//! Rounds: what the executor does at the end of each turn.
+//! [`RootTask`]: the future of `block_on` as a task.
 
 #![allow(unsafe_code, reason = "a task borrows the future of `block_on`, which is not static")]
 
@@ -8,63 +8,8 @@ use core::{
     pin::Pin,
     task::{Context, Poll},
 };
-use windlass::{NextTurn, Turn, TurnDriver};
 
-use crate::{
-    ambient::{Handle, publish},
-    task::{error::JoinError, join_ref::JoinRef, polls::poll_tasks, shared::OwnerShared},
-    time::after_paused_round,
-};
-
-/// Futures of other threads that become tasks in one round.
-const SPAWNS_PER_TURN: usize = 61;
-
-/// The driver of the reactor while `block_on` runs.
-pub(super) struct Rounds<'e> {
-    handle: &'e Handle,
-    root: &'e RootTask<'e>,
-}
-
-impl<'e> Rounds<'e> {
-    pub(super) fn new(handle: &'e Handle, root: &'e RootTask<'e>) -> Self {
-        Self { handle, root }
-    }
-
-    /// Whether the future of `block_on` is ready, or has panicked.
-    pub(super) fn is_finished(&self) -> bool {
-        self.root.is_finished()
-    }
-
-    fn round(&self) -> NextTurn {
-        let handle = self.handle;
-        let owner = handle.owner();
-        let local = handle.local();
-        let mut has_more = !handle.run_requests();
-        owner.schedule_woken();
-        for _ in 0..SPAWNS_PER_TURN {
-            let Some(job) = owner.shared().inbox.pop_spawn() else { break };
-            job.start(owner);
-        }
-        if !local.queue.is_empty() {
-            poll_tasks(local);
-            has_more |= !handle.run_requests();
-        }
-        if self.root.is_finished() {
-            return NextTurn::Stop;
-        }
-        let is_idle = !has_more && local.queue.is_empty() && !owner.shared().inbox.has_spawns();
-        if local.limits.has_paused_clock && after_paused_round(is_idle) {
-            return NextTurn::Again;
-        }
-        if is_idle { NextTurn::Wait } else { NextTurn::Again }
-    }
-}
-
-impl TurnDriver for Rounds<'_> {
-    fn end_of_turn(&mut self, turn: Turn<'_>) -> NextTurn {
-        publish(turn, || self.round())
-    }
-}
+use crate::task::{error::JoinError, join_ref::JoinRef, shared::OwnerShared};
 
 /// The future of `block_on`, in a task of its own. The future stays with `block_on` and need not be
 /// `'static`. The task ends before the borrow does.

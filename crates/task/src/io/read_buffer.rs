@@ -1,14 +1,14 @@
-//! [`Inbox`]: bytes that were received before they are read.
+//! [`ReadBuffer`]: bytes that were received before they are read.
 //!
-//! An empty inbox has no memory. It takes a buffer from the executor's [`SpareBuffers`] with the
-//! first bytes, and returns it with the last ones.
+//! An empty read buffer has no memory. It takes a buffer from the executor's [`SpareBuffers`] with
+//! the first bytes, and returns it with the last ones.
 
 use core::{cell::RefCell, mem};
 
 use crate::io::Unfilled;
 
 /// The number of unread bytes from which a stream receives no more.
-pub(crate) const INBOX_MAX: usize = 64 << 10;
+pub(crate) const READ_BUFFER_MAX: usize = 64 << 10;
 
 /// The number of unused buffers that an executor keeps, each with at most [`SPARE_CAPACITY_MAX`]
 /// bytes.
@@ -36,13 +36,13 @@ impl SpareBuffers {
 
 /// Bytes in the order of their arrival.
 #[derive(Default)]
-pub(crate) struct Inbox {
+pub(crate) struct ReadBuffer {
     bytes: Vec<u8>,
     /// The number of bytes at the front that were read.
     start: usize,
 }
 
-impl Inbox {
+impl ReadBuffer {
     pub(crate) const fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, start: 0 }
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn bytes_come_out_in_order_and_an_empty_inbox_has_no_memory() {
         let spares = SpareBuffers::default();
-        let mut inbox = Inbox::default();
+        let mut read_buffer = ReadBuffer::default();
         let (mut next_in, mut next_out) = (0_u8, 0_u8);
         for round in 1..200_usize {
             let bytes: Vec<u8> = (0..round % 17)
@@ -116,22 +116,22 @@ mod tests {
                     next_in
                 })
                 .collect();
-            inbox.push(&bytes, &spares);
+            read_buffer.push(&bytes, &spares);
             let mut buffer = vec![0; round % 13];
-            let count = inbox.peek(&mut *buffer);
+            let count = read_buffer.peek(&mut *buffer);
             let mut again = vec![0; round % 13];
-            assert_eq!(inbox.read(&mut *again, &spares), count);
+            assert_eq!(read_buffer.read(&mut *again, &spares), count);
             assert_eq!(buffer, again);
             for byte in &buffer[..count] {
                 next_out = next_out.wrapping_add(1);
                 assert_eq!(*byte, next_out);
             }
         }
-        let rest = inbox.take();
+        let rest = read_buffer.take();
         assert_eq!(usize::from(next_in.wrapping_sub(next_out)), rest.len() % 256);
-        inbox.push(b"x", &spares);
-        inbox.read(&mut [0; 2][..], &spares);
-        assert_eq!(inbox.bytes.capacity(), 0);
+        read_buffer.push(b"x", &spares);
+        read_buffer.read(&mut [0; 2][..], &spares);
+        assert_eq!(read_buffer.bytes.capacity(), 0);
         assert_eq!(spares.0.borrow().len(), 1);
     }
 
@@ -147,12 +147,12 @@ mod tests {
     #[test]
     fn an_inbox_that_is_never_empty_does_not_grow_for_ever() {
         let spares = SpareBuffers::default();
-        let mut inbox = Inbox::default();
-        inbox.push(&[0; 10], &spares);
+        let mut read_buffer = ReadBuffer::default();
+        read_buffer.push(&[0; 10], &spares);
         for _ in 0..if cfg!(miri) { 100 } else { 10_000 } {
-            inbox.push(&[0; 100], &spares);
-            assert_eq!(inbox.read(&mut [0; 100][..], &spares), 100);
+            read_buffer.push(&[0; 100], &spares);
+            assert_eq!(read_buffer.read(&mut [0; 100][..], &spares), 100);
         }
-        assert!(inbox.bytes.capacity() < 1000, "{}", inbox.bytes.capacity());
+        assert!(read_buffer.bytes.capacity() < 1000, "{}", read_buffer.bytes.capacity());
     }
 }

@@ -1,4 +1,5 @@
-//! What other threads hand to an executor: tasks that they have woken, and futures to be spawned.
+//! [`Injector`]: what other threads hand to an executor: tasks that they have woken, and futures to
+//! be spawned.
 //!
 //! Woken tasks are a stack that is linked through their headers. Threads push one task at a time,
 //! and the owner takes the whole stack. So a thread never reads a link of the stack's first task,
@@ -26,7 +27,7 @@ pub(crate) type Waking = windlass::Remote;
 #[cfg(loom)]
 pub(crate) type Waking = std::sync::Arc<windlass_flow::Latch>;
 
-pub(crate) struct Inbox {
+pub(crate) struct Injector {
     /// The last woken task, null, or [`closed`].
     woken: AtomicPtr<Header>,
     /// `spawns` holds something. So an idle turn need not lock it.
@@ -54,13 +55,13 @@ pub(crate) enum Rejected {
     Closed,
 }
 
-/// The address that stands for a closed inbox. No task has it, because a task has a larger
+/// The address that stands for a closed injector. No task has it, because a task has a larger
 /// alignment.
 fn closed() -> *mut Header {
     ptr::without_provenance_mut(1)
 }
 
-impl Inbox {
+impl Injector {
     pub(super) fn new(waking: Waking, spawns_max: usize) -> Self {
         Self {
             woken: AtomicPtr::new(ptr::null_mut()),
@@ -74,7 +75,7 @@ impl Inbox {
         }
     }
 
-    /// Makes the owner look into the inbox.
+    /// Makes the owner look into the injector.
     pub(crate) fn wake_owner(&self) {
         self.waking.wake();
     }
@@ -85,8 +86,8 @@ impl Inbox {
         if header.is_finished() || header.is_remote.swap(true, Ordering::AcqRel) {
             return;
         }
-        // A reference for the inbox. The caller's own keeps the task and this inbox alive for the
-        // rest of the call.
+        // A reference for the injector. The caller's own keeps the task and this injector alive for
+        // the rest of the call.
         let linked = mem::ManuallyDrop::new(task.clone()).ptr();
         let mut first = self.woken.load(Ordering::Relaxed);
         loop {
@@ -130,20 +131,20 @@ impl Inbox {
     /// `first` is the first task of a stack that was taken as a whole.
     #[cold]
     unsafe fn unlink(first: *mut Header, mut each: impl FnMut(TaskRef)) {
-        // The last woken task is first. Turn the stack around.
-        let (mut next, mut turned) = (first, ptr::null_mut());
+        // The last woken task is first. Reverse the stack.
+        let (mut next, mut reversed) = (first, ptr::null_mut());
         while let Some(address) = NonNull::new(next) {
-            // SAFETY: the inbox holds a reference to each task of the stack.
+            // SAFETY: the injector holds a reference to each task of the stack.
             let header = unsafe { TaskPtr::new(address).header() };
             next = header.remote_next.load(Ordering::Relaxed);
-            header.remote_next.store(turned, Ordering::Relaxed);
-            turned = address.as_ptr();
+            header.remote_next.store(reversed, Ordering::Relaxed);
+            reversed = address.as_ptr();
         }
-        while let Some(address) = NonNull::new(turned) {
-            // SAFETY: the reference that the inbox has held now belongs to `task`.
+        while let Some(address) = NonNull::new(reversed) {
+            // SAFETY: the reference that the injector has held now belongs to `task`.
             let task = unsafe { TaskRef::from_counted(TaskPtr::new(address)) };
             // Before the flag is cleared: another thread may then link the task again.
-            turned = task.header().remote_next.load(Ordering::Relaxed);
+            reversed = task.header().remote_next.load(Ordering::Relaxed);
             // A read-modify-write, so that it follows every wake that found the flag set, and
             // acquires what that waker wrote (protocol 6).
             task.header().is_remote.swap(false, Ordering::AcqRel);
@@ -151,7 +152,7 @@ impl Inbox {
         }
     }
 
-    /// Ends the inbox (protocol 7). Returns the futures that are still to be spawned.
+    /// Ends the injector (protocol 7). Returns the futures that are still to be spawned.
     ///
     /// In a child of fork(2), a thread of the parent may have held the lock at the fork. The copy
     /// of the lock is then never released, and the futures leak.
