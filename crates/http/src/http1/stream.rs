@@ -1,4 +1,4 @@
-//! [`Watched`]: a stream that tells what hyper does with it.
+//! [`Http1Stream`]: the stream as hyper uses it. It tells [`Idle`] what hyper does.
 
 use core::{
     pin::Pin,
@@ -11,16 +11,16 @@ use std::{
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use crate::{idle::Idle, prefixed::Prefixed};
+use crate::{http1::idle::Idle, prefixed::Prefixed};
 
-pub(crate) struct Watched<S> {
+pub(crate) struct Http1Stream<S> {
     pub(crate) stream: Prefixed<S>,
     /// The result of a read without bytes, for the next one.
     pub(crate) read: Option<io::Result<()>>,
     pub(crate) idle: Rc<Idle>,
 }
 
-impl<S: Read + Unpin> Read for Watched<S> {
+impl<S: Read + Unpin> Read for Http1Stream<S> {
     #[inline]
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -41,7 +41,7 @@ impl<S: Read + Unpin> Read for Watched<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for Watched<S> {
+impl<S: Write + Unpin> Write for Http1Stream<S> {
     #[inline]
     fn poll_write(
         mut self: Pin<&mut Self>,

@@ -3,7 +3,7 @@
 use hyper::{body::Bytes, upgrade::Upgraded};
 use windlass_task::Pinned;
 
-use crate::{prefixed::Prefixed, watched::Watched};
+use crate::{http1::stream::Http1Stream, prefixed::Prefixed};
 
 /// A connection after its upgrade.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub fn upgraded_parts<S>(upgraded: Upgraded) -> Result<UpgradedParts<S>, Upgrade
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
 {
-    let parts = upgraded.downcast::<Pinned<Watched<S>>>()?;
+    let parts = upgraded.downcast::<Pinned<Http1Stream<S>>>()?;
     let Prefixed { read_buf, stream, .. } = Pinned::into_inner(parts.io).stream;
     let read_buf = match (parts.read_buf.is_empty(), read_buf.is_empty()) {
         (_, true) => parts.read_buf,

@@ -1,4 +1,5 @@
-//! [`TrackedService`]: tells when a request begins, and permits no upgrade with a body.
+//! [`Http1Service`]: the service as hyper uses it. It tells [`Idle`] when a request begins, and
+//! permits no upgrade with a body.
 
 use core::{
     future::Future,
@@ -15,20 +16,20 @@ use hyper::{
 };
 use pin_project_lite::pin_project;
 
-use crate::idle::Idle;
+use crate::http1::idle::Idle;
 
-pub(crate) struct TrackedService<S> {
+pub(crate) struct Http1Service<S> {
     pub(crate) service: S,
     pub(crate) idle: Rc<Idle>,
 }
 
-impl<S, B> Service<Request<Incoming>> for TrackedService<S>
+impl<S, B> Service<Request<Incoming>> for Http1Service<S>
 where
     S: Service<Request<Incoming>, Response = Response<B>>,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = TrackedFuture<S::Future>;
+    type Future = Http1Future<S::Future>;
 
     #[inline]
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
@@ -39,7 +40,7 @@ where
             drop(hyper::upgrade::on(&mut request));
         }
         let is_connect = request.method() == Method::CONNECT;
-        TrackedFuture { future: self.service.call(request), has_body, is_connect }
+        Http1Future { future: self.service.call(request), has_body, is_connect }
     }
 }
 
@@ -50,7 +51,7 @@ pin_project! {
     /// hyper hands the connection over without regard to the body. Its bytes would be bytes of the
     /// next protocol, or vanish, as they happen to arrive. The response is replaced, and not the
     /// request rejected, because a server may ignore `Upgrade` (RFC 9110 section 7.8).
-    pub(crate) struct TrackedFuture<F> {
+    pub(crate) struct Http1Future<F> {
         #[pin]
         future: F,
         has_body: bool,
@@ -58,7 +59,7 @@ pin_project! {
     }
 }
 
-impl<F, B, E> Future for TrackedFuture<F>
+impl<F, B, E> Future for Http1Future<F>
 where
     F: Future<Output = Result<Response<B>, E>>,
 {

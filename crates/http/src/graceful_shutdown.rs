@@ -1,4 +1,4 @@
-//! [`Live`]: the connections of a server, as far as its shutdown needs them.
+//! [`GracefulShutdown`]: tells the connections of a server that they are to end.
 
 use core::{
     cell::{Cell, RefCell},
@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 /// The wakers of all connections. A shutdown wakes them.
 #[derive(Default)]
-pub(crate) struct Live {
+pub(crate) struct GracefulShutdown {
     is_draining: Cell<bool>,
     wakers: RefCell<Vec<Option<Waker>>>,
     free: RefCell<Vec<usize>>,
 }
 
-impl Live {
+impl GracefulShutdown {
     /// Tells all connections that they are to end.
     pub(crate) fn drain(&self) {
         self.is_draining.set(true);
@@ -22,34 +22,34 @@ impl Live {
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
-    pub(crate) fn enter(self: &Rc<Self>) -> Place {
+    pub(crate) fn watcher(self: &Rc<Self>) -> ShutdownWatcher {
         let free = self.free.borrow_mut().pop();
         let mut wakers = self.wakers.borrow_mut();
         let index = free.unwrap_or_else(|| {
             wakers.push(None);
             wakers.len() - 1
         });
-        Place { live: Rc::clone(self), index }
+        ShutdownWatcher { shutdown: Rc::clone(self), index }
     }
 }
 
-/// A connection's place. Its connection leaves when it is dropped.
-pub(crate) struct Place {
-    live: Rc<Live>,
+/// A connection's part. Its waker is forgotten when it is dropped.
+pub(crate) struct ShutdownWatcher {
+    shutdown: Rc<GracefulShutdown>,
     index: usize,
 }
 
-impl Place {
+impl ShutdownWatcher {
     /// Whether the connection is to end. If not, the waker is called when it is.
     #[inline]
     pub(crate) fn is_draining(&self, waker: &Waker) -> bool {
-        if self.live.is_draining.get() {
+        if self.shutdown.is_draining.get() {
             return true;
         }
-        let mut wakers = self.live.wakers.borrow_mut();
-        let place = &mut wakers[self.index];
-        if !place.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            let before = place.replace(waker.clone());
+        let mut wakers = self.shutdown.wakers.borrow_mut();
+        let slot = &mut wakers[self.index];
+        if !slot.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            let before = slot.replace(waker.clone());
             // The destructor of a waker may be anybody's code.
             drop(wakers);
             drop(before);
@@ -58,10 +58,10 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ShutdownWatcher {
     fn drop(&mut self) {
-        let waker = self.live.wakers.borrow_mut()[self.index].take();
-        self.live.free.borrow_mut().push(self.index);
+        let waker = self.shutdown.wakers.borrow_mut()[self.index].take();
+        self.shutdown.free.borrow_mut().push(self.index);
         drop(waker);
     }
 }
@@ -71,19 +71,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_used_again_and_a_drain_reaches_those_that_wait() {
-        let live = Rc::new(Live::default());
-        let (first, second) = (live.enter(), live.enter());
+    fn slots_are_used_again_and_a_drain_reaches_those_that_wait() {
+        let shutdown = Rc::new(GracefulShutdown::default());
+        let (first, second) = (shutdown.watcher(), shutdown.watcher());
         assert!(!first.is_draining(Waker::noop()) && !second.is_draining(Waker::noop()));
         drop(first);
-        let third = live.enter();
-        assert_eq!((third.index, live.wakers.borrow().len()), (0, 2));
-        live.drain();
+        let third = shutdown.watcher();
+        assert_eq!((third.index, shutdown.wakers.borrow().len()), (0, 2));
+        shutdown.drain();
         assert!(second.is_draining(Waker::noop()) && third.is_draining(Waker::noop()));
     }
 
     #[test]
-    fn a_drain_wakes_the_last_waker_of_each_place() {
+    fn a_drain_wakes_the_last_waker_of_each_connection() {
         use std::{
             sync::{
                 Arc,
@@ -99,13 +99,13 @@ mod tests {
             }
         }
         let counts = [(); 3].map(|()| Arc::new(Count::default()));
-        let live = Rc::new(Live::default());
-        let (first, second) = (live.enter(), live.enter());
-        for (place, count) in [(&first, 0), (&first, 1), (&first, 1), (&second, 2)] {
-            assert!(!place.is_draining(&Waker::from(Arc::clone(&counts[count]))));
+        let shutdown = Rc::new(GracefulShutdown::default());
+        let (first, second) = (shutdown.watcher(), shutdown.watcher());
+        for (watcher, count) in [(&first, 0), (&first, 1), (&first, 1), (&second, 2)] {
+            assert!(!watcher.is_draining(&Waker::from(Arc::clone(&counts[count]))));
         }
         drop(second);
-        live.drain();
+        shutdown.drain();
         assert_eq!(counts.map(|count| count.0.load(Relaxed)), [0, 1, 0]);
     }
 }

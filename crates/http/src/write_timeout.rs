@@ -1,4 +1,5 @@
-//! [`Output`]: whether the peer takes what the server sends.
+//! [`WriteTimeout`]: how long a connection waits for a peer that does not read its output.
+//! [`WriteState`]: whether it waits.
 //!
 //! 1. A write waits until the socket has room, a flush until the peer has taken the output.
 //! 2. Room in a buffer is no progress while a flush waits: only the end of the flush is.
@@ -29,15 +30,15 @@ enum State {
     Expired,
 }
 
-/// The output of a connection. Its stream and its task share it.
+/// Whether the output of a connection waits. Its stream and its task share it.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub(crate) struct WriteState {
     state: Cell<State>,
     /// Whether the task measures the current wait.
     is_timed: Cell<bool>,
 }
 
-impl Output {
+impl WriteState {
     /// The error of a stream whose peer does not read.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.state.get() != State::Expired {
@@ -80,15 +81,15 @@ impl Output {
 }
 
 /// The time limit of an output.
-pub(crate) struct OutputLimit {
-    output: Rc<Output>,
+pub(crate) struct WriteTimeout {
+    output: Rc<WriteState>,
     timeout: Duration,
     /// Made when a write waits for the first time. It is kept until its time comes.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl OutputLimit {
-    pub(crate) const fn new(output: Rc<Output>, timeout: Duration) -> Self {
+impl WriteTimeout {
+    pub(crate) const fn new(output: Rc<WriteState>, timeout: Duration) -> Self {
         Self { output, timeout, sleep: None }
     }
 
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn room_in_a_buffer_does_not_end_the_wait_of_a_flush() {
-        let output = Output::default();
+        let output = WriteState::default();
         let _ = output.wrote(PENDING);
         assert!(output.waits());
         let _ = output.wrote(READY);
@@ -139,8 +140,8 @@ mod tests {
 
     #[test]
     fn each_wait_is_measured_from_its_begin() {
-        let output = Output::default();
-        for operation in [Output::wrote::<()>, Output::flushed::<()>] {
+        let output = WriteState::default();
+        for operation in [WriteState::wrote::<()>, WriteState::flushed::<()>] {
             let _ = operation(&output, PENDING);
             assert!(!output.is_timed.replace(true));
             let _ = operation(&output, PENDING);
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_output_that_has_expired_stays_so() {
-        let output = Output::default();
+        let output = WriteState::default();
         assert!(output.check().is_ok());
         output.state.set(State::Expired);
         let (_, _) = (output.wrote(READY), output.flushed(READY));

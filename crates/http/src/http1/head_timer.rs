@@ -26,7 +26,7 @@ use windlass_task::{
     time::{self, Sleep, sleep_until},
 };
 
-use crate::idle::Idle;
+use crate::http1::idle::Idle;
 
 pub(crate) struct HeadTimer(pub(crate) Pinned<Rc<Idle>>);
 

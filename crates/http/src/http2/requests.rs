@@ -31,7 +31,7 @@ use hyper::{
 use pin_project_lite::pin_project;
 use windlass_task::time::{Sleep, now, sleep_until};
 
-use crate::{HttpServer, ServeEvent, connection::BoxError};
+use crate::{HttpServer, ServeEvent, service::BoxError};
 
 /// The error of a stream.
 const PANICKED: &str = "the service has panicked";

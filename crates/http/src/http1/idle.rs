@@ -1,4 +1,4 @@
-//! Connections of HTTP/1 that wait for a request without hyper's buffers.
+//! [`Idle`]: connections of HTTP/1 that wait for a request without hyper's buffers.
 //!
 //! hyper keeps its buffers, some 18 KB, as long as a connection lasts. After an idle time
 //! ([`HttpServer::idle_buffers_timeout`](crate::HttpServer::idle_buffers_timeout)) the connection
@@ -12,7 +12,7 @@
 //! from outside, and is content only with all of these, one after the other, since the service was
 //! called last:
 //!
-//! 1. hyper has flushed the stream, and has written nothing after that (`watched.rs`). It flushes a
+//! 1. hyper has flushed the stream, and has written nothing after that (`stream.rs`). It flushes a
 //!    stream when its own buffer is empty. So all bytes are with the stream.
 //! 2. In the same poll, and with no byte read in between, hyper has started the time limit of the
 //!    next head (`head_timer.rs`). It does that when it has read the body of the request to its end

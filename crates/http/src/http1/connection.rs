@@ -1,4 +1,4 @@
-//! A connection of HTTP/1 from its first bytes to its end.
+//! A connection, from its first bytes to its end.
 
 use core::{future::poll_fn, pin::Pin, task::Poll};
 use std::{io, rc::Rc};
@@ -14,26 +14,28 @@ use windlass_task::Pinned;
 
 use crate::{
     HttpServer,
-    connection::BoxError,
-    head_timer::{HeadLimit, HeadTimer, poll_with},
-    idle::Idle,
-    live::Place,
-    output::OutputLimit,
+    graceful_shutdown::ShutdownWatcher,
+    http1::{
+        head_timer::{HeadLimit, HeadTimer, poll_with},
+        idle::Idle,
+        service::Http1Service,
+        stream::Http1Stream,
+    },
     prefixed::{Prefixed, poll_append},
-    tracked::TrackedService,
-    watched::Watched,
+    service::BoxError,
+    write_timeout::WriteTimeout,
 };
 
 /// A connection of hyper.
-type Hyper<I, S> = Pin<Box<UpgradeableConnection<Pinned<Watched<I>>, TrackedService<S>>>>;
+type Hyper<I, S> = Pin<Box<UpgradeableConnection<Pinned<Http1Stream<I>>, Http1Service<S>>>>;
 
 /// Serves requests until the end of the connection, whose first bytes were read.
 pub(crate) async fn serve<I, S, B>(
     stream: Prefixed<I>,
     service: S,
-    place: &Place,
+    shutdown: &ShutdownWatcher,
     server: &HttpServer,
-    mut output: OutputLimit,
+    mut output: WriteTimeout,
 ) -> hyper::Result<()>
 where
     I: Read + Write + Unpin + 'static,
@@ -45,13 +47,14 @@ where
     let mut parts = Parts { stream, read: None, service };
     loop {
         let mut connection = begin(parts, &idle, server);
-        if let Some(outcome) = drive(&mut connection, &idle, place, &mut output, &mut head).await {
+        if let Some(outcome) = drive(&mut connection, &idle, shutdown, &mut output, &mut head).await
+        {
             return outcome;
         }
         let Some(apart) = take_apart(connection, &idle) else { return Ok(()) };
         parts = apart;
         if parts.stream.read_buf.is_empty() {
-            parts.read = wait(&mut parts.stream, &mut head, place).await;
+            parts.read = wait(&mut parts.stream, &mut head, shutdown).await;
         }
     }
 }
@@ -71,8 +74,8 @@ where
     B: Body<Error: Into<BoxError>> + 'static,
 {
     let Parts { stream, read, service } = parts;
-    let stream = Pinned::new(Watched { stream, read, idle: Rc::clone(idle) });
-    let service = TrackedService { service, idle: Rc::clone(idle) };
+    let stream = Pinned::new(Http1Stream { stream, read, idle: Rc::clone(idle) });
+    let service = Http1Service { service, idle: Rc::clone(idle) };
     let mut builder = server.http1.clone();
     let timer = HeadTimer(Pinned::new(Rc::clone(idle)));
     builder.timer(timer).header_read_timeout(server.header_timeout);
@@ -83,12 +86,12 @@ where
 ///
 /// A request that is there already is answered although the server is being shut down: hyper closes
 /// a connection that it has read nothing of. One that was told to end is not idle any more, because
-/// hyper ends its output at once ([`Watched`]).
+/// hyper ends its output at once ([`Http1Stream`]).
 async fn drive<I, S, B>(
     connection: &mut Hyper<I, S>,
     idle: &Idle,
-    place: &Place,
-    output: &mut OutputLimit,
+    shutdown: &ShutdownWatcher,
+    output: &mut WriteTimeout,
     head: &mut HeadLimit,
 ) -> Option<hyper::Result<()>>
 where
@@ -105,7 +108,7 @@ where
             if polled.is_ready() {
                 return polled;
             }
-            if !is_told && place.is_draining(context.waker()) {
+            if !is_told && shutdown.is_draining(context.waker()) {
                 is_told = true;
                 connection.as_mut().graceful_shutdown();
             } else if output.poll(context).is_ready() {
@@ -133,7 +136,7 @@ where
 {
     idle.taken_apart();
     let parts = Pin::into_inner(connection).into_parts()?;
-    let Watched { mut stream, .. } = Pinned::into_inner(parts.io);
+    let Http1Stream { mut stream, .. } = Pinned::into_inner(parts.io);
     // A read was pending, so the stream has no bytes of its own.
     if !parts.read_buf.is_empty() {
         stream.read_buf = parts.read_buf;
@@ -146,7 +149,7 @@ where
 async fn wait<I: Read + Unpin>(
     stream: &mut Prefixed<I>,
     head: &mut HeadLimit,
-    place: &Place,
+    shutdown: &ShutdownWatcher,
 ) -> Option<io::Result<()>> {
     poll_fn(|context| {
         let mut bytes = Vec::new();
@@ -159,7 +162,7 @@ async fn wait<I: Read + Unpin>(
             Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
             Poll::Pending => {}
         }
-        if place.is_draining(context.waker()) {
+        if shutdown.is_draining(context.waker()) {
             return Poll::Ready(None);
         }
         head.poll_deadline(context).map(|()| None)
