@@ -134,10 +134,11 @@ where
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
     B: Body<Error: Into<BoxError>> + 'static,
 {
+    debug_assert!(idle.may_be_taken_apart());
     idle.taken_apart();
     let parts = Pin::into_inner(connection).into_parts()?;
     let Http1Stream { mut stream, .. } = Pinned::into_inner(parts.io);
-    // A read was pending, so the stream has no bytes of its own.
+    debug_assert!(stream.read_buf.is_empty(), "a read was pending");
     if !parts.read_buf.is_empty() {
         stream.read_buf = parts.read_buf;
     }

@@ -184,6 +184,7 @@ impl Idle {
 
     /// The time of this stage has come. Returns whether the head is late.
     pub(crate) fn ends_stage(&self) -> bool {
+        debug_assert!(self.is_waiting.get());
         let is_late = self.next_time() == self.deadline.get();
         self.is_due.set(true);
         self.is_waiting.set(!is_late);

@@ -229,6 +229,7 @@ impl TaskPtr {
     pub(crate) unsafe fn release(self) {
         // SAFETY: the caller's reference is counted until this subtraction.
         let count = unsafe { self.header() }.refs.fetch_sub(1, Ordering::Release);
+        debug_assert_ne!(count, 0, "a reference is given up twice");
         if count == 1 {
             // All uses through other references happen before the memory is freed, as in `Arc`.
             fence(Ordering::Acquire);

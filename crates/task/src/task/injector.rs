@@ -120,7 +120,9 @@ impl Injector {
     pub(crate) unsafe fn take_woken(&self, each: impl FnMut(TaskRef)) {
         // A push that this load misses wakes the latch afterwards, so the next wait returns at
         // once.
-        if !self.woken.load(Ordering::Relaxed).is_null() {
+        let woken = self.woken.load(Ordering::Relaxed);
+        debug_assert_ne!(woken, closed(), "tasks are scheduled after the end of the executor");
+        if !woken.is_null() {
             let first = self.woken.swap(ptr::null_mut(), Ordering::Acquire);
             // SAFETY: the whole stack was taken, so it is this thread's.
             unsafe { Self::unlink(first, each) };

@@ -96,6 +96,7 @@ fn note_poll(local: &Local, start: &mut Instant) {
 unsafe fn end_aborted(task: TaskPtr) {
     // SAFETY: the executor has a reference to a task that is not finished.
     let header = unsafe { task.header() };
+    debug_assert!(!header.is_finished());
     // SAFETY: this is the owner's thread, and the slot holds the future.
     unsafe { (header.vtable.end)(task, JoinError::Cancelled) };
 }

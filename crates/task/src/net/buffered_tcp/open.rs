@@ -85,6 +85,7 @@ impl OpenStreams {
     }
 
     pub(super) fn add(&self, socket: &Rc<BufferedTcp>) {
+        debug_assert!(matches!(socket.state.get(), State::Streaming(_)));
         let mut open = self.open.borrow_mut();
         socket.open_index.set(open.len());
         open.push(Rc::clone(socket));

@@ -51,6 +51,7 @@ impl BufferedOwner {
     /// The stream's handler has a reference until its callback ends, and the socket cannot be
     /// duplicated. Nothing has changed.
     pub(in crate::net) fn into_parts(self) -> Result<(TcpStream, Vec<u8>), (io::Error, Self)> {
+        debug_assert!(!matches!(self.0.state.get(), State::Streaming(_)));
         let mut duplicate = None;
         if Rc::strong_count(&self.0) > 1 {
             match self.0.socket.try_clone() {
