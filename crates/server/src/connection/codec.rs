@@ -18,7 +18,7 @@ use crate::{
 impl<D: 'static> Open<D> {
     /// Handles received bytes of a connection with compression, or of one in an unusual state.
     #[inline(never)]
-    pub(crate) fn on_data_slow<H: Handler<Data = D>>(
+    pub(crate) fn on_data_checked<H: Handler<Data = D>>(
         &mut self,
         service: &ServiceInner<H>,
         stream: &mut Stream<'_>,
