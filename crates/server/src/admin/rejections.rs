@@ -1,4 +1,4 @@
-//! What the admin listener refuses: counts, and reports to the application.
+//! What the admin listener rejects: counts, and reports to the application.
 
 use core::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,9 +7,9 @@ use windlass::stream::{Address, Stream};
 
 use crate::api::Rejected;
 
-/// Why the admin listener refused a request or a connection.
+/// Why the admin listener rejected a request or a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum RejectionCause {
     BadRequest,
     Timeout,
     Host,
@@ -19,41 +19,41 @@ pub(super) enum Refusal {
     ConnectionsMax,
 }
 
-impl Refusal {
+impl RejectionCause {
     /// The values of the label `reason`, in the order of the counts.
     pub(super) const TEXTS: [&'static str; 7] =
         ["bad_request", "timeout", "bad_host", "token", "not_found", "method", "connections_max"];
 }
 
-/// Called for each refusal, on the listener's thread.
+/// Called for each rejection, on the listener's thread.
 pub(super) type OnRejected = Box<dyn Fn(&Rejected<'_>) + Send>;
 
 /// The counts of one listener. One thread updates and reads them.
-pub(super) struct Refusals {
-    counts: [Cell<u64>; Refusal::TEXTS.len()],
+pub(super) struct Rejections {
+    counts: [Cell<u64>; RejectionCause::TEXTS.len()],
     on_rejected: RefCell<Option<OnRejected>>,
 }
 
-impl Refusals {
+impl Rejections {
     pub(super) fn new(on_rejected: Option<OnRejected>) -> Self {
         Self { counts: Default::default(), on_rejected: RefCell::new(on_rejected) }
     }
 
     /// The counts with the values of the label `reason`.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        Refusal::TEXTS.into_iter().zip(self.counts.iter().map(Cell::get))
+        RejectionCause::TEXTS.into_iter().zip(self.counts.iter().map(Cell::get))
     }
 
-    /// Counts a refusal, and reports it with the status and the reason that the peer reads.
+    /// Counts a rejection, and reports it with the status and the reason that the peer reads.
     #[cold]
     pub(super) fn note(
         &self,
-        refusal: Refusal,
+        cause: RejectionCause,
         stream: &Stream<'_>,
         status: Option<u16>,
         reason: &str,
     ) {
-        let count = &self.counts[refusal as usize];
+        let count = &self.counts[cause as usize];
         count.set(count.get() + 1);
         // No borrow is held while the function runs.
         let Some(on_rejected) = self.on_rejected.take() else { return };

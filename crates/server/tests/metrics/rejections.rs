@@ -1,4 +1,4 @@
-//! Refusals before a WebSocket is open, by cause, and a server that is over its budget.
+//! Rejections before a WebSocket is open, by cause, and a server that is over its budget.
 
 use std::{
     io::{Read as _, Write as _},
@@ -98,7 +98,7 @@ pub(crate) fn a_server_over_its_budget() {
         assert_status(&get(&admin, "/readyz", ""), 200);
         let mut publisher = Client::open(site.address, "/room");
         let begin = Instant::now();
-        let refused = "handshakes_total{result=\"memory\"}";
+        let rejected = "handshakes_total{result=\"memory\"}";
         // The server is over its budget from an eviction to its next timer event.
         let (ready, head) = 'over: loop {
             let Ok(_slow) = Client::try_open(site.address, "/room") else { continue };
@@ -117,9 +117,9 @@ pub(crate) fn a_server_over_its_budget() {
         assert!(ready.1.starts_with("over budget"), "{ready:?}");
         assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
         let metrics = site.metrics();
-        assert!(metrics.get(refused) >= 1);
+        assert!(metrics.get(rejected) >= 1);
         let hits = metrics.get("limit_hits_total{limit=\"memory_max\"}");
-        assert_eq!(hits, metrics.get(refused) + metrics.sum("evictions_total"));
+        assert_eq!(hits, metrics.get(rejected) + metrics.sum("evictions_total"));
         // The next timer event finds room.
         while !get(&admin, "/readyz", "").0.starts_with("HTTP/1.1 200 ") {
             assert!(begin.elapsed() < Duration::from_secs(40));
