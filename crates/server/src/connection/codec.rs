@@ -79,7 +79,7 @@ impl<D: 'static> Open<D> {
         stream: &mut Stream<'_>,
     ) -> bool {
         if self.conn.halt & HALT_QUEUED != 0 {
-            let may = state.take_codec_turn(&mut stream.turn(), self.conn.index);
+            let may = state.resume_codec(&mut stream.turn(), self.conn.index);
             if may {
                 self.conn.halt &= !HALT_QUEUED;
             }
