@@ -95,7 +95,7 @@ impl Latch {
 
     /// Puts the latch to sleep, for an owner that is one handler among others in a loop. If a wake
     /// has arrived since [`awake`](Self::awake), it writes to the descriptor, so that the loop
-    /// calls the handler again. Other handlers get their turn in between.
+    /// calls the handler again. Other handlers run in between.
     ///
     /// Such an owner calls it before the descriptor is first watched, edge-triggered, and at the
     /// end of each call. It begins each call with `awake`.

@@ -23,8 +23,9 @@ use windlass_task::{
 
 use crate::{
     AcceptedConnection, HttpListener, HttpServer, ServeEvent,
-    connection::{self, Accepted, BoxError},
-    live::Live,
+    connection::{self, Accepted},
+    graceful_shutdown::GracefulShutdown,
+    service::BoxError,
 };
 
 /// The first pause after an error of accept(2), and the longest.
@@ -78,7 +79,8 @@ where
     S: 'static,
     B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
 {
-    let (server, service, live) = (Rc::new(server), Rc::new(service), Rc::new(Live::default()));
+    let (server, service, graceful) =
+        (Rc::new(server), Rc::new(service), Rc::new(GracefulShutdown::default()));
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let (mut pause, mut limit) = (Duration::ZERO, LimitLog::default());
@@ -112,7 +114,7 @@ where
                 pause = Duration::ZERO;
                 let (server, service) = (Rc::clone(&server), Rc::clone(&service));
                 let accepted = Accepted { handshake, peer, reset_at_drop: L::reset_at_drop };
-                tasks.spawn(connection::run(accepted, live.enter(), server, service));
+                tasks.spawn(connection::run(accepted, graceful.watcher(), server, service));
             }
             Next::Accepted(Err(error)) => match pause_after(&error, pause) {
                 Some(next) => {
@@ -124,7 +126,7 @@ where
         }
     };
     drop(listener);
-    live.drain();
+    graceful.drain();
     end(&server, &mut tasks).await;
     outcome
 }

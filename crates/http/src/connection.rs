@@ -2,11 +2,10 @@
 
 use core::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
-    task::{Context, Poll},
+    pin::pin,
+    task::Poll,
 };
 use std::{
-    error::Error,
     io::{self, ErrorKind},
     net::SocketAddr,
     rc::Rc,
@@ -16,24 +15,18 @@ use hyper::{
     Request, Response,
     body::{Body, Incoming},
     rt::{Read, Write},
-    server::conn::http2,
     service::Service,
 };
-use windlass_task::{
-    rt::{WindlassExecutor, WindlassTimer},
-    time::timeout,
-};
+use windlass_task::time::timeout;
 
 use crate::{
-    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent, http1,
-    http2::{Http2Service, Reached, Requests, RequestsLimit},
-    live::Place,
-    output::OutputLimit,
+    ConnectionInfo, Handshaken, HttpServer, HttpVersion, ServeEvent,
+    graceful_shutdown::ShutdownWatcher,
+    http1, http2,
     prefixed::Prefixed,
-    service::ConnectionService,
+    service::{BoxError, ConnectionService},
+    write_timeout::WriteTimeout,
 };
-
-pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A connection before its handshake.
 pub(crate) struct Accepted<H, I> {
@@ -46,7 +39,7 @@ pub(crate) struct Accepted<H, I> {
 /// The task of a connection.
 pub(crate) async fn run<H, I, S, B>(
     accepted: Accepted<H, I>,
-    place: Place,
+    shutdown: ShutdownWatcher,
     server: Rc<HttpServer>,
     service: Rc<S>,
 ) where
@@ -57,7 +50,7 @@ pub(crate) async fn run<H, I, S, B>(
     B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
 {
     let Accepted { handshake, peer, reset_at_drop } = accepted;
-    let opened = match until_drain(&place, open(handshake, reset_at_drop, &server)).await {
+    let opened = match until_drain(&shutdown, open(handshake, reset_at_drop, &server)).await {
         Some(Ok(opened)) => opened,
         Some(Err(OpenError::Handshake(error))) => {
             return server.report(&ServeEvent::HandshakeFailed { peer, error: &error });
@@ -70,17 +63,10 @@ pub(crate) async fn run<H, I, S, B>(
     let Some(Opened { version, stream, is_encrypted }) = opened else { return };
     let info = server.has_info.then_some(ConnectionInfo { peer, is_encrypted });
     let service = ConnectionService { service, info };
-    let output = OutputLimit::new(Rc::clone(&stream.output), server.write_timeout);
+    let output = WriteTimeout::new(Rc::clone(&stream.output), server.write_timeout);
     let outcome = match version {
-        HttpVersion::Http1 => http1::serve(stream, service, &place, &server, output).await,
-        HttpVersion::Http2 => {
-            let mut builder = server.http2.clone();
-            builder.timer(WindlassTimer::new());
-            let requests = Requests::new(Rc::clone(&server), peer);
-            let limits = Limits { output, requests: RequestsLimit::new(Rc::clone(&requests)) };
-            let service = Http2Service { service, requests };
-            drive(Box::pin(builder.serve_connection(stream, service)), &place, limits).await
-        }
+        HttpVersion::Http1 => http1::serve(stream, service, &shutdown, &server, output).await,
+        HttpVersion::Http2 => http2::serve(stream, service, &shutdown, &server, output, peer).await,
     };
     if let Err(error) = outcome {
         server.report(&ServeEvent::ConnectionFailed { peer, error: &error });
@@ -137,67 +123,12 @@ fn late(what: &str, setting: &str) -> io::Error {
 }
 
 /// Waits for a future, unless the server is being shut down. What is there already counts.
-async fn until_drain<F: Future>(place: &Place, future: F) -> Option<F::Output> {
+async fn until_drain<F: Future>(shutdown: &ShutdownWatcher, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if place.is_draining(context.waker()) => Poll::Ready(None),
+        Poll::Pending if shutdown.is_draining(context.waker()) => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
-    })
-    .await
-}
-
-/// The time limits of a connection of HTTP/2, beside those of hyper.
-struct Limits {
-    output: OutputLimit,
-    requests: RequestsLimit,
-}
-
-impl Limits {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Reached> {
-        if self.output.poll(context).is_ready() {
-            return Poll::Ready(Reached::Stalled);
-        }
-        self.requests.poll(context)
-    }
-}
-
-/// Serves requests of HTTP/2 until the end of the connection. A request that is there already is
-/// answered although the server is being shut down: h2 takes requests until its peer has seen the
-/// shutdown.
-async fn drive<I, S, B>(
-    mut connection: Pin<Box<http2::Connection<I, S, WindlassExecutor>>>,
-    place: &Place,
-    mut limits: Limits,
-) -> hyper::Result<()>
-where
-    I: Read + Write + Unpin,
-    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>, Future: 'static>,
-    B: Body<Data: 'static, Error: Into<BoxError>> + 'static,
-{
-    let (mut is_told, mut has_stalled) = (false, false);
-    poll_fn(|context| {
-        loop {
-            let polled = connection.as_mut().poll(context);
-            if polled.is_ready() {
-                return polled;
-            }
-            if !is_told && place.is_draining(context.waker()) {
-                is_told = true;
-                connection.as_mut().graceful_shutdown();
-                continue;
-            }
-            match limits.poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Reached::Idle) => connection.as_mut().graceful_shutdown(),
-                // Its stream fails now, and hyper returns that error.
-                Poll::Ready(Reached::Stalled) if !has_stalled => {
-                    has_stalled = true;
-                    limits.output.expire();
-                }
-                Poll::Ready(Reached::Stalled | Reached::Late) => return Poll::Ready(Ok(())),
-            }
-        }
     })
     .await
 }

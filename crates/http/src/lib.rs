@@ -62,32 +62,27 @@ mod accept;
 mod client;
 mod connection;
 mod event;
-mod head_timer;
+mod graceful_shutdown;
 mod http1;
 mod http2;
-mod idle;
 mod listener;
-mod live;
 mod local;
-mod output;
 mod prefixed;
 mod server;
 mod service;
 #[cfg(feature = "tls")]
 mod tls;
-mod tracked;
-mod upgrade;
-mod watched;
 #[cfg(feature = "websocket")]
 pub mod websocket;
+mod write_timeout;
 
 #[cfg(feature = "client")]
 pub use client::{ClientStream, WindlassConnector};
 pub use event::ServeEvent;
+pub use http1::{UpgradedParts, upgraded_parts};
 pub use listener::{AcceptedConnection, Handshaken, HttpListener, HttpVersion};
 pub use local::local;
 pub use server::{HttpServer, serve};
 pub use service::{ConnectionInfo, FromHyper, FromTower, IntoHttpService, TowerService};
 #[cfg(feature = "tls")]
 pub use tls::{TlsHttpStream, TlsListener};
-pub use upgrade::{UpgradedParts, upgraded_parts};

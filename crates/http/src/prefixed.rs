@@ -16,7 +16,7 @@ use hyper::{
     rt::{Read, ReadBuf, ReadBufCursor, Write},
 };
 
-use crate::{HttpVersion, output::Output};
+use crate::{HttpVersion, write_timeout::WriteState};
 
 /// What a client of HTTP/2 sends first (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -27,7 +27,7 @@ const FIRST_READ: usize = 512;
 pub(crate) struct Prefixed<S> {
     pub(crate) read_buf: Bytes,
     pub(crate) stream: S,
-    pub(crate) output: Rc<Output>,
+    pub(crate) output: Rc<WriteState>,
     reset_at_drop: fn(&S),
 }
 
@@ -60,7 +60,7 @@ impl<S: Read + Unpin> Prefixed<S> {
                 _ => version_of(&read_buf, count == 0).map(|found| known.unwrap_or(found)),
             };
             if let Some(version) = version {
-                let output = Rc::new(Output::default());
+                let output = Rc::new(WriteState::default());
                 let read_buf = read_buf.into();
                 return Ok(Some((version, Self { read_buf, stream, output, reset_at_drop })));
             }

@@ -12,7 +12,7 @@ use hyper::{
 };
 use windlass_task::rt::WindlassExecutor;
 
-use crate::{HttpListener, IntoHttpService, ServeEvent, accept};
+use crate::{HttpListener, IntoHttpService, ServeEvent, accept::run};
 
 /// Serves HTTP with the default settings, until the listener fails: [`HttpServer::serve`].
 ///
@@ -296,7 +296,7 @@ impl HttpServer {
         S::Error: Into<Box<dyn Error + Send + Sync>>,
         S::Future: 'static,
     {
-        accept::run(self, listener, service.into_http_service(), pending()).await
+        run(self, listener, service.into_http_service(), pending()).await
     }
 
     /// Serves until a future is ready, and then shuts down gracefully: the listener is closed,
@@ -342,7 +342,7 @@ impl HttpServer {
         S::Error: Into<Box<dyn Error + Send + Sync>>,
         S::Future: 'static,
     {
-        accept::run(self, listener, service.into_http_service(), shutdown).await
+        run(self, listener, service.into_http_service(), shutdown).await
     }
 }
 

@@ -6,10 +6,12 @@ use core::{
     pin::Pin,
     task::{Context, Poll, ready},
 };
-use std::{net::SocketAddr, rc::Rc};
+use std::{error::Error, net::SocketAddr, rc::Rc};
 
 use hyper::{Request, Response, body::Incoming};
 use pin_project_lite::pin_project;
+
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The connection that a request came on. It is among the extensions of requests, if
 /// [`connection_info`](crate::HttpServer::connection_info) is on. In axum, use

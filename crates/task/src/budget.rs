@@ -2,11 +2,11 @@
 //!
 //! A task whose operations are always ready would never return to the executor. So each operation
 //! of this crate asks [`poll_proceed`] first. When the poll's budget of 32 operations is used up,
-//! it wakes the task and is pending, and the other tasks have their turn.
+//! it wakes the task and is pending, and the other tasks are polled.
 //!
 //! Futures of other crates do not know this budget. A loop over one that is always ready, such as
 //! the receiver of a channel that is never empty, keeps the thread: no other task, timer or socket
-//! has its turn. This is so for the channels of tokio, async-channel and futures, as tokio's own
+//! is served. This is so for the channels of tokio, async-channel and futures, as tokio's own
 //! budget counts on its runtime alone. In such a loop
 //!
 //! - wrap the future in [`cooperative`],
@@ -65,8 +65,8 @@ pub fn poll_proceed(context: &mut Context<'_>) -> Poll<Proceed> {
     }
 }
 
-/// Counts one operation of the running poll. If the budget is used up, the other tasks have their
-/// turn first.
+/// Counts one operation of the running poll. If the budget is used up, the other tasks are
+/// polled first.
 ///
 /// ```
 /// use windlass_task::{block_on, budget, spawn, stats};
@@ -132,7 +132,7 @@ pub(crate) async fn remaining() {
 
 #[cold]
 fn exhausted(context: &Context<'_>) {
-    if let Some(handle) = crate::ambient::Handle::current() {
+    if let Some(handle) = crate::handle::Handle::current() {
         let count = &handle.local().counters.budget_exhausted;
         count.set(count.get() + 1);
     }

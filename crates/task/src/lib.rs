@@ -17,7 +17,7 @@
 //!        \        |         |           /                      | any thread
 //!         v       v         v          v                       v
 //!    +---------------- Executor: one thread -------------------------------+
-//!    |  run queue --> poll, at most 61 a turn     <-- inbox: woken tasks   |
+//!    |  run queue --> poll, at most 61 a turn     <-- injector: woken tasks|
 //!    +----------------------------------+----------------------------------+
 //!                                       | end of each turn
 //!                                       v
@@ -77,8 +77,6 @@
 compile_error!("windlass-task is for Linux: it runs on the reactor of the crate windlass");
 
 #[cfg(not(loom))]
-mod ambient;
-#[cfg(not(loom))]
 mod blocking;
 #[cfg(not(loom))]
 pub mod budget;
@@ -88,6 +86,10 @@ pub mod cancel;
 mod executor;
 #[cfg(not(loom))]
 mod fd;
+#[cfg(not(loom))]
+mod handle;
+#[cfg(all(feature = "hyper", not(loom)))]
+mod hyper_rt;
 #[cfg(not(loom))]
 pub mod io;
 #[cfg(not(loom))]
@@ -99,8 +101,6 @@ mod pinned;
 mod process;
 #[cfg(not(loom))]
 mod race;
-#[cfg(all(feature = "hyper", not(loom)))]
-pub mod rt;
 #[cfg(not(loom))]
 pub mod signal;
 #[cfg(not(loom))]
@@ -114,13 +114,13 @@ mod workers;
 mod yield_now;
 
 #[cfg(not(loom))]
-pub use ambient::with_turn;
-#[cfg(not(loom))]
 pub use blocking::{BlockingError, BlockingHandle, BlockingReason, spawn_blocking};
 #[cfg(not(loom))]
 pub use executor::{Executor, ExecutorBuilder, ExecutorStats, block_on, stats};
 #[cfg(not(loom))]
 pub use fd::{AsyncFd, Direction, RegisterError};
+#[cfg(not(loom))]
+pub use handle::with_turn;
 #[cfg(not(loom))]
 pub use join::{AbortHandle, JoinHandle, JoinSet, spawn};
 #[cfg(not(loom))]
@@ -173,3 +173,22 @@ pub use workers::{
     WorkersBuilder, WorkersHandle,
 };
 pub use yield_now::{YieldNow, yield_now};
+
+#[cfg(all(feature = "hyper", not(loom)))]
+pub mod rt {
+    //! What hyper needs of a runtime: a timer and an executor (feature `hyper`).
+    //!
+    //! Streams implement `hyper::rt::{Read, Write}` themselves, with vectored writes and without
+    //! clearing hyper's buffers. So they are passed to hyper as they are, without an adapter.
+    //!
+    //! ```
+    //! use windlass_task::rt::{WindlassExecutor, WindlassTimer};
+    //!
+    //! fn settings<E>(_: E, _: impl hyper::rt::Timer + Send + Sync + 'static) {}
+    //!
+    //! // `http2::Builder::new(executor)` and `http1::Builder::new().timer(timer)` take them.
+    //! settings(WindlassExecutor, WindlassTimer::new());
+    //! ```
+
+    pub use crate::hyper_rt::{WindlassExecutor, WindlassTimer};
+}

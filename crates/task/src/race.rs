@@ -8,7 +8,7 @@ use core::{
 
 /// Waits for the first of two futures. The other one is dropped.
 ///
-/// The two take turns at being polled first, so neither uses up the budget of each poll before the
+/// The two are polled first alternately, so neither uses up the budget of each poll before the
 /// other one is asked. If both are ready in the first poll, the first argument wins. So in a loop
 /// that races anew each time, pass the end of the loop first.
 ///

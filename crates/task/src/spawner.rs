@@ -8,7 +8,7 @@ use windlass_flow::Returned;
 use crate::{
     sync::Arc,
     task::{
-        inbox::{Rejected, SpawnJob},
+        injector::{Rejected, SpawnJob},
         shared::{OwnerShared, Shared},
     },
 };
@@ -87,7 +87,7 @@ impl Spawner {
         pack: impl FnOnce(V) -> Box<dyn SpawnJob>,
     ) -> Result<(), SpawnError<V>> {
         let mut value = Some(value);
-        let pushed = self.0.inbox.push_spawn(|| pack(value.take().expect("it is packed once")));
+        let pushed = self.0.injector.push_spawn(|| pack(value.take().expect("it is packed once")));
         pushed.map_err(|rejected| SpawnError {
             reason: match rejected {
                 Rejected::Full => SpawnReason::Full,
@@ -100,7 +100,7 @@ impl Spawner {
     /// Whether the executor was dropped.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.0.inbox.is_closed()
+        self.0.injector.is_closed()
     }
 }
 

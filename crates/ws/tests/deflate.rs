@@ -410,7 +410,7 @@ fn a_bomb_stops_at_the_limit() {
 }
 
 #[test]
-fn a_message_of_nothing_but_final_blocks_is_refused() {
+fn a_message_of_nothing_but_final_blocks_is_rejected() {
     let (mut client, mut shared) = (reader(), CodecPool::new());
     // A full window, then a few and many final empty blocks.
     read(&mut client, &mut shared, &[&[0, 0xff, 0xff, 0, 0][..], &[b'a'; 65535], &[0]].concat())
@@ -424,7 +424,7 @@ fn a_message_of_nothing_but_final_blocks_is_refused() {
 // ---- damage ----
 
 #[test]
-fn a_message_that_ends_too_early_is_refused() {
+fn a_message_that_ends_too_early_is_rejected() {
     for (name, message) in
         [("text", text(3000, 1)), ("random", random(300, 2)), ("one byte", vec![b'a'; 3000])]
     {
@@ -449,7 +449,7 @@ fn a_message_that_ends_too_early_is_refused() {
 }
 
 #[test]
-fn bytes_that_are_no_deflate_are_refused() {
+fn bytes_that_are_no_deflate_are_rejected() {
     let bad: [&[u8]; 8] = [
         &[],
         &[0x07],                               // a reserved block type
@@ -500,7 +500,7 @@ proptest! {
     /// A damaged stream is read like the naive decoder reads it, or rejected. Its output never
     /// exceeds the limit.
     #[test]
-    fn a_damaged_message_is_refused_or_read_alike(
+    fn a_damaged_message_is_rejected_or_read_alike(
         len in 1_usize..2000,
         seed in 1_u64..1000,
         at in any::<prop::sample::Index>(),

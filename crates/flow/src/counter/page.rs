@@ -95,7 +95,7 @@ impl Page {
         self.live.word.fetch_add(0, Ordering::AcqRel);
     }
 
-    /// Turns a new page, all zeros, into a counter's. The magic is written last.
+    /// Makes a new page, all zeros, a counter's. The magic is written last.
     #[cfg(not(loom))]
     fn init(&self, word: Word, semaphore: bool) {
         self.version.store(VERSION, Ordering::Relaxed);

@@ -50,7 +50,7 @@ fn writes_that_cannot_be_are_rejected_at_once_and_change_nothing() {
 }
 
 #[test]
-fn reads_of_nothing_are_refused() {
+fn reads_of_nothing_are_rejected() {
     for kind in KINDS {
         let (counter, _again) = counters(kind, 4, 0, true);
         assert_eq!(counter.try_read(), Err(ReadError::WouldBlock));

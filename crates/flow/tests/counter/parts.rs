@@ -107,7 +107,7 @@ fn a_counter_between_threads_has_no_parts() {
 }
 
 #[test]
-fn a_page_that_could_be_cut_off_is_refused() {
+fn a_page_that_could_be_cut_off_is_rejected() {
     assert_eq!(with_page(page(PAGE_LEN, SealFlags::empty())), PartsReason::NotSealed);
     assert_eq!(
         with_page(page(PAGE_LEN, SealFlags::GROW | SealFlags::SEAL)),
@@ -127,7 +127,7 @@ fn a_page_of_ours_cannot_be_cut_off() {
 }
 
 #[test]
-fn a_short_page_is_refused() {
+fn a_short_page_is_rejected() {
     for len in [0, 1, 128, PAGE_LEN - 1] {
         assert_eq!(with_page(page(len, SealFlags::SHRINK)), PartsReason::TooSmall);
     }
@@ -153,7 +153,7 @@ fn a_page_of_other_content_is_rejected() {
 }
 
 #[test]
-fn an_impossible_page_is_refused() {
+fn an_impossible_page_is_rejected() {
     let word =
         |maximum: u32, count: u32| ((u64::from(maximum) << 32) + u64::from(count)).to_ne_bytes();
     assert_eq!(scribbled(WORD, &word(0, 0)), PartsReason::Corrupt);

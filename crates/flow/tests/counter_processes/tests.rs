@@ -60,7 +60,7 @@ pub(crate) fn all() -> Vec<Trial> {
 
 /// A page of hugetlbfs is rejected. If no huge page is left, the first access raises `SIGBUS`.
 fn huge_pages() -> Trial {
-    let name = "a_page_of_huge_pages_is_refused";
+    let name = "a_page_of_huge_pages_is_rejected";
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     match rustix::fs::memfd_create("huge", flags) {
         Ok(page) => Trial::test(name, move || {

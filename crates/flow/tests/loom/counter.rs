@@ -162,7 +162,7 @@ fn a_higher_maximum_lets_a_blocked_writer_go_on() {
 }
 
 #[test]
-fn a_lower_maximum_refuses_a_blocked_writer() {
+fn a_lower_maximum_rejects_a_blocked_writer() {
     model(3, || {
         let counter = counter(4, 1, false);
         let writer = counter.clone();

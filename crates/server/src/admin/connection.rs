@@ -13,15 +13,15 @@ use windlass_ws::handshake::{HeadLimits, HeadReader, Rejection, Request};
 
 use super::{
     CONNECTIONS_MAX,
-    places::Places,
-    refusals::{Refusal, Refusals},
+    connection_list::ConnectionList,
+    rejections::{RejectionCause, Rejections},
     token::Token,
 };
 use crate::{
     connection::parse_response,
     http::{self, AddressKey, Hosts, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_refusals},
+    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_rejections},
 };
 
 /// Maximum time from the first byte of a request to its last. A client that sends nothing more is
@@ -40,8 +40,8 @@ pub(super) struct AdminState {
     token: Option<Token>,
     hosts: Hosts,
     listener_kind: ListenerKind,
-    refusals: Refusals,
-    places: Places,
+    rejections: Rejections,
+    connections: ConnectionList,
 }
 
 /// The counts of the workers, copied for the first request that asks for them. Requests that were
@@ -81,10 +81,10 @@ impl AdminConn {
             match reader.request(bytes) {
                 Ok(Some((request, used))) => {
                     let start = out.len();
-                    let (is_last, refusal) = self.state.respond(&request, &mut copy, out);
-                    match refusal {
-                        Some(refusal) => self.state.note(refusal, stream, &out[start..]),
-                        None => self.state.places.note_answer(stream.key()),
+                    let (is_last, cause) = self.state.respond(&request, &mut copy, out);
+                    match cause {
+                        Some(cause) => self.state.note(cause, stream, &out[start..]),
+                        None => self.state.connections.note_answer(stream.key()),
                     }
                     self.is_closing = is_last || waiting + out.len() > WAITING_MAX;
                     bytes = &bytes[used..];
@@ -100,12 +100,12 @@ impl AdminConn {
 
     fn fail(&mut self, rejection: Rejection, stream: &Stream<'_>, out: &mut Vec<u8>) {
         let start = out.len();
-        let refusal = match rejection {
-            Rejection::Timeout => Refusal::Timeout,
-            _ => Refusal::BadRequest,
+        let cause = match rejection {
+            Rejection::Timeout => RejectionCause::Timeout,
+            _ => RejectionCause::BadRequest,
         };
         reject(rejection, SystemTime::now(), out);
-        self.state.note(refusal, stream, &out[start..]);
+        self.state.note(cause, stream, &out[start..]);
         self.is_closing = true;
     }
 }
@@ -145,14 +145,14 @@ impl StreamHandler for AdminConn {
     }
 
     fn on_close(&mut self, key: Key, _: DisconnectReason, _: Turn<'_>) {
-        self.state.places.remove(key);
+        self.state.connections.remove(key);
     }
 }
 
 /// What a request is answered with.
 struct Answer {
     status: u16,
-    refusal: Option<Refusal>,
+    cause: Option<RejectionCause>,
     content_type: &'static str,
     /// A header line with its line ending, or nothing.
     header: &'static str,
@@ -163,15 +163,15 @@ impl Answer {
     fn text(status: u16, text: &str) -> Self {
         let body = format!("{text}\n").into_bytes();
         let content_type = "text/plain; charset=utf-8";
-        Self { status, refusal: None, content_type, header: "", body }
+        Self { status, cause: None, content_type, header: "", body }
     }
 
-    fn refused(status: u16, refusal: Refusal, text: &str, header: &'static str) -> Self {
-        Self { refusal: Some(refusal), header, ..Self::text(status, text) }
+    fn rejected(status: u16, cause: RejectionCause, text: &str, header: &'static str) -> Self {
+        Self { cause: Some(cause), header, ..Self::text(status, text) }
     }
 
     fn found(content_type: &'static str, body: Vec<u8>) -> Self {
-        Self { status: 200, refusal: None, content_type, header: "", body }
+        Self { status: 200, cause: None, content_type, header: "", body }
     }
 }
 
@@ -181,40 +181,40 @@ impl AdminState {
         token: Option<Token>,
         hosts: Hosts,
         listener_kind: ListenerKind,
-        refusals: Refusals,
+        rejections: Rejections,
     ) -> Self {
-        let places = Places::default();
-        Self { stats, token, hosts, listener_kind, refusals, places }
+        let connections = ConnectionList::default();
+        Self { stats, token, hosts, listener_kind, rejections, connections }
     }
 
-    /// Notes a refused request and its response.
-    fn note(&self, refusal: Refusal, stream: &Stream<'_>, response: &[u8]) {
+    /// Notes a rejected request and its response.
+    fn note(&self, cause: RejectionCause, stream: &Stream<'_>, response: &[u8]) {
         let (status, reason) = parse_response(response).unzip();
-        self.refusals.note(refusal, stream, status, reason.unwrap_or_default());
+        self.rejections.note(cause, stream, status, reason.unwrap_or_default());
     }
 
-    /// Gives a new connection a place, if need be that of another one, which is closed.
+    /// Gives a new connection an entry, if need be that of another one, which is closed.
     fn make_room(&self, stream: &mut Stream<'_>, address: Option<AddressKey>) {
-        let Some(oldest) = self.places.enter(stream.key(), address) else { return };
+        let Some(oldest) = self.connections.enter(stream.key(), address) else { return };
         let mut turn = stream.turn();
-        // A handler that panicked has left its place to a stream that is gone.
+        // A handler that panicked has left its entry to a stream that is gone.
         let Ok(mut oldest) = turn.stream(oldest) else { return };
         let reason = format!(
             "connection limit {CONNECTIONS_MAX} of the admin listener reached; this one of the \
              address with most connections without an answer was closed"
         );
-        self.refusals.note(Refusal::ConnectionsMax, &oldest, None, &reason);
+        self.rejections.note(RejectionCause::ConnectionsMax, &oldest, None, &reason);
         oldest.abort();
     }
 
-    /// Appends the response to a request. Returns true if the connection must end, and the refusal
-    /// if the request is refused.
+    /// Appends the response to a request. Returns true if the connection must end, and the
+    /// rejection if the request is rejected.
     fn respond(
         &self,
         request: &Request<'_>,
         copy: &mut SharedCopy,
         out: &mut Vec<u8>,
-    ) -> (bool, Option<Refusal>) {
+    ) -> (bool, Option<RejectionCause>) {
         if let Err(rejection) = self.hosts.check_at(request, self.listener_kind) {
             let start = out.len();
             // It has no headers that could not be sent.
@@ -222,7 +222,7 @@ impl AdminState {
             if request.method() == "HEAD" {
                 without_body(out, start);
             }
-            return (true, Some(Refusal::Host));
+            return (true, Some(RejectionCause::Host));
         }
         let answer = self.answer(request, copy);
         // The body of a request is never read.
@@ -242,14 +242,14 @@ impl AdminState {
             .as_bytes(),
         );
         http::finish_response(is_last, body, out);
-        (is_last, answer.refusal)
+        (is_last, answer.cause)
     }
 
     fn answer(&self, request: &Request<'_>, copy: &mut SharedCopy) -> Answer {
         if !self.is_authorized(request) {
-            return Answer::refused(
+            return Answer::rejected(
                 401,
-                Refusal::Token,
+                RejectionCause::Token,
                 "this listener needs a bearer token",
                 "WWW-Authenticate: Bearer\r\n",
             );
@@ -257,11 +257,11 @@ impl AdminState {
         let path = request.path();
         if !matches!(path, "/metrics" | "/healthz" | "/readyz" | "/status") {
             let text = "there is nothing here: see /metrics, /healthz, /readyz and /status";
-            return Answer::refused(404, Refusal::Path, text, "");
+            return Answer::rejected(404, RejectionCause::Path, text, "");
         }
         if !matches!(request.method(), "GET" | "HEAD") {
             let allowed = "Allow: GET, HEAD\r\n";
-            return Answer::refused(405, Refusal::Method, "only GET and HEAD", allowed);
+            return Answer::rejected(405, RejectionCause::Method, "only GET and HEAD", allowed);
         }
         if path == "/healthz" {
             return Answer::text(200, "alive");
@@ -271,7 +271,7 @@ impl AdminState {
         match path {
             "/metrics" => {
                 self.stats.write_metrics(workers, &mut body);
-                write_admin_refusals(self.refusals.counts(), &mut body);
+                write_admin_rejections(self.rejections.counts(), &mut body);
                 Answer::found(CONTENT_TYPE, body)
             }
             "/status" => {

@@ -4,8 +4,8 @@
 //! reads copies of the workers' counts. No data path takes a lock for it.
 
 mod connection;
-mod places;
-mod refusals;
+mod connection_list;
+mod rejections;
 mod token;
 
 use core::fmt;
@@ -26,7 +26,7 @@ use windlass::{
 
 use self::{
     connection::{AdminConn, AdminState},
-    refusals::{OnRejected, Refusals},
+    rejections::{OnRejected, Rejections},
     token::Token,
 };
 use crate::{
@@ -63,7 +63,7 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 ///   if 64 connections come in the time from the client's connection to its request. The clients of
 ///   a Unix socket, and those behind one proxy, count as one address. Let the permissions of a Unix
 ///   socket, or a firewall, keep strangers away.
-/// - What it refuses is counted in `windlass_admin_refusals_total`, which is in its own `/metrics`
+/// - What it rejects is counted in `windlass_admin_refusals_total`, which is in its own `/metrics`
 ///   only, and reported to [`on_rejected`](Self::on_rejected).
 ///
 /// ```
@@ -161,7 +161,7 @@ impl Admin {
         self
     }
 
-    /// Sets a function that is called for each refused request, and for each connection that is
+    /// Sets a function that is called for each rejected request, and for each connection that is
     /// closed because there are too many, which has no status. It is called on the listener's
     /// thread, which answers nobody meanwhile. The listener survives a panic of the function.
     ///
@@ -210,8 +210,8 @@ impl Admin {
         let (started, start) = std::sync::mpsc::sync_channel(1);
         let own_stats = stats.clone();
         let thread = thread::Builder::new().name("windlass-admin".to_owned()).spawn(move || {
-            let refusals = Refusals::new(on_rejected);
-            let state = AdminState::new(own_stats, token, hosts, listener_kind, refusals);
+            let rejections = Rejections::new(on_rejected);
+            let state = AdminState::new(own_stats, token, hosts, listener_kind, rejections);
             let mut reactor = match build_reactor(listener, state, backend) {
                 Ok(reactor) => reactor,
                 Err(error) => {

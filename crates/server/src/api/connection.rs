@@ -168,7 +168,7 @@ impl Connection<'_> {
                 PendingOutput::BATCH.or(PendingOutput::BACKLOG).or(PendingOutput::REENTRANT),
             )
         {
-            return self.reply_slow(message.is_text(), message.as_bytes());
+            return self.reply_after_other_output(message.is_text(), message.as_bytes());
         }
         self.state.stats.messages_sent.add(1);
         self.state.stats.bytes_sent.add(message.as_bytes().len() as u64);
@@ -180,7 +180,7 @@ impl Connection<'_> {
     /// Passing the message by value would go through memory in the usual case too.
     #[cold]
     #[inline(never)]
-    fn reply_slow(&mut self, is_text: bool, bytes: &[u8]) -> Result<(), SendError> {
+    fn reply_after_other_output(&mut self, is_text: bool, bytes: &[u8]) -> Result<(), SendError> {
         self.send(OutMessage::checked(is_text, bytes))
     }
 
@@ -497,11 +497,11 @@ impl Connection<'_> {
         if self.conn.pass_output <= self.state.bounds.pass_output_unchecked {
             return Ok(false);
         }
-        self.count_output_slow(before, len)
+        self.check_output_max(before, len)
     }
 
     #[cold]
-    fn count_output_slow(&mut self, pass_output: u32, len: usize) -> Result<bool, SendError> {
+    fn check_output_max(&mut self, pass_output: u32, len: usize) -> Result<bool, SendError> {
         let state = self.state;
         let max = state.options.receiver_buffer_max;
         let before = pass_output as usize + self.state.buffered(&mut self.turn, self.conn.index);

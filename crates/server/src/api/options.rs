@@ -136,7 +136,7 @@ pub struct Options {
     /// 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup, or of
     /// the machine's memory if that is less. Default: `None`.
     ///
-    /// TLS handshakes are covered too, by an estimate. Connections with TLS are refused above four
+    /// TLS handshakes are covered too, by an estimate. Connections with TLS are rejected above four
     /// fifths.
     ///
     /// The limit is checked after each pass over received bytes, after each message sent to one

@@ -18,8 +18,8 @@ use crate::{
 impl<H: Handler> Service<H> {
     /// Accepts connections from a listener. Create the listener with
     /// [`Options::listener`](crate::Options::listener), so that the stream buffers match the other
-    /// settings. With [`Listener::with_tls`] it serves `https://` and `wss://`. Such connections are
-    /// refused while four fifths of [`memory_max`](crate::Options::memory_max) are in use.
+    /// settings. With [`Listener::with_tls`] it serves `https://` and `wss://`. Such connections
+    /// are rejected while four fifths of [`memory_max`](crate::Options::memory_max) are in use.
     ///
     /// # Errors
     /// - The reactor has no room for the listener.
@@ -59,7 +59,7 @@ impl<H: Handler> Service<H> {
         let permit = match limiter.map(|limiter| limiter.try_acquire(peer.address())).transpose() {
             Ok(permit) => permit,
             Err(reason) => {
-                self.refuse(peer, HandshakeResult::AddressLimit, &reason.to_string());
+                self.reject(peer, HandshakeResult::AddressLimit, &reason.to_string());
                 return None;
             }
         };
@@ -67,14 +67,14 @@ impl<H: Handler> Service<H> {
             return Some(ConnHandler::new(&self.0, permit, listener_kind));
         };
         if !self.0.state.memory.reserve(bytes) {
-            self.refuse(peer, HandshakeResult::Memory, OUT_OF_MEMORY);
+            self.reject(peer, HandshakeResult::Memory, OUT_OF_MEMORY);
             return None;
         }
         Some(ConnHandler::with_tls(&self.0, permit, listener_kind, peer.address(), bytes))
     }
 
     #[cold]
-    fn refuse(&self, peer: &Peer<'_>, result: HandshakeResult, reason: &str) {
+    fn reject(&self, peer: &Peer<'_>, result: HandshakeResult, reason: &str) {
         self.0.state.stats.rejected.add(1);
         self.0.state.labels.count_handshake(result);
         self.0.handler.on_rejected(&Rejected { peer: peer.address(), status: None, reason });

@@ -115,7 +115,7 @@ impl<H: Handler> Service<H> {
                 state.note_connections();
                 Ok(state.tables.borrow().conns.id(index))
             }
-            Err(refused) => Err(refused.map(|registration| {
+            Err(rejected) => Err(rejected.map(|registration| {
                 let (with_fd, handler) = registration.into_parts();
                 (with_fd.into_parts().socket, handler.into_data())
             })),

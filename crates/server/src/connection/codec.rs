@@ -18,7 +18,7 @@ use crate::{
 impl<D: 'static> Open<D> {
     /// Handles received bytes of a connection with compression, or of one in an unusual state.
     #[inline(never)]
-    pub(crate) fn on_data_slow<H: Handler<Data = D>>(
+    pub(crate) fn on_data_checked<H: Handler<Data = D>>(
         &mut self,
         service: &ServiceInner<H>,
         stream: &mut Stream<'_>,
@@ -79,7 +79,7 @@ impl<D: 'static> Open<D> {
         stream: &mut Stream<'_>,
     ) -> bool {
         if self.conn.halt & HALT_QUEUED != 0 {
-            let may = state.take_codec_turn(&mut stream.turn(), self.conn.index);
+            let may = state.resume_codec(&mut stream.turn(), self.conn.index);
             if may {
                 self.conn.halt &= !HALT_QUEUED;
             }

@@ -147,7 +147,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         let state = &*service.state;
         if open.conn.halt != 0 {
             state.stats.wire_received.add(input.len() as u64);
-            return open.on_data_slow(service, stream, input);
+            return open.on_data_checked(service, stream, input);
         }
         let mut scratch = state.take_scratch();
         let outcome = {

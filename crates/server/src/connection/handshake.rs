@@ -31,9 +31,9 @@ pub(super) const OUT_OF_MEMORY: &str = "the server's memory limit is reached; tr
 
 /// The outcome of a request.
 enum RequestOutcome<D> {
-    /// The request is answered, and another one may follow. A refused one has a result.
+    /// The request is answered, and another one may follow. A rejected one has a result.
     Answered(Option<HandshakeResult>),
-    /// The request is answered, and the connection ends. A refused one has a result.
+    /// The request is answered, and the connection ends. A rejected one has a result.
     End(Option<HandshakeResult>),
     Open {
         engine: Engine,

@@ -108,13 +108,13 @@ impl WorkerQueue {
     }
 
     fn try_push(&self, command: WorkerCommand) -> Result<(), SenderError> {
-        self.sender.try_push(command).map_err(|refused| sender_error(refused.reason))
+        self.sender.try_push(command).map_err(|rejected| sender_error(rejected.reason))
     }
 
     /// Pushes a command, and waits for room unless this thread must not block.
     fn push(&self, command: WorkerCommand, may_wait: bool) -> Result<(), SenderError> {
         if may_wait {
-            return self.sender.push(command).map_err(|refused| sender_error(refused.reason));
+            return self.sender.push(command).map_err(|rejected| sender_error(rejected.reason));
         }
         match self.try_push(command) {
             Err(SenderError::Full) => Err(SenderError::WouldDeadlock),

@@ -11,6 +11,6 @@ pub(crate) use labels::{
     Closing, ConnectionCounts, HandshakeResult, LabelCounters, PoolFigures, StateLabel, Transport,
     WorkerSnapshot,
 };
-pub(crate) use prometheus::{CONTENT_TYPE, write_admin_refusals, write_metrics};
+pub(crate) use prometheus::{CONTENT_TYPE, write_admin_rejections, write_metrics};
 pub(crate) use status::{TopicFigures, not_ready, write_live_status, write_status};
 pub(crate) use tls::{TlsFailureLabel, TlsFigures};

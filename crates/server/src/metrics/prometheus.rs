@@ -40,8 +40,8 @@ pub(crate) fn write_metrics(workers: &[WorkerSnapshot], tls: &TlsFigures, out: &
     write_workers(&mut text, workers);
 }
 
-/// Appends what an admin listener has refused.
-pub(crate) fn write_admin_refusals(
+/// Appends what an admin listener has rejected.
+pub(crate) fn write_admin_rejections(
     counts: impl Iterator<Item = (&'static str, u64)>,
     out: &mut Vec<u8>,
 ) {

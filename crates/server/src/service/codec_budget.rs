@@ -12,7 +12,7 @@
 //! 4. The queue is served in order, at the beginning of every second turn. The turns between
 //!    process events that arrived meanwhile. In the same turn those events would wait for the queue
 //!    once more. While any connection waits, new ones join at the end.
-//! 5. The first connection in the queue processes one message in each of its turns, even if timers
+//! 5. The first connection in the queue processes one message whenever it is served, even if timers
 //!    or other threads have already spent the budget. So every connection makes progress.
 //! 6. An eighth of each budget is reserved for short messages of connections with little recent
 //!    codec use ([`LIGHT_LEN`], [`HEAVY_BYTES`]). They do not wait for the others, so a chat
@@ -251,7 +251,7 @@ impl ServiceState {
 
     /// Takes a waiting connection out of the queue if it may continue. If not, it is notified
     /// again.
-    pub(crate) fn take_codec_turn(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) -> bool {
+    pub(crate) fn resume_codec(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) -> bool {
         self.begin_codec_turn(turn);
         let (budget, is_spent) = (&self.codec, self.codec.is_spent());
         let (now, served_in) = (budget.turn.get(), budget.served_in.get());

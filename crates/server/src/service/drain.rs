@@ -71,9 +71,9 @@ impl ServiceState {
         for callback in self.drain_callbacks.take() {
             // The closure must not run in the frame of the last connection. If the limit of
             // deferred closures is reached, the timeout scan tries again.
-            if let Err(refused) = turn.try_defer(callback) {
+            if let Err(rejected) = turn.try_defer(callback) {
                 let mut left = self.drain_callbacks.take();
-                left.push(refused.closure);
+                left.push(rejected.closure);
                 self.drain_callbacks.set(left);
             }
         }

@@ -122,7 +122,7 @@ pub(crate) fn a_connection_is_kept_for_further_requests() {
     site.end();
 }
 
-pub(crate) fn a_foreign_host_is_refused() {
+pub(crate) fn a_foreign_host_is_rejected() {
     let site = Site::new(1, |_| {});
     let admin = start(&site, |admin| admin);
     let address = admin.address().socket_addr().unwrap();
@@ -158,10 +158,10 @@ pub(crate) fn elsewhere_only_the_token_gets_an_answer() {
     };
     for path in ["/metrics", "/healthz", "/readyz", "/status", "/nowhere"] {
         for lines in ["", "Authorization: Bearer a-token-of-the-tesT\r\n", "Authorization: \r\n"] {
-            let refused = ask(path, lines);
-            assert_status(&refused, 401);
-            assert!(refused.0.contains("\r\nWWW-Authenticate: Bearer\r\n"), "{refused:?}");
-            assert!(!refused.1.contains("windlass"), "{refused:?}");
+            let rejected = ask(path, lines);
+            assert_status(&rejected, 401);
+            assert!(rejected.0.contains("\r\nWWW-Authenticate: Bearer\r\n"), "{rejected:?}");
+            assert!(!rejected.1.contains("windlass"), "{rejected:?}");
         }
     }
     assert_status(&ask("/metrics", &format!("Authorization: Bearer {TOKEN}\r\n")), 200);
@@ -174,7 +174,7 @@ pub(crate) fn elsewhere_only_the_token_gets_an_answer() {
 
 type Reports = Receiver<(Option<u16>, String)>;
 
-/// Starts a listener that reports the status and the reason of each refusal, and then panics.
+/// Starts a listener that reports the status and the reason of each rejection, and then panics.
 fn start_reporting(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> (RunningAdmin, Reports) {
     let (reported, reports) = mpsc::channel();
     let admin = start(site, |admin| {
@@ -187,7 +187,7 @@ fn start_reporting(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> (Runn
     (admin, reports)
 }
 
-pub(crate) fn refusals_are_counted_and_reported() {
+pub(crate) fn rejections_are_counted_and_reported() {
     let site = Site::new(1, |_| {});
     let (admin, reports) = start_reporting(&site, |admin| admin.token(TOKEN).unwrap());
     let address = admin.address().socket_addr().unwrap();
@@ -219,7 +219,7 @@ pub(crate) fn refusals_are_counted_and_reported() {
     let counts = ["bad_request", "bad_host", "token", "not_found", "method"].map(count);
     assert_eq!(counts, [2, 2, 2, 1, 1]);
     assert_eq!(metrics.sum("admin_refusals_total"), 8);
-    assert!(reports.try_recv().is_err(), "an answered request is no refusal");
+    assert!(reports.try_recv().is_err(), "an answered request is no rejection");
     site.end();
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn silent_connections_keep_nobody_out() {
         }
     };
     ask(&mut kept);
-    // Some send nothing, some a part of a request, and some were refused and stay.
+    // Some send nothing, some a part of a request, and some were rejected and stay.
     let mut silent: Vec<_> = (0..SILENT).map(|_| connect()).collect();
     for (index, socket) in silent.iter_mut().enumerate() {
         // The server may have closed it already.

@@ -122,8 +122,8 @@ pub(crate) fn no_client_reaches_its_topic() {
                 false => answers.push(text),
             }
         }
-        let refused = "[0, 0, 0, 0, 0, 0, 0]";
-        assert_eq!(answers[..3], [refused; 3]);
+        let rejected = "[0, 0, 0, 0, 0, 0, 0]";
+        assert_eq!(answers[..3], [rejected; 3]);
         answers[3..].sort();
         assert_eq!(answers[3], "[1, 0, 1, 0, 1, 1, 0]", "{answers:?}");
         assert_eq!(answers[4..], ["by a client"; 2]);

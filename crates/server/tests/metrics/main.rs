@@ -10,7 +10,7 @@ mod live;
 #[path = "../../../reactor/tests/common/panics.rs"]
 mod panics;
 mod promtool;
-mod refusals;
+mod rejections;
 mod values;
 
 use std::{process::ExitCode, time::Duration};
@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Trial};
 fn main() -> ExitCode {
     let tests: [(&str, fn()); 32] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
-        ("values::refusals_and_closes", values::refusals_and_closes_are_counted_by_cause),
+        ("values::rejections_and_closes", values::rejections_and_closes_are_counted_by_cause),
         ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
         ("values::pings_and_pongs", values::pings_and_pongs_are_those_of_the_clients),
         ("values::idle_pings", values::pings_to_idle_clients_are_counted),
@@ -30,10 +30,10 @@ fn main() -> ExitCode {
         ("values::scrapes_during_load", || {
             values::scrapes_during_full_load(Duration::from_secs(1));
         }),
-        ("refusals::address_limit", refusals::an_address_above_its_limit),
-        ("refusals::timeout", refusals::late_requests),
-        ("refusals::draining", refusals::requests_during_a_drain),
-        ("refusals::over_budget", refusals::a_server_over_its_budget),
+        ("rejections::address_limit", rejections::an_address_above_its_limit),
+        ("rejections::timeout", rejections::late_requests),
+        ("rejections::draining", rejections::requests_during_a_drain),
+        ("rejections::over_budget", rejections::a_server_over_its_budget),
         ("live::figures", live::its_figures_are_those_of_the_clients),
         ("live::slow_receivers", live::a_slow_receiver_is_seen),
         ("live::reserved_topic", live::no_client_reaches_its_topic),
@@ -41,9 +41,9 @@ fn main() -> ExitCode {
         ("live::bounded", live::it_is_bounded),
         ("admin::each_path", admin::each_path_has_its_answer),
         ("admin::kept_connection", admin::a_connection_is_kept_for_further_requests),
-        ("admin::foreign_host", admin::a_foreign_host_is_refused),
+        ("admin::foreign_host", admin::a_foreign_host_is_rejected),
         ("admin::token", admin::elsewhere_only_the_token_gets_an_answer),
-        ("admin::refusals", admin::refusals_are_counted_and_reported),
+        ("admin::rejections", admin::rejections_are_counted_and_reported),
         ("admin::silent", admin::silent_connections_keep_nobody_out),
         ("admin::flood", admin::a_flood_from_one_address_keeps_no_other_out),
         ("admin::first_byte", admin::a_silent_connection_is_closed_soon),

@@ -117,25 +117,25 @@ pub(crate) fn pings_to_idle_clients_are_counted() {
     site.end();
 }
 
-/// Every refusal and every end has its count, and the totals agree with each other.
-pub(crate) fn refusals_and_closes_are_counted_by_cause() {
+/// Every rejection and every end has its count, and the totals agree with each other.
+pub(crate) fn rejections_and_closes_are_counted_by_cause() {
     for workers in WORKERS {
         let site = Site::new(workers, |options| {
             options.limits.message_max = 1000;
             options.limits.frame_max = 1000;
         });
-        let refuse = |path: &str, host: &str, lines: &str, status: &str| {
+        let reject = |path: &str, host: &str, lines: &str, status: &str| {
             let mut client = Client::connect(site.address);
             let head = client.request(path, host, lines);
             assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         };
-        refuse("/echo", "example.com", "", "421");
-        refuse("/echo", "localhost", "Origin: https://example.com\r\n", "403");
-        refuse("/nowhere", "localhost", "", "404");
-        refuse("/refused", "localhost", "", "403");
-        refuse("/refused", "localhost", "", "403");
-        refuse("/echo", "localhost", "Sec-WebSocket-Key: b\r\n", "400");
-        refuse("/echo", "localhost", &format!("A: {}\r\n", "a".repeat(40_000)), "431");
+        reject("/echo", "example.com", "", "421");
+        reject("/echo", "localhost", "Origin: https://example.com\r\n", "403");
+        reject("/nowhere", "localhost", "", "404");
+        reject("/refused", "localhost", "", "403");
+        reject("/refused", "localhost", "", "403");
+        reject("/echo", "localhost", "Sec-WebSocket-Key: b\r\n", "400");
+        reject("/echo", "localhost", &format!("A: {}\r\n", "a".repeat(40_000)), "431");
         drop(Client::connect(site.address));
         Client::connect(site.address).write(b"GET / HT");
 

@@ -126,7 +126,7 @@ pub(crate) fn too_long_messages_are_closed_with_1009_when_the_length_is_known() 
 }
 
 #[test]
-pub(crate) fn a_head_without_an_end_is_refused_with_431() {
+pub(crate) fn a_head_without_an_end_is_rejected_with_431() {
     let mut fixture = Fixture::new(&options());
     for line in ["X: y\r\n".to_owned(), format!("X: {}\r\n", "y".repeat(100)), "y".repeat(1000)] {
         let mut client = RawClient::connect(fixture.address);

@@ -172,7 +172,7 @@ over_tls! {
         empty_messages_are_messages
         a_message_in_too_many_fragments_is_ended_with_1008
         too_long_messages_are_closed_with_1009_when_the_length_is_known
-        a_head_without_an_end_is_refused_with_431
+        a_head_without_an_end_is_rejected_with_431
         no_bytes_after_a_violation_count;
     timeouts:
         a_request_of_one_byte_a_second_is_cut_off_at_the_handshake_timeout

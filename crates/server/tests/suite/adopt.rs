@@ -112,12 +112,12 @@ fn adopted_connections_use_their_agreement() {
 fn a_rejected_adoption_returns_the_socket_and_the_data() {
     let mut fixture = Fixture::new(TestHandler::echo());
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let refused = fixture
+    let rejected = fixture
         .service
         .try_adopt(file, [], Upgraded::new(data("/file")), &mut fixture.reactor)
         .unwrap_err();
-    assert_eq!(refused.reason, AddReason::NotPollable);
-    assert_eq!(refused.subscriber.1.path, "/file");
+    assert_eq!(rejected.reason, AddReason::NotPollable);
+    assert_eq!(rejected.subscriber.1.path, "/file");
     assert_eq!(fixture.service.stats().connections, 0);
     let service = fixture.service.clone();
     let drain = move |mut turn: windlass::Turn<'_>| {
@@ -128,11 +128,11 @@ fn a_rejected_adoption_returns_the_socket_and_the_data() {
     let (listener, address) = accepted();
     let _client = TcpStream::connect(address).unwrap();
     let (server, _) = listener.accept().unwrap();
-    let refused = fixture
+    let rejected = fixture
         .service
         .try_adopt(server, [], Upgraded::new(data("/late")), &mut fixture.reactor)
         .unwrap_err();
-    assert_eq!((refused.reason, &*refused.subscriber.1.path), (AddReason::LimitReached, "/late"));
+    assert_eq!((rejected.reason, &*rejected.subscriber.1.path), (AddReason::LimitReached, "/late"));
     fixture.settle();
     assert_eq!(fixture.events(), [""; 0]);
     let _ = ClientEvent::End(None);

@@ -112,7 +112,7 @@ fn pings_are_answered_and_pings_and_pongs_are_reported() {
 }
 
 #[test]
-fn a_control_frame_that_cannot_be_is_refused() {
+fn a_control_frame_that_cannot_be_is_rejected() {
     let mut fixture = Fixture::new(TestHandler::on_message(|connection, _, _| {
         assert_eq!(connection.ping(&[0; 126]), Err(ControlError::TooLong));
         assert_eq!(

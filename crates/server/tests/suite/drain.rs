@@ -139,7 +139,7 @@ fn a_drained_service_does_not_listen() {
     let _over = drain(&mut fixture, 60 * SECOND);
     let listener = Options::new().listener().tcp(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap().socket_addr().unwrap();
-    let refused = fixture.service.listen(listener, &mut fixture.reactor).unwrap_err();
-    assert_eq!(refused.to_string(), "the service is draining");
+    let rejected = fixture.service.listen(listener, &mut fixture.reactor).unwrap_err();
+    assert_eq!(rejected.to_string(), "the service is draining");
     assert_eq!(TcpStream::connect(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
 }

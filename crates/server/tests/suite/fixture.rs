@@ -62,7 +62,7 @@ pub(crate) struct TestHandler {
     pub(crate) drain: Option<OnEvent>,
     pub(crate) close: Option<OnClose>,
     pub(crate) events: Rc<RefCell<Vec<String>>>,
-    pub(crate) refused: RejectionLog,
+    pub(crate) rejected: RejectionLog,
     /// The IDs of all opened connections, in order.
     pub(crate) ids: Rc<RefCell<Vec<ConnectionId>>>,
 }
@@ -139,11 +139,11 @@ impl Handler for TestHandler {
         }
     }
 
-    fn on_rejected(&self, refused: &Rejected<'_>) {
-        self.refused.borrow_mut().push((
-            refused.peer.clone(),
-            refused.status,
-            refused.reason.to_owned(),
+    fn on_rejected(&self, rejected: &Rejected<'_>) {
+        self.rejected.borrow_mut().push((
+            rejected.peer.clone(),
+            rejected.status,
+            rejected.reason.to_owned(),
         ));
     }
 

@@ -48,12 +48,12 @@ fn pages_of_other_origins_are_rejected() {
 
 /// DNS rebinding (issue 13).
 #[test]
-fn a_name_that_is_made_to_resolve_to_this_server_is_refused() {
+fn a_name_that_is_made_to_resolve_to_this_server_is_rejected() {
     let own_page = "Origin: http://evil.example\r\n";
     let upgrade =
         format!("GET / HTTP/1.1\r\n{UPGRADE}{own_page}\r\n").replace("localhost", "evil.example");
     let handler = TestHandler::echo();
-    let refused = Rc::clone(&handler.refused);
+    let rejected = Rc::clone(&handler.rejected);
     let mut fixture = Fixture::with(handler, |options| {
         options.routes = Routes::everywhere().page("/", Page::html("<p>"))
     });
@@ -67,7 +67,7 @@ fn a_name_that_is_made_to_resolve_to_this_server_is_refused() {
     fixture.settle();
     assert_eq!((fixture.service.stats().rejected, fixture.service.stats().opened), (2, 0));
     let told: Vec<_> =
-        refused.take().into_iter().map(|(_, status, reason)| (status, reason)).collect();
+        rejected.take().into_iter().map(|(_, status, reason)| (status, reason)).collect();
     assert!(
         told.len() == 2 && told[0].0 == Some(421) && told[0].1.contains("evil.example"),
         "{told:?}"
@@ -112,9 +112,9 @@ fn a_page_and_then_a_connection_on_one_socket() {
 /// They are counted and reported whether or not they ask for an upgrade, and also when the
 /// connection is kept.
 #[test]
-fn each_refused_request_is_counted_and_reported() {
+fn each_rejected_request_is_counted_and_reported() {
     let handler = TestHandler::echo();
-    let refused = Rc::clone(&handler.refused);
+    let rejected = Rc::clone(&handler.rejected);
     let mut fixture = Fixture::with(handler, |options| {
         options.routes = Routes::new().upgrade("/ws").page("/", Page::html("<p>"));
     });
@@ -135,7 +135,7 @@ fn each_refused_request_is_counted_and_reported() {
     let answers = ask(&mut fixture, "GARBAGE\r\n\r\n");
     assert!(answers.starts_with("HTTP/1.1 400 "), "{answers}");
 
-    let told: Vec<_> = refused.take().into_iter().map(|(_, status, _)| status.unwrap()).collect();
+    let told: Vec<_> = rejected.take().into_iter().map(|(_, status, _)| status.unwrap()).collect();
     assert_eq!(told, [404, 404, 405, 426, 400]);
     let stats = fixture.service.stats();
     assert_eq!((stats.rejected, stats.requests), (5, 3));
@@ -192,7 +192,7 @@ fn on_rejected_gets_the_peer_and_the_reason() {
         "/secret" => Err(Reject::status(401).text("who are you?")),
         _ => Ok(Accept::new(ConnData::default())),
     });
-    let refused = Rc::clone(&handler.refused);
+    let rejected = Rc::clone(&handler.rejected);
     let mut fixture = Fixture::with(handler, |options| {
         options.connections_per_address_max = Some(1);
         options.handshake_timeout = Duration::from_secs(10);
@@ -219,7 +219,7 @@ fn on_rejected_gets_the_peer_and_the_reason() {
     assert_eq!(fixture.service.stats().connections, 1);
     assert_eq!(ask(&mut fixture, &upgrade("/", "")), "", "it has the one place");
     fixture.advance_time(Duration::from_secs(15));
-    let told: Vec<_> = refused.take();
+    let told: Vec<_> = rejected.take();
     assert!(told.iter().all(|(peer, ..)| peer.ip().is_some_and(|ip| ip.is_loopback())), "{told:?}");
     let told: Vec<_> = told.iter().map(|(_, status, reason)| (*status, reason.as_str())).collect();
     for (at, status, word) in [

@@ -283,14 +283,14 @@ fn waiting_bytes_never_exceed_the_buffer() {
 fn a_handler_that_sends_too_much_gets_an_error() {
     let handler = TestHandler::on_message(|connection, _, _| {
         let mut sent = 0;
-        let refusal = loop {
+        let rejection = loop {
             match connection.send(&message(sent)[..]) {
                 Ok(()) => sent += 1,
-                Err(refusal) => break refusal,
+                Err(rejection) => break rejection,
             }
-            assert!(sent < 100, "it is never refused");
+            assert!(sent < 100, "it is never rejected");
         };
-        assert_eq!((refusal, sent), (SendError::Full, 4));
+        assert_eq!((rejection, sent), (SendError::Full, 4));
         // Short messages still fit.
         connection.ping(b"still here").unwrap();
     });

@@ -58,7 +58,7 @@ fn until_connections(fixture: &mut Fixture, count: u64) {
     fixture.until(|fixture| (fixture.service.stats().connections == count).then_some(()));
 }
 
-fn refused(log: &RejectionLog) -> Vec<String> {
+fn rejected(log: &RejectionLog) -> Vec<String> {
     log.borrow().iter().map(|(_, status, reason)| format!("{status:?} {reason}")).collect()
 }
 
@@ -160,7 +160,7 @@ fn an_end_without_close_notify_has_a_reason_of_its_own() {
 #[test]
 fn a_failed_tls_handshake_is_counted_and_reported() {
     let handler = TestHandler::echo();
-    let log = Rc::clone(&handler.refused);
+    let log = Rc::clone(&handler.rejected);
     let tls = acceptor()
         .require_client_certificates(certificate("ca.pem"))
         .minimum_version(MinimumVersion::Tls13)
@@ -175,7 +175,7 @@ fn a_failed_tls_handshake_is_counted_and_reported() {
     assert_eq!(reason, DisconnectReason::Tls(TlsFailure::AlertReceived(116)));
     fixture.until(|_| (!log.borrow().is_empty()).then_some(()));
     let expected = format!("None TLS handshake: {}", TlsFailure::CertificateRequired);
-    assert_eq!(refused(&log), [expected]);
+    assert_eq!(rejected(&log), [expected]);
     log.borrow_mut().clear();
     // Plain HTTP on the port with TLS.
     let mut plain = TcpStream::connect(address).unwrap();
@@ -185,7 +185,7 @@ fn a_failed_tls_handshake_is_counted_and_reported() {
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
     drop(plain);
     fixture.until(|_| (!log.borrow().is_empty()).then_some(()));
-    assert_eq!(refused(&log), [format!("None TLS handshake: {}", TlsFailure::PlainHttp)]);
+    assert_eq!(rejected(&log), [format!("None TLS handshake: {}", TlsFailure::PlainHttp)]);
     log.borrow_mut().clear();
     until_connections(&mut fixture, 0);
     // A client that goes away is counted, and no line of a log.
@@ -206,8 +206,8 @@ fn a_failed_tls_handshake_is_counted_and_reported() {
 #[test]
 fn the_handshake_timeout_covers_tls_and_the_request_together() {
     let handler = TestHandler::echo();
-    let log = Rc::clone(&handler.refused);
-    let (mut fixture, address) = service(TestHandler { refused: Rc::clone(&log), ..handler });
+    let log = Rc::clone(&handler.rejected);
+    let (mut fixture, address) = service(TestHandler { rejected: Rc::clone(&log), ..handler });
     // One that sends nothing.
     let silent = TcpStream::connect(address).unwrap();
     until_connections(&mut fixture, 1);
@@ -222,7 +222,7 @@ fn the_handshake_timeout_covers_tls_and_the_request_together() {
     until_connections(&mut fixture, 2);
     fixture.advance_time(6 * SECOND);
     let expected = format!("None TLS handshake: {}", TlsFailure::HandshakeTimeout);
-    assert_eq!(refused(&log), [expected]);
+    assert_eq!(rejected(&log), [expected]);
     let mut silent = Client::of(silent, "/", None);
     assert_eq!(fixture.until(|_| silent.raw_end()), "");
     fixture.reactor.stream(late.key).unwrap().resume();
@@ -306,9 +306,9 @@ fn a_drain_ends_tls_handshakes_at_once() {
 }
 
 #[test]
-fn tls_handshakes_count_towards_the_memory_and_are_refused_without() {
+fn tls_handshakes_count_towards_the_memory_and_are_rejected_without() {
     let handler = TestHandler::echo();
-    let log = Rc::clone(&handler.refused);
+    let log = Rc::clone(&handler.rejected);
     let tls = acceptor().build().unwrap();
     let each = tls.handshake_memory();
     let limited = |options: &mut Options| options.memory_max = Some(20 * each);
@@ -322,7 +322,7 @@ fn tls_handshakes_count_towards_the_memory_and_are_refused_without() {
     // Four fifths of twenty, less a part that was borrowed before.
     assert!((15..=16).contains(&stats.connections), "{}", stats.connections);
     let reason = "None the server's memory limit is reached; try again later";
-    assert_eq!(refused(&log), vec![reason; stats.rejected as usize]);
+    assert_eq!(rejected(&log), vec![reason; stats.rejected as usize]);
     let result = "windlass_handshakes_total{result=\"memory\"}";
     assert_eq!(metric(&mut fixture, result), stats.rejected);
     let memory = fixture.service.stats().memory;

@@ -13,9 +13,9 @@ use std::{io, sync::Arc};
 
 use windlass_flow::Returned;
 
-use crate::{ambient::Handle, budget::poll_proceed, task::error::JoinError};
+use crate::{budget::poll_proceed, handle::Handle, task::error::JoinError};
 use call::{Call, Output};
-use pool::{Pool, Refused};
+use pool::{Pool, Rejected};
 
 /// Runs a closure on a thread of the executor's pool: for work that blocks or computes for long,
 /// such as files and name resolution.
@@ -66,10 +66,10 @@ where
     let call = Arc::new(Call::new(closure));
     match pool.push(Arc::clone(&call) as _, handle.local().limits.blocking) {
         Ok(()) => Ok(BlockingHandle(call)),
-        Err(refused) => {
-            let reason = match refused {
-                Refused::Full => BlockingReason::Full,
-                Refused::Thread(kind) => BlockingReason::Thread(kind),
+        Err(rejected) => {
+            let reason = match rejected {
+                Rejected::Full => BlockingReason::Full,
+                Rejected::Thread(kind) => BlockingReason::Thread(kind),
             };
             let closure = call.take_back().expect("a rejected closure was not run");
             Err(BlockingError { reason, closure: closure.into() })

@@ -44,19 +44,19 @@ struct PoolState {
 }
 
 /// Why a closure was not queued.
-pub(super) enum Refused {
+pub(super) enum Rejected {
     Full,
     Thread(io::ErrorKind),
 }
 
 impl Pool {
-    pub(super) fn push(&self, job: Arc<dyn Job>, limits: BlockingLimits) -> Result<(), Refused> {
+    pub(super) fn push(&self, job: Arc<dyn Job>, limits: BlockingLimits) -> Result<(), Rejected> {
         let mut state = self.shared.lock();
         // Each idle thread is about to take one of the queue's first closures.
         let is_busy = state.queue.len() >= state.idle;
         let starts = is_busy && state.threads < limits.threads_max;
         if !starts && state.queue.len() >= state.idle + limits.queue_len_max {
-            return Err(Refused::Full);
+            return Err(Rejected::Full);
         }
         state.queue.push_back(Arc::clone(&job));
         if !starts {
@@ -79,7 +79,7 @@ impl Pool {
 
     /// No thread was started. The closure stays in the queue if there is another one.
     #[cold]
-    fn without_thread(&self, job: &Arc<dyn Job>, error: &io::Error) -> Result<(), Refused> {
+    fn without_thread(&self, job: &Arc<dyn Job>, error: &io::Error) -> Result<(), Rejected> {
         let mut state = self.shared.lock();
         state.threads -= 1;
         state.idle -= 1;
@@ -87,7 +87,7 @@ impl Pool {
             return Ok(());
         }
         state.queue.retain(|queued| !Arc::ptr_eq(queued, job));
-        Err(Refused::Thread(error.kind()))
+        Err(Rejected::Thread(error.kind()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The executor: tasks, polled at the end of each turn of its reactor.
 //!
-//! One round, in the end of a turn (`rounds.rs`):
+//! One round, in the end of a turn (`driver.rs`):
 //!
 //! 1. Run the requests that were queued where there was no turn.
 //! 2. Schedule the tasks that other threads have woken, and spawn their futures.
@@ -8,7 +8,8 @@
 //! 4. Run the requests again. Then wait, or do not wait if anything is left.
 
 mod builder;
-mod rounds;
+mod driver;
+mod root_task;
 mod shutdown;
 mod spawn_on;
 mod stats;
@@ -21,7 +22,7 @@ use windlass::{BuildError, NextTurn, Reactor, Turn};
 use windlass_flow::panics::Panics;
 
 use crate::{
-    ambient::{Handle, publish},
+    handle::{Handle, publish},
     join::JoinHandle,
     process::OwnProcess,
     spawner::Spawner,
@@ -34,7 +35,8 @@ use crate::{
     time::{CustomClock, VirtualClock},
 };
 pub use builder::ExecutorBuilder;
-use rounds::{RootTask, Rounds};
+use driver::Driver;
+use root_task::RootTask;
 pub use stats::{ExecutorStats, stats};
 
 /// An executor for futures that need not be `Send`, with the reactor that it runs on.
@@ -106,9 +108,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     executor.block_on(future)
 }
 
-fn run_rounds(reactor: &mut Reactor, rounds: &mut Rounds<'_>, process: OwnProcess) {
-    while !rounds.is_finished() {
-        if let Err(error) = reactor.run_with(rounds) {
+fn run_driver(reactor: &mut Reactor, driver: &mut Driver<'_>, process: OwnProcess) {
+    while !driver.is_finished() {
+        if let Err(error) = reactor.run_with(driver) {
             // A task has called fork(2), and has returned in the child.
             assert_own(process);
             panic!("the reactor of the executor has failed: {error}");
@@ -194,10 +196,10 @@ impl Executor {
             Poll::Ready(())
         };
         let root = RootTask::spawn(self.handle.owner(), &mut poll);
-        let mut rounds = Rounds::new(&self.handle, &root);
+        let mut driver = Driver::new(&self.handle, &root);
         // A panic of a handler, or of the future itself.
         let run = catch_unwind(AssertUnwindSafe(|| {
-            run_rounds(&mut self.reactor, &mut rounds, self.process);
+            run_driver(&mut self.reactor, &mut driver, self.process);
         }));
         let end = root.take_output();
         drop(root);

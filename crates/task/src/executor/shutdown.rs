@@ -3,12 +3,12 @@
 use windlass_flow::panics::Panics;
 
 use crate::{
-    ambient::Handle,
     executor::Executor,
+    handle::Handle,
     sync::Arc,
     task::{
         current::Entered,
-        polls::{close_inbox, end_tasks},
+        polls::{close_injector, end_tasks},
         shared::Phase,
     },
 };
@@ -20,7 +20,7 @@ impl Drop for Executor {
         let handle = self.handle.clone();
         let (mut panics, mut hook) = (Panics::default(), Panics::default());
         handle.local().phase.set(Phase::Closing);
-        close_inbox(handle.owner(), self.process.is_current(), &mut panics);
+        close_injector(handle.owner(), self.process.is_current(), &mut panics);
         // A panic of a task is in its handle. This one is of a hook of the reactor.
         hook.catch(|| {
             let _: Option<()> = self.in_turn(|| end_all(&handle, &mut panics));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{ambient::Handle, task::shared::Local};
+use crate::{handle::Handle, task::shared::Local};
 
 /// A copy of an executor's counters. It does not change after it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,9 +44,9 @@ use windlass::{AddReason, Event, Interest, Key, Turn, interest};
 use windlass_flow::panics::discard_panic;
 
 use crate::{
-    ambient::Handle,
     budget::{self, poll_proceed},
     fd::waiters::{ListedWaiter, Waiters},
+    handle::Handle,
 };
 
 /// A direction of a descriptor: one of two, which are waited for independently.

@@ -29,15 +29,15 @@ impl Waiters {
         waker_slot::store(&self.one, waker);
     }
 
-    /// Stores the waker of a future, in place of its waker before. `place` has the future's number.
-    fn set_listed(&self, place: &Cell<Option<u64>>, waker: &Waker) {
+    /// Stores the waker of a future, in place of its waker before. `entry` has the future's number.
+    fn set_listed(&self, entry: &Cell<Option<u64>>, waker: &Waker) {
         let is_current = |listed: &mut Waker| listed.will_wake(waker);
-        let number = match place.get() {
+        let number = match entry.get() {
             Some(number) if self.find(number, is_current) == Some(true) => return,
             Some(number) if self.find(number, |_| ()).is_some() => number,
             _ => self.push(Waker::noop().clone()),
         };
-        place.set(Some(number));
+        entry.set(Some(number));
         // The clone may be the user's code, which may run or drop the executor, or panic. What is
         // waited for may come meanwhile, and takes the waker that it finds. Then the new one is
         // woken.
@@ -47,7 +47,7 @@ impl Waiters {
         // The old waker is dropped when no borrow is held.
         drop(self.find(number, swap));
         if let Some(clone) = clone {
-            place.set(Some(self.push(clone)));
+            entry.set(Some(self.push(clone)));
             waker.wake_by_ref();
         }
     }
@@ -61,15 +61,15 @@ impl Waiters {
 
     fn find<T>(&self, number: u64, call: impl FnOnce(&mut Waker) -> T) -> Option<T> {
         let mut list = self.list.borrow_mut();
-        let place = list.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        Some(call(&mut list[place].1))
+        let index = list.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        Some(call(&mut list[index].1))
     }
 
     fn remove(&self, number: u64) {
         let removed = {
             let mut list = self.list.borrow_mut();
-            let place = list.binary_search_by_key(&number, |(number, _)| *number);
-            place.ok().map(|place| list.remove(place))
+            let index = list.binary_search_by_key(&number, |(number, _)| *number);
+            index.ok().map(|index| list.remove(index))
         };
         drop(removed);
     }
@@ -111,7 +111,7 @@ impl Waiters {
     }
 }
 
-/// The place of a future in the list. Dropping it removes the waker.
+/// The entry of a future in the list. Dropping it removes the waker.
 pub(crate) struct ListedWaiter<'w> {
     waiters: &'w Waiters,
     number: Cell<Option<u64>>,

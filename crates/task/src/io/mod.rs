@@ -12,9 +12,9 @@
 //!   have done a part.
 //! - *Empty buffers.* A zero-length buffer is `Ok(0)`, without a system call.
 
-pub(crate) mod inbox;
 mod poll_inline;
 mod raw;
+pub(crate) mod read_buffer;
 mod traits;
 mod unfilled;
 #[cfg(any(feature = "tokio-io", feature = "hyper"))]

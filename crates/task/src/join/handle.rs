@@ -8,7 +8,7 @@ use core::{
 };
 
 use crate::{
-    ambient::Handle, budget::poll_proceed, join::AbortHandle, task::error::JoinError,
+    budget::poll_proceed, handle::Handle, join::AbortHandle, task::error::JoinError,
     task::join_ref::JoinRef,
 };
 

@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, ToSocketAddrs as _},
 };
 
-use crate::{ambient::Handle, blocking::spawn_blocking, net::ToAddresses};
+use crate::{blocking::spawn_blocking, handle::Handle, net::ToAddresses};
 
 /// Resolves a name, such as `"localhost:80"`. Addresses in text form are returned without a
 /// lookup.

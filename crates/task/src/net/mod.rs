@@ -17,7 +17,7 @@
 //! | set options before `bind` or `connect` | make a socket of the standard library; `from_std` |
 
 mod addresses;
-mod buffered;
+mod buffered_tcp;
 mod common;
 mod lookup;
 mod split;

@@ -1,4 +1,4 @@
-//! [`TcpSocket`]: a connected TCP socket, by readiness or with an inbox.
+//! [`TcpSocket`]: a connected TCP socket, by readiness or with a read buffer.
 
 use core::task::{Context, Poll};
 use std::{
@@ -17,7 +17,7 @@ use crate::{
     },
     io::{RawStream, Unfilled, poll_receive, poll_send, poll_send_vectored, try_receive, try_send},
     net::{
-        buffered::{self, BufferedOwner},
+        buffered_tcp::{self, BufferedOwner},
         common,
     },
 };
@@ -32,7 +32,7 @@ pub(super) enum TcpSocket {
 impl TcpSocket {
     /// Takes over a connected socket, which is in non-blocking mode.
     pub(super) fn new(socket: TcpStream, read_buf: Vec<u8>) -> io::Result<Self> {
-        let completes = buffered::completes();
+        let completes = buffered_tcp::completes();
         if completes || !read_buf.is_empty() {
             return BufferedOwner::new(socket, read_buf, None, completes).map(Self::Buffered);
         }
@@ -44,7 +44,7 @@ impl TcpSocket {
         socket: TcpStream,
         connected: rustix::io::Result<()>,
     ) -> io::Result<Self> {
-        if !buffered::completes() {
+        if !buffered_tcp::completes() {
             return common::connecting(socket, ShortRead::Drains, connected).await.map(Self::Ready);
         }
         match connected {

@@ -49,20 +49,21 @@ use crate::{
 ///
 /// # On a ring
 ///
-/// The first read or write starts a receive that goes on, and puts what comes into an inbox. Writes
-/// are copied, and are sent together with those of other streams when the turn ends. So:
+/// The first read or write starts a receive that goes on, and puts what comes into a read buffer.
+/// Writes are copied, and are sent together with those of other streams when the turn ends. So:
 ///
 /// - The error of a write is that of the next write, flush or shutdown.
 /// - [`flush`](Self::flush) waits until the socket has accepted the output, except for a short
 ///   write of this turn, which is submitted at its end.
-/// - The inbox receives until it has 64 KiB, and again when half of it was read. It also keeps what
-///   the kernel had received by then. 64 KiB of output may wait for a slow peer, also after a drop.
-///   An idle stream has no buffer.
+/// - The read buffer receives until it has 64 KiB, and again when half of it was read. It also
+///   keeps what the kernel had received by then. 64 KiB of output may wait for a slow peer, also
+///   after a drop. An idle stream has no buffer.
 /// - A stream that is dropped ends before the executor waits, together with others: one system call
 ///   ends their receives.
 /// - From then on [`try_io`](Self::try_io), [`async_io`](Self::async_io) and
-///   [`into_std`](Self::into_std) are errors, because the inbox may have bytes that come first. Use
-///   [`peek`](Self::peek) and [`detach`](Self::detach). Do not use its descriptor to read or write.
+///   [`into_std`](Self::into_std) are errors, because the read buffer may have bytes that come
+///   first. Use [`peek`](Self::peek) and [`detach`](Self::detach). Do not use its descriptor to
+///   read or write.
 /// - An urgent byte (`MSG_OOB`) is skipped, unless the socket has the option `SO_OOBINLINE`. To
 ///   receive it, use [`async_io`](Self::async_io) alone.
 /// - A stream that the reactor rejects, because it holds `subscribers_max`, reports it by the first

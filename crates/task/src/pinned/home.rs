@@ -18,7 +18,7 @@ use std::{
 
 use windlass_flow::panics::discard_panic;
 
-use crate::{ambient::Handle, process::OwnProcess};
+use crate::{handle::Handle, process::OwnProcess};
 
 /// So many values are dropped in one poll of the task.
 const DROPS_PER_POLL: usize = 64;

@@ -51,8 +51,8 @@ pub use windlass::Signal;
 use windlass::{Event, Interest, Key, ReceivedSignals, SignalSet, Subscriber, Turn, interest};
 
 use crate::{
-    ambient::Handle,
     budget::poll_proceed,
+    handle::Handle,
     signal::listeners::{Listener, Listeners},
 };
 
@@ -130,7 +130,7 @@ impl Signals {
         Ok(this)
     }
 
-    /// Waits for a signal. Returns each that came once, in turn if there are several.
+    /// Waits for a signal. Returns each that came once, one after the other if there are several.
     ///
     /// A call that is dropped loses no signal.
     ///

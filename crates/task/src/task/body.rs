@@ -87,13 +87,16 @@ unsafe fn slot<F: Future>(task: TaskPtr) -> *mut Slot<F> {
     unsafe { body.as_ref() }.slot.get()
 }
 
+/// Notes that the slot, which has held `from`, holds `to` from now on (protocol 3).
+///
 /// # Safety
 /// The caller is on the owner's thread, and a reference to the task is held.
-unsafe fn set_content(task: TaskPtr, content: Content) {
+unsafe fn change_content(task: TaskPtr, from: Content, to: Content) {
     // SAFETY: a reference is held.
     let header = unsafe { task.header() };
     // SAFETY: this is the owner's thread.
-    unsafe { header.content() }.set(content);
+    let before = unsafe { header.content() }.replace(to);
+    debug_assert_eq!(before, from, "the slot of a task has another content");
 }
 
 /// See [`TaskVtable::poll`].
@@ -149,7 +152,7 @@ unsafe fn end<F: Future>(task: TaskPtr, error: JoinError) {
 unsafe fn drop_future<F: Future>(task: TaskPtr) {
     // Protocol 3: first the tag, then the destructor.
     // SAFETY: the caller's promise.
-    unsafe { set_content(task, Content::Nothing) };
+    unsafe { change_content(task, Content::Future, Content::Nothing) };
     // SAFETY: the caller's promise.
     let slot = unsafe { slot::<F>(task) };
     // SAFETY: the slot has held the future, and the tag says that it no longer does.
@@ -167,7 +170,7 @@ unsafe fn finish<F: Future>(task: TaskPtr, output: Result<F::Output, JoinError>)
     // SAFETY: the slot is empty, and is the owner's.
     unsafe { slot.write(Slot { output: ManuallyDrop::new(output) }) };
     // SAFETY: the caller's promise.
-    unsafe { set_content(task, Content::Output) };
+    unsafe { change_content(task, Content::Nothing, Content::Output) };
     // SAFETY: as above.
     unsafe { finished(task) };
 }
@@ -216,26 +219,26 @@ unsafe fn finished(task: TaskPtr) {
 ///
 /// # Safety
 /// `task` is one of `F`, the caller is on the owner's thread with a reference, and the slot holds
-/// the output. `place` is a `MaybeUninit<Result<F::Output, JoinError>>`.
-unsafe fn take_output<F: Future>(task: TaskPtr, place: NonNull<()>) {
+/// the output. `target` is a `MaybeUninit<Result<F::Output, JoinError>>`.
+unsafe fn take_output<F: Future>(task: TaskPtr, target: NonNull<()>) {
     // SAFETY: the caller's promise.
-    unsafe { set_content(task, Content::Nothing) };
+    unsafe { change_content(task, Content::Output, Content::Nothing) };
     // SAFETY: the caller's promise.
     let slot = unsafe { slot::<F>(task) };
     // SAFETY: the slot has held the output, and the tag says that it no longer does.
     let output = unsafe { slot.cast::<Result<F::Output, JoinError>>().read() };
-    let place = place.cast::<MaybeUninit<Result<F::Output, JoinError>>>();
-    // SAFETY: the place has this type, by the caller's promise.
-    unsafe { place.write(MaybeUninit::new(output)) };
+    let target = target.cast::<MaybeUninit<Result<F::Output, JoinError>>>();
+    // SAFETY: the target has this type, by the caller's promise.
+    unsafe { target.write(MaybeUninit::new(output)) };
 }
 
 /// See [`TaskVtable::drop_output`].
 ///
 /// # Safety
-/// As for [`take_output`], without the place.
+/// As for [`take_output`], without the target.
 unsafe fn drop_output<F: Future>(task: TaskPtr) {
     // SAFETY: the caller's promise.
-    unsafe { set_content(task, Content::Nothing) };
+    unsafe { change_content(task, Content::Output, Content::Nothing) };
     // SAFETY: the caller's promise.
     let slot = unsafe { slot::<F>(task) };
     // SAFETY: the slot has held the output, and the tag says that it no longer does.

@@ -10,7 +10,7 @@ use crate::task::shared::Shared;
 pub(crate) struct CurrentThread {
     /// The executor that runs on this thread, or null. It lives until this is reset.
     executor: Cell<*const Shared>,
-    /// The executor's turn, or null: `ambient` says what it points to.
+    /// The executor's turn, or null: `handle` says what it points to.
     pub(crate) turn: Cell<*mut ()>,
     /// Operations that the running poll may still do.
     pub(crate) budget: Cell<u32>,

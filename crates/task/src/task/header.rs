@@ -31,12 +31,12 @@ pub(crate) struct Header {
     /// One `Arc`, as a pointer that can be compared with that of the thread's executor.
     shared: *const Shared,
     pub(crate) vtable: &'static TaskVtable,
-    /// The next task in the inbox.
+    /// The next task in the injector.
     pub(super) remote_next: AtomicPtr<Header>,
     refs: AtomicUsize,
     /// [`ABORTED`] and [`FINISHED`].
     notes: AtomicU8,
-    /// Linked in the inbox (protocol 6).
+    /// Linked in the injector (protocol 6).
     pub(super) is_remote: AtomicBool,
     /// For the owner. Here and not in `owner`, because there it would take a word of its own.
     content: Cell<Content>,
@@ -51,7 +51,7 @@ pub(crate) struct Header {
 pub(crate) struct OwnerPart {
     /// What the executor calls when it comes to the task in the run queue: [`TaskVtable::poll`],
     /// or what replaces it when the task is aborted or finished (protocol 9).
-    pub(super) turn: Cell<unsafe fn(TaskPtr)>,
+    pub(super) run: Cell<unsafe fn(TaskPtr)>,
     /// The next task in the run queue, null for the last one, or [`UNLINKED`] (protocol 5).
     pub(super) next: Cell<*mut Header>,
     /// Neighbours in the list of live tasks.
@@ -80,7 +80,7 @@ pub(crate) struct TaskVtable {
     /// Drops the future and finishes the task with this error. Does not panic. The slot holds the
     /// future.
     pub(crate) end: unsafe fn(TaskPtr, JoinError),
-    /// Moves the output to this place, a `MaybeUninit<Result<T, JoinError>>`. The slot holds the
+    /// Moves the output to this target, a `MaybeUninit<Result<T, JoinError>>`. The slot holds the
     /// output.
     pub(crate) take_output: unsafe fn(TaskPtr, NonNull<()>),
     /// Drops the output. Its panic propagates. The slot holds the output.
@@ -94,7 +94,7 @@ impl Header {
     pub(super) fn new(vtable: &'static TaskVtable, shared: Arc<Shared>) -> Self {
         Self {
             owner: OwnerPart {
-                turn: Cell::new(vtable.poll),
+                run: Cell::new(vtable.poll),
                 next: Cell::new(UNLINKED),
                 live_before: Cell::new(None),
                 live_after: Cell::new(None),
@@ -229,6 +229,7 @@ impl TaskPtr {
     pub(crate) unsafe fn release(self) {
         // SAFETY: the caller's reference is counted until this subtraction.
         let count = unsafe { self.header() }.refs.fetch_sub(1, Ordering::Release);
+        debug_assert_ne!(count, 0, "a reference is given up twice");
         if count == 1 {
             // All uses through other references happen before the memory is freed, as in `Arc`.
             fence(Ordering::Acquire);
@@ -298,7 +299,7 @@ impl Drop for TaskRef {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::ambient::Handle;
+    use crate::handle::Handle;
 
     #[test]
     fn a_header_has_twelve_words() {

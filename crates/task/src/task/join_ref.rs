@@ -122,10 +122,10 @@ impl<T> JoinRef<T> {
             return None;
         }
         let mut output = MaybeUninit::<Result<T, JoinError>>::uninit();
-        let place = NonNull::from(&mut output).cast::<()>();
+        let target = NonNull::from(&mut output).cast::<()>();
         // SAFETY: this is the owner's thread, the slot holds the output, and `T` is the output of
         // the task's future by `spawn`.
-        unsafe { (self.task.header().vtable.take_output)(self.task.ptr(), place) };
+        unsafe { (self.task.header().vtable.take_output)(self.task.ptr(), target) };
         // SAFETY: the call has written it.
         Some(unsafe { output.assume_init() })
     }

@@ -24,7 +24,7 @@ use crate::task::{
     current::Entered,
     header::TaskRef,
     join_ref::JoinRef,
-    polls::{close_inbox, end_tasks, poll_tasks},
+    polls::{close_injector, end_tasks, poll_tasks},
     shared::{LocalLimits, OwnerShared, Phase},
 };
 
@@ -73,7 +73,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.local().phase.set(Phase::Closing);
         let mut panics = Panics::default();
-        close_inbox(&self.shared, true, &mut panics);
+        close_injector(&self.shared, true, &mut panics);
         end_tasks(self.shared.local());
         self.shared.local().phase.set(Phase::Closed);
     }

@@ -72,7 +72,7 @@ fn poll_until_panic<const MEASURES: bool>(local: &Local, polls_max: u64) {
         current::with(|current| current.budget.set(operations));
         // SAFETY: this is the owner's thread, and the task was just unlinked. If it is neither
         // aborted nor finished, the slot holds the future (protocol 9).
-        unsafe { owner.turn.get()(task) };
+        unsafe { owner.run.get()(task) };
         if let (true, Some(start)) = (MEASURES, &mut start) {
             note_poll(local, start);
         }
@@ -89,18 +89,19 @@ fn note_poll(local: &Local, start: &mut Instant) {
     longest.set(longest.get().max(took));
 }
 
-/// The turn of a task that was aborted: drops the future.
+/// Runs a task that was aborted: drops the future.
 ///
 /// # Safety
 /// The caller is on the owner's thread, and has just unlinked the task, which is not finished.
 unsafe fn end_aborted(task: TaskPtr) {
     // SAFETY: the executor has a reference to a task that is not finished.
     let header = unsafe { task.header() };
+    debug_assert!(!header.is_finished());
     // SAFETY: this is the owner's thread, and the slot holds the future.
     unsafe { (header.vtable.end)(task, JoinError::Cancelled) };
 }
 
-/// The turn of a task that was finished while it was linked: gives up the executor's reference.
+/// Runs a task that was finished while it was linked: gives up the executor's reference.
 ///
 /// # Safety
 /// The caller is on the owner's thread, and has just unlinked the task.
@@ -112,7 +113,7 @@ unsafe fn release_finished(task: TaskPtr) {
     unsafe { task.release() };
 }
 
-/// Changes the turn of a task that has an abort noted. A finished one keeps its own.
+/// Changes what runs a task that has an abort noted. A finished one keeps its own.
 ///
 /// # Safety
 /// The caller is on the owner's thread, and a reference to the task is held.
@@ -121,13 +122,13 @@ pub(super) unsafe fn note_abort(task: TaskPtr) {
     let header = unsafe { task.header() };
     if header.is_aborted() {
         // SAFETY: this is the owner's thread.
-        unsafe { header.owner() }.turn.set(end_aborted);
+        unsafe { header.owner() }.run.set(end_aborted);
     }
 }
 
-/// Changes the turn of a task that is finished.
+/// Changes what runs a task that is finished.
 pub(super) fn note_finished(owner: &OwnerPart) {
-    owner.turn.set(release_finished);
+    owner.run.set(release_finished);
 }
 
 /// Ends all tasks, at the executor's end. Their destructors may spawn others, which are ended too.
@@ -147,11 +148,11 @@ pub(crate) fn end_tasks(local: &Local) {
     }
 }
 
-/// Closes the inbox and drops the futures that other threads have queued (protocol 7).
+/// Closes the injector and drops the futures that other threads have queued (protocol 7).
 /// `is_own_process` is false in a child of fork(2).
-pub(crate) fn close_inbox(owner: &OwnerShared, is_own_process: bool, panics: &mut Panics) {
+pub(crate) fn close_injector(owner: &OwnerShared, is_own_process: bool, panics: &mut Panics) {
     // SAFETY: `OwnerShared` is on the owner's thread.
-    for job in unsafe { owner.shared().inbox.close(is_own_process) } {
+    for job in unsafe { owner.shared().injector.close(is_own_process) } {
         panics.catch(|| drop(job));
     }
 }

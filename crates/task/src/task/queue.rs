@@ -125,13 +125,15 @@ impl LiveTasks {
     /// The caller is on the owner's thread, and the executor has a reference to the task. The task
     /// is in no list.
     pub(super) unsafe fn push(&self, task: TaskPtr) {
+        // SAFETY: the caller's promise.
+        let links = unsafe { owner(task) };
+        debug_assert!(links.live_before.get().is_none() && links.live_after.get().is_none());
         let after = self.first.replace(Some(task));
         if let Some(after) = after {
             // SAFETY: a task in the list is not finished, so the executor has a reference to it.
             unsafe { owner(after) }.live_before.set(Some(task));
         }
-        // SAFETY: the caller's promise.
-        unsafe { owner(task) }.live_after.set(after);
+        links.live_after.set(after);
         self.len.set(self.len.get() + 1);
     }
 

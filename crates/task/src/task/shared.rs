@@ -19,7 +19,7 @@ use crate::{
     task::{
         body,
         header::{TaskPtr, TaskRef},
-        inbox::{Inbox, Waking},
+        injector::{Injector, Waking},
         join_ref::JoinRef,
         polls::note_abort,
         queue::{LiveTasks, RunQueue},
@@ -39,14 +39,14 @@ pub(crate) struct Queued {
 }
 
 pub(crate) struct Shared {
-    pub(crate) inbox: Inbox,
+    pub(crate) injector: Injector,
     local: Local,
 }
 
-// SAFETY: `inbox` is for all threads. `local` is reached through an unsafe function, on the owner's
-// thread alone (protocol 2). The last `Arc` may be dropped on any thread: the end of the executor
-// has emptied `local` by then, because tasks, requests and extensions are removed there and are not
-// accepted afterwards (`Phase::Closed`). An executor that is leaked keeps its `Arc`.
+// SAFETY: `injector` is for all threads. `local` is reached through an unsafe function, on the
+// owner's thread alone (protocol 2). The last `Arc` may be dropped on any thread: the end of the
+// executor has emptied `local` by then, because tasks, requests and extensions are removed there
+// and are not accepted afterwards (`Phase::Closed`). An executor that is leaked keeps its `Arc`.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -131,7 +131,7 @@ impl LocalLimits {
 impl Shared {
     fn new(waking: Waking, limits: LocalLimits) -> Arc<Self> {
         Arc::new(Self {
-            inbox: Inbox::new(waking, limits.spawns_max),
+            injector: Injector::new(waking, limits.spawns_max),
             local: Local {
                 queue: RunQueue::default(),
                 live: LiveTasks::default(),
@@ -203,7 +203,7 @@ impl OwnerShared {
         unsafe { body::spawn(&self.shared, future) };
     }
 
-    /// Schedules the tasks that other threads have woken. Not after [`Inbox::close`].
+    /// Schedules the tasks that other threads have woken. Not after [`Injector::close`].
     #[inline(always)]
     pub(crate) fn schedule_woken(&self) {
         let schedule = |task: TaskRef| {
@@ -213,7 +213,7 @@ impl OwnerShared {
             unsafe { self.local().schedule(task.ptr()) };
         };
         // SAFETY: this is the owner's thread.
-        unsafe { self.shared.inbox.take_woken(schedule) };
+        unsafe { self.shared.injector.take_woken(schedule) };
     }
 }
 

@@ -50,7 +50,7 @@ unsafe fn task(data: *const ()) -> TaskPtr {
 unsafe fn clone(data: *const ()) -> RawWaker {
     // SAFETY: the caller's promise.
     let task = unsafe { task(data) };
-    // SAFETY: the waker holds a reference, or was lent by a poll that does.
+    // SAFETY: the waker holds a reference, or is borrowed from a poll that does.
     unsafe { task.retain() };
     RawWaker::new(data, &VTABLE)
 }
@@ -111,7 +111,7 @@ pub(super) unsafe fn wake_task(task: TaskPtr) {
 unsafe fn wake_remotely(task: TaskPtr) {
     // SAFETY: the reference is the caller's, and is not released here.
     let task = ManuallyDrop::new(unsafe { TaskRef::from_counted(task) });
-    task.header().shared().inbox.wake(&task);
+    task.header().shared().injector.wake(&task);
 }
 
 impl TaskRef {

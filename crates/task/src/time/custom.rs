@@ -5,7 +5,7 @@ use std::{rc::Rc, time::Instant};
 
 use windlass::{Builder, Clock};
 
-use crate::ambient::Handle;
+use crate::handle::Handle;
 
 /// The clock of [`windlass::Builder::clock`].
 pub(crate) struct CustomClock {

@@ -21,7 +21,7 @@ use std::{
 use windlass::{Builder, Key};
 
 use crate::{
-    ambient::{Handle, with_local},
+    handle::{Handle, with_local},
     time::{after, custom::custom_now},
 };
 

@@ -15,8 +15,8 @@ use std::{
 use windlass::TimerReason;
 
 use crate::{
-    ambient::with_turn,
     budget::poll_proceed,
+    handle::with_turn,
     time::{
         after, now, own_now,
         timers::{TimerId, Timers},

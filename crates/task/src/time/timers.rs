@@ -27,7 +27,7 @@ use windlass::{Key, Tick, TimerReason, Turn};
 use windlass_flow::panics::Panics;
 
 use crate::{
-    ambient::{Handle, extension, with_local, with_turn},
+    handle::{Handle, extension, with_local, with_turn},
     process::OwnProcess,
     task::{current, shared::Shared},
     time::paused::{Paused, now},

@@ -79,7 +79,7 @@ impl WorkersBuilder {
         self
     }
 
-    /// Pins each thread to one of the processors that this process may use, in turn
+    /// Pins each thread to one of the processors that this process may use, one after the other
     /// (sched_setaffinity(2)). Default: off.
     #[doc(alias = "sched_setaffinity")]
     pub const fn pinned(mut self, pinned: bool) -> Self {

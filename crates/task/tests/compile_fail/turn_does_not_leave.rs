@@ -1,4 +1,4 @@
-//! A turn is lent for one call.
+//! A turn is valid for one call.
 use windlass_task::{block_on, with_turn};
 
 fn main() {

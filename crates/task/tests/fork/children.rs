@@ -24,8 +24,8 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).expect("a panic with a message")
 }
 
-fn assert_refused<T>(call: impl FnOnce() -> T) {
-    let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { panic!("it was not refused") };
+fn assert_rejected<T>(call: impl FnOnce() -> T) {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(call)) else { panic!("it was not rejected") };
     let message = message(&*payload);
     assert!(message.contains("child of fork(2)"), "{message}");
 }
@@ -91,7 +91,7 @@ pub(crate) fn block_on_in_a_child_panics_and_polls_nothing(backend: Backend) {
     let polls = parent.polls.get();
     in_child(|| {
         // A poll would take the parent's byte.
-        assert_refused(|| parent.executor.block_on(async { unreachable!("polled") }));
+        assert_rejected(|| parent.executor.block_on(async { unreachable!("polled") }));
         assert_eq!(parent.polls.get(), polls);
     });
     assert_eq!(parent.executor.block_on(parent.task).unwrap(), 9);
@@ -99,7 +99,7 @@ pub(crate) fn block_on_in_a_child_panics_and_polls_nothing(backend: Backend) {
 
 pub(crate) fn a_turn_outside_of_block_on_panics_in_a_child(backend: Backend) {
     let mut parent = Parent::new(backend);
-    in_child(|| assert_refused(|| parent.executor.with_turn(|_| unreachable!("called"))));
+    in_child(|| assert_rejected(|| parent.executor.with_turn(|_| unreachable!("called"))));
     parent.assert_works();
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn a_task_that_returns_in_a_child_ends_block_on_with_a_panic(backend:
     let outcome = catch_unwind(run);
     let Some(child) = child.get() else {
         leave(catch_unwind(AssertUnwindSafe(|| {
-            assert_refused(|| match outcome {
+            assert_rejected(|| match outcome {
                 Ok(()) => {}
                 Err(payload) => std::panic::resume_unwind(payload),
             });

@@ -21,8 +21,8 @@ use windlass_task::{
 };
 
 use crate::{
-    inboxes::with_std_peer,
     leak::leak,
+    read_buffers::with_std_peer,
     scenarios::Build,
     tools::{executor, pattern, run, turns},
 };

@@ -166,8 +166,8 @@ fn a_hangup_is_not_cleared_by_a_closure(build: Build) {
         let (fd, there) = pair();
         drop(there);
         fd.readable().await.unwrap();
-        let refused = fd.try_io(Reading, |_| Err::<(), _>(ErrorKind::WouldBlock.into()));
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::WouldBlock);
+        let rejected = fd.try_io(Reading, |_| Err::<(), _>(ErrorKind::WouldBlock.into()));
+        assert_eq!(rejected.unwrap_err().kind(), ErrorKind::WouldBlock);
         fd.clear_ready(Reading);
         fd.readable().await.unwrap();
         assert_eq!(take(&fd, 8).unwrap(), b"");

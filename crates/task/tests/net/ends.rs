@@ -14,7 +14,7 @@ use windlass_task::{AsyncFd, net::TcpStream, spawn, with_turn};
 
 use crate::{
     acknowledged::until_acknowledged,
-    inboxes::{is_on_ring, with_std_peer},
+    read_buffers::{is_on_ring, with_std_peer},
     scenarios::Build,
     tools::{executor, poll_now, reset, run, turns},
 };

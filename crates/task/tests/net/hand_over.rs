@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use windlass_task::{Direction, net::TcpStream, spawn, with_turn};
 
 use crate::{
-    inboxes::{is_on_ring, with_std_peer},
+    read_buffers::{is_on_ring, with_std_peer},
     scenarios::Build,
     tools::{at_most, connected, pattern, run, turns},
 };
@@ -55,8 +55,8 @@ fn a_prefix_is_read_first_and_is_ready(build: Build) {
         let mut buffer = [0; 4];
         assert_eq!(ours.peek(&mut buffer).await.unwrap(), 4);
         assert_eq!(&buffer, b"pref");
-        let refused = ours.try_io(Direction::Read, |_| Ok(())).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        let rejected = ours.try_io(Direction::Read, |_| Ok(())).unwrap_err();
+        assert_eq!(rejected.kind(), ErrorKind::Unsupported);
         let error = ours.into_std().unwrap_err();
         assert!(error.to_string().contains("detach"), "{error}");
         ours = error.stream;

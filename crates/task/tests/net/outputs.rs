@@ -17,7 +17,7 @@ use windlass_task::{AsyncFd, Executor, net::TcpStream, spawn, with_turn};
 
 use crate::{
     acknowledged::until_acknowledged,
-    inboxes::{is_on_ring, with_std_peer},
+    read_buffers::{is_on_ring, with_std_peer},
     scenarios::Build,
     tools::{HandClock, at_most, pattern, poll_now, run, turns},
 };

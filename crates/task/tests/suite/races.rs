@@ -43,7 +43,7 @@ fn the_first_that_is_ready_wins_and_the_other_is_dropped() {
 }
 
 #[test]
-fn a_future_that_is_lent_can_go_on() {
+fn a_future_that_is_passed_by_reference_can_go_on() {
     block_on(async {
         let flag = Flag::default();
         let mut waiting = pin!(flag.wait());

@@ -160,7 +160,7 @@ fn a_handler_of_one_executor_may_use_and_drop_another() {
                 turn.after_with(Duration::ZERO, |_| ()).unwrap();
                 handle
             });
-            // The turn of the outer executor is not lent to code of the inner one.
+            // The turn of the outer executor is hidden from code of the inner one.
             let inner_turn = other.with_turn(|_| with_turn(|_| ()).is_some());
             drop(other);
             let cancelled = RefCell::new(handle);

@@ -154,13 +154,13 @@ impl<'a> Outbox<'a> {
         bytes: &[u8],
         end: Option<usize>,
     ) -> Result<(), FrameSendError> {
-        let Some(end) = end else { return self.reply_slow(opcode, bytes) };
+        let Some(end) = end else { return self.reply_by_location(opcode, bytes) };
         self.out.end = end;
         Ok(())
     }
 
     #[inline(never)]
-    fn reply_slow(&mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), FrameSendError> {
+    fn reply_by_location(&mut self, opcode: Opcode, bytes: &[u8]) -> Result<(), FrameSendError> {
         self.engine.check_open()?;
         if self.engine.flags & DEFLATE != 0 && self.compressed(opcode, bytes) {
             return Ok(());

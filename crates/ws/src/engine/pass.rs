@@ -8,7 +8,7 @@ use super::{
     event::{Binary, EngineEvent, Text, TextPayload},
     message::MessageRef,
     scratch::{EventBuffers, Output, Scratch},
-    slow_path::next_slow,
+    slow_path::next_any,
 };
 use crate::protocol::{close::CloseCode, mask, utf8, violation::Violation};
 
@@ -157,7 +157,7 @@ impl<'p> Pass<'p> {
         if input.at == input.bytes.len() {
             return None;
         }
-        next_slow(input, engine, out).map(|found| found.into_event(Outbox { engine, out }))
+        next_any(input, engine, out).map(|found| found.into_event(Outbox { engine, out }))
     }
 
     /// The next event, if it is a complete binary message of at most 65 535 bytes and the engine is

@@ -34,7 +34,7 @@ enum EventSource {
 
 /// Finds any event by the slow path.
 #[inline(never)]
-pub(super) fn next_slow<'l>(
+pub(super) fn next_any<'l>(
     input: &'l mut PassInput<'_>,
     engine: &mut Engine,
     out: &mut Output,

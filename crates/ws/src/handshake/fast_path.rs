@@ -1,8 +1,8 @@
 //! The fast path for complete, common heads: one function finds, checks and splits them.
 //!
 //! It accepts a subset of the heads that the [`HeadScanner`](super::head::HeadScanner) and
-//! [`Headers::check`] accept. If it declines, they decide. It declines heads that are incomplete,
-//! wrong, or unusual.
+//! [`Headers::check`] accept. To other heads, which are incomplete, wrong or unusual, it returns
+//! `None`, and they decide.
 
 use super::fields::{Headers, NameSet, known};
 use super::head::{HeadLimits, first_line_max};

@@ -342,8 +342,8 @@ mod tests {
     fn a_repeated_single_header_is_rejected() {
         let lines = b"host: 1\r\nOrigin: 2\r\norigin: 2\r\n";
         assert!(Headers::check(lines, names(&["Host", "Upgrade"])).is_ok());
-        let refused = Headers::check(lines, names(&["Host", "Origin"]));
-        assert_eq!(refused.unwrap_err(), HeadError::DuplicateHeader);
+        let rejected = Headers::check(lines, names(&["Host", "Origin"]));
+        assert_eq!(rejected.unwrap_err(), HeadError::DuplicateHeader);
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn after_our_close_messages_come_until_the_peers() {
 }
 
 #[test]
-fn a_reply_after_a_close_in_the_same_pass_is_refused() {
+fn a_reply_after_a_close_in_the_same_pass_is_rejected() {
     for role in [Session::server as fn(Handler) -> Session, Session::client] {
         let mut session = role(Handler::Silent);
         let is_client =

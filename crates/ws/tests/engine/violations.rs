@@ -105,7 +105,7 @@ fn text_fails_within_a_frame_that_is_not_whole() {
 }
 
 #[test]
-fn a_client_refuses_masked_frames_and_masks_its_answer() {
+fn a_client_rejects_masked_frames_and_masks_its_answer() {
     let mut session = Session::client(Handler::Silent);
     session.feed(&masked(0x81, b"hello")[..2]);
     assert_eq!(session.end, Some(End::Failed(Violation::Masked)));

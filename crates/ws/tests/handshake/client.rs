@@ -69,9 +69,9 @@ fn responses_before_the_final_one_are_passed_over() {
         let read = request().read_response(&bytes[..cut], &HeadLimits::DEFAULT);
         assert!(matches!(read, Ok(None)), "cut at {cut}: {read:?}");
     }
-    let refusal = [&interim[..], b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"].concat();
+    let rejection = [&interim[..], b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"].concat();
     assert_eq!(
-        request().read_response(&refusal, &HeadLimits::DEFAULT).unwrap_err(),
+        request().read_response(&rejection, &HeadLimits::DEFAULT).unwrap_err(),
         HandshakeError::Status(403)
     );
 }

@@ -108,23 +108,23 @@ fn a_list_allows_its_hosts_and_local_hosts() {
 
 #[test]
 fn a_rejection_names_the_host_to_allow() {
-    let refused = |host: &str| {
+    let rejected = |host: &str| {
         let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
-        let refusal = Hosts::Local.check(&request, &at("127.0.0.1:1")).unwrap_err();
+        let rejection = Hosts::Local.check(&request, &at("127.0.0.1:1")).unwrap_err();
         let mut out = Vec::new();
-        refusal.write(std::time::UNIX_EPOCH, &mut out).unwrap();
+        rejection.write(std::time::UNIX_EPOCH, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
-    let text = refused("Evil.Example.:9001");
+    let text = rejected("Evil.Example.:9001");
     assert!(text.starts_with("HTTP/1.1 421 Misdirected Request\r\n"), "{text}");
     assert!(
         text.contains("the host evil.example;") && text.contains("`--host evil.example`"),
         "{text}"
     );
     assert!(text.contains("Options::hosts"), "{text}");
-    assert!(refused("[2001:db8::1]:80").contains("`--host [2001:db8::1]`"));
-    assert!(refused("a%20b").contains("neither a name nor an address"));
+    assert!(rejected("[2001:db8::1]:80").contains("`--host [2001:db8::1]`"));
+    assert!(rejected("a%20b").contains("neither a name nor an address"));
     // The host that the message suggests can be allowed.
     assert_eq!("[2001:db8::1]".parse::<HostName>().unwrap().to_string(), "[2001:db8::1]");
 }

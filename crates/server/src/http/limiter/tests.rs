@@ -1,4 +1,4 @@
-//! Tests of the unit of counting, and of taking, refusing and returning permits against a naive
+//! Tests of the unit of counting, and of taking, rejecting and returning permits against a naive
 //! count.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, thread};

@@ -16,10 +16,10 @@ fn check(origins: &Origins, origin: Option<&[u8]>, host: &str) -> Result<(), Str
         Request::parse(&head, &HeadLimits::DEFAULT).expect("well-formed").expect("complete");
     let checked = origins.check(&request);
     assert_eq!(checked.is_ok(), origins.allow(origin, Some(host)));
-    checked.map_err(|refusal| {
-        assert_eq!(refusal.code(), 403);
+    checked.map_err(|rejection| {
+        assert_eq!(rejection.code(), 403);
         let mut out = Vec::new();
-        refusal.write(std::time::SystemTime::UNIX_EPOCH, &mut out).expect("it can be sent");
+        rejection.write(std::time::SystemTime::UNIX_EPOCH, &mut out).expect("it can be sent");
         let text = String::from_utf8(out).expect("text");
         text.split_once("\r\n\r\n").expect("a body").1.to_owned()
     })
@@ -152,8 +152,8 @@ fn an_origin_that_is_none_is_not_no_origin() {
         b"*",
     ] {
         for origins in [Origins::Same, list(&["http://a", "http://b"])] {
-            let refused = check(&origins, Some(origin), "b").expect_err("it is refused");
-            assert_eq!(refused, "the Origin header is no origin\n", "{:?}", origin.escape_ascii());
+            let rejected = check(&origins, Some(origin), "b").expect_err("it is rejected");
+            assert_eq!(rejected, "the Origin header is no origin\n", "{:?}", origin.escape_ascii());
         }
         assert_eq!(check(&Origins::Any, Some(origin), "b"), Ok(()));
     }
@@ -161,11 +161,11 @@ fn an_origin_that_is_none_is_not_no_origin() {
 
 #[test]
 fn a_rejection_names_the_origin_to_allow() {
-    let refused = check(&Origins::Same, Some(b"https://Other.example:443"), "example.com")
+    let rejected = check(&Origins::Same, Some(b"https://Other.example:443"), "example.com")
         .expect_err("another host");
     let expected = "pages of https://other.example may not connect; \
                     to allow them, add https://other.example to the server's list of origins\n";
-    assert_eq!(refused, expected);
+    assert_eq!(rejected, expected);
 }
 
 #[test]

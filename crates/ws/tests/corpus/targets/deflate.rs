@@ -101,7 +101,7 @@ fn round_trips(input: &mut Input<'_>) {
         let payload = input.payload();
         let mut compressed = vec![9];
         if !from.compress(from_shared, &payload, &mut compressed) {
-            assert_eq!(compressed, [9], "refused, and something was appended");
+            assert_eq!(compressed, [9], "rejected, and something was appended");
             continue;
         }
         let mut received = Vec::new();

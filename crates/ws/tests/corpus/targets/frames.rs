@@ -35,7 +35,7 @@ fn header(bytes: &[u8]) {
         }
         Err(violation) => {
             let at = (0..=bytes.len()).find(|at| FrameHeader::parse(&bytes[..*at]).is_err());
-            for more in at.expect("the whole is refused")..=bytes.len() {
+            for more in at.expect("the whole is rejected")..=bytes.len() {
                 assert_eq!(
                     FrameHeader::parse(&bytes[..more]),
                     Err(violation),
