@@ -20,7 +20,7 @@ use crate::{Reactor, backend::batch::EventPlace, cell::CellPtr};
 #[inline(never)]
 pub(super) unsafe fn dispatch_batch(reactor: *mut Reactor) {
     // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-    let batch = unsafe { &(*reactor).batch };
+    let batch = unsafe { &(*reactor).kernel.batch };
     // SAFETY: the batch is open (the caller's promise).
     let next = unsafe { batch.next_place() };
     if let Some(place) = next {
@@ -40,7 +40,7 @@ pub(super) unsafe fn dispatch_events(reactor: *mut Reactor, mut place: EventPlac
     loop {
         // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
         // The batch is open, and the place is not its end.
-        let batch = unsafe { &mut (*reactor).batch };
+        let batch = unsafe { &mut (*reactor).kernel.batch };
         // SAFETY: the batch is open, and this is the place of the next event.
         let (address, ready) = unsafe { batch.take(place) };
         // SAFETY: an event carries the address of a cell, because no other code can add to the set
@@ -51,7 +51,7 @@ pub(super) unsafe fn dispatch_events(reactor: *mut Reactor, mut place: EventPlac
         // it, whose function does nothing.
         unsafe { cell.call(ready, reactor) };
         // SAFETY: the handler has returned, so this borrow is again the only one.
-        let batch = unsafe { &(*reactor).batch };
+        let batch = unsafe { &(*reactor).kernel.batch };
         // SAFETY: the batch is open, and the event at this place was taken above.
         let Some(next) = (unsafe { batch.after(place) }) else { return };
         place = next;
@@ -66,17 +66,17 @@ pub(super) unsafe fn dispatch_events(reactor: *mut Reactor, mut place: EventPlac
 pub(super) unsafe fn dispatch_paced(reactor: *mut Reactor, mut place: EventPlace) {
     loop {
         // SAFETY: as in `dispatch_events`.
-        let batch = unsafe { &mut (*reactor).batch };
+        let batch = unsafe { &mut (*reactor).kernel.batch };
         // SAFETY: the batch is open, and this is the place of the next event.
         let (address, ready) = unsafe { batch.take(place) };
         // SAFETY: no handler runs, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).backend }.submit_if_due();
+        unsafe { &mut (*reactor).kernel.backend }.submit_if_due();
         // SAFETY: as in `dispatch_events`.
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
         // SAFETY: as in `dispatch_events`.
         unsafe { cell.call(ready, reactor) };
         // SAFETY: the handler has returned, so this borrow is again the only one.
-        let batch = unsafe { &(*reactor).batch };
+        let batch = unsafe { &(*reactor).kernel.batch };
         // SAFETY: the batch is open, and the event at this place was taken above.
         let Some(next) = (unsafe { batch.after(place) }) else { return };
         place = next;
@@ -90,18 +90,18 @@ pub(super) unsafe fn dispatch_paced(reactor: *mut Reactor, mut place: EventPlace
 pub(super) unsafe fn dispatch_watched(reactor: *mut Reactor, fetched: Instant) {
     loop {
         // SAFETY: no handler runs, so this short borrow is the only one. The batch is open.
-        let batch = unsafe { &mut (*reactor).batch };
+        let batch = unsafe { &mut (*reactor).kernel.batch };
         // SAFETY: the batch is open (the caller's promise).
         let next = unsafe { batch.next() };
         let Some((address, ready)) = next else { return };
         // SAFETY: no handler runs, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).backend }.submit_if_due();
+        unsafe { &mut (*reactor).kernel.backend }.submit_if_due();
         // SAFETY: as in `dispatch_events`.
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
         let start = Instant::now();
         // SAFETY: as in `dispatch_events`.
         unsafe { cell.call(ready, reactor) };
         // SAFETY: the handler has returned, so nothing else borrows the reactor.
-        unsafe { &mut (*reactor).counters }.note_handler(fetched, start);
+        unsafe { &mut (*reactor).kernel.counters }.note_handler(fetched, start);
     }
 }

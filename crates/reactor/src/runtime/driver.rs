@@ -18,8 +18,7 @@ use std::{
 };
 
 use crate::{
-    NextTurn, Reactor, Turn, TurnDriver,
-    runtime::{pending_work, run_loop::TurnGuard},
+    NextTurn, Reactor, Turn, TurnDriver, kernel::pending_work, runtime::run_loop::TurnGuard,
 };
 
 /// A driver for the turn with all steps, which is compiled once.
@@ -31,15 +30,15 @@ struct RunGuard<'r>(&'r mut Reactor);
 
 impl<'r> RunGuard<'r> {
     fn new(reactor: &'r mut Reactor) -> Self {
-        reactor.keeps_queue = true;
+        reactor.kernel.keeps_queue = true;
         Self(reactor)
     }
 }
 
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        self.0.keeps_queue = false;
-        self.0.backend.submit_now();
+        self.0.kernel.keeps_queue = false;
+        self.0.kernel.backend.submit_now();
     }
 }
 
@@ -123,11 +122,11 @@ impl Reactor {
         timeout: Option<Duration>,
         driver: &mut D,
     ) -> io::Result<usize> {
-        if self.pending_work & !pending_work::SHORT != 0 {
+        if self.kernel.pending_work & !pending_work::SHORT != 0 {
             return self.turn_with(timeout, Some(&mut |turn| driver.end_of_turn(turn)));
         }
         let mut next = self.ask(driver);
-        if self.pending_work & !pending_work::SHORT != 0 {
+        if self.kernel.pending_work & !pending_work::SHORT != 0 {
             next = self.settle_driver(next);
         }
         match next {
@@ -147,14 +146,14 @@ impl Reactor {
     /// Calls the driver, between two turns.
     #[inline(always)]
     fn ask<D: TurnDriver + ?Sized>(&mut self, driver: &mut D) -> NextTurn {
-        if self.pending_work & pending_work::PACED != 0 {
-            self.backend.submit_if_due();
+        if self.kernel.pending_work & pending_work::PACED != 0 {
+            self.kernel.backend.submit_if_due();
         }
-        self.is_calling = true;
+        self.kernel.is_calling = true;
         // For a panic of the driver.
         let guard = TurnGuard { reactor: self, counted: false };
         let next = driver.end_of_turn(Turn::new(guard.reactor));
-        guard.reactor.is_calling = false;
+        guard.reactor.kernel.is_calling = false;
         mem::forget(guard);
         next
     }
@@ -175,19 +174,19 @@ impl Reactor {
     #[inline(never)]
     fn settle_driver(&mut self, next: NextTurn) -> NextTurn {
         // Nothing would wake the wait. A stop by another handle wakes it.
-        let next = match self.pending_work & pending_work::STOP {
+        let next = match self.kernel.pending_work & pending_work::STOP {
             0 => next,
             _ => NextTurn::Stop,
         };
-        self.time.end_turn();
+        self.timing.time.end_turn();
         // Sends are queued with a ring only within a turn.
-        self.is_calling = true;
-        if self.pending_work & pending_work::STREAMS != 0 {
+        self.kernel.is_calling = true;
+        if self.kernel.pending_work & pending_work::STREAMS != 0 {
             self.service_streams();
         }
-        self.flush();
-        self.is_calling = false;
-        self.reclaim.free(&self.batch, &self.backend);
+        self.kernel.flush();
+        self.kernel.is_calling = false;
+        self.kernel.free_dead();
         self.recompute_pending();
         self.unless_destructors_wait(next)
     }
@@ -195,13 +194,17 @@ impl Reactor {
     /// Destructors wait if the driver has caught a panic. They run in the next turn, and may hand
     /// something to the driver, which then must be asked again before the loop waits.
     fn unless_destructors_wait(&self, next: NextTurn) -> NextTurn {
-        if self.reclaim.has_waiting() && next != NextTurn::Stop { NextTurn::Again } else { next }
+        if self.kernel.reclaim.has_waiting() && next != NextTurn::Stop {
+            NextTurn::Again
+        } else {
+            next
+        }
     }
 
     /// No wait follows: submits what it would have submitted.
     #[cold]
     fn end_driven(&mut self) -> usize {
-        self.backend.submit_now();
+        self.kernel.backend.submit_now();
         0
     }
 
@@ -213,7 +216,7 @@ impl Reactor {
         driver: DriverCall<'_>,
     ) -> ControlFlow<(), Option<Duration>> {
         let next = driver(Turn::new(self));
-        self.time.end_turn();
+        self.timing.time.end_turn();
         match self.unless_destructors_wait(next) {
             NextTurn::Wait => ControlFlow::Continue(timeout),
             NextTurn::Again => ControlFlow::Continue(Some(Duration::ZERO)),
@@ -229,8 +232,8 @@ impl Reactor {
 
     /// The time until `deadline` by the reactor's clock, at most `timeout`.
     fn at_most_until(&mut self, timeout: Option<Duration>, deadline: Instant) -> Option<Duration> {
-        let now = self.time.read_ns();
-        let left = self.time.since_epoch_ns(deadline).saturating_sub(now);
+        let now = self.timing.time.read_ns();
+        let left = self.timing.time.since_epoch_ns(deadline).saturating_sub(now);
         let left = Duration::from_nanos(left);
         Some(timeout.map_or(left, |timeout| timeout.min(left)))
     }

@@ -5,7 +5,7 @@ use crate::{Reactor, cell::CellFlags, util::unwind_safe_drop::Panics};
 impl Drop for Reactor {
     fn drop(&mut self) {
         let mut panics = Panics::default();
-        let is_owner = self.backend.check_owner().is_ok();
+        let is_owner = self.kernel.backend.check_owner().is_ok();
         // Callers waiting for an answer are released before destructors run.
         if let Some(inbox) = self.inbox.take() {
             if is_owner {
@@ -17,25 +17,25 @@ impl Drop for Reactor {
             }
         }
         self.end_streams(&mut panics);
-        if let Some(ring) = self.backend.ring() {
+        if let Some(ring) = self.kernel.backend.ring() {
             ring.withdraw_receives();
         }
         // Rule 14: sent data is submitted before descriptors are closed.
-        self.backend.submit_now();
+        self.kernel.backend.submit_now();
         // Cells with requests that do not complete in time are leaked (rule 2).
-        self.backend.end(self.registry.iter());
-        self.backend.close();
+        self.kernel.backend.end(self.kernel.registry.iter());
+        self.kernel.backend.close();
         // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
         // its value is dropped (rule 3).
-        while let Some(cell) = self.registry.pop() {
+        while let Some(cell) = self.kernel.registry.pop() {
             cell.set_flag(CellFlags::ABSENT, true);
-            self.reclaim.retire(cell, false, false);
+            self.kernel.reclaim.retire(cell, false, false);
         }
-        while let Some(call) = self.timers.pop() {
+        while let Some(call) = self.timing.timers.pop() {
             panics.catch(|| drop(call));
         }
-        while self.reclaim.has_waiting() {
-            panics.catch(|| self.reclaim.drop_next());
+        while self.kernel.reclaim.has_waiting() {
+            panics.catch(|| self.kernel.reclaim.drop_next());
         }
         self.deferred.append(&mut self.deferred_later);
         while let Some(closure) = self.deferred.pop_front() {
@@ -44,19 +44,19 @@ impl Drop for Reactor {
         while let Some(hook) = self.hooks.pop() {
             panics.catch(|| drop(hook));
         }
-        while let Some((_, _, group)) = self.groups.pop() {
+        while let Some(group) = self.groups.pop() {
             panics.catch(|| drop(group));
         }
-        if let Some(clock) = self.time.take_custom() {
+        if let Some(clock) = self.timing.time.take_custom() {
             panics.catch(|| drop(clock));
         }
         // No further wait on the epoll set happens, so the kernel returns no addresses (rule 2).
-        self.batch.clear();
-        self.reclaim.release_quarantine();
+        self.kernel.batch.clear();
+        self.kernel.reclaim.release_quarantine();
         if is_owner {
-            self.reclaim.free(&self.batch, &self.backend);
+            self.kernel.free_dead();
         } else {
-            self.reclaim.free_in_child();
+            self.kernel.reclaim.free_in_child();
         }
         panics.resume();
     }

@@ -3,8 +3,6 @@
 
 mod alarm;
 pub(crate) mod builder;
-pub(crate) mod counters;
-mod destructors;
 mod dispatch;
 mod driver;
 pub(crate) mod embed;
@@ -14,10 +12,12 @@ mod ending;
 pub(crate) mod groups;
 pub(crate) mod hook;
 mod ops;
-pub(crate) mod pending_work;
+mod pending;
 pub(crate) mod reactor;
 mod registration;
 mod remote_calls;
 mod run_loop;
 mod thread_bound;
 mod timers;
+pub(crate) mod timing;
+mod turn_state;

@@ -50,14 +50,12 @@ use rustix::{io::Errno, time::Timespec};
 
 use crate::{
     Reactor, Turn,
-    api::interest::ERR,
     backend::WaitResult,
-    cell::CellFlags,
+    kernel::pending_work,
     runtime::{
         dispatch::{dispatch_batch, dispatch_events, dispatch_paced, dispatch_watched},
         driver::DriverCall,
         hook::Moment,
-        pending_work,
         timers::TimerState,
     },
     time::clock::{timespec, timespec_of_ns},
@@ -86,22 +84,22 @@ impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         let reactor = &mut *self.reactor;
         // The latch's wake was consumed, but a panic came before the inbox was checked.
-        reactor.calls_left |= reactor.pending_work & pending_work::CALLS != 0;
+        reactor.turn.calls_left |= reactor.kernel.pending_work & pending_work::CALLS != 0;
         // A cell that deleted itself and panicked: its value's destructor runs in the next turn.
-        reactor.retire_self_deleted();
-        reactor.batch.close();
-        reactor.is_calling = false;
-        reactor.woken = 0;
-        reactor.is_deferring = false;
+        reactor.kernel.retire_self_deleted();
+        reactor.kernel.batch.close();
+        reactor.kernel.is_calling = false;
+        reactor.turn.woken = 0;
+        reactor.turn.is_deferring = false;
         // Left-over events are counted when they are dispatched.
         if self.counted {
-            reactor.counters.events -= reactor.batch.len() as u64;
+            reactor.kernel.counters.events -= reactor.kernel.batch.len() as u64;
         }
-        reactor.time.end_turn();
-        if reactor.pending_work & pending_work::QUEUED != 0 {
+        reactor.timing.time.end_turn();
+        if reactor.kernel.pending_work & pending_work::QUEUED != 0 {
             // The next wait may be far off, and peers wait for the sent data. In `run` its own
             // guard submits.
-            reactor.backend.submit_now();
+            reactor.kernel.backend.submit_now();
         }
         reactor.recompute_pending();
     }
@@ -131,8 +129,8 @@ impl Reactor {
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
-            None if self.pending_work == 0 => self.fast_turn::<false, 0>(),
-            Some(Duration::ZERO) if self.pending_work == 0 => self.fast_turn::<true, 0>(),
+            None if self.kernel.pending_work == 0 => self.fast_turn::<false, 0>(),
+            Some(Duration::ZERO) if self.kernel.pending_work == 0 => self.fast_turn::<true, 0>(),
             timeout => Ok(self.slow_turn(timeout)?),
         }
     }
@@ -155,10 +153,10 @@ impl Reactor {
             PACED, PACED_TIMERS, REMOTE, REMOTE_PACED, REMOTE_TIMERS, SHORT, TIMERS,
         };
 
-        if self.pending_work == TIMERS {
+        if self.kernel.pending_work == TIMERS {
             return self.fast_turn::<AT_ONCE, TIMERS>();
         }
-        match self.pending_work {
+        match self.kernel.pending_work {
             REMOTE_TIMERS => self.fast_turn::<AT_ONCE, REMOTE_TIMERS>(),
             REMOTE => self.fast_turn::<AT_ONCE, REMOTE>(),
             PACED => self.fast_turn::<AT_ONCE, PACED>(),
@@ -183,11 +181,11 @@ impl Reactor {
         let has_timers = PENDING & TIMERS != 0;
         let mut until_timer_ns = 0;
         if has_timers {
-            match self.look_at_timers() {
+            match self.timing.look_at_timers() {
                 TimerState::NoneFor(ns) => {
                     until_timer_ns = ns;
-                    if self.alarm.counts_look() {
-                        self.arm_alarm(ns);
+                    if self.timing.alarm.counts_look() {
+                        self.timing.arm_alarm(&mut self.kernel, ns);
                     }
                 }
                 TimerState::Due => return Ok(self.due_turn()?),
@@ -204,10 +202,10 @@ impl Reactor {
             }
             false => None,
         };
-        let result = match self.backend.usual() {
+        let result = match self.kernel.backend.usual() {
             Some(epoll) => {
                 // SAFETY: the set was made with the capacity of this batch. In a child it is zero.
-                let room = unsafe { self.batch.front(epoll.room_unless_child()) };
+                let room = unsafe { self.kernel.batch.front(epoll.room_unless_child()) };
                 epoll.wait_unless_child(room, timeout)
             }
             None => self.wait_on_other(timeout).into(),
@@ -221,23 +219,27 @@ impl Reactor {
         }
         // The wait has ended for a timer. If the latch was woken, calls come first, and the timer
         // fires in the next turn.
-        if has_timers && !at_once && count == 0 && self.pending_work & pending_work::CALLS == 0 {
+        if has_timers
+            && !at_once
+            && count == 0
+            && self.kernel.pending_work & pending_work::CALLS == 0
+        {
             return Ok(self.after_wait_for_timer()?);
         }
-        self.counters.turns += 1;
-        self.counters.events += count as u64;
-        if has_timers && count == self.batch.capacity() {
-            self.alarm.count_again();
+        self.kernel.counters.turns += 1;
+        self.kernel.counters.events += count as u64;
+        if has_timers && count == self.kernel.batch.capacity() {
+            self.timing.alarm.count_again();
         }
         if count == 0 {
-            if self.pending_work == PENDING {
+            if self.kernel.pending_work == PENDING {
                 return Ok(0);
             }
             return Ok(TurnGuard { reactor: self, counted: true }.finish_fast(0));
         }
         // SAFETY: the wait has written this many events to the front of the room. The batch was
         // empty and closed: it would otherwise be pending work. The loop takes the first event.
-        let first = unsafe { self.batch.open_with(count) };
+        let first = unsafe { self.kernel.batch.open_with(count) };
         let guard = TurnGuard { reactor: self, counted: true };
         if PENDING & pending_work::PACED == 0 {
             // SAFETY: the guard is not used during the call. No handler runs, because this is not
@@ -247,32 +249,32 @@ impl Reactor {
             // SAFETY: as above.
             unsafe { dispatch_paced(guard.reactor, first) };
         }
-        if guard.reactor.pending_work != PENDING {
+        if guard.reactor.kernel.pending_work != PENDING {
             let only_alarm = PENDING | ALARM | WOKEN | TIMERS;
-            let is_alone = count == 1 && guard.reactor.pending_work == only_alarm;
+            let is_alone = count == 1 && guard.reactor.kernel.pending_work == only_alarm;
             let count = guard.finish_fast(count);
             return if is_alone { Ok(self.after_alarm(AT_ONCE)?) } else { Ok(count) };
         }
-        guard.reactor.batch.close_empty();
+        guard.reactor.kernel.batch.close_empty();
         mem::forget(guard);
         Ok(count)
     }
 
     /// One wait that does not block, into the empty batch.
     pub(super) fn fetch_at_once(&mut self) -> Result<usize, Errno> {
-        self.batch.clear();
-        let result = match self.backend.usual() {
+        self.kernel.batch.clear();
+        let result = match self.kernel.backend.usual() {
             Some(epoll) => {
                 // SAFETY: the set was made with the capacity of this batch. In a child it is zero.
-                let room = unsafe { self.batch.front(epoll.room_unless_child()) };
+                let room = unsafe { self.kernel.batch.front(epoll.room_unless_child()) };
                 epoll.wait_unless_child(room, Some(&ZERO))
             }
             None => self.wait_on_other(Some(&ZERO)).into(),
         };
         let count = result?;
         // SAFETY: the wait has written this many events to the front of the room.
-        unsafe { self.batch.filled(count) };
-        if self.pending_work & pending_work::REMOTE != 0 {
+        unsafe { self.kernel.batch.filled(count) };
+        if self.kernel.pending_work & pending_work::REMOTE != 0 {
             self.wake_up();
         }
         Ok(count)
@@ -282,14 +284,14 @@ impl Reactor {
     /// that the caller does not compute the address of the backend on epoll too.
     #[inline(never)]
     fn wait_on_other(&mut self, timeout: Option<&Timespec>) -> WaitResult {
-        self.backend.wait_slow(self.batch.whole_room(), timeout)
+        self.kernel.backend.wait_slow(self.kernel.batch.whole_room(), timeout)
     }
 
     /// A wait of [`fast_turn`](Self::fast_turn) has failed.
     #[cold]
     fn fast_turn_failed<const AT_ONCE: bool>(&mut self, errno: Errno) -> io::Result<usize> {
         // In a child of fork(2) the error is another one.
-        self.backend.check_owner()?;
+        self.kernel.backend.check_owner()?;
         match errno {
             Errno::INTR => self.turn(AT_ONCE.then_some(Duration::ZERO)),
             errno => Err(errno.into()),
@@ -300,7 +302,7 @@ impl Reactor {
     #[inline]
     fn wake_up(&mut self) {
         if self.stop.latch().awake() {
-            self.pending_work |= pending_work::CALLS;
+            self.kernel.pending_work |= pending_work::CALLS;
         }
     }
 
@@ -317,7 +319,7 @@ impl Reactor {
         timeout: Option<Duration>,
         driver: Option<DriverCall<'_>>,
     ) -> io::Result<usize> {
-        self.backend.check_owner()?;
+        self.kernel.backend.check_owner()?;
         self.deferred.append(&mut self.deferred_later);
         let left = self.deferred.len().min(self.limits.deferred_per_turn);
         let mut guard = TurnGuard { reactor: self, counted: false };
@@ -325,29 +327,29 @@ impl Reactor {
             return Ok(0);
         };
         // Before the batch is filled, so that it may name only cells added before
-        // (`Reactor::is_new`).
-        guard.reactor.counters.turns += 1;
-        let has_kept = !guard.reactor.batch.is_empty();
+        // (`Kernel::is_new`).
+        guard.reactor.kernel.counters.turns += 1;
+        let has_kept = !guard.reactor.kernel.batch.is_empty();
         if !has_kept {
             guard.reactor.fetch(timeout)?;
         }
         guard.counted = true;
         let reactor = &mut *guard.reactor;
-        let count = reactor.batch.len();
-        reactor.counters.events += count as u64;
+        let count = reactor.kernel.batch.len();
+        reactor.kernel.counters.events += count as u64;
         // Timers started in this turn do not fire in it (rule 9). If none waits now, none can
         // become due.
-        let has_timers = reactor.timers.waiting() > 0;
+        let has_timers = reactor.timing.timers.waiting() > 0;
         // After kept events. Otherwise a timer that panics in every turn would delay them for ever.
-        let timers_first = mem::take(&mut reactor.timers_left) && !has_kept;
+        let timers_first = mem::take(&mut reactor.turn.timers_left) && !has_kept;
         if has_timers {
-            let now = reactor.time.turn_ns();
+            let now = reactor.timing.time.turn_ns();
             // Set until they have fired. If anything panics before that, they come first in the
             // next turn (rule 8).
-            reactor.timers_left = reactor.timers.may_be_due(now);
+            reactor.turn.timers_left = reactor.timing.timers.may_be_due(now);
         }
         reactor.run_deferred(left);
-        if reactor.calls_left {
+        if reactor.turn.calls_left {
             // It clears `CALLS`, so the end of the turn runs no more of them.
             reactor.run_calls(reactor.limits.calls_per_turn);
         }
@@ -369,74 +371,58 @@ impl Reactor {
         driver: Option<DriverCall<'_>>,
     ) -> ControlFlow<(), Option<Duration>> {
         // Rule 14, then rule 8.
-        self.flush();
-        self.drop_all_waiting();
-        if self.pending_work & pending_work::REBUILD != 0 && self.batch.is_empty() {
-            self.rebuild();
-        } else if self.pending_work & pending_work::DEAF != 0 {
-            self.listen_again();
+        self.kernel.flush();
+        self.kernel.drop_all_waiting();
+        if self.kernel.pending_work & pending_work::REBUILD != 0 && self.kernel.batch.is_empty() {
+            self.kernel.rebuild();
+        } else if self.kernel.pending_work & pending_work::DEAF != 0 {
+            self.kernel.listen_again();
         }
-        self.is_calling = true;
+        self.kernel.is_calling = true;
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
-        self.time.end_turn();
+        self.timing.time.end_turn();
         let is_driven = driver.is_some();
         let answer = match driver {
             None => ControlFlow::Continue(timeout),
             Some(driver) => self.drive(timeout, driver),
         };
-        if self.pending_work & pending_work::STREAMS != 0 {
+        if self.kernel.pending_work & pending_work::STREAMS != 0 {
             self.service_streams();
         }
-        self.flush();
+        self.kernel.flush();
         let is_ended = !was_asked && self.stop.is_asked();
         ControlFlow::Continue(match answer? {
             // Nothing would wake the wait.
             _ if is_ended && is_driven => return ControlFlow::Break(()),
             _ if is_ended => Some(Duration::ZERO),
-            timeout if self.pending_work & pending_work::DEAF == 0 => timeout,
+            timeout if self.kernel.pending_work & pending_work::DEAF == 0 => timeout,
             timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
         })
     }
 
     /// Fills the empty batch: first with pending error events, then from the kernel.
     fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.reclaim.free(&self.batch, &self.backend);
-        self.batch.clear();
-        self.push_faults();
+        self.kernel.free_dead();
+        self.kernel.batch.clear();
+        self.kernel.push_faults();
         self.push_notifications();
         let timeout = if self.must_not_wait() { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
-        if self.pending_work & pending_work::REMOTE != 0 {
+        if self.kernel.pending_work & pending_work::REMOTE != 0 {
             self.wake_up();
         }
-        if let Some(fetched) = &mut self.watch {
+        if let Some(fetched) = &mut self.turn.fetched {
             *fetched = Instant::now();
         }
         Ok(())
-    }
-
-    fn push_faults(&mut self) {
-        self.pending_work &= !pending_work::FAULTS;
-        let faults = mem::take(&mut self.faults);
-        for (place, key) in faults.iter().enumerate() {
-            let Some(cell) = self.registry.find(*key) else {
-                continue;
-            };
-            if !self.batch.push(cell.expose(), ERR) {
-                self.faults.extend_from_slice(&faults[place..]);
-                self.pending_work |= pending_work::FAULTS;
-                return;
-            }
-            cell.set_flag(CellFlags::FAULTY, false);
-        }
     }
 
     /// Waits for events into the rest of the batch, until the timeout or the next timer.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         // The clock is read only for a finite timeout and for timers.
         let waits = timeout != Some(Duration::ZERO);
-        let has_timers = self.timers.waiting() > 0;
+        let has_timers = self.timing.timers.waiting() > 0;
         let start = (waits && (timeout.is_some() || !self.busy_poll.is_zero())).then(Instant::now);
         let deadline = start.zip(timeout).and_then(|(start, timeout)| start.checked_add(timeout));
         if let Some(start) = start.filter(|_| !self.busy_poll.is_zero()) {
@@ -444,10 +430,10 @@ impl Reactor {
                 return Ok(());
             }
         }
-        let waits =
-            waits && (self.pending_work & pending_work::REMOTE == 0 || self.stop.latch().sleep());
+        let waits = waits
+            && (self.kernel.pending_work & pending_work::REMOTE == 0 || self.stop.latch().sleep());
         loop {
-            let timer = if waits && has_timers { self.until_next_timer() } else { None };
+            let timer = if waits && has_timers { self.timing.until_next_timer() } else { None };
             let until_deadline =
                 deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let longest = if waits { until_deadline } else { Some(Duration::ZERO) };
@@ -455,7 +441,7 @@ impl Reactor {
             let span = if by_timer { timer } else { longest };
             let has_rung = match self.wait_once(span) {
                 Ok(0) => false,
-                Ok(_) if self.takes_alarm() => true,
+                Ok(_) if self.timing.takes_alarm(&mut self.kernel) => true,
                 Ok(_) => return Ok(()),
                 // A signal handler has run. Wait for the remaining time.
                 Err(Errno::INTR) => continue,
@@ -468,8 +454,8 @@ impl Reactor {
             // A cancelled timer has left its deadline behind. Nothing is due, so the wait
             // continues.
             let in_vain = (by_timer || has_rung && waits)
-                && !self.time.is_custom()
-                && self.until_next_timer() != Some(Duration::ZERO);
+                && !self.timing.time.is_custom()
+                && self.timing.until_next_timer() != Some(Duration::ZERO);
             if !in_vain {
                 return Ok(());
             }
@@ -479,15 +465,15 @@ impl Reactor {
     /// Polls for as long as `busy_poll` allows. True if events or calls came.
     fn spin(&mut self, start: Instant, deadline: Option<Instant>) -> io::Result<bool> {
         let mut span = self.busy_poll;
-        if self.timers.waiting() > 0 {
-            span = span.min(self.until_next_timer().unwrap_or(span));
+        if self.timing.timers.waiting() > 0 {
+            span = span.min(self.timing.until_next_timer().unwrap_or(span));
         }
         // If the sum overflows, only the caller's deadline ends the spin.
         let end = match (start.checked_add(span), deadline) {
             (Some(end), Some(deadline)) => Some(end.min(deadline)),
             (end, deadline) => end.or(deadline),
         };
-        let has_remote = self.pending_work & pending_work::REMOTE != 0;
+        let has_remote = self.kernel.pending_work & pending_work::REMOTE != 0;
         loop {
             // The latch is awake, so a thread that queues a call makes no system call. The call is
             // noticed here.
@@ -508,14 +494,14 @@ impl Reactor {
     /// One kernel wait, into the rest of the batch.
     fn wait_once(&mut self, span: Option<Duration>) -> Result<usize, Errno> {
         let time = span.map(|span| timespec(span.min(WAIT_MAX)));
-        let room = self.batch.room();
+        let room = self.kernel.batch.room();
         if room.is_empty() {
             // Error events have filled the batch. The kernel's events wait for the next turn.
             return Ok(0);
         }
-        let count = self.backend.wait(room, time.as_ref())?;
+        let count = self.kernel.backend.wait(room, time.as_ref())?;
         // SAFETY: the wait has written this many events to the front of the room.
-        unsafe { self.batch.filled(count) };
+        unsafe { self.kernel.batch.filled(count) };
         Ok(count)
     }
 
@@ -523,11 +509,11 @@ impl Reactor {
     #[inline]
     pub(super) fn run_events(&mut self) {
         loop {
-            self.batch.open();
-            let watch = self.watch;
-            let is_paced = self.pending_work & pending_work::PACED != 0;
+            self.kernel.batch.open();
+            let watch = self.turn.fetched;
+            let is_paced = self.kernel.pending_work & pending_work::PACED != 0;
             // SAFETY: the batch is open.
-            let first = if is_paced { unsafe { self.batch.next_place() } } else { None };
+            let first = if is_paced { unsafe { self.kernel.batch.next_place() } } else { None };
             let this: *mut Self = self;
             match (watch, first) {
                 // SAFETY: `self` is not used during the call. No handler runs, because this is not
@@ -539,36 +525,36 @@ impl Reactor {
                 (None, None) if !is_paced => unsafe { dispatch_batch(this) },
                 (None, None) => {}
             }
-            if self.pending_work & pending_work::SELF_DELETED == 0 {
-                self.batch.close_empty();
+            if self.kernel.pending_work & pending_work::SELF_DELETED == 0 {
+                self.kernel.batch.close_empty();
                 return;
             }
-            self.drop_self_deleted();
+            self.kernel.drop_self_deleted();
         }
     }
 
     /// Runs deferred closures, the oldest first. Closures that they defer wait for the next turn.
     fn run_deferred(&mut self, count: usize) {
-        self.is_deferring = true;
+        self.turn.is_deferring = true;
         for _ in 0..count {
             let Some(closure) = self.deferred.pop_front() else { break };
             self.timed(|reactor| closure.run(Turn::new(reactor)));
         }
-        self.is_deferring = false;
+        self.turn.is_deferring = false;
     }
 
     /// Makes a call. Before it, replies are submitted that have waited for long enough. If the
     /// watchdog is on, the time of the call is measured.
     pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
-        if self.pending_work & pending_work::PACED != 0 {
-            self.backend.submit_if_due();
+        if self.kernel.pending_work & pending_work::PACED != 0 {
+            self.kernel.backend.submit_if_due();
         }
-        let Some(fetched) = self.watch else {
+        let Some(fetched) = self.turn.fetched else {
             return call(self);
         };
         let start = Instant::now();
         call(self);
-        self.counters.note_handler(fetched, start);
+        self.kernel.counters.note_handler(fetched, start);
     }
 }
 
@@ -577,18 +563,18 @@ impl TurnGuard<'_> {
     #[inline(never)]
     pub(super) fn finish_fast(self, count: usize) -> usize {
         if self.reactor.is_settled() {
-            self.reactor.pending_work &= !pending_work::CLOCK;
-            self.reactor.time.end_turn();
-            self.reactor.batch.close_empty();
-            self.reactor.is_calling = false;
+            self.reactor.kernel.pending_work &= !pending_work::CLOCK;
+            self.reactor.timing.time.end_turn();
+            self.reactor.kernel.batch.close_empty();
+            self.reactor.kernel.is_calling = false;
             mem::forget(self);
             return count;
         }
-        if self.reactor.pending_work & pending_work::SELF_DELETED != 0 {
-            self.reactor.drop_self_deleted();
+        if self.reactor.kernel.pending_work & pending_work::SELF_DELETED != 0 {
+            self.reactor.kernel.drop_self_deleted();
             self.reactor.run_events();
         }
-        self.reactor.batch.close();
+        self.reactor.kernel.batch.close();
         self.finish(count, 0)
     }
 
@@ -596,19 +582,19 @@ impl TurnGuard<'_> {
     /// the number of deferred closures that this turn has run already.
     fn finish(self, count: usize, deferred: usize) -> usize {
         let reactor = &mut *self.reactor;
-        reactor.is_calling = true;
-        if reactor.pending_work & pending_work::CALLS != 0 {
+        reactor.kernel.is_calling = true;
+        if reactor.kernel.pending_work & pending_work::CALLS != 0 {
             reactor.run_calls(reactor.limits.calls_per_turn);
         }
         let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
         reactor.run_deferred(waiting);
         reactor.run_hooks(Moment::AfterTurn);
-        if reactor.pending_work & pending_work::STREAMS != 0 {
+        if reactor.kernel.pending_work & pending_work::STREAMS != 0 {
             reactor.service_streams();
             reactor.admit_next_handshakes();
         }
-        let count = count - reactor.woken;
-        reactor.reclaim.free(&reactor.batch, &reactor.backend);
+        let count = count - reactor.turn.woken;
+        reactor.kernel.free_dead();
         count
     }
 }

@@ -5,8 +5,11 @@ use std::{io, time::Duration};
 use rustix::io::Errno;
 
 use crate::{
-    Key, Reactor, Tick, Turn, api::inline_timer::InlineTimer, cell::NO_GROUP,
-    runtime::run_loop::TurnGuard, time::timers::Due,
+    Key, Reactor, Tick, Turn,
+    api::inline_timer::InlineTimer,
+    cell::NO_GROUP,
+    runtime::{run_loop::TurnGuard, timing::Timing},
+    time::timers::Due,
 };
 
 /// What a short turn needs to know of the timers.
@@ -20,7 +23,7 @@ pub(super) enum TimerState {
     Unclear,
 }
 
-impl Reactor {
+impl Timing {
     /// Finds out whether a timer is due, with one reading of the clock.
     #[inline(always)]
     pub(super) fn look_at_timers(&mut self) -> TimerState {
@@ -45,6 +48,15 @@ impl Reactor {
         }
     }
 
+    /// The time until the next timer is due, after the wheel has advanced to now.
+    pub(super) fn until_next_timer(&mut self) -> Option<Duration> {
+        let now = self.time.read_ns();
+        let next = self.timers.next_deadline_after_advance(now)?;
+        Some(Duration::from_nanos(next.saturating_sub(now)))
+    }
+}
+
+impl Reactor {
     /// A short turn in which timers are due. Its wait does not block, and its time has been read.
     #[inline(never)]
     pub(super) fn due_turn(&mut self) -> io::Result<usize> {
@@ -52,9 +64,9 @@ impl Reactor {
             Ok(count) => Ok(self.run_due_turn(count)),
             Err(Errno::INTR) => self.turn(Some(Duration::ZERO)),
             Err(errno) => {
-                self.time.end_turn();
+                self.timing.time.end_turn();
                 // In a child of fork(2) the error is another one.
-                self.backend.check_owner()?;
+                self.kernel.backend.check_owner()?;
                 Err(errno.into())
             }
         }
@@ -63,7 +75,7 @@ impl Reactor {
     /// The rest of a short turn whose wait has ended for a timer, without events.
     #[inline(never)]
     pub(super) fn after_wait_for_timer(&mut self) -> io::Result<usize> {
-        match self.look_at_timers() {
+        match self.timing.look_at_timers() {
             TimerState::Due => Ok(self.run_due_turn(0)),
             // The timer was cancelled or reset, so the wait goes on.
             TimerState::NoneFor(_) | TimerState::Unclear => self.turn(None),
@@ -73,8 +85,8 @@ impl Reactor {
     /// The rest of a short turn whose only event was the alarm. The turn has been counted.
     #[inline(never)]
     pub(super) fn after_alarm(&mut self, at_once: bool) -> io::Result<usize> {
-        self.counters.turns -= 1;
-        match self.look_at_timers() {
+        self.kernel.counters.turns -= 1;
+        match self.timing.look_at_timers() {
             TimerState::Due => Ok(self.run_due_turn(0)),
             // As above.
             TimerState::NoneFor(_) | TimerState::Unclear => {
@@ -85,52 +97,46 @@ impl Reactor {
 
     /// The steps of a short turn after the wait: events, then due timers.
     fn run_due_turn(&mut self, count: usize) -> usize {
-        self.counters.turns += 1;
-        self.counters.events += count as u64;
+        self.kernel.counters.turns += 1;
+        self.kernel.counters.events += count as u64;
         // Set until they have fired. If anything panics before that, they come first in the next
         // turn (rule 8).
-        self.timers_left = true;
+        self.turn.timers_left = true;
         let guard = TurnGuard { reactor: self, counted: true };
         if count > 0 {
             guard.reactor.run_events();
         }
-        guard.reactor.is_calling = true;
+        guard.reactor.kernel.is_calling = true;
         guard.reactor.fire_timers();
         guard.finish_fast(count)
-    }
-
-    /// The time until the next timer is due, after the wheel has advanced to now.
-    pub(super) fn until_next_timer(&mut self) -> Option<Duration> {
-        let now = self.time.read_ns();
-        let next = self.timers.next_deadline_after_advance(now)?;
-        Some(Duration::from_nanos(next.saturating_sub(now)))
     }
 
     /// Fires due timers, up to the limit of one turn. `timers_left` is set if one may be due, so
     /// that the others fire in the next turn if one panics (rule 8).
     pub(super) fn fire_timers(&mut self) {
-        self.alarm.count_again();
-        let now = self.time.turn_ns();
+        self.timing.alarm.count_again();
+        let now = self.timing.time.turn_ns();
         for _ in 0..self.limits.timers_per_turn {
-            let Some(due) = self.timers.take_due(now) else {
-                self.timers_left = false;
-                self.timers.none_left();
+            let Some(due) = self.timing.timers.take_due(now) else {
+                self.turn.timers_left = false;
+                self.timing.timers.none_left();
                 return;
             };
             self.fire(due);
-            if self.timers.is_quiet(now) {
-                self.timers_left = false;
-                self.timers.none_left();
+            if self.timing.timers.is_quiet(now) {
+                self.turn.timers_left = false;
+                self.timing.timers.none_left();
                 return;
             }
         }
-        self.timers_left = self.timers.next_deadline_after_advance(now).is_some_and(|t| t <= now);
+        self.turn.timers_left =
+            self.timing.timers.next_deadline_after_advance(now).is_some_and(|t| t <= now);
     }
 
     fn fire(&mut self, due: Due<Self>) {
         let Due { key, call, deadline_ns, missed } = due;
-        self.counters.timers_fired += 1;
-        let tick = Tick { key, deadline: self.time.instant(deadline_ns), missed };
+        self.kernel.counters.timers_fired += 1;
+        let tick = Tick { key, deadline: self.timing.time.instant(deadline_ns), missed };
         let mut firing = Firing { reactor: self, key, call: Some(call) };
         let Firing { reactor, call: Some(call), .. } = &mut firing else {
             return;
@@ -151,14 +157,14 @@ impl Drop for Firing<'_> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let reactor = &mut *self.reactor;
-        let Some(ended) = reactor.timers.settle(self.key, call) else {
+        let Some(ended) = reactor.timing.timers.settle(self.key, call) else {
             return;
         };
         if ended.group != NO_GROUP {
-            reactor.leave_group(ended.group, self.key);
+            reactor.groups.leave(&reactor.kernel, ended.group, self.key);
         }
         if let Some(call) = ended.call {
-            reactor.drop_timer(call);
+            reactor.kernel.drop_timer(call);
         }
     }
 }
