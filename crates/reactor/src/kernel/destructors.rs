@@ -5,7 +5,7 @@
 use crate::{
     Reactor, Subscriber,
     api::inline_timer::InlineTimer,
-    cell::CellPtr,
+    cell::{CellFlags, CellPtr},
     kernel::{Kernel, SelfDeleted, pending_work},
     registry::reclaim::ReclaimQueue,
 };
@@ -75,27 +75,40 @@ impl Kernel {
         }
     }
 
-    /// Takes the value out of a removed cell. `early` means that protocol 4 may apply.
-    pub(crate) fn take_with<T>(
+    /// Takes the value out of a registered cell that does not run.
+    fn withdraw<T>(
         &mut self,
-        early: bool,
-        take: impl FnOnce(&mut ReclaimQueue<Reactor>) -> T,
+        cell: CellPtr,
+        take: impl FnOnce(&mut ReclaimQueue<Reactor>, bool) -> T,
     ) -> T {
-        let value = take(&mut self.reclaim);
+        debug_assert!(!self.is_running(cell), "rule 1: a running value stays in its cell");
+        self.flush();
+        let is_stale = self.unwatch(cell);
+        let early = !is_stale && self.is_new(cell);
+        self.registry.remove(cell, false);
+        let value = take(&mut self.reclaim, is_stale);
         if early {
             self.reclaim.free_early(&self.batch, &self.backend);
         }
-        self.pending_work |= pending_work::RECLAIM;
+        self.note(pending_work::RECLAIM);
         self.free_if_idle();
         value
     }
 
-    /// Takes the value out of the cell of a stream or listener that does not run.
+    /// Removes a cell that does not run, and returns its value, which is known to be a `T`.
+    pub(crate) fn take_value<T: Subscriber>(&mut self, cell: CellPtr) -> T {
+        self.withdraw(cell, |reclaim, is_stale| reclaim.take(cell, is_stale))
+    }
+
+    /// The same for a value of any type.
+    pub(crate) fn take_boxed(&mut self, cell: CellPtr) -> Box<dyn Subscriber> {
+        self.withdraw(cell, |reclaim, is_stale| reclaim.take_boxed(cell, is_stale))
+    }
+
+    /// [`take_value`](Self::take_value) for the cell of a stream or listener.
     pub(crate) fn take_hidden<T: Subscriber>(&mut self, cell: CellPtr) -> T {
-        let is_stale = self.unwatch(cell);
-        let early = !is_stale && self.is_new(cell);
-        self.registry.remove(cell, false);
-        self.take_with(early, |reclaim| reclaim.take(cell, is_stale))
+        debug_assert!(cell.has_flag(CellFlags::HIDDEN), "it is the cell of a stream or listener");
+        self.take_value(cell)
     }
 
     /// The number of values whose destructors wait. A mark for

@@ -23,8 +23,12 @@
 
 pub(crate) mod counters;
 mod destructors;
+pub(crate) mod dispatch;
+mod ending;
 pub(crate) mod pending_work;
 mod registration;
+mod turn;
+mod wait;
 
 use crate::{
     Key, Reactor,
@@ -37,21 +41,21 @@ use crate::{
 /// What the reactor has told the kernel, and what the kernel has answered.
 pub(crate) struct Kernel {
     /// First, because the loop reads it for every event.
-    pub(crate) batch: Batch,
+    batch: Batch,
     /// The [`pending_work`] bits: work beside events. Zero on the shortest path.
-    pub(crate) pending_work: u32,
+    pending_work: u32,
     /// In a turn, outside of the events: a timer, a closure, a hook or a driver may run. See
     /// [`is_in_turn`](Self::is_in_turn).
-    pub(crate) is_calling: bool,
+    is_calling: bool,
     /// The next wait follows at once and submits the ring's queued requests.
-    pub(crate) keeps_queue: bool,
-    pub(crate) counters: Counters,
-    pub(crate) backend: ActiveBackend,
-    pub(crate) registry: Registry<Reactor>,
-    pub(crate) reclaim: ReclaimQueue<Reactor>,
+    keeps_queue: bool,
+    counters: Counters,
+    backend: ActiveBackend,
+    registry: Registry<Reactor>,
+    reclaim: ReclaimQueue<Reactor>,
     /// The running cell, if it has deleted itself. Its value is dropped after its handler has
     /// returned (rule 1).
-    pub(crate) self_deleted: Option<SelfDeleted>,
+    self_deleted: Option<SelfDeleted>,
     /// Registrations with a merged `modify` that the kernel does not have yet.
     dirty: Vec<Key>,
     /// Registrations whose error event is pending.
@@ -64,9 +68,9 @@ pub(crate) struct Kernel {
 
 /// A cell that deleted itself in its handler.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SelfDeleted {
-    pub(crate) cell: CellPtr,
-    pub(crate) is_stale: bool,
+struct SelfDeleted {
+    cell: CellPtr,
+    is_stale: bool,
 }
 
 /// The bounds of a [`Kernel`].

@@ -188,7 +188,7 @@ impl Kernel {
     }
 
     /// Stops watching a cell. True if it is a stale entry now.
-    pub(crate) fn unwatch(&mut self, cell: Cell) -> bool {
+    pub(super) fn unwatch(&mut self, cell: Cell) -> bool {
         let is_stale = if cell.has_flag(CellFlags::ABSENT) {
             self.backend.let_go(cell);
             cell.has_flag(CellFlags::TAINTED)
@@ -213,7 +213,7 @@ impl Kernel {
     /// This is a hint that is wrong once every 2^32 turns.
     /// [`ReclaimQueue::free_early`](crate::registry::reclaim::ReclaimQueue::free_early) checks the
     /// batch itself. False for streams on a ring, because other lists also store their addresses.
-    pub(crate) fn is_new(&self, cell: Cell) -> bool {
+    pub(super) fn is_new(&self, cell: Cell) -> bool {
         let is_streams = cell.has_flag(CellFlags::HIDDEN) && self.backend.kind() == Backend::Uring;
         self.registry.mark(cell) == self.turn_mark() && !is_streams
     }
@@ -239,7 +239,7 @@ impl Kernel {
         }
     }
 
-    fn is_running(&self, cell: Cell) -> bool {
+    pub(super) fn is_running(&self, cell: Cell) -> bool {
         self.batch.running() == Some(cell.expose())
     }
 
@@ -322,7 +322,7 @@ impl Kernel {
             }
         }
         self.reclaim.release_quarantine();
-        self.reclaim.free(&self.batch, &self.backend);
+        self.free_dead();
     }
 
     /// Adds the reactor's own wake descriptor to the epoll set if it is missing. If the kernel
@@ -337,5 +337,37 @@ impl Kernel {
                 Err(_) => self.pending_work |= pending_work::DEAF,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, rc::Rc};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use crate::{Backend, Event, Key, Reactor, Turn, interest};
+
+    /// The mark of a registration is a turn modulo 2^32. After so many turns a cell seems new, but
+    /// the batch has its address (rule 2).
+    #[test]
+    fn a_cell_that_only_seems_new_is_kept_while_the_batch_names_it() {
+        let mut reactor = Reactor::builder().backend(Backend::Epoll).build().unwrap();
+        let keys: Rc<Cell<[Option<Key>; 2]>> = Rc::default();
+        let is_kept = Rc::new(Cell::new(false));
+        let both = [0, 1].map(|at| {
+            let (keys, is_kept) = (Rc::clone(&keys), Rc::clone(&is_kept));
+            let fd = eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+            let handler = move |_: Event, mut turn: Turn<'_, Reactor>| {
+                turn.delete(keys.get()[1 - at].unwrap()).unwrap();
+                is_kept.set(turn.ops().kernel.reclaim.has_dead());
+            };
+            Some(interest().read().with_fd(fd).with_handler(handler).register_into(&mut reactor))
+        });
+        keys.set(both.map(|key| key.and_then(Result::ok)));
+        reactor.kernel.counters.turns += (1 << 32) - 1;
+        assert_eq!(reactor.run_once(std::time::Duration::ZERO).unwrap(), 2);
+        assert!(is_kept.get());
+        assert_eq!(reactor.stats().subscribers, 1);
     }
 }

@@ -101,7 +101,7 @@ impl Timing {
     #[inline]
     pub(crate) fn note_timers(&mut self, kernel: &mut Kernel) {
         if self.timers.bound_ns() < self.alarm.rings_ns {
-            kernel.pending_work |= pending_work::TIMERS;
+            kernel.note(pending_work::TIMERS);
         }
     }
 
@@ -113,12 +113,12 @@ impl Timing {
         self.alarm.looks = 0;
         if until_timer_ns >= NEAR_NS && self.try_arm_alarm(kernel).is_ok() {
             self.alarm.rings_ns = self.timers.bound_ns();
-            kernel.pending_work &= !pending_work::TIMERS;
+            kernel.clear(pending_work::TIMERS);
         }
     }
 
     fn try_arm_alarm(&mut self, kernel: &mut Kernel) -> Result<(), Errno> {
-        kernel.backend.check_owner()?;
+        kernel.check_owner()?;
         self.alarm.rings_ns = NEVER;
         let timerfd = match &self.alarm.timerfd {
             Some(timerfd) => Rc::clone(timerfd),
@@ -139,11 +139,11 @@ impl Timing {
         }
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timerfd = with_high_number(timerfd_create(TimerfdClockId::Monotonic, flags)?);
-        if kernel.registry.is_taken(timerfd.as_raw_fd()) {
+        if kernel.is_taken(timerfd.as_raw_fd()) {
             return Err(Errno::EXIST);
         }
         let timerfd = Rc::new(timerfd);
-        self.alarm.address = if kernel.backend.supports(interest().read().edge_triggered()) {
+        self.alarm.address = if kernel.backend().supports(interest().read().edge_triggered()) {
             kernel.add_internal(AlarmSubscriber::<true>(Rc::clone(&timerfd)))?
         } else {
             kernel.add_internal(AlarmSubscriber::<false>(Rc::clone(&timerfd)))?
@@ -155,20 +155,19 @@ impl Timing {
     /// The alarm has rung, and is no event of the user. If it has not rung alone, timers fire in
     /// the next turn.
     pub(super) fn alarm_rang(&mut self, kernel: &mut Kernel) {
-        kernel.counters.events -= 1;
+        kernel.counters().events -= 1;
         self.alarm.rings_ns = NEVER;
-        kernel.pending_work |= pending_work::ALARM | pending_work::WOKEN | pending_work::TIMERS;
+        kernel.note(pending_work::ALARM | pending_work::WOKEN | pending_work::TIMERS);
     }
 
     /// Whether the alarm is the only event of a batch that is not dispatched yet. It is removed.
     pub(super) fn takes_alarm(&mut self, kernel: &mut Kernel) -> bool {
-        let is_alone = kernel.batch.len() == 1 && kernel.batch.names(self.alarm.address);
+        let is_alone = kernel.takes_only_event(self.alarm.address);
         if is_alone {
-            kernel.batch.clear();
             self.alarm.rings_ns = NEVER;
-            kernel.pending_work |= pending_work::TIMERS;
+            kernel.note(pending_work::TIMERS);
             if let (false, Some(timerfd)) =
-                (kernel.backend.supports(interest().read().edge_triggered()), &self.alarm.timerfd)
+                (kernel.backend().supports(interest().read().edge_triggered()), &self.alarm.timerfd)
             {
                 silence(timerfd);
             }
@@ -217,7 +216,7 @@ mod tests {
     }
 
     fn looks(reactor: &Reactor) -> bool {
-        reactor.kernel.pending_work & pending_work::TIMERS != 0
+        reactor.kernel.has(pending_work::TIMERS)
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The end of a reactor: what is dropped, and in which order.
 
-use crate::{Reactor, cell::CellFlags, util::unwind_safe_drop::Panics};
+use crate::{Reactor, util::unwind_safe_drop::Panics};
 
 impl Drop for Reactor {
     fn drop(&mut self) {
         let mut panics = Panics::default();
-        let is_owner = self.kernel.backend.check_owner().is_ok();
+        let is_owner = self.kernel.check_owner().is_ok();
         // Callers waiting for an answer are released before destructors run.
         if let Some(inbox) = self.inbox.take() {
             if is_owner {
@@ -17,28 +17,13 @@ impl Drop for Reactor {
             }
         }
         self.end_streams(&mut panics);
-        if let Some(ring) = self.kernel.backend.ring() {
-            ring.withdraw_receives();
-        }
-        // Rule 14: sent data is submitted before descriptors are closed.
-        self.kernel.backend.submit_now();
-        // Cells with requests that do not complete in time are leaked (rule 2).
-        self.kernel.backend.end(self.kernel.registry.iter());
-        self.kernel.backend.close();
-        // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
-        // its value is dropped (rule 3).
-        while let Some(cell) = self.kernel.registry.pop() {
-            cell.set_flag(CellFlags::ABSENT, true);
-            self.kernel.reclaim.retire(cell, false, false);
-        }
+        self.kernel.end_watches();
+        // Rule 8: every destructor runs, even if others panic.
         while let Some(call) = self.timing.timers.pop() {
             panics.catch(|| drop(call));
         }
-        while self.kernel.reclaim.has_waiting() {
-            panics.catch(|| self.kernel.reclaim.drop_next());
-        }
-        self.deferred.append(&mut self.deferred_later);
-        while let Some(closure) = self.deferred.pop_front() {
+        self.kernel.drop_subscribers(&mut panics);
+        while let Some(closure) = self.deferred.pop() {
             panics.catch(|| drop(closure));
         }
         while let Some(hook) = self.hooks.pop() {
@@ -50,14 +35,7 @@ impl Drop for Reactor {
         if let Some(clock) = self.timing.time.take_custom() {
             panics.catch(|| drop(clock));
         }
-        // No further wait on the epoll set happens, so the kernel returns no addresses (rule 2).
-        self.kernel.batch.clear();
-        self.kernel.reclaim.release_quarantine();
-        if is_owner {
-            self.kernel.free_dead();
-        } else {
-            self.kernel.reclaim.free_in_child();
-        }
+        self.kernel.free_all(is_owner);
         panics.resume();
     }
 }

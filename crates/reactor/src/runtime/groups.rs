@@ -16,7 +16,7 @@ use crate::{
         timer::{Schedule, Timer},
     },
     cell::{CellFlags, CellPtr, NO_GROUP},
-    kernel::{Kernel, SelfDeleted, pending_work},
+    kernel::{Kernel, pending_work},
     util::arena::Arena,
 };
 
@@ -196,13 +196,9 @@ impl Reactor {
     fn withdraw(&mut self, joined: JoinedMember) -> Member<Self> {
         match joined {
             JoinedMember::Descriptor(key) => {
-                let cell = self.kernel.registry.get(key).expect("registered in this call");
-                let is_stale = self.kernel.unwatch(cell);
-                let early = !is_stale && self.kernel.is_new(cell);
-                self.kernel.registry.remove(cell, false);
+                let cell = self.kernel.get(key).expect("registered in this call");
                 // In a new block, because the old one may be quarantined.
-                let value =
-                    self.kernel.take_with(early, |reclaim| reclaim.take_boxed(cell, is_stale));
+                let value = self.kernel.take_boxed(cell);
                 Member::Descriptor(Subscription::from_boxed(value))
             }
             JoinedMember::Timer(key, schedule) => {
@@ -223,7 +219,7 @@ impl Reactor {
         for key in record.in_order().into_iter().rev() {
             if let Some(ended) = self.timing.remove(&mut self.kernel, key) {
                 if let Some(call) = ended.call {
-                    self.kernel.reclaim.retire_timer(call);
+                    self.kernel.retire_timer(call);
                 }
                 continue;
             }
@@ -239,7 +235,7 @@ impl Reactor {
         // This is not the last reference: members in the reclaim queue, streams that close, or a
         // running member have others.
         drop(state);
-        self.kernel.pending_work |= pending_work::RECLAIM;
+        self.kernel.note(pending_work::RECLAIM);
         self.kernel.drop_waiting_down_to(mark);
         Ok(())
     }
@@ -300,10 +296,8 @@ impl Groups {
             let generation = self.0.generation(group);
             self.0.remove(group, generation);
             // The place may be given to another group while the handler of this cell still runs.
-            if let Some(SelfDeleted { cell, .. }) = kernel.self_deleted {
-                if cell.group() == group {
-                    cell.set_group(NO_GROUP);
-                }
+            if let Some(cell) = kernel.self_deleted().filter(|cell| cell.group() == group) {
+                cell.set_group(NO_GROUP);
             }
         }
     }
@@ -318,8 +312,7 @@ impl Groups {
     /// Whether the handler of a descriptor member of the group runs. Handlers of other members mark
     /// the state while they borrow it.
     pub(super) fn runs_descriptor_of(&self, kernel: &Kernel, group: Key) -> bool {
-        let (Some(address), Some((index, _))) =
-            (kernel.batch.running(), group.parts(KeyKind::Group))
+        let (Some(address), Some((index, _))) = (kernel.running(), group.parts(KeyKind::Group))
         else {
             return false;
         };

@@ -3,7 +3,7 @@
 
 mod alarm;
 pub(crate) mod builder;
-mod dispatch;
+mod deferred;
 mod driver;
 pub(crate) mod embed;
 #[cfg(feature = "tokio")]
@@ -21,3 +21,4 @@ mod thread_bound;
 mod timers;
 pub(crate) mod timing;
 mod turn_state;
+mod wait;

@@ -57,17 +57,17 @@ impl ReactorOps for Reactor {
     }
 
     fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
-        let cell = self.kernel.registry.get(key).ok_or(ModifyError::NotFound)?;
+        let cell = self.kernel.get(key).ok_or(ModifyError::NotFound)?;
         self.kernel.change(cell, interest)
     }
 
     fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
-        let cell = self.kernel.registry.get(key).ok_or(ModifyError::NotFound)?;
+        let cell = self.kernel.get(key).ok_or(ModifyError::NotFound)?;
         self.kernel.change(cell, cell.interest())
     }
 
     fn delete(&mut self, key: Key) -> Result<(), NotFound> {
-        let cell = self.kernel.registry.get(key).ok_or(NotFound)?;
+        let cell = self.kernel.get(key).ok_or(NotFound)?;
         let mark = self.kernel.waiting();
         self.kernel.deregister(cell);
         if cell.group() != NO_GROUP {
@@ -94,9 +94,7 @@ impl ReactorOps for Reactor {
 
     fn remove(&mut self, key: Key) -> Result<(), NotFound> {
         match key.kind() {
-            KeyKind::Descriptor if self.kernel.registry.get(key).is_none() => {
-                self.remove_listener(key)
-            }
+            KeyKind::Descriptor if self.kernel.get(key).is_none() => self.remove_listener(key),
             KeyKind::Descriptor => ReactorOps::delete(self, key),
             KeyKind::Timer => ReactorOps::cancel(self, key),
             KeyKind::Group => self.deregister_group(key),
@@ -134,19 +132,17 @@ impl ReactorOps for Reactor {
     }
 
     fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
-        if self.deferred.len() + self.deferred_later.len() >= self.limits.deferred_max {
+        if self.deferred.len() >= self.limits.deferred_max {
             return Err(DeferError { closure });
         }
-        let queue =
-            if self.turn.is_deferring { &mut self.deferred_later } else { &mut self.deferred };
-        queue.push_back(closure);
-        self.kernel.pending_work |= pending_work::DEFERRED;
+        self.deferred.push(closure);
+        self.kernel.note(pending_work::DEFERRED);
         Ok(())
     }
 
     fn stop(&mut self) {
         self.stop.ask();
-        self.kernel.pending_work |= pending_work::STOP;
+        self.kernel.note(pending_work::STOP);
     }
 
     fn stats(&self) -> Stats {
@@ -163,6 +159,6 @@ impl ReactorOps for Reactor {
     }
 
     fn stale_entry_fired(&mut self, _: Token) {
-        self.kernel.pending_work |= pending_work::REBUILD;
+        self.kernel.note(pending_work::REBUILD);
     }
 }

@@ -9,7 +9,7 @@ impl Reactor {
     /// Whether a short turn may follow one that did no more than set the bits of a short turn.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
-        let bits = self.kernel.pending_work & !CLOCK;
+        let bits = self.kernel.pending() & !CLOCK;
         let has_timers = bits & TIMERS != 0;
         bits & !SHORT == 0
             && !self.turn.timers_left
@@ -18,8 +18,8 @@ impl Reactor {
 
     /// Whether there is work without an event, so that a turn must not wait.
     pub(super) fn must_not_wait(&self) -> bool {
-        !self.kernel.batch.is_empty()
-            || !self.deferred.is_empty()
+        self.kernel.has_events()
+            || self.deferred.has_ready()
             || self.turn.timers_left
             || self.turn.calls_left
             // A panic has kept the end of a turn from admitting the next handshakes.
@@ -32,12 +32,7 @@ impl Reactor {
         let (has_nudges, has_touched) = self.recompute_pending_streams();
         for (bit, is_so) in [
             (TIMERS, self.timing.must_look_at_timers()),
-            (
-                DEFERRED,
-                !self.deferred.is_empty()
-                    || !self.deferred_later.is_empty()
-                    || self.turn.timers_left,
-            ),
+            (DEFERRED, self.deferred.len() > 0 || self.turn.timers_left),
             (CALLS, self.turn.calls_left),
             (FAULTS, has_nudges),
             (STREAMS, has_touched),

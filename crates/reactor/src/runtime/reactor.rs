@@ -19,16 +19,14 @@ use crate::{
     remote::{RemoteInbox, stop::fall_asleep},
     runtime::{
         builder::Limits,
+        deferred::DeferredClosures,
         groups::Groups,
         hook::{HookCall, Hooks, Moment},
         timing::Timing,
         turn_state::TurnState,
     },
     stream::StreamTable,
-    time::{
-        clock::Time,
-        timers::{DeferredQueue, Timers},
-    },
+    time::{clock::Time, timers::Timers},
 };
 
 /// An event loop that serves descriptors, timers and closures on one thread.
@@ -56,9 +54,7 @@ pub struct Reactor {
     pub(super) turn: TurnState,
     pub(crate) timing: Timing,
     pub(crate) groups: Groups,
-    pub(super) deferred: DeferredQueue<Self>,
-    /// Closures deferred by deferred closures. They join `deferred` when the next turn begins.
-    pub(super) deferred_later: DeferredQueue<Self>,
+    pub(super) deferred: DeferredClosures,
     /// Closures queued by other threads; `None` before the first [`Remote`](crate::Remote).
     pub(super) inbox: Option<RemoteInbox>,
     /// `None` before the first stream or listener.
@@ -114,8 +110,7 @@ impl Reactor {
             turn: TurnState::new(watchdog),
             timing: Timing::new(Timers::new(builder.timer_resolution_ns), Time::new(clock)),
             groups: Groups::new(),
-            deferred: DeferredQueue::new(),
-            deferred_later: DeferredQueue::new(),
+            deferred: DeferredClosures::new(),
             inbox: None,
             streams: None,
             hooks: Hooks::new(),
@@ -420,7 +415,7 @@ impl Reactor {
 
     fn add_hook(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
         let key = self.hooks.add(moment, call)?;
-        self.kernel.pending_work |= pending_work::HOOKS;
+        self.kernel.note(pending_work::HOOKS);
         Ok(key)
     }
 
@@ -434,7 +429,7 @@ impl Reactor {
     pub fn remove_hook(&mut self, key: HookKey) -> Result<(), NotFound> {
         let hook = self.hooks.remove(key)?;
         if self.hooks.is_empty() {
-            self.kernel.pending_work &= !pending_work::HOOKS;
+            self.kernel.clear(pending_work::HOOKS);
         }
         drop(hook);
         Ok(())
@@ -443,7 +438,7 @@ impl Reactor {
     /// The reactor's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let counters = &self.kernel.counters;
+        let counters = self.kernel.stats();
         Stats {
             turns: counters.turns,
             events: counters.events,
@@ -453,11 +448,11 @@ impl Reactor {
             rebuilds: counters.rebuilds,
             subscribers: self.kernel.subscribers(),
             timers: self.timing.timers.len(),
-            quarantined: self.kernel.reclaim.quarantined(),
+            quarantined: self.kernel.quarantined(),
             handler_max: counters.handler_max,
             lag_max: counters.lag_max,
             backend: self.backend(),
-            buffer_bytes: self.kernel.backend.pool_bytes(),
+            buffer_bytes: self.kernel.backend().pool_bytes(),
         }
     }
 
@@ -465,20 +460,20 @@ impl Reactor {
     /// [`Backend`].
     #[must_use]
     pub fn supports(&self, interest: Interest) -> bool {
-        self.kernel.backend.supports(interest)
+        self.kernel.backend().supports(interest)
     }
 
     /// The active backend; never [`Backend::Auto`].
     #[must_use]
     pub fn backend(&self) -> Backend {
-        self.kernel.backend.kind()
+        self.kernel.backend().kind()
     }
 
     /// The requested ring features that are available. For tests and benchmarks.
     #[doc(hidden)]
     #[must_use]
     pub fn ring_features(&self) -> Option<RingFeatures> {
-        self.kernel.backend.ring_features()
+        self.kernel.backend().ring_features()
     }
 
     /// The alarm has rung, which is no event of the user.
@@ -488,12 +483,12 @@ impl Reactor {
     }
 
     pub(crate) fn note_wake(&mut self) {
-        self.kernel.counters.wakes += 1;
+        self.kernel.counters().wakes += 1;
         self.turn.woken += 1;
-        self.kernel.pending_work |= pending_work::WOKEN;
+        self.kernel.note(pending_work::WOKEN);
         // Without a remote, turns do not touch the latch. The wake-up came from a stop, which has
         // set its own flag.
-        if self.kernel.pending_work & pending_work::REMOTE == 0 {
+        if !self.kernel.has(pending_work::REMOTE) {
             fall_asleep(self.stop.latch());
         }
     }

@@ -20,7 +20,7 @@ impl Reactor {
     #[must_use]
     pub fn remote(&mut self) -> Remote {
         let inbox = self.inbox.get_or_insert_with(|| {
-            self.kernel.pending_work |= pending_work::REMOTE;
+            self.kernel.note(pending_work::REMOTE);
             // The latch was always marked as asleep before, so an earlier stop has written to the
             // descriptor.
             self.stop.latch().awake();
@@ -42,7 +42,7 @@ impl Reactor {
             }
         }
 
-        self.kernel.pending_work &= !pending_work::CALLS;
+        self.kernel.clear(pending_work::CALLS);
         // Keeps this value if a post panics (rule 8).
         self.turn.calls_left = true;
         let inbox = self.inbox.take();
@@ -52,7 +52,7 @@ impl Reactor {
         let mut drain = inbox.queue.drain(count);
         while let Some(message) = drain.next() {
             ran += 1;
-            reactor.kernel.counters.calls += 1;
+            reactor.kernel.counters().calls += 1;
             reactor.timed(|reactor| match message {
                 RemoteItem::Post(post) => post.run(Turn::new(reactor)),
                 RemoteItem::Call(place) => place.run(Turn::new(reactor)),

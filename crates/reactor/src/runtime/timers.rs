@@ -59,14 +59,14 @@ impl Timing {
 impl Reactor {
     /// A short turn in which timers are due. Its wait does not block, and its time has been read.
     #[inline(never)]
-    pub(super) fn due_turn(&mut self) -> io::Result<usize> {
+    pub(super) fn run_timer_turn(&mut self) -> io::Result<usize> {
         match self.fetch_at_once() {
-            Ok(count) => Ok(self.run_due_turn(count)),
-            Err(Errno::INTR) => self.turn(Some(Duration::ZERO)),
+            Ok(count) => Ok(self.finish_timer_turn(count)),
+            Err(Errno::INTR) => self.run_full_turn(Some(Duration::ZERO)),
             Err(errno) => {
                 self.timing.time.end_turn();
                 // In a child of fork(2) the error is another one.
-                self.kernel.backend.check_owner()?;
+                self.kernel.check_owner()?;
                 Err(errno.into())
             }
         }
@@ -76,29 +76,29 @@ impl Reactor {
     #[inline(never)]
     pub(super) fn after_wait_for_timer(&mut self) -> io::Result<usize> {
         match self.timing.look_at_timers() {
-            TimerState::Due => Ok(self.run_due_turn(0)),
+            TimerState::Due => Ok(self.finish_timer_turn(0)),
             // The timer was cancelled or reset, so the wait goes on.
-            TimerState::NoneFor(_) | TimerState::Unclear => self.turn(None),
+            TimerState::NoneFor(_) | TimerState::Unclear => self.run_full_turn(None),
         }
     }
 
     /// The rest of a short turn whose only event was the alarm. The turn has been counted.
     #[inline(never)]
     pub(super) fn after_alarm(&mut self, at_once: bool) -> io::Result<usize> {
-        self.kernel.counters.turns -= 1;
+        self.kernel.counters().turns -= 1;
         match self.timing.look_at_timers() {
-            TimerState::Due => Ok(self.run_due_turn(0)),
+            TimerState::Due => Ok(self.finish_timer_turn(0)),
             // As above.
             TimerState::NoneFor(_) | TimerState::Unclear => {
-                self.turn(at_once.then_some(Duration::ZERO))
+                self.run_full_turn(at_once.then_some(Duration::ZERO))
             }
         }
     }
 
     /// The steps of a short turn after the wait: events, then due timers.
-    fn run_due_turn(&mut self, count: usize) -> usize {
-        self.kernel.counters.turns += 1;
-        self.kernel.counters.events += count as u64;
+    fn finish_timer_turn(&mut self, count: usize) -> usize {
+        self.kernel.counters().turns += 1;
+        self.kernel.counters().events += count as u64;
         // Set until they have fired. If anything panics before that, they come first in the next
         // turn (rule 8).
         self.turn.timers_left = true;
@@ -106,9 +106,9 @@ impl Reactor {
         if count > 0 {
             guard.reactor.run_events();
         }
-        guard.reactor.kernel.is_calling = true;
+        guard.reactor.kernel.set_calling(true);
         guard.reactor.fire_timers();
-        guard.finish_fast(count)
+        guard.finish_short(count)
     }
 
     /// Fires due timers, up to the limit of one turn. `timers_left` is set if one may be due, so
@@ -135,7 +135,7 @@ impl Reactor {
 
     fn fire(&mut self, due: Due<Self>) {
         let Due { key, call, deadline_ns, missed } = due;
-        self.kernel.counters.timers_fired += 1;
+        self.kernel.counters().timers_fired += 1;
         let tick = Tick { key, deadline: self.timing.time.instant(deadline_ns), missed };
         let mut firing = Firing { reactor: self, key, call: Some(call) };
         let Firing { reactor, call: Some(call), .. } = &mut firing else {

@@ -4,8 +4,6 @@ use std::time::Instant;
 
 /// What a turn has begun, and what the last one has left over.
 pub(crate) struct TurnState {
-    /// True while a deferred closure runs.
-    pub(super) is_deferring: bool,
     /// `timers_per_turn` was reached while timers were still due. They fire first in the next turn.
     pub(super) timers_left: bool,
     /// The last turn left calls in the inbox. They run first in the next turn.
@@ -19,7 +17,6 @@ pub(crate) struct TurnState {
 impl TurnState {
     pub(super) fn new(watchdog: bool) -> Self {
         Self {
-            is_deferring: false,
             timers_left: false,
             calls_left: false,
             fetched: watchdog.then(Instant::now),
