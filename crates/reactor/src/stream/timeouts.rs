@@ -169,7 +169,7 @@ impl Reactor {
         let deadline_ns = rounded_up(deadline_ns);
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         match streams.timer {
-            Some((_, at)) if at <= deadline_ns => return,
+            Some((_, at)) if at <= deadline_ns => {}
             Some((key, _)) if self.timing.reset(&mut self.kernel, key, deadline_ns) => {
                 streams.timer = Some((key, deadline_ns))
             }
