@@ -35,7 +35,7 @@ impl HotPath {
                 package: "windlass-examples",
                 example: "asm_probe",
                 symbols: &[
-                    ("windlass::runtime::dispatch::dispatch_batch", ""),
+                    ("windlass::kernel::dispatch::dispatch_batch", ""),
                     ("windlass::cell::dispatch::<", "asm_probe::"),
                 ],
             },
@@ -144,7 +144,7 @@ fn functions(listing: &str) -> Vec<Function<'_>> {
     functions
 }
 
-/// `0000000000001139 <windlass::runtime::dispatch::dispatch_batch>:`
+/// `0000000000001139 <windlass::kernel::dispatch::dispatch_batch>:`
 fn function_name(line: &str) -> Option<&str> {
     let (address, name) = line.strip_suffix(">:")?.split_once(" <")?;
     u64::from_str_radix(address, 16).ok().map(|_| name)
@@ -226,16 +226,16 @@ mod tests {
     const LISTING: &str = "
 Disassembly of section .text:
 
-0000000000001100 <windlass::runtime::dispatch::dispatch_batch>:
+0000000000001100 <windlass::kernel::dispatch::dispatch_batch>:
     1100:\tpush   rbx
     1101:\tmov    rax,QWORD PTR [rip+0x2f41]        # 4010 <windlass::stats::EVENTS>
     1107:\tnop
     1108:\ttest   rdi,rdi
-    110b:\tje     1117 <windlass::runtime::dispatch::dispatch_batch+0x17>
+    110b:\tje     1117 <windlass::kernel::dispatch::dispatch_batch+0x17>
     110d:\tcall   QWORD PTR [rdi]
     110f:\tcall   2000 <core::panicking::panic>
     1114:\tdec    rdi
-    1115:\tjmp    1108 <windlass::runtime::dispatch::dispatch_batch+0x8>
+    1115:\tjmp    1108 <windlass::kernel::dispatch::dispatch_batch+0x8>
     1117:\tpop    rbx
     1118:\tret
     1119:\tnop    DWORD PTR [rax+0x0]
@@ -251,7 +251,7 @@ Disassembly of section .text:
         assert_eq!(functions.len(), 2);
         assert_eq!(
             functions[0].print(),
-            "windlass::runtime::dispatch::dispatch_batch:
+            "windlass::kernel::dispatch::dispatch_batch:
     push   rbx
     mov    rax,QWORD PTR [windlass::stats::EVENTS]
 .1:

@@ -91,6 +91,7 @@ mod api;
 mod backend;
 mod cell;
 mod error;
+mod kernel;
 mod registry;
 mod remote;
 mod runtime;

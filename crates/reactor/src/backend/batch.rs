@@ -84,18 +84,6 @@ impl Batch {
         (self.true_end().addr() - self.cursor.addr()) / size_of::<RawEvent>()
     }
 
-    /// The next event's cell address and conditions. `None` at the end, or while halted.
-    ///
-    /// # Safety
-    /// The batch is open.
-    #[inline(always)]
-    pub(crate) unsafe fn next(&mut self) -> Option<(u64, u32)> {
-        // SAFETY: the batch is open (the caller's promise).
-        let place = unsafe { self.next_place() }?;
-        // SAFETY: the batch is open, and the place is that of the next event.
-        Some(unsafe { self.take(place) })
-    }
-
     /// The place of the next event. `None` at the end, or while halted.
     ///
     /// # Safety
@@ -301,7 +289,9 @@ mod tests {
     fn next(batch: &mut Batch) -> Option<(u64, u32)> {
         assert!(batch.is_open());
         // SAFETY: the batch is open.
-        unsafe { batch.next() }
+        let place = unsafe { batch.next_place() }?;
+        // SAFETY: the batch is open, and the place is that of the next event.
+        Some(unsafe { batch.take(place) })
     }
 
     #[test]

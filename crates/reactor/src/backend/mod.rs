@@ -233,11 +233,12 @@ impl ActiveBackend {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        self.wait_slow(room, timeout).into()
+        self.wait_packed(room, timeout).into()
     }
 
+    /// The same, with the result in a register.
     #[inline]
-    pub(crate) fn wait_slow(
+    pub(crate) fn wait_packed(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,

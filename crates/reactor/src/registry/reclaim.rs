@@ -150,7 +150,8 @@ impl<R: ReactorOps> ReclaimQueue<R> {
     }
 
     /// Frees the block of the cell that died last, unless the batch, the backend or the kernel may
-    /// name it (protocol 4). For a cell that was [new](crate::Reactor::is_new) when it was deleted.
+    /// name it (protocol 4). For a cell that was [new](crate::kernel::Kernel::is_new) when it was
+    /// deleted.
     pub(crate) fn free_early(&mut self, batch: &Batch, backend: &ActiveBackend) {
         let Some(&cell) = self.dead.last() else { return };
         if cell.has_inflight() || backend.holds_events() || batch.names(cell.expose()) {

@@ -5,7 +5,7 @@
 //! loop does not wait without having asked it.
 //!
 //! - If only events, remote calls and timers can be due, the driver is asked between two short
-//!   turns ([`Reactor::driven_turn`]).
+//!   turns ([`Reactor::ask_and_run`]).
 //! - Otherwise it is asked within the turn with all steps ([`Reactor::drive`]).
 //!
 //! Both put the latch to sleep later, right before the wait. A wake that comes while the driver
@@ -18,8 +18,7 @@ use std::{
 };
 
 use crate::{
-    NextTurn, Reactor, Turn, TurnDriver,
-    runtime::{pending_work, run_loop::TurnGuard},
+    NextTurn, Reactor, Turn, TurnDriver, kernel::pending_work, runtime::run_loop::TurnGuard,
 };
 
 /// A driver for the turn with all steps, which is compiled once.
@@ -31,15 +30,14 @@ struct RunGuard<'r>(&'r mut Reactor);
 
 impl<'r> RunGuard<'r> {
     fn new(reactor: &'r mut Reactor) -> Self {
-        reactor.keeps_queue = true;
+        reactor.kernel.set_keeps_queue(true);
         Self(reactor)
     }
 }
 
 impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
-        self.0.keeps_queue = false;
-        self.0.backend.submit_now();
+        self.0.kernel.set_keeps_queue(false);
     }
 }
 
@@ -91,7 +89,7 @@ impl Reactor {
     pub fn run_with(&mut self, driver: &mut (impl TurnDriver + ?Sized)) -> io::Result<()> {
         let running = RunGuard::new(self);
         while !running.0.stop.take() {
-            running.0.driven_turn(None, driver)?;
+            running.0.ask_and_run(None, driver)?;
         }
         Ok(())
     }
@@ -113,21 +111,21 @@ impl Reactor {
         timeout: impl Into<Option<Duration>>,
         driver: &mut (impl TurnDriver + ?Sized),
     ) -> io::Result<usize> {
-        self.driven_turn(timeout.into(), driver)
+        self.ask_and_run(timeout.into(), driver)
     }
 
     /// Asks the driver, then runs a turn.
     #[inline(always)]
-    fn driven_turn<D: TurnDriver + ?Sized>(
+    fn ask_and_run<D: TurnDriver + ?Sized>(
         &mut self,
         timeout: Option<Duration>,
         driver: &mut D,
     ) -> io::Result<usize> {
-        if self.pending_work & !pending_work::SHORT != 0 {
-            return self.turn_with(timeout, Some(&mut |turn| driver.end_of_turn(turn)));
+        if self.kernel.has(!pending_work::SHORT) {
+            return self.run_driven_turn(timeout, Some(&mut |turn| driver.end_of_turn(turn)));
         }
         let mut next = self.ask(driver);
-        if self.pending_work & !pending_work::SHORT != 0 {
+        if self.kernel.has(!pending_work::SHORT) {
             next = self.settle_driver(next);
         }
         match next {
@@ -147,14 +145,12 @@ impl Reactor {
     /// Calls the driver, between two turns.
     #[inline(always)]
     fn ask<D: TurnDriver + ?Sized>(&mut self, driver: &mut D) -> NextTurn {
-        if self.pending_work & pending_work::PACED != 0 {
-            self.backend.submit_if_due();
-        }
-        self.is_calling = true;
+        self.kernel.submit_if_due();
+        self.kernel.set_calling(true);
         // For a panic of the driver.
         let guard = TurnGuard { reactor: self, counted: false };
         let next = driver.end_of_turn(Turn::new(guard.reactor));
-        guard.reactor.is_calling = false;
+        guard.reactor.kernel.set_calling(false);
         mem::forget(guard);
         next
     }
@@ -175,19 +171,19 @@ impl Reactor {
     #[inline(never)]
     fn settle_driver(&mut self, next: NextTurn) -> NextTurn {
         // Nothing would wake the wait. A stop by another handle wakes it.
-        let next = match self.pending_work & pending_work::STOP {
+        let next = match self.kernel.pending() & pending_work::STOP {
             0 => next,
             _ => NextTurn::Stop,
         };
-        self.time.end_turn();
+        self.timing.end_turn();
         // Sends are queued with a ring only within a turn.
-        self.is_calling = true;
-        if self.pending_work & pending_work::STREAMS != 0 {
+        self.kernel.set_calling(true);
+        if self.kernel.has(pending_work::STREAMS) {
             self.service_streams();
         }
-        self.flush();
-        self.is_calling = false;
-        self.reclaim.free(&self.batch, &self.backend);
+        self.kernel.flush();
+        self.kernel.set_calling(false);
+        self.kernel.free_dead();
         self.recompute_pending();
         self.unless_destructors_wait(next)
     }
@@ -195,13 +191,13 @@ impl Reactor {
     /// Destructors wait if the driver has caught a panic. They run in the next turn, and may hand
     /// something to the driver, which then must be asked again before the loop waits.
     fn unless_destructors_wait(&self, next: NextTurn) -> NextTurn {
-        if self.reclaim.has_waiting() && next != NextTurn::Stop { NextTurn::Again } else { next }
+        if self.kernel.has_waiting() && next != NextTurn::Stop { NextTurn::Again } else { next }
     }
 
     /// No wait follows: submits what it would have submitted.
     #[cold]
     fn end_driven(&mut self) -> usize {
-        self.backend.submit_now();
+        self.kernel.submit_now();
         0
     }
 
@@ -213,7 +209,7 @@ impl Reactor {
         driver: DriverCall<'_>,
     ) -> ControlFlow<(), Option<Duration>> {
         let next = driver(Turn::new(self));
-        self.time.end_turn();
+        self.timing.end_turn();
         match self.unless_destructors_wait(next) {
             NextTurn::Wait => ControlFlow::Continue(timeout),
             NextTurn::Again => ControlFlow::Continue(Some(Duration::ZERO)),
@@ -229,9 +225,7 @@ impl Reactor {
 
     /// The time until `deadline` by the reactor's clock, at most `timeout`.
     fn at_most_until(&mut self, timeout: Option<Duration>, deadline: Instant) -> Option<Duration> {
-        let now = self.time.read_ns();
-        let left = self.time.since_epoch_ns(deadline).saturating_sub(now);
-        let left = Duration::from_nanos(left);
+        let left = self.timing.until(deadline);
         Some(timeout.map_or(left, |timeout| timeout.min(left)))
     }
 }

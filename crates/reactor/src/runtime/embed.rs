@@ -33,7 +33,7 @@ use crate::{
     },
     backend,
     error::plain_error,
-    runtime::pending_work,
+    kernel::pending_work,
     time::clock::timespec,
 };
 
@@ -229,7 +229,7 @@ impl Reactor {
 
     /// Whether the next turn has work that no descriptor and no timer signals.
     fn has_work(&self) -> bool {
-        self.pending_work & pending_work::WORK != 0
+        self.kernel.has(pending_work::WORK)
     }
 }
 
@@ -380,7 +380,7 @@ impl Embedded {
     /// Returns the reactor and closes the descriptor.
     #[must_use]
     pub fn into_reactor(mut self) -> Reactor {
-        self.reactor.backend.leave_host();
+        self.reactor.kernel.leave_host();
         self.reactor
     }
 
@@ -401,15 +401,14 @@ impl Embedded {
     fn try_settle(&mut self) -> Result<(), Errno> {
         // A child of fork(2) shares the descriptors with the parent. Changing the timerfd here
         // would make the parent's host miss its timer.
-        self.reactor.backend.check_owner()?;
-        self.reactor.flush();
+        self.reactor.kernel.check_owner()?;
         // The descriptor first: it reports only events that arrive after it is added.
         let watched = self.watch_inner();
-        let settled = self.reactor.backend.settle();
+        let settled = self.reactor.kernel.settle_for_host();
         // The latch must sleep before the host sleeps; calls queued earlier count as work. This
         // comes before the timer, because reading a custom clock may panic.
-        let is_woken = self.reactor.pending_work & pending_work::REMOTE != 0
-            && !self.reactor.stop.latch().sleep();
+        let is_woken =
+            self.reactor.kernel.has(pending_work::REMOTE) && !self.reactor.stop.latch().sleep();
         self.raise_work(watched.is_err() || is_woken || settled != Ok(false))?;
         self.arm_timer().or_else(|errno| self.raise_work(true).and(Err(errno)))?;
         watched.and(settled.map(drop))
@@ -432,7 +431,7 @@ impl Embedded {
     /// (rule 7), the old set was closed and thereby left the outer set. If the owner replaced the
     /// reactor by another one, the old set must be removed here.
     fn watch_inner(&mut self) -> Result<(), Errno> {
-        let (inner, serial) = match self.reactor.backend.watchable() {
+        let (inner, serial) = match self.reactor.kernel.watchable() {
             Ok(watchable) => watchable,
             Err(errno) => {
                 // The previous inner set must no longer be watched.
@@ -453,20 +452,17 @@ impl Embedded {
         }
         epoll::add(&self.outer, inner, EventData::new_u64(0), EventFlags::IN)?;
         self.watched = Some(now);
-        for cell in self.reactor.registry.iter() {
-            self.reactor.backend.tell_host_of(cell.fd())?;
-        }
-        Ok(())
+        self.reactor.kernel.tell_host()
     }
 
     fn arm_timer(&mut self) -> Result<(), Errno> {
-        let timer = self.reactor.timers.next_deadline();
+        let timing = &mut self.reactor.timing;
         let until = match self.next {
-            NextTurn::Until(deadline) => Some(self.reactor.time.since_epoch_ns(deadline)),
+            NextTurn::Until(deadline) => Some(deadline),
             _ => None,
         };
-        let next = timer.into_iter().chain(until).min();
-        let is_custom = self.reactor.time.is_custom();
+        let next = timing.next_deadline_or(until);
+        let is_custom = timing.has_own_clock();
         // A custom clock may run at any speed, so the time to the same deadline must be computed
         // again.
         if next == self.armed && (next.is_none() || !is_custom) {
@@ -475,8 +471,7 @@ impl Embedded {
         // All zeros disarm a timerfd, so a timer that is due gets one nanosecond. With a custom
         // clock, which may stand still, it gets one millisecond; otherwise the host would spin.
         let least = if is_custom { 1_000_000 } else { 1 };
-        let span =
-            next.map(|next| next.saturating_sub(self.reactor.time.read_or_last_ns()).max(least));
+        let span = next.map(|next| timing.until_deadline(next).max(least));
         let it_value = timespec(Duration::from_nanos(span.unwrap_or(0)));
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;

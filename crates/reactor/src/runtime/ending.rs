@@ -1,11 +1,11 @@
 //! The end of a reactor: what is dropped, and in which order.
 
-use crate::{Reactor, cell::CellFlags, util::unwind_safe_drop::Panics};
+use crate::{Reactor, util::unwind_safe_drop::Panics};
 
 impl Drop for Reactor {
     fn drop(&mut self) {
         let mut panics = Panics::default();
-        let is_owner = self.backend.check_owner().is_ok();
+        let is_owner = self.kernel.check_owner().is_ok();
         // Callers waiting for an answer are released before destructors run.
         if let Some(inbox) = self.inbox.take() {
             if is_owner {
@@ -17,47 +17,21 @@ impl Drop for Reactor {
             }
         }
         self.end_streams(&mut panics);
-        if let Some(ring) = self.backend.ring() {
-            ring.withdraw_receives();
-        }
-        // Rule 14: sent data is submitted before descriptors are closed.
-        self.backend.submit_now();
-        // Cells with requests that do not complete in time are leaked (rule 2).
-        self.backend.end(self.registry.iter());
-        self.backend.close();
-        // Rule 8: every destructor runs, even if others panic. A cell leaves the registry before
-        // its value is dropped (rule 3).
-        while let Some(cell) = self.registry.pop() {
-            cell.set_flag(CellFlags::ABSENT, true);
-            self.reclaim.retire(cell, false, false);
-        }
-        while let Some(call) = self.timers.pop() {
-            panics.catch(|| drop(call));
-        }
-        while self.reclaim.has_waiting() {
-            panics.catch(|| self.reclaim.drop_next());
-        }
-        self.deferred.append(&mut self.deferred_later);
-        while let Some(closure) = self.deferred.pop_front() {
+        self.kernel.end_watches();
+        // Rule 8: every destructor runs, even if others panic.
+        self.timing.drop_timers(&mut panics);
+        self.kernel.drop_subscribers(&mut panics);
+        while let Some(closure) = self.deferred.pop() {
             panics.catch(|| drop(closure));
         }
         while let Some(hook) = self.hooks.pop() {
             panics.catch(|| drop(hook));
         }
-        while let Some((_, _, group)) = self.groups.pop() {
+        while let Some(group) = self.groups.pop() {
             panics.catch(|| drop(group));
         }
-        if let Some(clock) = self.time.take_custom() {
-            panics.catch(|| drop(clock));
-        }
-        // No further wait on the epoll set happens, so the kernel returns no addresses (rule 2).
-        self.batch.clear();
-        self.reclaim.release_quarantine();
-        if is_owner {
-            self.reclaim.free(&self.batch, &self.backend);
-        } else {
-            self.reclaim.free_in_child();
-        }
+        self.timing.drop_clock(&mut panics);
+        self.kernel.free_all(is_owner);
         panics.resume();
     }
 }

@@ -16,11 +16,15 @@ use crate::{
         timer::{Schedule, Timer},
     },
     cell::{CellFlags, CellPtr, NO_GROUP},
-    runtime::{pending_work, reactor::SelfDeleted},
+    kernel::{Kernel, pending_work},
+    util::arena::Arena,
 };
 
+/// The groups of a reactor.
+pub(crate) struct Groups(Arena<GroupRecord>);
+
 /// A registered group: its state, which the members also hold, and the members' keys.
-pub(crate) struct GroupRecord {
+struct GroupRecord {
     state: GroupState,
     /// With their numbers in the order of their registration. A group may have very many, which
     /// leave in any order.
@@ -91,7 +95,7 @@ impl JoinedMember {
 impl Reactor {
     /// Borrows the state of a group for the lifetime of the reactor's borrow.
     pub(crate) fn borrow_state<S: 'static>(&mut self, group: GroupKey<S>) -> Option<&mut S> {
-        let state = self.group_state_of(group.key())?;
+        let state = self.groups.state(group.key())?;
         // SAFETY: the group belongs to this reactor, and the reactor is mutably borrowed as long as
         // the result lives. During that time no handler runs (protocol 2 of
         // `api/group/state.rs`) and no member is deleted. Therefore the state is alive and not
@@ -99,22 +103,17 @@ impl Reactor {
         unsafe { state.borrow() }
     }
 
-    pub(crate) fn group_state_of(&self, group: Key) -> Option<GroupState> {
-        let (index, generation) = group.parts(KeyKind::Group)?;
-        self.groups.get(index, generation).map(|record| record.state.share())
-    }
-
     /// Registers all members of a group, or none of them.
     pub(crate) fn admit_group(
         &mut self,
         mut group: ErasedGroup<Self>,
     ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
-        let (index, generation) = match self.place_for(&group) {
+        let (index, generation) = match self.groups.place_for(&group, self.limits.subscribers_max) {
             Ok(place) => place,
             Err(reason) => return Err(GroupError { reason, group }),
         };
         // All calls of user code, which may panic, come before any state changes (rule 3).
-        let now = self.now_ns();
+        let now = self.timing.now_ns(&mut self.kernel);
         let asked: Vec<_> = group.members.iter_mut().map(Member::ask).collect();
         let ErasedGroup { state, members, joins } = group;
         let mut joined = Vec::with_capacity(members.len());
@@ -136,38 +135,15 @@ impl Reactor {
         }
         let keys: Vec<Key> = joined.iter().map(JoinedMember::key).collect();
         if joins.is_none() {
-            self.groups.insert(GroupRecord { state, members: BTreeMap::new(), next: 0 });
+            self.groups.0.insert(GroupRecord { state, members: BTreeMap::new(), next: 0 });
         }
         let record = self
             .groups
+            .0
             .get_mut(index, generation)
             .expect("found or inserted above, and no user code ran since");
         keys.iter().for_each(|key| record.add(*key));
         Ok((Key::new(KeyKind::Group, (index, generation)), keys))
-    }
-
-    /// The slot that the group has or will get.
-    fn place_for(&mut self, group: &ErasedGroup<Self>) -> Result<(u32, u32), GroupReason> {
-        if group.members.is_empty() {
-            return Err(GroupReason::Empty);
-        }
-        match group.joins {
-            None if self.groups.len() >= self.limits.subscribers_max => {
-                Err(GroupReason::LimitReached)
-            }
-            None => Ok(self.groups.next(MAX_INDEX)),
-            Some(key) => {
-                let (index, generation) = key.parts(KeyKind::Group).ok_or(GroupReason::NotFound)?;
-                let record = self.groups.get(index, generation).ok_or(GroupReason::NotFound)?;
-                // The key may be made up. If two reactors shared a state, a handler of one could
-                // run inside a handler of the other.
-                if record.state.is(&group.state) {
-                    Ok((index, generation))
-                } else {
-                    Err(GroupReason::NotFound)
-                }
-            }
-        }
     }
 
     fn admit_member(
@@ -180,7 +156,7 @@ impl Reactor {
         match member {
             Member::Descriptor(subscription) => {
                 let (fd, interest) = asked.expect("a descriptor was asked");
-                match self.admit(subscription.cell(), fd, interest) {
+                match self.kernel.admit(subscription.cell(), fd, interest) {
                     Ok(key) => {
                         subscription.into_cell().set_group(group);
                         Ok(JoinedMember::Descriptor(key))
@@ -192,9 +168,9 @@ impl Reactor {
             }
             Member::Timer(timer) => {
                 let schedule = timer.schedule;
-                match self.place_timer(self.deadline(now, schedule), timer) {
+                match self.place_timer(self.timing.deadline(&self.kernel, now, schedule), timer) {
                     Ok(key) => {
-                        self.timers.set_group(key, group);
+                        self.timing.set_group(key, group);
                         Ok(JoinedMember::Timer(key, schedule))
                     }
                     Err(TimerError { reason, handler }) => {
@@ -220,16 +196,14 @@ impl Reactor {
     fn withdraw(&mut self, joined: JoinedMember) -> Member<Self> {
         match joined {
             JoinedMember::Descriptor(key) => {
-                let cell = self.registry.get(key).expect("registered in this call");
-                let is_stale = self.unwatch(cell);
-                let early = !is_stale && self.is_new(cell);
-                self.registry.remove(cell, false);
+                let cell = self.kernel.get(key).expect("registered in this call");
                 // In a new block, because the old one may be quarantined.
-                let value = self.take_with(early, |reclaim| reclaim.take_boxed(cell, is_stale));
+                let value = self.kernel.take_boxed(cell);
                 Member::Descriptor(Subscription::from_boxed(value))
             }
             JoinedMember::Timer(key, schedule) => {
-                let ended = self.timers.remove(key).expect("started in this call");
+                let ended =
+                    self.timing.remove(&mut self.kernel, key).expect("started in this call");
                 let call = ended.call.expect("a timer started in this call does not run");
                 Member::Timer(Timer { schedule, call })
             }
@@ -237,57 +211,15 @@ impl Reactor {
         }
     }
 
-    /// Adds a stream that a member has accepted.
-    pub(crate) fn join_group(&mut self, group: u32, member: Key) {
-        let cell = self.member_cell(member);
-        if let (Some(record), Some(cell)) = (self.groups.at_mut(group), cell) {
-            record.add(member);
-            cell.set_group(group);
-        }
-    }
-
-    /// Removes a member from its group, and the group with its last member. Runs no user code,
-    /// because the member still holds the state.
-    pub(crate) fn leave_group(&mut self, group: u32, member: Key) {
-        let Some(record) = self.groups.at_mut(group) else {
-            return;
-        };
-        record.members.remove(&member);
-        if record.members.is_empty() {
-            let generation = self.groups.generation(group);
-            self.groups.remove(group, generation);
-            // The place may be given to another group while the handler of this cell still runs.
-            if let Some(SelfDeleted { cell, .. }) = self.self_deleted {
-                if cell.group() == group {
-                    cell.set_group(NO_GROUP);
-                }
-            }
-        }
-    }
-
-    /// Whether the handler of a descriptor member of the group runs. Handlers of other members mark
-    /// the state while they borrow it.
-    pub(crate) fn runs_descriptor_of(&self, group: Key) -> bool {
-        let (Some(address), Some((index, _))) = (self.batch.running(), group.parts(KeyKind::Group))
-        else {
-            return false;
-        };
-        // SAFETY: a turn asks this, so user code runs, and in an open batch that is the handler of
-        // the running event. Its cell is registered, or it has deleted itself and is kept until the
-        // handler has returned (rule 1). So its header is allocated.
-        let cell = unsafe { CellPtr::<Self>::from_exposed(address) };
-        cell.group() == index && !cell.has_flag(CellFlags::HIDDEN)
-    }
-
     pub(crate) fn deregister_group(&mut self, group: Key) -> Result<(), NotFound> {
         let (index, generation) = group.parts(KeyKind::Group).ok_or(NotFound)?;
-        let record = self.groups.remove(index, generation).ok_or(NotFound)?;
-        let mark = self.reclaim.waiting();
+        let record = self.groups.0.remove(index, generation).ok_or(NotFound)?;
+        let mark = self.kernel.waiting();
         // The last member is retired first, because the queue drops the most recent first.
         for key in record.in_order().into_iter().rev() {
-            if let Some(ended) = self.timers.remove(key) {
+            if let Some(ended) = self.timing.remove(&mut self.kernel, key) {
                 if let Some(call) = ended.call {
-                    self.reclaim.retire_timer(call);
+                    self.kernel.retire_timer(call);
                 }
                 continue;
             }
@@ -296,15 +228,98 @@ impl Reactor {
             if cell.has_flag(CellFlags::HIDDEN) {
                 self.end_member(key);
             } else {
-                self.deregister(cell);
+                self.kernel.deregister(cell);
             }
         }
         let GroupRecord { state, .. } = record;
         // This is not the last reference: members in the reclaim queue, streams that close, or a
         // running member have others.
         drop(state);
-        self.pending_work |= pending_work::RECLAIM;
-        self.drop_waiting_down_to(mark);
+        self.kernel.note(pending_work::RECLAIM);
+        self.kernel.drop_waiting_down_to(mark);
         Ok(())
+    }
+}
+
+impl Groups {
+    pub(super) const fn new() -> Self {
+        Self(Arena::new())
+    }
+
+    pub(super) fn state(&self, group: Key) -> Option<GroupState> {
+        let (index, generation) = group.parts(KeyKind::Group)?;
+        self.0.get(index, generation).map(|record| record.state.share())
+    }
+
+    /// The slot that the group has or will get.
+    fn place_for(
+        &mut self,
+        group: &ErasedGroup<Reactor>,
+        groups_max: usize,
+    ) -> Result<(u32, u32), GroupReason> {
+        if group.members.is_empty() {
+            return Err(GroupReason::Empty);
+        }
+        match group.joins {
+            None if self.0.len() >= groups_max => Err(GroupReason::LimitReached),
+            None => Ok(self.0.next(MAX_INDEX)),
+            Some(key) => {
+                let (index, generation) = key.parts(KeyKind::Group).ok_or(GroupReason::NotFound)?;
+                let record = self.0.get(index, generation).ok_or(GroupReason::NotFound)?;
+                // The key may be made up. If two reactors shared a state, a handler of one could
+                // run inside a handler of the other.
+                if record.state.is(&group.state) {
+                    Ok((index, generation))
+                } else {
+                    Err(GroupReason::NotFound)
+                }
+            }
+        }
+    }
+
+    /// Adds a stream that a member has accepted, and its cell.
+    pub(crate) fn join(&mut self, group: u32, member: Key, cell: CellPtr) {
+        if let Some(record) = self.0.at_mut(group) {
+            record.add(member);
+            cell.set_group(group);
+        }
+    }
+
+    /// Removes a member from its group, and the group with its last member. Runs no user code,
+    /// because the member still holds the state.
+    pub(crate) fn leave(&mut self, kernel: &Kernel, group: u32, member: Key) {
+        let Some(record) = self.0.at_mut(group) else {
+            return;
+        };
+        record.members.remove(&member);
+        if record.members.is_empty() {
+            let generation = self.0.generation(group);
+            self.0.remove(group, generation);
+            // The place may be given to another group while the handler of this cell still runs.
+            if let Some(cell) = kernel.self_deleted().filter(|cell| cell.group() == group) {
+                cell.set_group(NO_GROUP);
+            }
+        }
+    }
+
+    /// Takes an arbitrary group out, when the reactor is dropped.
+    pub(super) fn pop(&mut self) -> Option<GroupState> {
+        self.0.pop().map(|(_, _, record)| record.state)
+    }
+}
+
+impl Groups {
+    /// Whether the handler of a descriptor member of the group runs. Handlers of other members mark
+    /// the state while they borrow it.
+    pub(super) fn runs_descriptor_of(&self, kernel: &Kernel, group: Key) -> bool {
+        let (Some(address), Some((index, _))) = (kernel.running(), group.parts(KeyKind::Group))
+        else {
+            return false;
+        };
+        // SAFETY: a turn asks this, so user code runs, and in an open batch that is the handler of
+        // the running event. Its cell is registered, or it has deleted itself and is kept until the
+        // handler has returned (rule 1). So its header is allocated.
+        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        cell.group() == index && !cell.has_flag(CellFlags::HIDDEN)
     }
 }

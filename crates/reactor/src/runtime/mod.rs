@@ -1,11 +1,8 @@
 //! The reactor itself: its settings, its turns, and what it does with registrations, timers, groups
 //! and remote calls.
 
-mod alarm;
 pub(crate) mod builder;
-pub(crate) mod counters;
-mod destructors;
-mod dispatch;
+mod deferred;
 mod driver;
 pub(crate) mod embed;
 #[cfg(feature = "tokio")]
@@ -14,10 +11,13 @@ mod ending;
 pub(crate) mod groups;
 pub(crate) mod hook;
 mod ops;
-pub(crate) mod pending_work;
+mod pending;
 pub(crate) mod reactor;
 mod registration;
 mod remote_calls;
 mod run_loop;
 mod thread_bound;
 mod timers;
+pub(crate) mod timing;
+mod turn_state;
+mod wait;

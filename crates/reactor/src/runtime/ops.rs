@@ -12,65 +12,11 @@ use crate::{
         timer::{Deferred, Schedule, Timer},
     },
     cell::NO_GROUP,
-    runtime::pending_work,
+    kernel::pending_work,
     time::clock::nanoseconds,
 };
 
-/// The kernel sets the coarse clock at least every 10 ms, so it is behind by less than this.
-const COARSE_MARGIN_NS: u64 = 1_000_000_000;
-
 impl Reactor {
-    /// The turn's time; outside a turn, the current time.
-    pub(crate) fn now_ns(&mut self) -> u64 {
-        if !self.is_in_turn() {
-            return self.time.read_ns();
-        }
-        // The end of the turn must discard the reading.
-        self.pending_work |= pending_work::CLOCK;
-        self.time.turn_ns()
-    }
-
-    /// The deadline of a timer, in the reactor's count. The clock is read, unless the deadline is
-    /// far from now.
-    fn deadline_of(&mut self, schedule: Schedule) -> u64 {
-        let Schedule::At(moment) = schedule else {
-            let now = self.now_ns();
-            return self.deadline(now, schedule);
-        };
-        let deadline = self.time.since_epoch_ns(moment);
-        if !self.is_in_turn() {
-            let coarse = self.time.coarse_ns();
-            if coarse.is_some_and(|now| deadline > now + COARSE_MARGIN_NS) {
-                return deadline;
-            }
-        }
-        let now = self.now_ns();
-        self.bounded(now, deadline)
-    }
-
-    /// The same, given the current time.
-    pub(crate) fn deadline(&self, now: u64, schedule: Schedule) -> u64 {
-        let deadline = match schedule {
-            Schedule::After(delay) | Schedule::Every(delay) => {
-                now.saturating_add(nanoseconds(delay))
-            }
-            Schedule::At(moment) => self.time.since_epoch_ns(moment),
-        };
-        self.bounded(now, deadline)
-    }
-
-    /// A deadline that has passed is due at once. In a turn, every deadline lies after that turn's
-    /// time (rule 9).
-    fn bounded(&self, now: u64, deadline: u64) -> u64 {
-        if self.is_in_turn() {
-            deadline.max(now.saturating_add(1))
-        } else if deadline <= now {
-            self.timers.rounded_down(deadline)
-        } else {
-            deadline
-        }
-    }
-
     /// Starts a timer, given its deadline. The caller reads the clock, which may be custom, before
     /// any state changes.
     pub(crate) fn place_timer(
@@ -85,11 +31,10 @@ impl Reactor {
             Schedule::Every(period) => nanoseconds(period),
             Schedule::After(_) | Schedule::At(_) => 0,
         };
-        if self.timers.len() >= self.limits.timers_max {
+        if self.timing.len() >= self.limits.timers_max {
             return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
         }
-        let key = self.timers.start(timer.call, deadline_ns, period_ns, NO_GROUP);
-        self.note_timers();
+        let key = self.timing.start(&mut self.kernel, timer.call, deadline_ns, period_ns, NO_GROUP);
         Ok(key)
     }
 }
@@ -102,7 +47,7 @@ impl ReactorOps for Reactor {
         // These are the only calls of user code, and they come before any state changes (rule 3).
         // Rule 6: each is called once.
         let (fd, interest) = (subscription.fd(), subscription.interest());
-        match self.admit(subscription.cell(), fd, interest) {
+        match self.kernel.admit(subscription.cell(), fd, interest) {
             Ok(key) => {
                 subscription.into_cell();
                 Ok(key)
@@ -112,23 +57,23 @@ impl ReactorOps for Reactor {
     }
 
     fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError> {
-        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
-        self.change(cell, interest)
+        let cell = self.kernel.get(key).ok_or(ModifyError::NotFound)?;
+        self.kernel.change(cell, interest)
     }
 
     fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
-        let cell = self.registry.get(key).ok_or(ModifyError::NotFound)?;
-        self.change(cell, cell.interest())
+        let cell = self.kernel.get(key).ok_or(ModifyError::NotFound)?;
+        self.kernel.change(cell, cell.interest())
     }
 
     fn delete(&mut self, key: Key) -> Result<(), NotFound> {
-        let cell = self.registry.get(key).ok_or(NotFound)?;
-        let mark = self.reclaim.waiting();
-        self.deregister(cell);
+        let cell = self.kernel.get(key).ok_or(NotFound)?;
+        let mark = self.kernel.waiting();
+        self.kernel.deregister(cell);
         if cell.group() != NO_GROUP {
-            self.leave_group(cell.group(), key);
+            self.groups.leave(&self.kernel, cell.group(), key);
         }
-        self.drop_waiting_down_to(mark);
+        self.kernel.drop_waiting_down_to(mark);
         Ok(())
     }
 
@@ -140,7 +85,7 @@ impl ReactorOps for Reactor {
     }
 
     fn group_state(&mut self, group: Key) -> Option<GroupState> {
-        self.group_state_of(group)
+        self.groups.state(group)
     }
 
     fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound> {
@@ -149,7 +94,7 @@ impl ReactorOps for Reactor {
 
     fn remove(&mut self, key: Key) -> Result<(), NotFound> {
         match key.kind() {
-            KeyKind::Descriptor if self.registry.get(key).is_none() => self.remove_listener(key),
+            KeyKind::Descriptor if self.kernel.get(key).is_none() => self.remove_listener(key),
             KeyKind::Descriptor => ReactorOps::delete(self, key),
             KeyKind::Timer => ReactorOps::cancel(self, key),
             KeyKind::Group => self.deregister_group(key),
@@ -158,51 +103,43 @@ impl ReactorOps for Reactor {
     }
 
     fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>> {
-        let deadline_ns = self.deadline_of(timer.schedule);
+        let deadline_ns = self.timing.deadline_of(&mut self.kernel, timer.schedule);
         self.place_timer(deadline_ns, timer)
     }
 
     fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
-        let ended = self.timers.remove(key).ok_or(NotFound)?;
+        let ended = self.timing.remove(&mut self.kernel, key).ok_or(NotFound)?;
         if ended.group != NO_GROUP {
-            self.leave_group(ended.group, key);
+            self.groups.leave(&self.kernel, ended.group, key);
         }
         // The call is `None` if the timer is running. It is then dropped after its handler has
         // returned (rule 1).
         if let Some(call) = ended.call {
-            self.drop_timer(call);
+            self.kernel.drop_timer(call);
         }
-        if self.timers.len() == 0 {
-            if self.is_in_turn() {
-                self.pending_work &= !pending_work::TIMERS;
-            } else {
-                self.recompute_pending();
-            }
+        if !self.kernel.is_in_turn() {
+            self.recompute_pending();
         }
         Ok(())
     }
 
     fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound> {
-        let index = self.timers.find(key).ok_or(NotFound)?;
-        let deadline_ns = self.deadline_of(schedule);
-        self.timers.reset_at(index, deadline_ns);
-        self.note_timers();
-        Ok(())
+        let is_found = self.timing.reschedule(&mut self.kernel, key, schedule);
+        if is_found { Ok(()) } else { Err(NotFound) }
     }
 
     fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
-        if self.deferred.len() + self.deferred_later.len() >= self.limits.deferred_max {
+        if self.deferred.len() >= self.limits.deferred_max {
             return Err(DeferError { closure });
         }
-        let queue = if self.is_deferring { &mut self.deferred_later } else { &mut self.deferred };
-        queue.push_back(closure);
-        self.pending_work |= pending_work::DEFERRED;
+        self.deferred.push(closure);
+        self.kernel.note(pending_work::DEFERRED);
         Ok(())
     }
 
     fn stop(&mut self) {
         self.stop.ask();
-        self.pending_work |= pending_work::STOP;
+        self.kernel.note(pending_work::STOP);
     }
 
     fn stats(&self) -> Stats {
@@ -210,15 +147,15 @@ impl ReactorOps for Reactor {
     }
 
     fn now(&mut self) -> Instant {
-        let ns = self.now_ns();
-        self.time.instant(ns)
+        let ns = self.timing.now_ns(&mut self.kernel);
+        self.timing.instant(ns)
     }
 
     fn may_lend(&self, group: Key, _: &GroupState, _: Token) -> bool {
-        !self.runs_descriptor_of(group)
+        !self.groups.runs_descriptor_of(&self.kernel, group)
     }
 
     fn stale_entry_fired(&mut self, _: Token) {
-        self.pending_work |= pending_work::REBUILD;
+        self.kernel.note(pending_work::REBUILD);
     }
 }

@@ -14,24 +14,19 @@ use crate::{
         timer::Schedule,
         turn,
     },
-    backend::{ActiveBackend, batch::Batch},
-    cell::CellPtr,
-    registry::{reclaim::ReclaimQueue, table::Registry},
+    backend::ActiveBackend,
+    kernel::{Kernel, KernelLimits, pending_work},
     remote::{RemoteInbox, stop::fall_asleep},
     runtime::{
-        alarm::Alarm,
         builder::Limits,
-        counters::Counters,
-        groups::GroupRecord,
+        deferred::DeferredClosures,
+        groups::Groups,
         hook::{HookCall, Hooks, Moment},
-        pending_work,
+        timing::Timing,
+        turn_state::TurnState,
     },
     stream::StreamTable,
-    time::{
-        clock::Time,
-        timers::{DeferredQueue, Timers},
-    },
-    util::arena::Arena,
+    time::{clock::Time, timers::Timers},
 };
 
 /// An event loop that serves descriptors, timers and closures on one thread.
@@ -55,57 +50,19 @@ use crate::{
 /// ```
 pub struct Reactor {
     /// First, because the loop reads it for every event.
-    pub(crate) batch: Batch,
-    /// The [`pending_work`] bits: work beside events. Zero on the shortest path.
-    pub(crate) pending_work: u32,
-    /// In a turn, outside of the events: a timer, a closure, a hook or a driver may run. See
-    /// [`is_in_turn`](Self::is_in_turn).
-    pub(crate) is_calling: bool,
-    pub(crate) counters: Counters,
-    pub(crate) backend: ActiveBackend,
-    pub(crate) registry: Registry<Self>,
-    pub(crate) groups: Arena<GroupRecord>,
-    pub(crate) timers: Timers<Self>,
-    pub(crate) alarm: Alarm,
-    pub(crate) deferred: DeferredQueue<Self>,
-    /// Closures deferred by deferred closures. They join `deferred` when the next turn begins.
-    pub(crate) deferred_later: DeferredQueue<Self>,
-    /// True while a deferred closure runs.
-    pub(crate) is_deferring: bool,
-    /// `timers_per_turn` was reached while timers were still due. They fire first in the next turn.
-    pub(crate) timers_left: bool,
+    pub(crate) kernel: Kernel,
+    pub(super) turn: TurnState,
+    pub(crate) timing: Timing,
+    pub(crate) groups: Groups,
+    pub(super) deferred: DeferredClosures,
     /// Closures queued by other threads; `None` before the first [`Remote`](crate::Remote).
-    pub(crate) inbox: Option<RemoteInbox>,
-    /// The last turn left calls in the inbox. They run first in the next turn.
-    pub(crate) calls_left: bool,
-    pub(crate) reclaim: ReclaimQueue<Self>,
-    /// The running cell, if it has deleted itself. Its value is dropped after its handler has
-    /// returned (rule 1).
-    pub(crate) self_deleted: Option<SelfDeleted>,
-    /// Registrations with a merged `modify` that the kernel does not have yet.
-    pub(crate) dirty: Vec<Key>,
-    /// Registrations whose error event is pending.
-    pub(crate) faults: Vec<Key>,
+    pub(super) inbox: Option<RemoteInbox>,
     /// `None` before the first stream or listener.
     pub(crate) streams: Option<Box<StreamTable>>,
-    pub(crate) hooks: Hooks,
-    pub(crate) time: Time,
-    pub(crate) stop: Stop,
-    pub(crate) limits: Limits,
-    pub(crate) busy_poll: Duration,
-    /// The end of the last wait, if the watchdog is on.
-    pub(crate) watch: Option<Instant>,
-    /// Internal wake-up events of this turn, which are excluded from the user's event count.
-    pub(crate) woken: usize,
-    /// The next wait follows at once and submits the ring's queued requests.
-    pub(crate) keeps_queue: bool,
-}
-
-/// A cell that deleted itself in its handler.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SelfDeleted {
-    pub(crate) cell: CellPtr<Reactor>,
-    pub(crate) is_stale: bool,
+    pub(super) hooks: Hooks,
+    pub(super) stop: Stop,
+    pub(super) limits: Limits,
+    pub(super) busy_poll: Duration,
 }
 
 /// A reactor stays on its thread: a ring has one submitter, and handlers may hold values that are
@@ -141,41 +98,30 @@ impl Reactor {
     pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
         let Builder { backend, limits, clock, busy_poll, watchdog, ring, .. } = builder;
         let backend = ActiveBackend::new(backend, ring, limits.events_per_turn)?;
+        let pending = if watchdog { pending_work::WATCHDOG } else { 0 }
+            | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL };
+        let bounds = KernelLimits {
+            events_per_turn: limits.events_per_turn,
+            subscribers_max: limits.subscribers_max,
+            quarantine_max: limits.quarantine_max,
+        };
         let mut reactor = Self {
-            batch: Batch::new(limits.events_per_turn),
-            pending_work: if watchdog { pending_work::WATCHDOG } else { 0 }
-                | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL },
-            is_calling: false,
-            counters: Counters::default(),
-            backend,
-            registry: Registry::new(),
-            groups: Arena::new(),
-            timers: Timers::new(builder.timer_resolution_ns),
-            alarm: Alarm::new(),
-            deferred: DeferredQueue::new(),
-            deferred_later: DeferredQueue::new(),
-            is_deferring: false,
-            timers_left: false,
+            kernel: Kernel::new(backend, &bounds, pending),
+            turn: TurnState::new(watchdog),
+            timing: Timing::new(Timers::new(builder.timer_resolution_ns), Time::new(clock)),
+            groups: Groups::new(),
+            deferred: DeferredClosures::new(),
             inbox: None,
-            calls_left: false,
-            reclaim: ReclaimQueue::new(),
-            self_deleted: None,
-            dirty: Vec::new(),
-            faults: Vec::new(),
             streams: None,
             hooks: Hooks::new(),
-            time: Time::new(clock),
             stop: Stop::new().map_err(BuildError::Os)?,
             limits,
             busy_poll,
-            watch: watchdog.then(Instant::now),
-            woken: 0,
-            keeps_queue: false,
         };
         let added = if reactor.supports(interest().read().edge_triggered()) {
-            reactor.add_internal(reactor.stop.edge_subscriber())
+            reactor.kernel.add_internal(reactor.stop.edge_subscriber())
         } else {
-            reactor.add_internal(reactor.stop.level_subscriber())
+            reactor.kernel.add_internal(reactor.stop.level_subscriber())
         };
         added.map_err(BuildError::Os)?;
         Ok(reactor)
@@ -191,7 +137,7 @@ impl Reactor {
     /// cannot be used.
     #[must_use]
     pub fn has_own_clock(&self) -> bool {
-        self.time.is_custom()
+        self.timing.has_own_clock()
     }
 
     /// True if a stop is requested that no [`run`](Self::run) has consumed. For callers of
@@ -469,7 +415,7 @@ impl Reactor {
 
     fn add_hook(&mut self, moment: Moment, call: HookCall) -> Result<HookKey, HookError> {
         let key = self.hooks.add(moment, call)?;
-        self.pending_work |= pending_work::HOOKS;
+        self.kernel.note(pending_work::HOOKS);
         Ok(key)
     }
 
@@ -483,7 +429,7 @@ impl Reactor {
     pub fn remove_hook(&mut self, key: HookKey) -> Result<(), NotFound> {
         let hook = self.hooks.remove(key)?;
         if self.hooks.is_empty() {
-            self.pending_work &= !pending_work::HOOKS;
+            self.kernel.clear(pending_work::HOOKS);
         }
         drop(hook);
         Ok(())
@@ -492,7 +438,7 @@ impl Reactor {
     /// The reactor's counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let counters = &self.counters;
+        let counters = self.kernel.stats();
         Stats {
             turns: counters.turns,
             events: counters.events,
@@ -500,13 +446,13 @@ impl Reactor {
             timers_fired: counters.timers_fired,
             calls: counters.calls,
             rebuilds: counters.rebuilds,
-            subscribers: self.subscribers(),
-            timers: self.timers.len(),
-            quarantined: self.reclaim.quarantined(),
+            subscribers: self.kernel.subscribers(),
+            timers: self.timing.len(),
+            quarantined: self.kernel.quarantined(),
             handler_max: counters.handler_max,
             lag_max: counters.lag_max,
             backend: self.backend(),
-            buffer_bytes: self.backend.pool_bytes(),
+            buffer_bytes: self.kernel.backend().pool_bytes(),
         }
     }
 
@@ -514,35 +460,35 @@ impl Reactor {
     /// [`Backend`].
     #[must_use]
     pub fn supports(&self, interest: Interest) -> bool {
-        self.backend.supports(interest)
+        self.kernel.backend().supports(interest)
     }
 
     /// The active backend; never [`Backend::Auto`].
     #[must_use]
     pub fn backend(&self) -> Backend {
-        self.backend.kind()
+        self.kernel.backend().kind()
     }
 
     /// The requested ring features that are available. For tests and benchmarks.
     #[doc(hidden)]
     #[must_use]
     pub fn ring_features(&self) -> Option<RingFeatures> {
-        self.backend.ring_features()
+        self.kernel.backend().ring_features()
     }
 
-    /// Whether the reactor runs a turn. Otherwise its owner has control.
-    #[inline]
-    pub(crate) fn is_in_turn(&self) -> bool {
-        self.is_calling || self.batch.is_open()
+    /// The alarm has rung, which is no event of the user.
+    pub(super) fn alarm_rang(&mut self) {
+        self.turn.note_wake();
+        self.timing.alarm_rang(&mut self.kernel);
     }
 
     pub(crate) fn note_wake(&mut self) {
-        self.counters.wakes += 1;
-        self.woken += 1;
-        self.pending_work |= pending_work::WOKEN;
+        self.kernel.counters().wakes += 1;
+        self.turn.note_wake();
+        self.kernel.note(pending_work::WOKEN);
         // Without a remote, turns do not touch the latch. The wake-up came from a stop, which has
         // set its own flag.
-        if self.pending_work & pending_work::REMOTE == 0 {
+        if !self.kernel.has(pending_work::REMOTE) {
             fall_asleep(self.stop.latch());
         }
     }

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use crate::{
     Key, Reactor, Registration, Remote, RemoteAddError, Turn,
     api::{handler_fn::HandlerFn, registration::FdSubscriber},
+    kernel::pending_work,
     remote::{RemoteInbox, RemoteItem, harmless},
-    runtime::pending_work,
 };
 
 /// The room of calls and posts is given back each time this number of them is finished, so that
@@ -20,7 +20,7 @@ impl Reactor {
     #[must_use]
     pub fn remote(&mut self) -> Remote {
         let inbox = self.inbox.get_or_insert_with(|| {
-            self.pending_work |= pending_work::REMOTE;
+            self.kernel.note(pending_work::REMOTE);
             // The latch was always marked as asleep before, so an earlier stop has written to the
             // descriptor.
             self.stop.latch().awake();
@@ -42,9 +42,9 @@ impl Reactor {
             }
         }
 
-        self.pending_work &= !pending_work::CALLS;
+        self.kernel.clear(pending_work::CALLS);
         // Keeps this value if a post panics (rule 8).
-        self.calls_left = true;
+        self.turn.set_calls_left(true);
         let inbox = self.inbox.take();
         let mut restore = RestoreInbox(self, inbox);
         let RestoreInbox(reactor, Some(inbox)) = &mut restore else { return };
@@ -52,7 +52,7 @@ impl Reactor {
         let mut drain = inbox.queue.drain(count);
         while let Some(message) = drain.next() {
             ran += 1;
-            reactor.counters.calls += 1;
+            reactor.kernel.counters().calls += 1;
             reactor.timed(|reactor| match message {
                 RemoteItem::Post(post) => post.run(Turn::new(reactor)),
                 RemoteItem::Call(place) => place.run(Turn::new(reactor)),
@@ -63,7 +63,7 @@ impl Reactor {
         }
         // Dropping it wakes the tasks that wait for room, which runs user code.
         harmless(|| drop(drain));
-        reactor.calls_left = ran == count && !inbox.queue.is_empty();
+        reactor.turn.set_calls_left(ran == count && !inbox.queue.is_empty());
     }
 }
 

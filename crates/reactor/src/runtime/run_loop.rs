@@ -29,16 +29,13 @@
 //!    latch fell asleep, the loop sees it. If it came after, it writes to the wake descriptor.
 //! 5. Without a `Remote`, the latch always sleeps, and a stop always writes to the wake descriptor.
 //!
-//! # The protocol of this module
+//! # Short and full turns
 //!
-//! While the loop runs, it accesses the reactor through one raw pointer, made from the `&mut self`
-//! of `run_once`. A trampoline turns it into the handler's [`Turn`] during a call. No reference to
-//! the reactor is alive in the loop at that time.
+//! [`Reactor::run_once`] runs a short turn ([`Reactor::run_short_turn`]) if the bits of
+//! `pending_work` allow it, and otherwise a full one ([`Reactor::run_full_turn`]). A short turn in
+//! which a timer is due goes on as a timer turn ([`Reactor::run_timer_turn`]).
 
-#![allow(
-    unsafe_code,
-    reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above"
-)]
+#![allow(unsafe_code, reason = "dispatches the events that a wait has written")]
 
 use core::ops::ControlFlow;
 use std::{
@@ -46,29 +43,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{io::Errno, time::Timespec};
+use rustix::io::Errno;
 
 use crate::{
-    Reactor, Turn,
-    api::interest::ERR,
-    backend::WaitResult,
-    cell::CellFlags,
+    Reactor,
+    kernel::{
+        dispatch::{Paced, Plain, dispatch_fetched, dispatch_rest},
+        pending_work,
+    },
     runtime::{
-        dispatch::{dispatch_batch, dispatch_events, dispatch_paced, dispatch_watched},
         driver::DriverCall,
         hook::Moment,
-        pending_work,
-        timers::TimerState,
+        timing::looks::TimerState,
+        wait::{WAIT_MAX_NS, ZERO},
     },
-    time::clock::{timespec, timespec_of_ns},
+    time::clock::timespec_of_ns,
 };
-
-const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
-/// The longest single wait. Longer waits are repeated. epoll_wait(2) takes 31 bits of milliseconds,
-/// which is some days more than this.
-const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
-const WAIT_MAX_NS: u64 = WAIT_MAX.as_nanos() as u64;
 
 /// The longest wait while no other thread can wake the loop, so that requests of other threads are
 /// still noticed.
@@ -86,23 +76,10 @@ impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         let reactor = &mut *self.reactor;
         // The latch's wake was consumed, but a panic came before the inbox was checked.
-        reactor.calls_left |= reactor.pending_work & pending_work::CALLS != 0;
-        // A cell that deleted itself and panicked: its value's destructor runs in the next turn.
-        reactor.retire_self_deleted();
-        reactor.batch.close();
-        reactor.is_calling = false;
-        reactor.woken = 0;
-        reactor.is_deferring = false;
-        // Left-over events are counted when they are dispatched.
-        if self.counted {
-            reactor.counters.events -= reactor.batch.len() as u64;
-        }
-        reactor.time.end_turn();
-        if reactor.pending_work & pending_work::QUEUED != 0 {
-            // The next wait may be far off, and peers wait for the sent data. In `run` its own
-            // guard submits.
-            reactor.backend.submit_now();
-        }
+        reactor.turn.end(reactor.kernel.has(pending_work::CALLS));
+        reactor.deferred.end_turn();
+        reactor.kernel.end_turn(self.counted);
+        reactor.timing.end_turn();
         reactor.recompute_pending();
     }
 }
@@ -131,41 +108,41 @@ impl Reactor {
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         match timeout.into() {
-            None if self.pending_work == 0 => self.fast_turn::<false, 0>(),
-            Some(Duration::ZERO) if self.pending_work == 0 => self.fast_turn::<true, 0>(),
-            timeout => Ok(self.slow_turn(timeout)?),
+            None if self.kernel.pending() == 0 => self.run_short_turn::<false, 0>(),
+            Some(Duration::ZERO) if self.kernel.pending() == 0 => self.run_short_turn::<true, 0>(),
+            timeout => Ok(self.run_other_turn(timeout)?),
         }
     }
 
-    /// A turn in which other work may be due.
+    /// A turn in which other work may be due, or with a finite timeout.
     #[cold]
     #[inline(never)]
-    fn slow_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    fn run_other_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
         match timeout {
-            None => self.short_turn::<false>(),
-            Some(Duration::ZERO) => self.short_turn::<true>(),
-            timeout => self.turn(timeout),
+            None => self.run_turn_by_work::<false>(),
+            Some(Duration::ZERO) => self.run_turn_by_work::<true>(),
+            timeout => self.run_full_turn(timeout),
         }
     }
 
-    /// The same where `AT_ONCE` says that the wait does not block.
+    /// A short turn, if it serves all pending work. `AT_ONCE` says that the wait does not block.
     #[inline(always)]
-    fn short_turn<const AT_ONCE: bool>(&mut self) -> io::Result<usize> {
+    fn run_turn_by_work<const AT_ONCE: bool>(&mut self) -> io::Result<usize> {
         use pending_work::{
             PACED, PACED_TIMERS, REMOTE, REMOTE_PACED, REMOTE_TIMERS, SHORT, TIMERS,
         };
 
-        if self.pending_work == TIMERS {
-            return self.fast_turn::<AT_ONCE, TIMERS>();
+        if self.kernel.pending() == TIMERS {
+            return self.run_short_turn::<AT_ONCE, TIMERS>();
         }
-        match self.pending_work {
-            REMOTE_TIMERS => self.fast_turn::<AT_ONCE, REMOTE_TIMERS>(),
-            REMOTE => self.fast_turn::<AT_ONCE, REMOTE>(),
-            PACED => self.fast_turn::<AT_ONCE, PACED>(),
-            REMOTE_PACED => self.fast_turn::<AT_ONCE, REMOTE_PACED>(),
-            PACED_TIMERS => self.fast_turn::<AT_ONCE, PACED_TIMERS>(),
-            SHORT => self.fast_turn::<AT_ONCE, SHORT>(),
-            _ => self.turn(AT_ONCE.then_some(Duration::ZERO)),
+        match self.kernel.pending() {
+            REMOTE_TIMERS => self.run_short_turn::<AT_ONCE, REMOTE_TIMERS>(),
+            REMOTE => self.run_short_turn::<AT_ONCE, REMOTE>(),
+            PACED => self.run_short_turn::<AT_ONCE, PACED>(),
+            REMOTE_PACED => self.run_short_turn::<AT_ONCE, REMOTE_PACED>(),
+            PACED_TIMERS => self.run_short_turn::<AT_ONCE, PACED_TIMERS>(),
+            SHORT => self.run_short_turn::<AT_ONCE, SHORT>(),
+            _ => self.run_full_turn(AT_ONCE.then_some(Duration::ZERO)),
         }
     }
 
@@ -176,22 +153,23 @@ impl Reactor {
     /// whether it ends in an error, and the usual one does not test it: five instructions less.
     #[inline(always)]
     #[expect(clippy::needless_question_mark, reason = "see above")]
-    fn fast_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
+    fn run_short_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {
         use pending_work::{ALARM, TIMERS, WOKEN};
 
+        debug_assert_eq!(self.kernel.pending(), PENDING, "the path is that of the pending work");
         let has_remote = PENDING & pending_work::REMOTE != 0;
         let has_timers = PENDING & TIMERS != 0;
         let mut until_timer_ns = 0;
         if has_timers {
-            match self.look_at_timers() {
+            match self.timing.look_at_timers() {
                 TimerState::NoneFor(ns) => {
                     until_timer_ns = ns;
-                    if self.alarm.counts_look() {
-                        self.arm_alarm(ns);
-                    }
+                    self.timing.note_look(&mut self.kernel, ns);
                 }
-                TimerState::Due => return Ok(self.due_turn()?),
-                TimerState::Unclear => return Ok(self.turn(AT_ONCE.then_some(Duration::ZERO))?),
+                TimerState::Due => return Ok(self.run_timer_turn()?),
+                TimerState::Unclear => {
+                    return Ok(self.run_full_turn(AT_ONCE.then_some(Duration::ZERO))?);
+                }
             }
         }
         let at_once = AT_ONCE || (has_remote && !self.stop.latch().sleep());
@@ -204,150 +182,104 @@ impl Reactor {
             }
             false => None,
         };
-        let result = match self.backend.usual() {
-            Some(epoll) => {
-                // SAFETY: the set was made with the capacity of this batch. In a child it is zero.
-                let room = unsafe { self.batch.front(epoll.room_unless_child()) };
-                epoll.wait_unless_child(room, timeout)
-            }
-            None => self.wait_on_other(timeout).into(),
-        };
-        let count = match result {
+        let count = match self.kernel.wait_short(timeout) {
             Ok(count) => count,
-            Err(errno) => return Ok(self.fast_turn_failed::<AT_ONCE>(errno)?),
+            Err(errno) => return Ok(self.short_turn_failed::<AT_ONCE>(errno)?),
         };
         if has_remote {
             self.wake_up();
         }
         // The wait has ended for a timer. If the latch was woken, calls come first, and the timer
         // fires in the next turn.
-        if has_timers && !at_once && count == 0 && self.pending_work & pending_work::CALLS == 0 {
+        if has_timers && !at_once && count == 0 && !self.kernel.has(pending_work::CALLS) {
             return Ok(self.after_wait_for_timer()?);
         }
-        self.counters.turns += 1;
-        self.counters.events += count as u64;
-        if has_timers && count == self.batch.capacity() {
-            self.alarm.count_again();
+        let counters = self.kernel.counters();
+        counters.turns += 1;
+        counters.events += count as u64;
+        if has_timers && count == self.kernel.events_max() {
+            self.timing.put_off_alarm();
         }
         if count == 0 {
-            if self.pending_work == PENDING {
+            if self.kernel.pending() == PENDING {
                 return Ok(0);
             }
-            return Ok(TurnGuard { reactor: self, counted: true }.finish_fast(0));
+            return Ok(TurnGuard { reactor: self, counted: true }.finish_short(0));
         }
-        // SAFETY: the wait has written this many events to the front of the room. The batch was
-        // empty and closed: it would otherwise be pending work. The loop takes the first event.
-        let first = unsafe { self.batch.open_with(count) };
         let guard = TurnGuard { reactor: self, counted: true };
         if PENDING & pending_work::PACED == 0 {
             // SAFETY: the guard is not used during the call. No handler runs, because this is not
-            // called from one (rule 4). The batch is open and not empty.
-            unsafe { dispatch_events(guard.reactor, first) };
+            // called from one (rule 4). The wait has written so many events to the batch, which
+            // was empty and closed: it would otherwise be pending work.
+            unsafe { dispatch_fetched(guard.reactor, count, Plain) };
         } else {
             // SAFETY: as above.
-            unsafe { dispatch_paced(guard.reactor, first) };
+            unsafe { dispatch_fetched(guard.reactor, count, Paced) };
         }
-        if guard.reactor.pending_work != PENDING {
+        if guard.reactor.kernel.pending() != PENDING {
             let only_alarm = PENDING | ALARM | WOKEN | TIMERS;
-            let is_alone = count == 1 && guard.reactor.pending_work == only_alarm;
-            let count = guard.finish_fast(count);
+            let is_alone = count == 1 && guard.reactor.kernel.pending() == only_alarm;
+            let count = guard.finish_short(count);
             return if is_alone { Ok(self.after_alarm(AT_ONCE)?) } else { Ok(count) };
         }
-        guard.reactor.batch.close_empty();
+        guard.reactor.kernel.close_empty_batch();
         mem::forget(guard);
         Ok(count)
     }
 
-    /// One wait that does not block, into the empty batch.
-    pub(super) fn fetch_at_once(&mut self) -> Result<usize, Errno> {
-        self.batch.clear();
-        let result = match self.backend.usual() {
-            Some(epoll) => {
-                // SAFETY: the set was made with the capacity of this batch. In a child it is zero.
-                let room = unsafe { self.batch.front(epoll.room_unless_child()) };
-                epoll.wait_unless_child(room, Some(&ZERO))
-            }
-            None => self.wait_on_other(Some(&ZERO)).into(),
-        };
-        let count = result?;
-        // SAFETY: the wait has written this many events to the front of the room.
-        unsafe { self.batch.filled(count) };
-        if self.pending_work & pending_work::REMOTE != 0 {
-            self.wake_up();
-        }
-        Ok(count)
-    }
-
-    /// The wait of [`fast_turn`](Self::fast_turn) on other backends. A function of the reactor, so
-    /// that the caller does not compute the address of the backend on epoll too.
-    #[inline(never)]
-    fn wait_on_other(&mut self, timeout: Option<&Timespec>) -> WaitResult {
-        self.backend.wait_slow(self.batch.whole_room(), timeout)
-    }
-
-    /// A wait of [`fast_turn`](Self::fast_turn) has failed.
+    /// A wait of [`run_short_turn`](Self::run_short_turn) has failed.
     #[cold]
-    fn fast_turn_failed<const AT_ONCE: bool>(&mut self, errno: Errno) -> io::Result<usize> {
+    fn short_turn_failed<const AT_ONCE: bool>(&mut self, errno: Errno) -> io::Result<usize> {
         // In a child of fork(2) the error is another one.
-        self.backend.check_owner()?;
+        self.kernel.check_owner()?;
         match errno {
-            Errno::INTR => self.turn(AT_ONCE.then_some(Duration::ZERO)),
+            Errno::INTR => self.run_full_turn(AT_ONCE.then_some(Duration::ZERO)),
             errno => Err(errno.into()),
         }
     }
 
-    /// Puts the latch awake. If it was woken, the inbox must be checked.
-    #[inline]
-    fn wake_up(&mut self) {
-        if self.stop.latch().awake() {
-            self.pending_work |= pending_work::CALLS;
-        }
-    }
-
     /// A turn with all steps.
-    pub(super) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
-        self.turn_with(timeout, None)
+    pub(super) fn run_full_turn(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        self.run_driven_turn(timeout, None)
     }
 
     /// A turn with all steps. The driver is called right before the wait.
     #[cold]
     #[inline(never)]
-    pub(super) fn turn_with(
+    pub(super) fn run_driven_turn(
         &mut self,
         timeout: Option<Duration>,
         driver: Option<DriverCall<'_>>,
     ) -> io::Result<usize> {
-        self.backend.check_owner()?;
-        self.deferred.append(&mut self.deferred_later);
-        let left = self.deferred.len().min(self.limits.deferred_per_turn);
+        self.kernel.check_owner()?;
+        let deferred = self.deferred.begin_turn(self.limits.deferred_per_turn);
         let mut guard = TurnGuard { reactor: self, counted: false };
         let ControlFlow::Continue(timeout) = guard.reactor.prepare(timeout, driver) else {
             return Ok(0);
         };
         // Before the batch is filled, so that it may name only cells added before
-        // (`Reactor::is_new`).
-        guard.reactor.counters.turns += 1;
-        let has_kept = !guard.reactor.batch.is_empty();
+        // (`Kernel::is_new`).
+        guard.reactor.kernel.counters().turns += 1;
+        let has_kept = guard.reactor.kernel.has_events();
         if !has_kept {
             guard.reactor.fetch(timeout)?;
         }
         guard.counted = true;
         let reactor = &mut *guard.reactor;
-        let count = reactor.batch.len();
-        reactor.counters.events += count as u64;
+        let count = reactor.kernel.events();
+        reactor.kernel.counters().events += count as u64;
         // Timers started in this turn do not fire in it (rule 9). If none waits now, none can
         // become due.
-        let has_timers = reactor.timers.waiting() > 0;
+        let has_timers = reactor.timing.has_waiting();
         // After kept events. Otherwise a timer that panics in every turn would delay them for ever.
-        let timers_first = mem::take(&mut reactor.timers_left) && !has_kept;
+        let timers_first = reactor.turn.take_timers_left() && !has_kept;
         if has_timers {
-            let now = reactor.time.turn_ns();
             // Set until they have fired. If anything panics before that, they come first in the
             // next turn (rule 8).
-            reactor.timers_left = reactor.timers.may_be_due(now);
+            reactor.turn.set_timers_left(reactor.timing.may_be_due());
         }
-        reactor.run_deferred(left);
-        if reactor.calls_left {
+        reactor.run_deferred(deferred);
+        if reactor.turn.calls_left() {
             // It clears `CALLS`, so the end of the turn runs no more of them.
             reactor.run_calls(reactor.limits.calls_per_turn);
         }
@@ -358,7 +290,7 @@ impl Reactor {
         if has_timers && !timers_first {
             reactor.fire_timers();
         }
-        Ok(guard.finish(count, left))
+        Ok(guard.finish_full(count, deferred))
     }
 
     /// The steps before the wait. Returns how long it may take. `Break` if the driver ends the
@@ -369,246 +301,102 @@ impl Reactor {
         driver: Option<DriverCall<'_>>,
     ) -> ControlFlow<(), Option<Duration>> {
         // Rule 14, then rule 8.
-        self.flush();
-        self.drop_all_waiting();
-        if self.pending_work & pending_work::REBUILD != 0 && self.batch.is_empty() {
-            self.rebuild();
-        } else if self.pending_work & pending_work::DEAF != 0 {
-            self.listen_again();
+        self.kernel.flush();
+        self.kernel.drop_all_waiting();
+        if self.kernel.has(pending_work::REBUILD) && !self.kernel.has_events() {
+            self.kernel.rebuild();
+        } else if self.kernel.has(pending_work::DEAF) {
+            self.kernel.listen_again();
         }
-        self.is_calling = true;
+        self.kernel.set_calling(true);
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
-        self.time.end_turn();
+        self.timing.end_turn();
         let is_driven = driver.is_some();
         let answer = match driver {
             None => ControlFlow::Continue(timeout),
             Some(driver) => self.drive(timeout, driver),
         };
-        if self.pending_work & pending_work::STREAMS != 0 {
+        if self.kernel.has(pending_work::STREAMS) {
             self.service_streams();
         }
-        self.flush();
+        self.kernel.flush();
         let is_ended = !was_asked && self.stop.is_asked();
         ControlFlow::Continue(match answer? {
             // Nothing would wake the wait.
             _ if is_ended && is_driven => return ControlFlow::Break(()),
             _ if is_ended => Some(Duration::ZERO),
-            timeout if self.pending_work & pending_work::DEAF == 0 => timeout,
+            timeout if !self.kernel.has(pending_work::DEAF) => timeout,
             timeout => Some(timeout.map_or(DEAF_WAIT_MAX, |timeout| timeout.min(DEAF_WAIT_MAX))),
         })
-    }
-
-    /// Fills the empty batch: first with pending error events, then from the kernel.
-    fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.reclaim.free(&self.batch, &self.backend);
-        self.batch.clear();
-        self.push_faults();
-        self.push_notifications();
-        let timeout = if self.must_not_wait() { Some(Duration::ZERO) } else { timeout };
-        self.wait(timeout)?;
-        if self.pending_work & pending_work::REMOTE != 0 {
-            self.wake_up();
-        }
-        if let Some(fetched) = &mut self.watch {
-            *fetched = Instant::now();
-        }
-        Ok(())
-    }
-
-    fn push_faults(&mut self) {
-        self.pending_work &= !pending_work::FAULTS;
-        let faults = mem::take(&mut self.faults);
-        for (place, key) in faults.iter().enumerate() {
-            let Some(cell) = self.registry.find(*key) else {
-                continue;
-            };
-            if !self.batch.push(cell.expose(), ERR) {
-                self.faults.extend_from_slice(&faults[place..]);
-                self.pending_work |= pending_work::FAULTS;
-                return;
-            }
-            cell.set_flag(CellFlags::FAULTY, false);
-        }
-    }
-
-    /// Waits for events into the rest of the batch, until the timeout or the next timer.
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // The clock is read only for a finite timeout and for timers.
-        let waits = timeout != Some(Duration::ZERO);
-        let has_timers = self.timers.waiting() > 0;
-        let start = (waits && (timeout.is_some() || !self.busy_poll.is_zero())).then(Instant::now);
-        let deadline = start.zip(timeout).and_then(|(start, timeout)| start.checked_add(timeout));
-        if let Some(start) = start.filter(|_| !self.busy_poll.is_zero()) {
-            if self.spin(start, deadline)? {
-                return Ok(());
-            }
-        }
-        let waits =
-            waits && (self.pending_work & pending_work::REMOTE == 0 || self.stop.latch().sleep());
-        loop {
-            let timer = if waits && has_timers { self.until_next_timer() } else { None };
-            let until_deadline =
-                deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let longest = if waits { until_deadline } else { Some(Duration::ZERO) };
-            let by_timer = timer.is_some_and(|timer| longest.is_none_or(|longest| timer < longest));
-            let span = if by_timer { timer } else { longest };
-            let has_rung = match self.wait_once(span) {
-                Ok(0) => false,
-                Ok(_) if self.takes_alarm() => true,
-                Ok(_) => return Ok(()),
-                // A signal handler has run. Wait for the remaining time.
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
-            let timed_out = has_rung || span.is_some_and(|span| span <= WAIT_MAX);
-            if !timed_out {
-                continue;
-            }
-            // A cancelled timer has left its deadline behind. Nothing is due, so the wait
-            // continues.
-            let in_vain = (by_timer || has_rung && waits)
-                && !self.time.is_custom()
-                && self.until_next_timer() != Some(Duration::ZERO);
-            if !in_vain {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Polls for as long as `busy_poll` allows. True if events or calls came.
-    fn spin(&mut self, start: Instant, deadline: Option<Instant>) -> io::Result<bool> {
-        let mut span = self.busy_poll;
-        if self.timers.waiting() > 0 {
-            span = span.min(self.until_next_timer().unwrap_or(span));
-        }
-        // If the sum overflows, only the caller's deadline ends the spin.
-        let end = match (start.checked_add(span), deadline) {
-            (Some(end), Some(deadline)) => Some(end.min(deadline)),
-            (end, deadline) => end.or(deadline),
-        };
-        let has_remote = self.pending_work & pending_work::REMOTE != 0;
-        loop {
-            // The latch is awake, so a thread that queues a call makes no system call. The call is
-            // noticed here.
-            if has_remote && self.stop.latch().is_woken() {
-                return Ok(true);
-            }
-            match self.wait_once(Some(Duration::ZERO)) {
-                Ok(0) | Err(Errno::INTR) if end.is_some_and(|end| Instant::now() >= end) => {
-                    return Ok(false);
-                }
-                Ok(0) | Err(Errno::INTR) => core::hint::spin_loop(),
-                Ok(_) => return Ok(true),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    }
-
-    /// One kernel wait, into the rest of the batch.
-    fn wait_once(&mut self, span: Option<Duration>) -> Result<usize, Errno> {
-        let time = span.map(|span| timespec(span.min(WAIT_MAX)));
-        let room = self.batch.room();
-        if room.is_empty() {
-            // Error events have filled the batch. The kernel's events wait for the next turn.
-            return Ok(0);
-        }
-        let count = self.backend.wait(room, time.as_ref())?;
-        // SAFETY: the wait has written this many events to the front of the room.
-        unsafe { self.batch.filled(count) };
-        Ok(count)
     }
 
     /// Runs the handlers of the batch.
     #[inline]
     pub(super) fn run_events(&mut self) {
+        let fetched = self.turn.fetched();
         loop {
-            self.batch.open();
-            let watch = self.watch;
-            let is_paced = self.pending_work & pending_work::PACED != 0;
-            // SAFETY: the batch is open.
-            let first = if is_paced { unsafe { self.batch.next_place() } } else { None };
-            let this: *mut Self = self;
-            match (watch, first) {
-                // SAFETY: `self` is not used during the call. No handler runs, because this is not
-                // called from one (rule 4). The batch is open.
-                (Some(fetched), _) => unsafe { dispatch_watched(this, fetched) },
-                // SAFETY: as above, and the place is not the end.
-                (None, Some(first)) => unsafe { dispatch_paced(this, first) },
-                // SAFETY: as above.
-                (None, None) if !is_paced => unsafe { dispatch_batch(this) },
-                (None, None) => {}
-            }
-            if self.pending_work & pending_work::SELF_DELETED == 0 {
-                self.batch.close_empty();
+            // SAFETY: `self` is not used during the call. No handler runs, because this is not
+            // called from one (rule 4).
+            unsafe { dispatch_rest(self, fetched) };
+            if !self.kernel.has(pending_work::SELF_DELETED) {
+                self.kernel.close_empty_batch();
                 return;
             }
-            self.drop_self_deleted();
+            self.kernel.drop_self_deleted();
         }
-    }
-
-    /// Runs deferred closures, the oldest first. Closures that they defer wait for the next turn.
-    fn run_deferred(&mut self, count: usize) {
-        self.is_deferring = true;
-        for _ in 0..count {
-            let Some(closure) = self.deferred.pop_front() else { break };
-            self.timed(|reactor| closure.run(Turn::new(reactor)));
-        }
-        self.is_deferring = false;
     }
 
     /// Makes a call. Before it, replies are submitted that have waited for long enough. If the
     /// watchdog is on, the time of the call is measured.
     pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
-        if self.pending_work & pending_work::PACED != 0 {
-            self.backend.submit_if_due();
-        }
-        let Some(fetched) = self.watch else {
+        self.kernel.submit_if_due();
+        let Some(fetched) = self.turn.fetched() else {
             return call(self);
         };
         let start = Instant::now();
         call(self);
-        self.counters.note_handler(fetched, start);
+        self.kernel.counters().note_handler(fetched, start);
     }
 }
 
 impl TurnGuard<'_> {
     /// The end of a short turn that may have left other work.
     #[inline(never)]
-    pub(super) fn finish_fast(self, count: usize) -> usize {
-        if self.reactor.is_settled() {
-            self.reactor.pending_work &= !pending_work::CLOCK;
-            self.reactor.time.end_turn();
-            self.reactor.batch.close_empty();
-            self.reactor.is_calling = false;
+    pub(super) fn finish_short(self, count: usize) -> usize {
+        let reactor = &mut *self.reactor;
+        if reactor.is_settled() {
+            reactor.kernel.clear(pending_work::CLOCK);
+            reactor.timing.end_turn();
+            reactor.kernel.close_empty_batch();
+            reactor.kernel.set_calling(false);
             mem::forget(self);
             return count;
         }
-        if self.reactor.pending_work & pending_work::SELF_DELETED != 0 {
-            self.reactor.drop_self_deleted();
-            self.reactor.run_events();
+        if reactor.kernel.has(pending_work::SELF_DELETED) {
+            reactor.kernel.drop_self_deleted();
+            reactor.run_events();
         }
-        self.reactor.batch.close();
-        self.finish(count, 0)
+        reactor.kernel.close_batch();
+        self.finish_full(count, 0)
     }
 
     /// The steps after events and timers. Returns the count of the user's events. `deferred` is
     /// the number of deferred closures that this turn has run already.
-    fn finish(self, count: usize, deferred: usize) -> usize {
+    fn finish_full(self, count: usize, deferred: usize) -> usize {
         let reactor = &mut *self.reactor;
-        reactor.is_calling = true;
-        if reactor.pending_work & pending_work::CALLS != 0 {
+        reactor.kernel.set_calling(true);
+        if reactor.kernel.has(pending_work::CALLS) {
             reactor.run_calls(reactor.limits.calls_per_turn);
         }
-        let waiting = reactor.deferred.len().min(reactor.limits.deferred_per_turn - deferred);
-        reactor.run_deferred(waiting);
+        reactor.run_deferred(reactor.limits.deferred_per_turn - deferred);
         reactor.run_hooks(Moment::AfterTurn);
-        if reactor.pending_work & pending_work::STREAMS != 0 {
+        if reactor.kernel.has(pending_work::STREAMS) {
             reactor.service_streams();
             reactor.admit_next_handshakes();
         }
-        let count = count - reactor.woken;
-        reactor.reclaim.free(&reactor.batch, &reactor.backend);
+        let count = count - reactor.turn.woken();
+        reactor.kernel.free_dead();
         count
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     api::key::{KeyKind, MAX_INDEX},
     cell::{CellFlags, CellPtr, NO_GROUP},
     interest,
-    runtime::pending_work,
+    kernel::pending_work,
     util::unwind_safe_drop::Panics,
 };
 
@@ -79,7 +79,7 @@ impl Drop for Touched<'_> {
         // Streams whose queued sends have failed: the first write to a ring learns of them.
         self.indices.append(&mut streams.touched);
         if !self.indices.is_empty() {
-            self.reactor.pending_work |= pending_work::STREAMS;
+            self.reactor.kernel.note(pending_work::STREAMS);
         }
         streams.touched = core::mem::take(&mut self.indices);
     }
@@ -92,8 +92,8 @@ fn reset_at_close(socket: &StreamSocket) {
 
 impl Reactor {
     pub(super) fn streams_mut(&mut self) -> &mut StreamTable {
-        let backend = &self.backend;
-        self.streams.get_or_insert_with(|| Box::new(StreamTable::new(backend.fork_guard())))
+        let kernel = &self.kernel;
+        self.streams.get_or_insert_with(|| Box::new(StreamTable::new(kernel.fork_guard())))
     }
 
     /// See [`StreamTable::is_in_child`].
@@ -161,9 +161,9 @@ impl Reactor {
             || begin.refused.is_some()
             || begin.socket.is_lent();
         let admitted = if is_ours {
-            self.admit_socket(cell, fd, interest)
+            self.kernel.admit_socket(cell, fd, interest)
         } else {
-            self.admit(cell, fd, interest)
+            self.kernel.admit(cell, fd, interest)
         };
         match admitted {
             Ok(cell) => {
@@ -223,7 +223,7 @@ impl Reactor {
     ///
     /// No user code runs: the handler is dropped only after its driver's frame has ended (rule 1).
     pub(super) fn deregister_stream(&mut self, index: u32) -> RemovedStream {
-        self.remove_stream(index, Self::deregister)
+        self.remove_stream(index, |reactor, cell| reactor.kernel.deregister(cell))
     }
 
     /// The same, where `end` ends the cell.
@@ -256,11 +256,15 @@ impl Reactor {
         if status.any(StreamFlags::RESET) && !streams.is_in_child() {
             reset_at_close(&socket);
         }
-        if let Some(cell) = self.registry.find(cell) {
+        if let Some(cell) = self.kernel.find(cell) {
             let group = cell.group();
             end(self, cell);
             if group != NO_GROUP {
-                self.leave_group(group, Key::new(KeyKind::Stream, (index, generation)));
+                self.groups.leave(
+                    &self.kernel,
+                    group,
+                    Key::new(KeyKind::Stream, (index, generation)),
+                );
             }
         }
         if listener != NO_LISTENER {
@@ -302,7 +306,7 @@ impl Reactor {
             core.status.insert(StreamFlags::DRIVER_QUEUED);
             let cell = core.cell;
             streams.notifications.push(cell);
-            self.pending_work |= pending_work::FAULTS;
+            self.kernel.note(pending_work::FAULTS);
         }
     }
 
@@ -316,14 +320,14 @@ impl Reactor {
         }
         core.status.insert(StreamFlags::TOUCHED);
         streams.touched.push(index);
-        self.pending_work |= pending_work::STREAMS;
+        self.kernel.note(pending_work::STREAMS);
     }
 
     /// Handles the streams that were changed outside their drivers, with one write for each.
     #[cold]
     #[inline(never)]
     pub(crate) fn service_streams(&mut self) {
-        self.pending_work &= !pending_work::STREAMS;
+        self.kernel.clear(pending_work::STREAMS);
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let indices = core::mem::take(&mut streams.touched);
         let needs_service = streams.tls.as_ref().is_some_and(|tls| tls.needs_service());
@@ -334,7 +338,7 @@ impl Reactor {
         }
         drop(touched);
         if needs_service {
-            self.pending_work |= pending_work::STREAMS;
+            self.kernel.note(pending_work::STREAMS);
         }
     }
 
@@ -374,9 +378,9 @@ impl Reactor {
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let mut pushed = 0;
         for key in &streams.notifications {
-            if let Some(cell) = self.registry.find(*key) {
-                if !self.batch.push(cell.expose(), 0) {
-                    self.pending_work |= pending_work::FAULTS;
+            if let Some(cell) = self.kernel.find(*key) {
+                if !self.kernel.push_event(cell, 0) {
+                    self.kernel.note(pending_work::FAULTS);
                     break;
                 }
             }
@@ -411,8 +415,8 @@ impl Reactor {
             wanted = wanted.write();
         }
         let key = core.cell;
-        let done = match self.registry.find(key) {
-            Some(cell) => self.change(cell, wanted),
+        let done = match self.kernel.find(key) {
+            Some(cell) => self.kernel.change(cell, wanted),
             None => Err(ModifyError::NotFound),
         };
         let core = self.stream_core(index);

@@ -10,7 +10,7 @@
 use core::marker::PhantomData;
 
 use crate::{
-    AddError, Group, Key, NotFound, Reactor, Subscriber,
+    AddError, Group, Key, NotFound, Reactor,
     api::{
         group::{Admitted, GroupMember, RejectedMember},
         key::KeyKind,
@@ -195,9 +195,9 @@ impl Reactor {
         match key.parts(KeyKind::Stream) {
             Some((index, generation)) => {
                 let streams = self.streams.as_deref()?;
-                self.registry.find(streams.cores.get(index, generation)?.cell)
+                self.kernel.find(streams.cores.get(index, generation)?.cell)
             }
-            None => self.registry.find(key),
+            None => self.kernel.find(key),
         }
     }
 
@@ -206,7 +206,7 @@ impl Reactor {
         if let Ok(mut stream) = self.stream(key) {
             stream.close();
         } else if let Ok(slot) = self.listener_slot(ListenerKey(key)) {
-            self.end_listener(slot, Self::deregister);
+            self.end_listener(slot, |reactor, cell| reactor.kernel.deregister(cell));
         }
     }
 
@@ -223,16 +223,8 @@ impl Reactor {
         };
         let mut handler = None;
         let released = self.release_stream_by(index, |reactor, cell| {
-            handler = Some(reactor.take_hidden::<StreamCell<H>>(cell).handler);
+            handler = Some(reactor.kernel.take_hidden::<StreamCell<H>>(cell).handler);
         });
         (released, handler.expect("a stream that is registered has a cell"))
-    }
-
-    /// Takes the value out of the cell of a stream or listener that does not run.
-    pub(in crate::stream) fn take_hidden<T: Subscriber>(&mut self, cell: CellPtr) -> T {
-        let is_stale = self.unwatch(cell);
-        let early = !is_stale && self.is_new(cell);
-        self.registry.remove(cell, false);
-        self.take_with(early, |reclaim| reclaim.take(cell, is_stale))
     }
 }

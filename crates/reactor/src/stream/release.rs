@@ -312,7 +312,7 @@ impl Reactor {
 
     /// Ends the receives of streams that are released next.
     fn end_receives(&mut self, keys: impl Iterator<Item = Key>) {
-        if self.streams_in_child() || self.backend.ring().is_none() {
+        if self.streams_in_child() || self.kernel.ring().is_none() {
             return;
         }
         let mut cells = core::mem::take(&mut self.streams_mut().ending);
@@ -323,10 +323,10 @@ impl Reactor {
                 // What is queued goes out before.
                 self.write_stream_now(index);
                 let cell = self.stream_core(index).cell;
-                cells.extend(self.registry.find(cell));
+                cells.extend(self.kernel.find(cell));
             }
         }
-        if let Some(ring) = self.backend.ring() {
+        if let Some(ring) = self.kernel.ring() {
             ring.end_receives(&mut cells);
         }
         cells.clear();
@@ -335,9 +335,10 @@ impl Reactor {
     }
 
     fn release_stream(&mut self, index: u32) -> Released {
-        let mark = self.reclaim.waiting();
-        let released = self.release_stream_by(index, Self::deregister);
-        self.drop_waiting_down_to(mark);
+        let mark = self.kernel.waiting();
+        let released =
+            self.release_stream_by(index, |reactor, cell| reactor.kernel.deregister(cell));
+        self.kernel.drop_waiting_down_to(mark);
         released
     }
 
@@ -387,12 +388,11 @@ impl Reactor {
         let core = streams.core(index);
         core.status.clear(StreamFlags::PREFIX);
         let (is_on_ring, cell) = (core.status.any(StreamFlags::RING), core.cell);
-        if let (true, Some(cell), Some(ring)) =
-            (is_on_ring, self.registry.find(cell), self.backend.ring())
-        {
-            let events = self.batch.waiting_of(cell.expose());
-            let error = ring.drain_receive(cell, events, &mut received.bytes);
-            received.error = error;
+        let Some(cell) = self.kernel.find(cell).filter(|_| is_on_ring) else { return received };
+        let is_received = self.kernel.ring_and_events(cell).map(|(ring, events)| {
+            received.error = ring.drain_receive(cell, events, &mut received.bytes);
+        });
+        if is_received.is_some() {
             self.stream_core(index).status.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
         }
         received

@@ -144,7 +144,7 @@ impl Reactor {
     /// Records the time if the stream has requested it, and enters its next deadline.
     pub(super) fn arm_stream(&mut self, index: u32) {
         // The clock may be user code, so it is read before any state changes (rule 3).
-        let now = self.now_ns();
+        let now = self.timing.now_ns(&mut self.kernel);
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         let core = streams.core(index);
         if core.status.take(StreamFlags::STAMP_WAIT) {
@@ -169,22 +169,26 @@ impl Reactor {
         let deadline_ns = rounded_up(deadline_ns);
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         match streams.timer {
-            Some((_, at)) if at <= deadline_ns => return,
-            Some((key, _)) if self.timers.reset(key, deadline_ns) => {
+            Some((_, at)) if at <= deadline_ns => {}
+            Some((key, _)) if self.timing.reset(&mut self.kernel, key, deadline_ns) => {
                 streams.timer = Some((key, deadline_ns))
             }
             // There is no timer yet, or it has fired for the last time.
             _ => {
-                let key =
-                    self.timers.start(InlineTimer::new(DeadlineTimer), deadline_ns, 0, NO_GROUP);
+                let key = self.timing.start(
+                    &mut self.kernel,
+                    InlineTimer::new(DeadlineTimer),
+                    deadline_ns,
+                    0,
+                    NO_GROUP,
+                );
                 streams.timer = Some((key, deadline_ns));
             }
         }
-        self.note_timers();
     }
 
     fn check_deadlines(&mut self) {
-        let now = self.now_ns();
+        let now = self.timing.now_ns(&mut self.kernel);
         loop {
             let streams = self.streams.as_deref_mut().expect("a stream is in the table");
             let Some((index, _)) = streams.deadlines.pop_due(now) else { break };
@@ -203,7 +207,7 @@ impl Reactor {
         if let Some(next) = streams.deadlines.next_deadline() {
             // At least now, since an earlier time may be left over from a removed stream.
             let next = rounded_up(next.max(now.saturating_add(1)));
-            self.timers.reset(key, next);
+            self.timing.reset(&mut self.kernel, key, next);
             streams.timer = Some((key, next));
         }
     }

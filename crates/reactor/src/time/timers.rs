@@ -1,14 +1,11 @@
 //! The table of timers, which schedules them and takes out those that are due.
 
-use std::collections::VecDeque;
-
 use crate::{
     Key,
     api::{
         inline_timer::InlineTimer,
         key::{KeyKind, MAX_INDEX},
         ops::ReactorOps,
-        timer::Deferred,
     },
     cell::NO_GROUP,
     time::wheel::{Node, Nodes, Wheel},
@@ -300,6 +297,3 @@ impl<R: ReactorOps> Timers<R> {
         }
     }
 }
-
-/// The closures to run at the end of a turn.
-pub(crate) type DeferredQueue<R> = VecDeque<Deferred<R>>;

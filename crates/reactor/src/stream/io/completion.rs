@@ -19,7 +19,7 @@ use crate::{
     backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Times, Uring},
     cell::{CellFlags, CellPtr},
     interest,
-    runtime::pending_work,
+    kernel::pending_work,
     stream::{
         SharedBytes, StreamHandler,
         io::{memory::Undelivered, readiness::DriverFrame},
@@ -39,16 +39,16 @@ impl StreamCore {
 impl Reactor {
     /// Whether new streams work by completion.
     pub(in crate::stream) fn streams_complete(&mut self) -> bool {
-        let is_by_ring = self.backend.ring().is_some_and(Uring::completes);
+        let is_by_ring = self.kernel.ring().is_some_and(Uring::completes);
         if is_by_ring {
-            self.pending_work |= pending_work::PACED;
+            self.kernel.note(pending_work::PACED);
         }
         is_by_ring
     }
 
     fn stream_cell(&mut self, index: u32) -> Option<CellPtr<Self>> {
         let key = self.stream_core(index).cell;
-        self.registry.find(key)
+        self.kernel.find(key)
     }
 
     /// Queues bytes with the ring. False if that is not possible, or if other bytes of the stream
@@ -80,18 +80,18 @@ impl Reactor {
     /// them.
     #[inline]
     fn may_queue(&mut self, index: u32, len: usize) -> bool {
-        let is_in_turn = self.is_in_turn();
+        let is_in_turn = self.kernel.is_in_turn();
         let core = self.stream_core(index);
         // A failed send may belong to this stream, and its bytes would go first.
         let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
-        is_free && is_in_turn && self.backend.ring().is_some_and(|ring| ring.failed().is_empty())
+        is_free && is_in_turn && self.kernel.ring().is_some_and(|ring| ring.failed().is_empty())
     }
 
     /// Whether records may be queued, if nothing else waits.
     pub(in crate::stream) fn may_queue_records(&mut self, index: u32) -> bool {
         let status = self.stream_core(index).status;
         let is_free = !status.rejects_output() && !status.any(StreamFlags::BLOCKED);
-        is_free && self.backend.ring().is_some_and(|ring| ring.failed().is_empty())
+        is_free && self.kernel.ring().is_some_and(|ring| ring.failed().is_empty())
     }
 
     /// Queues records with the ring, after [`may_queue_records`](Self::may_queue_records).
@@ -101,9 +101,9 @@ impl Reactor {
 
     #[inline]
     fn queue(&mut self, queue: impl FnOnce(&mut Uring) -> bool) -> bool {
-        let is_queued = self.backend.ring().is_some_and(queue);
-        if is_queued && !self.keeps_queue {
-            self.pending_work |= pending_work::QUEUED;
+        let is_queued = self.kernel.ring().is_some_and(queue);
+        if is_queued {
+            self.kernel.note_queued();
         }
         is_queued
     }
@@ -112,7 +112,7 @@ impl Reactor {
     /// output again, so that they go out first.
     pub(in crate::stream) fn before_output(&mut self, index: u32) {
         self.note_failed_sends();
-        let (Some(ring), Some(streams)) = (self.backend.ring(), self.streams.as_deref_mut()) else {
+        let (Some(ring), Some(streams)) = (self.kernel.ring(), self.streams.as_deref_mut()) else {
             return;
         };
         ring.take_send_back(index, |bytes, shared| {
@@ -154,7 +154,7 @@ impl Reactor {
     /// writable.
     #[inline]
     pub(in crate::stream) fn note_failed_sends(&mut self) {
-        if self.backend.ring().is_some_and(|ring| !ring.failed().is_empty()) {
+        if self.kernel.ring().is_some_and(|ring| !ring.failed().is_empty()) {
             self.put_failed_back();
         }
     }
@@ -162,7 +162,7 @@ impl Reactor {
     #[cold]
     fn put_failed_back(&mut self) {
         let failed =
-            self.backend.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
+            self.kernel.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
         for Failed { index, result, rest } in failed {
             let sent = match result {
                 0.. => Ok(result),
@@ -186,7 +186,7 @@ impl Reactor {
     /// last one of the stream, is written at once.
     pub(in crate::stream) fn write_by_ring(&mut self, index: u32) {
         self.before_output(index);
-        let is_in_turn = self.is_in_turn();
+        let is_in_turn = self.kernel.is_in_turn();
         let is_tls = self.stream_core(index).status.any(StreamFlags::TLS);
         if is_tls && is_in_turn && self.queue_records(index) {
             return;
@@ -222,7 +222,7 @@ impl Reactor {
         }
         // A send may have failed, and its event may be behind the one that ends the stream.
         self.note_failed_sends();
-        if !self.backend.ring().is_some_and(|ring| ring.has_send(index)) {
+        if !self.kernel.ring().is_some_and(|ring| ring.has_send(index)) {
             return;
         }
         self.before_output(index);
@@ -240,7 +240,7 @@ impl Reactor {
     #[cold]
     pub(in crate::stream) fn leave_ring(&mut self, index: u32) {
         self.send_before_the_end(index);
-        if let Some(ring) = self.backend.ring() {
+        if let Some(ring) = self.kernel.ring() {
             // The send is no longer queued, unless the kernel could not be made to take it.
             ring.forget_send(index);
         }
@@ -252,7 +252,7 @@ impl Reactor {
         let Some(cell) = self.stream_cell(index) else {
             return self.stream_core(index).fail(Errno::IO);
         };
-        let Some(ring) = self.backend.ring() else { return };
+        let Some(ring) = self.kernel.ring() else { return };
         let Some(streams) = self.streams.as_deref_mut() else { return };
         let core = streams.core(index);
         // Kept input is delivered first. A closed stream keeps none.
@@ -285,14 +285,14 @@ impl Reactor {
         let done = if polls == StreamFlags::default() {
             cell.set_flag(CellFlags::DIRTY, false);
             cell.set_flag(CellFlags::ABSENT, true);
-            if let Some(ring) = self.backend.ring() {
+            if let Some(ring) = self.kernel.ring() {
                 ring.unpoll(cell);
             }
             Ok(())
         } else if polls.any(StreamFlags::WATCHES_OUT) {
-            self.change(cell, interest().write())
+            self.kernel.change(cell, interest().write())
         } else {
-            self.change(cell, interest())
+            self.kernel.change(cell, interest())
         };
         let core = self.stream_core(index);
         match done {
@@ -320,16 +320,16 @@ impl DriverFrame<'_> {
             return None;
         }
         if status.any(StreamFlags::IDLE) {
-            let now = self.reactor.now_ns();
+            let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
             self.core().last_rx_ns = now;
         }
-        self.reactor.backend.ring()?.take_lent(ready)
+        self.reactor.kernel.ring()?.take_lent(ready)
     }
 
     /// Handles an event of the ring for a stream.
     pub(in crate::stream) fn complete(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
         let Some(Done { result, has_more, lent }) =
-            self.reactor.backend.ring().and_then(|ring| ring.take_done(ready))
+            self.reactor.kernel.ring().and_then(|ring| ring.take_done(ready))
         else {
             return self.reactor.note_failed_sends();
         };
@@ -367,7 +367,7 @@ impl DriverFrame<'_> {
 
     fn note_rx(&mut self) {
         if self.core().status.any(StreamFlags::IDLE) {
-            let now = self.reactor.now_ns();
+            let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
             let core = self.core();
             core.last_rx_ns = now;
             if core.status.take(StreamFlags::IDLE_DUE) {
@@ -420,7 +420,7 @@ impl DriverFrame<'_> {
         }
         let index = self.index;
         let Some(cell) = self.reactor.stream_cell(index) else { return };
-        if let Some(ring) = self.reactor.backend.ring() {
+        if let Some(ring) = self.reactor.kernel.ring() {
             ring.receive_later(cell);
             self.core().status.insert(StreamFlags::WATCHES_IN);
         }
@@ -446,9 +446,9 @@ impl DriverFrame<'_> {
     fn has_news(&mut self) -> bool {
         let index = self.index;
         let Some(cell) = self.reactor.stream_cell(index) else { return false };
-        let is_in_batch = self.reactor.batch.names(cell.expose());
+        let is_in_batch = self.reactor.kernel.has_event_of(cell);
         is_in_batch
-            || self.reactor.backend.ring().is_some_and(|ring| ring.has_news(cell))
+            || self.reactor.kernel.ring().is_some_and(|ring| ring.has_news(cell))
             || rustix::io::ioctl_fionread(&self.core().socket).is_ok_and(|bytes| bytes > 0)
     }
 }

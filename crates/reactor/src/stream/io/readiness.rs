@@ -125,7 +125,7 @@ impl<'r> DriverFrame<'r> {
             Ok((0, _)) => ReceiveResult::End,
             Ok((count, _)) => {
                 if core.status.any(StreamFlags::IDLE) {
-                    let now = self.reactor.now_ns();
+                    let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
                     self.core().last_rx_ns = now;
                 }
                 ReceiveResult::Data(count)
@@ -376,7 +376,7 @@ impl<'r> DriverFrame<'r> {
         // A stream by completion has no registration while it is not polled.
         let is_absent = self.has(StreamFlags::RING) && !self.has(StreamFlags::POLLS);
         let is_lost = !is_absent
-            && self.reactor.registry.find(cell).is_none_or(|cell| {
+            && self.reactor.kernel.find(cell).is_none_or(|cell| {
                 let is_told = cell.has_flag(CellFlags::DIRTY)
                     || cell.armed_mask() == cell.interest().kernel_mask();
                 cell.has_flag(CellFlags::ABSENT) || !is_told

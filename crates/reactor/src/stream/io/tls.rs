@@ -24,7 +24,7 @@ use std::{
 
 use crate::{
     Errno, Reactor,
-    runtime::pending_work,
+    kernel::pending_work,
     stream::{
         DisconnectReason, TlsDecrypted, TlsFailure, TlsPhase, TlsSession,
         io::{
@@ -510,7 +510,7 @@ impl Reactor {
 
     /// See [`StreamTable::admit_handshake`]. The end of the turn admits the next streams.
     pub(in crate::stream) fn admit_handshake(&mut self, index: u32) -> bool {
-        self.pending_work |= pending_work::STREAMS;
+        self.kernel.note(pending_work::STREAMS);
         self.streams.as_deref_mut().is_none_or(|streams| streams.admit_handshake(index))
     }
 
@@ -549,8 +549,8 @@ impl Reactor {
         }
         let tls = self.streams.as_deref_mut().and_then(|streams| streams.tls.as_deref_mut());
         let is_next = tls.is_some_and(|tls| tls.needs_service());
-        self.pending_work &= !pending_work::STREAMS;
-        self.pending_work |= if is_next { pending_work::STREAMS } else { 0 };
+        self.kernel.clear(pending_work::STREAMS);
+        self.kernel.note(if is_next { pending_work::STREAMS } else { 0 });
     }
 
     /// Encrypts `close_notify` once all output was sent, and sends it.

@@ -60,7 +60,7 @@ impl DriverFrame<'_> {
         match received {
             ReceiveResult::Data(count) => {
                 if self.has(StreamFlags::IDLE) {
-                    let now = self.reactor.now_ns();
+                    let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
                     let core = self.core();
                     core.last_rx_ns = now;
                     if core.status.take(StreamFlags::IDLE_DUE) {

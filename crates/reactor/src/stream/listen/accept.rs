@@ -318,7 +318,7 @@ impl Reactor {
             Subscription::new(AcceptCell { slot, accept, handler: PhantomData::<fn() -> H> });
         let wants = listener.options.connections_max > 0;
         let interest = if wants { interest().read() } else { interest() };
-        match self.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
+        match self.kernel.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
                 let Listener { socket, options, limit, tls } = listener;
@@ -387,7 +387,7 @@ impl Reactor {
 
     /// Accepts the next connection, if there is one and a place for it.
     fn accept_one(&mut self, slot: u32) -> Option<(OwnedFd, Address)> {
-        let is_full = self.subscribers() >= self.limits.subscribers_max;
+        let is_full = self.kernel.is_full();
         let state = self.listener_state(slot);
         if !state.wants_connections() {
             return None;
@@ -440,9 +440,9 @@ impl Reactor {
         match self.add_stream(begin, handler) {
             Ok(key) => {
                 let cell = self.listener_state(slot).cell;
-                let group = self.registry.find(cell).map_or(NO_GROUP, CellPtr::group);
-                if group != NO_GROUP {
-                    self.join_group(group, key);
+                let group = self.kernel.find(cell).map_or(NO_GROUP, CellPtr::group);
+                if let (true, Some(cell)) = (group != NO_GROUP, self.member_cell(key)) {
+                    self.groups.join(group, key, cell);
                 }
                 let state = self.listener_state(slot);
                 state.open += 1;
@@ -473,15 +473,14 @@ impl Reactor {
     /// Suspends accepting for a while. An immediate retry would keep the loop busy.
     fn suspend_accepting(&mut self, slot: u32) {
         // The clock may be user code, so it is read before any state changes (rule 3).
-        let now = self.now_ns();
+        let now = self.timing.now_ns(&mut self.kernel);
         let state = self.listener_state(slot);
         state.is_resting = true;
         let (cell, timer, retry) =
             (state.cell, state.timer, state.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
         // The last suspension may have ended early, when a stream of the listener was closed.
-        if timer.is_some_and(|key| self.timers.reset(key, deadline_ns)) {
-            self.note_timers();
+        if timer.is_some_and(|key| self.timing.reset(&mut self.kernel, key, deadline_ns)) {
             return;
         }
         let wake = Timer::<Self>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
@@ -491,8 +490,7 @@ impl Reactor {
                 reactor.sync_listener(slot);
             }
         });
-        let key = self.timers.start(wake.call, deadline_ns, 0, NO_GROUP);
-        self.note_timers();
+        let key = self.timing.start(&mut self.kernel, wake.call, deadline_ns, 0, NO_GROUP);
         self.listener_state(slot).timer = Some(key);
     }
 
@@ -504,11 +502,11 @@ impl Reactor {
             return;
         }
         let key = state.cell;
-        let Some(cell) = self.registry.find(key) else { return };
+        let Some(cell) = self.kernel.find(key) else { return };
         let wanted = if wants { interest().read() } else { interest() };
         // A failed change is tried again at the next one. The kernel rejects none for a descriptor
         // that we own.
-        if self.change(cell, wanted).is_ok() {
+        if self.kernel.change(cell, wanted).is_ok() {
             self.listener_state(slot).is_watched = wants;
         }
     }
@@ -530,9 +528,9 @@ impl Reactor {
     }
 
     fn delete_listener(&mut self, slot: u32) {
-        let mark = self.reclaim.waiting();
-        self.end_listener(slot, Self::deregister);
-        self.drop_waiting_down_to(mark);
+        let mark = self.kernel.waiting();
+        self.end_listener(slot, |reactor, cell| reactor.kernel.deregister(cell));
+        self.kernel.drop_waiting_down_to(mark);
     }
 
     /// Takes back a listener that was registered in this call, and has accepted nothing.
@@ -546,7 +544,7 @@ impl Reactor {
         let (options, limit, tls) = (options.clone(), limit.clone(), tls.clone());
         let mut accept = None;
         let socket = self.end_listener(slot, |reactor, cell| {
-            accept = Some(reactor.take_hidden::<AcceptCell<H, F>>(cell).accept);
+            accept = Some(reactor.kernel.take_hidden::<AcceptCell<H, F>>(cell).accept);
         });
         let socket = socket.expect("a listener that is found has a socket");
         let accept = accept.expect("a listener that is registered has a cell");
@@ -566,13 +564,13 @@ impl Reactor {
         }
         if let Some(timer) = timer {
             // It may have fired. Its closure is not user code.
-            drop(self.timers.remove(timer));
+            drop(self.timing.remove(&mut self.kernel, timer));
         }
-        if let Some(cell) = self.registry.find(key) {
+        if let Some(cell) = self.kernel.find(key) {
             let group = cell.group();
             end(self, cell);
             if group != NO_GROUP {
-                self.leave_group(group, key);
+                self.groups.leave(&self.kernel, group, key);
             }
         }
         socket

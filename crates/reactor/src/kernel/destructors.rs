@@ -5,12 +5,12 @@
 use crate::{
     Reactor, Subscriber,
     api::inline_timer::InlineTimer,
-    cell::CellPtr,
+    cell::{CellFlags, CellPtr},
+    kernel::{Kernel, SelfDeleted, pending_work},
     registry::reclaim::ReclaimQueue,
-    runtime::{pending_work, reactor::SelfDeleted},
 };
 
-impl Reactor {
+impl Kernel {
     /// Runs the most recent destructors until `mark` are left in the queue.
     ///
     /// If one panics, the panic propagates and the rest waits for the next turn. If the thread is
@@ -27,7 +27,7 @@ impl Reactor {
 
     /// Runs the destructor of a timer's handler, which is not running. If the thread is panicking,
     /// it waits for the next turn, because a second panic would abort (rule 8).
-    pub(crate) fn drop_timer(&mut self, call: InlineTimer<Self>) {
+    pub(crate) fn drop_timer(&mut self, call: InlineTimer<Reactor>) {
         if std::thread::panicking() {
             self.reclaim.retire_timer(call);
             self.pending_work |= pending_work::RECLAIM;
@@ -43,10 +43,15 @@ impl Reactor {
         }
     }
 
+    /// Frees the blocks of dead cells that nothing names any more (rule 2).
+    pub(crate) fn free_dead(&mut self) {
+        self.reclaim.free(&self.batch, &self.backend);
+    }
+
     fn free_if_idle(&mut self) {
         if !self.is_in_turn() {
-            self.reclaim.free(&self.batch, &self.backend);
-            self.recompute_pending();
+            self.free_dead();
+            self.recompute_own();
         }
     }
 
@@ -70,30 +75,53 @@ impl Reactor {
         }
     }
 
-    /// Takes the value out of a removed cell. `early` means that protocol 4 may apply.
-    pub(crate) fn take_with<T>(
+    /// Takes the value out of a registered cell that does not run.
+    fn withdraw<T>(
         &mut self,
-        early: bool,
-        take: impl FnOnce(&mut ReclaimQueue<Self>) -> T,
+        cell: CellPtr,
+        take: impl FnOnce(&mut ReclaimQueue<Reactor>, bool) -> T,
     ) -> T {
-        let value = take(&mut self.reclaim);
+        debug_assert!(!self.is_running(cell), "rule 1: a running value stays in its cell");
+        self.flush();
+        let is_stale = self.unwatch(cell);
+        let early = !is_stale && self.is_new(cell);
+        self.registry.remove(cell, false);
+        let value = take(&mut self.reclaim, is_stale);
         if early {
             self.reclaim.free_early(&self.batch, &self.backend);
         }
-        self.pending_work |= pending_work::RECLAIM;
+        self.note(pending_work::RECLAIM);
         self.free_if_idle();
         value
+    }
+
+    /// Removes a cell that does not run, and returns its value, which is known to be a `T`.
+    pub(crate) fn take_value<T: Subscriber>(&mut self, cell: CellPtr) -> T {
+        self.withdraw(cell, |reclaim, is_stale| reclaim.take(cell, is_stale))
+    }
+
+    /// The same for a value of any type.
+    pub(crate) fn take_boxed(&mut self, cell: CellPtr) -> Box<dyn Subscriber> {
+        self.withdraw(cell, |reclaim, is_stale| reclaim.take_boxed(cell, is_stale))
+    }
+
+    /// [`take_value`](Self::take_value) for the cell of a stream or listener.
+    pub(crate) fn take_hidden<T: Subscriber>(&mut self, cell: CellPtr) -> T {
+        debug_assert!(cell.has_flag(CellFlags::HIDDEN), "it is the cell of a stream or listener");
+        self.take_value(cell)
+    }
+
+    /// The number of values whose destructors wait. A mark for
+    /// [`drop_waiting_down_to`](Self::drop_waiting_down_to).
+    pub(crate) fn waiting(&self) -> usize {
+        self.reclaim.waiting()
     }
 
     /// Passes a registered subscriber to `look`, outside a turn.
     ///
     /// # Panics
     /// In a turn, because the subscriber may be running.
-    pub(crate) fn look_at<T>(
-        &self,
-        cell: CellPtr<Self>,
-        look: impl FnOnce(&dyn Subscriber<Self>) -> T,
-    ) -> T {
+    pub(crate) fn look_at<T>(&self, cell: CellPtr, look: impl FnOnce(&dyn Subscriber) -> T) -> T {
         assert!(!self.is_in_turn(), "only the owner looks at subscribers");
         // SAFETY: a registered cell's value is alive, and no handler runs outside a turn.
         unsafe { cell.with_value(look) }

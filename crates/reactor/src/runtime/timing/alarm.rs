@@ -8,7 +8,7 @@
 //! 1. The alarm covers the timers if it rings no later than the first of them is due. Otherwise
 //!    `pending_work` has the bit `TIMERS`, and turns look at the clock.
 //! 2. A timer that is started or reset for an earlier time ends the cover
-//!    ([`Reactor::note_timers`]). The alarm stays armed, and covers the rest again once the earlier
+//!    ([`Timing::note_timers`]). The alarm stays armed, and covers the rest again once the earlier
 //!    timer has fired.
 //! 3. The alarm rings once, and then covers nothing. If it was the only event, it is as if a limit
 //!    had ended the wait: due timers fire, or the wait goes on because the timer was cancelled.
@@ -34,8 +34,12 @@ use rustix::{
 };
 
 use crate::{
-    Event, Interest, Reactor, Subscriber, Turn, backend::with_high_number, interest,
-    runtime::pending_work, time::clock::timespec,
+    Event, Interest, Subscriber, Turn,
+    backend::with_high_number,
+    interest,
+    kernel::{Kernel, pending_work},
+    runtime::timing::Timing,
+    time::clock::timespec,
 };
 
 /// Set if the tests arm the alarm in each turn.
@@ -67,8 +71,8 @@ impl Alarm {
         Self { timerfd: None, address: 0, rings_ns: NEVER, looks: 0 }
     }
 
-    /// Whether it has a cell in the registry.
-    pub(super) fn is_made(&self) -> bool {
+    #[cfg(test)]
+    fn is_made(&self) -> bool {
         self.timerfd.is_some()
     }
 
@@ -86,18 +90,18 @@ impl Alarm {
     }
 }
 
-impl Reactor {
+impl Timing {
     /// Whether a turn must look at the clock: timers wait that the alarm does not cover.
     #[inline]
-    pub(super) fn must_look_at_timers(&self) -> bool {
+    pub(in crate::runtime) fn must_look_at_timers(&self) -> bool {
         self.timers.len() > 0 && self.timers.bound_ns() < self.alarm.rings_ns
     }
 
     /// A timer was started or reset.
     #[inline]
-    pub(crate) fn note_timers(&mut self) {
+    pub(super) fn note_timers(&mut self, kernel: &mut Kernel) {
         if self.timers.bound_ns() < self.alarm.rings_ns {
-            self.pending_work |= pending_work::TIMERS;
+            kernel.note(pending_work::TIMERS);
         }
     }
 
@@ -105,20 +109,20 @@ impl Reactor {
     /// no descriptor for it, turns go on to look at the clock.
     #[cold]
     #[inline(never)]
-    pub(super) fn arm_alarm(&mut self, until_timer_ns: u64) {
+    pub(super) fn arm_alarm(&mut self, kernel: &mut Kernel, until_timer_ns: u64) {
         self.alarm.looks = 0;
-        if until_timer_ns >= NEAR_NS && self.try_arm_alarm().is_ok() {
+        if until_timer_ns >= NEAR_NS && self.try_arm_alarm(kernel).is_ok() {
             self.alarm.rings_ns = self.timers.bound_ns();
-            self.pending_work &= !pending_work::TIMERS;
+            kernel.clear(pending_work::TIMERS);
         }
     }
 
-    fn try_arm_alarm(&mut self) -> Result<(), Errno> {
-        self.backend.check_owner()?;
+    fn try_arm_alarm(&mut self, kernel: &mut Kernel) -> Result<(), Errno> {
+        kernel.check_owner()?;
         self.alarm.rings_ns = NEVER;
         let timerfd = match &self.alarm.timerfd {
             Some(timerfd) => Rc::clone(timerfd),
-            None => self.make_alarm()?,
+            None => self.make_alarm(kernel)?,
         };
         let moment = self.time.system_ns_of(self.timers.bound_ns());
         let once = Itimerspec {
@@ -129,20 +133,20 @@ impl Reactor {
         Ok(())
     }
 
-    fn make_alarm(&mut self) -> Result<Rc<OwnedFd>, Errno> {
+    fn make_alarm(&mut self, kernel: &mut Kernel) -> Result<Rc<OwnedFd>, Errno> {
         if cfg!(miri) {
             return Err(Errno::NOSYS);
         }
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timerfd = with_high_number(timerfd_create(TimerfdClockId::Monotonic, flags)?);
-        if self.registry.is_taken(timerfd.as_raw_fd()) {
+        if kernel.is_taken(timerfd.as_raw_fd()) {
             return Err(Errno::EXIST);
         }
         let timerfd = Rc::new(timerfd);
-        self.alarm.address = if self.supports(interest().read().edge_triggered()) {
-            self.add_internal(AlarmSubscriber::<true>(Rc::clone(&timerfd)))?
+        self.alarm.address = if kernel.backend().supports(interest().read().edge_triggered()) {
+            kernel.add_internal(AlarmSubscriber::<true>(Rc::clone(&timerfd)))?
         } else {
-            self.add_internal(AlarmSubscriber::<false>(Rc::clone(&timerfd)))?
+            kernel.add_internal(AlarmSubscriber::<false>(Rc::clone(&timerfd)))?
         };
         self.alarm.timerfd = Some(Rc::clone(&timerfd));
         Ok(timerfd)
@@ -150,22 +154,20 @@ impl Reactor {
 
     /// The alarm has rung, and is no event of the user. If it has not rung alone, timers fire in
     /// the next turn.
-    fn alarm_rang(&mut self) {
-        self.counters.events -= 1;
+    pub(in crate::runtime) fn alarm_rang(&mut self, kernel: &mut Kernel) {
+        kernel.counters().events -= 1;
         self.alarm.rings_ns = NEVER;
-        self.woken += 1;
-        self.pending_work |= pending_work::ALARM | pending_work::WOKEN | pending_work::TIMERS;
+        kernel.note(pending_work::ALARM | pending_work::WOKEN | pending_work::TIMERS);
     }
 
     /// Whether the alarm is the only event of a batch that is not dispatched yet. It is removed.
-    pub(super) fn takes_alarm(&mut self) -> bool {
-        let is_alone = self.batch.len() == 1 && self.batch.names(self.alarm.address);
+    pub(in crate::runtime) fn takes_alarm(&mut self, kernel: &mut Kernel) -> bool {
+        let is_alone = kernel.takes_only_event(self.alarm.address);
         if is_alone {
-            self.batch.clear();
             self.alarm.rings_ns = NEVER;
-            self.pending_work |= pending_work::TIMERS;
+            kernel.note(pending_work::TIMERS);
             if let (false, Some(timerfd)) =
-                (self.supports(interest().read().edge_triggered()), &self.alarm.timerfd)
+                (kernel.backend().supports(interest().read().edge_triggered()), &self.alarm.timerfd)
             {
                 silence(timerfd);
             }
@@ -205,7 +207,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::Backend;
+    use crate::{Backend, Reactor};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -214,7 +216,7 @@ mod tests {
     }
 
     fn looks(reactor: &Reactor) -> bool {
-        reactor.pending_work & pending_work::TIMERS != 0
+        reactor.kernel.has(pending_work::TIMERS)
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
         let mut reactor = Reactor::new().unwrap();
         let far = reactor.after(2 * HOUR, || {}).unwrap();
         turns(&mut reactor, LOOKS - 1);
-        assert!(looks(&reactor) && !reactor.alarm.is_made());
+        assert!(looks(&reactor) && !reactor.timing.alarm.is_made());
         turns(&mut reactor, 1);
         assert!(!looks(&reactor) && reactor.stats().subscribers == 0);
         let later = reactor.after(3 * HOUR, || {}).unwrap();
@@ -248,11 +250,11 @@ mod tests {
                 reactor.run_once(Duration::ZERO).unwrap();
             }
         }
-        assert!(!reactor.alarm.is_made(), "too near");
+        assert!(!reactor.timing.alarm.is_made(), "too near");
         let mut reactor = Reactor::builder().clock(Instant::now).build().unwrap();
         reactor.after(HOUR, || {}).unwrap();
         turns(&mut reactor, 2 * LOOKS);
-        assert!(looks(&reactor) && !reactor.alarm.is_made());
+        assert!(looks(&reactor) && !reactor.timing.alarm.is_made());
     }
 
     #[test]
@@ -264,7 +266,7 @@ mod tests {
                 reactor.after(Duration::ZERO, || {}).unwrap();
                 turns(&mut reactor, LOOKS - 1);
                 assert_eq!(reactor.stats().timers_fired, round);
-                assert!(!reactor.alarm.is_made());
+                assert!(!reactor.timing.alarm.is_made());
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Bits of `Reactor::pending_work`: the work beside events.
+//! Bits of `Kernel::pending_work`: the work beside events.
 
-use crate::Reactor;
+use crate::kernel::Kernel;
 
 /// The batch holds events that a panicking turn did not dispatch.
 pub(crate) const KEPT: u32 = 1;
@@ -48,44 +48,43 @@ pub(crate) const PACED_TIMERS: u32 = PACED | TIMERS;
 /// Work that makes the host of an embedded reactor run another turn at once.
 pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
 
-impl Reactor {
-    /// Whether a short turn may follow one that did no more than set the bits of a short turn.
+impl Kernel {
+    /// Notes work, which a turn with all steps will do.
     #[inline]
-    pub(super) fn is_settled(&self) -> bool {
-        let bits = self.pending_work & !CLOCK;
-        let has_timers = bits & TIMERS != 0;
-        bits & !SHORT == 0 && !self.timers_left && has_timers == self.must_look_at_timers()
+    pub(crate) fn note(&mut self, bits: u32) {
+        self.pending_work |= bits;
     }
 
-    /// Whether there is work without an event, so that a turn must not wait.
-    pub(super) fn must_not_wait(&self) -> bool {
-        !self.batch.is_empty()
-            || !self.deferred.is_empty()
-            || self.timers_left
-            || self.calls_left
-            // A panic has kept the end of a turn from admitting the next handshakes.
-            || self.pending_work & STREAMS != 0
+    /// The work is done.
+    #[inline]
+    pub(crate) fn clear(&mut self, bits: u32) {
+        self.pending_work &= !bits;
     }
 
-    /// Recomputes the bits of `pending_work` from the reactor's state.
-    pub(crate) fn recompute_pending(&mut self) {
-        let mut bits = self.pending_work & LASTING;
-        let (has_nudges, has_touched) = self.recompute_pending_streams();
+    /// Whether one of the bits is set.
+    #[inline]
+    pub(crate) fn has(&self, bits: u32) -> bool {
+        self.pending_work & bits != 0
+    }
+
+    /// Sets the bits anew from the state: those of the configuration, those of the kernel's lists,
+    /// and `others`.
+    pub(crate) fn recompute(&mut self, others: u32) {
+        self.pending_work = self.pending_work & LASTING | others;
+        self.recompute_own();
+    }
+
+    /// Sets the bits of the kernel's lists anew. `FAULTS` may also stand for the notifications of
+    /// streams, so it is only set.
+    pub(super) fn recompute_own(&mut self) {
+        self.clear(KEPT | DIRTY | RECLAIM);
         for (bit, is_so) in [
             (KEPT, !self.batch.is_empty()),
-            (TIMERS, self.must_look_at_timers()),
-            (
-                DEFERRED,
-                !self.deferred.is_empty() || !self.deferred_later.is_empty() || self.timers_left,
-            ),
-            (CALLS, self.calls_left),
             (DIRTY, !self.dirty.is_empty()),
-            (FAULTS, !self.faults.is_empty() || has_nudges),
-            (STREAMS, has_touched),
+            (FAULTS, !self.faults.is_empty()),
             (RECLAIM, self.reclaim.has_waiting() || self.reclaim.has_dead()),
         ] {
-            bits |= if is_so { bit } else { 0 };
+            self.pending_work |= if is_so { bit } else { 0 };
         }
-        self.pending_work = bits;
     }
 }

@@ -1,0 +1,168 @@
+//! The loop over a batch of events. It calls cells by the addresses that the kernel hands back.
+//!
+//! The loop accesses the reactor through one raw pointer. A trampoline turns it into the handler's
+//! [`Turn`](crate::Turn) during a call. No reference to the reactor is alive in the loop then.
+
+#![allow(
+    unsafe_code,
+    reason = "the loop calls cells by the addresses that the kernel hands back; the protocol above"
+)]
+
+use std::time::Instant;
+
+use crate::{
+    Reactor,
+    backend::batch::EventPlace,
+    cell::CellPtr,
+    kernel::{Kernel, pending_work},
+};
+
+/// The work around each handler. A type, so that the loop is compiled for each kind of work, and
+/// the usual loop has none.
+pub(crate) trait AroundHandler {
+    fn before(&mut self, kernel: &mut Kernel);
+    fn after(&mut self, kernel: &mut Kernel);
+}
+
+/// Nothing.
+pub(crate) struct Plain;
+
+impl AroundHandler for Plain {
+    #[inline(always)]
+    fn before(&mut self, _: &mut Kernel) {}
+
+    #[inline(always)]
+    fn after(&mut self, _: &mut Kernel) {}
+}
+
+/// Replies may be queued with a ring: they do not wait for a long turn.
+pub(crate) struct Paced;
+
+impl AroundHandler for Paced {
+    #[inline(always)]
+    fn before(&mut self, kernel: &mut Kernel) {
+        kernel.backend.submit_if_due();
+    }
+
+    #[inline(always)]
+    fn after(&mut self, _: &mut Kernel) {}
+}
+
+/// As [`Paced`], and the time of every handler is measured.
+struct Watched {
+    fetched: Instant,
+    start: Instant,
+}
+
+impl AroundHandler for Watched {
+    fn before(&mut self, kernel: &mut Kernel) {
+        kernel.backend.submit_if_due();
+        self.start = Instant::now();
+    }
+
+    fn after(&mut self, kernel: &mut Kernel) {
+        kernel.counters.note_handler(self.fetched, self.start);
+    }
+}
+
+/// Dispatches the events that a wait has written to the front of the batch, as
+/// [`dispatch_rest`] does. Inlined where the call would cost as much as an event.
+///
+/// # Safety
+/// `reactor` is live and not borrowed elsewhere, and no handler runs. Its batch was empty and
+/// closed before the wait, which has written `count` events, at least one.
+#[inline(always)]
+pub(crate) unsafe fn dispatch_fetched(
+    reactor: *mut Reactor,
+    count: usize,
+    around: impl AroundHandler,
+) {
+    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+    let kernel = unsafe { &mut (*reactor).kernel };
+    // SAFETY: the wait has written this many events, and the batch was empty and closed (the
+    // caller's promise). The loop takes the first event.
+    let first = unsafe { kernel.batch.open_with(count) };
+    // SAFETY: the caller's promise covers this call. The batch is open, and the place is not its
+    // end.
+    unsafe { dispatch_from(reactor, first, around) }
+}
+
+/// Opens the batch and dispatches its events to their cells, until it ends or is halted. `fetched`
+/// is the end of the last wait, if the watchdog is on.
+///
+/// # Safety
+/// `reactor` is live and not borrowed elsewhere, and no handler runs.
+#[inline]
+pub(crate) unsafe fn dispatch_rest(reactor: *mut Reactor, fetched: Option<Instant>) {
+    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+    let kernel = unsafe { &mut (*reactor).kernel };
+    kernel.batch.open();
+    match fetched {
+        // SAFETY: the caller's promise covers this call, and the batch is open.
+        Some(fetched) => unsafe { dispatch_open(reactor, Watched { fetched, start: fetched }) },
+        // SAFETY: as above.
+        None if kernel.has(pending_work::PACED) => unsafe { dispatch_open(reactor, Paced) },
+        // SAFETY: as above.
+        None => unsafe { dispatch_batch(reactor) },
+    }
+}
+
+/// [`dispatch_open`] as the usual turn needs it. The disassembly in `docs/technical.md` shows it.
+///
+/// # Safety
+/// As [`dispatch_open`].
+#[inline(never)]
+unsafe fn dispatch_batch(reactor: *mut Reactor) {
+    // SAFETY: the caller's promise covers this call.
+    unsafe { dispatch_open(reactor, Plain) }
+}
+
+/// Dispatches the events of an open batch.
+///
+/// # Safety
+/// `reactor` is live and not borrowed elsewhere, no handler runs, and its batch is open.
+#[inline(always)]
+unsafe fn dispatch_open(reactor: *mut Reactor, around: impl AroundHandler) {
+    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+    let kernel = unsafe { &mut (*reactor).kernel };
+    debug_assert!(kernel.batch.is_open(), "the caller has opened it");
+    // SAFETY: the batch is open (the caller's promise).
+    if let Some(first) = unsafe { kernel.batch.next_place() } {
+        // SAFETY: the caller's promise covers this call, and the place is not the end.
+        unsafe { dispatch_from(reactor, first, around) }
+    }
+}
+
+/// The whole cost of an event is here and in the trampoline.
+///
+/// # Safety
+/// `reactor` is live and not borrowed elsewhere, and no handler runs. Its batch is open, and the
+/// place is that of the next event.
+#[inline(always)]
+unsafe fn dispatch_from<A: AroundHandler>(
+    reactor: *mut Reactor,
+    mut place: EventPlace,
+    mut around: A,
+) {
+    // The next place stays in a register, because nothing else moves the cursor.
+    loop {
+        // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
+        let kernel = unsafe { &mut (*reactor).kernel };
+        // SAFETY: the batch is open, and this is the place of the next event.
+        let (address, ready) = unsafe { kernel.batch.take(place) };
+        around.before(kernel);
+        // SAFETY: an event carries the address of a cell, because no other code can add to the set
+        // (rule 11). The cell's block is not freed before the batch is empty, or while the set may
+        // have the address (rule 2).
+        let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        // SAFETY: no handler runs. The cell is registered with this reactor, or is a dead cell of
+        // it, whose function does nothing.
+        unsafe { cell.call(ready, reactor) };
+        // SAFETY: the handler has returned, so this borrow is again the only one.
+        let kernel = unsafe { &mut (*reactor).kernel };
+        around.after(kernel);
+        // SAFETY: the batch is open, and the event at this place was taken above.
+        let Some(next) = (unsafe { kernel.batch.after(place) }) else { return };
+        place = next;
+    }
+}
