@@ -260,21 +260,6 @@ impl Builder {
         self
     }
 
-    /// How long a wait on a ring may last to collect more than one completion, in whole
-    /// microseconds. Collecting several lowers the cost of each.
-    ///
-    /// The number to wait for, up to 16, is determined at run time: half of the completions likely
-    /// to arrive in that time. Default: zero, the first completion ends the wait. Without effect
-    /// before Linux 6.12 and on other backends.
-    ///
-    /// A few tens of microseconds save processor time if many connections are busy, and add up to
-    /// that much latency.
-    pub const fn ring_wait_batch(mut self, longest: Duration) -> Self {
-        let micros = longest.as_micros();
-        self.ring.batch_wait_us = if micros > 1_000_000 { 1_000_000 } else { micros as u32 };
-        self
-    }
-
     /// The sizes of a ring's queues, powers of two. For tests that need full queues.
     #[doc(hidden)]
     pub const fn ring_entries(mut self, submissions: u32, completions: u32) -> Self {

@@ -36,11 +36,6 @@ fn unix() -> (OwnedFd, Peer) {
     unix
 }
 
-/// Waits for several completions if more may come.
-fn patient() -> Builder {
-    ring().ring_wait_batch(std::time::Duration::from_micros(50))
-}
-
 /// The peer's end of an echo.
 struct Client {
     peer: Peer,
@@ -84,7 +79,7 @@ fn the_pools_memory_is_what_was_asked_for_and_made_with_the_first_stream() {
 }
 
 fn many_streams_share_two_buffers() {
-    for builder in [starving(), cramped(), patient(), ring().ring_buffers(2, 4_096)] {
+    for builder in [starving(), cramped(), ring().ring_buffers(2, 4_096)] {
         let mut reactor = builder.build().unwrap();
         let mut clients: Vec<_> = (0..40)
             .map(|at| Client::open(&mut reactor, if at % 2 == 0 { tcp() } else { unix() }).0)
@@ -123,28 +118,6 @@ fn nobody_sleeps_while_receives_wait_for_buffers() {
             clients.iter_mut().for_each(Client::read);
         }
     }
-}
-
-/// A wait for several completions ends after its time, and also when the turn's timeout expires.
-fn a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout() {
-    let mut reactor =
-        ring().ring_wait_batch(std::time::Duration::from_millis(200)).build().unwrap();
-    let (mut client, _) = Client::open(&mut reactor, tcp());
-    let start = std::time::Instant::now();
-    for _ in 0..100 {
-        client.write(100);
-        while !client.is_done() {
-            reactor.run_once(None).unwrap();
-            client.read();
-        }
-    }
-    assert!(
-        start.elapsed() < std::time::Duration::from_secs(10),
-        "one of some hundred waits lasts too long"
-    );
-    let start = std::time::Instant::now();
-    assert_eq!(reactor.run_once(std::time::Duration::from_millis(1)).unwrap(), 0);
-    assert!(start.elapsed() >= std::time::Duration::from_millis(1));
 }
 
 /// A peer that does not read its answers holds no buffer.
@@ -467,7 +440,6 @@ with_rings! {
     a_turn_receives_no_more_than_the_kernel_makes_ready_at_once,
     many_streams_share_two_buffers,
     nobody_sleeps_while_receives_wait_for_buffers,
-    a_patient_ring_waits_neither_for_ever_nor_beyond_a_timeout,
     as_many_stalled_peers_as_buffers_harm_no_other,
     what_a_paused_stream_has_received_comes_when_it_is_resumed_and_starves_nobody,
     random_programs_with_two_buffers_and_small_queues_keep_the_order_of_calls_and_bytes,

@@ -190,9 +190,6 @@ pub(crate) struct RingSettings {
     pub(crate) features: RingFeatures,
     /// The buffers that streams receive into. `None`: a size that suits the kernel.
     pub(crate) buffers: Option<PoolSize>,
-    /// The maximum time in microseconds that a wait lasts for more than one completion, if the
-    /// kernel supports it.
-    pub(crate) batch_wait_us: u32,
     /// For tests: the number of initial submitting system calls that take no entry, as if the
     /// kernel had no memory for them.
     pub(crate) stalls: u32,
@@ -211,7 +208,6 @@ impl RingSettings {
         stalls: 0,
         missing: None,
         buffers: None,
-        batch_wait_us: 0,
     };
 }
 

@@ -49,7 +49,6 @@ mod pool;
 mod ring;
 mod sends;
 mod streams;
-mod wait_batch;
 mod waits;
 
 use std::{
@@ -70,7 +69,6 @@ use ring::{Completion, Ring};
 use sends::Sends;
 pub(crate) use sends::{Failed, Rest};
 pub(crate) use streams::{BROUGHT, Done, NO_BUFFER, Times};
-use wait_batch::WaitBatch;
 
 use crate::{
     api::interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
@@ -126,8 +124,6 @@ pub(crate) struct Uring {
     /// Addresses of cells whose receive starts when the next wait begins.
     to_receive: VecDeque<(u64, Times)>,
     settings: RingSettings,
-    /// The number of completions that a wait waits for; `None` for one.
-    wait_batch: Option<WaitBatch>,
     pace: pace::Pace,
     /// The numbers that queued entries name, by their lowest bits.
     named: Named,
@@ -186,8 +182,6 @@ impl Uring {
     pub(crate) fn new(settings: RingSettings) -> Result<Self, RingError> {
         let ring = Ring::new(settings)?;
         Ok(Self {
-            wait_batch: (settings.batch_wait_us > 0 && ring.can_wait_for_batch())
-                .then(WaitBatch::new),
             ring,
             to_arm: Vec::new(),
             backlog: VecDeque::with_capacity(MERGED_MAX),
@@ -266,7 +260,7 @@ impl Uring {
     /// Submits the queue and waits for `count` completions, for a bounded time.
     fn enter_for(&mut self, count: usize) {
         let limit = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        let _ = self.ring.enter_for(u32::try_from(count).unwrap_or(u32::MAX), 0, Some(&limit));
+        let _ = self.ring.enter_for(u32::try_from(count).unwrap_or(u32::MAX), Some(&limit));
         self.forget_names();
     }
 

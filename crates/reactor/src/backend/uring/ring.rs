@@ -125,7 +125,7 @@ impl Ring {
             ring.register();
         }
         // A seccomp filter may allow creating a ring but forbid entering it.
-        match ring.call(0, 0, 0, Enter::GETEVENTS, None) {
+        match ring.call(0, 0, Enter::GETEVENTS, None) {
             Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => {
                 Err(RingError::Forbidden(errno))
             }
@@ -335,12 +335,6 @@ impl Ring {
         queue.cq_overflow() || is_told && queue.taskrun()
     }
 
-    /// Whether the kernel can wait for several completions and return with fewer after a time
-    /// (`IORING_FEAT_MIN_TIMEOUT`, Linux 6.12).
-    pub(crate) fn can_wait_for_batch(&self) -> bool {
-        self.ring.params().is_feature_min_timeout()
-    }
-
     /// Whether the kernel keeps completions that found no room in the queue.
     #[inline]
     pub(crate) fn has_overflowed(&mut self) -> bool {
@@ -382,7 +376,7 @@ impl Ring {
     pub(crate) fn submit(&mut self) -> Result<(), Errno> {
         loop {
             let queued = self.queued();
-            let taken = match self.enter_once(0, 0, Enter::empty(), None) {
+            let taken = match self.enter_once(0, Enter::empty(), None) {
                 Ok(taken) => taken,
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(errno),
@@ -404,25 +398,23 @@ impl Ring {
     #[inline]
     pub(crate) fn enter(&mut self, waits: bool, timeout: Option<&Timespec>) -> Result<(), Errno> {
         if self.queued() == 0 {
-            return self.call(0, u32::from(waits), 0, Enter::GETEVENTS, timeout).map(|_| ());
+            return self.call(0, u32::from(waits), Enter::GETEVENTS, timeout).map(|_| ());
         }
-        self.enter_for(u32::from(waits), 0, timeout)
+        self.enter_for(u32::from(waits), timeout)
     }
 
-    /// Like [`enter`](Self::enter). If it waits, it waits for `least` completions, but after
-    /// `batch_wait_us` microseconds returns with fewer, if there is at least one.
+    /// Like [`enter`](Self::enter). It waits for `least` completions.
     #[inline(never)]
     pub(crate) fn enter_for(
         &mut self,
         least: u32,
-        batch_wait_us: u32,
         timeout: Option<&Timespec>,
     ) -> Result<(), Errno> {
         loop {
             let queued = self.queued();
             // Entries in `spill` must be submitted before a wait for them.
             let least = if self.spill.is_empty() { least } else { 0 };
-            let taken = match self.enter_once(least, batch_wait_us, Enter::GETEVENTS, timeout) {
+            let taken = match self.enter_once(least, Enter::GETEVENTS, timeout) {
                 Ok(taken) => taken,
                 // No memory for a request, or for the completions that the kernel keeps.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOMEM) if queued > 0 => 0,
@@ -447,7 +439,7 @@ impl Ring {
         }
         let less =
             timeout.filter(|time| (time.tv_sec, time.tv_nsec) < (STALLED.tv_sec, STALLED.tv_nsec));
-        match self.call(0, 1, 0, Enter::GETEVENTS, Some(less.unwrap_or(&STALLED))) {
+        match self.call(0, 1, Enter::GETEVENTS, Some(less.unwrap_or(&STALLED))) {
             // The caller's timeout has not expired yet.
             Err(Errno::TIME) if less.is_none() => Ok(()),
             outcome => outcome.map(|_| ()),
@@ -458,18 +450,17 @@ impl Ring {
     fn enter_once(
         &mut self,
         least: u32,
-        batch_wait_us: u32,
         flags: Enter,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
         if self.untaken == 0 {
-            return self.call(0, least, batch_wait_us, flags, timeout);
+            return self.call(0, least, flags, timeout);
         }
         if self.stalls > 0 {
             self.stalls -= 1;
             return Ok(0);
         }
-        let outcome = self.call(self.untaken, least, batch_wait_us, flags, timeout);
+        let outcome = self.call(self.untaken, least, flags, timeout);
         self.untaken = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
         outcome
     }
@@ -480,7 +471,6 @@ impl Ring {
         &self,
         submit: u32,
         least: u32,
-        batch_wait_us: u32,
         flags: Enter,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
@@ -491,24 +481,21 @@ impl Ring {
         // open, or registered under the index by this thread. Neither number is -1.
         let name = unsafe { BorrowedFd::borrow_raw(self.name) };
         let flags = flags | self.name_flag;
-        let taken = if timeout.is_none() && batch_wait_us == 0 {
-            // SAFETY: The memory of the entries is valid (protocol 2), and the flags name no
-            // argument.
-            unsafe { io_uring_enter(name, submit, least, flags) }
-        } else {
+        let taken = if let Some(time) = timeout {
             let argument = GetEvents {
                 sigmask: io_uring_ptr::null(),
                 sigmask_sz: 0,
-                min_wait_usec: batch_wait_us,
-                ts: io_uring_ptr::from(
-                    timeout.map_or(ptr::null_mut(), |time| ptr::from_ref(time).cast_mut().cast()),
-                ),
+                min_wait_usec: 0,
+                ts: io_uring_ptr::from(ptr::from_ref(time).cast_mut().cast::<c_void>()),
             };
-            // SAFETY: As above. The argument and the time live through the call, which only reads
-            // them. No signal mask is given.
+            // SAFETY: The memory of the entries is valid (protocol 2). The argument and the time
+            // live through the call, which only reads them. No signal mask is given.
             unsafe {
                 io_uring_enter_arg(name, submit, least, flags | Enter::EXT_ARG, Some(&argument))
             }
+        } else {
+            // SAFETY: As above, and the flags name no argument.
+            unsafe { io_uring_enter(name, submit, least, flags) }
         };
         taken.map(|taken| taken as usize)
     }

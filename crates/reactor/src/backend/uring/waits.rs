@@ -97,7 +97,7 @@ impl Uring {
         if self.fork.is_child() {
             return Err(REFUSAL).into();
         }
-        let mut is_usual = may_block(timeout) && self.wait_batch.is_none();
+        let mut is_usual = may_block(timeout);
         if self.keeps_something() {
             self.prepare();
             is_usual &= self.awaiting_buffer.is_empty() && self.backlog.is_empty();
@@ -182,14 +182,11 @@ impl Uring {
     ) -> Round {
         let mut outcome = Ok(());
         if blocks {
-            outcome = self.enter_for_batch(timeout);
+            outcome = self.enter(true, timeout);
         } else if self.ring.wants_enter() {
             outcome = self.enter(false, None);
         }
         let (events, seen) = self.harvest(room);
-        if let Some(wait_batch) = self.wait_batch.as_mut().filter(|_| blocks) {
-            wait_batch.learn(seen);
-        }
         Round { outcome, events, seen }
     }
 
@@ -336,24 +333,6 @@ impl Uring {
             }
             count += taken - 1;
         }
-    }
-
-    /// Waits for a completion, or for several if the settings say so.
-    #[inline]
-    fn enter_for_batch(&mut self, timeout: Option<&Timespec>) -> Result<(), Errno> {
-        if self.wait_batch.is_none() {
-            return self.enter(true, timeout);
-        }
-        let longest = i64::from(self.settings.batch_wait_us) * 1_000;
-        let is_short = timeout.is_some_and(|time| time.tv_sec == 0 && time.tv_nsec <= longest);
-        let Some(wait_batch) =
-            self.wait_batch.filter(|wait_batch| wait_batch.batch() > 1 && !is_short)
-        else {
-            return self.enter(true, timeout);
-        };
-        let outcome = self.ring.enter_for(wait_batch.batch(), self.settings.batch_wait_us, timeout);
-        self.forget_names();
-        outcome
     }
 
     /// Records a completion and converts it to an event: a cell's address, and conditions.
