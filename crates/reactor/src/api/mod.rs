@@ -5,8 +5,7 @@ pub(crate) mod driver;
 pub(crate) mod event;
 pub(crate) mod group;
 pub(crate) mod handler_fn;
-pub(crate) mod inline_closure;
-pub(crate) mod inline_timer;
+pub(crate) mod inline_call;
 pub(crate) mod interest;
 pub(crate) mod key;
 #[cfg(feature = "mock")]

@@ -7,8 +7,7 @@ use crate::{
     Key, TimerError, Turn,
     api::{
         handler_fn::TimerFn,
-        inline_closure::{InlineClosure, Once},
-        inline_timer::InlineTimer,
+        inline_call::{InlineClosure, InlineTimer, Once},
         ops::ReactorOps,
     },
     util::unwind_safe_drop::UnwindSafeDrop,

@@ -4,7 +4,7 @@
 
 use crate::{
     Reactor, Subscriber,
-    api::inline_timer::InlineTimer,
+    api::inline_call::InlineTimer,
     cell::{CellFlags, CellPtr},
     kernel::{Kernel, SelfDeleted, pending_work},
     registry::reclaim::ReclaimQueue,

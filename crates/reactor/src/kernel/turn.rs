@@ -4,7 +4,7 @@ use rustix::{fd::BorrowedFd, io::Errno};
 
 use crate::{
     Key,
-    api::inline_timer::InlineTimer,
+    api::inline_call::InlineTimer,
     backend::ActiveBackend,
     cell::CellPtr,
     kernel::{Kernel, counters::Counters, pending_work},

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use crate::{
     Subscriber,
-    api::{inline_timer::InlineTimer, ops::ReactorOps},
+    api::{inline_call::InlineTimer, ops::ReactorOps},
     backend::{ActiveBackend, batch::Batch},
     cell::CellPtr,
 };

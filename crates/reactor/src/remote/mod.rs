@@ -21,7 +21,7 @@ use windlass_flow::{
     Bounds, Latch, Mailbox, PushError, PushReason, Returned, Sender, mailbox, panics::Panics,
 };
 
-use crate::{AddError, Key, Stop, Subscriber, Turn, api::inline_closure::Posted};
+use crate::{AddError, Key, Stop, Subscriber, Turn, api::inline_call::Posted};
 pub(crate) use call::harmless;
 use call::{Call, Job, QueuedCall};
 

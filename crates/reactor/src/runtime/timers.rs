@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::{
     Key, Reactor, Tick, Turn,
-    api::inline_timer::InlineTimer,
+    api::inline_call::InlineTimer,
     cell::NO_GROUP,
     runtime::{run_loop::TurnGuard, timing::looks::TimerState},
 };

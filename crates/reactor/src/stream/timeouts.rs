@@ -14,7 +14,7 @@ use super::{DisconnectReason, TlsFailure, state::StreamCore};
 use crate::stream::status::{StreamFlags, StreamPhase};
 use crate::{
     Reactor, Tick, Turn,
-    api::{inline_timer::InlineTimer, timer::TimerCall},
+    api::{inline_call::InlineTimer, timer::TimerCall},
     cell::NO_GROUP,
     time::clock::nanoseconds,
 };

@@ -3,7 +3,7 @@
 use crate::{
     Key,
     api::{
-        inline_timer::InlineTimer,
+        inline_call::InlineTimer,
         key::{KeyKind, MAX_INDEX},
         ops::ReactorOps,
     },

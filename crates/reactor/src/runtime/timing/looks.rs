@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     Key, Reactor, Tick,
-    api::inline_timer::InlineTimer,
+    api::inline_call::InlineTimer,
     kernel::Kernel,
     runtime::timing::Timing,
     time::timers::{Due, Ended},

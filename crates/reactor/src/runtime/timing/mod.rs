@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::{
     Key, Reactor,
-    api::{inline_timer::InlineTimer, timer::Schedule},
+    api::{inline_call::InlineTimer, timer::Schedule},
     kernel::{Kernel, pending_work},
     runtime::timing::alarm::Alarm,
     time::{
