@@ -1,5 +1,5 @@
 //! [`ForkGeneration`]: tells a child of fork(2) from the process that made something.
-//! [`PerProcess`]: a value of each process.
+//! [`ForkGuard`]: tells a child with one load. [`PerProcess`]: a value of each process.
 //!
 //! # Why this module may contain unsafe code
 //!
@@ -16,12 +16,17 @@
 //! 4. The pointer of a [`PerProcess`] is null, or that of a box that was given up and is never
 //!    freed.
 
-#![allow(unsafe_code, reason = "a page of memory, mapped and read; boxes that live for ever")]
+#![allow(unsafe_code, reason = "a page of memory that is read; boxes that live for ever")]
+
+mod page;
 
 use core::{
-    ptr,
+    ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
+
+pub use page::ForkGuard;
+use page::WipedPage;
 
 /// Rule 1.
 static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
@@ -158,7 +163,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
 #[cold]
 #[inline(never)]
 fn first() -> u64 {
-    let page = map().unwrap_or((&raw const NO_PAGE).cast_mut());
+    let page = WipedPage::leak().map_or((&raw const NO_PAGE).cast_mut(), NonNull::as_ptr);
     // If another thread was first, one page stays mapped and unused.
     let page =
         match PAGE.compare_exchange(ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire) {
@@ -168,31 +173,6 @@ fn first() -> u64 {
     // SAFETY: it points to the page that was mapped here or by another thread, or to the static
     // number. Both live for ever (rule 1).
     next(unsafe { &*page })
-}
-
-/// A page of zeros that the kernel wipes in a child.
-#[cfg(not(miri))]
-fn map() -> Option<*mut AtomicU64> {
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-    const LENGTH: usize = 4096;
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a mapping at an address that the kernel chooses replaces no other mapping.
-    let page =
-        unsafe { mmap_anonymous(ptr::null_mut(), LENGTH, protection, MapFlags::PRIVATE) }.ok()?;
-    // SAFETY: the page was just mapped, and no other code knows it.
-    if unsafe { madvise(page, LENGTH, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: the page is mapped, and nothing refers to it.
-        let _ = unsafe { munmap(page, LENGTH) };
-        return None;
-    }
-    Some(page.cast())
-}
-
-/// Miri has no fork(2) and no advice about memory.
-#[cfg(miri)]
-fn map() -> Option<*mut AtomicU64> {
-    None
 }
 
 #[cfg(test)]

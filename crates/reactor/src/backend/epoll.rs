@@ -18,7 +18,11 @@ use rustix::{
     time::Timespec,
 };
 
-use super::{epoll_wait::epoll_wait, fork::ForkGuard, last_errno, next_serial, with_high_number};
+use super::{
+    epoll_wait::epoll_wait,
+    fork::{self, ForkGuard},
+    last_errno, next_serial, with_high_number,
+};
 use crate::backend::batch::RawEvent;
 
 /// Set if the tests force the path for kernels before 5.11.
@@ -66,7 +70,7 @@ impl Epoll {
     /// The set is shared with the parent. Entries added in a child would carry addresses that mean
     /// nothing in the parent (rule 11).
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
-        self.fork.check()
+        fork::check(&self.fork)
     }
 
     pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
@@ -111,7 +115,7 @@ impl Epoll {
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
         // The parent's events carry addresses that have another meaning here.
-        self.fork.check()?;
+        fork::check(&self.fork)?;
         self.wait_unchecked(room, timeout)
     }
 

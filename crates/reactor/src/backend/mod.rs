@@ -21,7 +21,6 @@ pub(crate) mod build_error;
 mod epoll;
 #[cfg(not(miri))]
 mod epoll_wait;
-#[cfg_attr(miri, path = "fork_under_miri.rs")]
 pub(crate) mod fork;
 mod poll;
 #[cfg(not(miri))]

@@ -27,7 +27,10 @@ use super::last_errno;
 use crate::{
     Interest,
     api::interest::{ERR, ET, HUP, IN, ONESHOT, OUT, PRI, RDHUP},
-    backend::{batch::RawEvent, fork::ForkGuard},
+    backend::{
+        batch::RawEvent,
+        fork::{self, ForkGuard},
+    },
 };
 
 /// The conditions that can be requested and reported. poll(2) and epoll(7) use the same bits for
@@ -66,10 +69,7 @@ impl Poll {
         Self {
             // If it is unavailable (before Linux 4.14), a child is not detected. That is still
             // sound: the kernel holds no address of ours.
-            #[cfg(not(miri))]
             guard: ForkGuard::new(1).ok(),
-            #[cfg(miri)]
-            guard: None,
             entries: Vec::new(),
             watches: Vec::new(),
             places: Vec::new(),
@@ -80,11 +80,7 @@ impl Poll {
     /// Fails in a child of fork(2). The descriptors are shared with the parent, so each process
     /// would take events and wake-ups from the other.
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
-        #[cfg(not(miri))]
-        if let Some(guard) = &self.guard {
-            guard.check()?;
-        }
-        Ok(())
+        self.guard.as_ref().map_or(Ok(()), fork::check)
     }
 
     pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {

@@ -72,7 +72,11 @@ pub(crate) use streams::{BROUGHT, Done, NO_BUFFER, Times};
 
 use crate::{
     api::interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
-    backend::{COMPLETION, fork::ForkGuard, next_serial},
+    backend::{
+        COMPLETION,
+        fork::{self, ForkGuard},
+        next_serial,
+    },
     cell::{CellFlags as Flags, CellPtr},
 };
 
@@ -206,7 +210,7 @@ impl Uring {
 
     /// Fails in a child of fork(2).
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
-        self.fork.check()
+        fork::check(&self.fork)
     }
 
     pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
@@ -351,7 +355,7 @@ impl Uring {
     /// Prepares the ring for the sleep of another loop: submits everything, and returns true if
     /// there are completions already.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
-        self.fork.check()?;
+        self.check_owner()?;
         self.arm_all();
         self.start_receives();
         self.push_sends();
@@ -377,7 +381,7 @@ impl Uring {
     /// [`tell_host_of`](Self::tell_host_of) must be called for all watched cells.
     pub(crate) fn watchable(&mut self) -> Result<(BorrowedFd<'_>, u64), Errno> {
         // Otherwise the parent's ring would write to an eventfd of the child.
-        self.fork.check()?;
+        self.check_owner()?;
         let host_epoll = match self.host_epoll.take() {
             Some(host_epoll) => host_epoll,
             None => {

@@ -28,7 +28,7 @@ const UNMERGED: u32 = ET | ONESHOT | EXCLUSIVE | PRI;
 
 impl Uring {
     pub(crate) fn add(&mut self, cell: Cell) -> Result<(), Errno> {
-        self.fork.check()?;
+        self.check_owner()?;
         cell.set_flag(Flags::DROPPED, false);
         self.list(cell);
         Ok(())
@@ -36,7 +36,7 @@ impl Uring {
 
     /// Changes a cell's interest to `mask`. The caller records it in the cell.
     pub(crate) fn modify(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
-        self.fork.check()?;
+        self.check_owner()?;
         let is_plain = (cell.armed_mask() | mask) & UNMERGED == 0 && !cell.has_flag(Flags::QUIET);
         let has_known = cell.has_flag(Flags::AWAITS_IN) || cell.has_flag(Flags::AWAITS_OUT);
         let is_kept = is_plain && (has_known || !cell.has_flag(Flags::IN_FLIGHT));
