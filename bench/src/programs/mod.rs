@@ -296,7 +296,7 @@ impl Program {
         }
         if profile == "lto" && self.workspace == Workspace::Root {
             // Its servers and their dependencies take long to build. They are not counted so.
-            command.arg("--no-default-features");
+            command.args(["--no-default-features", "--features", "uring"]);
         }
         let output = command
             .args(["--quiet", "--locked", "--message-format=json-render-diagnostics"])

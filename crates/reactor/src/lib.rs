@@ -63,6 +63,7 @@
 //! | run the loop inside another one | [`Reactor::embed`], [`Embedded`]; in tokio: feature `tokio`, `drive` |
 //! | run code around each wait | [`Reactor::before_wait`], [`after_turn`](Reactor::after_turn) |
 //! | drive a queue or an executor from the loop | [`Reactor::run_with`], [`TurnDriver`] |
+//! | leave the ring out of the program | feature `uring`, on by default: `default-features = false` |
 //! | measure | [`Stats`] |
 //! | return freed memory to the kernel after a load | [`MemoryTrimmer`] |
 //! | test handlers without a kernel | feature `mock`: `MockReactor`, `turn!` |
@@ -81,6 +82,10 @@
 
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    any(miri, not(feature = "uring")),
+    allow(dead_code, reason = "what the crate tells the ring and the ring tells the crate")
+)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("windlass is for Linux: it is made of epoll, eventfd, timerfd and signalfd");
@@ -123,10 +128,10 @@ pub use api::{
     turn::Turn,
 };
 #[doc(hidden)]
-pub use backend::RingFeatures;
+pub use backend::ring_settings::RingFeatures;
 pub use backend::{
-    RingError, RingFeature,
     build_error::{BuildError, Capacity},
+    ring_settings::{RingError, RingFeature},
 };
 pub use cell::Subscription;
 pub use error::{

@@ -147,7 +147,7 @@ fn builds(packages: &[Package]) -> Stage {
         "build --release -p conformance",
         "build --release -p windlass-bench",
     ];
-    let mut commands = vec![ahead(fallback_tests(packages))];
+    let mut commands = vec![ahead(fallback_tests(packages)), ahead(tests_without_ring())];
     commands.extend(release.map(|arguments| Cmd::cargo(arguments.split(' '))));
     commands.extend(sanitized_tests(packages).map(ahead));
     Stage::commands("builds", commands)
@@ -191,13 +191,25 @@ fn tests_of(packages: &[&Package], command: Cmd) -> Cmd {
 }
 
 fn fallback(packages: &[Package]) -> Stage {
-    Stage::tests("fallback", vec![fallback_tests(packages)])
+    let part = |name, command| Part { name, steps: Ok(vec![Step::Command(command)]) };
+    let parts = vec![part("", fallback_tests(packages)), part("no ring", tests_without_ring())];
+    Stage::parts("fallback", parts)
 }
 
 fn fallback_tests(packages: &[Package]) -> Cmd {
     let reactor: Vec<&Package> =
         packages.iter().filter(|package| package.name == "windlass").collect();
     tests_of(&reactor, Cmd::cargo(["test"])).env("RUSTFLAGS", FALLBACK).target(FALLBACK_TARGET)
+}
+
+/// The programs that run each test on each backend, without the feature `uring`. With the flags of
+/// the other builds in the same directory, the dependencies are compiled once.
+fn tests_without_ring() -> Cmd {
+    let test = ["test", "-p", "windlass", "--no-default-features", "--no-fail-fast"];
+    Cmd::cargo(test)
+        .args(["--lib", "--test", "rules", "--test", "suite"])
+        .env("RUSTFLAGS", FALLBACK)
+        .target(FALLBACK_TARGET)
 }
 
 /// AddressSanitizer and LeakSanitizer over all tests of the libraries.
@@ -303,8 +315,9 @@ fn soak() -> Stage {
 
 /// The tests of TLS with the cryptography of aws-lc-rs, which takes a minute to compile.
 fn aws_lc() -> Stage {
-    let test = ["test", "-p", "windlass-tls", "--no-default-features", "--features", "aws-lc-rs"];
-    Stage::tests("aws-lc", vec![Cmd::cargo(test).args(["--lib", "--test", "tls"])])
+    let test = ["test", "-p", "windlass-tls", "--no-default-features"];
+    let features = ["--features", "aws-lc-rs,uring"];
+    Stage::tests("aws-lc", vec![Cmd::cargo(test).args(features).args(["--lib", "--test", "tls"])])
 }
 
 /// Runs the program of `conformance`.

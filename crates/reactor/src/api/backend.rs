@@ -46,7 +46,9 @@ pub enum Backend {
     /// epoll(7).
     #[doc(alias("epoll_create1", "epoll_wait"))]
     Epoll,
-    /// io_uring(7), from Linux 5.13 on; faster from 6.1 on.
+    /// io_uring(7), from Linux 5.13 on; faster from 6.1 on. It needs the cargo feature `uring`,
+    /// which is on by default. Without it, building a reactor fails with
+    /// [`RingError::NotCompiled`](crate::RingError::NotCompiled).
     #[doc(alias("io_uring_setup", "io_uring_enter"))]
     Uring,
     /// ppoll(2), for sandboxes that forbid the others, and for comparison. It accepts at most

@@ -17,6 +17,7 @@ use batch::RawEvent;
 
 pub(crate) mod batch;
 pub(crate) mod build_error;
+pub(crate) mod completions;
 #[cfg_attr(miri, path = "under_miri.rs")]
 mod epoll;
 #[cfg(not(miri))]
@@ -25,25 +26,23 @@ pub(crate) mod fork;
 mod poll;
 #[cfg(not(miri))]
 mod pollable;
+pub(crate) mod ring_settings;
 pub(crate) mod shared_bytes;
-#[cfg_attr(miri, path = "uring/under_miri.rs")]
+#[cfg_attr(any(miri, not(feature = "uring")), path = "no_uring.rs")]
 mod uring;
+#[cfg(all(test, miri, feature = "uring"))]
+#[allow(dead_code, reason = "tested here and not used")]
+#[path = "uring/under_miri.rs"]
+mod uring_under_miri;
 
 use epoll::Epoll;
 pub(crate) use epoll::forget;
 use fork::ForkGuard;
 use poll::Poll;
-pub(crate) use uring::Uring;
-pub(crate) use uring::{
-    BROUGHT, Copied, Done, Failed, Lent, NO_BUFFER, PoolSize, Rest, RingSettings, Times,
-};
-pub use uring::{RingError, RingFeature, RingFeatures};
+use ring_settings::{RingFeatures, RingSettings};
+pub(crate) use uring::{Lent, Uring};
 
 type Cell = CellPtr;
-
-/// A condition bit of events: the event is a completion of a stream, and only the ring interprets
-/// the other bits.
-pub(crate) const COMPLETION: u32 = 1 << 27;
 
 /// The active backend. It has a tag of its own: a tag stored in a field of a variant would cost
 /// three more instructions per turn.
@@ -378,7 +377,6 @@ pub(crate) fn with_high_number(fd: OwnedFd) -> OwnedFd {
 }
 
 /// A number that distinguishes an epoll set or a ring from all others of the process.
-#[cfg_attr(miri, allow(dead_code, reason = "Miri has neither"))]
 fn next_serial() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

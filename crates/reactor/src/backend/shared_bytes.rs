@@ -6,7 +6,7 @@ use core::{
 };
 use std::sync::Arc;
 
-use super::Copied;
+use super::uring::Copied;
 
 /// Bytes for many streams, for example a message to all subscribers. Pass them to
 /// [`Stream::send_shared`](crate::stream::Stream::send_shared) or
@@ -89,24 +89,20 @@ impl<'b> SharedBytes<'b> {
     }
 
     /// The copy that waiting streams keep, if it exists.
-    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn if_kept(&self) -> Option<&Arc<[u8]>> {
         self.kept.get()
     }
 
     /// Where the ring last copied them.
-    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn copied(&self) -> Copied {
         self.copied.get()
     }
 
-    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn note_copied(&self, copied: Copied) {
         self.copied.set(copied);
     }
 
     /// Marks this as sent, and returns true if it was sent before.
-    #[cfg_attr(miri, expect(dead_code, reason = "for the ring"))]
     pub(crate) fn is_for_many(&self) -> bool {
         self.is_for_many.replace(true)
     }

@@ -6,7 +6,7 @@ use std::{rc::Rc, time::Duration};
 use crate::{
     Backend, BuildError, Capacity, Clock, Reactor,
     api::key::MAX_INDEX,
-    backend::{PoolSize, RingSettings},
+    backend::ring_settings::{PoolSize, RingSettings},
     time::timers::DEFAULT_TICK_NS,
     util::unwind_safe_drop::UnwindSafeDrop,
 };

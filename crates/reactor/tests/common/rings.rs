@@ -5,15 +5,16 @@ use std::{io::Write as _, sync::OnceLock};
 
 use windlass::{Backend, BuildError, Reactor, RingError};
 
-/// The reason why rings are unavailable: they are forbidden, or the kernel is too old. `None` if
-/// they work. Also `None` for any other failure, which the tests then report.
+/// The reason why rings are unavailable: they are forbidden, the kernel is too old, or the feature
+/// `uring` is off. `None` if they work. Also `None` for any other failure, which the tests then
+/// report.
 pub(crate) fn refusal() -> Option<&'static str> {
     static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
     let refusal =
         REFUSAL.get_or_init(|| match Reactor::builder().backend(Backend::Uring).build() {
-            Err(BuildError::Ring(why @ (RingError::Forbidden(_) | RingError::Missing(_)))) => {
-                Some(why.to_string())
-            }
+            Err(BuildError::Ring(
+                why @ (RingError::Forbidden(_) | RingError::Missing(_) | RingError::NotCompiled),
+            )) => Some(why.to_string()),
             _ => None,
         });
     refusal.as_deref()

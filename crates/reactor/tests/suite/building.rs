@@ -41,6 +41,17 @@ fn capacities_beyond_what_a_key_or_the_kernel_takes_are_errors(build: Build) {
         .expect("these need no room of their own");
 }
 
+/// In other builds the tests of each backend show that it works.
+#[cfg(not(feature = "uring"))]
+#[test]
+fn a_ring_that_is_not_compiled_is_an_error_that_names_the_feature() {
+    let error = Reactor::builder().backend(Backend::Uring).build().unwrap_err();
+    assert_eq!(error, BuildError::Ring(windlass::RingError::NotCompiled));
+    assert!(error.to_string().contains("enable the feature `uring`"), "{error}");
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::Unsupported);
+    assert_eq!(Reactor::new().unwrap().backend(), Backend::Epoll);
+}
+
 fn the_smallest_capacities_do(build: Build) {
     let builder =
         build().events_per_turn(1).timers_per_turn(1).deferred_per_turn(1).subscribers_max(1);

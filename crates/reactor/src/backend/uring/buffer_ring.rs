@@ -19,6 +19,8 @@ use core::{
 
 use rustix::io::Errno;
 
+use crate::backend::ring_settings::{ENTRY_BYTES, PoolSize};
+
 /// The initial length of the row with incremental buffers. It has room for the data that one call
 /// delivers: twenty receives of up to 25 KiB each. All the buffers together would not fit into the
 /// processor's cache. Since the kernel takes the oldest buffer, each receive would then write to
@@ -27,41 +29,6 @@ pub(super) const ROW_INCREMENTAL: u16 = 3;
 
 /// The initial length if each receive takes a buffer of its own.
 const ROW_PLAIN: u16 = 32;
-
-/// The number and the size of the buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PoolSize {
-    /// A power of two, at least two.
-    pub(crate) count: u16,
-    /// Bytes.
-    pub(crate) size: u32,
-}
-
-impl PoolSize {
-    /// For incremental buffers. A message that crosses the end of a buffer arrives in two parts and
-    /// must be reassembled. With messages of 16 KiB, that is one in sixteen.
-    pub(crate) const INCREMENTAL: Self = Self { count: 16, size: 256 << 10 };
-    /// If each receive takes a buffer of its own.
-    pub(crate) const PLAIN: Self = Self { count: 256, size: 16 << 10 };
-
-    pub(crate) const COUNT_MAX: u16 = 1 << 15;
-    pub(crate) const SIZE_MIN: u32 = 256;
-    pub(crate) const SIZE_MAX: u32 = 1 << 20;
-
-    /// The nearest valid size.
-    pub(crate) const fn of(count: u16, size: u32) -> Self {
-        let mut to = 2;
-        while to < count && to < Self::COUNT_MAX {
-            to *= 2;
-        }
-        let size = if size < Self::SIZE_MIN { Self::SIZE_MIN } else { size };
-        Self { count: to, size: if size > Self::SIZE_MAX { Self::SIZE_MAX } else { size } }
-    }
-
-    pub(crate) const fn bytes(self) -> usize {
-        self.count as usize * (self.size as usize + size_of::<Entry>())
-    }
-}
 
 /// `struct io_uring_buf`. The row's tail is stored in `reserved` of the first one.
 #[repr(C)]
@@ -73,7 +40,7 @@ pub(super) struct Entry {
 }
 
 const _: () = assert!(
-    size_of::<Entry>() == 16
+    size_of::<Entry>() == ENTRY_BYTES
         && offset_of!(Entry, address) == 0
         && offset_of!(Entry, reserved) == 14
 );

@@ -5,11 +5,12 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use super::{
-    CANCEL_MAX, COMPLETION, Cell, NO_BUFFER, Uring,
+    CANCEL_MAX, Cell, Uring,
     pool::buffer_of,
     streams::{Streams, place_in},
     tag,
 };
+use crate::backend::completions::{COMPLETION, NO_BUFFER};
 
 impl Uring {
     /// Ends the receives in flight of several cells for good. Each system call takes as many

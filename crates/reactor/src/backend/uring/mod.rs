@@ -59,23 +59,19 @@ use std::{
 
 use rustix::{io::Errno, time::Timespec};
 
-pub(crate) use buffer_ring::PoolSize;
 pub(crate) use copies::Copied;
-pub(crate) use features::RingSettings;
-pub use features::{RingError, RingFeature, RingFeatures};
 use host_epoll::HostEpoll;
 pub(crate) use pool::Lent;
 use ring::{Completion, Ring};
 use sends::Sends;
-pub(crate) use sends::{Failed, Rest};
-pub(crate) use streams::{BROUGHT, Done, NO_BUFFER, Times};
 
 use crate::{
     api::interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
     backend::{
-        COMPLETION,
+        completions::Times,
         fork::{self, ForkGuard},
         next_serial,
+        ring_settings::{RingError, RingFeatures, RingSettings},
     },
     cell::{CellFlags as Flags, CellPtr},
 };

@@ -33,7 +33,8 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 
-use super::buffer_ring::{Memory, PoolSize, is_out};
+use super::buffer_ring::{Memory, is_out};
+use crate::backend::ring_settings::PoolSize;
 
 /// From linux/io_uring.h.
 const CQE_F_BUFFER: u32 = 1;

@@ -39,8 +39,11 @@ use rustix::{
     time::Timespec,
 };
 
-use super::features::{RingError, RingFeatures, RingSettings, note_close, set_up};
-use crate::backend::last_errno;
+use super::features::{note_close, set_up};
+use crate::backend::{
+    last_errno,
+    ring_settings::{RingError, RingFeatures, RingSettings},
+};
 
 /// From linux/io_uring.h.
 const IORING_REGISTER_RING_FDS: u32 = 20;

@@ -23,6 +23,7 @@ use super::{
     copies::{CHUNK, Copied, Copies},
     pool::Held,
 };
+use crate::backend::completions::{Failed, Rest};
 
 /// The maximum length of a reply that the ring sends from the receive buffer. Longer replies are
 /// sent at once, while they are in the processor's cache. Their buffer is then free for the next
@@ -77,22 +78,6 @@ pub(crate) enum Source<'b> {
     Copied(&'b [u8]),
     /// Bytes that were already copied in this turn.
     Again(Copied),
-}
-
-/// Unsent bytes that return to the stream.
-pub(crate) enum Rest {
-    Own(Vec<u8>),
-    /// The shared bytes, and the offset of the unsent part.
-    Shared(Arc<[u8]>, usize),
-}
-
-/// A send that has sent a part of its bytes, or none.
-pub(crate) struct Failed {
-    /// The stream's index in its table.
-    pub(crate) index: u32,
-    /// The number of bytes sent, or a negative error number.
-    pub(crate) result: i32,
-    pub(crate) rest: Rest,
 }
 
 /// The parts of a send that its queue entry needs.

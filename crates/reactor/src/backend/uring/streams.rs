@@ -28,17 +28,21 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use io_uring::{opcode, squeue, types};
-use rustix::io::Errno;
 
 use super::{
-    COMPLETION, Cell, Completion, PoolSize, TO_ARM_KEPT, TO_ARM_SPARE, Uring,
-    features::RingFeatures,
-    pace,
+    Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring, pace,
     pool::{Claim, Lent, Pool},
-    sends::{COPIED_MAX, Failed, Free, LENT_MAX, SHARED_MAX, Source, push},
+    sends::{COPIED_MAX, Free, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };
-use crate::{backend::shared_bytes::SharedBytes, cell::CellFlags as Flags};
+use crate::{
+    backend::{
+        completions::{BROUGHT, COMPLETION, Done, Failed, GOES_ON, Times},
+        ring_settings::{PoolSize, RingFeatures},
+        shared_bytes::SharedBytes,
+    },
+    cell::CellFlags as Flags,
+};
 
 /// The only group of buffers, that of the pool.
 const GROUP: u16 = 0;
@@ -50,35 +54,11 @@ const IOU_PBUF_RING_INC: u16 = 2;
 /// [`Sends`](super::sends::Sends).
 const SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
-/// In an event's conditions, in addition to [`COMPLETION`]: the receive continues and has returned
-/// bytes, at most as many as handlers may get at a time.
-const GOES_ON: u32 = COMPLETION >> 1;
-
-/// Both conditions.
-pub(crate) const BROUGHT: u32 = COMPLETION | GOES_ON;
-
 /// Instead of an index of [`Uring::done`]: sends have failed.
 const FAILED: u32 = GOES_ON - 1;
 
 /// The maximum number of bytes that a handler gets at a time.
 const SCRATCH_MAX: i32 = 64 << 10;
-
-/// How often a receive completes.
-#[derive(Clone, Copy)]
-pub(crate) enum Times {
-    /// The first bytes or the first error end it.
-    Once,
-    Many,
-}
-
-/// A completion of a stream's receive.
-pub(crate) struct Done {
-    /// The number of bytes received, or a negative error number.
-    pub(crate) result: i32,
-    /// The receive continues.
-    pub(crate) has_more: bool,
-    pub(crate) lent: Option<Lent>,
-}
 
 /// A completion that waits for its event to be dispatched.
 pub(super) struct Waiting {
@@ -578,6 +558,3 @@ pub(super) fn number_of(user_data: u64) -> u32 {
     let number = (user_data >> 3) as u32;
     number
 }
-
-/// The error of a receive that has found no buffer.
-pub(crate) const NO_BUFFER: Errno = Errno::NOBUFS;

@@ -16,7 +16,10 @@
 use crate::{
     Errno, ModifyError, Reactor,
     api::interest::{ERR, HUP},
-    backend::{BROUGHT, Done, Failed, Lent, NO_BUFFER, Rest, Times, Uring},
+    backend::{
+        Lent, Uring,
+        completions::{BROUGHT, Done, Failed, NO_BUFFER, Rest, Times},
+    },
     cell::{CellFlags, CellPtr},
     interest,
     kernel::pending_work,

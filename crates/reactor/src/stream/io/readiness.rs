@@ -16,7 +16,7 @@ use rustix::{
 use crate::{
     Errno, Event, Interest, Reactor, Subscriber, Turn,
     api::interest::{ERR, HUP, IN, OUT},
-    backend::COMPLETION,
+    backend::completions::COMPLETION,
     cell::CellFlags,
     interest,
     stream::{
