@@ -90,6 +90,7 @@ impl Batch {
     /// The batch is open.
     #[inline(always)]
     pub(crate) unsafe fn next_place(&self) -> Option<EventPlace> {
+        debug_assert!(self.is_open(), "the caller's promise");
         if self.cursor == self.end {
             return None;
         }
@@ -104,6 +105,7 @@ impl Batch {
     /// The batch is open, and the place is that of the next event.
     #[inline(always)]
     pub(crate) unsafe fn take(&mut self, place: EventPlace) -> (u64, u32) {
+        debug_assert!(self.is_open(), "the caller's promise");
         self.cursor = place.behind;
         // SAFETY: an event lies in front of the pointer (the caller's promise).
         let event = unsafe { place.behind.sub(1) };
@@ -119,6 +121,7 @@ impl Batch {
     /// The batch is open, and the event at `place` was taken last.
     #[inline(always)]
     pub(crate) unsafe fn after(&self, place: EventPlace) -> Option<EventPlace> {
+        debug_assert!(self.is_open() && self.cursor == place.behind, "the caller's promise");
         if self.end == place.behind {
             return None;
         }
@@ -254,6 +257,7 @@ impl Batch {
     #[inline]
     pub(crate) unsafe fn filled(&mut self, count: usize) {
         assert!(!self.is_open(), "an open batch is closed before it is filled");
+        debug_assert!(count <= self.room().len(), "the caller's promise");
         // SAFETY: `count` elements follow the true end in the allocation (the caller's promise).
         self.set_rest(unsafe { self.true_end().add(count) });
     }

@@ -135,6 +135,7 @@ impl Epoll {
         room: &mut [RawEvent],
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
+        debug_assert_eq!(room.len(), self.room_unless_child(), "a child would wait");
         let room = core::ptr::from_mut(room) as *mut [MaybeUninit<RawEvent>];
         // SAFETY: the same memory, to which `wait_unchecked` writes whole events alone.
         self.wait_unchecked(unsafe { &mut *room }, timeout)

@@ -252,6 +252,7 @@ impl ActiveBackend {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> WaitResult {
+        debug_assert!(!room.is_empty(), "no room for an event");
         match self {
             Self::Epoll(epoll) => epoll.wait(room, timeout).into(),
             Self::Uring(uring) => uring.wait(room, timeout),

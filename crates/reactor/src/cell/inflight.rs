@@ -81,6 +81,7 @@ impl<R: ReactorOps> CellPtr<R> {
     /// flight, or the count is at its maximum. The current poll must not be in flight.
     #[inline]
     pub(crate) fn is_too_old(self) -> bool {
+        debug_assert!(!self.has_flag(CellFlags::IN_FLIGHT), "the current poll is not in flight");
         let cancelled = self.polls() - u32::from(self.has_flag(CellFlags::OUT_IN_FLIGHT));
         cancelled > 0 && (AGE.get(self.armed_bits()) >= AGE_MAX || self.polls() >= POLLS_MAX)
     }

@@ -301,6 +301,11 @@ impl Uring {
 
     /// Forgets the completions of the last batch. Those that were not taken return their buffers.
     pub(super) fn forget_done(&mut self) {
+        debug_assert_eq!(
+            self.untaken,
+            self.done.iter().filter(|done| done.claim.is_some()).count(),
+            "each completion with bytes was counted once"
+        );
         if self.untaken > 0 {
             self.untaken = 0;
             if let Streams::By(pool) = &self.streams {

@@ -94,6 +94,7 @@ impl Uring {
         room: &mut [MaybeUninit<RawEvent>],
         timeout: Option<&Timespec>,
     ) -> WaitResult {
+        debug_assert!(!room.is_empty(), "no room for an event");
         if self.fork.is_child() {
             return Err(REFUSAL).into();
         }
