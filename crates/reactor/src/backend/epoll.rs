@@ -29,7 +29,8 @@ use crate::backend::batch::RawEvent;
 const FORCE_EPOLL_WAIT: bool = cfg!(windlass_force_epoll_wait);
 
 pub(crate) struct Epoll {
-    /// Never lent, duplicated or exposed (rule 11), except to the outer set of an embedded reactor.
+    /// Never passed on, duplicated or exposed (rule 11), except to the outer set of an embedded
+    /// reactor.
     set: OwnedFd,
     /// Distinguishes this set from all others of the process.
     serial: u64,

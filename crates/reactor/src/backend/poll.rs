@@ -46,7 +46,7 @@ pub(crate) struct Poll {
     watches: Vec<Watch>,
     places: Vec<u32>,
     /// The index at which the next scan of ready entries starts. It is the first entry for which
-    /// the last scan had no room, so that every entry gets its turn.
+    /// the last scan had no room, so that no entry is left out for ever.
     first: usize,
 }
 

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_epoll_takes_is_taken_and_what_it_refuses_is_refused() {
+    fn what_epoll_takes_is_taken_and_what_it_rejects_is_rejected() {
         agrees(eventfd(1, EventfdFlags::CLOEXEC).unwrap().as_fd(), Ok(()));
         agrees(TcpListener::bind("127.0.0.1:0").unwrap().as_fd(), Ok(()));
         agrees(UdpSocket::bind("127.0.0.1:0").unwrap().as_fd(), Ok(()));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_not_open_is_refused() {
+    fn a_number_that_is_not_open_is_rejected() {
         for fd in [-1, i32::MIN, i32::MAX, 1_000_000_000] {
             assert_eq!((check(fd), epoll_says(fd)), (Err(Errno::BADF), Err(Errno::BADF)), "{fd}");
         }

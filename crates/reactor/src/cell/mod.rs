@@ -302,7 +302,7 @@ impl<R: ReactorOps> CellPtr<R> {
     pub(crate) unsafe fn from_exposed(address: u64) -> Self {
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "a pointer has 64 bits here: lib.rs refuses others"
+            reason = "a pointer has 64 bits here: lib.rs rejects others"
         )]
         let header = ptr::with_exposed_provenance_mut(address as usize);
         // SAFETY: the caller promises that the number was a cell's address, so it is not null.

@@ -298,8 +298,8 @@ mod tests {
 
     #[test]
     fn the_kernels_number_survives_a_remote_registration() {
-        let refused: RemoteAddError<()> =
+        let rejected: RemoteAddError<()> =
             RemoteAddError::Refused(AddError::new(AddReason::Os(Errno::NOSPC), ().into()));
-        assert_eq!(io::Error::from(refused).raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+        assert_eq!(io::Error::from(rejected).raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     }
 }

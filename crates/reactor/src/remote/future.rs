@@ -100,8 +100,8 @@ where
             };
             let call = Arc::clone(call);
             *stage = Stage::Ended;
-            if let Err(refused) = pushed {
-                return Poll::Ready(Err(call_error(&call, &refused).map(|closure| closure.0)));
+            if let Err(rejected) = pushed {
+                return Poll::Ready(Err(call_error(&call, &rejected).map(|closure| closure.0)));
             }
             *stage = Stage::Queued(call);
         }

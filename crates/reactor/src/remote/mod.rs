@@ -181,18 +181,18 @@ impl Remote {
         closure: F,
     ) -> Result<(), PostError<F>> {
         let queue = &self.0.queue;
-        let refused = match queue.try_push(RemoteItem::Post(Posted::new(closure))) {
+        let rejected = match queue.try_push(RemoteItem::Post(Posted::new(closure))) {
             Ok(()) => return Ok(()),
-            Err(refused) => refused,
+            Err(rejected) => rejected,
         };
-        if refused.reason != PushReason::Full {
-            return Err(post_error(refused));
+        if rejected.reason != PushReason::Full {
+            return Err(post_error(rejected));
         }
         if self.is_own_thread() {
-            let closure = post_error(refused).closure;
+            let closure = post_error(rejected).closure;
             return Err(PostError { reason: PostReason::WouldDeadlock, closure });
         }
-        queue.push(refused.item.into_inner()).map_err(post_error)
+        queue.push(rejected.item.into_inner()).map_err(post_error)
     }
 
     /// Queues a closure without waiting for its result, if there is room.
@@ -318,15 +318,15 @@ impl Remote {
                 }
                 call.wait(deadline)
             }
-            Err(refused) => Err(call_error(&call, &refused)),
+            Err(rejected) => Err(call_error(&call, &rejected)),
         }
     }
 }
 
 /// The error of a call that the queue has rejected. The call still contains the job.
-fn call_error<J: Job>(call: &Call<J>, refused: &PushError<RemoteItem>) -> CallError<J> {
-    let job = call.take_back().expect("what the queue has refused was not run");
-    match refused.reason {
+fn call_error<J: Job>(call: &Call<J>, rejected: &PushError<RemoteItem>) -> CallError<J> {
+    let job = call.take_back().expect("what the queue has rejected was not run");
+    match rejected.reason {
         PushReason::TimedOut => CallError::TimedOut(Some(job.into())),
         _ => CallError::Closed(job.into()),
     }
@@ -334,12 +334,12 @@ fn call_error<J: Job>(call: &Call<J>, refused: &PushError<RemoteItem>) -> CallEr
 
 /// The error of a post that the queue has rejected, with its closure.
 fn post_error<F: FnOnce(Turn<'_>) + Send + 'static>(
-    refused: PushError<RemoteItem>,
+    rejected: PushError<RemoteItem>,
 ) -> PostError<F> {
     let reason =
-        if refused.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
-    let RemoteItem::Post(post) = refused.item.into_inner() else {
-        unreachable!("a post was refused")
+        if rejected.reason == PushReason::Full { PostReason::Full } else { PostReason::Closed };
+    let RemoteItem::Post(post) = rejected.item.into_inner() else {
+        unreachable!("a post was rejected")
     };
     PostError { reason, closure: Returned::new(post.into_inner()) }
 }

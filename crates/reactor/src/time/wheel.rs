@@ -46,18 +46,18 @@ const NONE: u32 = u32::MAX;
 /// and a handler takes less time than a read of memory.
 const AHEAD: usize = 8;
 
-/// Where an entry is: level and slot as one number, or one of the constants. Not zero, so an
+/// What holds an entry: level and slot as one number, or one of the constants. Not zero, so an
 /// `Option` of a node is as large as the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place(NonZeroU16);
+struct Holder(NonZeroU16);
 
-impl Place {
-    const NOWHERE: Self = Self(NonZeroU16::MAX);
-    const IN_RUN: Self = Self(NonZeroU16::new(u16::MAX - 1).unwrap());
+impl Holder {
+    const NONE: Self = Self(NonZeroU16::MAX);
+    const RUN: Self = Self(NonZeroU16::new(u16::MAX - 1).unwrap());
     const FRONT: Self = Self(NonZeroU16::new(u16::MAX - 2).unwrap());
 
     fn of_slot(slot: usize) -> Self {
-        u16::try_from(slot + 1).ok().and_then(NonZeroU16::new).map_or(Self::NOWHERE, Self)
+        u16::try_from(slot + 1).ok().and_then(NonZeroU16::new).map_or(Self::NONE, Self)
     }
 
     /// The number of the slot. Not one, if the entry is elsewhere.
@@ -76,7 +76,7 @@ pub(crate) struct Node {
     deadline: u64,
     /// Rises with every insertion and reset.
     number: u64,
-    place: Place,
+    holder: Holder,
     prev: u32,
     next: u32,
 }
@@ -84,11 +84,11 @@ pub(crate) struct Node {
 impl Node {
     /// The node of an entry that is not in a wheel.
     pub(crate) const ABSENT: Self =
-        Self { deadline: 0, number: 0, place: Place::NOWHERE, prev: NONE, next: NONE };
+        Self { deadline: 0, number: 0, holder: Holder::NONE, prev: NONE, next: NONE };
 
     /// Whether the entry is in the wheel.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.place != Place::NOWHERE
+        self.holder != Holder::NONE
     }
 }
 
@@ -209,7 +209,7 @@ impl Wheel {
         self.number += 1;
         (self.front, self.front_deadline) = (index, deadline);
         let node = nodes.node_mut(index);
-        (node.deadline, node.number, node.place) = (deadline, self.number, Place::FRONT);
+        (node.deadline, node.number, node.holder) = (deadline, self.number, Holder::FRONT);
     }
 
     /// Moves the front into a slot.
@@ -229,9 +229,9 @@ impl Wheel {
     /// Resets an entry without moving it, if its slot begins before the deadline. Otherwise returns
     /// false, and the entry must be removed and inserted.
     pub(crate) fn reset_in_place(&mut self, node: &mut Node, deadline: u64) -> bool {
-        let place = node.place.slot();
+        let place = node.holder.slot();
         let (level, slot) = (place / SLOTS, place % SLOTS);
-        // The other places are not slots. The front must stay before this entry.
+        // The other holders are not slots. The front must stay before this entry.
         if level >= LEVELS
             || self.start_of(level, slot) > deadline
             || deadline < self.front_deadline
@@ -263,20 +263,20 @@ impl Wheel {
                 self.unordered[level] |= 1 << slot;
             }
         }
-        let place = Place::of_slot(place);
-        *nodes.node_mut(index) = Node { deadline, number, place, prev, next: NONE };
+        let holder = Holder::of_slot(place);
+        *nodes.node_mut(index) = Node { deadline, number, holder, prev, next: NONE };
     }
 
     /// Removes an entry. True if it was in the wheel.
     pub(crate) fn remove(&mut self, nodes: &mut impl Nodes, index: u32) -> bool {
         let node = nodes.node_mut(index);
         let Node { prev, next, .. } = *node;
-        match core::mem::replace(&mut node.place, Place::NOWHERE) {
-            Place::NOWHERE => return false,
-            // Its record in the run is skipped, because the place says that it has left.
-            Place::IN_RUN => self.run.leave(),
-            Place::FRONT => _ = self.take_front(),
-            place => self.unlink(nodes, place.slot(), prev, next),
+        match core::mem::replace(&mut node.holder, Holder::NONE) {
+            Holder::NONE => return false,
+            // Its record in the run is skipped, because the holder says that it has left.
+            Holder::RUN => self.run.leave(),
+            Holder::FRONT => _ = self.take_front(),
+            holder => self.unlink(nodes, holder.slot(), prev, next),
         }
         true
     }
@@ -386,12 +386,12 @@ impl Wheel {
         if self.front != NONE && self.front_deadline <= now {
             let deadline = self.front_deadline;
             let index = self.take_front();
-            nodes.node_mut(index).place = Place::NOWHERE;
+            nodes.node_mut(index).holder = Holder::NONE;
             return Some((index, deadline));
         }
         loop {
             // An entry that has left the run may have no node any more.
-            let is_in_run = |node: &Node| node.place == Place::IN_RUN;
+            let is_in_run = |node: &Node| node.holder == Holder::RUN;
             let ahead = self.run.first(|index| nodes.find(index).is_some_and(is_in_run));
             // All entries of the run are due.
             let limit = ahead.unwrap_or(now);
@@ -437,7 +437,7 @@ impl Wheel {
         if let Some(soon) = self.run.ahead(AHEAD) {
             nodes.prefetch(soon);
         }
-        nodes.node_mut(index).place = Place::NOWHERE;
+        nodes.node_mut(index).holder = Holder::NONE;
         index
     }
 
@@ -507,7 +507,7 @@ impl Wheel {
         while index != NONE {
             let Node { next, deadline, number, .. } = *nodes.node(index);
             if deadline <= now && is_within(deadline, level, start) {
-                nodes.node_mut(index).place = Place::IN_RUN;
+                nodes.node_mut(index).holder = Holder::RUN;
                 self.run.push(index, deadline);
                 self.linked -= 1;
             } else {

@@ -1,9 +1,9 @@
-//! Copies of bytes to send, which stay at their addresses for one turn.
+//! Copies of bytes to send, which stay at their addresses until their sends are submitted.
 //!
 //! # The protocol of this module
 //!
 //! 1. A copy is neither moved, changed nor freed before [`Copies::clear`].
-//! 2. [`Copies::clear`] begins a new turn. No other turn, of these copies or of others in the
+//! 2. [`Copies::clear`] begins a new generation. No other one, of these copies or of others in the
 //!    process, has the same number. So the address of a [`Copied`] is used only while its copy
 //!    exists.
 
@@ -29,55 +29,55 @@ pub(super) struct Copies {
     chunk: usize,
     used: usize,
     /// A number that changes with every release of all copies. No other list of copies has it.
-    turn: u64,
+    generation: u64,
 }
 
-/// A copy of bytes, valid for one turn.
+/// A copy of bytes, valid for one generation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copied {
-    turn: u64,
+    generation: u64,
     start: *const u8,
     len: usize,
 }
 
-// SAFETY: The pointer is only read by the `Copies` that have the turn's number, on their thread
-// (protocol 2).
+// SAFETY: The pointer is only read by the `Copies` that have the generation's number, on their
+// thread (protocol 2).
 unsafe impl Send for Copied {}
 
 impl Copied {
-    /// No copy. No turn has the number zero.
-    pub(crate) const NONE: Self = Self { turn: 0, start: ptr::null(), len: 0 };
+    /// No copy. No generation has the number zero.
+    pub(crate) const NONE: Self = Self { generation: 0, start: ptr::null(), len: 0 };
 }
 
 impl Default for Copies {
     fn default() -> Self {
-        Self { chunks: Vec::new(), chunk: 0, used: 0, turn: next_turn() }
+        Self { chunks: Vec::new(), chunk: 0, used: 0, generation: next_generation() }
     }
 }
 
 /// A number that no list of copies has had before.
-fn next_turn() -> u64 {
-    static TURNS: AtomicU64 = AtomicU64::new(1);
-    TURNS.fetch_add(1, Ordering::Relaxed)
+fn next_generation() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Copies {
-    /// Whether a copy is of this turn.
+    /// Whether a copy is of this generation.
     #[inline]
     pub(super) fn has(&self, copied: Copied) -> bool {
-        copied.turn == self.turn
+        copied.generation == self.generation
     }
 
-    /// The address and the length of a copy, which must be of this turn.
+    /// The address and the length of a copy, which must be of this generation.
     #[inline]
     pub(super) fn find(&self, copied: Copied) -> (*const u8, usize) {
-        assert!(self.has(copied), "it was copied in this turn");
+        assert!(self.has(copied), "it is a copy of this generation");
         (copied.start, copied.len)
     }
 
-    /// Copies bytes, so that they can be found for other streams in this turn.
+    /// Copies bytes, so that they can be found for other streams.
     pub(super) fn copy(&mut self, bytes: &[u8]) -> Copied {
-        Copied { start: self.keep(bytes), turn: self.turn, len: bytes.len() }
+        Copied { start: self.keep(bytes), generation: self.generation, len: bytes.len() }
     }
 
     /// Copies bytes, and returns their address.
@@ -116,7 +116,7 @@ impl Copies {
             return;
         }
         self.let_go(CHUNKS_KEPT);
-        (self.chunk, self.used, self.turn) = (0, 0, next_turn());
+        (self.chunk, self.used, self.generation) = (0, 0, next_generation());
     }
 
     /// Frees all but the first `kept` chunks.
@@ -157,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "it was copied in this turn")]
-    fn a_copy_of_an_earlier_turn_is_not_found() {
+    #[should_panic(expected = "it is a copy of this generation")]
+    fn a_copy_of_an_earlier_generation_is_not_found() {
         let mut copies = Copies::default();
         let copied = copies.copy(b"old");
         copies.clear();

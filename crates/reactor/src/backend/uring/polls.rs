@@ -231,7 +231,7 @@ impl Uring {
     pub(super) fn conditions(&mut self, cell: Cell, completion: Completion) -> u32 {
         let mask = cell.armed_mask();
         let Ok(mut found) = u32::try_from(completion.result) else {
-            return self.refused(cell, completion);
+            return self.rejected(cell, completion);
         };
         if mask & PRI != 0 {
             found = ask_for_priority(cell.fd(), found);
@@ -283,7 +283,7 @@ impl Uring {
 
     /// The kernel has rejected or ended a poll.
     #[cold]
-    fn refused(&mut self, cell: Cell, completion: Completion) -> u32 {
+    fn rejected(&mut self, cell: Cell, completion: Completion) -> u32 {
         if completion.has_more() {
             return 0;
         }

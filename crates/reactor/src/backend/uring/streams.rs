@@ -74,7 +74,7 @@ pub(super) enum Streams {
     #[default]
     Untried,
     /// The kernel does not support it: streams work by readiness.
-    Refused,
+    Unsupported,
     By(Pool),
 }
 
@@ -103,7 +103,7 @@ impl Uring {
     /// Whether streams work by completion. The first call creates the pool.
     pub(crate) fn completes(&mut self) -> bool {
         if matches!(self.streams, Streams::Untried) {
-            self.streams = self.make_pool().map_or(Streams::Refused, Streams::By);
+            self.streams = self.make_pool().map_or(Streams::Unsupported, Streams::By);
         }
         matches!(self.streams, Streams::By(_))
     }

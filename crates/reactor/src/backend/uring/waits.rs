@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::interest::{ERR, HUP, PRI},
-    backend::{WaitResult, batch::RawEvent, fork::REFUSAL},
+    backend::{WaitResult, batch::RawEvent, fork::NOT_OWNER},
     cell::CellFlags as Flags,
 };
 
@@ -96,7 +96,7 @@ impl Uring {
     ) -> WaitResult {
         debug_assert!(!room.is_empty(), "no room for an event");
         if self.fork.is_child() {
-            return Err(REFUSAL).into();
+            return Err(NOT_OWNER).into();
         }
         let mut is_usual = may_block(timeout);
         if self.keeps_something() {

@@ -236,11 +236,11 @@ fn a_later_deadline_does_not_move_an_entry_and_counts_as_an_insertion() {
     for index in 0..4 {
         wheel.insert(index, 5000);
     }
-    let places: Vec<Place> = wheel.nodes.0.iter().map(|node| node.place).collect();
+    let holders: Vec<Holder> = wheel.nodes.0.iter().map(|node| node.holder).collect();
     wheel.reset(1, 9_000_000);
     wheel.reset(0, 5000);
     wheel.reset(2, 5000);
-    assert_eq!(places, wheel.nodes.0.iter().map(|node| node.place).collect::<Vec<_>>());
+    assert_eq!(holders, wheel.nodes.0.iter().map(|node| node.holder).collect::<Vec<_>>());
     wheel.insert(4, 9_000_000);
     wheel.reset(3, 4999);
     assert_eq!(wheel.pop_due(5000), Some((3, 4999)));
