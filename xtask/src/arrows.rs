@@ -1,9 +1,15 @@
 //! The dependency arrows: which crate may use which. ARCHITECTURE.md says why; this table decides.
 //! The arrows inside a crate are in [`folders`].
 
+mod arrow;
 mod folders;
 mod imports;
+mod members;
+mod order;
+mod syntax;
+mod uses;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
@@ -121,8 +127,28 @@ const TESTS: &[(&str, &str)] = &[("windlass-server", "windlass-tls")];
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let packages = metadata::workspace(root)?;
     let mut found: Vec<String> = packages.iter().flat_map(check_package).collect();
-    found.extend(folders::check(&repository::text_files(root)?));
+    found.extend(folders::check(&repository::text_files(root)?).found);
     Ok(found)
+}
+
+/// Prints each item inside a crate whose use points upwards, and where it is used first.
+///
+/// # Errors
+///
+/// If git cannot list the files.
+pub(crate) fn list(root: &Path) -> Result<()> {
+    for (folder, listed) in folders::check(&repository::text_files(root)?).listed {
+        let items: BTreeSet<&String> = listed.up.keys().map(|[_, _, item]| item).collect();
+        println!("{folder}: {} items", items.len());
+        let lists = [(&listed.up, ""), (&listed.impls_down, "; downwards, so not counted")];
+        for (list, note) in lists {
+            for ([from, to, item], places) in list {
+                let (count, first) = (places.len(), &places[0]);
+                println!("    {from} -> {to}: {item} ({count}, {first}{note})");
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_package(package: &Package) -> Vec<String> {

@@ -51,6 +51,12 @@ enum Task {
     },
     /// Run only the house rules and the dependency arrows, in seconds
     Tidy,
+    /// Check the dependency arrows, between crates and between folders of a crate
+    Arrows {
+        /// List each item that is used upwards inside a crate, those allowed too
+        #[arg(long)]
+        list: bool,
+    },
     /// Run all stages, as `.ci/run` does on a new machine
     Ci {
         /// Run only this stage; may be repeated
@@ -100,6 +106,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Check { fast, only } => check::run(fast, &only),
         Task::Tidy => check::run(false, &["tidy".to_owned(), "arrows".to_owned()]),
+        Task::Arrows { list: true } => arrows::list(&repository::root()).map(|()| true),
+        Task::Arrows { list: false } => check::run(false, &["arrows".to_owned()]),
         Task::Ci { only, full, update_suites } => {
             ci::run(&ci::Choice { full, only }, update_suites)
         }

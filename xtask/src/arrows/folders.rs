@@ -1,103 +1,80 @@
-//! The arrows inside a crate: the modules of its root, which are files and folders, have an order,
-//! and imports point downwards. ARCHITECTURE.md has the order and the exceptions.
+//! The check of the arrows inside a crate: the modules of its root, which are files and folders,
+//! have an order, and arrows point downwards. ARCHITECTURE.md has the order and the exceptions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
+use std::thread;
 
-use super::imports::{self, Import};
+use super::arrow::{self, Arrow, Source};
+use super::order::{self, Exception, Order, PATH};
+use super::syntax;
 use crate::repository::TextFile;
-
-/// Where the order stands.
-const PATH: &str = "ARCHITECTURE.md";
-
-/// Part of the heading above the tables.
-const HEADING: &str = "order of folders";
 
 /// The crates whose folders have an order.
 const CRATES: &str = "crates/";
 
-/// How many exceptions a crate may have. The number may only shrink.
-const EXCEPTIONS_MAX: usize = 5;
+/// How many items a crate may have as exceptions.
+const ITEMS_MAX: usize = 5;
 
-/// The root of a crate, as the tables name it. It may use every module, and no module uses an item
-/// that is defined there.
-const ROOT: &str = "lib.rs";
+/// The crates that have more, with their number. It may only shrink.
+const LIMITS: &[(&str, usize)] = &[("crates/reactor", 20), ("crates/server", 82)];
 
-/// What ARCHITECTURE.md says about one crate.
+/// What the check has found.
 #[derive(Debug, Default)]
-struct Order {
-    /// From the top to the bottom.
-    modules: Vec<String>,
-    exceptions: Vec<Exception>,
+pub(super) struct Report {
+    /// One line per violation.
+    pub(super) found: Vec<String>,
+    /// By the folder of the crate.
+    pub(super) listed: BTreeMap<String, Listed>,
 }
 
-/// Imports that may point upwards.
-#[derive(Debug, PartialEq, Eq)]
-struct Exception {
-    from: String,
-    to: String,
-    items: Vec<String>,
-    /// In ARCHITECTURE.md, from 1.
-    line: usize,
+/// What is worth to be listed of one crate.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Items whose use points upwards.
+    pub(super) up: Items,
+    /// Inherent impls that point downwards.
+    pub(super) impls_down: Items,
 }
 
-/// One crate with folders.
+/// Items as from, to and name, with the places of their use.
+pub(super) type Items = BTreeMap<[String; 3], Vec<String>>;
+
+/// Checks all crates.
+pub(super) fn check(files: &[TextFile]) -> Report {
+    let text = files.iter().find(|file| file.path == PATH).map_or("", |file| file.text.as_str());
+    let mut orders = order::parse(text);
+    let mut report = Report::default();
+    // Reading a crate takes most of a second without optimisation.
+    thread::scope(|scope| {
+        let mut checks = Vec::new();
+        for one in crates(files) {
+            match orders.remove(&one.folder) {
+                Some(order) => checks.push(scope.spawn(move || check_crate(&one, &order))),
+                None if one.has_folders() => report.found.push(format!(
+                    "{PATH}: {} has folders, and no row in the table \"Order of folders\"",
+                    one.folder
+                )),
+                None => {}
+            }
+        }
+        for check in checks {
+            let one = check.join().unwrap_or_else(|panic| resume_unwind(panic));
+            report.found.extend(one.found);
+            report.listed.extend(one.listed);
+        }
+    });
+    for folder in orders.keys() {
+        report.found.push(format!("{PATH}: there is no crate {folder}"));
+    }
+    report
+}
+
+/// One crate.
 struct Crate<'f> {
     /// For example `crates/reactor`.
     folder: String,
     files: Vec<&'f TextFile>,
-}
-
-/// Checks all crates; returns one line per violation.
-pub(super) fn check(files: &[TextFile]) -> Vec<String> {
-    let text = files.iter().find(|file| file.path == PATH).map_or("", |file| file.text.as_str());
-    let mut orders = parse(text);
-    let mut found = Vec::new();
-    for one in crates(files) {
-        match orders.remove(&one.folder) {
-            Some(order) => check_crate(&one, &order, &mut found),
-            None if one.has_folders() => found.push(format!(
-                "{PATH}: {} has folders, and no row in the table \"Order of folders\"",
-                one.folder
-            )),
-            None => {}
-        }
-    }
-    for folder in orders.keys() {
-        found.push(format!("{PATH}: there is no crate {folder}"));
-    }
-    found
-}
-
-/// Reads the two tables. A row with two cells is the order of a crate: `| crate | modules |`. A row
-/// with five is an exception: `| crate | from | to | items | reason |`. Names are in backquotes.
-fn parse(text: &str) -> BTreeMap<String, Order> {
-    let mut orders: BTreeMap<String, Order> = BTreeMap::new();
-    let mut is_here = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.starts_with('#') {
-            is_here = line.to_lowercase().contains(HEADING);
-        }
-        let Some(row) = line.strip_prefix('|').filter(|_| is_here) else { continue };
-        let cells: Vec<Vec<String>> = row.trim_end_matches('|').split('|').map(names).collect();
-        let [folder] = cells[0].as_slice() else { continue };
-        let order = orders.entry(folder.clone()).or_default();
-        match cells.as_slice() {
-            [_, modules] => order.modules.extend(modules.iter().cloned()),
-            [_, from, to, items, _] => order.exceptions.push(Exception {
-                from: from.concat(),
-                to: to.concat(),
-                items: items.clone(),
-                line: index + 1,
-            }),
-            _ => {}
-        }
-    }
-    orders
-}
-
-/// The words in backquotes.
-fn names(cell: &str) -> Vec<String> {
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 fn crates(files: &[TextFile]) -> Vec<Crate<'_>> {
@@ -110,7 +87,7 @@ fn crates(files: &[TextFile]) -> Vec<Crate<'_>> {
     crates.into_iter().map(|(folder, files)| Crate { folder: folder.to_owned(), files }).collect()
 }
 
-impl Crate<'_> {
+impl<'f> Crate<'f> {
     /// The path of a file below `src`.
     fn inner<'p>(&self, file: &'p TextFile) -> &'p str {
         &file.path[self.folder.len() + "/src/".len()..]
@@ -129,122 +106,125 @@ impl Crate<'_> {
         }
         module
     }
+
+    /// Its files without those of tests.
+    fn sources(&self, found: &mut Vec<String>) -> Vec<Source<'f>> {
+        let mut sources = Vec::new();
+        let mut tests = Vec::new();
+        for &file in &self.files {
+            match syntax::parse(&file.text) {
+                Ok(syntax) => {
+                    let module = self.module(file);
+                    let inner = syntax.test_modules.iter();
+                    tests.extend(inner.map(|test| [&module[..], test].concat()));
+                    sources.push(Source { path: &file.path, module, syntax });
+                }
+                Err(error) => found.push(format!("{}: {error}", file.path)),
+            }
+        }
+        sources.retain(|source| !tests.iter().any(|test| source.module.starts_with(test)));
+        sources
+    }
 }
 
 fn is_root(module: &[String]) -> bool {
     matches!(module, [only] if only == "lib" || only == "main")
 }
 
-/// One import from a module of the root into another.
-#[derive(Debug)]
-struct Arrow {
-    /// `crates/…/file.rs:line`.
-    place: String,
-    from: String,
-    to: String,
-    import: Import,
-}
-
-fn check_crate(one: &Crate<'_>, order: &Order, found: &mut Vec<String>) {
+fn check_crate(one: &Crate<'_>, order: &Order) -> Report {
+    let mut report = Report::default();
     let folder = &one.folder;
-    let mut files = Vec::new();
-    let mut tests: BTreeSet<Vec<String>> = BTreeSet::new();
-    for file in &one.files {
-        let module = one.module(file);
-        let imports = imports::read(&file.text, &module);
-        for name in imports.test_modules {
-            let mut test = module.clone();
-            test.push(name);
-            tests.insert(test);
-        }
-        files.push((file, module, imports.paths));
-    }
-    files.retain(|(_, module, _)| !tests.iter().any(|test| module.starts_with(test)));
-
+    let sources = one.sources(&mut report.found);
     let modules: BTreeSet<&str> =
-        files.iter().filter_map(|(_, module, _)| module.first().map(String::as_str)).collect();
+        sources.iter().filter_map(|source| source.module.first().map(String::as_str)).collect();
     for module in &modules {
         if !order.modules.iter().any(|listed| listed == module) {
-            found.push(format!("{PATH}: {folder}: the order does not have `{module}`"));
+            report.found.push(format!("{PATH}: {folder}: the order does not have `{module}`"));
         }
     }
     for listed in &order.modules {
         if !modules.contains(listed.as_str()) {
-            found.push(format!("{PATH}: {folder}: there is no module `{listed}` in its root"));
+            let message = format!("{PATH}: {folder}: there is no module `{listed}` in its root");
+            report.found.push(message);
         }
     }
-    // The names that the root imports or re-exports, and the module or other crate of each.
-    let names: BTreeMap<&str, &str> = files
-        .iter()
-        .filter(|(_, module, _)| module.is_empty())
-        .flat_map(|(_, _, imports)| imports)
-        .filter_map(|import| Some((import.name.as_deref()?, import.path.first()?.as_str())))
-        .collect();
-    let mut arrows = Vec::new();
-    for (file, module, imports) in files.iter().filter(|(_, module, _)| !module.is_empty()) {
-        for import in imports {
-            let first = import.path.first().map_or(ROOT, String::as_str);
-            let to = match names.get(first) {
-                _ if modules.contains(first) => first,
-                Some(to) if modules.contains(to) => to,
-                // Another crate's item, which the root re-exports.
-                Some(_) => continue,
-                None => ROOT,
-            };
-            arrows.push(Arrow {
-                place: format!("{}:{}", file.path, import.line),
-                from: module[0].clone(),
-                to: to.to_owned(),
-                import: import.clone(),
-            });
+    let (up, down): (Vec<Arrow>, Vec<Arrow>) = arrow::read(&sources, &modules, order)
+        .into_iter()
+        .partition(|arrow| arrow.owner.is_some() || order.is_up(&arrow.from, &arrow.to));
+    let mut listed =
+        Listed { up: check_arrows(folder, order, &up, &mut report.found), ..Listed::default() };
+    for Arrow { place, from, to, item, .. } in down {
+        if item.starts_with("impl ") {
+            listed.impls_down.entry([from, to, item]).or_default().push(place);
         }
     }
-    check_arrows(folder, order, &arrows, found);
+    report.listed.insert(folder.clone(), listed);
+    report
 }
 
-fn check_arrows(folder: &str, order: &Order, arrows: &[Arrow], found: &mut Vec<String>) {
-    let rank = |module: &str| order.modules.iter().position(|listed| listed == module);
-    let mut used = vec![BTreeSet::new(); order.exceptions.len()];
-    for arrow in arrows.iter().filter(|arrow| arrow.from != arrow.to) {
-        let Arrow { place, from, to, import } = arrow;
-        if to != ROOT && rank(from) < rank(to) {
-            continue;
-        }
-        let path = import.path.join("::");
-        let exception = order.exceptions.iter().position(|e| e.from == *from && e.to == *to);
-        let item = exception.and_then(|at| {
-            let items = &order.exceptions[at].items;
-            let item = import.path.iter().find(|segment| items.contains(segment))?;
-            Some((at, item.clone()))
+/// Checks the arrows that point upwards. Returns their items with the places.
+fn check_arrows(folder: &str, order: &Order, arrows: &[Arrow], found: &mut Vec<String>) -> Items {
+    let mut used = BTreeSet::new();
+    let mut rejected: BTreeMap<[String; 3], Vec<&Arrow>> = BTreeMap::new();
+    let mut items = Items::new();
+    for arrow in arrows {
+        let Arrow { place, from, to, item, names, is_reexport, .. } = arrow;
+        let excepted = order.exceptions.iter().enumerate().find_map(|(at, exception)| {
+            let is_it = |name: &&String| exception.items.contains(name);
+            let name = names.iter().find(is_it)?;
+            (exception.from == *from && exception.to == *to).then_some((at, name))
         });
-        match item {
-            Some(_) if import.is_reexport => found.push(format!(
-                "{place}: `{from}` may use `{path}` by an exception, and not re-export it"
+        let name = excepted.map(|(_, name)| name).or(names.last()).unwrap_or(item);
+        let key = [from.clone(), to.clone(), name.clone()];
+        items.entry(key.clone()).or_default().push(place.clone());
+        match excepted {
+            Some(_) if *is_reexport => found.push(format!(
+                "{place}: `{from}` may use `{item}` by an exception, and not re-export it"
             )),
-            Some((at, item)) => drop(used[at].insert(item)),
-            None => found.push(format!(
-                "{place}: `{from}` may not use `{path}`, because `{to}` stands above it in the \
-                 order of folders ({PATH})"
-            )),
+            Some(excepted) => drop(used.insert(excepted)),
+            None => rejected.entry(key).or_default().push(arrow),
         }
     }
-    for (exception, used) in order.exceptions.iter().zip(&used) {
-        let Exception { from, to, items, line } = exception;
-        for item in items.iter().filter(|item| !used.contains(*item)) {
+    for ([from, to, _], arrows) in &rejected {
+        let Arrow { place, item, owner, .. } = arrows[0];
+        let above = || format!("`{to}` stands above it in the order of folders ({PATH})");
+        let why = owner.clone().unwrap_or_else(above);
+        let more = match arrows.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        found.push(format!("{place}{more}: `{from}` may not use `{item}`, because {why}"));
+    }
+    for (at, Exception { from, to, items, line }) in order.exceptions.iter().enumerate() {
+        for item in items.iter().filter(|item| !used.contains(&(at, *item))) {
             found.push(format!(
-                "{PATH}:{line}: {folder}: the exception of `{item}` from `{from}` to `{to}` is not \
-                 needed; remove it"
+                "{PATH}:{line}: {folder}: the exception of `{item}` from `{from}` to `{to}` is \
+                 not needed; remove it"
             ));
         }
         if items.is_empty() {
             found.push(format!("{PATH}:{line}: {folder}: an exception names its items"));
         }
     }
-    let count = order.exceptions.len();
-    if count > EXCEPTIONS_MAX {
+    check_count(folder, order, LIMITS, found);
+    items
+}
+
+/// Compares the number of distinct items of the exceptions with the limit of the crate.
+fn check_count(folder: &str, order: &Order, limits: &[(&str, usize)], found: &mut Vec<String>) {
+    let items: BTreeSet<&String> = order.exceptions.iter().flat_map(|e| &e.items).collect();
+    let own = limits.iter().find(|(name, _)| *name == folder).map(|(_, max)| *max);
+    let (count, max) = (items.len(), own.unwrap_or(ITEMS_MAX));
+    if count > max {
         found.push(format!(
-            "{PATH}: {folder} has {count} exceptions from the order of folders; \
-             {EXCEPTIONS_MAX} are allowed"
+            "{PATH}: {folder} has {count} items as exceptions from the order of folders; {max} \
+             are allowed"
+        ));
+    }
+    if own.is_some() && count < max {
+        found.push(format!(
+            "xtask/src/arrows/folders.rs: {folder} has {count} items as exceptions; lower its \
+             {max} in LIMITS"
         ));
     }
 }
@@ -262,7 +242,11 @@ mod tests {
     }
 
     /// What is found in a crate with three modules, given the text of each, and exceptions.
-    fn found(exceptions: &str, [top, middle, low]: [&str; 3]) -> Vec<String> {
+    fn found(exceptions: &str, modules: [&str; 3]) -> Vec<String> {
+        report(exceptions, modules).found
+    }
+
+    fn report(exceptions: &str, [top, middle, low]: [&str; 3]) -> Report {
         check(&[
             file("ARCHITECTURE.md", &format!("{ORDER}{exceptions}")),
             file(
@@ -284,9 +268,9 @@ mod tests {
         let up =
             found("", ["", "use crate::{Errno, top::inner::Top};", "fn f(x: crate::middle::M) {}"]);
         assert_eq!(up.len(), 2, "{up:?}");
-        assert!(up[0].starts_with("crates/x/src/middle.rs:1: `middle` may not use"), "{up:?}");
+        assert!(up[1].starts_with("crates/x/src/middle.rs:1: `middle` may not use"), "{up:?}");
         assert!(
-            up[1].starts_with("crates/x/src/low.rs:1: `low` may not use `middle::M`"),
+            up[0].starts_with("crates/x/src/low.rs:1: `low` may not use `middle::M`"),
             "{up:?}"
         );
     }
@@ -308,7 +292,7 @@ mod tests {
             file("crates/x/src/b/mod.rs", "#[cfg(test)]\nmod tests;"),
             file("crates/x/src/b/tests.rs", "use crate::a::A;"),
         ];
-        assert!(check(&files).is_empty());
+        assert_eq!(check(&files).found, Vec::<String>::new());
     }
 
     #[test]
@@ -328,11 +312,105 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_has_five_exceptions_at_most() {
-        let row = |at: usize| format!("| `crates/x` | `low` | `top` | `T{at}` | why |\n");
-        let rows: String = (0..=EXCEPTIONS_MAX).map(row).collect();
-        let too_many = found(&rows, ["", "", ""]);
-        assert!(too_many.iter().any(|line| line.contains("has 6 exceptions")), "{too_many:?}");
+    fn an_inherent_impl_points_to_its_type() {
+        let up = found("", ["pub struct Top;", "", "impl crate::top::inner::Top {}"]);
+        assert_eq!(up.len(), 2, "{up:?}");
+        assert!(up[1].contains("`low` may not use `impl Top`, because `top` stands"), "{up:?}");
+        let down = ["impl crate::low::L {}", "impl crate::low::L {}", "struct L; impl L {}"];
+        assert_eq!(found("", down), Vec::<String>::new());
+        let of_trait = ["pub struct Top;", "", "impl Clone for crate::top::inner::Top {}"];
+        assert_eq!(found("", of_trait).len(), 1, "only the import");
+    }
+
+    #[test]
+    fn a_method_from_above_is_found_where_it_is_called() {
+        let impl_above = "impl crate::low::L { pub(crate) fn above(&self) {} }";
+        let up = found("", [impl_above, "", "struct L; fn f(l: &L) { l.above(); l.above() }"]);
+        assert_eq!(up.len(), 1, "{up:?}");
+        let start = "crates/x/src/low.rs:1 and 1 more: `low` may not use `L::above`, because `top`";
+        assert!(up[0].starts_with(start), "{up:?}");
+        let down = [
+            "fn f(l: &crate::low::L) { l.below() }",
+            "",
+            "struct L; impl L { pub fn below(&self) {} }",
+        ];
+        assert_eq!(found("", down), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_field_from_above_is_found() {
+        let top = "pub struct Top { pub(crate) size: u8, own: u8 }";
+        let up = found("", [top, "", "fn f(x: &impl Sized) { x.size; x.own }"]);
+        assert_eq!(up.len(), 1, "{up:?}");
+        assert!(up[0].contains("`low` may not use `Top.size`, because `top` stands"), "{up:?}");
+        let down = "fn f(l: &crate::low::L) { l.size }";
+        let below = "pub(crate) struct L { pub(crate) size: u8 }";
+        assert_eq!(found("", [down, "", below]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_owner_of_a_type_from_above_stands_above_it() {
+        let row = "| `crates/x` | `low` | `top` | `Top` | why |\n";
+        let top = "pub struct Top; impl crate::low::L { fn g(&self) { self.size } }\n\
+                   fn f(l: &crate::low::L) { l.below() }";
+        let low = |field: &str| {
+            format!(
+                "use crate::top::inner::Top; struct L {{ {field}, pub(crate) size: u8 }} \
+                 impl L {{ pub(crate) fn below(&self) {{}} }}"
+            )
+        };
+        let up = found(row, [top, "", &low("top: Option<Box<Top>>")]);
+        assert_eq!(up.len(), 3, "{up:?}");
+        for (line, item) in up.iter().zip(["L.size", "L::below", "impl L"]) {
+            let why = format!("`top` may not use `{item}`, because `L.top` owns a `Top` of `top`");
+            assert!(line.contains(&why), "{up:?}");
+        }
+        assert_eq!(found(row, [top, "", &low("top: &'static Top")]), Vec::<String>::new());
+        // Another folder above does not reach into what it is owned by.
+        let middle = "fn f(l: &crate::low::L) { l.below() }";
+        let row = "| `crates/x` | `low` | `top` | `Top` | why |\n";
+        assert_eq!(found(row, ["pub struct Top;", middle, &low("top: Top")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_listed_are_items_with_their_places() {
+        let row = "| `crates/x` | `low` | `top` | `Top` | why |\n";
+        let low = "use crate::top::inner::Top;\nfn f(t: &Top) { t.size; t.size }";
+        let listed =
+            ["pub struct Top { pub(crate) size: u8 } impl crate::middle::M {}", "struct M;", low];
+        let mut report = report(row, listed);
+        let listed = report.listed.remove("crates/x").expect("it has folders");
+        let counts: Vec<_> =
+            listed.up.iter().map(|([_, _, item], places)| (item.as_str(), places.len())).collect();
+        assert_eq!(counts, [("Top", 1), ("Top.size", 2)]);
+        let down: Vec<_> = listed.impls_down.keys().map(|key| key.join(" ")).collect();
+        assert_eq!(down, ["top middle impl M"]);
+    }
+
+    #[test]
+    fn a_crate_has_five_items_as_exceptions_at_most() {
+        let rows = |items: &[&str]| {
+            let row = |item: &&str| format!("| `crates/x` | `low` | `top` | `{item}` | why |\n");
+            let rows: String = items.iter().map(row).collect();
+            order::parse(&format!("{ORDER}{rows}")).remove("crates/x").expect("it is there")
+        };
+        let count = |items: &[&str], limits: &[(&str, usize)]| {
+            let mut found = Vec::new();
+            check_count("crates/x", &rows(items), limits, &mut found);
+            found.concat()
+        };
+        // One item from two folders counts once.
+        assert_eq!(count(&["a", "b", "c", "d", "e", "a"], &[]), "");
+        assert!(count(&["a", "b", "c", "d", "e", "f"], &[]).contains("has 6 items"));
+        assert!(count(&["a", "b", "c"], &[("crates/x", 2)]).contains("has 3 items"));
+        assert_eq!(count(&["a", "b"], &[("crates/x", 2)]), "");
+        assert!(count(&["a"], &[("crates/x", 2)]).contains("lower its 2 in LIMITS"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_rust_is_found() {
+        let found = found("", ["", "fn f(", ""]);
+        assert!(found[0].starts_with("crates/x/src/middle.rs: "), "{found:?}");
     }
 
     #[test]
@@ -346,11 +424,12 @@ mod tests {
             file("crates/y/src/folder/mod.rs", ""),
             file("crates/flat/src/lib.rs", ""),
         ];
-        let found = check(&files);
+        let found = check(&files).found;
         assert_eq!(found.len(), 4, "{found:?}");
-        assert!(found[0].contains("does not have `new`") && found[1].contains("no module `gone`"));
-        assert!(
-            found[2].contains("crates/y has folders") && found[3].contains("no crate crates/z")
-        );
+        for part in
+            ["does not have `new`", "no module `gone`", "y has folders", "no crate crates/z"]
+        {
+            assert!(found.iter().any(|line| line.contains(part)), "{part}: {found:?}");
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! Which paths of its own crate a Rust file names, in imports and elsewhere.
 //!
-//! 1. The text is read as tokens, without comments and the insides of strings.
-//! 2. A path counts if it begins with `crate`, `self` or `super`. Other paths stay in their module.
-//! 3. Items under `#[cfg(test)]` do not count, and neither do paths in a visibility.
+//! 1. A path counts if it begins with `crate`, `self` or `super`. Other paths stay in their module.
+//! 2. Items under `#[cfg(test)]` do not count, and neither do paths in a visibility.
+//! 3. Macros and their calls are read as tokens. A path in them counts up to its first brace.
 
-use crate::source::Source;
+use syn::visit::{self, Visit};
+use syn::{ItemMod, ItemUse, Macro, Path, UseTree, Visibility};
+
+use super::syntax::{self, Syntax};
 
 /// A path of the file's own crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,263 +22,100 @@ pub(super) struct Import {
     pub(super) name: Option<String>,
 }
 
-/// The content of a file, as far as arrows are concerned.
-#[derive(Debug, Default)]
-pub(super) struct Imports {
-    pub(super) paths: Vec<Import>,
-    /// Modules that are declared for tests only. They are in files of their own.
-    pub(super) test_modules: Vec<String>,
-}
-
 /// Reads a file. `module` is the path of its module, empty for the root of a crate.
-pub(super) fn read(text: &str, module: &[String]) -> Imports {
-    let tokens = tokens(text);
-    let mut reader =
-        Reader { tokens: &tokens, at: 0, module: module.to_vec(), found: Imports::default() };
-    reader.items();
+pub(super) fn read(syntax: &Syntax, module: &[String]) -> Vec<Import> {
+    let mut reader = Reader { module: module.to_vec(), found: Vec::new() };
+    syntax.items.iter().for_each(|item| reader.visit_item(item));
     reader.found
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Token {
-    text: String,
-    line: usize,
-}
-
-/// Splits code into names, `::` and single characters.
-fn tokens(text: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    for (index, line) in Source::new(text).code.iter().enumerate() {
-        let mut rest = line.trim_start();
-        while let Some(first) = rest.chars().next() {
-            let is_name = |c: char| c.is_alphanumeric() || c == '_';
-            let len = if is_name(first) {
-                rest.find(|c| !is_name(c)).unwrap_or(rest.len())
-            } else if rest.starts_with("::") {
-                2
-            } else {
-                first.len_utf8()
-            };
-            tokens.push(Token { text: rest[..len].to_owned(), line: index + 1 });
-            rest = rest[len..].trim_start();
-        }
-    }
-    tokens
-}
-
-/// The words with which an item begins.
-const ITEMS: &[&str] = &[
-    "async",
-    "const",
-    "enum",
-    "extern",
-    "fn",
-    "impl",
-    "let",
-    "macro_rules",
-    "mod",
-    "static",
-    "struct",
-    "trait",
-    "type",
-    "union",
-    "unsafe",
-    "use",
-];
-
-struct Reader<'t> {
-    tokens: &'t [Token],
-    at: usize,
-    /// The module at `at`, including inline ones.
+struct Reader {
+    /// The module of what is read, including inline ones.
     module: Vec<String>,
-    found: Imports,
+    found: Vec<Import>,
 }
 
-impl Reader<'_> {
-    fn text(&self, ahead: usize) -> &str {
-        self.tokens.get(self.at + ahead).map_or("", |token| token.text.as_str())
-    }
-
-    fn line(&self) -> usize {
-        self.tokens.get(self.at).map_or(0, |token| token.line)
-    }
-
-    fn is(&self, expected: &[&str]) -> bool {
-        expected.iter().enumerate().all(|(ahead, text)| self.text(ahead) == *text)
-    }
-
-    /// Reads to the end of the file, or to the `}` that ends an inline module.
-    fn items(&mut self) {
-        let mut depth = 0_usize;
-        let mut is_public = false;
-        while self.at < self.tokens.len() {
-            match self.text(0) {
-                "}" if depth == 0 => return,
-                "{" => depth += 1,
-                "}" => depth -= 1,
-                "#" if self.is(&["#", "[", "cfg", "(", "test", ")", "]"])
-                    || self.is(&["#", "[", "cfg", "(", "all", "(", "test"]) =>
-                {
-                    self.skip_test_item();
-                    continue;
-                }
-                "pub" => {
-                    is_public = true;
-                    self.at += 1;
-                    if self.text(0) == "(" {
-                        self.skip_group();
-                    }
-                    continue;
-                }
-                "mod" if self.text(2) == "{" => {
-                    let name = self.text(1).to_owned();
-                    self.at += 3;
-                    self.module.push(name);
-                    self.items();
-                    self.module.pop();
-                }
-                "use" => {
-                    self.at += 1;
-                    self.import(is_public);
-                    is_public = false;
-                    continue;
-                }
-                "crate" | "super" | "self" if self.text(1) == "::" => {
-                    self.path();
-                    continue;
-                }
+impl Reader {
+    /// Replaces the leading `crate`, `self` and `super`s of a path; `None` if it has none.
+    fn resolve(&self, names: &[String]) -> Option<Vec<String>> {
+        let mut path = self.module.clone();
+        let is_base = |name: &&String| matches!(name.as_str(), "crate" | "self" | "super");
+        let count = names.iter().take_while(is_base).count();
+        for base in &names[..count] {
+            match base.as_str() {
+                "crate" => path.clear(),
+                "super" => drop(path.pop()),
                 _ => {}
             }
-            is_public = false;
-            self.at += 1;
+        }
+        path.extend_from_slice(&names[count..]);
+        (count > 0).then_some(path)
+    }
+
+    /// Enters a path outside a `use`. A single `self` is a value.
+    fn path(&mut self, names: &[String], line: usize) {
+        if let Some(path) = self.resolve(names).filter(|_| names.len() > 1) {
+            self.found.push(Import { path, line, is_reexport: false, name: None });
         }
     }
 
-    /// Steps over an attribute for tests and the item below it.
-    fn skip_test_item(&mut self) {
-        while self.text(0) == "#" {
-            self.at += 1;
-            self.skip_group();
-        }
-        if self.text(0) == "mod" && self.text(2) == ";" {
-            self.found.test_modules.push(self.text(1).to_owned());
-        }
-        if self.text(0) == "pub" {
-            self.at += 1;
-            if self.text(0) == "(" {
-                self.skip_group();
+    /// Enters the leaves of a `use`.
+    fn tree(&mut self, mut names: Vec<String>, tree: &UseTree, is_reexport: bool) {
+        let (leaf, name, span) = match tree {
+            UseTree::Path(path) => {
+                names.push(path.ident.to_string());
+                return self.tree(names, &path.tree, is_reexport);
             }
-        }
-        // A field or a variant ends with a comma; in an item, commas separate other things.
-        let is_item = ITEMS.contains(&self.text(0));
-        while self.at < self.tokens.len() {
-            match self.text(0) {
-                ";" => break,
-                "," if !is_item => break,
-                "{" => return self.skip_group(),
-                "(" | "[" => self.skip_group(),
-                // The end of what the attribute's item is part of.
-                "}" => return,
-                _ => self.at += 1,
+            UseTree::Group(group) => {
+                let trees = group.items.iter();
+                return trees.for_each(|tree| self.tree(names.clone(), tree, is_reexport));
             }
-        }
-        self.at += 1;
-    }
-
-    /// Steps over a group in brackets, with those inside it.
-    fn skip_group(&mut self) {
-        let mut depth = 0_usize;
-        while self.at < self.tokens.len() {
-            match self.text(0) {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => depth = depth.saturating_sub(1),
-                _ => {}
+            UseTree::Name(leaf) => (leaf.ident.to_string(), None, leaf.ident.span()),
+            UseTree::Rename(leaf) => {
+                (leaf.ident.to_string(), Some(leaf.rename.to_string()), leaf.ident.span())
             }
-            self.at += 1;
-            if depth == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Reads the tree of a `use`.
-    fn import(&mut self, is_reexport: bool) {
-        let is_root = self.module.is_empty();
-        let base = match self.text(0) {
-            "crate" | "super" | "self" if self.text(1) == "::" => self.base(),
-            // In the root of a crate, the name of a module may stand first.
-            _ if is_root => Vec::new(),
-            _ => {
-                while !matches!(self.text(0), ";" | "") {
-                    self.at += 1;
-                }
-                return;
-            }
+            UseTree::Glob(glob) => ("*".to_owned(), None, glob.star_token.spans[0]),
         };
-        self.tree(&base, is_reexport);
-    }
-
-    /// Reads the leading `crate::`, `self::` or `super::`s, and returns the module they name.
-    fn base(&mut self) -> Vec<String> {
-        let mut base = self.module.clone();
-        loop {
-            match self.text(0) {
-                "crate" => base.clear(),
-                "super" => drop(base.pop()),
-                _ => {}
-            }
-            self.at += 2;
-            if !(matches!(self.text(0), "super" | "self") && self.text(1) == "::") {
-                return base;
-            }
-        }
-    }
-
-    fn tree(&mut self, prefix: &[String], is_reexport: bool) {
-        if self.text(0) == "{" {
-            self.at += 1;
-            while !matches!(self.text(0), "}" | "") {
-                self.tree(prefix, is_reexport);
-                if self.text(0) == "," {
-                    self.at += 1;
-                }
-            }
-            self.at += 1;
-            return;
-        }
-        let line = self.line();
-        let mut path = prefix.to_vec();
         // `self` in braces is the module itself.
-        if self.text(0) != "self" {
-            path.push(self.text(0).to_owned());
+        if leaf != "self" || names.is_empty() {
+            names.push(leaf);
         }
-        self.at += 1;
-        if self.text(0) == "::" {
-            self.at += 1;
-            return self.tree(&path, is_reexport);
-        }
-        let mut name = path.last().cloned();
-        if self.text(0) == "as" {
-            name = Some(self.text(1).to_owned());
-            self.at += 2;
-        }
-        self.found.paths.push(Import { path, line, is_reexport, name });
+        let name = name.or_else(|| names.last().cloned());
+        // In the root of a crate, the name of a module may stand first.
+        let path = self.resolve(&names).or_else(|| self.module.is_empty().then_some(names));
+        let line = span.start().line;
+        let import = path.map(|path| Import { path, line, is_reexport, name });
+        self.found.extend(import);
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader {
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        self.module.push(item.ident.to_string());
+        visit::visit_item_mod(self, item);
+        self.module.pop();
     }
 
-    /// Reads a path outside a `use`.
-    fn path(&mut self) {
-        let line = self.line();
-        let mut path = self.base();
-        loop {
-            path.push(self.text(0).to_owned());
-            self.at += 1;
-            let is_name = |text: &str| text.starts_with(|c: char| c.is_alphabetic() || c == '_');
-            if self.text(0) != "::" || !is_name(self.text(1)) {
-                break;
-            }
-            self.at += 1;
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        let is_reexport = !matches!(item.vis, Visibility::Inherited);
+        self.tree(Vec::new(), &item.tree, is_reexport);
+    }
+
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
+    fn visit_path(&mut self, path: &'ast Path) {
+        let names: Vec<String> = path.segments.iter().map(|one| one.ident.to_string()).collect();
+        let line = path.segments.first().map_or(0, |first| first.ident.span().start().line);
+        self.path(&names, line);
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast Macro) {
+        let tokens = syntax::flat(call.tokens.clone());
+        for (names, line) in syntax::paths(&tokens) {
+            self.path(&names, line);
         }
-        self.found.paths.push(Import { path, line, is_reexport: false, name: None });
+        visit::visit_macro(self, call);
     }
 }
 
@@ -286,16 +126,20 @@ mod tests {
     fn paths(text: &str, module: &str) -> Vec<String> {
         let module: Vec<String> =
             module.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        read(text, &module).paths.iter().map(|import| import.path.join("::")).collect()
+        imports(text, &module).iter().map(|import| import.path.join("::")).collect()
+    }
+
+    fn imports(text: &str, module: &[String]) -> Vec<Import> {
+        read(&syntax::parse(text).expect("it is Rust"), module)
     }
 
     #[test]
     fn a_tree_of_imports_is_read_leaf_by_leaf() {
         let text = "use crate::{A, b::{self, C as D, e::*}};\nuse std::io;\nuse super::super::f;";
         assert_eq!(paths(text, "x::y"), ["A", "b", "b::C", "b::e::*", "f"]);
-        let found = read(text, &["x".to_owned()]);
-        assert_eq!(found.paths[2].name.as_deref(), Some("D"));
-        assert_eq!((found.paths[0].line, found.paths[4].line), (1, 3));
+        let found = imports(text, &["x".to_owned()]);
+        assert_eq!(found[2].name.as_deref(), Some("D"));
+        assert_eq!((found[0].line, found[4].line), (1, 3));
     }
 
     #[test]
@@ -308,10 +152,10 @@ mod tests {
     #[test]
     fn a_visibility_is_no_import() {
         let text = "pub(crate) fn f() {}\npub(in crate::a) struct B;\npub(super) use crate::c::D;";
-        let found = read(text, &["m".to_owned()]).paths;
+        let found = imports(text, &["m".to_owned()]);
         assert_eq!(found.len(), 1);
         assert!(found[0].is_reexport);
-        assert!(!read("pub fn f() {}\nuse crate::D;", &["m".to_owned()]).paths[0].is_reexport);
+        assert!(!imports("pub fn f() {}\nuse crate::D;", &["m".to_owned()])[0].is_reexport);
     }
 
     #[test]
@@ -323,7 +167,7 @@ mod tests {
                     #[cfg(test)]\nfn f<A, B>(x: crate::a::E) -> u8 { crate::g() }\n\
                     use crate::h::I;";
         assert_eq!(paths(text, "m"), ["Y", "h::I"]);
-        assert_eq!(read(text, &[]).test_modules, ["tests"]);
+        assert_eq!(syntax::parse(text).expect("it is Rust").test_modules, [["tests"], ["more"]]);
     }
 
     #[test]
@@ -334,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_root_of_a_crate_names_its_modules_without_crate() {
-        let found = read("pub use a::b::{C, D as E};", &[]).paths;
+        let found = imports("pub use a::b::{C, D as E};", &[]);
         let names: Vec<_> = found.iter().map(|i| (i.path.join("::"), i.name.clone())).collect();
         assert_eq!(
             names,
@@ -344,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_text_is_no_panic() {
-        for text in ["use crate::", "use crate::{", "crate::", "mod a {", "#[cfg(test)]", "pub("] {
-            let _ = read(text, &[]);
-        }
+    fn paths_in_macros_count() {
+        let text = "fn f() { assert!(x == crate::a::B { c: 1 }.c, \"crate::d\"); }\n\
+                    macro_rules! m { ($x:expr) => { $crate::e::f(super::g, $x) } }";
+        assert_eq!(paths(text, "m"), ["a::B", "e::f", "g"]);
     }
 }

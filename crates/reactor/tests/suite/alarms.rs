@@ -218,10 +218,7 @@ scenarios! {
     a_far_timer_that_is_cancelled_or_reset_does_not_end_the_wait,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_far_timer_fires_beside_a_descriptor_that_is_always_ready,
-    #[cfg_attr(
-        any(miri, windlass_force_alarm),
-        ignore = "Miri has no timerfd, and a forced alarm is armed while batches are full"
-    )]
+    #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_due_timer_does_not_wait_for_all_that_is_ready,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     an_embedded_reactor_tells_its_host_of_a_far_timer,
