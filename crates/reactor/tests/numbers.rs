@@ -148,7 +148,7 @@ fn a_descriptor_closed_while_a_duplicate_lives_is_deletable_and_silent_and_its_n
     drop(duplicate);
 }
 
-/// The alarm of the timers is opened while the loop runs (`runtime/alarm.rs`), when other code may
+/// The alarm of the timers is opened while the loop runs (`timing/alarm.rs`), when other code may
 /// have closed the number of a live registration.
 #[test]
 fn the_alarm_takes_no_number_of_a_live_cell() {

@@ -175,7 +175,7 @@ impl Reactor {
             0 => next,
             _ => NextTurn::Stop,
         };
-        self.timing.time.end_turn();
+        self.timing.end_turn();
         // Sends are queued with a ring only within a turn.
         self.kernel.set_calling(true);
         if self.kernel.has(pending_work::STREAMS) {
@@ -209,7 +209,7 @@ impl Reactor {
         driver: DriverCall<'_>,
     ) -> ControlFlow<(), Option<Duration>> {
         let next = driver(Turn::new(self));
-        self.timing.time.end_turn();
+        self.timing.end_turn();
         match self.unless_destructors_wait(next) {
             NextTurn::Wait => ControlFlow::Continue(timeout),
             NextTurn::Again => ControlFlow::Continue(Some(Duration::ZERO)),
@@ -225,9 +225,7 @@ impl Reactor {
 
     /// The time until `deadline` by the reactor's clock, at most `timeout`.
     fn at_most_until(&mut self, timeout: Option<Duration>, deadline: Instant) -> Option<Duration> {
-        let now = self.timing.time.read_ns();
-        let left = self.timing.time.since_epoch_ns(deadline).saturating_sub(now);
-        let left = Duration::from_nanos(left);
+        let left = self.timing.until(deadline);
         Some(timeout.map_or(left, |timeout| timeout.min(left)))
     }
 }

@@ -456,13 +456,13 @@ impl Embedded {
     }
 
     fn arm_timer(&mut self) -> Result<(), Errno> {
-        let timer = self.reactor.timing.timers.next_deadline();
+        let timing = &mut self.reactor.timing;
         let until = match self.next {
-            NextTurn::Until(deadline) => Some(self.reactor.timing.time.since_epoch_ns(deadline)),
+            NextTurn::Until(deadline) => Some(deadline),
             _ => None,
         };
-        let next = timer.into_iter().chain(until).min();
-        let is_custom = self.reactor.timing.time.is_custom();
+        let next = timing.next_deadline_or(until);
+        let is_custom = timing.has_own_clock();
         // A custom clock may run at any speed, so the time to the same deadline must be computed
         // again.
         if next == self.armed && (next.is_none() || !is_custom) {
@@ -471,8 +471,7 @@ impl Embedded {
         // All zeros disarm a timerfd, so a timer that is due gets one nanosecond. With a custom
         // clock, which may stand still, it gets one millisecond; otherwise the host would spin.
         let least = if is_custom { 1_000_000 } else { 1 };
-        let span = next
-            .map(|next| next.saturating_sub(self.reactor.timing.time.read_or_last_ns()).max(least));
+        let span = next.map(|next| timing.until_deadline(next).max(least));
         let it_value = timespec(Duration::from_nanos(span.unwrap_or(0)));
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;

@@ -19,9 +19,7 @@ impl Drop for Reactor {
         self.end_streams(&mut panics);
         self.kernel.end_watches();
         // Rule 8: every destructor runs, even if others panic.
-        while let Some(call) = self.timing.timers.pop() {
-            panics.catch(|| drop(call));
-        }
+        self.timing.drop_timers(&mut panics);
         self.kernel.drop_subscribers(&mut panics);
         while let Some(closure) = self.deferred.pop() {
             panics.catch(|| drop(closure));
@@ -32,9 +30,7 @@ impl Drop for Reactor {
         while let Some(group) = self.groups.pop() {
             panics.catch(|| drop(group));
         }
-        if let Some(clock) = self.timing.time.take_custom() {
-            panics.catch(|| drop(clock));
-        }
+        self.timing.drop_clock(&mut panics);
         self.kernel.free_all(is_owner);
         panics.resume();
     }

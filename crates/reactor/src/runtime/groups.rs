@@ -170,7 +170,7 @@ impl Reactor {
                 let schedule = timer.schedule;
                 match self.place_timer(self.timing.deadline(&self.kernel, now, schedule), timer) {
                     Ok(key) => {
-                        self.timing.timers.set_group(key, group);
+                        self.timing.set_group(key, group);
                         Ok(JoinedMember::Timer(key, schedule))
                     }
                     Err(TimerError { reason, handler }) => {

@@ -1,7 +1,6 @@
 //! The reactor itself: its settings, its turns, and what it does with registrations, timers, groups
 //! and remote calls.
 
-mod alarm;
 pub(crate) mod builder;
 mod deferred;
 mod driver;

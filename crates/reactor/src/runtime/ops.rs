@@ -31,7 +31,7 @@ impl Reactor {
             Schedule::Every(period) => nanoseconds(period),
             Schedule::After(_) | Schedule::At(_) => 0,
         };
-        if self.timing.timers.len() >= self.limits.timers_max {
+        if self.timing.len() >= self.limits.timers_max {
             return Err(TimerError { reason: TimerReason::LimitReached, handler: timer });
         }
         let key = self.timing.start(&mut self.kernel, timer.call, deadline_ns, period_ns, NO_GROUP);
@@ -124,11 +124,8 @@ impl ReactorOps for Reactor {
     }
 
     fn reset_timer(&mut self, key: Key, schedule: Schedule) -> Result<(), NotFound> {
-        let index = self.timing.timers.find(key).ok_or(NotFound)?;
-        let deadline_ns = self.timing.deadline_of(&mut self.kernel, schedule);
-        self.timing.timers.reset_at(index, deadline_ns);
-        self.timing.note_timers(&mut self.kernel);
-        Ok(())
+        let is_found = self.timing.reschedule(&mut self.kernel, key, schedule);
+        if is_found { Ok(()) } else { Err(NotFound) }
     }
 
     fn defer_boxed(&mut self, closure: Deferred<Self>) -> Result<(), DeferError<Deferred<Self>>> {
@@ -151,7 +148,7 @@ impl ReactorOps for Reactor {
 
     fn now(&mut self) -> Instant {
         let ns = self.timing.now_ns(&mut self.kernel);
-        self.timing.time.instant(ns)
+        self.timing.instant(ns)
     }
 
     fn may_lend(&self, group: Key, _: &GroupState, _: Token) -> bool {

@@ -12,7 +12,7 @@ impl Reactor {
         let bits = self.kernel.pending() & !CLOCK;
         let has_timers = bits & TIMERS != 0;
         bits & !SHORT == 0
-            && !self.turn.timers_left
+            && !self.turn.timers_left()
             && has_timers == self.timing.must_look_at_timers()
     }
 
@@ -20,8 +20,8 @@ impl Reactor {
     pub(super) fn must_not_wait(&self) -> bool {
         self.kernel.has_events()
             || self.deferred.has_ready()
-            || self.turn.timers_left
-            || self.turn.calls_left
+            || self.turn.timers_left()
+            || self.turn.calls_left()
             // A panic has kept the end of a turn from admitting the next handshakes.
             || self.kernel.has(STREAMS)
     }
@@ -32,8 +32,8 @@ impl Reactor {
         let (has_nudges, has_touched) = self.recompute_pending_streams();
         for (bit, is_so) in [
             (TIMERS, self.timing.must_look_at_timers()),
-            (DEFERRED, self.deferred.len() > 0 || self.turn.timers_left),
-            (CALLS, self.turn.calls_left),
+            (DEFERRED, self.deferred.len() > 0 || self.turn.timers_left()),
+            (CALLS, self.turn.calls_left()),
             (FAULTS, has_nudges),
             (STREAMS, has_touched),
         ] {

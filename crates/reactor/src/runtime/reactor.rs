@@ -137,7 +137,7 @@ impl Reactor {
     /// cannot be used.
     #[must_use]
     pub fn has_own_clock(&self) -> bool {
-        self.timing.time.is_custom()
+        self.timing.has_own_clock()
     }
 
     /// True if a stop is requested that no [`run`](Self::run) has consumed. For callers of
@@ -447,7 +447,7 @@ impl Reactor {
             calls: counters.calls,
             rebuilds: counters.rebuilds,
             subscribers: self.kernel.subscribers(),
-            timers: self.timing.timers.len(),
+            timers: self.timing.len(),
             quarantined: self.kernel.quarantined(),
             handler_max: counters.handler_max,
             lag_max: counters.lag_max,
@@ -478,13 +478,13 @@ impl Reactor {
 
     /// The alarm has rung, which is no event of the user.
     pub(super) fn alarm_rang(&mut self) {
-        self.turn.woken += 1;
+        self.turn.note_wake();
         self.timing.alarm_rang(&mut self.kernel);
     }
 
     pub(crate) fn note_wake(&mut self) {
         self.kernel.counters().wakes += 1;
-        self.turn.woken += 1;
+        self.turn.note_wake();
         self.kernel.note(pending_work::WOKEN);
         // Without a remote, turns do not touch the latch. The wake-up came from a stop, which has
         // set its own flag.

@@ -44,7 +44,7 @@ impl Reactor {
 
         self.kernel.clear(pending_work::CALLS);
         // Keeps this value if a post panics (rule 8).
-        self.turn.calls_left = true;
+        self.turn.set_calls_left(true);
         let inbox = self.inbox.take();
         let mut restore = RestoreInbox(self, inbox);
         let RestoreInbox(reactor, Some(inbox)) = &mut restore else { return };
@@ -63,7 +63,7 @@ impl Reactor {
         }
         // Dropping it wakes the tasks that wait for room, which runs user code.
         harmless(|| drop(drain));
-        reactor.turn.calls_left = ran == count && !inbox.queue.is_empty();
+        reactor.turn.set_calls_left(ran == count && !inbox.queue.is_empty());
     }
 }
 

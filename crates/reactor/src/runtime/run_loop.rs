@@ -54,7 +54,7 @@ use crate::{
     runtime::{
         driver::DriverCall,
         hook::Moment,
-        timers::TimerState,
+        timing::looks::TimerState,
         wait::{WAIT_MAX_NS, ZERO},
     },
     time::clock::timespec_of_ns,
@@ -76,11 +76,10 @@ impl Drop for TurnGuard<'_> {
     fn drop(&mut self) {
         let reactor = &mut *self.reactor;
         // The latch's wake was consumed, but a panic came before the inbox was checked.
-        reactor.turn.calls_left |= reactor.kernel.has(pending_work::CALLS);
-        reactor.turn.woken = 0;
+        reactor.turn.end(reactor.kernel.has(pending_work::CALLS));
         reactor.deferred.end_turn();
         reactor.kernel.end_turn(self.counted);
-        reactor.timing.time.end_turn();
+        reactor.timing.end_turn();
         reactor.recompute_pending();
     }
 }
@@ -165,9 +164,7 @@ impl Reactor {
             match self.timing.look_at_timers() {
                 TimerState::NoneFor(ns) => {
                     until_timer_ns = ns;
-                    if self.timing.alarm.counts_look() {
-                        self.timing.arm_alarm(&mut self.kernel, ns);
-                    }
+                    self.timing.note_look(&mut self.kernel, ns);
                 }
                 TimerState::Due => return Ok(self.run_timer_turn()?),
                 TimerState::Unclear => {
@@ -201,7 +198,7 @@ impl Reactor {
         counters.turns += 1;
         counters.events += count as u64;
         if has_timers && count == self.kernel.events_max() {
-            self.timing.alarm.count_again();
+            self.timing.put_off_alarm();
         }
         if count == 0 {
             if self.kernel.pending() == PENDING {
@@ -273,17 +270,16 @@ impl Reactor {
         reactor.kernel.counters().events += count as u64;
         // Timers started in this turn do not fire in it (rule 9). If none waits now, none can
         // become due.
-        let has_timers = reactor.timing.timers.waiting() > 0;
+        let has_timers = reactor.timing.has_waiting();
         // After kept events. Otherwise a timer that panics in every turn would delay them for ever.
-        let timers_first = mem::take(&mut reactor.turn.timers_left) && !has_kept;
+        let timers_first = reactor.turn.take_timers_left() && !has_kept;
         if has_timers {
-            let now = reactor.timing.time.turn_ns();
             // Set until they have fired. If anything panics before that, they come first in the
             // next turn (rule 8).
-            reactor.turn.timers_left = reactor.timing.timers.may_be_due(now);
+            reactor.turn.set_timers_left(reactor.timing.may_be_due());
         }
         reactor.run_deferred(deferred);
-        if reactor.turn.calls_left {
+        if reactor.turn.calls_left() {
             // It clears `CALLS`, so the end of the turn runs no more of them.
             reactor.run_calls(reactor.limits.calls_per_turn);
         }
@@ -315,7 +311,7 @@ impl Reactor {
         self.kernel.set_calling(true);
         let was_asked = self.stop.is_asked();
         self.run_hooks(Moment::BeforeWait);
-        self.timing.time.end_turn();
+        self.timing.end_turn();
         let is_driven = driver.is_some();
         let answer = match driver {
             None => ControlFlow::Continue(timeout),
@@ -338,7 +334,7 @@ impl Reactor {
     /// Runs the handlers of the batch.
     #[inline]
     pub(super) fn run_events(&mut self) {
-        let fetched = self.turn.fetched;
+        let fetched = self.turn.fetched();
         loop {
             // SAFETY: `self` is not used during the call. No handler runs, because this is not
             // called from one (rule 4).
@@ -355,7 +351,7 @@ impl Reactor {
     /// watchdog is on, the time of the call is measured.
     pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
         self.kernel.submit_if_due();
-        let Some(fetched) = self.turn.fetched else {
+        let Some(fetched) = self.turn.fetched() else {
             return call(self);
         };
         let start = Instant::now();
@@ -371,7 +367,7 @@ impl TurnGuard<'_> {
         let reactor = &mut *self.reactor;
         if reactor.is_settled() {
             reactor.kernel.clear(pending_work::CLOCK);
-            reactor.timing.time.end_turn();
+            reactor.timing.end_turn();
             reactor.kernel.close_empty_batch();
             reactor.kernel.set_calling(false);
             mem::forget(self);
@@ -399,7 +395,7 @@ impl TurnGuard<'_> {
             reactor.service_streams();
             reactor.admit_next_handshakes();
         }
-        let count = count - reactor.turn.woken;
+        let count = count - reactor.turn.woken();
         reactor.kernel.free_dead();
         count
     }

@@ -1,4 +1,4 @@
-//! Timers in the loop: how long a wait may last for them, and firing those that are due.
+//! Timers in the loop: the turns in which one is due, and firing those that are.
 
 use std::{io, time::Duration};
 
@@ -8,53 +8,8 @@ use crate::{
     Key, Reactor, Tick, Turn,
     api::inline_timer::InlineTimer,
     cell::NO_GROUP,
-    runtime::{run_loop::TurnGuard, timing::Timing},
-    time::timers::Due,
+    runtime::{run_loop::TurnGuard, timing::looks::TimerState},
 };
-
-/// What a short turn needs to know of the timers.
-pub(super) enum TimerState {
-    /// None is due for so many nanoseconds.
-    NoneFor(u64),
-    /// One is due. The reading of the clock is the turn's time.
-    Due,
-    /// The turn needs all steps: no timer waits, or the clock is custom. Such a clock may differ
-    /// from the kernel's, and its time must be read again after the wait.
-    Unclear,
-}
-
-impl Timing {
-    /// Finds out whether a timer is due, with one reading of the clock.
-    #[inline(always)]
-    pub(super) fn look_at_timers(&mut self) -> TimerState {
-        if self.time.is_custom() {
-            return TimerState::Unclear;
-        }
-        let now = self.time.read_ns();
-        let bound = self.timers.bound_ns();
-        if bound > now { TimerState::NoneFor(bound - now) } else { self.ask_for_timer(now) }
-    }
-
-    /// The same where the wheel must be asked.
-    #[inline(never)]
-    fn ask_for_timer(&mut self, now: u64) -> TimerState {
-        match self.timers.next_deadline_after_advance(now) {
-            Some(next) if next <= now => {
-                self.time.begin_turn(now);
-                TimerState::Due
-            }
-            Some(next) => TimerState::NoneFor(next - now),
-            None => TimerState::Unclear,
-        }
-    }
-
-    /// The time until the next timer is due, after the wheel has advanced to now.
-    pub(super) fn until_next_timer(&mut self) -> Option<Duration> {
-        let now = self.time.read_ns();
-        let next = self.timers.next_deadline_after_advance(now)?;
-        Some(Duration::from_nanos(next.saturating_sub(now)))
-    }
-}
 
 impl Reactor {
     /// A short turn in which timers are due. Its wait does not block, and its time has been read.
@@ -64,7 +19,7 @@ impl Reactor {
             Ok(count) => Ok(self.finish_timer_turn(count)),
             Err(Errno::INTR) => self.run_full_turn(Some(Duration::ZERO)),
             Err(errno) => {
-                self.timing.time.end_turn();
+                self.timing.end_turn();
                 // In a child of fork(2) the error is another one.
                 self.kernel.check_owner()?;
                 Err(errno.into())
@@ -101,7 +56,7 @@ impl Reactor {
         self.kernel.counters().events += count as u64;
         // Set until they have fired. If anything panics before that, they come first in the next
         // turn (rule 8).
-        self.turn.timers_left = true;
+        self.turn.set_timers_left(true);
         let guard = TurnGuard { reactor: self, counted: true };
         if count > 0 {
             guard.reactor.run_events();
@@ -114,30 +69,24 @@ impl Reactor {
     /// Fires due timers, up to the limit of one turn. `timers_left` is set if one may be due, so
     /// that the others fire in the next turn if one panics (rule 8).
     pub(super) fn fire_timers(&mut self) {
-        self.timing.alarm.count_again();
-        let now = self.timing.time.turn_ns();
+        self.timing.put_off_alarm();
+        let now = self.timing.turn_ns();
         for _ in 0..self.limits.timers_per_turn {
-            let Some(due) = self.timing.timers.take_due(now) else {
-                self.turn.timers_left = false;
-                self.timing.timers.none_left();
-                return;
+            let Some((tick, call)) = self.timing.take_due(now) else {
+                return self.turn.set_timers_left(false);
             };
-            self.fire(due);
-            if self.timing.timers.is_quiet(now) {
-                self.turn.timers_left = false;
-                self.timing.timers.none_left();
-                return;
+            self.fire(tick, call);
+            if self.timing.is_quiet(now) {
+                return self.turn.set_timers_left(false);
             }
         }
-        self.turn.timers_left =
-            self.timing.timers.next_deadline_after_advance(now).is_some_and(|t| t <= now);
+        let is_due = self.timing.is_due(now);
+        self.turn.set_timers_left(is_due);
     }
 
-    fn fire(&mut self, due: Due<Self>) {
-        let Due { key, call, deadline_ns, missed } = due;
+    fn fire(&mut self, tick: Tick, call: InlineTimer<Self>) {
         self.kernel.counters().timers_fired += 1;
-        let tick = Tick { key, deadline: self.timing.time.instant(deadline_ns), missed };
-        let mut firing = Firing { reactor: self, key, call: Some(call) };
+        let mut firing = Firing { reactor: self, key: tick.key, call: Some(call) };
         let Firing { reactor, call: Some(call), .. } = &mut firing else {
             return;
         };
@@ -157,7 +106,7 @@ impl Drop for Firing<'_> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let reactor = &mut *self.reactor;
-        let Some(ended) = reactor.timing.timers.settle(self.key, call) else {
+        let Some(ended) = reactor.timing.settle(self.key, call) else {
             return;
         };
         if ended.group != NO_GROUP {

@@ -28,9 +28,7 @@ impl Reactor {
         if self.kernel.has(pending_work::REMOTE) {
             self.wake_up();
         }
-        if let Some(fetched) = &mut self.turn.fetched {
-            *fetched = Instant::now();
-        }
+        self.turn.note_fetched();
         Ok(())
     }
 
@@ -55,7 +53,7 @@ impl Reactor {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         // The clock is read only for a finite timeout and for timers.
         let waits = timeout != Some(Duration::ZERO);
-        let has_timers = self.timing.timers.waiting() > 0;
+        let has_timers = self.timing.has_waiting();
         let start = (waits && (timeout.is_some() || !self.busy_poll.is_zero())).then(Instant::now);
         let deadline = start.zip(timeout).and_then(|(start, timeout)| start.checked_add(timeout));
         if let Some(start) = start.filter(|_| !self.busy_poll.is_zero()) {
@@ -85,9 +83,7 @@ impl Reactor {
             }
             // A cancelled timer has left its deadline behind. Nothing is due, so the wait
             // continues.
-            let in_vain = (by_timer || has_rung && waits)
-                && !self.timing.time.is_custom()
-                && self.timing.until_next_timer() != Some(Duration::ZERO);
+            let in_vain = (by_timer || has_rung && waits) && !self.timing.may_be_due_now();
             if !in_vain {
                 return Ok(());
             }
@@ -97,7 +93,7 @@ impl Reactor {
     /// Polls for as long as `busy_poll` allows. True if events or calls came.
     fn spin(&mut self, start: Instant, deadline: Option<Instant>) -> io::Result<bool> {
         let mut span = self.busy_poll;
-        if self.timing.timers.waiting() > 0 {
+        if self.timing.has_waiting() {
             span = span.min(self.timing.until_next_timer().unwrap_or(span));
         }
         // If the sum overflows, only the caller's deadline ends the spin.

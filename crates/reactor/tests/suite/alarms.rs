@@ -1,5 +1,5 @@
 //! Timers beside turns that do something else. After some of these the reactor arms its alarm, and
-//! looks at the clock no more (`runtime/alarm.rs`). The tests run with the system's clock, because
+//! looks at the clock no more (`timing/alarm.rs`). The tests run with the system's clock, because
 //! a custom one has no alarm, and check lower bounds only.
 
 use std::{

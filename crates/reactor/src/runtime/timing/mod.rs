@@ -4,24 +4,30 @@
 //! clock from then on. Streams and listeners use [`now_ns`](Timing::now_ns),
 //! [`start`](Timing::start), [`reset`](Timing::reset) and [`remove`](Timing::remove).
 
+mod alarm;
+pub(super) mod looks;
+
+use std::time::Instant;
+
 use crate::{
     Key, Reactor,
     api::{inline_timer::InlineTimer, timer::Schedule},
     kernel::{Kernel, pending_work},
-    runtime::alarm::Alarm,
+    runtime::timing::alarm::Alarm,
     time::{
         clock::{Time, nanoseconds},
         timers::{Ended, Timers},
     },
+    util::unwind_safe_drop::Panics,
 };
 
 /// The kernel sets the coarse clock at least every 10 ms, so it is behind by less than this.
 const COARSE_MARGIN_NS: u64 = 1_000_000_000;
 
 pub(crate) struct Timing {
-    pub(super) timers: Timers<Reactor>,
-    pub(super) alarm: Alarm,
-    pub(super) time: Time,
+    timers: Timers<Reactor>,
+    alarm: Alarm,
+    time: Time,
 }
 
 impl Timing {
@@ -70,6 +76,57 @@ impl Timing {
             kernel.clear(pending_work::TIMERS);
         }
         Some(ended)
+    }
+
+    /// Sets a timer's deadline by its schedule. False if there is no such timer.
+    pub(super) fn reschedule(&mut self, kernel: &mut Kernel, key: Key, schedule: Schedule) -> bool {
+        let Some(index) = self.timers.find(key) else { return false };
+        let deadline_ns = self.deadline_of(kernel, schedule);
+        self.timers.reset_at(index, deadline_ns);
+        self.note_timers(kernel);
+        true
+    }
+
+    pub(super) fn set_group(&mut self, key: Key, group: u32) {
+        self.timers.set_group(key, group);
+    }
+
+    /// The number of timers.
+    pub(super) fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Whether the clock is custom, so that the kernel's timers do not follow it.
+    pub(super) fn has_own_clock(&self) -> bool {
+        self.time.is_custom()
+    }
+
+    pub(super) fn instant(&self, ns: u64) -> Instant {
+        self.time.instant(ns)
+    }
+
+    /// The next deadline: that of a timer, or `moment`.
+    pub(super) fn next_deadline_or(&self, moment: Option<Instant>) -> Option<u64> {
+        let moment = moment.map(|moment| self.time.since_epoch_ns(moment));
+        self.timers.next_deadline().into_iter().chain(moment).min()
+    }
+
+    /// How far off a deadline is. A custom clock may panic, and then its last reading counts.
+    pub(super) fn until_deadline(&mut self, deadline_ns: u64) -> u64 {
+        deadline_ns.saturating_sub(self.time.read_or_last_ns())
+    }
+
+    /// Drops all timers, when the reactor is dropped. Every destructor runs (rule 8).
+    pub(super) fn drop_timers(&mut self, panics: &mut Panics) {
+        while let Some(call) = self.timers.pop() {
+            panics.catch(|| drop(call));
+        }
+    }
+
+    pub(super) fn drop_clock(&mut self, panics: &mut Panics) {
+        if let Some(clock) = self.time.take_custom() {
+            panics.catch(|| drop(clock));
+        }
     }
 
     /// The deadline of a timer, in the reactor's count. The clock is read, unless the deadline is

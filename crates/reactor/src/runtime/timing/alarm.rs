@@ -93,13 +93,13 @@ impl Alarm {
 impl Timing {
     /// Whether a turn must look at the clock: timers wait that the alarm does not cover.
     #[inline]
-    pub(super) fn must_look_at_timers(&self) -> bool {
+    pub(in crate::runtime) fn must_look_at_timers(&self) -> bool {
         self.timers.len() > 0 && self.timers.bound_ns() < self.alarm.rings_ns
     }
 
     /// A timer was started or reset.
     #[inline]
-    pub(crate) fn note_timers(&mut self, kernel: &mut Kernel) {
+    pub(super) fn note_timers(&mut self, kernel: &mut Kernel) {
         if self.timers.bound_ns() < self.alarm.rings_ns {
             kernel.note(pending_work::TIMERS);
         }
@@ -154,14 +154,14 @@ impl Timing {
 
     /// The alarm has rung, and is no event of the user. If it has not rung alone, timers fire in
     /// the next turn.
-    pub(super) fn alarm_rang(&mut self, kernel: &mut Kernel) {
+    pub(in crate::runtime) fn alarm_rang(&mut self, kernel: &mut Kernel) {
         kernel.counters().events -= 1;
         self.alarm.rings_ns = NEVER;
         kernel.note(pending_work::ALARM | pending_work::WOKEN | pending_work::TIMERS);
     }
 
     /// Whether the alarm is the only event of a batch that is not dispatched yet. It is removed.
-    pub(super) fn takes_alarm(&mut self, kernel: &mut Kernel) -> bool {
+    pub(in crate::runtime) fn takes_alarm(&mut self, kernel: &mut Kernel) -> bool {
         let is_alone = kernel.takes_only_event(self.alarm.address);
         if is_alone {
             self.alarm.rings_ns = NEVER;
