@@ -9,7 +9,7 @@ use std::{
 use rustix::net::sockopt;
 
 use super::{
-    DisconnectReason, Stream, StreamHandler, StreamOptions, TlsFailure,
+    DisconnectReason, ReleasedTls, Stream, StreamHandler, StreamOptions, TlsFailure,
     io::{
         memory::Undelivered,
         readiness::StreamCell,
@@ -18,7 +18,9 @@ use super::{
     socket::StreamSocket,
     state::{NO_LISTENER, StreamCore, StreamTable, no_core},
 };
-use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
+use crate::stream::status::{
+    Receive, StreamFlags, StreamIo, StreamPhase, StreamStatus, Transport, Watch,
+};
 use crate::{
     AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn,
     api::key::{KeyKind, MAX_INDEX},
@@ -38,14 +40,20 @@ pub(super) struct NewStream {
     /// The error of a connection attempt that failed at once.
     pub(super) refused: Option<Errno>,
     pub(super) listener: Option<u32>,
-    pub(super) tls: Option<OwnSession>,
+    pub(super) tls: Option<NewTls>,
+}
+
+/// The TLS of a new stream.
+pub(super) enum NewTls {
+    Begins(OwnSession),
+    GoesOn(ReleasedTls),
 }
 
 /// The parts of a new stream that was rejected.
 pub(super) struct RejectedStream {
     pub(super) socket: StreamSocket,
     pub(super) read_buf: Vec<u8>,
-    pub(super) tls: Option<OwnSession>,
+    pub(super) tls: Option<NewTls>,
 }
 
 /// The parts of a removed stream. The caller drops them.
@@ -141,18 +149,25 @@ impl Reactor {
         let (index, generation) = self.streams_mut().cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
         let is_connecting = begin.phase == StreamPhase::Connecting;
-        let is_by_ring = self.streams_complete();
-        let (interest, watches) = match (begin.refused, is_connecting) {
+        let is_by_ring = self.streams_complete() && begin.refused.is_none();
+        let io = if is_by_ring { StreamIo::Ring } else { StreamIo::Readiness };
+        let transport = Transport { io, has_tls: begin.tls.is_some() };
+        let mut status = StreamStatus::new(begin.phase, transport);
+        let interest = match (begin.refused, is_connecting, io) {
+            (Some(_), ..) => interest(),
+            (None, true, _) => {
+                status.set_watch(Watch::Writable);
+                interest().write()
+            }
             // The receive that is armed right after makes the poll for its end superfluous.
-            (None, false) if is_by_ring => {
-                (interest(), StreamFlags::RING | StreamFlags::WATCHES_ENDS)
+            (None, false, StreamIo::Ring) => {
+                status.set_watch(Watch::Ends);
+                interest()
             }
-            (Some(_), _) => (interest(), StreamFlags::default()),
-            (None, true) if is_by_ring => {
-                (interest().write(), StreamFlags::WATCHES_OUT | StreamFlags::RING)
+            (None, false, StreamIo::Readiness) => {
+                status.set_receive(Receive::Armed);
+                interest().read()
             }
-            (None, true) => (interest().write(), StreamFlags::WATCHES_OUT),
-            (None, false) => (interest().read(), StreamFlags::WATCHES_IN),
         };
         let (cell, fd) = (subscription.cell(), begin.socket.as_fd().as_raw_fd());
         // The descriptor that the user passed may not be a socket.
@@ -168,7 +183,7 @@ impl Reactor {
         match admitted {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
-                self.insert_stream(begin, watches, cell, index);
+                self.insert_stream(begin, status, cell, index);
                 if is_by_ring && !is_connecting {
                     self.sync_stream(index);
                 }
@@ -184,12 +199,12 @@ impl Reactor {
         }
     }
 
-    fn insert_stream(&mut self, begin: NewStream, watches: StreamFlags, cell: Key, index: u32) {
+    fn insert_stream(&mut self, begin: NewStream, status: StreamStatus, cell: Key, index: u32) {
         let NewStream { socket, options, read_buf, phase, refused, listener, tls } = begin;
         let streams = self.streams_mut();
         let mut core = StreamCore {
             socket,
-            status: StreamStatus::new(phase, watches),
+            status,
             cell,
             output: None,
             options: streams.share(&options),
@@ -202,10 +217,6 @@ impl Reactor {
         if phase == StreamPhase::Connecting {
             core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         }
-        if let Some(session) = tls {
-            core.status.insert(StreamFlags::TLS);
-            streams.insert_tls(index, session);
-        }
         if let Some(errno) = refused {
             core.kill(DisconnectReason::Connect(errno));
         }
@@ -215,6 +226,11 @@ impl Reactor {
             streams.prefixes.insert(index, VecDeque::from([read_buf]));
         }
         streams.cores.insert(core);
+        match tls {
+            None => {}
+            Some(NewTls::Begins(session)) => streams.insert_tls(index, session),
+            Some(NewTls::GoesOn(released)) => streams.continue_tls(index, released),
+        }
         self.notify_stream(index);
     }
 
@@ -232,7 +248,7 @@ impl Reactor {
         index: u32,
         end: impl FnOnce(&mut Self, CellPtr),
     ) -> RemovedStream {
-        if self.stream_core(index).status.any(StreamFlags::RING) {
+        if self.stream_core(index).status.is_on_ring() {
             self.leave_ring(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -244,7 +260,7 @@ impl Reactor {
         let StreamCore { socket, status, cell, output, listener, reason, .. } = core;
         streams.prefixes.remove(&index);
         streams.deadlines.remove(index);
-        let tls = if status.any(StreamFlags::TLS) {
+        let tls = if status.has_tls() {
             streams.remove_tls(index, status.any(StreamFlags::HANDSHAKE_WAITS))
         } else {
             None
@@ -287,7 +303,7 @@ impl Reactor {
                 self.write_stream_now(index);
                 let core = self.stream_core(index);
                 let is_closed = core.can_finish() && !core.status.is(StreamPhase::Dead);
-                if is_closed && core.status.any(StreamFlags::TLS) {
+                if is_closed && core.status.has_tls() {
                     self.send_close_notify(index);
                 }
             });
@@ -352,12 +368,11 @@ impl Reactor {
         }
         // The driver may have handled it meanwhile; doing so again has no effect.
         self.flush_stream(index);
-        let core = self.stream_core(index);
-        if core.is_at_rest() {
-            return;
-        }
-        if core.status.any(StreamFlags::TLS) && self.streams_mut().is_tls_broken(index) {
+        if self.stream_core(index).status.has_tls() && self.streams_mut().is_tls_broken(index) {
             self.streams_mut().end_tls(index, TlsFailure::Internal);
+        }
+        if self.stream_core(index).is_at_rest() {
+            return;
         }
         self.sync_stream(index);
         if self.stream_core(index).needs_driver() {
@@ -398,21 +413,19 @@ impl Reactor {
         if core.status.is(StreamPhase::Dead) {
             return;
         }
-        if core.status.any(StreamFlags::RING) {
+        if core.status.is_on_ring() {
             return self.sync_by_ring(index);
         }
-        let mut watches = StreamFlags::default();
-        watches.set(StreamFlags::WATCHES_IN, core.wants_input());
-        watches.set(StreamFlags::WATCHES_OUT, core.status.holds_output());
-        if core.status.only(StreamFlags::WATCHES) == watches {
+        let (mut wanted, mut receive, mut watch) =
+            (Interest::default(), Receive::Off, Watch::Nothing);
+        if core.wants_input() {
+            (wanted, receive) = (wanted.read(), Receive::Armed);
+        }
+        if core.status.holds_output() {
+            (wanted, watch) = (wanted.write(), Watch::Writable);
+        }
+        if (core.status.receive(), core.status.watch()) == (receive, watch) {
             return;
-        }
-        let mut wanted = Interest::default();
-        if watches.any(StreamFlags::WATCHES_IN) {
-            wanted = wanted.read();
-        }
-        if watches.any(StreamFlags::WATCHES_OUT) {
-            wanted = wanted.write();
         }
         let key = core.cell;
         let done = match self.kernel.find(key) {
@@ -422,8 +435,8 @@ impl Reactor {
         let core = self.stream_core(index);
         match done {
             Ok(()) => {
-                core.status.clear(StreamFlags::WATCHES);
-                core.status.insert(watches);
+                core.status.set_receive(receive);
+                core.status.set_watch(watch);
             }
             Err(ModifyError::Os(errno)) => core.fail(errno),
             Err(_) => core.fail(Errno::IO),

@@ -15,7 +15,7 @@ use crate::{
         lifecycle::NewStream,
         socket::StreamSocket,
         state::SCRATCH_LEN,
-        status::{StreamFlags, StreamPhase},
+        status::{Receive, StreamFlags, StreamPhase},
     },
 };
 
@@ -296,7 +296,7 @@ impl Reactor {
         if self.streams_in_child() {
             return;
         }
-        if self.stream_core(index).status.any(StreamFlags::RING) {
+        if self.stream_core(index).status.is_on_ring() {
             self.before_output(index);
         }
         let core = self.stream_core(index);
@@ -319,7 +319,7 @@ impl Reactor {
         for key in keys {
             let Ok(Stream { index, .. }) = self.stream(key) else { continue };
             let status = self.stream_core(index).status;
-            if status.any(StreamFlags::RING) && !status.any(StreamFlags::RUNNING) {
+            if status.is_on_ring() && !status.any(StreamFlags::RUNNING) {
                 // What is queued goes out before.
                 self.write_stream_now(index);
                 let cell = self.stream_core(index).cell;
@@ -387,13 +387,13 @@ impl Reactor {
         }
         let core = streams.core(index);
         core.status.clear(StreamFlags::PREFIX);
-        let (is_on_ring, cell) = (core.status.any(StreamFlags::RING), core.cell);
+        let (is_on_ring, cell) = (core.status.is_on_ring(), core.cell);
         let Some(cell) = self.kernel.find(cell).filter(|_| is_on_ring) else { return received };
         let is_received = self.kernel.ring_and_events(cell).map(|(ring, events)| {
             received.error = ring.drain_receive(cell, events, &mut received.bytes);
         });
         if is_received.is_some() {
-            self.stream_core(index).status.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
+            self.stream_core(index).status.set_receive(Receive::Off);
         }
         received
     }

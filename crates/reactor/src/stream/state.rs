@@ -136,17 +136,10 @@ impl StreamCore {
             && self.output.is_none()
     }
 
-    /// Whether there is nothing to do except to receive, by readiness or on a ring.
+    /// Whether there is nothing to do except to receive.
     #[inline]
     pub(super) fn is_at_rest(&self) -> bool {
-        (self.status.is_plain() || self.status.is_plain_on_ring()) && self.output.is_none()
-    }
-
-    /// The same for a stream with TLS.
-    #[inline]
-    pub(super) fn rests_with_tls(&self) -> bool {
-        let status = self.status;
-        (status.is_plain_with_tls() || status.is_plain_with_tls_on_ring()) && self.output.is_none()
+        self.status.rests() && self.output.is_none()
     }
 
     /// Whether there is work that only the driver does, without an event from the kernel.

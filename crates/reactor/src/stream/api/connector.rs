@@ -14,8 +14,10 @@ use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
     stream::{
-        StreamHandler, StreamOptions, TlsSessionFactory, io::tls_state::OwnSession,
-        lifecycle::NewStream, status::StreamPhase,
+        StreamHandler, StreamOptions, TlsSessionFactory,
+        io::tls_state::OwnSession,
+        lifecycle::{NewStream, NewTls},
+        status::StreamPhase,
     },
 };
 
@@ -170,11 +172,13 @@ impl Connector {
             phase,
             refused,
             listener: None,
-            tls: session.take(),
+            tls: session.take().map(NewTls::Begins),
         };
         reactor.add_stream(begin, handler).map_err(|e| {
             e.map(|(rejected, handler)| {
-                *session = rejected.tls;
+                if let Some(NewTls::Begins(new)) = rejected.tls {
+                    *session = Some(new);
+                }
                 handler
             })
         })

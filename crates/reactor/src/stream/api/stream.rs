@@ -321,7 +321,7 @@ impl Stream<'_> {
         // Without a connection, there is nothing to close gracefully.
         let mut is_connecting =
             core.status.is(StreamPhase::Connecting) || core.status.is(StreamPhase::Handshake);
-        if core.status.is(StreamPhase::New) && core.status.any(StreamFlags::TLS) {
+        if core.status.is(StreamPhase::New) && core.status.has_tls() {
             // A session that comes from another stream may be open already.
             let index = self.index;
             is_connecting = !self.reactor.streams_mut().tls_state(index).is_open();

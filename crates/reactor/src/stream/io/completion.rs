@@ -1,7 +1,7 @@
 //! Streams on a ring: data has already been received when the event comes, and output is submitted
 //! with the next wait.
 //!
-//! A stream [by completion](StreamFlags::RING) is not polled while it receives. Input that
+//! A stream [by completion](crate::stream::status::StreamIo::Ring) is not polled while it receives. Input that
 //! completes while the stream is paused is kept in the same way as the `read_buf` of an adoption.
 //! It is delivered piece by piece when the stream is resumed; then the receive is armed again.
 //!
@@ -23,18 +23,10 @@ use crate::{
     stream::{
         SharedBytes, StreamHandler,
         io::{memory::Undelivered, readiness::DriverFrame},
-        state::{SCRATCH_LEN, StreamCore},
-        status::{StreamFlags, StreamPhase, StreamStatus},
+        state::SCRATCH_LEN,
+        status::{Receive, StreamFlags, StreamPhase, StreamStatus, Transport, Watch},
     },
 };
-
-impl StreamCore {
-    /// Like `is_plain`, for a stream on a ring: there is nothing to do except to receive.
-    #[inline]
-    pub(in crate::stream) fn rests_on_ring(&self) -> bool {
-        self.status.is_plain_on_ring() && self.output.is_none()
-    }
-}
 
 impl Reactor {
     /// Whether new streams work by completion.
@@ -83,7 +75,10 @@ impl Reactor {
         let is_in_turn = self.kernel.is_in_turn();
         let core = self.stream_core(index);
         // A failed send may belong to this stream, and its bytes would go first.
-        let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
+        let is_free = core.status.rests_as(Transport::RING)
+            && core.output.is_none()
+            && len <= core.options.output_max
+            && len > 0;
         is_free && is_in_turn && self.kernel.ring().is_some_and(|ring| ring.failed().is_empty())
     }
 
@@ -120,7 +115,7 @@ impl Reactor {
                 streams.core(index).output.is_none(),
                 "what comes later takes back what is queued first"
             );
-            let is_tls = streams.core(index).status.any(StreamFlags::TLS);
+            let is_tls = streams.core(index).status.has_tls();
             let output = streams.output(index);
             match shared {
                 // The queue of a stream with TLS has records only.
@@ -139,7 +134,7 @@ impl Reactor {
             streams.core(index).output.is_none(),
             "what comes later takes back what is queued first"
         );
-        let is_tls = streams.core(index).status.any(StreamFlags::TLS);
+        let is_tls = streams.core(index).status.has_tls();
         match rest {
             Rest::Own(bytes) if bytes.is_empty() => {}
             Rest::Own(bytes) if is_tls => streams.output(index).push_records(&bytes),
@@ -187,13 +182,14 @@ impl Reactor {
     pub(in crate::stream) fn write_by_ring(&mut self, index: u32) {
         self.before_output(index);
         let is_in_turn = self.kernel.is_in_turn();
-        let is_tls = self.stream_core(index).status.any(StreamFlags::TLS);
+        let is_tls = self.stream_core(index).status.has_tls();
         if is_tls && is_in_turn && self.queue_records(index) {
             return;
         }
         let core = self.stream_core(index);
         let is_last = core.status.rejects_output()
-            || core.status.any(StreamFlags::BLOCKED | StreamFlags::TLS);
+            || core.status.any(StreamFlags::BLOCKED)
+            || core.status.has_tls();
         let Some(output) = core.output.take() else { return };
         let is_queued = match output.single() {
             Some(single) if is_in_turn && !is_last => {
@@ -258,48 +254,44 @@ impl Reactor {
         // Kept input is delivered first. A closed stream keeps none.
         let wants_input = core.wants_input()
             && (core.status.is(StreamPhase::Closing) || !core.status.any(StreamFlags::PREFIX));
-        if wants_input && !core.status.any(StreamFlags::WATCHES_IN | StreamFlags::ENDING) {
+        if wants_input && core.status.receive() == Receive::Off {
             match (core.socket.is_lent(), core.status.is(StreamPhase::New)) {
                 (false, _) => ring.receive(cell),
                 (true, true) => ring.receive_soon(cell, Times::Once),
                 (true, false) => ring.receive_soon(cell, Times::Many),
             }
             ring.enroll_sender(index, cell);
-            core.status.insert(StreamFlags::WATCHES_IN);
-        } else if !wants_input && core.status.take(StreamFlags::WATCHES_IN) {
+            core.status.set_receive(Receive::Armed);
+        } else if !wants_input && core.status.receive() == Receive::Armed {
             let is_over = ring.end_receive(cell);
-            core.status.set(StreamFlags::ENDING, !is_over);
+            core.status.set_receive(if is_over { Receive::Off } else { Receive::Ending });
         }
-        let mut polls = StreamFlags::default();
-        polls.set(StreamFlags::WATCHES_OUT, core.status.holds_output());
-        polls.set(
-            StreamFlags::WATCHES_ENDS,
-            !polls.any(StreamFlags::WATCHES_OUT) && !core.status.any(StreamFlags::WATCHES_IN),
-        );
-        if core.status.only(StreamFlags::POLLS) != polls {
-            self.poll_stream(index, cell, polls);
+        let watch = match (core.status.holds_output(), core.status.receive()) {
+            (true, _) => Watch::Writable,
+            (false, Receive::Armed) => Watch::Nothing,
+            (false, Receive::Off | Receive::Ending) => Watch::Ends,
+        };
+        if core.status.watch() != watch {
+            self.poll_stream(index, cell, watch);
         }
     }
 
-    fn poll_stream(&mut self, index: u32, cell: CellPtr<Self>, polls: StreamFlags) {
-        let done = if polls == StreamFlags::default() {
+    fn poll_stream(&mut self, index: u32, cell: CellPtr<Self>, watch: Watch) {
+        let done = if watch == Watch::Nothing {
             cell.set_flag(CellFlags::DIRTY, false);
             cell.set_flag(CellFlags::ABSENT, true);
             if let Some(ring) = self.kernel.ring() {
                 ring.unpoll(cell);
             }
             Ok(())
-        } else if polls.any(StreamFlags::WATCHES_OUT) {
+        } else if watch == Watch::Writable {
             self.kernel.change(cell, interest().write())
         } else {
             self.kernel.change(cell, interest())
         };
         let core = self.stream_core(index);
         match done {
-            Ok(()) => {
-                core.status.clear(StreamFlags::POLLS);
-                core.status.insert(polls);
-            }
+            Ok(()) => core.status.set_watch(watch),
             Err(ModifyError::Os(errno)) => core.fail(errno),
             Err(_) => core.fail(Errno::IO),
         }
@@ -316,7 +308,7 @@ impl DriverFrame<'_> {
         ready: u32,
     ) -> Option<Lent> {
         // No condition has a higher bit.
-        if ready < BROUGHT || !status.is_plain_on_ring() {
+        if ready < BROUGHT || !status.rests_as(Transport::RING) {
             return None;
         }
         if status.any(StreamFlags::IDLE) {
@@ -335,7 +327,7 @@ impl DriverFrame<'_> {
         };
         let core = self.core();
         if !has_more {
-            core.status.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
+            core.status.set_receive(Receive::Off);
         }
         // This event may precede the one that opens the stream.
         self.open(handler, ready);
@@ -349,7 +341,7 @@ impl DriverFrame<'_> {
                     self.take_input(handler, piece);
                     // Once another callback is due, or input is kept, the next piece waits for the
                     // next call of the driver.
-                    if pieces.len() > 0 && !self.core().rests_on_ring() && !self.is_ending() {
+                    if pieces.len() > 0 && !self.core().is_at_rest() && !self.is_ending() {
                         self.keep(pieces);
                         break;
                     }
@@ -422,7 +414,7 @@ impl DriverFrame<'_> {
         let Some(cell) = self.reactor.stream_cell(index) else { return };
         if let Some(ring) = self.reactor.kernel.ring() {
             ring.receive_later(cell);
-            self.core().status.insert(StreamFlags::WATCHES_IN);
+            self.core().status.set_receive(Receive::Armed);
         }
     }
 
@@ -430,7 +422,7 @@ impl DriverFrame<'_> {
     pub(in crate::stream) fn look_at_poll(&mut self, ready: u32) {
         // If a receive is active, it reports the error.
         if ready & (ERR | HUP) != 0
-            && !self.has(StreamFlags::WATCHES_IN)
+            && self.core().status.receive() != Receive::Armed
             && !self.is(StreamPhase::Dead)
         {
             self.note_error();

@@ -22,7 +22,7 @@ use crate::{
     stream::{
         DisconnectReason, Input, Stream, StreamHandler, Timeout,
         state::{StreamCore, no_core},
-        status::{StreamFlags, StreamPhase, StreamStatus},
+        status::{StreamFlags, StreamPhase, StreamStatus, Transport, Watch},
     },
 };
 
@@ -49,7 +49,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
         if ready != IN {
             return DriverFrame::handle_slow(reactor, self, ready);
         }
-        if !DriverFrame::enter(reactor, self.index).is_plain() {
+        if !DriverFrame::enter(reactor, self.index).rests_as(Transport::READINESS) {
             return DriverFrame::handle_slow(reactor, self, IN);
         }
         let mut frame = DriverFrame::new(reactor, self.index);
@@ -106,6 +106,10 @@ impl<'r> DriverFrame<'r> {
 
     pub(in crate::stream) fn is(&mut self, phase: StreamPhase) -> bool {
         self.core().status.is(phase)
+    }
+
+    pub(in crate::stream) fn has_tls(&mut self) -> bool {
+        self.core().status.has_tls()
     }
 
     /// See [`StreamStatus::is_ending`].
@@ -171,7 +175,7 @@ impl<'r> DriverFrame<'r> {
         if self.has(StreamFlags::ENDED) || self.is(StreamPhase::Dead) {
             return;
         }
-        if self.has(StreamFlags::TLS) && !self.is(StreamPhase::Closing) {
+        if self.has_tls() && !self.is(StreamPhase::Closing) {
             return self.end_of_records(handler);
         }
         self.core().status.insert(StreamFlags::ENDED);
@@ -197,7 +201,7 @@ impl<'r> DriverFrame<'r> {
             handler.on_data(&mut stream, Input::new(lent.bytes()));
             lent.give_back();
             let core = frame.core();
-            if core.rests_on_ring() {
+            if core.is_at_rest() {
                 core.status.clear(StreamFlags::RUNNING);
                 // See `leave`. It has no receive buffer.
                 core::mem::forget(frame);
@@ -205,13 +209,13 @@ impl<'r> DriverFrame<'r> {
             }
             return frame.leave(handler);
         }
-        if ready == IN && status.is_plain_with_tls() {
+        if ready == IN && status.rests_as(Transport::READINESS_TLS) {
             frame.receive_tls(handler);
         } else {
             frame.drive(handler, ready);
         }
         let core = frame.core();
-        if core.rests_on_ring() || core.rests_with_tls() {
+        if core.is_at_rest() {
             core.status.clear(StreamFlags::RUNNING);
             frame.end();
             // See `leave`.
@@ -239,7 +243,7 @@ impl<'r> DriverFrame<'r> {
         if may_notify && self.core().status.take(StreamFlags::NOTIFY_DUE) && !self.is_ending() {
             self.call(|stream| handler.on_notify(stream));
         }
-        if self.has(StreamFlags::RING) {
+        if self.core().status.is_on_ring() {
             self.look_at_poll(ready);
             return self.tell_timeouts(handler);
         }
@@ -258,7 +262,7 @@ impl<'r> DriverFrame<'r> {
 
     /// Receives once and calls the handler. Returns true if nothing has come.
     fn receive_and_note(&mut self, handler: &mut dyn StreamHandler) -> bool {
-        if self.has(StreamFlags::TLS) && !self.is(StreamPhase::Closing) {
+        if self.has_tls() && !self.is(StreamPhase::Closing) {
             return !self.receive_tls(handler);
         }
         let received = self.receive_cold();
@@ -317,7 +321,7 @@ impl<'r> DriverFrame<'r> {
         if self.is(StreamPhase::Closing) {
             return true;
         }
-        if self.has(StreamFlags::TLS) {
+        if self.has_tls() {
             self.begin_handshake(handler);
         } else {
             self.opened(handler);
@@ -374,7 +378,8 @@ impl<'r> DriverFrame<'r> {
         }
         let cell = self.core().cell;
         // A stream by completion has no registration while it is not polled.
-        let is_absent = self.has(StreamFlags::RING) && !self.has(StreamFlags::POLLS);
+        let status = self.core().status;
+        let is_absent = status.is_on_ring() && status.watch() == Watch::Nothing;
         let is_lost = !is_absent
             && self.reactor.kernel.find(cell).is_none_or(|cell| {
                 let is_told = cell.has_flag(CellFlags::DIRTY)
@@ -430,13 +435,13 @@ impl<'r> DriverFrame<'r> {
     #[inline(always)]
     fn leave<H: StreamHandler>(mut self, handler: &mut H) {
         let mut core = self.core();
-        let mut is_plain = core.status.is_plain();
-        if is_plain && core.output.is_some() {
+        let mut rests = core.status.rests();
+        if rests && core.output.is_some() {
             self.reactor.write_stream(self.index);
             core = self.core();
-            is_plain = core.status.is_plain() && core.output.is_none();
+            rests = core.is_at_rest();
         }
-        if is_plain {
+        if rests {
             core.status.clear(StreamFlags::RUNNING);
             self.end();
             // Nothing is left to drop, so `forget` saves the check.
@@ -455,7 +460,7 @@ impl<'r> DriverFrame<'r> {
             return self.end();
         }
         let index = self.index;
-        let is_on_ring = self.has(StreamFlags::RING);
+        let is_on_ring = self.core().status.is_on_ring();
         self.reactor.flush_stream(index);
         // If the handler sends in both callbacks, its further callbacks follow in the next turn
         // (rule 10).
@@ -473,7 +478,7 @@ impl<'r> DriverFrame<'r> {
         if is_on_ring && self.core().status.rejects_output() {
             self.reactor.send_before_the_end(index);
         }
-        if self.has(StreamFlags::TLS) && self.core().can_finish() && !self.is(StreamPhase::Dead) {
+        if self.has_tls() && self.core().can_finish() && !self.is(StreamPhase::Dead) {
             self.reactor.send_close_notify(index);
         }
         self.core().advance_end();

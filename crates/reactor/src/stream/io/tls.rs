@@ -469,7 +469,7 @@ impl Reactor {
         let mut records = streams.take_records();
         let done = streams.decrypt_into(index, input, &mut records);
         if !records.is_empty() {
-            if self.stream_core(index).status.any(StreamFlags::RING) {
+            if self.stream_core(index).status.is_on_ring() {
                 // Records that the ring has go first.
                 self.before_output(index);
             }

@@ -26,7 +26,7 @@ use rustix::net::RecvFlags;
 impl DriverFrame<'_> {
     /// Passes received bytes on: to the session if there is one, else to the handler.
     pub(in crate::stream) fn deliver(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
-        if self.has(StreamFlags::TLS) {
+        if self.has_tls() {
             self.decrypt_piece(handler, bytes);
         } else {
             self.call(|stream| handler.on_data(stream, Input::new(bytes)));

@@ -10,7 +10,7 @@ use crate::{
         SharedBytes, StreamWriteError,
         io::output::Output,
         state::{StreamCore, StreamTable},
-        status::{StreamFlags, StreamPhase, StreamStatus},
+        status::{StreamFlags, StreamPhase, StreamStatus, Transport},
     },
 };
 
@@ -163,7 +163,7 @@ impl Reactor {
         if self.streams_in_child() {
             return;
         }
-        if self.stream_core(index).status.any(StreamFlags::RING) {
+        if self.stream_core(index).status.is_on_ring() {
             return self.write_by_ring(index);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -183,7 +183,7 @@ impl Reactor {
         }
         let len = payload.len();
         let status = self.stream_core(index).status;
-        if status.any(StreamFlags::RING | StreamFlags::TLS) {
+        if !status.uses(Transport::READINESS) {
             self.before_write(index, status);
         }
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
@@ -216,7 +216,9 @@ impl Reactor {
         }
         let core = self.stream_core(index);
         let bytes = payload.bytes();
-        if core.status.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
+        if core.status.rests_as(Transport::READINESS)
+            && core.output.is_none()
+            && bytes.len() <= core.options.output_max
         {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
@@ -258,7 +260,7 @@ impl Reactor {
         let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         streams.admit_output(index, payload.len())?;
         let is_short = payload.len() < WRITE_AT_ONCE && !status.any(StreamFlags::BLOCKED);
-        if status.any(StreamFlags::TLS) && status.any(StreamFlags::RING) && is_short {
+        if status.has_tls() && status.is_on_ring() && is_short {
             // Its records may go by the ring.
             payload.buffer(streams, index, 0);
             self.flush_stream(index);
@@ -276,11 +278,11 @@ impl Reactor {
     /// Called before output is added.
     #[inline]
     fn before_write(&mut self, index: u32, status: StreamStatus) {
-        if status.any(StreamFlags::TLS) {
+        if status.has_tls() {
             // If the session panics in this call, the end of the turn resets the stream.
             self.touch_stream(index);
         }
-        if status.any(StreamFlags::RING) {
+        if status.is_on_ring() {
             self.before_output(index);
         }
     }
@@ -364,7 +366,7 @@ impl StreamTable {
         pieces: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
         let core = self.core(index);
-        if core.status.any(StreamFlags::TLS) {
+        if core.status.has_tls() {
             return self.transmit_tls(index, pieces);
         }
         let Some(mut output) = core.output.take() else {

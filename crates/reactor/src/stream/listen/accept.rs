@@ -23,10 +23,10 @@ use crate::{
         Address, ListenOptions, Listener, ListenerKey, Peer, Stream, StreamHandler, StreamLimit,
         TlsSessionFactory,
         io::tls_state::OwnSession,
-        lifecycle::NewStream,
+        lifecycle::{NewStream, NewTls},
         listen::limit::StreamPermit,
         state::StreamCore,
-        status::{StreamFlags, StreamPhase},
+        status::StreamPhase,
     },
     time::clock::nanoseconds,
 };
@@ -239,7 +239,7 @@ impl Listening<'_> {
         let is_one = |core: &StreamCore| {
             let (status, is_own) = (core.status, core.listener == slot);
             let is_early = status.is(StreamPhase::New) || status.is(StreamPhase::Handshake);
-            is_own && is_early && status.any(StreamFlags::TLS)
+            is_own && is_early && status.has_tls()
         };
         let cores = self.reactor.streams.as_deref().into_iter().flat_map(|all| all.cores.iter());
         let pending: Vec<u32> =
@@ -435,7 +435,7 @@ impl Reactor {
             phase: StreamPhase::New,
             refused: None,
             listener: Some(slot),
-            tls: sessions.map(|sessions| OwnSession::new(sessions.new_session())),
+            tls: sessions.map(|all| NewTls::Begins(OwnSession::new(all.new_session()))),
         };
         match self.add_stream(begin, handler) {
             Ok(key) => {
