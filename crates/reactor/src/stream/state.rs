@@ -9,6 +9,7 @@ use super::{DisconnectReason, StreamOptions};
 use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
 use crate::{
     Errno, Key,
+    api::key::KeyKind,
     backend::fork::ForkGuard,
     cell::CellPtr,
     stream::{
@@ -204,7 +205,7 @@ pub(crate) struct StreamTable {
 }
 
 impl StreamTable {
-    pub(super) fn new(fork: Option<ForkGuard>) -> Self {
+    pub(crate) fn new(fork: Option<ForkGuard>) -> Self {
         Self {
             cores: Arena::new(),
             listeners: Vec::new(),
@@ -228,6 +229,13 @@ impl StreamTable {
     #[inline]
     pub(super) fn is_in_child(&self) -> bool {
         self.fork.as_ref().is_some_and(ForkGuard::is_child)
+    }
+
+    /// The index of the stream that a key names.
+    #[inline]
+    pub(super) fn find(&self, key: Key) -> Option<u32> {
+        let (index, generation) = key.parts(KeyKind::Stream)?;
+        self.cores.get(index, generation).map(|_| index)
     }
 
     /// The stream at an index that is known to be occupied.

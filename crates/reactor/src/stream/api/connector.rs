@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
+    runtime::reactor::ReactorParts,
     stream::{
         StreamHandler, StreamOptions, TlsSessionFactory,
         io::tls_state::OwnSession,
@@ -174,7 +175,8 @@ impl Connector {
             listener: None,
             tls: session.take().map(NewTls::Begins),
         };
-        reactor.add_stream(begin, handler).map_err(|e| {
+        let ReactorParts { streams, kernel, .. } = reactor.parts();
+        streams.add(kernel, begin, handler).map_err(|e| {
             e.map(|(rejected, handler)| {
                 if let Some(NewTls::Begins(new)) = rejected.tls {
                     *session = Some(new);

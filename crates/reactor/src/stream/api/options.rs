@@ -8,6 +8,7 @@ use rustix::net::sockopt;
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
+    runtime::reactor::ReactorParts,
     stream::{
         ReleasedTls, StreamHandler, TlsSessionFactory,
         io::tls_state::OwnSession,
@@ -475,7 +476,8 @@ impl<H: StreamHandler> StreamRegistration<H> {
             listener: None,
             tls: session.take().map(NewTls::Begins).or(released),
         };
-        match reactor.add_stream(begin, handler.into_inner()) {
+        let ReactorParts { streams, kernel, .. } = reactor.parts();
+        match streams.add(kernel, begin, handler.into_inner()) {
             Ok(key) => Ok(key),
             Err(e) => Err(e.map(|(rejected, handler)| {
                 let tls = match rejected.tls {
