@@ -32,7 +32,7 @@ mod wait;
 
 use crate::{
     Key, Reactor,
-    backend::{ActiveBackend, Uring, batch::Batch, fork::ForkGuard},
+    backend::{ActiveBackend, Uring, batch::Batch},
     cell::CellPtr,
     kernel::counters::Counters,
     registry::{reclaim::ReclaimQueue, table::Registry},
@@ -128,11 +128,6 @@ impl Kernel {
         if !self.keeps_queue {
             self.note(pending_work::QUEUED);
         }
-    }
-
-    /// Detects a child of fork(2), if the backend has a guard.
-    pub(crate) fn fork_guard(&self) -> Option<ForkGuard> {
-        self.backend.fork_guard()
     }
 
     /// The ring, and the conditions of the cell's events in the batch that were not dispatched.

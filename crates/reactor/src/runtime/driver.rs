@@ -179,7 +179,7 @@ impl Reactor {
         // Sends are queued with a ring only within a turn.
         self.kernel.set_calling(true);
         if self.kernel.has(pending_work::STREAMS) {
-            self.service_streams();
+            self.streams.service(&mut self.kernel);
         }
         self.kernel.flush();
         self.kernel.set_calling(false);

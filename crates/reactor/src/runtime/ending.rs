@@ -16,7 +16,7 @@ impl Drop for Reactor {
                 core::mem::forget(inbox);
             }
         }
-        self.end_streams(&mut panics);
+        self.streams.end_all(&mut self.kernel, &mut panics);
         self.kernel.end_watches();
         // Rule 8: every destructor runs, even if others panic.
         self.timing.drop_timers(&mut panics);

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::runtime::reactor::ReactorParts;
 use crate::{
     AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
     TimerError, TimerReason,
@@ -180,7 +181,7 @@ impl Reactor {
             }
             Member::Other(member) => match member.admit(self) {
                 Ok(Admitted { key, withdraw }) => {
-                    if let Some(cell) = self.member_cell(key) {
+                    if let Some(cell) = self.streams.member_cell(&self.kernel, key) {
                         cell.set_group(group);
                     }
                     Ok(JoinedMember::Other(key, withdraw))
@@ -223,10 +224,11 @@ impl Reactor {
                 }
                 continue;
             }
-            let Some(cell) = self.member_cell(key) else { continue };
+            let Some(cell) = self.streams.member_cell(&self.kernel, key) else { continue };
             cell.set_group(NO_GROUP);
             if cell.has_flag(CellFlags::HIDDEN) {
-                self.end_member(key);
+                let ReactorParts { streams, kernel, timing, groups } = self.parts();
+                streams.end_member(kernel, timing, groups, key);
             } else {
                 self.kernel.deregister(cell);
             }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::runtime::reactor::ReactorParts;
 use crate::{
     AddError, DeferError, GroupError, GroupState, Interest, Key, ModifyError, NotFound, Reactor,
     Stats, Subscription, TimerError, TimerReason,
@@ -94,7 +95,10 @@ impl ReactorOps for Reactor {
 
     fn remove(&mut self, key: Key) -> Result<(), NotFound> {
         match key.kind() {
-            KeyKind::Descriptor if self.kernel.get(key).is_none() => self.remove_listener(key),
+            KeyKind::Descriptor if self.kernel.get(key).is_none() => {
+                let ReactorParts { streams, kernel, timing, groups } = self.parts();
+                streams.remove_listener(kernel, timing, groups, key)
+            }
             KeyKind::Descriptor => ReactorOps::delete(self, key),
             KeyKind::Timer => ReactorOps::cancel(self, key),
             KeyKind::Group => self.deregister_group(key),

@@ -29,7 +29,7 @@ impl Reactor {
     /// Recomputes the bits of `pending_work` from the reactor's state.
     pub(super) fn recompute_pending(&mut self) {
         let mut bits = 0;
-        let (has_nudges, has_touched) = self.recompute_pending_streams();
+        let (has_nudges, has_touched) = self.streams.pending();
         for (bit, is_so) in [
             (TIMERS, self.timing.must_look_at_timers()),
             (DEFERRED, self.deferred.len() > 0 || self.turn.timers_left()),

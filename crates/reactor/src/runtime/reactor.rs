@@ -52,17 +52,24 @@ pub struct Reactor {
     /// First, because the loop reads it for every event.
     pub(crate) kernel: Kernel,
     pub(super) turn: TurnState,
-    pub(crate) timing: Timing,
-    pub(crate) groups: Groups,
+    pub(super) timing: Timing,
+    pub(super) groups: Groups,
     pub(super) deferred: DeferredClosures,
     /// Closures queued by other threads; `None` before the first [`Remote`](crate::Remote).
     pub(super) inbox: Option<RemoteInbox>,
-    /// `None` before the first stream or listener.
-    pub(crate) streams: Option<Box<StreamTable>>,
+    pub(super) streams: Box<StreamTable>,
     pub(super) hooks: Hooks,
     pub(super) stop: Stop,
     pub(super) limits: Limits,
     pub(super) busy_poll: Duration,
+}
+
+/// The parts of a reactor that the code of streams is given.
+pub(crate) struct ReactorParts<'r> {
+    pub(crate) streams: &'r mut StreamTable,
+    pub(crate) kernel: &'r mut Kernel,
+    pub(crate) timing: &'r mut Timing,
+    pub(crate) groups: &'r mut Groups,
 }
 
 /// A reactor stays on its thread: a ring has one submitter, and handlers may hold values that are
@@ -105,6 +112,7 @@ impl Reactor {
             subscribers_max: limits.subscribers_max,
             quarantine_max: limits.quarantine_max,
         };
+        let streams = Box::new(StreamTable::new(backend.fork_guard()));
         let mut reactor = Self {
             kernel: Kernel::new(backend, &bounds, pending),
             turn: TurnState::new(watchdog),
@@ -112,7 +120,7 @@ impl Reactor {
             groups: Groups::new(),
             deferred: DeferredClosures::new(),
             inbox: None,
-            streams: None,
+            streams,
             hooks: Hooks::new(),
             stop: Stop::new().map_err(BuildError::Os)?,
             limits,
@@ -125,6 +133,17 @@ impl Reactor {
         };
         added.map_err(BuildError::Os)?;
         Ok(reactor)
+    }
+
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> ReactorParts<'_> {
+        let Self { streams, kernel, timing, groups, .. } = self;
+        ReactorParts { streams, kernel, timing, groups }
+    }
+
+    #[inline(always)]
+    pub(crate) fn streams(&self) -> &StreamTable {
+        &self.streams
     }
 
     /// Returns a handle that makes [`run`](Self::run) return. It works from any thread.

@@ -318,7 +318,7 @@ impl Reactor {
             Some(driver) => self.drive(timeout, driver),
         };
         if self.kernel.has(pending_work::STREAMS) {
-            self.service_streams();
+            self.streams.service(&mut self.kernel);
         }
         self.kernel.flush();
         let is_ended = !was_asked && self.stop.is_asked();
@@ -392,8 +392,8 @@ impl TurnGuard<'_> {
         reactor.run_deferred(reactor.limits.deferred_per_turn - deferred);
         reactor.run_hooks(Moment::AfterTurn);
         if reactor.kernel.has(pending_work::STREAMS) {
-            reactor.service_streams();
-            reactor.admit_next_handshakes();
+            reactor.streams.service(&mut reactor.kernel);
+            reactor.streams.admit_next_handshakes(&mut reactor.kernel);
         }
         let count = count - reactor.turn.woken();
         reactor.kernel.free_dead();

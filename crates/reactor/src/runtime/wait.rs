@@ -22,7 +22,7 @@ impl Reactor {
         self.kernel.free_dead();
         self.kernel.clear_batch();
         self.kernel.push_faults();
-        self.push_notifications();
+        self.streams.push_notifications(&mut self.kernel);
         let timeout = if self.must_not_wait() { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
         if self.kernel.has(pending_work::REMOTE) {

@@ -16,11 +16,14 @@ use crate::{
         key::KeyKind,
     },
     cell::CellPtr,
+    kernel::Kernel,
+    runtime::{groups::Groups, reactor::ReactorParts, timing::Timing},
     stream::{
-        Connector, Listener, ListenerKey, MemberStreamHandler, Peer, Released, ReleasedTls, Stream,
+        Connector, Listener, ListenerKey, MemberStreamHandler, Peer, Released, ReleasedTls,
         StreamHandler, StreamTls, StreamWithFd,
         api::{member::WithState, options::StreamRegistration},
         io::{readiness::StreamCell, tls_state::OwnSession},
+        state::StreamTable,
     },
 };
 
@@ -113,7 +116,7 @@ impl<H: StreamHandler> GroupMember<Reactor> for NewStreamMember<H> {
         };
         let withdraw = Box::new(move |reactor: &mut Reactor| {
             let (Released { socket, read_buf, tls, .. }, handler) =
-                reactor.withdraw_stream::<H>(key);
+                withdraw_stream::<H>(reactor, key);
             let socket = socket.expect("the registration owned it");
             let mut with = options.with_fd(socket).with_read_buf(read_buf);
             let mut session = None;
@@ -148,7 +151,7 @@ impl<H: StreamHandler> GroupMember<Reactor> for NewConnection<H> {
         match connector.admit(handler, &mut session, reactor) {
             Ok(key) => {
                 let withdraw = Box::new(move |reactor: &mut Reactor| {
-                    let (Released { tls, .. }, handler) = reactor.withdraw_stream::<H>(key);
+                    let (Released { tls, .. }, handler) = withdraw_stream::<H>(reactor, key);
                     let session = tls.map(ReleasedTls::into_session);
                     Box::new(Self { connector, handler, session }) as Box<_>
                 });
@@ -177,10 +180,11 @@ where
 
     fn admit(self: Box<Self>, reactor: &mut Reactor) -> Result<Admitted, RejectedMember<Reactor>> {
         let again = |(listener, accept)| Box::new(Self { listener, accept, handler: PhantomData });
-        match reactor.add_listener::<H, F>(self.listener, self.accept) {
+        let ReactorParts { streams, kernel, .. } = reactor.parts();
+        match streams.add_listener::<H, F>(kernel, self.listener, self.accept) {
             Ok(listener) => {
                 let withdraw = Box::new(move |reactor: &mut Reactor| {
-                    again(reactor.withdraw_listener::<H, F>(listener)) as Box<_>
+                    again(withdraw_listener::<H, F>(reactor, listener)) as Box<_>
                 });
                 Ok(Admitted { key: listener.key(), withdraw })
             }
@@ -189,42 +193,69 @@ where
     }
 }
 
-impl Reactor {
+impl StreamTable {
     /// The cell of a member: of a descriptor, a listener or a stream.
-    pub(crate) fn member_cell(&self, key: Key) -> Option<CellPtr> {
+    pub(crate) fn member_cell(&self, kernel: &Kernel, key: Key) -> Option<CellPtr> {
         match key.parts(KeyKind::Stream) {
-            Some((index, generation)) => {
-                let streams = self.streams.as_deref()?;
-                self.kernel.find(streams.cores.get(index, generation)?.cell)
-            }
-            None => self.kernel.find(key),
+            Some((index, generation)) => kernel.find(self.cores.get(index, generation)?.cell),
+            None => kernel.find(key),
         }
     }
 
     /// Ends a stream or listener whose group is deleted. Runs no user code.
-    pub(crate) fn end_member(&mut self, key: Key) {
-        if let Ok(mut stream) = self.stream(key) {
-            stream.close();
+    pub(crate) fn end_member(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        groups: &mut Groups,
+        key: Key,
+    ) {
+        if let Some(index) = self.find(key) {
+            self.close(kernel, index);
         } else if let Ok(slot) = self.listener_slot(ListenerKey(key)) {
-            self.end_listener(slot, |reactor, cell| reactor.kernel.deregister(cell));
+            self.end_listener(kernel, timing, groups, slot, Kernel::deregister);
         }
     }
 
     /// [Removes](crate::Turn::remove) a listener.
-    pub(crate) fn remove_listener(&mut self, key: Key) -> Result<(), NotFound> {
-        self.listener(ListenerKey(key))?.delete();
+    pub(crate) fn remove_listener(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        groups: &mut Groups,
+        key: Key,
+    ) -> Result<(), NotFound> {
+        let slot = self.listener_slot(ListenerKey(key))?;
+        self.delete_listener(kernel, timing, groups, slot);
         Ok(())
     }
 
     /// Takes back a stream that was registered in this call.
-    fn withdraw_stream<H: StreamHandler>(&mut self, key: Key) -> (Released, H) {
-        let Ok(Stream { index, .. }) = self.stream(key) else {
-            unreachable!("it was registered in this call")
-        };
+    fn withdraw_stream<H: StreamHandler>(
+        &mut self,
+        kernel: &mut Kernel,
+        groups: &mut Groups,
+        key: Key,
+    ) -> (Released, H) {
+        let index = self.find(key).expect("it was registered in this call");
         let mut handler = None;
-        let released = self.release_stream_by(index, |reactor, cell| {
-            handler = Some(reactor.kernel.take_hidden::<StreamCell<H>>(cell).handler);
+        let released = self.release_by(kernel, groups, index, |kernel, cell| {
+            handler = Some(kernel.take_hidden::<StreamCell<H>>(cell).handler);
         });
         (released, handler.expect("a stream that is registered has a cell"))
     }
+}
+
+fn withdraw_stream<H: StreamHandler>(reactor: &mut Reactor, key: Key) -> (Released, H) {
+    let ReactorParts { streams, kernel, groups, .. } = reactor.parts();
+    streams.withdraw_stream(kernel, groups, key)
+}
+
+fn withdraw_listener<H, F>(reactor: &mut Reactor, key: ListenerKey) -> (Listener, F)
+where
+    H: StreamHandler,
+    F: FnMut(&Peer<'_>) -> Option<H> + 'static,
+{
+    let ReactorParts { streams, kernel, timing, groups } = reactor.parts();
+    streams.withdraw_listener::<H, F>(kernel, timing, groups, key)
 }

@@ -8,14 +8,16 @@ use crate::{
     AddError, AddReason, Errno, Key, Reactor, Turn,
     api::{ops::Token, registration::Registrar},
     cell::CellPtr,
+    kernel::Kernel,
+    runtime::{groups::Groups, reactor::ReactorParts},
     stream::{
         DisconnectReason, Input, ReleasedTls, Stream, StreamHandler, StreamOptions,
         StreamWriteError,
         io::readiness::DriverFrame,
         lifecycle::NewStream,
         socket::StreamSocket,
-        state::SCRATCH_LEN,
-        status::{StreamFlags, StreamPhase},
+        state::{SCRATCH_LEN, StreamTable},
+        status::{Receive, StreamFlags, StreamPhase},
     },
 };
 
@@ -134,7 +136,10 @@ impl StreamOptions {
             tls: None,
         };
         target
-            .with_ops(Token(()), |reactor| reactor.add_stream(begin, handler))
+            .with_ops(Token(()), |reactor| {
+                let ReactorParts { streams, kernel, .. } = reactor.parts();
+                streams.add(kernel, begin, handler)
+            })
             .map_err(|e| e.map(|(_, handler)| handler))
     }
 }
@@ -153,8 +158,8 @@ impl Stream<'_> {
     ///   failed. Also in a child of fork(2).
     #[inline]
     pub fn send_some(&mut self, bytes: &[u8]) -> Result<usize, StreamWriteError> {
-        let index = self.index;
-        if !self.reactor.streams_in_child() && self.reactor.queue_stream_copy(index, bytes) {
+        let (streams, kernel, index) = self.split();
+        if !streams.is_in_child() && streams.queue_copy(kernel, index, bytes) {
             return Ok(bytes.len());
         }
         self.send_some_buffered(bytes)
@@ -180,9 +185,9 @@ impl Stream<'_> {
     /// Writes the output at once, instead of at the end of the turn. Returns the number of bytes
     /// that stay buffered, because the socket does not accept them.
     pub fn send_now(&mut self) -> usize {
-        let index = self.index;
-        self.reactor.write_stream_now(index);
-        self.reactor.touch_stream(index);
+        let (streams, kernel, index) = self.split();
+        streams.write_now(kernel, index);
+        streams.touch(kernel, index);
         self.buffered()
     }
 
@@ -198,7 +203,8 @@ impl Stream<'_> {
         if self.core_ref().status.any(StreamFlags::RUNNING) {
             return None;
         }
-        Some(self.reactor.release_stream(self.index))
+        let ReactorParts { streams, kernel, groups, .. } = self.reactor.parts();
+        Some(streams.release(kernel, groups, self.index))
     }
 }
 
@@ -276,7 +282,8 @@ impl Turn<'_> {
         mut each: impl FnMut(Option<Released>),
     ) {
         let reactor = self.ops();
-        reactor.end_receives(keys.clone());
+        let ReactorParts { streams, kernel, .. } = reactor.parts();
+        streams.end_receives(kernel, keys.clone());
         for key in keys {
             each(reactor.stream(key).ok().and_then(|mut stream| stream.release()));
         }
@@ -290,75 +297,75 @@ struct Received {
     error: Option<Errno>,
 }
 
-impl Reactor {
+impl StreamTable {
     /// Writes the output, also that which is queued with the ring.
-    pub(super) fn write_stream_now(&mut self, index: u32) {
-        if self.streams_in_child() {
+    pub(super) fn write_now(&mut self, kernel: &mut Kernel, index: u32) {
+        if self.is_in_child() {
             return;
         }
-        if self.stream_core(index).status.any(StreamFlags::RING) {
-            self.before_output(index);
+        if self.core(index).status.is_on_ring() {
+            self.before_output(kernel, index);
         }
-        let core = self.stream_core(index);
+        let core = self.core(index);
         if core.output.is_none() || core.status.holds_output() || core.status.is(StreamPhase::Dead)
         {
             return;
         }
-        let streams = self.streams_mut();
-        if let Err(errno) = streams.transmit(index, &[]) {
-            streams.core(index).fail(errno);
+        if let Err(errno) = self.transmit(index, &[]) {
+            self.core(index).fail(errno);
         }
     }
 
     /// Ends the receives of streams that are released next.
-    fn end_receives(&mut self, keys: impl Iterator<Item = Key>) {
-        if self.streams_in_child() || self.kernel.ring().is_none() {
+    fn end_receives(&mut self, kernel: &mut Kernel, keys: impl Iterator<Item = Key>) {
+        if self.is_in_child() || kernel.ring().is_none() {
             return;
         }
-        let mut cells = core::mem::take(&mut self.streams_mut().ending);
+        let mut cells = core::mem::take(&mut self.ending);
         for key in keys {
-            let Ok(Stream { index, .. }) = self.stream(key) else { continue };
-            let status = self.stream_core(index).status;
-            if status.any(StreamFlags::RING) && !status.any(StreamFlags::RUNNING) {
+            let Some(index) = self.find(key) else { continue };
+            let status = self.core(index).status;
+            if status.is_on_ring() && !status.any(StreamFlags::RUNNING) {
                 // What is queued goes out before.
-                self.write_stream_now(index);
-                let cell = self.stream_core(index).cell;
-                cells.extend(self.kernel.find(cell));
+                self.write_now(kernel, index);
+                let cell = self.core(index).cell;
+                cells.extend(kernel.find(cell));
             }
         }
-        if let Some(ring) = self.kernel.ring() {
+        if let Some(ring) = kernel.ring() {
             ring.end_receives(&mut cells);
         }
         cells.clear();
         cells.shrink_to(ENDING_KEPT);
-        self.streams_mut().ending = cells;
+        self.ending = cells;
     }
 
-    fn release_stream(&mut self, index: u32) -> Released {
-        let mark = self.kernel.waiting();
-        let released =
-            self.release_stream_by(index, |reactor, cell| reactor.kernel.deregister(cell));
-        self.kernel.drop_waiting_down_to(mark);
+    fn release(&mut self, kernel: &mut Kernel, groups: &mut Groups, index: u32) -> Released {
+        let mark = kernel.waiting();
+        let released = self.release_by(kernel, groups, index, Kernel::deregister);
+        kernel.drop_waiting_down_to(mark);
         released
     }
 
     /// Releases a stream. `end` ends its cell.
-    pub(in crate::stream) fn release_stream_by(
+    pub(in crate::stream) fn release_by(
         &mut self,
+        kernel: &mut Kernel,
+        groups: &mut Groups,
         index: u32,
-        end: impl FnOnce(&mut Self, CellPtr),
+        end: impl FnOnce(&mut Kernel, CellPtr),
     ) -> Released {
-        self.write_stream_now(index);
-        let is_in_child = self.streams_in_child();
-        let mut rest = self.streams_mut().take_tls_rest(index);
-        let Received { bytes, error } = self.take_received(index);
+        self.write_now(kernel, index);
+        let is_in_child = self.is_in_child();
+        let mut rest = self.take_tls_rest(index);
+        let Received { bytes, error } = self.take_received(kernel, index);
         let read_buf = rest.before(bytes);
-        let error = error.or(match self.stream_core(index).reason {
+        let error = error.or(match self.core(index).reason {
             Some(DisconnectReason::Error(errno)) => Some(errno),
             _ => None,
         });
         let unsent = self.unsent_output(index);
-        let mut removed = self.remove_stream(index, end);
+        let mut removed = self.remove(kernel, groups, index, end);
         let tls = removed.take_tls(rest, is_in_child);
         Released { socket: removed.socket.into_own(), read_buf, unsent, error, tls }
     }
@@ -366,8 +373,8 @@ impl Reactor {
     /// The output of a stream, except for records.
     fn unsent_output(&mut self, index: u32) -> Vec<u8> {
         let mut unsent = Vec::new();
-        if !self.streams_in_child() {
-            if let Some(output) = &self.stream_core(index).output {
+        if !self.is_in_child() {
+            if let Some(output) = &self.core(index).output {
                 output.copy_to(&mut unsent, usize::MAX);
             }
         }
@@ -376,24 +383,23 @@ impl Reactor {
 
     /// Ends the receive of a stream, and takes what it has received.
     #[cold]
-    fn take_received(&mut self, index: u32) -> Received {
+    fn take_received(&mut self, kernel: &mut Kernel, index: u32) -> Received {
         let mut received = Received::default();
-        if self.streams_in_child() {
+        if self.is_in_child() {
             return received;
         }
-        let streams = self.streams_mut();
-        for piece in streams.prefixes.remove(&index).unwrap_or_default() {
+        for piece in self.prefixes.remove(&index).unwrap_or_default() {
             received.bytes.extend_from_slice(&piece.bytes);
         }
-        let core = streams.core(index);
+        let core = self.core(index);
         core.status.clear(StreamFlags::PREFIX);
-        let (is_on_ring, cell) = (core.status.any(StreamFlags::RING), core.cell);
-        let Some(cell) = self.kernel.find(cell).filter(|_| is_on_ring) else { return received };
-        let is_received = self.kernel.ring_and_events(cell).map(|(ring, events)| {
+        let (is_on_ring, cell) = (core.status.is_on_ring(), core.cell);
+        let Some(cell) = kernel.find(cell).filter(|_| is_on_ring) else { return received };
+        let is_received = kernel.ring_and_events(cell).map(|(ring, events)| {
             received.error = ring.drain_receive(cell, events, &mut received.bytes);
         });
         if is_received.is_some() {
-            self.stream_core(index).status.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
+            self.core(index).status.set_receive(Receive::Off);
         }
         received
     }
@@ -404,7 +410,8 @@ impl DriverFrame<'_> {
     /// unless the handler closes it meanwhile.
     #[cold]
     pub(in crate::stream) fn deliver_received(&mut self, handler: &mut dyn StreamHandler) {
-        let Received { mut bytes, error } = self.reactor.take_received(self.index);
+        let (streams, kernel, index) = self.split();
+        let Received { mut bytes, error } = streams.take_received(kernel, index);
         if let Some(errno) = error {
             self.core().fail(errno);
         }

@@ -9,6 +9,7 @@ use super::{DisconnectReason, StreamOptions};
 use crate::stream::status::{StreamFlags, StreamPhase, StreamStatus};
 use crate::{
     Errno, Key,
+    api::key::KeyKind,
     backend::fork::ForkGuard,
     cell::CellPtr,
     stream::{
@@ -136,17 +137,10 @@ impl StreamCore {
             && self.output.is_none()
     }
 
-    /// Whether there is nothing to do except to receive, by readiness or on a ring.
+    /// Whether there is nothing to do except to receive.
     #[inline]
     pub(super) fn is_at_rest(&self) -> bool {
-        (self.status.is_plain() || self.status.is_plain_on_ring()) && self.output.is_none()
-    }
-
-    /// The same for a stream with TLS.
-    #[inline]
-    pub(super) fn rests_with_tls(&self) -> bool {
-        let status = self.status;
-        (status.is_plain_with_tls() || status.is_plain_with_tls_on_ring()) && self.output.is_none()
+        self.status.rests() && self.output.is_none()
     }
 
     /// Whether there is work that only the driver does, without an event from the kernel.
@@ -211,7 +205,7 @@ pub(crate) struct StreamTable {
 }
 
 impl StreamTable {
-    pub(super) fn new(fork: Option<ForkGuard>) -> Self {
+    pub(crate) fn new(fork: Option<ForkGuard>) -> Self {
         Self {
             cores: Arena::new(),
             listeners: Vec::new(),
@@ -235,6 +229,13 @@ impl StreamTable {
     #[inline]
     pub(super) fn is_in_child(&self) -> bool {
         self.fork.as_ref().is_some_and(ForkGuard::is_child)
+    }
+
+    /// The index of the stream that a key names.
+    #[inline]
+    pub(super) fn find(&self, key: Key) -> Option<u32> {
+        let (index, generation) = key.parts(KeyKind::Stream)?;
+        self.cores.get(index, generation).map(|_| index)
     }
 
     /// The stream at an index that is known to be occupied.

@@ -16,6 +16,9 @@ use crate::{
     Reactor, Tick, Turn,
     api::{inline_call::InlineTimer, timer::TimerCall},
     cell::NO_GROUP,
+    kernel::Kernel,
+    runtime::{reactor::ReactorParts, timing::Timing},
+    stream::state::StreamTable,
     time::clock::nanoseconds,
 };
 
@@ -34,7 +37,8 @@ struct DeadlineTimer;
 
 impl TimerCall<Reactor> for DeadlineTimer {
     fn fire(&mut self, _: Tick, mut turn: Turn<'_>) {
-        turn.ops().check_deadlines();
+        let ReactorParts { streams, kernel, timing, .. } = turn.ops().parts();
+        streams.check_deadlines(kernel, timing);
     }
 }
 
@@ -140,13 +144,12 @@ impl StreamCore {
     }
 }
 
-impl Reactor {
+impl StreamTable {
     /// Records the time if the stream has requested it, and enters its next deadline.
-    pub(super) fn arm_stream(&mut self, index: u32) {
+    pub(super) fn arm(&mut self, kernel: &mut Kernel, timing: &mut Timing, index: u32) {
         // The clock may be user code, so it is read before any state changes (rule 3).
-        let now = self.timing.now_ns(&mut self.kernel);
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        let core = streams.core(index);
+        let now = timing.now_ns(kernel);
+        let core = self.core(index);
         if core.status.take(StreamFlags::STAMP_WAIT) {
             core.since_ns = now;
         }
@@ -157,58 +160,50 @@ impl Reactor {
             return;
         }
         let wait = core.next_wait();
-        streams.deadlines.remove(index);
+        self.deadlines.remove(index);
         if let Some(wait) = wait {
-            streams.deadlines.insert(index, wait.deadline_ns());
-            self.set_stream_timer(wait.deadline_ns());
+            self.deadlines.insert(index, wait.deadline_ns());
+            self.set_timer(kernel, timing, wait.deadline_ns());
         }
     }
 
     /// Makes the timer fire at the deadline or earlier.
-    fn set_stream_timer(&mut self, deadline_ns: u64) {
+    fn set_timer(&mut self, kernel: &mut Kernel, timing: &mut Timing, deadline_ns: u64) {
         let deadline_ns = rounded_up(deadline_ns);
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        match streams.timer {
+        match self.timer {
             Some((_, at)) if at <= deadline_ns => {}
-            Some((key, _)) if self.timing.reset(&mut self.kernel, key, deadline_ns) => {
-                streams.timer = Some((key, deadline_ns))
+            Some((key, _)) if timing.reset(kernel, key, deadline_ns) => {
+                self.timer = Some((key, deadline_ns))
             }
             // There is no timer yet, or it has fired for the last time.
             _ => {
-                let key = self.timing.start(
-                    &mut self.kernel,
-                    InlineTimer::new(DeadlineTimer),
-                    deadline_ns,
-                    0,
-                    NO_GROUP,
-                );
-                streams.timer = Some((key, deadline_ns));
+                let key =
+                    timing.start(kernel, InlineTimer::new(DeadlineTimer), deadline_ns, 0, NO_GROUP);
+                self.timer = Some((key, deadline_ns));
             }
         }
     }
 
-    fn check_deadlines(&mut self) {
-        let now = self.timing.now_ns(&mut self.kernel);
+    fn check_deadlines(&mut self, kernel: &mut Kernel, timing: &mut Timing) {
+        let now = timing.now_ns(kernel);
         loop {
-            let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-            let Some((index, _)) = streams.deadlines.pop_due(now) else { break };
-            let core = streams.core(index);
+            let Some((index, _)) = self.deadlines.pop_due(now) else { break };
+            let core = self.core(index);
             match core.next_wait() {
                 Some(wait) if wait.deadline_ns() <= now => {
                     core.expire(wait);
-                    self.notify_stream(index);
+                    self.notify(kernel, index);
                 }
-                Some(wait) => streams.deadlines.insert(index, wait.deadline_ns()),
+                Some(wait) => self.deadlines.insert(index, wait.deadline_ns()),
                 None => {}
             }
         }
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        let Some((key, _)) = streams.timer.take() else { return };
-        if let Some(next) = streams.deadlines.next_deadline() {
+        let Some((key, _)) = self.timer.take() else { return };
+        if let Some(next) = self.deadlines.next_deadline() {
             // At least now, since an earlier time may be left over from a removed stream.
             let next = rounded_up(next.max(now.saturating_add(1)));
-            self.timing.reset(&mut self.kernel, key, next);
-            streams.timer = Some((key, next));
+            timing.reset(kernel, key, next);
+            self.timer = Some((key, next));
         }
     }
 }

@@ -13,9 +13,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
+    runtime::reactor::ReactorParts,
     stream::{
-        StreamHandler, StreamOptions, TlsSessionFactory, io::tls_state::OwnSession,
-        lifecycle::NewStream, status::StreamPhase,
+        StreamHandler, StreamOptions, TlsSessionFactory,
+        io::tls_state::OwnSession,
+        lifecycle::{NewStream, NewTls},
+        status::StreamPhase,
     },
 };
 
@@ -170,11 +173,14 @@ impl Connector {
             phase,
             refused,
             listener: None,
-            tls: session.take(),
+            tls: session.take().map(NewTls::Begins),
         };
-        reactor.add_stream(begin, handler).map_err(|e| {
+        let ReactorParts { streams, kernel, .. } = reactor.parts();
+        streams.add(kernel, begin, handler).map_err(|e| {
             e.map(|(rejected, handler)| {
-                *session = rejected.tls;
+                if let Some(NewTls::Begins(new)) = rejected.tls {
+                    *session = Some(new);
+                }
                 handler
             })
         })

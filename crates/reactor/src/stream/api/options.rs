@@ -8,9 +8,13 @@ use rustix::net::sockopt;
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
+    runtime::reactor::ReactorParts,
     stream::{
-        ReleasedTls, StreamHandler, TlsSessionFactory, io::tls_state::OwnSession,
-        lifecycle::NewStream, socket::StreamSocket, status::StreamPhase,
+        ReleasedTls, StreamHandler, TlsSessionFactory,
+        io::tls_state::OwnSession,
+        lifecycle::{NewStream, NewTls},
+        socket::StreamSocket,
+        status::StreamPhase,
     },
     util::unwind_safe_drop::UnwindSafeDrop,
 };
@@ -457,6 +461,10 @@ impl<H: StreamHandler> StreamRegistration<H> {
         reactor: &mut Reactor,
     ) -> Result<Key, AddError<Self>> {
         let Self { with: StreamWithFd { options, socket, read_buf, tls }, handler } = self;
+        let (factory, released) = match tls {
+            Some(StreamTls::Released(released)) => (None, Some(NewTls::GoesOn(released))),
+            new => (new, None),
+        };
         // A Unix socket has neither option. A stream works without them, so an error is ignored.
         let _ = options.apply_to(&socket);
         let begin = NewStream {
@@ -466,17 +474,20 @@ impl<H: StreamHandler> StreamRegistration<H> {
             phase: StreamPhase::New,
             refused: None,
             listener: None,
-            tls: session.take(),
+            tls: session.take().map(NewTls::Begins).or(released),
         };
-        match reactor.add_stream(begin, handler.into_inner()) {
-            Ok(key) => {
-                if let Some(StreamTls::Released(session)) = tls {
-                    reactor.continue_tls(key, session);
-                }
-                Ok(key)
-            }
+        let ReactorParts { streams, kernel, .. } = reactor.parts();
+        match streams.add(kernel, begin, handler.into_inner()) {
+            Ok(key) => Ok(key),
             Err(e) => Err(e.map(|(rejected, handler)| {
-                *session = rejected.tls;
+                let tls = match rejected.tls {
+                    Some(NewTls::GoesOn(released)) => Some(StreamTls::Released(released)),
+                    Some(NewTls::Begins(new)) => {
+                        *session = Some(new);
+                        factory
+                    }
+                    None => factory,
+                };
                 let socket =
                     StreamSocket::into_own(rejected.socket).expect("the registration owned it");
                 let read_buf = rejected.read_buf;

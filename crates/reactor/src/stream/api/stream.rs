@@ -11,9 +11,11 @@ use std::{
 use crate::{
     Key, Reactor, Turn,
     api::key::KeyKind,
+    kernel::Kernel,
+    runtime::reactor::ReactorParts,
     stream::{
         Address, DisconnectReason, Input, SharedBytes, StreamOptions, StreamWriteError, TlsSession,
-        state::{StreamCore, no_core},
+        state::{StreamCore, StreamTable, no_core},
         status::{StreamFlags, StreamPhase},
     },
 };
@@ -72,15 +74,21 @@ impl fmt::Debug for Stream<'_> {
 }
 
 impl Stream<'_> {
+    /// The parts of the reactor that most calls need, and the index.
+    #[inline(always)]
+    pub(in crate::stream) fn split(&mut self) -> (&mut StreamTable, &mut Kernel, u32) {
+        let ReactorParts { streams, kernel, .. } = self.reactor.parts();
+        (streams, kernel, self.index)
+    }
+
     pub(in crate::stream) fn core(&mut self) -> &mut StreamCore {
-        self.reactor.stream_core(self.index)
+        self.reactor.parts().streams.core(self.index)
     }
 
     /// The core, by shared reference.
     #[inline]
     pub(in crate::stream) fn core_ref(&self) -> &StreamCore {
-        let streams = self.reactor.streams.as_deref();
-        match streams.and_then(|streams| streams.cores.at(self.index)) {
+        match self.reactor.streams().cores.at(self.index) {
             Some(core) => core,
             None => no_core(),
         }
@@ -90,8 +98,7 @@ impl Stream<'_> {
     /// [`on_close`](crate::stream::StreamHandler::on_close) is called.
     #[must_use]
     pub fn key(&self) -> Key {
-        let streams = self.reactor.streams.as_deref();
-        let generation = streams.map_or(0, |streams| streams.cores.generation(self.index));
+        let generation = self.reactor.streams().cores.generation(self.index);
         Key::new(KeyKind::Stream, (self.index, generation))
     }
 
@@ -130,7 +137,8 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[doc(alias("write", "sendto"))]
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send(self.index, bytes);
+        let (streams, kernel, index) = self.split();
+        let sent = streams.send(kernel, index, bytes);
         self.noted(sent)
     }
 
@@ -145,7 +153,8 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[doc(alias("writev", "sendmsg"))]
     pub fn send_vectored(&mut self, pieces: &[IoSlice<'_>]) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send(self.index, pieces);
+        let (streams, kernel, index) = self.split();
+        let sent = streams.send(kernel, index, pieces);
         self.noted(sent)
     }
 
@@ -160,7 +169,8 @@ impl Stream<'_> {
     /// - [`Closed`](crate::stream::StreamWriteError::Closed): the stream was finished, closed or
     ///   aborted, or has failed. Also in a child of fork(2).
     pub fn send_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<(), StreamWriteError> {
-        let sent = self.reactor.stream_send(self.index, bytes);
+        let (streams, kernel, index) = self.split();
+        let sent = streams.send(kernel, index, bytes);
         self.noted(sent)
     }
 
@@ -177,7 +187,8 @@ impl Stream<'_> {
     ///   aborted, or has failed. Also in a child of fork(2).
     #[inline]
     pub fn write_shared(&mut self, bytes: &SharedBytes<'_>) -> Result<usize, StreamWriteError> {
-        let sent = self.reactor.stream_write(self.index, bytes);
+        let (streams, kernel, index) = self.split();
+        let sent = streams.write_payload(kernel, index, bytes);
         self.noted(sent)
     }
 
@@ -243,7 +254,8 @@ impl Stream<'_> {
             Bound::Excluded(&end) => end,
             Bound::Unbounded => input.bytes.len(),
         };
-        let sent = self.reactor.stream_write(self.index, &input.bytes[start..end]);
+        let (streams, kernel, index) = self.split();
+        let sent = streams.write_payload(kernel, index, &input.bytes[start..end]);
         self.noted(sent)
     }
 
@@ -251,7 +263,7 @@ impl Stream<'_> {
     /// [`on_open`](crate::stream::StreamHandler::on_open). `None` for a stream without TLS.
     #[must_use]
     pub fn tls(&self) -> Option<&dyn TlsSession> {
-        self.reactor.streams.as_deref().and_then(|streams| streams.tls_session(self.index))
+        self.reactor.streams().tls_session(self.index)
     }
 
     /// The number of buffered bytes: gathered output, and output that the socket has not accepted.
@@ -266,8 +278,7 @@ impl Stream<'_> {
     /// stream's share.
     #[must_use]
     pub fn memory(&mut self) -> usize {
-        let index = self.index;
-        let streams = self.reactor.streams_mut();
+        let (streams, _, index) = self.split();
         let output = streams.core(index).output.as_ref().map_or(0, |output| output.memory());
         let partial = streams.tls_memory(index);
         let undelivered = streams.prefixes.get(&index).into_iter().flatten();
@@ -311,24 +322,8 @@ impl Stream<'_> {
     /// After the running handler, [`on_close`](crate::stream::StreamHandler::on_close) is the only
     /// callback.
     pub fn close(&mut self) {
-        let core = self.core();
-        core.status.clear(StreamFlags::DELIVERS);
-        if core.status.is_ending() {
-            return;
-        }
-        core.reason.get_or_insert(DisconnectReason::Closed);
-        core.begin_linger();
-        // Without a connection, there is nothing to close gracefully.
-        let mut is_connecting =
-            core.status.is(StreamPhase::Connecting) || core.status.is(StreamPhase::Handshake);
-        if core.status.is(StreamPhase::New) && core.status.any(StreamFlags::TLS) {
-            // A session that comes from another stream may be open already.
-            let index = self.index;
-            is_connecting = !self.reactor.streams_mut().tls_state(index).is_open();
-        }
-        let core = self.core();
-        core.status.advance(if is_connecting { StreamPhase::Dead } else { StreamPhase::Closing });
-        self.touch();
+        let (streams, kernel, index) = self.split();
+        streams.close(kernel, index);
     }
 
     /// Closes the stream gracefully, but without waiting for the peer's FIN. For protocols in which
@@ -358,8 +353,8 @@ impl Stream<'_> {
     /// is closed. For use when memory is short.
     pub fn discard(&mut self) {
         self.abort();
-        let index = self.index;
-        self.reactor.streams_mut().drop_waiting(index);
+        let (streams, _, index) = self.split();
+        streams.drop_waiting(index);
     }
 
     /// Stops reading until [`resume`](Self::resume): the kernel's buffer fills, and then the peer
@@ -433,10 +428,10 @@ impl Stream<'_> {
     }
 
     fn set_options(&mut self, change: impl FnOnce(StreamOptions) -> StreamOptions) {
-        let streams = self.reactor.streams_mut();
-        let options = change(*streams.core(self.index).options);
+        let (streams, _, index) = self.split();
+        let options = change(*streams.core(index).options);
         let shared = streams.share(&options);
-        let core = streams.core(self.index);
+        let core = streams.core(index);
         core.options = shared;
         core.update_full();
         self.touch();
@@ -454,7 +449,8 @@ impl Stream<'_> {
 
     /// Schedules the stream for its driver if that is running, else for the end of the turn.
     fn touch(&mut self) {
-        self.reactor.touch_stream(self.index);
+        let (streams, kernel, index) = self.split();
+        streams.touch(kernel, index);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Streams on a ring: data has already been received when the event comes, and output is submitted
 //! with the next wait.
 //!
-//! A stream [by completion](StreamFlags::RING) is not polled while it receives. Input that
+//! A stream [by completion](crate::stream::status::StreamIo::Ring) is not polled while it receives. Input that
 //! completes while the stream is paused is kept in the same way as the `read_buf` of an adoption.
 //! It is delivered piece by piece when the stream is resumed; then the receive is armed again.
 //!
@@ -14,7 +14,7 @@
 //! half or the socket is closed (rule 14).
 
 use crate::{
-    Errno, ModifyError, Reactor,
+    Errno, ModifyError,
     api::interest::{ERR, HUP},
     backend::{
         Lent, Uring,
@@ -22,109 +22,118 @@ use crate::{
     },
     cell::{CellFlags, CellPtr},
     interest,
-    kernel::pending_work,
+    kernel::{Kernel, pending_work},
     stream::{
         SharedBytes, StreamHandler,
         io::{memory::Undelivered, readiness::DriverFrame},
-        state::{SCRATCH_LEN, StreamCore},
-        status::{StreamFlags, StreamPhase, StreamStatus},
+        state::{SCRATCH_LEN, StreamTable},
+        status::{Receive, StreamFlags, StreamPhase, StreamStatus, Transport, Watch},
     },
 };
 
-impl StreamCore {
-    /// Like `is_plain`, for a stream on a ring: there is nothing to do except to receive.
-    #[inline]
-    pub(in crate::stream) fn rests_on_ring(&self) -> bool {
-        self.status.is_plain_on_ring() && self.output.is_none()
+/// Whether new streams work by completion.
+pub(in crate::stream) fn works_by_ring(kernel: &mut Kernel) -> bool {
+    let is_by_ring = kernel.ring().is_some_and(Uring::completes);
+    if is_by_ring {
+        kernel.note(pending_work::PACED);
     }
+    is_by_ring
 }
 
-impl Reactor {
-    /// Whether new streams work by completion.
-    pub(in crate::stream) fn streams_complete(&mut self) -> bool {
-        let is_by_ring = self.kernel.ring().is_some_and(Uring::completes);
-        if is_by_ring {
-            self.kernel.note(pending_work::PACED);
-        }
-        is_by_ring
+#[inline]
+fn queue(kernel: &mut Kernel, queue: impl FnOnce(&mut Uring) -> bool) -> bool {
+    let is_queued = kernel.ring().is_some_and(queue);
+    if is_queued {
+        kernel.note_queued();
     }
+    is_queued
+}
 
-    fn stream_cell(&mut self, index: u32) -> Option<CellPtr<Self>> {
-        let key = self.stream_core(index).cell;
-        self.kernel.find(key)
+impl StreamTable {
+    fn cell(&mut self, kernel: &Kernel, index: u32) -> Option<CellPtr> {
+        kernel.find(self.core(index).cell)
     }
 
     /// Queues bytes with the ring. False if that is not possible, or if other bytes of the stream
     /// must go first.
     #[inline(never)]
-    pub(in crate::stream) fn queue_stream_send(&mut self, index: u32, bytes: &[u8]) -> bool {
-        self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_send(index, bytes))
+    pub(in crate::stream) fn queue_send(
+        &mut self,
+        kernel: &mut Kernel,
+        index: u32,
+        bytes: &[u8],
+    ) -> bool {
+        self.may_queue(kernel, index, bytes.len())
+            && queue(kernel, |ring| ring.queue_send(index, bytes))
     }
 
     /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that the caller keeps.
     #[inline(never)]
-    pub(in crate::stream) fn queue_stream_copy(&mut self, index: u32, bytes: &[u8]) -> bool {
-        self.may_queue(index, bytes.len()) && self.queue(|ring| ring.queue_copied(index, bytes))
+    pub(in crate::stream) fn queue_copy(
+        &mut self,
+        kernel: &mut Kernel,
+        index: u32,
+        bytes: &[u8],
+    ) -> bool {
+        self.may_queue(kernel, index, bytes.len())
+            && queue(kernel, |ring| ring.queue_copied(index, bytes))
     }
 
     /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that are sent to many
     /// streams.
     #[inline(never)]
-    pub(in crate::stream) fn queue_stream_shared(
+    pub(in crate::stream) fn queue_shared(
         &mut self,
+        kernel: &mut Kernel,
         index: u32,
         shared: &SharedBytes<'_>,
     ) -> bool {
-        self.may_queue(index, shared.bytes().len())
-            && self.queue(|ring| ring.queue_shared(index, shared))
+        self.may_queue(kernel, index, shared.bytes().len())
+            && queue(kernel, |ring| ring.queue_shared(index, shared))
     }
 
     /// Whether `len` bytes may be queued: they are next in order, and a wait follows that submits
     /// them.
     #[inline]
-    fn may_queue(&mut self, index: u32, len: usize) -> bool {
-        let is_in_turn = self.kernel.is_in_turn();
-        let core = self.stream_core(index);
+    fn may_queue(&mut self, kernel: &mut Kernel, index: u32, len: usize) -> bool {
+        let is_in_turn = kernel.is_in_turn();
+        let core = self.core(index);
         // A failed send may belong to this stream, and its bytes would go first.
-        let is_free = core.rests_on_ring() && len <= core.options.output_max && len > 0;
-        is_free && is_in_turn && self.kernel.ring().is_some_and(|ring| ring.failed().is_empty())
+        let is_free = core.status.rests_as(Transport::RING)
+            && core.output.is_none()
+            && len <= core.options.output_max
+            && len > 0;
+        is_free && is_in_turn && kernel.ring().is_some_and(|ring| ring.failed().is_empty())
     }
 
     /// Whether records may be queued, if nothing else waits.
-    pub(in crate::stream) fn may_queue_records(&mut self, index: u32) -> bool {
-        let status = self.stream_core(index).status;
+    pub(in crate::stream) fn may_queue_records(&mut self, kernel: &mut Kernel, index: u32) -> bool {
+        let status = self.core(index).status;
         let is_free = !status.rejects_output() && !status.any(StreamFlags::BLOCKED);
-        is_free && self.kernel.ring().is_some_and(|ring| ring.failed().is_empty())
+        is_free && kernel.ring().is_some_and(|ring| ring.failed().is_empty())
     }
 
     /// Queues records with the ring, after [`may_queue_records`](Self::may_queue_records).
-    pub(in crate::stream) fn queue_records_copied(&mut self, index: u32, records: &[u8]) -> bool {
-        self.queue(|ring| ring.queue_copied(index, records))
-    }
-
-    #[inline]
-    fn queue(&mut self, queue: impl FnOnce(&mut Uring) -> bool) -> bool {
-        let is_queued = self.kernel.ring().is_some_and(queue);
-        if is_queued {
-            self.kernel.note_queued();
-        }
-        is_queued
+    pub(in crate::stream) fn queue_records_copied(
+        kernel: &mut Kernel,
+        index: u32,
+        records: &[u8],
+    ) -> bool {
+        queue(kernel, |ring| ring.queue_copied(index, records))
     }
 
     /// Called before anything else is sent to a stream. Its bytes queued with the ring become its
     /// output again, so that they go out first.
-    pub(in crate::stream) fn before_output(&mut self, index: u32) {
-        self.note_failed_sends();
-        let (Some(ring), Some(streams)) = (self.kernel.ring(), self.streams.as_deref_mut()) else {
-            return;
-        };
+    pub(in crate::stream) fn before_output(&mut self, kernel: &mut Kernel, index: u32) {
+        self.note_failed_sends(kernel);
+        let Some(ring) = kernel.ring() else { return };
         ring.take_send_back(index, |bytes, shared| {
             debug_assert!(
-                streams.core(index).output.is_none(),
+                self.core(index).output.is_none(),
                 "what comes later takes back what is queued first"
             );
-            let is_tls = streams.core(index).status.any(StreamFlags::TLS);
-            let output = streams.output(index);
+            let is_tls = self.core(index).status.has_tls();
+            let output = self.output(index);
             match shared {
                 // The queue of a stream with TLS has records only.
                 None if is_tls => output.push_records(bytes),
@@ -133,22 +142,21 @@ impl Reactor {
             }
         });
         // The send may already have been made, and may have failed.
-        self.note_failed_sends();
+        self.note_failed_sends(kernel);
     }
 
     fn put_back(&mut self, index: u32, rest: Rest) {
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         debug_assert!(
-            streams.core(index).output.is_none(),
+            self.core(index).output.is_none(),
             "what comes later takes back what is queued first"
         );
-        let is_tls = streams.core(index).status.any(StreamFlags::TLS);
+        let is_tls = self.core(index).status.has_tls();
         match rest {
             Rest::Own(bytes) if bytes.is_empty() => {}
-            Rest::Own(bytes) if is_tls => streams.output(index).push_records(&bytes),
-            Rest::Own(bytes) => streams.output(index).push(&bytes),
+            Rest::Own(bytes) if is_tls => self.output(index).push_records(&bytes),
+            Rest::Own(bytes) => self.output(index).push(&bytes),
             Rest::Shared(bytes, from) => {
-                streams.output(index).push_shared(&SharedBytes::of(&bytes), from)
+                self.output(index).push_shared(&SharedBytes::of(&bytes), from)
             }
         }
     }
@@ -156,16 +164,15 @@ impl Reactor {
     /// Handles sends that failed or were partial: the rest is buffered until the socket is
     /// writable.
     #[inline]
-    pub(in crate::stream) fn note_failed_sends(&mut self) {
-        if self.kernel.ring().is_some_and(|ring| !ring.failed().is_empty()) {
-            self.put_failed_back();
+    pub(in crate::stream) fn note_failed_sends(&mut self, kernel: &mut Kernel) {
+        if kernel.ring().is_some_and(|ring| !ring.failed().is_empty()) {
+            self.put_failed_back(kernel);
         }
     }
 
     #[cold]
-    fn put_failed_back(&mut self) {
-        let failed =
-            self.kernel.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
+    fn put_failed_back(&mut self, kernel: &mut Kernel) {
+        let failed = kernel.ring().map(|ring| core::mem::take(ring.failed())).unwrap_or_default();
         for Failed { index, result, rest } in failed {
             let sent = match result {
                 0.. => Ok(result),
@@ -174,76 +181,75 @@ impl Reactor {
             match sent {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {
                     self.put_back(index, rest);
-                    let core = self.stream_core(index);
+                    let core = self.core(index);
                     core.block(result > 0);
                     core.update_full();
                 }
-                Err(errno) => self.stream_core(index).fail(errno),
+                Err(errno) => self.core(index).fail(errno),
             }
             // The stream's own event also calls its driver. This covers a panic in between.
-            self.touch_stream(index);
+            self.touch(kernel, index);
         }
     }
 
     /// Writes the buffered output. A short output goes out with the next wait; a longer one, or the
     /// last one of the stream, is written at once.
-    pub(in crate::stream) fn write_by_ring(&mut self, index: u32) {
-        self.before_output(index);
-        let is_in_turn = self.kernel.is_in_turn();
-        let is_tls = self.stream_core(index).status.any(StreamFlags::TLS);
-        if is_tls && is_in_turn && self.queue_records(index) {
+    pub(in crate::stream) fn write_by_ring(&mut self, kernel: &mut Kernel, index: u32) {
+        self.before_output(kernel, index);
+        let is_in_turn = kernel.is_in_turn();
+        let is_tls = self.core(index).status.has_tls();
+        if is_tls && is_in_turn && self.queue_records(kernel, index) {
             return;
         }
-        let core = self.stream_core(index);
+        let core = self.core(index);
         let is_last = core.status.rejects_output()
-            || core.status.any(StreamFlags::BLOCKED | StreamFlags::TLS);
+            || core.status.any(StreamFlags::BLOCKED)
+            || core.status.has_tls();
         let Some(output) = core.output.take() else { return };
         let is_queued = match output.single() {
             Some(single) if is_in_turn && !is_last => {
-                self.queue(|ring| ring.queue_send(index, single))
+                queue(kernel, |ring| ring.queue_send(index, single))
             }
             _ => false,
         };
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
         if is_queued {
             let mut output = output;
             output.advance(output.len());
-            return streams.keep_output(output);
+            return self.keep_output(output);
         }
-        streams.core(index).output = Some(output);
-        if let Err(errno) = streams.transmit(index, &[]) {
-            streams.core(index).fail(errno);
+        self.core(index).output = Some(output);
+        if let Err(errno) = self.transmit(index, &[]) {
+            self.core(index).fail(errno);
         }
     }
 
     /// Sends the bytes queued with the ring at once. Called before the writing half or the socket
     /// is closed.
     #[cold]
-    pub(in crate::stream) fn send_before_the_end(&mut self, index: u32) {
-        if self.streams_in_child() {
+    pub(in crate::stream) fn send_before_the_end(&mut self, kernel: &mut Kernel, index: u32) {
+        if self.is_in_child() {
             return;
         }
         // A send may have failed, and its event may be behind the one that ends the stream.
-        self.note_failed_sends();
-        if !self.kernel.ring().is_some_and(|ring| ring.has_send(index)) {
+        self.note_failed_sends(kernel);
+        if !kernel.ring().is_some_and(|ring| ring.has_send(index)) {
             return;
         }
-        self.before_output(index);
-        let core = self.stream_core(index);
+        self.before_output(kernel, index);
+        let core = self.core(index);
         if core.output.is_none() || core.status.any(StreamFlags::BLOCKED) {
             return;
         }
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        if let Err(errno) = streams.transmit(index, &[]) {
-            streams.core(index).fail(errno);
+        if let Err(errno) = self.transmit(index, &[]) {
+            self.core(index).fail(errno);
         }
     }
 
     /// Called before a stream is removed from the tables.
     #[cold]
-    pub(in crate::stream) fn leave_ring(&mut self, index: u32) {
-        self.send_before_the_end(index);
-        if let Some(ring) = self.kernel.ring() {
+    pub(in crate::stream) fn leave_ring(&mut self, kernel: &mut Kernel, index: u32) {
+        self.send_before_the_end(kernel, index);
+        if let Some(ring) = kernel.ring() {
             // The send is no longer queued, unless the kernel could not be made to take it.
             ring.forget_send(index);
         }
@@ -251,58 +257,53 @@ impl Reactor {
 
     /// Updates the stream's requests in the ring: a receive if it wants input, and a poll for
     /// conditions that a receive does not report. An error ends the stream.
-    pub(in crate::stream) fn sync_by_ring(&mut self, index: u32) {
-        let Some(cell) = self.stream_cell(index) else {
-            return self.stream_core(index).fail(Errno::IO);
+    pub(in crate::stream) fn sync_by_ring(&mut self, kernel: &mut Kernel, index: u32) {
+        let Some(cell) = self.cell(kernel, index) else {
+            return self.core(index).fail(Errno::IO);
         };
-        let Some(ring) = self.kernel.ring() else { return };
-        let Some(streams) = self.streams.as_deref_mut() else { return };
-        let core = streams.core(index);
+        let Some(ring) = kernel.ring() else { return };
+        let core = self.core(index);
         // Kept input is delivered first. A closed stream keeps none.
         let wants_input = core.wants_input()
             && (core.status.is(StreamPhase::Closing) || !core.status.any(StreamFlags::PREFIX));
-        if wants_input && !core.status.any(StreamFlags::WATCHES_IN | StreamFlags::ENDING) {
+        if wants_input && core.status.receive() == Receive::Off {
             match (core.socket.is_lent(), core.status.is(StreamPhase::New)) {
                 (false, _) => ring.receive(cell),
                 (true, true) => ring.receive_soon(cell, Times::Once),
                 (true, false) => ring.receive_soon(cell, Times::Many),
             }
             ring.enroll_sender(index, cell);
-            core.status.insert(StreamFlags::WATCHES_IN);
-        } else if !wants_input && core.status.take(StreamFlags::WATCHES_IN) {
+            core.status.set_receive(Receive::Armed);
+        } else if !wants_input && core.status.receive() == Receive::Armed {
             let is_over = ring.end_receive(cell);
-            core.status.set(StreamFlags::ENDING, !is_over);
+            core.status.set_receive(if is_over { Receive::Off } else { Receive::Ending });
         }
-        let mut polls = StreamFlags::default();
-        polls.set(StreamFlags::WATCHES_OUT, core.status.holds_output());
-        polls.set(
-            StreamFlags::WATCHES_ENDS,
-            !polls.any(StreamFlags::WATCHES_OUT) && !core.status.any(StreamFlags::WATCHES_IN),
-        );
-        if core.status.only(StreamFlags::POLLS) != polls {
-            self.poll_stream(index, cell, polls);
+        let watch = match (core.status.holds_output(), core.status.receive()) {
+            (true, _) => Watch::Writable,
+            (false, Receive::Armed) => Watch::Nothing,
+            (false, Receive::Off | Receive::Ending) => Watch::Ends,
+        };
+        if core.status.watch() != watch {
+            self.poll(kernel, index, cell, watch);
         }
     }
 
-    fn poll_stream(&mut self, index: u32, cell: CellPtr<Self>, polls: StreamFlags) {
-        let done = if polls == StreamFlags::default() {
+    fn poll(&mut self, kernel: &mut Kernel, index: u32, cell: CellPtr, watch: Watch) {
+        let done = if watch == Watch::Nothing {
             cell.set_flag(CellFlags::DIRTY, false);
             cell.set_flag(CellFlags::ABSENT, true);
-            if let Some(ring) = self.kernel.ring() {
+            if let Some(ring) = kernel.ring() {
                 ring.unpoll(cell);
             }
             Ok(())
-        } else if polls.any(StreamFlags::WATCHES_OUT) {
-            self.kernel.change(cell, interest().write())
+        } else if watch == Watch::Writable {
+            kernel.change(cell, interest().write())
         } else {
-            self.kernel.change(cell, interest())
+            kernel.change(cell, interest())
         };
-        let core = self.stream_core(index);
+        let core = self.core(index);
         match done {
-            Ok(()) => {
-                core.status.clear(StreamFlags::POLLS);
-                core.status.insert(polls);
-            }
+            Ok(()) => core.status.set_watch(watch),
             Err(ModifyError::Os(errno)) => core.fail(errno),
             Err(_) => core.fail(Errno::IO),
         }
@@ -319,26 +320,27 @@ impl DriverFrame<'_> {
         ready: u32,
     ) -> Option<Lent> {
         // No condition has a higher bit.
-        if ready < BROUGHT || !status.is_plain_on_ring() {
+        if ready < BROUGHT || !status.rests_as(Transport::RING) {
             return None;
         }
         if status.any(StreamFlags::IDLE) {
-            let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
+            let now = self.now_ns();
             self.core().last_rx_ns = now;
         }
-        self.reactor.kernel.ring()?.take_lent(ready)
+        self.reactor.parts().kernel.ring()?.take_lent(ready)
     }
 
     /// Handles an event of the ring for a stream.
     pub(in crate::stream) fn complete(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
         let Some(Done { result, has_more, lent }) =
-            self.reactor.kernel.ring().and_then(|ring| ring.take_done(ready))
+            self.reactor.parts().kernel.ring().and_then(|ring| ring.take_done(ready))
         else {
-            return self.reactor.note_failed_sends();
+            let (streams, kernel, _) = self.split();
+            return streams.note_failed_sends(kernel);
         };
         let core = self.core();
         if !has_more {
-            core.status.clear(StreamFlags::WATCHES_IN | StreamFlags::ENDING);
+            core.status.set_receive(Receive::Off);
         }
         // This event may precede the one that opens the stream.
         self.open(handler, ready);
@@ -352,7 +354,7 @@ impl DriverFrame<'_> {
                     self.take_input(handler, piece);
                     // Once another callback is due, or input is kept, the next piece waits for the
                     // next call of the driver.
-                    if pieces.len() > 0 && !self.core().rests_on_ring() && !self.is_ending() {
+                    if pieces.len() > 0 && !self.core().is_at_rest() && !self.is_ending() {
                         self.keep(pieces);
                         break;
                     }
@@ -370,7 +372,7 @@ impl DriverFrame<'_> {
 
     fn note_rx(&mut self) {
         if self.core().status.any(StreamFlags::IDLE) {
-            let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
+            let now = self.now_ns();
             let core = self.core();
             core.last_rx_ns = now;
             if core.status.take(StreamFlags::IDLE_DUE) {
@@ -392,7 +394,7 @@ impl DriverFrame<'_> {
             }
         } else if self.has(StreamFlags::NO_READING | StreamFlags::PREFIX) {
             let index = self.index;
-            let streams = self.reactor.streams_mut();
+            let streams = self.streams();
             let piece = Undelivered::new(bytes.to_vec(), &streams.memory);
             streams.prefixes.entry(index).or_default().push_back(piece);
             self.core().status.clear(StreamFlags::PREFIX);
@@ -408,7 +410,7 @@ impl DriverFrame<'_> {
     #[cold]
     fn keep<'b>(&mut self, pieces: impl Iterator<Item = &'b mut [u8]>) {
         let index = self.index;
-        let streams = self.reactor.streams_mut();
+        let streams = self.streams();
         let kept = streams.prefixes.entry(index).or_default();
         kept.extend(pieces.map(|piece| Undelivered::new(piece.to_vec(), &streams.memory)));
         self.core().status.insert(StreamFlags::PREFIX);
@@ -421,11 +423,11 @@ impl DriverFrame<'_> {
         if core.status.any(StreamFlags::PREFIX) || !core.wants_input() {
             return;
         }
-        let index = self.index;
-        let Some(cell) = self.reactor.stream_cell(index) else { return };
-        if let Some(ring) = self.reactor.kernel.ring() {
+        let (streams, kernel, index) = self.split();
+        let Some(cell) = streams.cell(kernel, index) else { return };
+        if let Some(ring) = kernel.ring() {
             ring.receive_later(cell);
-            self.core().status.insert(StreamFlags::WATCHES_IN);
+            self.core().status.set_receive(Receive::Armed);
         }
     }
 
@@ -433,7 +435,7 @@ impl DriverFrame<'_> {
     pub(in crate::stream) fn look_at_poll(&mut self, ready: u32) {
         // If a receive is active, it reports the error.
         if ready & (ERR | HUP) != 0
-            && !self.has(StreamFlags::WATCHES_IN)
+            && self.core().status.receive() != Receive::Armed
             && !self.is(StreamPhase::Dead)
         {
             self.note_error();
@@ -447,11 +449,10 @@ impl DriverFrame<'_> {
 
     /// Whether an event has come for which the handler is called later.
     fn has_news(&mut self) -> bool {
-        let index = self.index;
-        let Some(cell) = self.reactor.stream_cell(index) else { return false };
-        let is_in_batch = self.reactor.kernel.has_event_of(cell);
-        is_in_batch
-            || self.reactor.kernel.ring().is_some_and(|ring| ring.has_news(cell))
-            || rustix::io::ioctl_fionread(&self.core().socket).is_ok_and(|bytes| bytes > 0)
+        let (streams, kernel, index) = self.split();
+        let Some(cell) = streams.cell(kernel, index) else { return false };
+        kernel.has_event_of(cell)
+            || kernel.ring().is_some_and(|ring| ring.has_news(cell))
+            || rustix::io::ioctl_fionread(&streams.core(index).socket).is_ok_and(|bytes| bytes > 0)
     }
 }

@@ -19,10 +19,12 @@ use crate::{
     backend::completions::COMPLETION,
     cell::CellFlags,
     interest,
+    kernel::Kernel,
+    runtime::reactor::ReactorParts,
     stream::{
         DisconnectReason, Input, Stream, StreamHandler, Timeout,
-        state::{StreamCore, no_core},
-        status::{StreamFlags, StreamPhase, StreamStatus},
+        state::{StreamCore, StreamTable},
+        status::{StreamFlags, StreamPhase, StreamStatus, Transport, Watch},
     },
 };
 
@@ -49,7 +51,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
         if ready != IN {
             return DriverFrame::handle_slow(reactor, self, ready);
         }
-        if !DriverFrame::enter(reactor, self.index).is_plain() {
+        if !DriverFrame::enter(reactor, self.index).rests_as(Transport::READINESS) {
             return DriverFrame::handle_slow(reactor, self, IN);
         }
         let mut frame = DriverFrame::new(reactor, self.index);
@@ -84,7 +86,7 @@ impl<'r> DriverFrame<'r> {
     /// Starts a call, for which a frame is made next. Returns the stream's status.
     #[inline(always)]
     fn enter(reactor: &mut Reactor, index: u32) -> StreamStatus {
-        let core = reactor.stream_core(index);
+        let core = reactor.parts().streams.core(index);
         core.status.insert(StreamFlags::RUNNING);
         core.status.clear(StreamFlags::DRIVER_QUEUED);
         core.status
@@ -97,7 +99,24 @@ impl<'r> DriverFrame<'r> {
 
     #[inline]
     pub(in crate::stream) fn core(&mut self) -> &mut StreamCore {
-        self.reactor.stream_core(self.index)
+        self.reactor.parts().streams.core(self.index)
+    }
+
+    /// The parts of the reactor that most calls for a stream need, and its index.
+    #[inline(always)]
+    pub(in crate::stream) fn split(&mut self) -> (&mut StreamTable, &mut Kernel, u32) {
+        let ReactorParts { streams, kernel, .. } = self.reactor.parts();
+        (streams, kernel, self.index)
+    }
+
+    pub(in crate::stream) fn streams(&mut self) -> &mut StreamTable {
+        self.reactor.parts().streams
+    }
+
+    /// The time of the turn. The clock may be user code.
+    pub(in crate::stream) fn now_ns(&mut self) -> u64 {
+        let ReactorParts { kernel, timing, .. } = self.reactor.parts();
+        timing.now_ns(kernel)
     }
 
     pub(in crate::stream) fn has(&mut self, flags: StreamFlags) -> bool {
@@ -106,6 +125,10 @@ impl<'r> DriverFrame<'r> {
 
     pub(in crate::stream) fn is(&mut self, phase: StreamPhase) -> bool {
         self.core().status.is(phase)
+    }
+
+    pub(in crate::stream) fn has_tls(&mut self) -> bool {
+        self.core().status.has_tls()
     }
 
     /// See [`StreamStatus::is_ending`].
@@ -117,7 +140,7 @@ impl<'r> DriverFrame<'r> {
     /// only this.
     #[inline(always)]
     fn receive(&mut self) -> ReceiveResult {
-        let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
+        let ReactorParts { streams, kernel, timing, .. } = self.reactor.parts();
         let scratch = self.scratch.get_or_insert_with(|| streams.take_scratch());
         let core = streams.core(self.index);
         // `DONTWAIT`, because the socket may have been left in blocking mode.
@@ -125,8 +148,7 @@ impl<'r> DriverFrame<'r> {
             Ok((0, _)) => ReceiveResult::End,
             Ok((count, _)) => {
                 if core.status.any(StreamFlags::IDLE) {
-                    let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
-                    self.core().last_rx_ns = now;
+                    core.last_rx_ns = timing.now_ns(kernel);
                 }
                 ReceiveResult::Data(count)
             }
@@ -171,7 +193,7 @@ impl<'r> DriverFrame<'r> {
         if self.has(StreamFlags::ENDED) || self.is(StreamPhase::Dead) {
             return;
         }
-        if self.has(StreamFlags::TLS) && !self.is(StreamPhase::Closing) {
+        if self.has_tls() && !self.is(StreamPhase::Closing) {
             return self.end_of_records(handler);
         }
         self.core().status.insert(StreamFlags::ENDED);
@@ -197,7 +219,7 @@ impl<'r> DriverFrame<'r> {
             handler.on_data(&mut stream, Input::new(lent.bytes()));
             lent.give_back();
             let core = frame.core();
-            if core.rests_on_ring() {
+            if core.is_at_rest() {
                 core.status.clear(StreamFlags::RUNNING);
                 // See `leave`. It has no receive buffer.
                 core::mem::forget(frame);
@@ -205,13 +227,13 @@ impl<'r> DriverFrame<'r> {
             }
             return frame.leave(handler);
         }
-        if ready == IN && status.is_plain_with_tls() {
+        if ready == IN && status.rests_as(Transport::READINESS_TLS) {
             frame.receive_tls(handler);
         } else {
             frame.drive(handler, ready);
         }
         let core = frame.core();
-        if core.rests_on_ring() || core.rests_with_tls() {
+        if core.is_at_rest() {
             core.status.clear(StreamFlags::RUNNING);
             frame.end();
             // See `leave`.
@@ -239,7 +261,7 @@ impl<'r> DriverFrame<'r> {
         if may_notify && self.core().status.take(StreamFlags::NOTIFY_DUE) && !self.is_ending() {
             self.call(|stream| handler.on_notify(stream));
         }
-        if self.has(StreamFlags::RING) {
+        if self.core().status.is_on_ring() {
             self.look_at_poll(ready);
             return self.tell_timeouts(handler);
         }
@@ -258,7 +280,7 @@ impl<'r> DriverFrame<'r> {
 
     /// Receives once and calls the handler. Returns true if nothing has come.
     fn receive_and_note(&mut self, handler: &mut dyn StreamHandler) -> bool {
-        if self.has(StreamFlags::TLS) && !self.is(StreamPhase::Closing) {
+        if self.has_tls() && !self.is(StreamPhase::Closing) {
             return !self.receive_tls(handler);
         }
         let received = self.receive_cold();
@@ -287,7 +309,8 @@ impl<'r> DriverFrame<'r> {
             return;
         }
         let before = self.core().buffered();
-        self.reactor.write_stream(self.index);
+        let (streams, kernel, index) = self.split();
+        streams.write(kernel, index);
         let core = self.core();
         // With TLS, what is encrypted may need more room than what was sent before has freed.
         let has_progress = core.buffered() < before || core.status.any(StreamFlags::STAMP_WAIT);
@@ -317,7 +340,7 @@ impl<'r> DriverFrame<'r> {
         if self.is(StreamPhase::Closing) {
             return true;
         }
-        if self.has(StreamFlags::TLS) {
+        if self.has_tls() {
             self.begin_handshake(handler);
         } else {
             self.opened(handler);
@@ -344,7 +367,7 @@ impl<'r> DriverFrame<'r> {
         let index = self.index;
         if self.is_ending() {
             if !self.has(StreamFlags::DELIVERS) {
-                self.reactor.streams_mut().prefixes.remove(&index);
+                self.streams().prefixes.remove(&index);
             }
             return;
         }
@@ -352,7 +375,7 @@ impl<'r> DriverFrame<'r> {
             self.core().status.insert(StreamFlags::PREFIX);
             return;
         }
-        let prefixes = &mut self.reactor.streams_mut().prefixes;
+        let prefixes = &mut self.streams().prefixes;
         let Some(kept) = prefixes.get_mut(&index) else { return };
         let piece = kept.pop_front();
         if kept.is_empty() {
@@ -374,9 +397,10 @@ impl<'r> DriverFrame<'r> {
         }
         let cell = self.core().cell;
         // A stream by completion has no registration while it is not polled.
-        let is_absent = self.has(StreamFlags::RING) && !self.has(StreamFlags::POLLS);
+        let status = self.core().status;
+        let is_absent = status.is_on_ring() && status.watch() == Watch::Nothing;
         let is_lost = !is_absent
-            && self.reactor.kernel.find(cell).is_none_or(|cell| {
+            && self.reactor.parts().kernel.find(cell).is_none_or(|cell| {
                 let is_told = cell.has_flag(CellFlags::DIRTY)
                     || cell.armed_mask() == cell.interest().kernel_mask();
                 cell.has_flag(CellFlags::ABSENT) || !is_told
@@ -430,13 +454,14 @@ impl<'r> DriverFrame<'r> {
     #[inline(always)]
     fn leave<H: StreamHandler>(mut self, handler: &mut H) {
         let mut core = self.core();
-        let mut is_plain = core.status.is_plain();
-        if is_plain && core.output.is_some() {
-            self.reactor.write_stream(self.index);
+        let mut rests = core.status.rests();
+        if rests && core.output.is_some() {
+            let (streams, kernel, index) = self.split();
+            streams.write(kernel, index);
             core = self.core();
-            is_plain = core.status.is_plain() && core.output.is_none();
+            rests = core.is_at_rest();
         }
-        if is_plain {
+        if rests {
             core.status.clear(StreamFlags::RUNNING);
             self.end();
             // Nothing is left to drop, so `forget` saves the check.
@@ -449,14 +474,14 @@ impl<'r> DriverFrame<'r> {
     #[cold]
     #[inline(never)]
     fn settle(&mut self, handler: &mut dyn StreamHandler) {
-        if self.reactor.streams_in_child() {
+        if self.streams().is_in_child() {
             // The process was forked in a callback. The stream belongs to the parent.
             self.core().status.clear(StreamFlags::RUNNING);
             return self.end();
         }
-        let index = self.index;
-        let is_on_ring = self.has(StreamFlags::RING);
-        self.reactor.flush_stream(index);
+        let is_on_ring = self.core().status.is_on_ring();
+        let (streams, kernel, index) = self.split();
+        streams.flush(kernel, index);
         // If the handler sends in both callbacks, its further callbacks follow in the next turn
         // (rule 10).
         for _ in 0..2 {
@@ -468,25 +493,31 @@ impl<'r> DriverFrame<'r> {
             self.call(
                 |stream| if is_full { handler.on_full(stream) } else { handler.on_drained(stream) },
             );
-            self.reactor.flush_stream(index);
+            let (streams, kernel, index) = self.split();
+            streams.flush(kernel, index);
         }
         if is_on_ring && self.core().status.rejects_output() {
-            self.reactor.send_before_the_end(index);
+            let (streams, kernel, index) = self.split();
+            streams.send_before_the_end(kernel, index);
         }
-        if self.has(StreamFlags::TLS) && self.core().can_finish() && !self.is(StreamPhase::Dead) {
-            self.reactor.send_close_notify(index);
+        if self.has_tls() && self.core().can_finish() && !self.is(StreamPhase::Dead) {
+            let (streams, _, index) = self.split();
+            streams.send_close_notify(index);
         }
         self.core().advance_end();
         if self.core().status.any(StreamFlags::TIMES) && !self.is(StreamPhase::Dead) {
-            self.reactor.arm_stream(index);
+            let ReactorParts { streams, kernel, timing, .. } = self.reactor.parts();
+            streams.arm(kernel, timing, self.index);
         }
-        self.reactor.sync_stream(index);
+        let (streams, kernel, index) = self.split();
+        streams.sync(kernel, index);
         if self.is(StreamPhase::Dead) {
             return self.close(handler);
         }
         self.core().status.clear(StreamFlags::RUNNING);
         if self.core().needs_driver() {
-            self.reactor.notify_stream(index);
+            let (streams, kernel, index) = self.split();
+            streams.notify(kernel, index);
         }
         self.end();
     }
@@ -499,7 +530,8 @@ impl<'r> DriverFrame<'r> {
         if self.has(StreamFlags::DELIVERS) {
             self.deliver_received(handler);
         }
-        let removed = self.reactor.deregister_stream(self.index);
+        let ReactorParts { streams, kernel, groups, .. } = self.reactor.parts();
+        let removed = streams.deregister(kernel, groups, self.index);
         self.end();
         handler.on_close(key, removed.reason, Turn::new(self.reactor));
         drop(removed);
@@ -509,10 +541,8 @@ impl<'r> DriverFrame<'r> {
     #[inline(always)]
     fn end(&mut self) {
         self.is_open = false;
-        if let (Some(scratch), Some(streams)) =
-            (self.scratch.take(), self.reactor.streams.as_deref_mut())
-        {
-            streams.scratch = Some(scratch);
+        if let Some(scratch) = self.scratch.take() {
+            self.streams().scratch = Some(scratch);
         }
     }
 }
@@ -524,7 +554,8 @@ impl DriverFrame<'_> {
     #[inline(never)]
     fn reset_after_panic(&mut self) {
         self.core().status.insert(StreamFlags::RESET);
-        drop(self.reactor.deregister_stream(self.index));
+        let ReactorParts { streams, kernel, groups, .. } = self.reactor.parts();
+        drop(streams.deregister(kernel, groups, self.index));
         self.end();
     }
 }

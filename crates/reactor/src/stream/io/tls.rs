@@ -23,8 +23,8 @@ use std::{
 };
 
 use crate::{
-    Errno, Reactor,
-    kernel::pending_work,
+    Errno,
+    kernel::{Kernel, pending_work},
     stream::{
         DisconnectReason, TlsDecrypted, TlsFailure, TlsPhase, TlsSession,
         io::{
@@ -428,8 +428,10 @@ impl StreamTable {
         }
     }
 
-    /// Whether a stream in its handshake may be read from in this turn. If not, it waits.
-    fn admit_handshake(&mut self, index: u32) -> bool {
+    /// Whether a stream in its handshake may be read from in this turn. If not, it waits, and the
+    /// end of a turn admits it.
+    pub(in crate::stream) fn admit_handshake(&mut self, kernel: &mut Kernel, index: u32) -> bool {
+        kernel.note(pending_work::STREAMS);
         let Some(tls) = self.tls.as_deref_mut() else { return true };
         let has_time = tls.spent < HANDSHAKE_TIME;
         let Some(state) = tls.state(index) else { return true };
@@ -462,75 +464,71 @@ impl StreamCore {
     }
 }
 
-impl Reactor {
+impl StreamTable {
     /// Decrypts received bytes. Records in reply become output.
-    pub(in crate::stream) fn decrypt(&mut self, index: u32, input: &mut [u8]) -> TlsDecrypted {
-        let streams = self.streams_mut();
-        let mut records = streams.take_records();
-        let done = streams.decrypt_into(index, input, &mut records);
+    pub(in crate::stream) fn decrypt(
+        &mut self,
+        kernel: &mut Kernel,
+        index: u32,
+        input: &mut [u8],
+    ) -> TlsDecrypted {
+        let mut records = self.take_records();
+        let done = self.decrypt_into(index, input, &mut records);
         if !records.is_empty() {
-            if self.stream_core(index).status.any(StreamFlags::RING) {
+            if self.core(index).status.is_on_ring() {
                 // Records that the ring has go first.
-                self.before_output(index);
+                self.before_output(kernel, index);
             }
-            self.streams_mut().output(index).push_records(&records);
+            self.output(index).push_records(&records);
         }
-        self.streams_mut().keep_records(records);
+        self.keep_records(records);
         done
     }
 
     /// On a ring: encrypts the output of a stream with TLS, if it is short, and queues the records
     /// with the ring. False if the output must be sent at once.
-    pub(in crate::stream) fn queue_records(&mut self, index: u32) -> bool {
-        if !self.may_queue_records(index) {
+    pub(in crate::stream) fn queue_records(&mut self, kernel: &mut Kernel, index: u32) -> bool {
+        if !self.may_queue_records(kernel, index) {
             return false;
         }
-        let streams = self.streams_mut();
-        let progress = streams.tls_state(index).progress;
-        let core = streams.core(index);
+        let progress = self.tls_state(index).progress;
+        let core = self.core(index);
         let len = core.buffered();
         let has_records = core.output.as_ref().is_none_or(|output| !output.records().is_empty());
         if has_records || len > QUEUED_PLAINTEXT_MAX || !progress.is_open || progress.is_closed {
             return false;
         }
-        let mut records = streams.take_records();
-        match streams.encrypt(index, &mut Pieces::new(&[]), len, &mut records) {
-            Err(failure) => self.streams_mut().end_tls(index, failure),
+        let mut records = self.take_records();
+        match self.encrypt(index, &mut Pieces::new(&[]), len, &mut records) {
+            Err(failure) => self.end_tls(index, failure),
             // The stream has no output now, so these records are next.
-            Ok(()) if self.queue_records_copied(index, &records) => {}
+            Ok(()) if Self::queue_records_copied(kernel, index, &records) => {}
             Ok(()) => {
-                if let Err(errno) = self.streams_mut().send_or_keep(index, &records) {
-                    self.stream_core(index).fail(errno);
+                if let Err(errno) = self.send_or_keep(index, &records) {
+                    self.core(index).fail(errno);
                 }
             }
         }
-        self.streams_mut().keep_records(records);
+        self.keep_records(records);
         true
-    }
-
-    /// See [`StreamTable::admit_handshake`]. The end of the turn admits the next streams.
-    pub(in crate::stream) fn admit_handshake(&mut self, index: u32) -> bool {
-        self.kernel.note(pending_work::STREAMS);
-        self.streams.as_deref_mut().is_none_or(|streams| streams.admit_handshake(index))
     }
 
     /// At the end of a turn: admits the next streams that wait in their handshake. Their drivers
     /// are called in the next turn.
     #[cold]
-    pub(crate) fn admit_next_handshakes(&mut self) {
-        let Some(streams) = self.streams.as_deref_mut() else { return };
-        let Some(tls) = streams.tls.as_deref_mut() else { return };
+    pub(crate) fn admit_next_handshakes(&mut self, kernel: &mut Kernel) {
+        let Some(tls) = self.tls.as_deref_mut() else { return };
         if core::mem::take(&mut tls.handshakes) == 0 && tls.queue.is_empty() {
             return;
         }
         (tls.spent, tls.returned) = (Duration::ZERO, 0);
-        while let Some(streams) = self.streams.as_deref_mut() {
-            let Some(tls) = streams.tls.as_deref_mut() else { return };
+        loop {
+            let Some(tls) = self.tls.as_deref_mut() else { return };
             if tls.handshakes == HANDSHAKES_PER_TURN {
                 break;
             }
             let Some(index) = tls.queue.pop_front() else { break };
-            let Some(core) = streams.cores.at_mut(index) else {
+            let Some(core) = self.cores.at_mut(index) else {
                 tls.stale = tls.stale.saturating_sub(1);
                 continue;
             };
@@ -545,34 +543,32 @@ impl Reactor {
                     state.is_admitted = true;
                 }
             }
-            self.notify_stream(index);
+            self.notify(kernel, index);
         }
-        let tls = self.streams.as_deref_mut().and_then(|streams| streams.tls.as_deref_mut());
-        let is_next = tls.is_some_and(|tls| tls.needs_service());
-        self.kernel.clear(pending_work::STREAMS);
-        self.kernel.note(if is_next { pending_work::STREAMS } else { 0 });
+        let is_next = self.tls.as_deref().is_some_and(|tls| tls.needs_service());
+        kernel.clear(pending_work::STREAMS);
+        kernel.note(if is_next { pending_work::STREAMS } else { 0 });
     }
 
     /// Encrypts `close_notify` once all output was sent, and sends it.
     pub(in crate::stream) fn send_close_notify(&mut self, index: u32) {
-        if self.streams_in_child() {
+        if self.is_in_child() {
             return;
         }
-        let Some(streams) = self.streams.as_deref_mut() else { return };
-        let state = streams.tls_state(index);
+        let state = self.tls_state(index);
         let progress = &mut state.progress;
         if !progress.is_open || core::mem::replace(&mut progress.is_closed, true) {
             return;
         }
-        let mut records = streams.take_records();
-        let state = streams.tls_state(index);
+        let mut records = self.take_records();
+        let state = self.tls_state(index);
         if state.call(|session| session.close_notify(&mut records)).is_none() {
-            streams.end_tls(index, TlsFailure::Internal);
+            self.end_tls(index, TlsFailure::Internal);
         } else if !records.is_empty() {
-            if let Err(errno) = streams.send_or_keep(index, &records) {
-                streams.core(index).fail(errno);
+            if let Err(errno) = self.send_or_keep(index, &records) {
+                self.core(index).fail(errno);
             }
         }
-        streams.keep_records(records);
+        self.keep_records(records);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
             memory::Undelivered,
             readiness::{DriverFrame, ReceiveResult},
         },
-        state::{SCRATCH_LEN, no_core},
+        state::SCRATCH_LEN,
         status::{StreamFlags, StreamPhase},
     },
 };
@@ -26,7 +26,7 @@ use rustix::net::RecvFlags;
 impl DriverFrame<'_> {
     /// Passes received bytes on: to the session if there is one, else to the handler.
     pub(in crate::stream) fn deliver(&mut self, handler: &mut dyn StreamHandler, bytes: &mut [u8]) {
-        if self.has(StreamFlags::TLS) {
+        if self.has_tls() {
             self.decrypt_piece(handler, bytes);
         } else {
             self.call(|stream| handler.on_data(stream, Input::new(bytes)));
@@ -36,16 +36,21 @@ impl DriverFrame<'_> {
     /// Whether it has waited for its place among the handshakes of this turn.
     pub(in crate::stream) fn is_admitted(&mut self) -> bool {
         let index = self.index;
-        self.is(StreamPhase::Handshake) && self.reactor.streams_mut().tls_state(index).is_admitted()
+        self.is(StreamPhase::Handshake) && self.streams().tls_state(index).is_admitted()
+    }
+
+    fn admit_handshake(&mut self) -> bool {
+        let (streams, kernel, index) = self.split();
+        streams.admit_handshake(kernel, index)
     }
 
     /// Receives once, behind a partial record, and calls the handler. False if nothing has come.
     pub(in crate::stream) fn receive_tls(&mut self, handler: &mut dyn StreamHandler) -> bool {
         let index = self.index;
-        if self.is(StreamPhase::Handshake) && !self.reactor.admit_handshake(index) {
+        if self.is(StreamPhase::Handshake) && !self.admit_handshake() {
             return true;
         }
-        let Some(streams) = self.reactor.streams.as_deref_mut() else { no_core() };
+        let streams = self.streams();
         let mut scratch = streams.take_scratch();
         let partial = streams.tls_state(index).partial().len();
         let core = streams.core(index);
@@ -60,7 +65,7 @@ impl DriverFrame<'_> {
         match received {
             ReceiveResult::Data(count) => {
                 if self.has(StreamFlags::IDLE) {
-                    let now = self.reactor.timing.now_ns(&mut self.reactor.kernel);
+                    let now = self.now_ns();
                     let core = self.core();
                     core.last_rx_ns = now;
                     if core.status.take(StreamFlags::IDLE_DUE) {
@@ -74,7 +79,7 @@ impl DriverFrame<'_> {
             ReceiveResult::Nothing => {}
             ReceiveResult::Failed(errno) => self.core().fail(errno),
         }
-        self.reactor.streams_mut().scratch = Some(scratch);
+        self.streams().scratch = Some(scratch);
         !is_nothing
     }
 
@@ -88,9 +93,9 @@ impl DriverFrame<'_> {
         if self.is_ending() {
             return;
         }
-        let streams = self.reactor.streams_mut();
+        let (streams, _, index) = self.split();
         let memory = std::rc::Rc::clone(&streams.memory);
-        let state = streams.tls_state(self.index);
+        let state = streams.tls_state(index);
         if partial > 0 {
             if bytes.len() - partial < state.missing() {
                 return state.append(&bytes[partial..], &memory);
@@ -104,35 +109,35 @@ impl DriverFrame<'_> {
     /// Decrypts bytes that were received elsewhere: by a ring, or before the stream was adopted.
     fn decrypt_piece(&mut self, handler: &mut dyn StreamHandler, mut bytes: &mut [u8]) {
         let index = self.index;
-        if self.is(StreamPhase::Handshake) && !self.reactor.admit_handshake(index) {
+        if self.is(StreamPhase::Handshake) && !self.admit_handshake() {
             return self.put_back_input(bytes);
         }
         while !bytes.is_empty() && !self.is_ending() && !self.has(StreamFlags::ENDED) {
             if self.has(StreamFlags::NO_READING) {
                 return self.put_back_input(bytes);
             }
-            let streams = self.reactor.streams_mut();
+            let streams = self.streams();
             let partial = streams.tls_state(index).partial().len();
             if partial == 0 {
                 return self.decrypt(handler, bytes);
             }
-            let streams = self.reactor.streams_mut();
+            let streams = self.streams();
             let mut scratch = streams.take_scratch();
             let count = bytes.len().min(SCRATCH_LEN - partial);
             let (now, later) = core::mem::take(&mut bytes).split_at_mut(count);
             scratch[partial..partial + count].copy_from_slice(now);
             self.complete_records(handler, &mut scratch[..partial + count], partial);
-            self.reactor.streams_mut().scratch = Some(scratch);
+            self.streams().scratch = Some(scratch);
             bytes = later;
         }
     }
 
     /// Decrypts bytes that begin with a record, and calls the handler.
     fn decrypt(&mut self, handler: &mut dyn StreamHandler, mut bytes: &mut [u8]) {
-        let index = self.index;
         loop {
+            let (streams, kernel, index) = self.split();
             let TlsDecrypted { consumed, plaintext, phase, .. } =
-                self.reactor.decrypt(index, bytes);
+                streams.decrypt(kernel, index, bytes);
             let (taken, rest) = bytes.split_at_mut(consumed);
             let opens = self.is(StreamPhase::Handshake)
                 && matches!(phase, TlsPhase::Open | TlsPhase::PeerClosed);
@@ -144,7 +149,7 @@ impl DriverFrame<'_> {
             }
             match phase {
                 TlsPhase::Failed(failure) => {
-                    return self.reactor.streams_mut().end_tls(index, failure);
+                    return self.streams().end_tls(index, failure);
                 }
                 TlsPhase::PeerClosed => return self.tls_ended(handler),
                 TlsPhase::Handshake | TlsPhase::Open => {}
@@ -153,7 +158,7 @@ impl DriverFrame<'_> {
                 return;
             }
             if !opens {
-                let streams = self.reactor.streams_mut();
+                let streams = self.streams();
                 let memory = std::rc::Rc::clone(&streams.memory);
                 return streams.tls_state(index).keep(rest, &memory);
             }
@@ -167,7 +172,7 @@ impl DriverFrame<'_> {
     /// Keeps received bytes in front of those that are kept already.
     fn put_back_input(&mut self, bytes: &[u8]) {
         let index = self.index;
-        let streams = self.reactor.streams_mut();
+        let streams = self.streams();
         let piece = Undelivered::new(bytes.to_vec(), &streams.memory);
         streams.prefixes.entry(index).or_default().push_front(piece);
         self.core().status.insert(StreamFlags::PREFIX);
@@ -181,11 +186,11 @@ impl DriverFrame<'_> {
         core.status.advance(StreamPhase::Handshake);
         core.status.insert(StreamFlags::STAMP_WAIT | StreamFlags::ARM);
         let index = self.index;
-        let progress = self.reactor.streams_mut().tls_state(index).progress;
+        let progress = self.streams().tls_state(index).progress;
         let failure =
             if progress.is_called { Some(TlsFailure::Internal) } else { progress.failure };
         if let Some(failure) = failure {
-            self.reactor.streams_mut().end_tls(index, failure);
+            self.streams().end_tls(index, failure);
         } else if progress.is_open {
             self.opened(handler);
             if progress.has_ended {
@@ -203,7 +208,7 @@ impl DriverFrame<'_> {
             return;
         }
         let index = self.index;
-        self.reactor.streams_mut().prefixes.remove(&index);
+        self.streams().prefixes.remove(&index);
         self.core().status.clear(StreamFlags::PREFIX);
         if self.has(StreamFlags::NO_READING) && !self.is(StreamPhase::Closing) {
             return self.put_back_input(&[]);
@@ -218,7 +223,7 @@ impl DriverFrame<'_> {
     #[cold]
     pub(in crate::stream) fn end_of_records(&mut self, handler: &mut dyn StreamHandler) {
         let index = self.index;
-        if self.reactor.streams_mut().tls_state(index).progress.has_ended {
+        if self.streams().tls_state(index).progress.has_ended {
             return self.tls_ended(handler);
         }
         let failure = match self.is(StreamPhase::Handshake) {
@@ -226,6 +231,6 @@ impl DriverFrame<'_> {
             false => TlsFailure::Truncated,
         };
         self.core().status.insert(StreamFlags::ENDED);
-        self.reactor.streams_mut().end_tls(index, failure);
+        self.streams().end_tls(index, failure);
     }
 }

@@ -13,8 +13,6 @@ use std::rc::Rc;
 use windlass_flow::process::ForkGeneration;
 
 use crate::{
-    Key, Reactor,
-    api::key::KeyKind,
     stream::{
         ReleasedTls, TlsFailure, TlsSession,
         io::memory::{BufferMemory, Undelivered},
@@ -181,7 +179,7 @@ impl RemovedStream {
 impl StreamTable {
     /// Takes from the buffers of a stream what its session needs in another one.
     pub(in crate::stream) fn take_tls_rest(&mut self, index: u32) -> TlsRest {
-        if !self.core(index).status.any(StreamFlags::TLS) {
+        if !self.core(index).status.has_tls() {
             return TlsRest::default();
         }
         let partial = self.tls_state(index).partial.take();
@@ -196,26 +194,21 @@ impl StreamTable {
         let state = self.tls.as_deref_mut().and_then(|tls| tls.state(index));
         state.is_some_and(|state| state.progress.is_called)
     }
-}
 
-impl Reactor {
-    /// Gives the released session to a stream that was just registered.
-    pub(in crate::stream) fn continue_tls(&mut self, key: Key, ReleasedTls(released): ReleasedTls) {
-        let Some((index, _)) = key.parts(KeyKind::Stream) else { return };
-        let ReleasedState { session, mut progress, records, process } = *released;
+    /// Gives the released session to a stream that is registered.
+    pub(in crate::stream) fn continue_tls(&mut self, index: u32, released: ReleasedTls) {
+        let ReleasedState { session, mut progress, records, process } = *released.0;
         progress.is_called |= !process.is_current();
-        let streams = self.streams_mut();
-        streams.insert_tls(index, session);
-        let memory = Rc::clone(&streams.memory);
-        let state = streams.tls_state(index);
+        self.insert_tls(index, session);
+        let memory = Rc::clone(&self.memory);
+        let state = self.tls_state(index);
         state.progress = progress;
         state.count(&memory);
         // The records of a marked session are the parent's too, or it has panicked.
         if !records.is_empty() && !progress.is_called {
-            streams.output(index).push_records(&records);
+            self.output(index).push_records(&records);
         }
-        let core = streams.core(index);
-        core.status.insert(StreamFlags::TLS);
+        let core = self.core(index);
         if progress.is_closed && progress.failure.is_none() {
             core.status.insert(StreamFlags::FINISHING);
             // If `close_notify` waits, the writing half is still open.

@@ -5,12 +5,13 @@ use std::io::IoSlice;
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::{
-    Errno, Reactor,
+    Errno,
+    kernel::Kernel,
     stream::{
         SharedBytes, StreamWriteError,
         io::output::Output,
         state::{StreamCore, StreamTable},
-        status::{StreamFlags, StreamPhase, StreamStatus},
+        status::{StreamFlags, StreamPhase, StreamStatus, Transport},
     },
 };
 
@@ -47,7 +48,7 @@ pub(in crate::stream) trait SinglePayload<'p>: Payload {
     fn bytes(self) -> &'p [u8];
 
     /// Queues the bytes with the ring, if they are next in order.
-    fn queue(self, reactor: &mut Reactor, index: u32) -> bool;
+    fn queue(self, streams: &mut StreamTable, kernel: &mut Kernel, index: u32) -> bool;
 }
 
 /// Bytes that are copied if they have to wait.
@@ -79,8 +80,8 @@ impl<'p> SinglePayload<'p> for &'p [u8] {
     }
 
     #[inline]
-    fn queue(self, reactor: &mut Reactor, index: u32) -> bool {
-        reactor.queue_stream_send(index, self)
+    fn queue(self, streams: &mut StreamTable, kernel: &mut Kernel, index: u32) -> bool {
+        streams.queue_send(kernel, index, self)
     }
 }
 
@@ -139,63 +140,62 @@ impl<'p> SinglePayload<'p> for &'p SharedBytes<'_> {
     }
 
     #[inline]
-    fn queue(self, reactor: &mut Reactor, index: u32) -> bool {
-        reactor.queue_stream_shared(index, self)
+    fn queue(self, streams: &mut StreamTable, kernel: &mut Kernel, index: u32) -> bool {
+        streams.queue_shared(kernel, index, self)
     }
 }
 
-impl Reactor {
+impl StreamTable {
     /// Writes the buffered output, unless the socket is known to be full.
-    pub(in crate::stream) fn flush_stream(&mut self, index: u32) {
-        let core = self.stream_core(index);
+    pub(in crate::stream) fn flush(&mut self, kernel: &mut Kernel, index: u32) {
+        let core = self.core(index);
         if core.output.is_some()
             && !core.status.holds_output()
             && !core.status.is(StreamPhase::Dead)
         {
-            self.write_stream(index);
+            self.write(kernel, index);
         }
-        self.stream_core(index).update_full();
+        self.core(index).update_full();
     }
 
     /// Writes the buffered output; an error ends the stream. In a child of fork(2) the output stays
     /// buffered: the parent writes it.
-    pub(in crate::stream) fn write_stream(&mut self, index: u32) {
-        if self.streams_in_child() {
+    pub(in crate::stream) fn write(&mut self, kernel: &mut Kernel, index: u32) {
+        if self.is_in_child() {
             return;
         }
-        if self.stream_core(index).status.any(StreamFlags::RING) {
-            return self.write_by_ring(index);
+        if self.core(index).status.is_on_ring() {
+            return self.write_by_ring(kernel, index);
         }
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        if let Err(errno) = streams.transmit(index, &[]) {
-            streams.core(index).fail(errno);
+        if let Err(errno) = self.transmit(index, &[]) {
+            self.core(index).fail(errno);
         }
     }
 
     /// Sends bytes when the turn or the callback ends, or at once if there are many.
-    pub(in crate::stream) fn stream_send<P: Payload>(
+    pub(in crate::stream) fn send<P: Payload>(
         &mut self,
+        kernel: &mut Kernel,
         index: u32,
         payload: P,
     ) -> Result<(), StreamWriteError> {
-        if self.streams_in_child() {
+        if self.is_in_child() {
             return Err(StreamWriteError::Closed);
         }
         let len = payload.len();
-        let status = self.stream_core(index).status;
-        if status.any(StreamFlags::RING | StreamFlags::TLS) {
-            self.before_write(index, status);
+        let status = self.core(index).status;
+        if !status.uses(Transport::READINESS) {
+            self.before_write(kernel, index, status);
         }
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        streams.admit_output(index, len)?;
-        let is_long = streams.core(index).buffered() + len >= WRITE_AT_ONCE;
+        self.admit_output(index, len)?;
+        let is_long = self.core(index).buffered() + len >= WRITE_AT_ONCE;
         let accepted = if P::IS_WRITTEN_WHEN_LONG && is_long {
-            streams.write_through(index, payload)
+            self.write_through(index, payload)
         } else {
             Ok(0)
         };
-        streams.buffer_rest(index, payload, accepted)?;
-        self.after_output(index);
+        self.buffer_rest(index, payload, accepted)?;
+        self.after_output(kernel, index);
         Ok(())
     }
 
@@ -206,90 +206,93 @@ impl Reactor {
     /// 3. Otherwise they go out after the buffered output, and the rest is buffered.
     // A function call here would cost an echo a twentieth of its instructions.
     #[inline(always)]
-    pub(in crate::stream) fn stream_write<'p, P: SinglePayload<'p>>(
+    pub(in crate::stream) fn write_payload<'p, P: SinglePayload<'p>>(
         &mut self,
+        kernel: &mut Kernel,
         index: u32,
         payload: P,
     ) -> Result<usize, StreamWriteError> {
-        if self.streams_in_child() {
+        if self.is_in_child() {
             return Err(StreamWriteError::Closed);
         }
-        let core = self.stream_core(index);
+        let core = self.core(index);
         let bytes = payload.bytes();
-        if core.status.is_plain() && core.output.is_none() && bytes.len() <= core.options.output_max
+        if core.status.rests_as(Transport::READINESS)
+            && core.output.is_none()
+            && bytes.len() <= core.options.output_max
         {
             let sent = core.send(bytes);
             if sent == Ok(bytes.len()) {
                 return Ok(0);
             }
-            return self.stream_wrote_part(index, payload, sent);
+            return self.wrote_part(kernel, index, payload, sent);
         }
-        if payload.queue(self, index) {
+        if payload.queue(self, kernel, index) {
             return Ok(0);
         }
-        self.stream_write_behind(index, payload)
+        self.write_behind(kernel, index, payload)
     }
 
     /// The socket has accepted a part of the bytes, or none.
     #[cold]
     #[inline(never)]
-    fn stream_wrote_part<'p, P: SinglePayload<'p>>(
+    fn wrote_part<'p, P: SinglePayload<'p>>(
         &mut self,
+        kernel: &mut Kernel,
         index: u32,
         payload: P,
         sent: Result<usize, Errno>,
     ) -> Result<usize, StreamWriteError> {
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        let accepted = streams.core(index).note_sent(sent, payload.len());
-        streams.buffer_rest(index, payload, accepted)?;
-        self.after_output(index);
-        Ok(self.stream_core(index).buffered())
+        let accepted = self.core(index).note_sent(sent, payload.len());
+        self.buffer_rest(index, payload, accepted)?;
+        self.after_output(kernel, index);
+        Ok(self.core(index).buffered())
     }
 
     #[cold]
     #[inline(never)]
-    fn stream_write_behind<'p, P: SinglePayload<'p>>(
+    fn write_behind<'p, P: SinglePayload<'p>>(
         &mut self,
+        kernel: &mut Kernel,
         index: u32,
         payload: P,
     ) -> Result<usize, StreamWriteError> {
-        let status = self.stream_core(index).status;
-        self.before_write(index, status);
-        let streams = self.streams.as_deref_mut().expect("a stream is in the table");
-        streams.admit_output(index, payload.len())?;
+        let status = self.core(index).status;
+        self.before_write(kernel, index, status);
+        self.admit_output(index, payload.len())?;
         let is_short = payload.len() < WRITE_AT_ONCE && !status.any(StreamFlags::BLOCKED);
-        if status.any(StreamFlags::TLS) && status.any(StreamFlags::RING) && is_short {
+        if status.has_tls() && status.is_on_ring() && is_short {
             // Its records may go by the ring.
-            payload.buffer(streams, index, 0);
-            self.flush_stream(index);
-            if self.stream_core(index).status.is_ending() {
+            payload.buffer(self, index, 0);
+            self.flush(kernel, index);
+            if self.core(index).status.is_ending() {
                 return Err(StreamWriteError::Closed);
             }
         } else {
-            let accepted = streams.write_through(index, payload);
-            streams.buffer_rest(index, payload, accepted)?;
+            let accepted = self.write_through(index, payload);
+            self.buffer_rest(index, payload, accepted)?;
         }
-        self.after_output(index);
-        Ok(self.stream_core(index).buffered())
+        self.after_output(kernel, index);
+        Ok(self.core(index).buffered())
     }
 
     /// Called before output is added.
     #[inline]
-    fn before_write(&mut self, index: u32, status: StreamStatus) {
-        if status.any(StreamFlags::TLS) {
+    fn before_write(&mut self, kernel: &mut Kernel, index: u32, status: StreamStatus) {
+        if status.has_tls() {
             // If the session panics in this call, the end of the turn resets the stream.
-            self.touch_stream(index);
+            self.touch(kernel, index);
         }
-        if status.any(StreamFlags::RING) {
-            self.before_output(index);
+        if status.is_on_ring() {
+            self.before_output(kernel, index);
         }
     }
 
     /// Output was added. The driver or the end of the turn writes the rest and handles the effects.
     #[inline]
-    pub(in crate::stream) fn after_output(&mut self, index: u32) {
-        self.stream_core(index).update_full();
-        self.touch_stream(index);
+    pub(in crate::stream) fn after_output(&mut self, kernel: &mut Kernel, index: u32) {
+        self.core(index).update_full();
+        self.touch(kernel, index);
     }
 }
 
@@ -364,7 +367,7 @@ impl StreamTable {
         pieces: &[IoSlice<'_>],
     ) -> Result<usize, Errno> {
         let core = self.core(index);
-        if core.status.any(StreamFlags::TLS) {
+        if core.status.has_tls() {
             return self.transmit_tls(index, pieces);
         }
         let Some(mut output) = core.output.take() else {

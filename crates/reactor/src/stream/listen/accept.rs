@@ -19,14 +19,16 @@ use crate::{
     api::timer::{Schedule, Timer},
     cell::{CellFlags, CellPtr, NO_GROUP},
     interest,
+    kernel::Kernel,
+    runtime::{groups::Groups, reactor::ReactorParts, timing::Timing},
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, Stream, StreamHandler, StreamLimit,
         TlsSessionFactory,
         io::tls_state::OwnSession,
-        lifecycle::NewStream,
+        lifecycle::{NewStream, NewTls},
         listen::limit::StreamPermit,
-        state::StreamCore,
-        status::{StreamFlags, StreamPhase},
+        state::{StreamCore, StreamTable},
+        status::StreamPhase,
     },
     time::clock::nanoseconds,
 };
@@ -99,22 +101,24 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
     }
 
     fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
-        let reactor = turn.ops();
-        reactor.keep_nonblocking(self.slot);
-        for _ in 0..reactor.listener_state(self.slot).options.accepts_per_event {
-            let Ok(room) = reactor.permit_for(self.slot) else { break };
-            let Some((socket, address)) = reactor.accept_one(self.slot) else { break };
+        let ReactorParts { streams, kernel, timing, groups } = turn.ops().parts();
+        streams.keep_nonblocking(self.slot);
+        for _ in 0..streams.listener_state(self.slot).options.accepts_per_event {
+            let Ok(room) = streams.permit_for(kernel, timing, self.slot) else { break };
+            let accepted = streams.accept_one(kernel, timing, self.slot);
+            let Some((socket, address)) = accepted else { break };
+            // It has no way to the reactor.
             let handler = (self.accept)(&Peer { socket: socket.as_fd(), address });
-            reactor.note_accepted(self.slot, handler.is_some());
+            streams.note_accepted(self.slot, handler.is_some());
             let Some(handler) = handler else { continue };
-            if !reactor.add_accepted(self.slot, socket, handler) {
+            if !streams.add_accepted(kernel, timing, groups, self.slot, socket, handler) {
                 break;
             }
             if let Some(room) = room {
                 room.fill();
             }
         }
-        reactor.sync_listener(self.slot);
+        streams.sync_listener(kernel, self.slot);
     }
 }
 
@@ -157,8 +161,7 @@ impl fmt::Debug for Listening<'_> {
 
 impl Listening<'_> {
     fn state(&self) -> &ListenerState {
-        let streams = self.reactor.streams.as_deref().expect("a listener is in the table");
-        streams.listeners[self.slot as usize]
+        self.reactor.streams().listeners[self.slot as usize]
             .as_ref()
             .expect("a listener that was found has a state")
     }
@@ -221,14 +224,18 @@ impl Listening<'_> {
 
     /// Stops accepting until [`resume`](Self::resume). Connections wait in the kernel's backlog.
     pub fn pause(&mut self) {
-        self.reactor.listener_state(self.slot).is_paused = true;
-        self.reactor.sync_listener(self.slot);
+        self.set_paused(true);
     }
 
     /// Accepts again.
     pub fn resume(&mut self) {
-        self.reactor.listener_state(self.slot).is_paused = false;
-        self.reactor.sync_listener(self.slot);
+        self.set_paused(false);
+    }
+
+    fn set_paused(&mut self, is_paused: bool) {
+        let ReactorParts { streams, kernel, .. } = self.reactor.parts();
+        streams.listener_state(self.slot).is_paused = is_paused;
+        streams.sync_listener(kernel, self.slot);
     }
 
     /// Closes its connections whose TLS handshake is not over, and returns their number. Their
@@ -239,9 +246,9 @@ impl Listening<'_> {
         let is_one = |core: &StreamCore| {
             let (status, is_own) = (core.status, core.listener == slot);
             let is_early = status.is(StreamPhase::New) || status.is(StreamPhase::Handshake);
-            is_own && is_early && status.any(StreamFlags::TLS)
+            is_own && is_early && status.has_tls()
         };
-        let cores = self.reactor.streams.as_deref().into_iter().flat_map(|all| all.cores.iter());
+        let cores = self.reactor.streams().cores.iter();
         let pending: Vec<u32> =
             cores.filter(|(.., core)| is_one(core)).map(|(index, ..)| index).collect();
         for index in &pending {
@@ -256,7 +263,8 @@ impl Listening<'_> {
     /// # Panics
     /// With the panic of the closure's destructor. The socket is closed.
     pub fn delete(self) {
-        self.reactor.delete_listener(self.slot);
+        let ReactorParts { streams, kernel, timing, groups } = self.reactor.parts();
+        streams.delete_listener(kernel, timing, groups, self.slot);
     }
 }
 
@@ -276,14 +284,15 @@ impl Reactor {
     /// # Errors
     /// [`NotFound`] if it was deleted.
     pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
-        let slot = self.listener_slot(key)?;
+        let slot = self.streams().listener_slot(key)?;
         Ok(Listening { reactor: self, slot })
     }
+}
 
+impl StreamTable {
     pub(in crate::stream) fn listener_slot(&self, key: ListenerKey) -> Result<u32, NotFound> {
-        let streams = self.streams.as_deref().ok_or(NotFound)?;
         let is_it = |state: &ListenerState| state.cell == key.0 && state.socket.is_some();
-        let slot = streams
+        let slot = self
             .listeners
             .iter()
             .position(|state| state.as_ref().is_some_and(is_it))
@@ -293,14 +302,14 @@ impl Reactor {
 
     /// The entry of a slot that is known to be occupied.
     fn listener_state(&mut self, slot: u32) -> &mut ListenerState {
-        let streams = self.streams.as_deref_mut().expect("a listener is in the table");
-        streams.listeners[slot as usize]
+        self.listeners[slot as usize]
             .as_mut()
             .expect("a listener's cell and its state live together")
     }
 
     pub(in crate::stream) fn add_listener<H, F>(
         &mut self,
+        kernel: &mut Kernel,
         listener: Listener,
         accept: F,
     ) -> Result<ListenerKey, AddError<(Listener, F)>>
@@ -308,7 +317,7 @@ impl Reactor {
         H: StreamHandler,
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
     {
-        let listeners = &mut self.streams_mut().listeners;
+        let listeners = &mut self.listeners;
         let slot = listeners.iter().position(Option::is_none).unwrap_or_else(|| {
             listeners.push(None);
             listeners.len() - 1
@@ -318,11 +327,11 @@ impl Reactor {
             Subscription::new(AcceptCell { slot, accept, handler: PhantomData::<fn() -> H> });
         let wants = listener.options.connections_max > 0;
         let interest = if wants { interest().read() } else { interest() };
-        match self.kernel.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
+        match kernel.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
                 let Listener { socket, options, limit, tls } = listener;
-                self.streams_mut().listeners[slot as usize] = Some(ListenerState {
+                self.listeners[slot as usize] = Some(ListenerState {
                     socket: Some(socket),
                     cell,
                     options,
@@ -353,7 +362,12 @@ impl Reactor {
 
     /// Reserves a place in the shared limit, if there is one. If none is free, the listener tries
     /// again later, because other listeners release places without telling it.
-    fn permit_for(&mut self, slot: u32) -> Result<Option<StreamPermit>, NoPermit> {
+    fn permit_for(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        slot: u32,
+    ) -> Result<Option<StreamPermit>, NoPermit> {
         let state = self.listener_state(slot);
         let Some(limit) = &state.limit else { return Ok(None) };
         if !state.wants_connections() {
@@ -363,7 +377,7 @@ impl Reactor {
             // It tries repeatedly, but this counts as reaching the limit once.
             state.limited += u64::from(!state.is_limited);
             state.is_limited = true;
-            self.suspend_accepting(slot);
+            self.suspend_accepting(kernel, timing, slot);
             return Err(NoPermit);
         };
         state.is_limited = false;
@@ -386,14 +400,19 @@ impl Reactor {
     }
 
     /// Accepts the next connection, if there is one and a place for it.
-    fn accept_one(&mut self, slot: u32) -> Option<(OwnedFd, Address)> {
-        let is_full = self.kernel.is_full();
+    fn accept_one(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        slot: u32,
+    ) -> Option<(OwnedFd, Address)> {
+        let is_full = kernel.is_full();
         let state = self.listener_state(slot);
         if !state.wants_connections() {
             return None;
         }
         if is_full {
-            self.rest_listener(slot, None);
+            self.rest_listener(kernel, timing, slot, None);
             return None;
         }
         for _ in 0..ERRORS_IN_A_ROW {
@@ -406,7 +425,7 @@ impl Reactor {
                 Err(Errno::AGAIN) => return None,
                 Err(errno) if is_the_peers(errno) => {}
                 Err(errno) => {
-                    self.rest_listener(slot, Some(errno));
+                    self.rest_listener(kernel, timing, slot, Some(errno));
                     return None;
                 }
             }
@@ -424,7 +443,15 @@ impl Reactor {
     }
 
     /// Makes a stream of a connection. False if the reactor cannot register it.
-    fn add_accepted<H: StreamHandler>(&mut self, slot: u32, socket: OwnedFd, handler: H) -> bool {
+    fn add_accepted<H: StreamHandler>(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        groups: &mut Groups,
+        slot: u32,
+        socket: OwnedFd,
+        handler: H,
+    ) -> bool {
         let state = self.listener_state(slot);
         let options = state.options.stream;
         let sessions = state.tls.clone();
@@ -435,14 +462,14 @@ impl Reactor {
             phase: StreamPhase::New,
             refused: None,
             listener: Some(slot),
-            tls: sessions.map(|sessions| OwnSession::new(sessions.new_session())),
+            tls: sessions.map(|all| NewTls::Begins(OwnSession::new(all.new_session()))),
         };
-        match self.add_stream(begin, handler) {
+        match self.add(kernel, begin, handler) {
             Ok(key) => {
                 let cell = self.listener_state(slot).cell;
-                let group = self.kernel.find(cell).map_or(NO_GROUP, CellPtr::group);
-                if let (true, Some(cell)) = (group != NO_GROUP, self.member_cell(key)) {
-                    self.groups.join(group, key, cell);
+                let group = kernel.find(cell).map_or(NO_GROUP, CellPtr::group);
+                if let (true, Some(cell)) = (group != NO_GROUP, self.member_cell(kernel, key)) {
+                    groups.join(group, key, cell);
                 }
                 let state = self.listener_state(slot);
                 state.open += 1;
@@ -455,7 +482,7 @@ impl Reactor {
                     _ => None,
                 };
                 // Comes before the handler is dropped, which may panic (rule 3).
-                self.rest_listener(slot, reason);
+                self.rest_listener(kernel, timing, slot, reason);
                 drop(refused);
                 false
             }
@@ -463,56 +490,63 @@ impl Reactor {
     }
 
     /// Suspends accepting for lack of a resource.
-    fn rest_listener(&mut self, slot: u32, reason: Option<Errno>) {
-        self.suspend_accepting(slot);
+    fn rest_listener(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        slot: u32,
+        reason: Option<Errno>,
+    ) {
+        self.suspend_accepting(kernel, timing, slot);
         let state = self.listener_state(slot);
         state.rests += 1;
         state.rest_reason = reason;
     }
 
     /// Suspends accepting for a while. An immediate retry would keep the loop busy.
-    fn suspend_accepting(&mut self, slot: u32) {
+    fn suspend_accepting(&mut self, kernel: &mut Kernel, timing: &mut Timing, slot: u32) {
         // The clock may be user code, so it is read before any state changes (rule 3).
-        let now = self.timing.now_ns(&mut self.kernel);
+        let now = timing.now_ns(kernel);
         let state = self.listener_state(slot);
         state.is_resting = true;
         let (cell, timer, retry) =
             (state.cell, state.timer, state.options.retry.max(Duration::from_millis(1)));
         let deadline_ns = now.saturating_add(nanoseconds(retry));
         // The last suspension may have ended early, when a stream of the listener was closed.
-        if timer.is_some_and(|key| self.timing.reset(&mut self.kernel, key, deadline_ns)) {
+        if timer.is_some_and(|key| timing.reset(kernel, key, deadline_ns)) {
             return;
         }
-        let wake = Timer::<Self>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
+        let wake = Timer::<Reactor>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
             if let Ok(listening) = turn.listener(ListenerKey(cell)) {
                 let Listening { reactor, slot } = listening;
-                reactor.listener_state(slot).is_resting = false;
-                reactor.sync_listener(slot);
+                let ReactorParts { streams, kernel, .. } = reactor.parts();
+                streams.listener_state(slot).is_resting = false;
+                streams.sync_listener(kernel, slot);
             }
         });
-        let key = self.timing.start(&mut self.kernel, wake.call, deadline_ns, 0, NO_GROUP);
+        let key = timing.start(kernel, wake.call, deadline_ns, 0, NO_GROUP);
         self.listener_state(slot).timer = Some(key);
     }
 
     /// Updates the listener's interest in connections.
-    fn sync_listener(&mut self, slot: u32) {
+    fn sync_listener(&mut self, kernel: &mut Kernel, slot: u32) {
         let state = self.listener_state(slot);
         let wants = state.wants_connections();
         if state.is_watched == wants || state.socket.is_none() {
             return;
         }
         let key = state.cell;
-        let Some(cell) = self.kernel.find(key) else { return };
+        let Some(cell) = kernel.find(key) else { return };
         let wanted = if wants { interest().read() } else { interest() };
         // A failed change is tried again at the next one. The kernel rejects none for a descriptor
         // that we own.
-        if self.kernel.change(cell, wanted).is_ok() {
+        if kernel.change(cell, wanted).is_ok() {
             self.listener_state(slot).is_watched = wants;
         }
     }
 
     /// Called when a stream of the listener was closed.
-    pub(in crate::stream) fn leave_listener(&mut self, slot: u32) {
+    pub(in crate::stream) fn leave_listener(&mut self, kernel: &mut Kernel, slot: u32) {
         let state = self.listener_state(slot);
         state.open -= 1;
         if let Some(limit) = &state.limit {
@@ -521,20 +555,32 @@ impl Reactor {
         // The closed stream has released its resources.
         state.is_resting = false;
         if state.socket.is_none() && state.open == 0 {
-            self.streams_mut().listeners[slot as usize] = None;
+            self.listeners[slot as usize] = None;
         } else {
-            self.sync_listener(slot);
+            self.sync_listener(kernel, slot);
         }
     }
 
-    fn delete_listener(&mut self, slot: u32) {
-        let mark = self.kernel.waiting();
-        self.end_listener(slot, |reactor, cell| reactor.kernel.deregister(cell));
-        self.kernel.drop_waiting_down_to(mark);
+    pub(in crate::stream) fn delete_listener(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        groups: &mut Groups,
+        slot: u32,
+    ) {
+        let mark = kernel.waiting();
+        self.end_listener(kernel, timing, groups, slot, Kernel::deregister);
+        kernel.drop_waiting_down_to(mark);
     }
 
     /// Takes back a listener that was registered in this call, and has accepted nothing.
-    pub(in crate::stream) fn withdraw_listener<H, F>(&mut self, key: ListenerKey) -> (Listener, F)
+    pub(in crate::stream) fn withdraw_listener<H, F>(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        groups: &mut Groups,
+        key: ListenerKey,
+    ) -> (Listener, F)
     where
         H: StreamHandler,
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
@@ -543,8 +589,8 @@ impl Reactor {
         let ListenerState { options, limit, tls, .. } = self.listener_state(slot);
         let (options, limit, tls) = (options.clone(), limit.clone(), tls.clone());
         let mut accept = None;
-        let socket = self.end_listener(slot, |reactor, cell| {
-            accept = Some(reactor.kernel.take_hidden::<AcceptCell<H, F>>(cell).accept);
+        let socket = self.end_listener(kernel, timing, groups, slot, |kernel, cell| {
+            accept = Some(kernel.take_hidden::<AcceptCell<H, F>>(cell).accept);
         });
         let socket = socket.expect("a listener that is found has a socket");
         let accept = accept.expect("a listener that is registered has a cell");
@@ -554,23 +600,26 @@ impl Reactor {
     /// Ends a listener, whose socket is returned. `end` ends its cell. Runs no user code.
     pub(in crate::stream) fn end_listener(
         &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        groups: &mut Groups,
         slot: u32,
-        end: impl FnOnce(&mut Self, CellPtr),
+        end: impl FnOnce(&mut Kernel, CellPtr),
     ) -> Option<OwnedFd> {
         let state = self.listener_state(slot);
         let (key, socket, timer) = (state.cell, state.socket.take(), state.timer.take());
         if state.open == 0 {
-            self.streams_mut().listeners[slot as usize] = None;
+            self.listeners[slot as usize] = None;
         }
         if let Some(timer) = timer {
             // It may have fired. Its closure is not user code.
-            drop(self.timing.remove(&mut self.kernel, timer));
+            drop(timing.remove(kernel, timer));
         }
-        if let Some(cell) = self.kernel.find(key) {
+        if let Some(cell) = kernel.find(key) {
             let group = cell.group();
-            end(self, cell);
+            end(kernel, cell);
             if group != NO_GROUP {
-                self.groups.leave(&self.kernel, group, key);
+                groups.leave(kernel, group, key);
             }
         }
         socket

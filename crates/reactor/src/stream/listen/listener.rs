@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
+    runtime::reactor::ReactorParts,
     stream::{
         Address, ListenError, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory,
     },
@@ -400,7 +401,10 @@ impl<F> ListenerRegistration<F> {
         F: FnMut(&Peer<'_>) -> Option<H> + 'static,
     {
         target
-            .with_ops(Token(()), |reactor| reactor.add_listener(self.listener, self.accept))
+            .with_ops(Token(()), |reactor| {
+                let ReactorParts { streams, kernel, .. } = reactor.parts();
+                streams.add_listener(kernel, self.listener, self.accept)
+            })
             .map_err(|e| e.map(|(listener, accept)| Self { listener, accept }))
     }
 
