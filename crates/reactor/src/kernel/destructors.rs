@@ -27,6 +27,7 @@ impl Kernel {
 
     /// Runs the destructor of a timer's handler, which is not running. If the thread is panicking,
     /// it waits for the next turn, because a second panic would abort (rule 8).
+    #[inline]
     pub(crate) fn drop_timer(&mut self, call: InlineTimer<Reactor>) {
         if std::thread::panicking() {
             self.reclaim.retire_timer(call);

@@ -65,30 +65,8 @@ impl AroundHandler for Watched {
     }
 }
 
-/// Dispatches the events that a wait has written to the front of the batch, as
-/// [`dispatch_rest`] does. Inlined where the call would cost as much as an event.
-///
-/// # Safety
-/// `reactor` is live and not borrowed elsewhere, and no handler runs. Its batch was empty and
-/// closed before the wait, which has written `count` events, at least one.
-#[inline(always)]
-pub(crate) unsafe fn dispatch_fetched(
-    reactor: *mut Reactor,
-    count: usize,
-    around: impl AroundHandler,
-) {
-    // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-    let kernel = unsafe { &mut (*reactor).kernel };
-    // SAFETY: the wait has written this many events, and the batch was empty and closed (the
-    // caller's promise). The loop takes the first event.
-    let first = unsafe { kernel.batch.open_with(count) };
-    // SAFETY: the caller's promise covers this call. The batch is open, and the place is not its
-    // end.
-    unsafe { dispatch_from(reactor, first, around) }
-}
-
-/// Opens the batch and dispatches its events to their cells, until it ends or is halted. `fetched`
-/// is the end of the last wait, if the watchdog is on.
+/// Opens the batch and dispatches its events. `fetched` is the end of the last wait, if the
+/// watchdog is on.
 ///
 /// # Safety
 /// `reactor` is live and not borrowed elsewhere, and no handler runs.
@@ -133,13 +111,14 @@ unsafe fn dispatch_open(reactor: *mut Reactor, around: impl AroundHandler) {
     }
 }
 
-/// The whole cost of an event is here and in the trampoline.
+/// Dispatches the events of the batch to their cells, until it ends or is halted. The whole cost of
+/// an event is here and in the trampoline. Inlined where the call would cost as much as an event.
 ///
 /// # Safety
 /// `reactor` is live and not borrowed elsewhere, and no handler runs. Its batch is open, and the
 /// place is that of the next event.
 #[inline(always)]
-unsafe fn dispatch_from<A: AroundHandler>(
+pub(crate) unsafe fn dispatch_from<A: AroundHandler>(
     reactor: *mut Reactor,
     mut place: EventPlace,
     mut around: A,

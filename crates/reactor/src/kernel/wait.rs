@@ -4,11 +4,14 @@
 
 use rustix::{io::Errno, time::Timespec};
 
-use crate::{backend::WaitResult, kernel::Kernel};
+use crate::{
+    backend::{WaitResult, batch::EventPlace},
+    kernel::Kernel,
+};
 
 impl Kernel {
-    /// The wait of a short turn, into the empty batch. `dispatch_fetched` opens the batch with the
-    /// number of events that it returns.
+    /// The wait of a short turn, into the empty batch. [`open_batch`](Self::open_batch) opens
+    /// it with the number of events that this returns.
     #[inline(always)]
     pub(crate) fn wait_short(&mut self, timeout: Option<&Timespec>) -> Result<usize, Errno> {
         match self.backend.usual() {
@@ -19,6 +22,17 @@ impl Kernel {
             }
             None => self.wait_on_other(timeout).into(),
         }
+    }
+
+    /// Opens the batch after [`wait_short`](Self::wait_short). Returns the place of the first event.
+    ///
+    /// # Safety
+    /// The batch was empty and closed before the wait, which has written `count` events, at least
+    /// one.
+    #[inline(always)]
+    pub(crate) unsafe fn open_batch(&mut self, count: usize) -> EventPlace {
+        // SAFETY: the caller's promise.
+        unsafe { self.batch.open_with(count) }
     }
 
     /// The wait of a short turn on other backends. A function of the kernel, so that the caller

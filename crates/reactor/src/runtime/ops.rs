@@ -121,7 +121,7 @@ impl ReactorOps for Reactor {
         if let Some(call) = ended.call {
             self.kernel.drop_timer(call);
         }
-        if !self.kernel.is_in_turn() {
+        if self.timing.len() == 0 && !self.kernel.is_in_turn() {
             self.recompute_pending();
         }
         Ok(())

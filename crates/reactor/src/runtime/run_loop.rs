@@ -48,7 +48,7 @@ use rustix::io::Errno;
 use crate::{
     Reactor,
     kernel::{
-        dispatch::{Paced, Plain, dispatch_fetched, dispatch_rest},
+        dispatch::{Paced, Plain, dispatch_from, dispatch_rest},
         pending_work,
     },
     runtime::{
@@ -206,15 +206,18 @@ impl Reactor {
             }
             return Ok(TurnGuard { reactor: self, counted: true }.finish_short(0));
         }
+        // SAFETY: the wait has written this many events to the batch, which was empty and closed: it
+        // would otherwise be pending work. Opened before the guard exists, which saves an
+        // instruction.
+        let first = unsafe { self.kernel.open_batch(count) };
         let guard = TurnGuard { reactor: self, counted: true };
         if PENDING & pending_work::PACED == 0 {
             // SAFETY: the guard is not used during the call. No handler runs, because this is not
-            // called from one (rule 4). The wait has written so many events to the batch, which
-            // was empty and closed: it would otherwise be pending work.
-            unsafe { dispatch_fetched(guard.reactor, count, Plain) };
+            // called from one (rule 4). The batch is open, and this is its first event.
+            unsafe { dispatch_from(guard.reactor, first, Plain) };
         } else {
             // SAFETY: as above.
-            unsafe { dispatch_fetched(guard.reactor, count, Paced) };
+            unsafe { dispatch_from(guard.reactor, first, Paced) };
         }
         if guard.reactor.kernel.pending() != PENDING {
             let only_alarm = PENDING | ALARM | WOKEN | TIMERS;

@@ -81,7 +81,7 @@ impl Time {
     }
 
     /// Reads the clock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_ns(&mut self) -> u64 {
         match &self.custom {
             // It never goes back (clock_gettime(2)).

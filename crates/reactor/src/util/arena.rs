@@ -93,6 +93,7 @@ impl<T> Arena<T> {
     ///
     /// # Panics
     /// After `max_index` slots. The callers' own limits are far below.
+    #[inline(always)]
     pub(crate) fn next(&mut self, max_index: u32) -> (u32, u32) {
         match self.slots.get(self.free as usize) {
             Some(slot) => (self.free, slot.generation),

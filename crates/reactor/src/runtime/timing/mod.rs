@@ -37,6 +37,7 @@ impl Timing {
 
     /// The turn's time; outside a turn, the current time. A custom clock is user code, so it is
     /// read before any state changes (rule 3).
+    #[inline]
     pub(crate) fn now_ns(&mut self, kernel: &mut Kernel) -> u64 {
         if !kernel.is_in_turn() {
             return self.time.read_ns();
@@ -47,6 +48,7 @@ impl Timing {
     }
 
     /// Starts a timer of the reactor's own, which the limit does not count.
+    #[inline]
     pub(crate) fn start(
         &mut self,
         kernel: &mut Kernel,
@@ -61,6 +63,7 @@ impl Timing {
     }
 
     /// Sets a timer's deadline. False if there is no such timer.
+    #[inline]
     pub(crate) fn reset(&mut self, kernel: &mut Kernel, key: Key, deadline_ns: u64) -> bool {
         let is_found = self.timers.reset(key, deadline_ns);
         if is_found {
@@ -70,6 +73,7 @@ impl Timing {
     }
 
     /// Removes a timer. Its handler is returned, unless it runs.
+    #[inline]
     pub(crate) fn remove(&mut self, kernel: &mut Kernel, key: Key) -> Option<Ended<Reactor>> {
         let ended = self.timers.remove(key)?;
         if self.timers.len() == 0 {
@@ -79,6 +83,7 @@ impl Timing {
     }
 
     /// Sets a timer's deadline by its schedule. False if there is no such timer.
+    #[inline]
     pub(super) fn reschedule(&mut self, kernel: &mut Kernel, key: Key, schedule: Schedule) -> bool {
         let Some(index) = self.timers.find(key) else { return false };
         let deadline_ns = self.deadline_of(kernel, schedule);
@@ -92,6 +97,7 @@ impl Timing {
     }
 
     /// The number of timers.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.timers.len()
     }
@@ -101,6 +107,7 @@ impl Timing {
         self.time.is_custom()
     }
 
+    #[inline]
     pub(super) fn instant(&self, ns: u64) -> Instant {
         self.time.instant(ns)
     }
@@ -131,6 +138,7 @@ impl Timing {
 
     /// The deadline of a timer, in the reactor's count. The clock is read, unless the deadline is
     /// far from now.
+    #[inline]
     pub(super) fn deadline_of(&mut self, kernel: &mut Kernel, schedule: Schedule) -> u64 {
         let Schedule::At(moment) = schedule else {
             let now = self.now_ns(kernel);
@@ -148,6 +156,7 @@ impl Timing {
     }
 
     /// The same, given the current time.
+    #[inline]
     pub(super) fn deadline(&self, kernel: &Kernel, now: u64, schedule: Schedule) -> u64 {
         let deadline = match schedule {
             Schedule::After(delay) | Schedule::Every(delay) => {
@@ -160,6 +169,7 @@ impl Timing {
 
     /// A deadline that has passed is due at once. In a turn, every deadline lies after that turn's
     /// time (rule 9).
+    #[inline]
     fn bounded(&self, kernel: &Kernel, now: u64, deadline: u64) -> u64 {
         if kernel.is_in_turn() {
             deadline.max(now.saturating_add(1))
