@@ -55,7 +55,7 @@ impl<H: StreamHandler> Subscriber for StreamCell<H> {
             return DriverFrame::handle_slow(reactor, self, IN);
         }
         let mut frame = DriverFrame::new(reactor, self.index);
-        match frame.receive() {
+        match frame.receive(0) {
             ReceiveResult::Data(count) => frame.data(&mut self.handler, count),
             other => frame.note(other, &mut self.handler),
         }
@@ -77,7 +77,7 @@ pub(in crate::stream) struct DriverFrame<'r> {
     pub(in crate::stream) reactor: &'r mut Reactor,
     pub(in crate::stream) index: u32,
     /// The receive buffer, after a receive.
-    scratch: Option<Box<[u8]>>,
+    pub(super) scratch: Option<Box<[u8]>>,
     /// The stream is still registered.
     is_open: bool,
 }
@@ -136,15 +136,15 @@ impl<'r> DriverFrame<'r> {
         self.core().status.is_ending()
     }
 
-    /// Receives once; the next receive waits for the next event. Inlined, because most events need
-    /// only this.
+    /// Receives once, behind `room` bytes of the buffer; the next receive waits for the next event.
+    /// Inlined, because most events need only this.
     #[inline(always)]
-    fn receive(&mut self) -> ReceiveResult {
+    fn receive(&mut self, room: usize) -> ReceiveResult {
         let ReactorParts { streams, kernel, timing, .. } = self.reactor.parts();
         let scratch = self.scratch.get_or_insert_with(|| streams.take_scratch());
         let core = streams.core(self.index);
         // `DONTWAIT`, because the socket may have been left in blocking mode.
-        match rustix::net::recv(&core.socket, &mut scratch[..], RecvFlags::DONTWAIT) {
+        match rustix::net::recv(&core.socket, &mut scratch[room..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => ReceiveResult::End,
             Ok((count, _)) => {
                 if core.status.any(StreamFlags::IDLE) {
@@ -155,12 +155,6 @@ impl<'r> DriverFrame<'r> {
             Err(Errno::AGAIN | Errno::INTR) => ReceiveResult::Nothing,
             Err(errno) => ReceiveResult::Failed(errno),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn receive_cold(&mut self) -> ReceiveResult {
-        self.receive()
     }
 
     /// Passes the received bytes to the handler.
@@ -218,29 +212,14 @@ impl<'r> DriverFrame<'r> {
             let mut stream = Stream { reactor: frame.reactor, index };
             handler.on_data(&mut stream, Input::new(lent.bytes()));
             lent.give_back();
-            let core = frame.core();
-            if core.is_at_rest() {
-                core.status.clear(StreamFlags::RUNNING);
-                // See `leave`. It has no receive buffer.
-                core::mem::forget(frame);
-                return;
-            }
             return frame.leave(handler);
         }
         if ready == IN && status.rests_as(Transport::READINESS_TLS) {
-            frame.receive_tls(handler);
+            frame.receive_and_note(handler);
         } else {
             frame.drive(handler, ready);
         }
-        let core = frame.core();
-        if core.is_at_rest() {
-            core.status.clear(StreamFlags::RUNNING);
-            frame.end();
-            // See `leave`.
-            core::mem::forget(frame);
-        } else {
-            frame.leave(handler);
-        }
+        frame.leave(handler);
     }
 
     /// Handles everything outside the fast path.
@@ -278,18 +257,26 @@ impl<'r> DriverFrame<'r> {
         self.tell_timeouts(handler);
     }
 
-    /// Receives once and calls the handler. Returns true if nothing has come.
+    /// Receives once and calls the handler. Returns true if nothing has come. A session gets its
+    /// input behind the partial record.
+    #[inline(never)]
     fn receive_and_note(&mut self, handler: &mut dyn StreamHandler) -> bool {
-        if self.has_tls() && !self.is(StreamPhase::Closing) {
-            return !self.receive_tls(handler);
+        if self.is(StreamPhase::Handshake) && !self.admit_handshake() {
+            return false;
         }
-        let received = self.receive_cold();
+        // A closed stream discards its input.
+        let decrypts = self.has_tls() && !self.is(StreamPhase::Closing);
+        let partial = if decrypts { self.partial_len() } else { 0 };
+        let received = self.receive(partial);
         let is_nothing = matches!(received, ReceiveResult::Nothing);
         if !is_nothing && self.core().status.take(StreamFlags::IDLE_DUE) {
             // The wheel has already removed its deadline.
             self.core().status.insert(StreamFlags::ARM);
         }
-        self.note(received, handler);
+        match received {
+            ReceiveResult::Data(count) if decrypts => self.records(handler, partial, count),
+            other => self.note(other, handler),
+        }
         is_nothing
     }
 

@@ -9,19 +9,12 @@
 //! 5. The peer's `close_notify` may come with data, and the handler may pause when it gets the
 //!    data. The end is then kept like input, as an empty piece.
 
-use crate::{
-    Errno,
-    stream::{
-        Input, StreamHandler, TlsDecrypted, TlsFailure, TlsPhase,
-        io::{
-            memory::Undelivered,
-            readiness::{DriverFrame, ReceiveResult},
-        },
-        state::SCRATCH_LEN,
-        status::{StreamFlags, StreamPhase},
-    },
+use crate::stream::{
+    Input, StreamHandler, TlsDecrypted, TlsFailure, TlsPhase,
+    io::{memory::Undelivered, readiness::DriverFrame},
+    state::SCRATCH_LEN,
+    status::{StreamFlags, StreamPhase},
 };
-use rustix::net::RecvFlags;
 
 impl DriverFrame<'_> {
     /// Passes received bytes on: to the session if there is one, else to the handler.
@@ -39,48 +32,28 @@ impl DriverFrame<'_> {
         self.is(StreamPhase::Handshake) && self.streams().tls_state(index).is_admitted()
     }
 
-    fn admit_handshake(&mut self) -> bool {
+    pub(super) fn admit_handshake(&mut self) -> bool {
         let (streams, kernel, index) = self.split();
         streams.admit_handshake(kernel, index)
     }
 
-    /// Receives once, behind a partial record, and calls the handler. False if nothing has come.
-    pub(in crate::stream) fn receive_tls(&mut self, handler: &mut dyn StreamHandler) -> bool {
-        let index = self.index;
-        if self.is(StreamPhase::Handshake) && !self.admit_handshake() {
-            return true;
-        }
-        let streams = self.streams();
-        let mut scratch = streams.take_scratch();
-        let partial = streams.tls_state(index).partial().len();
-        let core = streams.core(index);
-        let received =
-            match rustix::net::recv(&core.socket, &mut scratch[partial..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => ReceiveResult::End,
-                Ok((count, _)) => ReceiveResult::Data(count),
-                Err(Errno::AGAIN | Errno::INTR) => ReceiveResult::Nothing,
-                Err(errno) => ReceiveResult::Failed(errno),
-            };
-        let is_nothing = matches!(received, ReceiveResult::Nothing);
-        match received {
-            ReceiveResult::Data(count) => {
-                if self.has(StreamFlags::IDLE) {
-                    let now = self.now_ns();
-                    let core = self.core();
-                    core.last_rx_ns = now;
-                    if core.status.take(StreamFlags::IDLE_DUE) {
-                        // The wheel has already removed its deadline.
-                        core.status.insert(StreamFlags::ARM);
-                    }
-                }
-                self.complete_records(handler, &mut scratch[..partial + count], partial);
-            }
-            ReceiveResult::End => self.end_of_input(handler),
-            ReceiveResult::Nothing => {}
-            ReceiveResult::Failed(errno) => self.core().fail(errno),
-        }
-        self.streams().scratch = Some(scratch);
-        !is_nothing
+    /// The length of the partial record.
+    pub(super) fn partial_len(&mut self) -> usize {
+        let (streams, _, index) = self.split();
+        streams.tls_state(index).partial().len()
+    }
+
+    /// Decrypts the bytes that lie in the receive buffer behind room for the partial record.
+    pub(super) fn records(
+        &mut self,
+        handler: &mut dyn StreamHandler,
+        partial: usize,
+        count: usize,
+    ) {
+        debug_assert_eq!(partial, self.partial_len(), "the room is that of the partial record");
+        let Some(mut scratch) = self.scratch.take() else { return };
+        self.complete_records(handler, &mut scratch[..partial + count], partial);
+        self.scratch = Some(scratch);
     }
 
     /// Decrypts bytes that lie behind room for the partial record.
@@ -108,7 +81,6 @@ impl DriverFrame<'_> {
 
     /// Decrypts bytes that were received elsewhere: by a ring, or before the stream was adopted.
     fn decrypt_piece(&mut self, handler: &mut dyn StreamHandler, mut bytes: &mut [u8]) {
-        let index = self.index;
         if self.is(StreamPhase::Handshake) && !self.admit_handshake() {
             return self.put_back_input(bytes);
         }
@@ -116,18 +88,17 @@ impl DriverFrame<'_> {
             if self.has(StreamFlags::NO_READING) {
                 return self.put_back_input(bytes);
             }
-            let streams = self.streams();
-            let partial = streams.tls_state(index).partial().len();
+            let partial = self.partial_len();
             if partial == 0 {
                 return self.decrypt(handler, bytes);
             }
-            let streams = self.streams();
-            let mut scratch = streams.take_scratch();
+            let taken = self.scratch.take();
+            let mut scratch = taken.unwrap_or_else(|| self.streams().take_scratch());
             let count = bytes.len().min(SCRATCH_LEN - partial);
             let (now, later) = core::mem::take(&mut bytes).split_at_mut(count);
             scratch[partial..partial + count].copy_from_slice(now);
-            self.complete_records(handler, &mut scratch[..partial + count], partial);
-            self.streams().scratch = Some(scratch);
+            self.scratch = Some(scratch);
+            self.records(handler, partial, count);
             bytes = later;
         }
     }
