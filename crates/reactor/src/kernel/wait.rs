@@ -24,7 +24,8 @@ impl Kernel {
         }
     }
 
-    /// Opens the batch after [`wait_short`](Self::wait_short). Returns the place of the first event.
+    /// Opens the batch after [`wait_short`](Self::wait_short). Returns the place of the first
+    /// event.
     ///
     /// # Safety
     /// The batch was empty and closed before the wait, which has written `count` events, at least

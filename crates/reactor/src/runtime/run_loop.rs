@@ -206,8 +206,8 @@ impl Reactor {
             }
             return Ok(TurnGuard { reactor: self, counted: true }.finish_short(0));
         }
-        // SAFETY: the wait has written this many events to the batch, which was empty and closed: it
-        // would otherwise be pending work. Opened before the guard exists, which saves an
+        // SAFETY: the wait has written this many events to the batch, which was empty and closed:
+        // it would otherwise be pending work. Opened before the guard exists, which saves an
         // instruction.
         let first = unsafe { self.kernel.open_batch(count) };
         let guard = TurnGuard { reactor: self, counted: true };
