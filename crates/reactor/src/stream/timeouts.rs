@@ -186,8 +186,7 @@ impl StreamTable {
 
     fn check_deadlines(&mut self, kernel: &mut Kernel, timing: &mut Timing) {
         let now = timing.now_ns(kernel);
-        loop {
-            let Some((index, _)) = self.deadlines.pop_due(now) else { break };
+        while let Some((index, _)) = self.deadlines.pop_due(now) {
             let core = self.core(index);
             match core.next_wait() {
                 Some(wait) if wait.deadline_ns() <= now => {

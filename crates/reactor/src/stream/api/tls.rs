@@ -185,8 +185,14 @@ pub struct TlsFactoryStatus {
 /// let released = reactor.stream(key)?.release().expect("not in its own handler");
 /// let tls: ReleasedTls = released.tls.expect("it has TLS");
 /// let socket = released.socket.expect("the reactor owned it");
-/// let again = StreamOptions::new().with_fd(socket).with_read_buf(released.read_buf);
-/// again.with_released_tls(tls).with_handler(Echo).register_into(&mut reactor)?;
+/// let on_another_thread = std::thread::spawn(move || -> std::io::Result<()> {
+///     let mut other = Reactor::new()?;
+///     let again = StreamOptions::new().with_fd(socket).with_read_buf(released.read_buf);
+///     let key = again.with_released_tls(tls).with_handler(Echo).register_into(&mut other)?;
+///     assert!(other.stream(key)?.tls().is_some(), "the session goes on here");
+///     Ok(())
+/// });
+/// on_another_thread.join().expect("it has not panicked")?;
 /// # Ok(())
 /// # }
 /// ```
