@@ -1,9 +1,9 @@
 //! Streams on a ring: data has already been received when the event comes, and output is submitted
 //! with the next wait.
 //!
-//! A stream [by completion](crate::stream::status::StreamIo::Ring) is not polled while it receives. Input that
-//! completes while the stream is paused is kept in the same way as the `read_buf` of an adoption.
-//! It is delivered piece by piece when the stream is resumed; then the receive is armed again.
+//! A stream by completion (`StreamIo::Ring`) is not polled while it receives. Input that completes
+//! while the stream is paused is kept in the same way as the `read_buf` of an adoption. It is
+//! delivered piece by piece when the stream is resumed; then the receive is armed again.
 //!
 //! A reply, a short output and shared bytes are queued with the ring if the stream has nothing
 //! buffered. Such a stream has one send in the ring and no output.
