@@ -1,4 +1,4 @@
-//! What the bits of [`pending_work`] say of the whole reactor.
+//! What the bits of [`pending_work`](crate::kernel::pending_work) say of the whole reactor.
 
 use crate::{
     Reactor,

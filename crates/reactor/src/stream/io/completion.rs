@@ -67,7 +67,7 @@ impl StreamTable {
             && queue(kernel, |ring| ring.queue_send(index, bytes))
     }
 
-    /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that the caller keeps.
+    /// Like [`queue_send`](Self::queue_send), for bytes that the caller keeps.
     #[inline(never)]
     pub(in crate::stream) fn queue_copy(
         &mut self,
@@ -79,7 +79,7 @@ impl StreamTable {
             && queue(kernel, |ring| ring.queue_copied(index, bytes))
     }
 
-    /// Like [`queue_stream_send`](Self::queue_stream_send), for bytes that are sent to many
+    /// Like [`queue_send`](Self::queue_send), for bytes that are sent to many
     /// streams.
     #[inline(never)]
     pub(in crate::stream) fn queue_shared(
