@@ -76,7 +76,7 @@ mod model {
         Timer(usize),
     }
 
-    /// Without edges the strategy has no such branch at all: a branch of weight zero is not drawn, but
+    /// Without edges the strategy has no such branch: one of weight zero is not drawn, but
     /// shrinking would try it.
     fn mode(edges: u32) -> BoxedStrategy<Mode> {
         let states =
