@@ -19,7 +19,6 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use self::architecture::Architecture;
 use crate::metadata;
 use crate::repository::{self, TextFile};
 use crate::source::Source;
@@ -62,10 +61,7 @@ struct RustFile<'a> {
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let files = repository::text_files(root)?;
     let packages = metadata::workspace(root)?;
-    let architecture = files
-        .iter()
-        .find(|file| file.path == architecture::PATH)
-        .map(|file| Architecture::parse(&file.text));
+    let document = |path| files.iter().find(|file| file.path == path).map_or("", |file| &file.text);
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
 
     let mut found = Vec::new();
@@ -81,13 +77,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         rust::check(file, &mut found);
         unsafe_code::check_safety_comments(file, &mut found);
     }
-    match &architecture {
-        Some(architecture) => {
-            unsafe_code::check_list(&rust_files, architecture, &mut found);
-            rules::check(&rust_files, architecture, &mut found);
-        }
-        None => found.push(Violation::new(architecture::PATH, 0, "is missing")),
-    }
+    unsafe_code::check_list(&rust_files, document(unsafe_code::LIST), &mut found);
+    rules::check(&rust_files, &architecture::rules(document(architecture::PATH)), &mut found);
     unsafe_code::check_roots(&rust_files, &packages, &mut found);
     names::check(&rust_files, &packages, &mut found);
     publish::check(&files, &packages, &mut found);

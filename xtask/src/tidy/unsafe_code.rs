@@ -1,12 +1,14 @@
-//! Rules about unsafe code: it stands only in the files that ARCHITECTURE.md lists, and has its
-//! argument above it.
+//! Rules about unsafe code: of what is published it stands only in the files that are listed, and
+//! everywhere it has its argument above it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::architecture::{self, Architecture};
 use super::{RustFile, Violation};
 use crate::metadata::Package;
 use crate::source::has_word;
+
+/// The list of the published files that may contain unsafe code.
+pub(super) const LIST: &str = "docs/unsafe.md";
 
 /// The maximum distance between an unsafe block and its argument, in lines, if code such as a `let`
 /// stands between them.
@@ -39,30 +41,40 @@ fn is_argued(file: &RustFile<'_>, index: usize) -> bool {
         })
 }
 
-/// The list in ARCHITECTURE.md names exactly the files with unsafe code.
-pub(super) fn check_list(
-    files: &[RustFile<'_>],
-    architecture: &Architecture,
-    found: &mut Vec<Violation>,
-) {
+/// The paths of the list, with the line of each: whole paths in backquotes.
+fn listed(list: &str) -> BTreeMap<&str, usize> {
+    let mut listed = BTreeMap::new();
+    for (index, line) in list.lines().enumerate() {
+        let paths = line.split('`').skip(1).step_by(2).filter(|path| path.ends_with(".rs"));
+        listed.extend(paths.map(|path| (path, index + 1)));
+    }
+    listed
+}
+
+/// Whether the file is the source of a crate that is published, and not one of its tests.
+fn is_published(path: &str) -> bool {
+    let mut folders = path.split('/');
+    folders.next() == Some("crates") && folders.nth(1) == Some("src")
+}
+
+/// The list names exactly the published files with unsafe code.
+pub(super) fn check_list(files: &[RustFile<'_>], list: &str, found: &mut Vec<Violation>) {
+    let listed = listed(list);
     let mut with_unsafe = BTreeSet::new();
-    for file in files {
+    for file in files.iter().filter(|file| is_published(file.path)) {
         let Some(line) = first_unsafe(file) else {
             continue;
         };
         with_unsafe.insert(file.path);
-        if !architecture.unsafe_files.contains_key(file.path) {
-            let message = format!(
-                "unsafe code, but {} does not list this file under \"Modules with unsafe code\"",
-                architecture::PATH
-            );
+        if !listed.contains_key(file.path) {
+            let message = format!("unsafe code, but {LIST} does not list this file");
             found.push(Violation::new(file.path, line, message));
         }
     }
-    for (path, line) in &architecture.unsafe_files {
-        if !with_unsafe.contains(path.as_str()) {
-            let message = format!("lists `{path}`, which has no unsafe code");
-            found.push(Violation::new(architecture::PATH, *line, message));
+    for (path, line) in listed {
+        if !with_unsafe.contains(path) {
+            let message = format!("lists `{path}`, which is no published file with unsafe code");
+            found.push(Violation::new(LIST, line, message));
         }
     }
 }
@@ -113,9 +125,10 @@ mod tests {
     }
 
     fn listed(text: &str, list: &str) -> Vec<String> {
-        let architecture = Architecture::parse(&format!("## Modules with unsafe code\n{list}\n"));
+        let files =
+            [rust("crates/a/src/a.rs", text), rust("crates/a/tests/a.rs", "unsafe { f() }")];
         let mut found = Vec::new();
-        check_list(&[rust("src/a.rs", text)], &architecture, &mut found);
+        check_list(&files, list, &mut found);
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -145,14 +158,22 @@ mod tests {
     fn a_file_with_unsafe_code_must_be_listed() {
         assert_eq!(listed("unsafe { f() }", "").len(), 1);
         assert_eq!(listed("#![allow(unsafe_code, reason = \"x\")]", "").len(), 1);
-        assert!(listed("unsafe { f() }", "- `src/a.rs`: why").is_empty());
+        assert!(listed("unsafe { f() }", "| `crates/a/src/a.rs` | why |").is_empty());
         assert!(listed("// unsafe\n#![deny(unsafe_code)]\nf();", "").is_empty());
     }
 
     #[test]
     fn a_listed_file_must_have_unsafe_code() {
-        let found = listed("f();", "- `src/a.rs`: why");
-        assert_eq!(found, ["ARCHITECTURE.md:2: lists `src/a.rs`, which has no unsafe code"]);
+        let rows = "| `crates/a/src/a.rs` | why |\n| `crates/a/tests/a.rs` | why |";
+        let found = listed("f();", rows);
+        let unknown = "which is no published file with unsafe code";
+        assert_eq!(
+            found,
+            [
+                format!("docs/unsafe.md:1: lists `crates/a/src/a.rs`, {unknown}"),
+                format!("docs/unsafe.md:2: lists `crates/a/tests/a.rs`, {unknown}"),
+            ]
+        );
     }
 
     #[test]

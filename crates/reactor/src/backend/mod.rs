@@ -54,7 +54,7 @@ pub(crate) enum ActiveBackend {
 }
 
 impl ActiveBackend {
-    /// Creates the requested backend. [`Backend::Auto`] is epoll; ARCHITECTURE.md says when it may
+    /// Creates the requested backend. [`Backend::Auto`] is epoll; `docs/ring.md` says when it may
     /// become the ring.
     /// `room` is the size of the batch that waits write to.
     pub(crate) fn new(
