@@ -15,6 +15,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::metadata::{self, Dependency, DependencyKind, Package};
+use crate::output::print;
 use crate::repository;
 
 /// What one workspace member may use.
@@ -139,12 +140,12 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
 pub(crate) fn list(root: &Path) -> Result<()> {
     for (folder, listed) in folders::check(&repository::text_files(root)?).listed {
         let items: BTreeSet<&String> = listed.up.keys().map(|[_, _, item]| item).collect();
-        println!("{folder}: {} items", items.len());
+        print(&format!("{folder}: {} items\n", items.len()));
         let lists = [(&listed.up, ""), (&listed.impls_down, "; downwards, so not counted")];
         for (list, note) in lists {
             for ([from, to, item], places) in list {
                 let (count, first) = (places.len(), &places[0]);
-                println!("    {from} -> {to}: {item} ({count}, {first}{note})");
+                print(&format!("    {from} -> {to}: {item} ({count}, {first}{note})\n"));
             }
         }
     }

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
 use crate::command::Cmd;
+use crate::output;
 use crate::repository;
 
 /// A hot path that can be disassembled.
@@ -67,7 +68,7 @@ pub(crate) fn run(what: HotPath, profile: &str) -> Result<bool> {
             }
         }
         for function in matching {
-            println!("{}", function.print());
+            output::print(&format!("{}\n", function.print()));
         }
     }
     Ok(complete)

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::output::print as print_text;
 use crate::repository::{self, TextFile};
 use crate::source::Source;
 use crate::tidy;
@@ -38,7 +39,7 @@ impl Length {
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let files = repository::text_files(root)?;
     let counts = tidy::count(root, &files)?;
-    println!("words in the mean sentence, and sentences:");
+    print_text("words in the mean sentence, and sentences:\n");
     let (mut documents, mut comments) = (Length::default(), BTreeMap::<String, Length>::new());
     for file in files.iter().filter(|file| !file.is_link) {
         if file.path.ends_with(".md") {
@@ -57,13 +58,13 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         all.add(length);
     }
     print("all comments", all);
-    println!("lines wider than the limit: {}", counts.wide_lines);
-    println!("names of several public types: {}", counts.shared_names);
+    print_text(&format!("lines wider than the limit: {}\n", counts.wide_lines));
+    print_text(&format!("names of several public types: {}\n", counts.shared_names));
     Ok(true)
 }
 
 fn print(what: &str, length: Length) {
-    println!("  {:5.1} {:6} {what}", length.mean(), length.sentences);
+    print_text(&format!("  {:5.1} {:6} {what}\n", length.mean(), length.sentences));
 }
 
 /// The comments of a Rust file. Code ends a paragraph.
