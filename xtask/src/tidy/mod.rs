@@ -5,8 +5,10 @@
 
 mod architecture;
 mod citations;
+mod documents;
 mod manifest;
 mod names;
+mod paths;
 mod publish;
 mod rules;
 mod rust;
@@ -82,6 +84,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     unsafe_code::check_roots(&rust_files, &packages, &mut found);
     names::check(&rust_files, &packages, &mut found);
     publish::check(&files, &packages, &mut found);
+    documents::check(&files, &mut found);
+    paths::check(&files, &mut found);
     Ok(found.iter().map(ToString::to_string).collect())
 }
 

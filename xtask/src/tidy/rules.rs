@@ -1,5 +1,5 @@
 //! The core's numbered rules: each cited rule exists, and each rule is cited by the code that
-//! enforces it.
+//! enforces it and by a test that breaks with it.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +10,9 @@ use super::{RustFile, Violation};
 const CORE: &str = "crates/reactor/";
 /// The sources that must cite each rule.
 const CORE_SOURCE: &str = "crates/reactor/src/";
+
+/// The tests that must cite each rule, in a comment or in the name of a test.
+const CORE_TESTS: &str = "crates/reactor/tests/";
 
 /// The rules of the design.
 const RULES: std::ops::RangeInclusive<u32> = 1..=14;
@@ -22,7 +25,7 @@ pub(super) fn check(files: &[RustFile<'_>], listed: &BTreeSet<u32>, found: &mut 
             found.push(Violation::new(architecture::PATH, 0, message));
         }
     }
-    let mut cited = BTreeSet::new();
+    let (mut cited, mut tested) = (BTreeSet::new(), BTreeSet::new());
     for file in files.iter().filter(|file| file.path.starts_with(CORE)) {
         for (line, rule) in citations(&file.source.comments) {
             if !listed.contains(&rule) {
@@ -31,13 +34,28 @@ pub(super) fn check(files: &[RustFile<'_>], listed: &BTreeSet<u32>, found: &mut 
             }
             if file.path.starts_with(CORE_SOURCE) {
                 cited.insert(rule);
+            } else if file.path.starts_with(CORE_TESTS) {
+                tested.insert(rule);
             }
+        }
+        if file.path.starts_with(CORE_TESTS) {
+            tested.extend(file.source.code.iter().filter_map(|line| named(line)));
         }
     }
     for rule in listed.difference(&cited) {
         let message = format!("no comment in {CORE_SOURCE} cites rule {rule}");
         found.push(Violation::new(architecture::PATH, 0, message));
     }
+    for rule in listed.difference(&tested) {
+        let message = format!("no test in {CORE_TESTS} cites rule {rule}");
+        found.push(Violation::new(architecture::PATH, 0, message));
+    }
+}
+
+/// The rule in the name of a test: `fn rule_7_…`.
+fn named(line: &str) -> Option<u32> {
+    let (_, name) = line.split_once("fn rule_")?;
+    name.split('_').next()?.parse().ok()
 }
 
 /// The line (from 1) and number of each citation: `rule 7`, or `rules 3, 4 and 8`. A citation may
@@ -82,10 +100,25 @@ mod tests {
     }
 
     fn violations(text: &str, listed: &BTreeSet<u32>) -> Vec<String> {
-        let file = rust("crates/reactor/src/cell.rs", text);
+        let tests = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13\nfn rule_14_holds() {}";
+        with_tests(text, tests, listed)
+    }
+
+    fn with_tests(text: &str, tests: &str, listed: &BTreeSet<u32>) -> Vec<String> {
+        let files =
+            [rust("crates/reactor/src/cell.rs", text), rust("crates/reactor/tests/a.rs", tests)];
         let mut found = Vec::new();
-        check(&[file], listed, &mut found);
+        check(&files, listed, &mut found);
         found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_rule_without_a_test_is_found() {
+        let all = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14\n";
+        assert!(with_tests(all, all, &listed()).is_empty());
+        let tests = "// rules 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13\nfn no_rule_14() {}";
+        let found = with_tests(all, tests, &listed());
+        assert_eq!(found, ["ARCHITECTURE.md: no test in crates/reactor/tests/ cites rule 14"]);
     }
 
     #[test]
@@ -123,6 +156,7 @@ mod tests {
     #[test]
     fn a_rule_that_is_not_listed_is_found() {
         let found = violations("", &BTreeSet::new());
-        assert_eq!(found.len(), 14);
+        let unlisted = found.iter().filter(|found| found.contains("is not listed")).count();
+        assert_eq!(unlisted, 14);
     }
 }
