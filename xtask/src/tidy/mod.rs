@@ -52,7 +52,14 @@ impl fmt::Display for Violation {
 /// A Rust file, split into code and comments.
 struct RustFile<'a> {
     path: &'a str,
+    text: &'a str,
     source: Source,
+}
+
+impl<'a> RustFile<'a> {
+    fn new(path: &'a str, text: &'a str) -> Self {
+        Self { path, text, source: Source::new(text) }
+    }
 }
 
 /// Checks the whole repository; returns one line per violation.
@@ -118,7 +125,7 @@ fn source<'a>(files: &'a [RustFile<'_>], file: &TextFile) -> Option<&'a Source> 
 }
 
 fn rust_file(file: &TextFile) -> Option<RustFile<'_>> {
-    file.is_rust().then(|| RustFile { path: &file.path, source: Source::new(&file.text) })
+    file.is_rust().then(|| RustFile::new(&file.path, &file.text))
 }
 
 #[cfg(test)]
@@ -128,8 +135,8 @@ mod testing {
     use super::*;
 
     /// Makes a Rust file from its text.
-    pub(super) fn rust<'a>(path: &'a str, text: &str) -> RustFile<'a> {
-        RustFile { path, source: Source::new(text) }
+    pub(super) fn rust<'a>(path: &'a str, text: &'a str) -> RustFile<'a> {
+        RustFile::new(path, text)
     }
 
     /// The lines of the violations that `check` finds.

@@ -108,7 +108,7 @@ impl Workspace {
             for target in package.targets.iter().filter(|target| target.kind == "lib") {
                 if let Some(root) = files.get(target.path.as_str()) {
                     let folder = target.path.rsplit_once('/').map_or("", |(folder, _)| folder);
-                    let module = parse::module(&root.source.code);
+                    let module = parse::module(root.text);
                     let path = vec![target.name.replace('-', "_")];
                     workspace.add(&files, path, &target.path, folder, module);
                 }
@@ -136,7 +136,7 @@ impl Workspace {
             }
             let candidates = [format!("{folder}.rs"), format!("{folder}/mod.rs")];
             if let Some(file) = candidates.iter().find_map(|name| files.get(name.as_str())) {
-                let module = parse::module(&file.source.code);
+                let module = parse::module(file.text);
                 self.add(files, path, file.path, &folder, module);
             }
         }
