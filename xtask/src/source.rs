@@ -1,6 +1,8 @@
 //! Splits Rust source into code and comments. A rule about one is then not misled by the other, or
 //! by a string.
 
+use proc_macro2::{LineColumn, Literal, Span, TokenStream, TokenTree};
+
 /// The text of a file, as code and as comments, with the same lines and columns.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -14,18 +16,20 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Splits `text`. Never panics, even if the text is not Rust.
+    /// Splits `text`. Text that is not Rust has comments alone; the compiler reports it.
     pub(crate) fn new(text: &str) -> Self {
-        let mut splitter = Splitter::default();
-        let characters: Vec<char> = text.chars().collect();
-        let mut at = 0;
-        while at < characters.len() {
-            at = splitter.step(&characters, at);
+        let mut splitter = Splitter {
+            lines: text.lines().map(|line| line.chars().collect()).collect(),
+            kinds: text.lines().map(|line| vec![Kind::Comment; line.chars().count()]).collect(),
+            unbreakable: vec![0; text.lines().count()],
+        };
+        if let Ok(tokens) = text.parse() {
+            splitter.tokens(tokens);
         }
         Self {
-            code: splitter.code.lines().map(str::to_owned).collect(),
-            comments: splitter.comments.lines().map(str::to_owned).collect(),
-            unbreakable: splitter.unbreakable.lines().map(widest_word).collect(),
+            code: splitter.pick(Kind::Code),
+            comments: splitter.pick(Kind::Comment),
+            unbreakable: splitter.unbreakable,
         }
     }
 
@@ -43,7 +47,7 @@ impl Source {
     }
 }
 
-/// The kind of a piece of text.
+/// The kind of a character. What no token has is a comment, or blank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Code,
@@ -51,163 +55,75 @@ enum Kind {
     Literal,
 }
 
-/// Stands for a character of an unbreakable literal. Like a blank, it is one byte.
-const MARK: char = '#';
-
-#[derive(Default)]
 struct Splitter {
-    code: String,
-    comments: String,
-    /// A mark for each character of an unbreakable literal. Everything else is blank.
-    unbreakable: String,
+    lines: Vec<Vec<char>>,
+    /// Of each character.
+    kinds: Vec<Vec<Kind>>,
+    unbreakable: Vec<usize>,
 }
 
 impl Splitter {
-    fn push(&mut self, character: char, kind: Kind) {
-        let blank = if character == '\n' { '\n' } else { ' ' };
-        let pick = |wanted| if kind == wanted { character } else { blank };
-        self.code.push(pick(Kind::Code));
-        self.comments.push(pick(Kind::Comment));
-        self.unbreakable.push(blank);
-    }
-
-    fn push_all(&mut self, characters: &[char], kind: Kind) {
-        for character in characters {
-            self.push(*character, kind);
-        }
-    }
-
-    /// Takes the token at `at` and returns the index after it.
-    fn step(&mut self, text: &[char], at: usize) -> usize {
-        let rest = &text[at..];
-        let end = match rest {
-            ['/', '/', ..] => {
-                let end = length_until(rest, '\n');
-                self.push_all(&rest[..end], Kind::Comment);
-                end
-            }
-            ['/', '*', ..] => {
-                let end = block_comment_length(rest);
-                self.push_all(&rest[..end], Kind::Comment);
-                end
-            }
-            ['"', ..] => self.literal(rest, 1, string_length(rest)),
-            ['r', '"' | '#', ..] if !continues_identifier(text, at) => match raw_string(rest) {
-                Some((open, end)) => self.literal(rest, open, end),
-                None => self.one(rest[0]),
-            },
-            ['\'', ..] => match character_literal_length(rest) {
-                Some(end) => self.literal(rest, 1, end),
-                None => self.one('\''),
-            },
-            [character, ..] => self.one(*character),
-            [] => 1,
-        };
-        at + end
-    }
-
-    fn one(&mut self, character: char) -> usize {
-        self.push(character, Kind::Code);
-        1
-    }
-
-    /// Takes a literal of `end` characters, of which `open` belong to its opening. The quotes stay
-    /// code, so that `""` still looks like an expression.
-    fn literal(&mut self, rest: &[char], open: usize, end: usize) -> usize {
-        self.push_all(&rest[..open], Kind::Code);
-        let close = end.saturating_sub(1).max(open);
-        let before = self.unbreakable.len();
-        self.push_all(&rest[open..close], Kind::Literal);
-        self.push_all(&rest[close..end], Kind::Code);
-        let is_raw = rest[0] == 'r';
-        if is_raw || !rest[..end].iter().any(|c| c.is_whitespace()) {
-            // The opening was pushed before, as one mark per character.
-            self.unbreakable.truncate(before - open);
-            self.unbreakable
-                .extend(rest[..end].iter().map(|c| if *c == '\n' { '\n' } else { MARK }));
-        }
-        end
-    }
-}
-
-/// The length of the longest run without a blank.
-fn widest_word(line: &str) -> usize {
-    line.split(' ').map(str::len).max().unwrap_or_default()
-}
-
-fn length_until(text: &[char], stop: char) -> usize {
-    text.iter().position(|character| *character == stop).unwrap_or(text.len())
-}
-
-/// Block comments nest.
-fn block_comment_length(text: &[char]) -> usize {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while at < text.len() {
-        match text[at..] {
-            ['/', '*', ..] => {
-                depth += 1;
-                at += 2;
-            }
-            ['*', '/', ..] => {
-                depth -= 1;
-                at += 2;
-                if depth == 0 {
-                    return at;
+    fn tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            // A comment of documentation comes as the tokens of its attribute.
+            let start = token.span().start();
+            let is_slash = self.lines[start.line - 1].get(start.column) == Some(&'/');
+            match token {
+                TokenTree::Punct(punct) if is_slash && punct.as_char() != '/' => {}
+                TokenTree::Group(_) if is_slash => {}
+                TokenTree::Group(group) => {
+                    self.mark(group.span_open(), Kind::Code);
+                    self.tokens(group.stream());
+                    self.mark(group.span_close(), Kind::Code);
                 }
+                TokenTree::Literal(literal) => self.literal(&literal),
+                token => self.mark(token.span(), Kind::Code),
             }
-            _ => at += 1,
         }
     }
-    text.len()
-}
 
-fn string_length(text: &[char]) -> usize {
-    let mut at = 1;
-    while at < text.len() {
-        match text[at] {
-            '\\' => at += 2,
-            '"' => return at + 1,
-            _ => at += 1,
+    /// The quotes of a literal stay code, so that `""` still looks like an expression.
+    fn literal(&mut self, literal: &Literal) {
+        let (span, text) = (literal.span(), literal.to_string());
+        self.mark(span, Kind::Code);
+        let Some(open) = text.find(['"', '\'']) else { return };
+        let (start, end) = (span.start(), span.end());
+        let inside = LineColumn { column: start.column + open + 1, ..start };
+        self.mark_range(inside, LineColumn { column: end.column - 1, ..end }, Kind::Literal);
+        if text[..open].contains('r') || !text.contains(char::is_whitespace) {
+            for line in start.line..=end.line {
+                let columns = self.columns(start, end, line);
+                let widest = &mut self.unbreakable[line - 1];
+                *widest = columns.len().max(*widest);
+            }
         }
     }
-    text.len()
-}
 
-/// The lengths of the opening and of the whole literal, for `r"…"` and `r#"…"#`.
-fn raw_string(text: &[char]) -> Option<(usize, usize)> {
-    let hashes = text[1..].iter().take_while(|c| **c == '#').count();
-    let open = 1 + hashes + 1;
-    if text.get(open - 1) != Some(&'"') {
-        return None;
+    fn mark(&mut self, span: Span, kind: Kind) {
+        self.mark_range(span.start(), span.end(), kind);
     }
-    let closes = |at: usize| {
-        text[at] == '"'
-            && text.len() >= at + 1 + hashes
-            && text[at + 1..=at + hashes].iter().all(|c| *c == '#')
-    };
-    let end = (open..text.len()).find(|at| closes(*at)).map_or(text.len(), |at| at + 1 + hashes);
-    Some((open, end))
-}
 
-/// `'x'` and `'\n'` are literals, `'static` is a lifetime.
-fn character_literal_length(text: &[char]) -> Option<usize> {
-    if text.get(1) == Some(&'\\') {
-        let close = text.iter().skip(3).position(|c| *c == '\'')?;
-        return Some(3 + close + 1);
+    fn mark_range(&mut self, start: LineColumn, end: LineColumn, kind: Kind) {
+        for line in start.line..=end.line {
+            let columns = self.columns(start, end, line);
+            self.kinds[line - 1][columns].fill(kind);
+        }
     }
-    (text.get(2) == Some(&'\'')).then_some(3)
-}
 
-/// Whether the `r` at `at` is the end of a longer name, as in `bar"`. `br"` and `cr"` are raw
-/// strings.
-fn continues_identifier(text: &[char], at: usize) -> bool {
-    let name_before =
-        text[..at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_').count();
-    match name_before {
-        0 => false,
-        1 => !matches!(text[at - 1], 'b' | 'c'),
-        _ => true,
+    /// The columns of a line, from 1, that are between two places.
+    fn columns(&self, start: LineColumn, end: LineColumn, line: usize) -> std::ops::Range<usize> {
+        let first = if line == start.line { start.column } else { 0 };
+        let last = if line == end.line { end.column } else { self.lines[line - 1].len() };
+        first..last.max(first)
+    }
+
+    /// The lines with the characters of one kind, and blanks for all others.
+    fn pick(&self, kind: Kind) -> Vec<String> {
+        let pick = |(line, kinds): (&Vec<char>, &Vec<Kind>)| {
+            let both = line.iter().zip(kinds);
+            both.map(|(character, one)| if *one == kind { *character } else { ' ' }).collect()
+        };
+        self.lines.iter().zip(&self.kinds).map(pick).collect()
     }
 }
 
@@ -267,10 +183,22 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_text_is_no_panic() {
-        for text in ["\"", "r#\"", "/*", "'", "'\\", "\"\\", "r", "r#", "b'"] {
-            let _ = Source::new(text);
+    fn text_that_is_not_rust_has_no_code() {
+        for text in ["\"", "r#\"", "/*", "'\\", "\"\\", "r#", "b'", "f()) unsafe"] {
+            assert!(Source::new(text).code.concat().trim().is_empty());
         }
+    }
+
+    #[test]
+    fn comments_of_documentation_are_comments_and_attributes_are_code() {
+        let text = "//! a\n/// b\n#[doc = \"c\"]\nfn d() {} /** e */\n/// f\nlet g = h / i;";
+        let source = Source::new(text);
+        let trimmed = |lines: &[String]| -> Vec<String> {
+            lines.iter().map(|line| line.trim().to_owned()).collect()
+        };
+        let code = ["", "", "#[doc = \" \"]", "fn d() {}", "", "let g = h / i;"];
+        assert_eq!(trimmed(&source.code), code);
+        assert_eq!(trimmed(&source.comments), ["//! a", "/// b", "", "/** e */", "/// f", ""]);
     }
 
     #[test]
