@@ -13,6 +13,7 @@ mod command;
 mod counts;
 mod dist;
 mod lanes;
+mod markdown;
 mod metadata;
 mod output;
 mod package;

@@ -287,7 +287,10 @@ mod tests {
     fn tests_may_use_what_they_like() {
         assert!(found("", ["", "", "#[cfg(test)]\nmod tests { use crate::top::T; }"]).is_empty());
         let files = [
-            file("ARCHITECTURE.md", "# Order of folders\n| `crates/x` | `a` > `b` |"),
+            file(
+                "ARCHITECTURE.md",
+                "# Order of folders\n| crate | modules |\n|---|---|\n| `crates/x` | `a` > `b` |",
+            ),
             file("crates/x/src/a.rs", ""),
             file("crates/x/src/b/mod.rs", "#[cfg(test)]\nmod tests;"),
             file("crates/x/src/b/tests.rs", "use crate::a::A;"),
@@ -418,7 +421,8 @@ mod tests {
         let files = [
             file(
                 "ARCHITECTURE.md",
-                "# Order of folders\n| `crates/x` | `gone` |\n| `crates/z` | `a` |",
+                "# Order of folders\n| crate | modules |\n|---|---|\n| `crates/x` | `gone` |\n\
+                 | `crates/z` | `a` |",
             ),
             file("crates/x/src/new.rs", ""),
             file("crates/y/src/folder/mod.rs", ""),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::markdown;
+
 /// Where the order stands.
 pub(super) const PATH: &str = "ARCHITECTURE.md";
 
@@ -43,30 +45,19 @@ impl Order {
 /// with five is an exception: `| crate | from | to | items | reason |`. Names are in backquotes.
 pub(super) fn parse(text: &str) -> BTreeMap<String, Order> {
     let mut orders: BTreeMap<String, Order> = BTreeMap::new();
-    let mut is_here = false;
-    for (index, line) in text.lines().enumerate() {
-        if line.starts_with('#') {
-            is_here = line.to_lowercase().contains(HEADING);
-        }
-        let Some(row) = line.strip_prefix('|').filter(|_| is_here) else { continue };
-        let cells: Vec<Vec<String>> = row.trim_end_matches('|').split('|').map(names).collect();
-        let [folder] = cells[0].as_slice() else { continue };
+    for row in markdown::rows(text).into_iter().filter(|row| row.heading.contains(HEADING)) {
+        let Some([folder]) = row.cells.first().map(Vec::as_slice) else { continue };
         let order = orders.entry(folder.clone()).or_default();
-        match cells.as_slice() {
+        match row.cells.as_slice() {
             [_, modules] => order.modules.extend(modules.iter().cloned()),
             [_, from, to, items, _] => order.exceptions.push(Exception {
                 from: from.concat(),
                 to: to.concat(),
                 items: items.clone(),
-                line: index + 1,
+                line: row.line,
             }),
             _ => {}
         }
     }
     orders
-}
-
-/// The words in backquotes.
-fn names(cell: &str) -> Vec<String> {
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

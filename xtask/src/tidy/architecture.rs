@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::markdown;
+
 /// The path of the document.
 pub(super) const PATH: &str = "ARCHITECTURE.md";
 
@@ -10,22 +12,8 @@ const RULES_HEADING: &str = "rules of the core";
 
 /// The numbers of the core's rules: the items of the numbered list.
 pub(super) fn rules(text: &str) -> BTreeSet<u32> {
-    let mut rules = BTreeSet::new();
-    let mut is_here = false;
-    for line in text.lines() {
-        if line.starts_with('#') {
-            is_here = line.to_lowercase().contains(RULES_HEADING);
-        } else if is_here {
-            rules.extend(item_number(line));
-        }
-    }
-    rules
-}
-
-/// The number of a list item such as `12. After start-up …`.
-fn item_number(line: &str) -> Option<u32> {
-    let (number, _text) = line.split_once(". ")?;
-    number.parse().ok()
+    let items = markdown::items(text).into_iter();
+    items.filter(|item| item.heading.contains(RULES_HEADING)).map(|item| item.number).collect()
 }
 
 #[cfg(test)]

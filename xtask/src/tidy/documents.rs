@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{Event, Tag, TagEnd};
 
 use super::Violation;
+use crate::markdown;
 use crate::repository::TextFile;
 
 /// Shorter paragraphs may stand twice, such as the sentence above a list.
@@ -51,8 +52,7 @@ pub(super) fn check(files: &[TextFile], found: &mut Vec<Violation>) {
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut tables = 0;
-    let events = Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter();
-    for (event, range) in events {
+    for (event, range) in markdown::events(text) {
         let table = match event {
             Event::End(TagEnd::Table) => {
                 tables += 1;
@@ -64,7 +64,7 @@ fn blocks(text: &str) -> Vec<Block> {
             _ => continue,
         };
         let words: Vec<&str> = text[range.clone()].split_whitespace().collect();
-        let line = text[..range.start].matches('\n').count() + 1;
+        let line = markdown::line(text, range.start);
         blocks.push(Block { line, text: words.join(" "), table });
     }
     blocks

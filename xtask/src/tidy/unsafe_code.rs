@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RustFile, Violation};
+use crate::markdown;
 use crate::metadata::Package;
 use crate::source::has_word;
 
@@ -41,14 +42,11 @@ fn is_argued(file: &RustFile<'_>, index: usize) -> bool {
         })
 }
 
-/// The paths of the list, with the line of each: whole paths in backquotes.
-fn listed(list: &str) -> BTreeMap<&str, usize> {
-    let mut listed = BTreeMap::new();
-    for (index, line) in list.lines().enumerate() {
-        let paths = line.split('`').skip(1).step_by(2).filter(|path| path.ends_with(".rs"));
-        listed.extend(paths.map(|path| (path, index + 1)));
-    }
-    listed
+/// The paths of the table, with the line of each: whole paths in backquotes.
+fn listed(list: &str) -> BTreeMap<String, usize> {
+    let rows = markdown::rows(list).into_iter();
+    let paths = rows.filter_map(|row| Some((row.cells.into_iter().next()?, row.line)));
+    paths.flat_map(|(cell, line)| cell.into_iter().map(move |path| (path, line))).collect()
 }
 
 /// Whether the file is the source of a crate that is published, and not one of its tests.
@@ -72,7 +70,7 @@ pub(super) fn check_list(files: &[RustFile<'_>], list: &str, found: &mut Vec<Vio
         }
     }
     for (path, line) in listed {
-        if !with_unsafe.contains(path) {
+        if !with_unsafe.contains(path.as_str()) {
             let message = format!("lists `{path}`, which is no published file with unsafe code");
             found.push(Violation::new(LIST, line, message));
         }
@@ -128,7 +126,8 @@ mod tests {
         let files =
             [rust("crates/a/src/a.rs", text), rust("crates/a/tests/a.rs", "unsafe { f() }")];
         let mut found = Vec::new();
-        check_list(&files, list, &mut found);
+        let list = format!("| file | why |\n|---|---|\n{list}\n");
+        check_list(&files, &list, &mut found);
         found.iter().map(ToString::to_string).collect()
     }
 
@@ -170,8 +169,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                format!("docs/unsafe.md:1: lists `crates/a/src/a.rs`, {unknown}"),
-                format!("docs/unsafe.md:2: lists `crates/a/tests/a.rs`, {unknown}"),
+                format!("docs/unsafe.md:3: lists `crates/a/src/a.rs`, {unknown}"),
+                format!("docs/unsafe.md:4: lists `crates/a/tests/a.rs`, {unknown}"),
             ]
         );
     }
