@@ -1,7 +1,7 @@
 //! The house rules that neither the compiler nor clippy checks.
 //!
 //! Each module has one family of rules as functions from text to violations, with a unit test that
-//! breaks each rule. `CONTRIBUTING.md` lists the rules.
+//! breaks each rule. `xtask/README.md` lists the rules.
 
 mod architecture;
 mod citations;
