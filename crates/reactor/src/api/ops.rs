@@ -20,6 +20,17 @@ use crate::{
 #[derive(Debug)]
 pub struct Token(pub(crate) ());
 
+/// What a cell of the reactor's own reports to it.
+#[derive(Clone, Copy, Debug)]
+pub enum OwnEvent {
+    /// The kernel has returned a stale entry of the epoll set, which must be rebuilt (rule 7).
+    StaleEntry,
+    /// The wake descriptor is readable.
+    Wake,
+    /// The alarm of the timers has rung.
+    Alarm,
+}
+
 /// A value that waits for a descriptor and handles its events.
 ///
 /// Most subscribers are made by [`interest`](crate::interest())`().with_fd(..).with_handler(..)`.
@@ -235,7 +246,7 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     fn now(&mut self) -> Instant;
 
     #[doc(hidden)]
-    fn stale_entry_fired(&mut self, _: Token) {}
+    fn own_event(&mut self, _: OwnEvent, _: Token) {}
 
     /// Whether no descriptor member of the group runs, so that the state may be borrowed. A mock
     /// knows no members, so it lends only states that no reactor has.

@@ -68,6 +68,10 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor
     }
 
+    pub(crate) fn ops_ref(&self) -> &R {
+        self.reactor
+    }
+
     /// Borrows the turn for a shorter time. For types that hold a turn and lend it.
     #[must_use]
     pub fn reborrow(&mut self) -> Turn<'_, R> {
@@ -478,22 +482,6 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     #[must_use]
     pub fn now(&mut self) -> Instant {
         self.reactor.now()
-    }
-}
-
-/// For services that start in a turn.
-#[doc(hidden)]
-impl Turn<'_, Reactor> {
-    /// [`Reactor::has_own_clock`].
-    #[must_use]
-    pub fn has_own_clock(&self) -> bool {
-        self.reactor.has_own_clock()
-    }
-
-    /// [`Reactor::supports`].
-    #[must_use]
-    pub fn supports(&self, interest: Interest) -> bool {
-        self.reactor.supports(interest)
     }
 }
 

@@ -45,7 +45,7 @@ pub use subscription::Subscription;
 
 use crate::{
     Event, Interest, Key, Reactor, Ready, Turn,
-    api::ops::{ReactorOps, Subscriber, Token},
+    api::ops::{OwnEvent, ReactorOps, Subscriber, Token},
 };
 
 /// The function that a ready descriptor calls. Dispatch loads the header's address, loads this
@@ -158,7 +158,7 @@ fn noop_dispatch<R>(_: *mut CellHeader<R>, _: u32, _: *mut R) {}
 unsafe fn stale_dispatch<R: ReactorOps>(_: *mut CellHeader<R>, _: u32, reactor: *mut R) {
     // SAFETY: the caller's promise.
     let reactor = unsafe { &mut *reactor };
-    reactor.stale_entry_fired(Token(()));
+    reactor.own_event(OwnEvent::StaleEntry, Token(()));
 }
 
 /// # Safety

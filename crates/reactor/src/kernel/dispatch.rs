@@ -1,7 +1,12 @@
 //! The loop over a batch of events. It calls cells by the addresses that the kernel hands back.
 //!
-//! The loop accesses the reactor through one raw pointer. A trampoline turns it into the handler's
-//! [`Turn`](crate::Turn) during a call. No reference to the reactor is alive in the loop then.
+//! The loop accesses the kernel and its reactor through raw pointers. A trampoline turns the second
+//! into the handler's [`Turn`](crate::Turn) during a call. No reference to either is alive in the
+//! loop then.
+//!
+//! Each function here requires that `reactor` is live and not borrowed elsewhere, that no handler
+//! runs, and that `kernel` points to the kernel that the reactor owns and was derived from
+//! `reactor`.
 
 #![allow(
     unsafe_code,
@@ -69,19 +74,27 @@ impl AroundHandler for Watched {
 /// watchdog is on.
 ///
 /// # Safety
-/// `reactor` is live and not borrowed elsewhere, and no handler runs.
+/// As the module says.
 #[inline]
-pub(crate) unsafe fn dispatch_rest(reactor: *mut Reactor, fetched: Option<Instant>) {
+pub(crate) unsafe fn dispatch_rest(
+    kernel: *mut Kernel,
+    reactor: *mut Reactor,
+    fetched: Option<Instant>,
+) {
     // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-    let kernel = unsafe { &mut (*reactor).kernel };
-    kernel.batch.open();
+    let borrowed = unsafe { &mut *kernel };
+    borrowed.batch.open();
+    let is_paced = borrowed.has(pending_work::PACED);
     match fetched {
-        // SAFETY: the caller's promise covers this call, and the batch is open.
-        Some(fetched) => unsafe { dispatch_open(reactor, Watched { fetched, start: fetched }) },
+        Some(fetched) => {
+            let around = Watched { fetched, start: fetched };
+            // SAFETY: the caller's promise covers this call, and the batch is open.
+            unsafe { dispatch_open(kernel, reactor, around) }
+        }
         // SAFETY: as above.
-        None if kernel.has(pending_work::PACED) => unsafe { dispatch_open(reactor, Paced) },
+        None if is_paced => unsafe { dispatch_open(kernel, reactor, Paced) },
         // SAFETY: as above.
-        None => unsafe { dispatch_batch(reactor) },
+        None => unsafe { dispatch_batch(kernel, reactor) },
     }
 }
 
@@ -90,24 +103,24 @@ pub(crate) unsafe fn dispatch_rest(reactor: *mut Reactor, fetched: Option<Instan
 /// # Safety
 /// As [`dispatch_open`].
 #[inline(never)]
-unsafe fn dispatch_batch(reactor: *mut Reactor) {
+unsafe fn dispatch_batch(kernel: *mut Kernel, reactor: *mut Reactor) {
     // SAFETY: the caller's promise covers this call.
-    unsafe { dispatch_open(reactor, Plain) }
+    unsafe { dispatch_open(kernel, reactor, Plain) }
 }
 
 /// Dispatches the events of an open batch.
 ///
 /// # Safety
-/// `reactor` is live and not borrowed elsewhere, no handler runs, and its batch is open.
+/// As the module says, and the batch is open.
 #[inline(always)]
-unsafe fn dispatch_open(reactor: *mut Reactor, around: impl AroundHandler) {
+unsafe fn dispatch_open(kernel: *mut Kernel, reactor: *mut Reactor, around: impl AroundHandler) {
     // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-    let kernel = unsafe { &mut (*reactor).kernel };
-    debug_assert!(kernel.batch.is_open(), "the caller has opened it");
+    let borrowed = unsafe { &mut *kernel };
+    debug_assert!(borrowed.batch.is_open(), "the caller has opened it");
     // SAFETY: the batch is open (the caller's promise).
-    if let Some(first) = unsafe { kernel.batch.next_place() } {
+    if let Some(first) = unsafe { borrowed.batch.next_place() } {
         // SAFETY: the caller's promise covers this call, and the place is not the end.
-        unsafe { dispatch_from(reactor, first, around) }
+        unsafe { dispatch_from(kernel, reactor, first, around) }
     }
 }
 
@@ -115,10 +128,10 @@ unsafe fn dispatch_open(reactor: *mut Reactor, around: impl AroundHandler) {
 /// an event is here and in the trampoline. Inlined where the call would cost as much as an event.
 ///
 /// # Safety
-/// `reactor` is live and not borrowed elsewhere, and no handler runs. Its batch is open, and the
-/// place is that of the next event.
+/// As the module says, the batch is open, and the place is that of the next event.
 #[inline(always)]
 pub(crate) unsafe fn dispatch_from<A: AroundHandler>(
+    kernel: *mut Kernel,
     reactor: *mut Reactor,
     mut place: EventPlace,
     mut around: A,
@@ -126,10 +139,10 @@ pub(crate) unsafe fn dispatch_from<A: AroundHandler>(
     // The next place stays in a register, because nothing else moves the cursor.
     loop {
         // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
-        let kernel = unsafe { &mut (*reactor).kernel };
+        let borrowed = unsafe { &mut *kernel };
         // SAFETY: the batch is open, and this is the place of the next event.
-        let (address, ready) = unsafe { kernel.batch.take(place) };
-        around.before(kernel);
+        let (address, ready) = unsafe { borrowed.batch.take(place) };
+        around.before(borrowed);
         // SAFETY: an event carries the address of a cell, because no other code can add to the set
         // (rule 11). The cell's block is not freed before the batch is empty, or while the set may
         // have the address (rule 2).
@@ -138,10 +151,10 @@ pub(crate) unsafe fn dispatch_from<A: AroundHandler>(
         // it, whose function does nothing.
         unsafe { cell.call(ready, reactor) };
         // SAFETY: the handler has returned, so this borrow is again the only one.
-        let kernel = unsafe { &mut (*reactor).kernel };
-        around.after(kernel);
+        let borrowed = unsafe { &mut *kernel };
+        around.after(borrowed);
         // SAFETY: the batch is open, and the event at this place was taken above.
-        let Some(next) = (unsafe { kernel.batch.after(place) }) else { return };
+        let Some(next) = (unsafe { borrowed.batch.after(place) }) else { return };
         place = next;
     }
 }

@@ -360,12 +360,12 @@ mod tests {
             let fd = eventfd(1, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
             let handler = move |_: Event, mut turn: Turn<'_, Reactor>| {
                 turn.delete(keys.get()[1 - at].unwrap()).unwrap();
-                is_kept.set(turn.ops().kernel.reclaim.has_dead());
+                is_kept.set(turn.ops().parts().kernel.reclaim.has_dead());
             };
             Some(interest().read().with_fd(fd).with_handler(handler).register_into(&mut reactor))
         });
         keys.set(both.map(|key| key.and_then(Result::ok)));
-        reactor.kernel.counters.turns += (1 << 32) - 1;
+        reactor.parts().kernel.counters.turns += (1 << 32) - 1;
         assert_eq!(reactor.run_once(std::time::Duration::ZERO).unwrap(), 2);
         assert!(is_kept.get());
         assert_eq!(reactor.stats().subscribers, 1);

@@ -1,4 +1,6 @@
-//! Which cells exist, by key and by descriptor number, and which wait to be freed.
+//! Which cells exist, by key and by descriptor number, and which wait to be freed; the
+//! members of each group.
 
+pub(crate) mod groups;
 pub(crate) mod reclaim;
 pub(crate) mod table;

@@ -11,7 +11,11 @@ use std::{
 
 use windlass_flow::Latch;
 
-use crate::{Errno, Event, Interest, Subscriber, Turn, interest};
+use crate::{
+    Errno, Event, Interest, Subscriber, Turn,
+    api::ops::{OwnEvent, ReactorOps, Token},
+    interest,
+};
 
 /// Makes a reactor's [`run`](crate::Reactor::run) return, from any thread. Cheap to clone.
 ///
@@ -120,6 +124,6 @@ impl<const EDGE: bool> Subscriber for WakeSubscriber<EDGE> {
             // the latch is put to sleep again below, after it was cleared.
             self.0.clear();
         }
-        turn.ops().note_wake();
+        turn.ops().own_event(OwnEvent::Wake, Token(()));
     }
 }

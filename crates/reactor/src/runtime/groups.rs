@@ -1,52 +1,22 @@
-//! The reactor's table of groups and their members.
+//! What the reactor does with groups: it registers and deletes their members together.
 
 #![allow(
     unsafe_code,
     reason = "the owner borrows the state of a group between turns; the running cell is looked at"
 )]
 
-use std::collections::BTreeMap;
-
-use crate::runtime::reactor::ReactorParts;
 use crate::{
-    AddReason, GroupError, GroupReason, GroupState, Interest, Key, NotFound, Reactor, Subscription,
-    TimerError, TimerReason,
+    AddReason, GroupError, GroupReason, Interest, Key, NotFound, Reactor, Subscription, TimerError,
+    TimerReason,
     api::{
         group::{Admitted, ErasedGroup, GroupKey, Member, Withdraw},
-        key::{KeyKind, MAX_INDEX},
+        key::KeyKind,
         timer::{Schedule, Timer},
     },
     cell::{CellFlags, CellPtr, NO_GROUP},
-    kernel::{Kernel, pending_work},
-    util::arena::Arena,
+    kernel::pending_work,
+    stream::parts::ReactorParts,
 };
-
-/// The groups of a reactor.
-pub(crate) struct Groups(Arena<GroupRecord>);
-
-/// A registered group: its state, which the members also hold, and the members' keys.
-struct GroupRecord {
-    state: GroupState,
-    /// With their numbers in the order of their registration. A group may have very many, which
-    /// leave in any order.
-    members: BTreeMap<Key, u64>,
-    /// The number of the next one.
-    next: u64,
-}
-
-impl GroupRecord {
-    fn add(&mut self, member: Key) {
-        self.members.insert(member, self.next);
-        self.next += 1;
-    }
-
-    /// The members, in the order of their registration.
-    fn in_order(&self) -> Vec<Key> {
-        let mut members: Vec<_> = self.members.iter().map(|(key, place)| (*place, *key)).collect();
-        members.sort_unstable();
-        members.into_iter().map(|(_, key)| key).collect()
-    }
-}
 
 /// A registered member, and the data needed to withdraw it if a later one is rejected.
 enum JoinedMember {
@@ -109,8 +79,8 @@ impl Reactor {
         &mut self,
         mut group: ErasedGroup<Self>,
     ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>> {
-        let (index, generation) = match self.groups.place_for(&group, self.limits.subscribers_max) {
-            Ok(place) => place,
+        let slot = match self.groups.slot_for(&group, self.limits.subscribers_max) {
+            Ok(slot) => slot,
             Err(reason) => return Err(GroupError { reason, group }),
         };
         // All calls of user code, which may panic, come before any state changes (rule 3).
@@ -120,7 +90,7 @@ impl Reactor {
         let mut joined = Vec::with_capacity(members.len());
         let mut waiting = members.into_iter().zip(asked);
         while let Some((member, asked)) = waiting.next() {
-            match self.admit_member(member, asked, now, index) {
+            match self.admit_member(member, asked, now, slot.index) {
                 Ok(member) => joined.push(member),
                 Err((reason, member)) => {
                     let reason = reason.at(joined.len());
@@ -135,16 +105,8 @@ impl Reactor {
             }
         }
         let keys: Vec<Key> = joined.iter().map(JoinedMember::key).collect();
-        if joins.is_none() {
-            self.groups.0.insert(GroupRecord { state, members: BTreeMap::new(), next: 0 });
-        }
-        let record = self
-            .groups
-            .0
-            .get_mut(index, generation)
-            .expect("found or inserted above, and no user code ran since");
-        keys.iter().for_each(|key| record.add(*key));
-        Ok((Key::new(KeyKind::Group, (index, generation)), keys))
+        let key = self.groups.add(slot, state, joins.is_none(), &keys);
+        Ok((key, keys))
     }
 
     fn admit_member(
@@ -213,11 +175,10 @@ impl Reactor {
     }
 
     pub(crate) fn deregister_group(&mut self, group: Key) -> Result<(), NotFound> {
-        let (index, generation) = group.parts(KeyKind::Group).ok_or(NotFound)?;
-        let record = self.groups.0.remove(index, generation).ok_or(NotFound)?;
+        let (state, members) = self.groups.remove(group).ok_or(NotFound)?;
         let mark = self.kernel.waiting();
         // The last member is retired first, because the queue drops the most recent first.
-        for key in record.in_order().into_iter().rev() {
+        for key in members.into_iter().rev() {
             if let Some(ended) = self.timing.remove(&mut self.kernel, key) {
                 if let Some(call) = ended.call {
                     self.kernel.retire_timer(call);
@@ -233,7 +194,6 @@ impl Reactor {
                 self.kernel.deregister(cell);
             }
         }
-        let GroupRecord { state, .. } = record;
         // This is not the last reference: members in the reclaim queue, streams that close, or a
         // running member have others.
         drop(state);
@@ -241,81 +201,11 @@ impl Reactor {
         self.kernel.drop_waiting_down_to(mark);
         Ok(())
     }
-}
-
-impl Groups {
-    pub(super) const fn new() -> Self {
-        Self(Arena::new())
-    }
-
-    pub(super) fn state(&self, group: Key) -> Option<GroupState> {
-        let (index, generation) = group.parts(KeyKind::Group)?;
-        self.0.get(index, generation).map(|record| record.state.share())
-    }
-
-    /// The slot that the group has or will get.
-    fn place_for(
-        &mut self,
-        group: &ErasedGroup<Reactor>,
-        groups_max: usize,
-    ) -> Result<(u32, u32), GroupReason> {
-        if group.members.is_empty() {
-            return Err(GroupReason::Empty);
-        }
-        match group.joins {
-            None if self.0.len() >= groups_max => Err(GroupReason::LimitReached),
-            None => Ok(self.0.next(MAX_INDEX)),
-            Some(key) => {
-                let (index, generation) = key.parts(KeyKind::Group).ok_or(GroupReason::NotFound)?;
-                let record = self.0.get(index, generation).ok_or(GroupReason::NotFound)?;
-                // The key may be made up. If two reactors shared a state, a handler of one could
-                // run inside a handler of the other.
-                if record.state.is(&group.state) {
-                    Ok((index, generation))
-                } else {
-                    Err(GroupReason::NotFound)
-                }
-            }
-        }
-    }
-
-    /// Adds a stream that a member has accepted, and its cell.
-    pub(crate) fn join(&mut self, group: u32, member: Key, cell: CellPtr) {
-        if let Some(record) = self.0.at_mut(group) {
-            record.add(member);
-            cell.set_group(group);
-        }
-    }
-
-    /// Removes a member from its group, and the group with its last member. Runs no user code,
-    /// because the member still holds the state.
-    pub(crate) fn leave(&mut self, kernel: &Kernel, group: u32, member: Key) {
-        let Some(record) = self.0.at_mut(group) else {
-            return;
-        };
-        record.members.remove(&member);
-        if record.members.is_empty() {
-            let generation = self.0.generation(group);
-            self.0.remove(group, generation);
-            // The place may be given to another group while the handler of this cell still runs.
-            if let Some(cell) = kernel.self_deleted().filter(|cell| cell.group() == group) {
-                cell.set_group(NO_GROUP);
-            }
-        }
-    }
-
-    /// Takes an arbitrary group out, when the reactor is dropped.
-    pub(super) fn pop(&mut self) -> Option<GroupState> {
-        self.0.pop().map(|(_, _, record)| record.state)
-    }
-}
-
-impl Groups {
     /// Whether the handler of a descriptor member of the group runs. Handlers of other members mark
     /// the state while they borrow it.
-    pub(super) fn runs_descriptor_of(&self, kernel: &Kernel, group: Key) -> bool {
-        let (Some(address), Some((index, _))) = (kernel.running(), group.parts(KeyKind::Group))
-        else {
+    pub(super) fn runs_descriptor_of(&self, group: Key) -> bool {
+        let running = self.kernel.running().zip(group.parts(KeyKind::Group));
+        let Some((address, (index, _))) = running else {
             return false;
         };
         // SAFETY: a turn asks this, so user code runs, and in an open batch that is the handler of

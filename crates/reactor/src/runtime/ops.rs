@@ -2,18 +2,18 @@
 
 use std::time::Instant;
 
-use crate::runtime::reactor::ReactorParts;
 use crate::{
     AddError, DeferError, GroupError, GroupState, Interest, Key, ModifyError, NotFound, Reactor,
     Stats, Subscription, TimerError, TimerReason,
     api::{
         group::ErasedGroup,
         key::KeyKind,
-        ops::{ReactorOps, Token},
+        ops::{OwnEvent, ReactorOps, Token},
         timer::{Deferred, Schedule, Timer},
     },
     cell::NO_GROUP,
     kernel::pending_work,
+    stream::{Stream, parts::ReactorParts},
     time::clock::nanoseconds,
 };
 
@@ -72,7 +72,7 @@ impl ReactorOps for Reactor {
         let mark = self.kernel.waiting();
         self.kernel.deregister(cell);
         if cell.group() != NO_GROUP {
-            self.groups.leave(&self.kernel, cell.group(), key);
+            self.groups.leave(cell.group(), key, self.kernel.self_deleted());
         }
         self.kernel.drop_waiting_down_to(mark);
         Ok(())
@@ -102,7 +102,7 @@ impl ReactorOps for Reactor {
             KeyKind::Descriptor => ReactorOps::delete(self, key),
             KeyKind::Timer => ReactorOps::cancel(self, key),
             KeyKind::Group => self.deregister_group(key),
-            KeyKind::Stream => self.stream(key).map(|mut stream| stream.close()),
+            KeyKind::Stream => Stream::find(self, key).map(|mut stream| stream.close()),
         }
     }
 
@@ -114,7 +114,7 @@ impl ReactorOps for Reactor {
     fn cancel(&mut self, key: Key) -> Result<(), NotFound> {
         let ended = self.timing.remove(&mut self.kernel, key).ok_or(NotFound)?;
         if ended.group != NO_GROUP {
-            self.groups.leave(&self.kernel, ended.group, key);
+            self.groups.leave(ended.group, key, self.kernel.self_deleted());
         }
         // The call is `None` if the timer is running. It is then dropped after its handler has
         // returned (rule 1).
@@ -156,10 +156,18 @@ impl ReactorOps for Reactor {
     }
 
     fn may_lend(&self, group: Key, _: &GroupState, _: Token) -> bool {
-        !self.groups.runs_descriptor_of(&self.kernel, group)
+        !self.runs_descriptor_of(group)
     }
 
-    fn stale_entry_fired(&mut self, _: Token) {
-        self.kernel.note(pending_work::REBUILD);
+    fn own_event(&mut self, event: OwnEvent, _: Token) {
+        match event {
+            OwnEvent::StaleEntry => self.kernel.note(pending_work::REBUILD),
+            OwnEvent::Wake => self.note_wake(),
+            OwnEvent::Alarm => {
+                // It is no event of the user.
+                self.turn.note_wake();
+                self.timing.alarm_rang(&mut self.kernel);
+            }
+        }
     }
 }

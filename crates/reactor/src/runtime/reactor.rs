@@ -16,17 +16,16 @@ use crate::{
     },
     backend::ActiveBackend,
     kernel::{Kernel, KernelLimits, pending_work},
+    registry::groups::Groups,
     remote::{RemoteInbox, stop::fall_asleep},
     runtime::{
         builder::Limits,
         deferred::DeferredClosures,
-        groups::Groups,
         hook::{HookCall, Hooks, Moment},
-        timing::Timing,
         turn_state::TurnState,
     },
     stream::StreamTable,
-    time::{clock::Time, timers::Timers},
+    time::{clock::Time, timers::Timers, timing::Timing},
 };
 
 /// An event loop that serves descriptors, timers and closures on one thread.
@@ -50,7 +49,7 @@ use crate::{
 /// ```
 pub struct Reactor {
     /// First, because the loop reads it for every event.
-    pub(crate) kernel: Kernel,
+    pub(super) kernel: Kernel,
     pub(super) turn: TurnState,
     pub(super) timing: Timing,
     pub(super) groups: Groups,
@@ -62,14 +61,6 @@ pub struct Reactor {
     pub(super) stop: Stop,
     pub(super) limits: Limits,
     pub(super) busy_poll: Duration,
-}
-
-/// The parts of a reactor that the code of streams is given.
-pub(crate) struct ReactorParts<'r> {
-    pub(crate) streams: &'r mut StreamTable,
-    pub(crate) kernel: &'r mut Kernel,
-    pub(crate) timing: &'r mut Timing,
-    pub(crate) groups: &'r mut Groups,
 }
 
 /// A reactor stays on its thread: a ring has one submitter, and handlers may hold values that are
@@ -133,17 +124,6 @@ impl Reactor {
         };
         added.map_err(BuildError::Os)?;
         Ok(reactor)
-    }
-
-    #[inline(always)]
-    pub(crate) fn parts(&mut self) -> ReactorParts<'_> {
-        let Self { streams, kernel, timing, groups, .. } = self;
-        ReactorParts { streams, kernel, timing, groups }
-    }
-
-    #[inline(always)]
-    pub(crate) fn streams(&self) -> &StreamTable {
-        &self.streams
     }
 
     /// Returns a handle that makes [`run`](Self::run) return. It works from any thread.
@@ -495,13 +475,8 @@ impl Reactor {
         self.kernel.backend().ring_features()
     }
 
-    /// The alarm has rung, which is no event of the user.
-    pub(super) fn alarm_rang(&mut self) {
-        self.turn.note_wake();
-        self.timing.alarm_rang(&mut self.kernel);
-    }
-
-    pub(crate) fn note_wake(&mut self) {
+    /// The wake descriptor is readable.
+    pub(super) fn note_wake(&mut self) {
         self.kernel.counters().wakes += 1;
         self.turn.note_wake();
         self.kernel.note(pending_work::WOKEN);
@@ -510,6 +485,22 @@ impl Reactor {
         if !self.kernel.has(pending_work::REMOTE) {
             fall_asleep(self.stop.latch());
         }
+    }
+}
+
+/// For services that start in a turn.
+#[doc(hidden)]
+impl Turn<'_> {
+    /// [`Reactor::has_own_clock`].
+    #[must_use]
+    pub fn has_own_clock(&self) -> bool {
+        self.ops_ref().has_own_clock()
+    }
+
+    /// [`Reactor::supports`].
+    #[must_use]
+    pub fn supports(&self, interest: Interest) -> bool {
+        self.ops_ref().supports(interest)
     }
 }
 

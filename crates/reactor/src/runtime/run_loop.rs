@@ -48,16 +48,16 @@ use rustix::io::Errno;
 use crate::{
     Reactor,
     kernel::{
+        Kernel,
         dispatch::{Paced, Plain, dispatch_from, dispatch_rest},
         pending_work,
     },
     runtime::{
         driver::DriverCall,
         hook::Moment,
-        timing::looks::TimerState,
         wait::{WAIT_MAX_NS, ZERO},
     },
-    time::clock::timespec_of_ns,
+    time::{clock::timespec_of_ns, timing::looks::TimerState},
 };
 
 /// The longest wait while no other thread can wake the loop, so that requests of other threads are
@@ -211,13 +211,14 @@ impl Reactor {
         // instruction.
         let first = unsafe { self.kernel.open_batch(count) };
         let guard = TurnGuard { reactor: self, counted: true };
+        let (kernel, reactor) = guard.reactor.pointers();
         if PENDING & pending_work::PACED == 0 {
             // SAFETY: the guard is not used during the call. No handler runs, because this is not
             // called from one (rule 4). The batch is open, and this is its first event.
-            unsafe { dispatch_from(guard.reactor, first, Plain) };
+            unsafe { dispatch_from(kernel, reactor, first, Plain) };
         } else {
             // SAFETY: as above.
-            unsafe { dispatch_from(guard.reactor, first, Paced) };
+            unsafe { dispatch_from(kernel, reactor, first, Paced) };
         }
         if guard.reactor.kernel.pending() != PENDING {
             let only_alarm = PENDING | ALARM | WOKEN | TIMERS;
@@ -334,14 +335,23 @@ impl Reactor {
         })
     }
 
+    /// What the dispatch of events works on: the kernel, by a pointer derived from the other.
+    #[inline(always)]
+    fn pointers(&mut self) -> (*mut Kernel, *mut Self) {
+        let reactor: *mut Self = self;
+        // SAFETY: the pointer is that of a live reference, so the field lies inside the object.
+        (unsafe { &raw mut (*reactor).kernel }, reactor)
+    }
+
     /// Runs the handlers of the batch.
     #[inline]
     pub(super) fn run_events(&mut self) {
         let fetched = self.turn.fetched();
         loop {
+            let (kernel, reactor) = self.pointers();
             // SAFETY: `self` is not used during the call. No handler runs, because this is not
             // called from one (rule 4).
-            unsafe { dispatch_rest(self, fetched) };
+            unsafe { dispatch_rest(kernel, reactor, fetched) };
             if !self.kernel.has(pending_work::SELF_DELETED) {
                 self.kernel.close_empty_batch();
                 return;

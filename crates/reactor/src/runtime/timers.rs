@@ -5,10 +5,8 @@ use std::{io, time::Duration};
 use rustix::io::Errno;
 
 use crate::{
-    Key, Reactor, Tick, Turn,
-    api::inline_call::InlineTimer,
-    cell::NO_GROUP,
-    runtime::{run_loop::TurnGuard, timing::looks::TimerState},
+    Key, Reactor, Tick, Turn, api::inline_call::InlineTimer, cell::NO_GROUP,
+    runtime::run_loop::TurnGuard, time::timing::looks::TimerState,
 };
 
 impl Reactor {
@@ -110,7 +108,7 @@ impl Drop for Firing<'_> {
             return;
         };
         if ended.group != NO_GROUP {
-            reactor.groups.leave(&reactor.kernel, ended.group, self.key);
+            reactor.groups.leave(ended.group, self.key, reactor.kernel.self_deleted());
         }
         if let Some(call) = ended.call {
             reactor.kernel.drop_timer(call);

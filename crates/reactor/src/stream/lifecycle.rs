@@ -23,12 +23,12 @@ use crate::stream::status::{
     Receive, StreamFlags, StreamIo, StreamPhase, StreamStatus, Transport, Watch,
 };
 use crate::{
-    AddError, Errno, Interest, Key, ModifyError, NotFound, Reactor, Subscription, Turn,
+    AddError, Errno, Interest, Key, ModifyError, NotFound, Subscription, Turn,
     api::key::{KeyKind, MAX_INDEX},
     cell::{CellFlags, CellPtr, NO_GROUP},
     interest,
     kernel::{Kernel, pending_work},
-    runtime::groups::Groups,
+    registry::groups::Groups,
     util::unwind_safe_drop::Panics,
 };
 
@@ -99,27 +99,6 @@ impl Drop for Touched<'_> {
 /// Lets the end of a socket send a RST. One that cannot is closed without it.
 fn reset_at_close(socket: &StreamSocket) {
     let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
-}
-
-impl Reactor {
-    /// Finds a stream by its key, outside a turn. Output sent to it is written when the next turn
-    /// starts. See [`Turn::stream`].
-    ///
-    /// # Errors
-    /// [`NotFound`] if the stream was closed.
-    #[inline]
-    pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
-        let index = self.streams().find(key).ok_or(NotFound)?;
-        Ok(Stream { reactor: self, index })
-    }
-
-    /// Bytes of memory that all streams of the reactor hold for buffered output, and for received
-    /// bytes that were not delivered yet. Shared bytes ([`Stream::send_shared`]) count once,
-    /// however many streams hold them.
-    #[must_use]
-    pub fn stream_memory(&self) -> usize {
-        self.streams().memory.bytes()
-    }
 }
 
 impl StreamTable {
@@ -272,7 +251,8 @@ impl StreamTable {
             let group = cell.group();
             end(kernel, cell);
             if group != NO_GROUP {
-                groups.leave(kernel, group, Key::new(KeyKind::Stream, (index, generation)));
+                let key = Key::new(KeyKind::Stream, (index, generation));
+                groups.leave(group, key, kernel.self_deleted());
             }
         }
         if listener != NO_LISTENER {
@@ -459,12 +439,12 @@ impl Turn<'_> {
     /// [`NotFound`] if the stream was closed, from [`on_close`](StreamHandler::on_close) on.
     #[inline]
     pub fn stream(&mut self, key: Key) -> Result<Stream<'_>, NotFound> {
-        self.ops().stream(key)
+        Stream::find(self.ops(), key)
     }
 
     /// See [`Reactor::stream_memory`].
     #[must_use]
     pub fn stream_memory(&mut self) -> usize {
-        self.ops().stream_memory()
+        self.ops().streams().memory_bytes()
     }
 }

@@ -17,14 +17,16 @@ use crate::{
     },
     cell::CellPtr,
     kernel::Kernel,
-    runtime::{groups::Groups, reactor::ReactorParts, timing::Timing},
+    registry::groups::Groups,
     stream::{
         Connector, Listener, ListenerKey, MemberStreamHandler, Peer, Released, ReleasedTls,
         StreamHandler, StreamTls, StreamWithFd,
         api::{member::WithState, options::StreamRegistration},
         io::{readiness::StreamCell, tls_state::OwnSession},
+        parts::ReactorParts,
         state::StreamTable,
     },
+    time::timing::Timing,
 };
 
 impl<S: 'static> Group<S> {

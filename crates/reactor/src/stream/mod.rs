@@ -71,6 +71,7 @@ mod io;
 mod lifecycle;
 mod listen;
 mod members;
+pub(crate) mod parts;
 mod release;
 mod socket;
 mod state;
@@ -90,6 +91,7 @@ pub use api::{
         TlsSessionFactory,
     },
 };
+pub(crate) use listen::workers::OnPanic;
 pub use listen::{
     accept::Listening,
     error::ListenError,

@@ -9,12 +9,13 @@ use crate::{
     api::{ops::Token, registration::Registrar},
     cell::CellPtr,
     kernel::Kernel,
-    runtime::{groups::Groups, reactor::ReactorParts},
+    registry::groups::Groups,
     stream::{
         DisconnectReason, Input, ReleasedTls, Stream, StreamHandler, StreamOptions,
         StreamWriteError,
         io::readiness::DriverFrame,
         lifecycle::NewStream,
+        parts::ReactorParts,
         socket::StreamSocket,
         state::{SCRATCH_LEN, StreamTable},
         status::{Receive, StreamFlags, StreamPhase},
@@ -285,7 +286,7 @@ impl Turn<'_> {
         let ReactorParts { streams, kernel, .. } = reactor.parts();
         streams.end_receives(kernel, keys.clone());
         for key in keys {
-            each(reactor.stream(key).ok().and_then(|mut stream| stream.release()));
+            each(Stream::find(reactor, key).ok().and_then(|mut stream| stream.release()));
         }
     }
 }

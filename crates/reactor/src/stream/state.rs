@@ -231,6 +231,11 @@ impl StreamTable {
         self.fork.as_ref().is_some_and(ForkGuard::is_child)
     }
 
+    /// See [`Reactor::stream_memory`](crate::Reactor::stream_memory).
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// The index of the stream that a key names.
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<u32> {

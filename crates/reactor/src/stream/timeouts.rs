@@ -17,9 +17,8 @@ use crate::{
     api::{inline_call::InlineTimer, timer::TimerCall},
     cell::NO_GROUP,
     kernel::Kernel,
-    runtime::{reactor::ReactorParts, timing::Timing},
-    stream::state::StreamTable,
-    time::clock::nanoseconds,
+    stream::{parts::ReactorParts, state::StreamTable},
+    time::{clock::nanoseconds, timing::Timing},
 };
 
 /// How late a stream's timeout may be, in addition to the turn's own delay. It is never early by

@@ -13,11 +13,11 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    runtime::reactor::ReactorParts,
     stream::{
         StreamHandler, StreamOptions, TlsSessionFactory,
         io::tls_state::OwnSession,
         lifecycle::{NewStream, NewTls},
+        parts::ReactorParts,
         status::StreamPhase,
     },
 };

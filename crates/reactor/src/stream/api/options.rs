@@ -8,11 +8,11 @@ use rustix::net::sockopt;
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    runtime::reactor::ReactorParts,
     stream::{
         ReleasedTls, StreamHandler, TlsSessionFactory,
         io::tls_state::OwnSession,
         lifecycle::{NewStream, NewTls},
+        parts::ReactorParts,
         socket::StreamSocket,
         status::StreamPhase,
     },

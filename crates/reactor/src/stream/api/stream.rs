@@ -9,12 +9,12 @@ use std::{
 };
 
 use crate::{
-    Key, Reactor, Turn,
+    Key, NotFound, Reactor, Turn,
     api::key::KeyKind,
     kernel::Kernel,
-    runtime::reactor::ReactorParts,
     stream::{
         Address, DisconnectReason, Input, SharedBytes, StreamOptions, StreamWriteError, TlsSession,
+        parts::ReactorParts,
         state::{StreamCore, StreamTable, no_core},
         status::{StreamFlags, StreamPhase},
     },
@@ -70,6 +70,15 @@ pub struct Stream<'a> {
 impl fmt::Debug for Stream<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Stream<'a> {
+    /// See [`Turn::stream`].
+    #[inline]
+    pub(crate) fn find(reactor: &'a mut Reactor, key: Key) -> Result<Self, NotFound> {
+        let index = reactor.streams().find(key).ok_or(NotFound)?;
+        Ok(Self { reactor, index })
     }
 }
 

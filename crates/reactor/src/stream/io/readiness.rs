@@ -20,9 +20,9 @@ use crate::{
     cell::CellFlags,
     interest,
     kernel::Kernel,
-    runtime::reactor::ReactorParts,
     stream::{
         DisconnectReason, Input, Stream, StreamHandler, Timeout,
+        parts::ReactorParts,
         state::{StreamCore, StreamTable},
         status::{StreamFlags, StreamPhase, StreamStatus, Transport, Watch},
     },

@@ -20,17 +20,18 @@ use crate::{
     cell::{CellFlags, CellPtr, NO_GROUP},
     interest,
     kernel::Kernel,
-    runtime::{groups::Groups, reactor::ReactorParts, timing::Timing},
+    registry::groups::Groups,
     stream::{
         Address, ListenOptions, Listener, ListenerKey, Peer, Stream, StreamHandler, StreamLimit,
         TlsSessionFactory,
         io::tls_state::OwnSession,
         lifecycle::{NewStream, NewTls},
         listen::limit::StreamPermit,
+        parts::ReactorParts,
         state::{StreamCore, StreamTable},
         status::StreamPhase,
     },
-    time::clock::nanoseconds,
+    time::{clock::nanoseconds, timing::Timing},
 };
 
 /// How many aborted connections one event skips.
@@ -159,6 +160,14 @@ impl fmt::Debug for Listening<'_> {
     }
 }
 
+impl<'a> Listening<'a> {
+    /// See [`Turn::listener`].
+    pub(crate) fn find(reactor: &'a mut Reactor, key: ListenerKey) -> Result<Self, NotFound> {
+        let slot = reactor.streams().listener_slot(key)?;
+        Ok(Self { reactor, slot })
+    }
+}
+
 impl Listening<'_> {
     fn state(&self) -> &ListenerState {
         self.reactor.streams().listeners[self.slot as usize]
@@ -274,18 +283,7 @@ impl Turn<'_> {
     /// # Errors
     /// [`NotFound`] if it was deleted.
     pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
-        self.ops().listener(key)
-    }
-}
-
-impl Reactor {
-    /// Finds a listener by its key, outside a turn.
-    ///
-    /// # Errors
-    /// [`NotFound`] if it was deleted.
-    pub fn listener(&mut self, key: ListenerKey) -> Result<Listening<'_>, NotFound> {
-        let slot = self.streams().listener_slot(key)?;
-        Ok(Listening { reactor: self, slot })
+        Listening::find(self.ops(), key)
     }
 }
 
@@ -619,7 +617,7 @@ impl StreamTable {
             let group = cell.group();
             end(kernel, cell);
             if group != NO_GROUP {
-                groups.leave(kernel, group, key);
+                groups.leave(group, key, kernel.self_deleted());
             }
         }
         socket

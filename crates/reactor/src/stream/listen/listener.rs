@@ -15,9 +15,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registration::Registrar},
-    runtime::reactor::ReactorParts,
     stream::{
         Address, ListenError, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory,
+        parts::ReactorParts,
     },
 };
 

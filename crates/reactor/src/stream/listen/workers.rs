@@ -1,20 +1,11 @@
-//! Worker threads with one reactor each, so that a server uses several processors.
+//! Worker threads with one reactor each, so that a server uses several processors. The runtime
+//! starts them.
 //!
 //! The workers share nothing. The kernel distributes connections over their listeners
 //! (`SO_REUSEPORT`, socket(7)). A connection stays with its worker until it is closed.
 
 use core::fmt;
-use std::{
-    any::Any,
-    io,
-    net::SocketAddr,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    sync::{
-        Arc,
-        mpsc::{self, Receiver, Sender},
-    },
-    thread::{self, JoinHandle},
-};
+use std::{any::Any, io, net::SocketAddr, panic::resume_unwind, sync::Arc, thread::JoinHandle};
 
 use rustix::{
     net::sockopt,
@@ -22,7 +13,7 @@ use rustix::{
 };
 
 use crate::{
-    Reactor, Stop,
+    Stop,
     stream::{ListenOptions, Listener},
 };
 
@@ -53,13 +44,13 @@ pub const WORKERS_MAX: usize = 1024;
 #[derive(Clone)]
 #[must_use = "nothing runs before `start`"]
 pub struct Workers {
-    count: usize,
+    pub(crate) count: usize,
     pinned: bool,
-    name: String,
-    on_panic: Option<OnPanic>,
+    pub(crate) name: String,
+    pub(crate) on_panic: Option<OnPanic>,
 }
 
-type OnPanic = Arc<dyn Fn(Worker, Box<dyn Any + Send>) + Send + Sync>;
+pub(crate) type OnPanic = Arc<dyn Fn(Worker, Box<dyn Any + Send>) + Send + Sync>;
 
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,108 +162,6 @@ impl Workers {
         let worker = |index| Worker { index, count: self.count, cpu: cpu(index) };
         Ok((0..self.count).map(worker).collect())
     }
-
-    /// Starts the threads. Each calls `set_up` for its reactor, and runs the reactor once all of
-    /// them are set up.
-    ///
-    /// It returns when every worker runs. If one of them ends, by a stop, an error or a panic, the
-    /// others are stopped too.
-    ///
-    /// # Errors
-    /// The first error of a `set_up`, of pinning, or of starting a thread. All threads have ended
-    /// then.
-    ///
-    /// # Panics
-    /// With the panic of a `set_up`. All threads have ended then.
-    pub fn start<F>(self, set_up: F) -> io::Result<RunningWorkers>
-    where
-        F: Fn(Worker) -> io::Result<Reactor> + Send + Sync + 'static,
-    {
-        let workers = self.list()?;
-        let set_up = Arc::new(set_up);
-        let mut running = RunningWorkers { stops: Vec::new(), threads: Vec::new() };
-        let mut starting = Vec::new();
-        let (report, reports) = mpsc::channel();
-        for worker in workers {
-            let index = worker.index;
-            let (set_up, report) = (Arc::clone(&set_up), report.clone());
-            let (go, may_go) = mpsc::channel();
-            let on_panic = self.on_panic.clone();
-            let body = move || work(worker, &*set_up, report, &may_go, on_panic.as_ref());
-            // Dropping `running` and the senders ends the threads that are already waiting.
-            let thread =
-                thread::Builder::new().name(format!("{}-{index}", self.name)).spawn(body)?;
-            running.threads.push(thread);
-            starting.push(go);
-        }
-        drop(report);
-        for ready in reports.iter().take(self.count) {
-            match ready {
-                Ok(stop) => running.stops.push(stop),
-                Err(error) => return Err(error),
-            }
-        }
-        if running.stops.len() < self.count {
-            // A `set_up` has panicked: its thread ended without a report.
-            drop(starting);
-            running.join()?;
-            unreachable!(
-                "a worker that says nothing has panicked, and joining it resumes the panic"
-            );
-        }
-        let everyone: Arc<[Stop]> = running.stops.clone().into();
-        for go in starting {
-            // The thread is blocked in receiving this, so it cannot have ended.
-            let _ = go.send(Arc::clone(&everyone));
-        }
-        Ok(running)
-    }
-}
-
-/// Stops all workers when one of them has ended for any reason.
-struct StopAll(Arc<[Stop]>);
-
-impl Drop for StopAll {
-    fn drop(&mut self) {
-        for stop in self.0.iter() {
-            stop.stop();
-        }
-    }
-}
-
-fn work(
-    worker: Worker,
-    set_up: &dyn Fn(Worker) -> io::Result<Reactor>,
-    report: Sender<io::Result<Stop>>,
-    may_go: &Receiver<Arc<[Stop]>>,
-    on_panic: Option<&OnPanic>,
-) -> io::Result<()> {
-    let reactor = worker.pin().and_then(|()| set_up(worker));
-    let mut reactor = match reactor {
-        Ok(reactor) => reactor,
-        Err(error) => {
-            // `start` returns this error; there is nothing to run.
-            let _ = report.send(Err(error));
-            return Ok(());
-        }
-    };
-    let _ = report.send(Ok(reactor.stop_handle()));
-    // Dropping the sender without a report tells `start` that this thread has panicked.
-    drop(report);
-    let Ok(everyone) = may_go.recv() else {
-        // Another worker could not be set up.
-        return Ok(());
-    };
-    let _stop_all = StopAll(everyone);
-    let Some(on_panic) = on_panic else { return reactor.run() };
-    loop {
-        // Unwind safety: the reactor is still consistent after a panic (rule 8). The state of the
-        // user's own handlers is the user's responsibility.
-        match catch_unwind(AssertUnwindSafe(|| reactor.run())) {
-            Ok(outcome) => return outcome,
-            Err(panic) => on_panic(worker, panic),
-        }
-    }
 }
 
 fn allowed_cpus() -> io::Result<Vec<usize>> {
@@ -301,8 +190,8 @@ fn pin_to(cpu: usize) -> io::Result<()> {
 /// ```
 #[must_use = "dropping it stops the workers"]
 pub struct RunningWorkers {
-    stops: Vec<Stop>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    pub(crate) stops: Vec<Stop>,
+    pub(crate) threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl RunningWorkers {

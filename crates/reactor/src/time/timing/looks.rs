@@ -6,12 +6,14 @@ use crate::{
     Key, Reactor, Tick,
     api::inline_call::InlineTimer,
     kernel::Kernel,
-    runtime::timing::Timing,
-    time::timers::{Due, Ended},
+    time::{
+        timers::{Due, Ended},
+        timing::Timing,
+    },
 };
 
 /// What a short turn needs to know of the timers.
-pub(in crate::runtime) enum TimerState {
+pub(crate) enum TimerState {
     /// None is due for so many nanoseconds.
     NoneFor(u64),
     /// One is due. The reading of the clock is the turn's time.
@@ -24,7 +26,7 @@ pub(in crate::runtime) enum TimerState {
 impl Timing {
     /// Finds out whether a timer is due, with one reading of the clock.
     #[inline(always)]
-    pub(in crate::runtime) fn look_at_timers(&mut self) -> TimerState {
+    pub(crate) fn look_at_timers(&mut self) -> TimerState {
         if self.time.is_custom() {
             return TimerState::Unclear;
         }
@@ -47,7 +49,7 @@ impl Timing {
     }
 
     /// The time until the next timer is due, after the wheel has advanced to now.
-    pub(in crate::runtime) fn until_next_timer(&mut self) -> Option<Duration> {
+    pub(crate) fn until_next_timer(&mut self) -> Option<Duration> {
         let now = self.time.read_ns();
         let next = self.timers.next_deadline_after_advance(now)?;
         Some(Duration::from_nanos(next.saturating_sub(now)))
@@ -55,7 +57,7 @@ impl Timing {
 
     /// A turn has looked at the clock in vain. After some of them the alarm is armed.
     #[inline(always)]
-    pub(in crate::runtime) fn note_look(&mut self, kernel: &mut Kernel, until_timer_ns: u64) {
+    pub(crate) fn note_look(&mut self, kernel: &mut Kernel, until_timer_ns: u64) {
         if self.alarm.counts_look() {
             self.arm_alarm(kernel, until_timer_ns);
         }
@@ -63,45 +65,42 @@ impl Timing {
 
     /// A timer fires, or a batch was full, so the alarm is not armed soon.
     #[inline]
-    pub(in crate::runtime) fn put_off_alarm(&mut self) {
+    pub(crate) fn put_off_alarm(&mut self) {
         self.alarm.count_again();
     }
 
     /// Whether timers wait. If not, none can become due in this turn (rule 9).
-    pub(in crate::runtime) fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         self.timers.waiting() > 0
     }
 
     /// Whether a timer may be due by the turn's time.
-    pub(in crate::runtime) fn may_be_due(&mut self) -> bool {
+    pub(crate) fn may_be_due(&mut self) -> bool {
         let now = self.time.turn_ns();
         self.timers.may_be_due(now)
     }
 
     /// Whether a timer is due now, for a wait that has ended. True if that cannot be known, because
     /// the clock is custom.
-    pub(in crate::runtime) fn may_be_due_now(&mut self) -> bool {
+    pub(crate) fn may_be_due_now(&mut self) -> bool {
         self.time.is_custom() || self.until_next_timer() == Some(Duration::ZERO)
     }
 
     #[inline]
-    pub(in crate::runtime) fn turn_ns(&mut self) -> u64 {
+    pub(crate) fn turn_ns(&mut self) -> u64 {
         self.time.turn_ns()
     }
 
     /// Discards the turn's reading of the clock.
     #[inline]
-    pub(in crate::runtime) fn end_turn(&mut self) {
+    pub(crate) fn end_turn(&mut self) {
         self.time.end_turn();
     }
 
     /// Takes the next timer that is due out of the wheel. Its handler is returned to
     /// [`settle`](Self::settle).
     #[inline]
-    pub(in crate::runtime) fn take_due(
-        &mut self,
-        now_ns: u64,
-    ) -> Option<(Tick, InlineTimer<Reactor>)> {
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<(Tick, InlineTimer<Reactor>)> {
         let Some(Due { key, call, deadline_ns, missed }) = self.timers.take_due(now_ns) else {
             self.timers.none_left();
             return None;
@@ -111,7 +110,7 @@ impl Timing {
 
     /// Whether no other timer is due, as far as that is known without a search.
     #[inline]
-    pub(in crate::runtime) fn is_quiet(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn is_quiet(&mut self, now_ns: u64) -> bool {
         let is_quiet = self.timers.is_quiet(now_ns);
         if is_quiet {
             self.timers.none_left();
@@ -120,14 +119,14 @@ impl Timing {
     }
 
     /// Whether a timer is due.
-    pub(in crate::runtime) fn is_due(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn is_due(&mut self, now_ns: u64) -> bool {
         self.timers.next_deadline_after_advance(now_ns).is_some_and(|next| next <= now_ns)
     }
 
     /// The handler of a timer has returned or panicked. Reschedules the timer, or returns what is
     /// left of it.
     #[inline]
-    pub(in crate::runtime) fn settle(
+    pub(crate) fn settle(
         &mut self,
         key: Key,
         call: InlineTimer<Reactor>,
@@ -136,7 +135,7 @@ impl Timing {
     }
 
     /// The time until a moment by the reactor's clock.
-    pub(in crate::runtime) fn until(&mut self, moment: Instant) -> Duration {
+    pub(crate) fn until(&mut self, moment: Instant) -> Duration {
         let now = self.time.read_ns();
         Duration::from_nanos(self.time.since_epoch_ns(moment).saturating_sub(now))
     }

@@ -5,7 +5,7 @@
 //! [`start`](Timing::start), [`reset`](Timing::reset) and [`remove`](Timing::remove).
 
 mod alarm;
-pub(super) mod looks;
+pub(crate) mod looks;
 
 use std::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::{
     Key, Reactor,
     api::{inline_call::InlineTimer, timer::Schedule},
     kernel::{Kernel, pending_work},
-    runtime::timing::alarm::Alarm,
     time::{
         clock::{Time, nanoseconds},
         timers::{Ended, Timers},
+        timing::alarm::Alarm,
     },
     util::unwind_safe_drop::Panics,
 };
@@ -31,7 +31,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    pub(super) fn new(timers: Timers<Reactor>, time: Time) -> Self {
+    pub(crate) fn new(timers: Timers<Reactor>, time: Time) -> Self {
         Self { timers, alarm: Alarm::new(), time }
     }
 
@@ -84,7 +84,7 @@ impl Timing {
 
     /// Sets a timer's deadline by its schedule. False if there is no such timer.
     #[inline]
-    pub(super) fn reschedule(&mut self, kernel: &mut Kernel, key: Key, schedule: Schedule) -> bool {
+    pub(crate) fn reschedule(&mut self, kernel: &mut Kernel, key: Key, schedule: Schedule) -> bool {
         let Some(index) = self.timers.find(key) else { return false };
         let deadline_ns = self.deadline_of(kernel, schedule);
         self.timers.reset_at(index, deadline_ns);
@@ -92,45 +92,45 @@ impl Timing {
         true
     }
 
-    pub(super) fn set_group(&mut self, key: Key, group: u32) {
+    pub(crate) fn set_group(&mut self, key: Key, group: u32) {
         self.timers.set_group(key, group);
     }
 
     /// The number of timers.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.timers.len()
     }
 
     /// Whether the clock is custom, so that the kernel's timers do not follow it.
-    pub(super) fn has_own_clock(&self) -> bool {
+    pub(crate) fn has_own_clock(&self) -> bool {
         self.time.is_custom()
     }
 
     #[inline]
-    pub(super) fn instant(&self, ns: u64) -> Instant {
+    pub(crate) fn instant(&self, ns: u64) -> Instant {
         self.time.instant(ns)
     }
 
     /// The next deadline: that of a timer, or `moment`.
-    pub(super) fn next_deadline_or(&self, moment: Option<Instant>) -> Option<u64> {
+    pub(crate) fn next_deadline_or(&self, moment: Option<Instant>) -> Option<u64> {
         let moment = moment.map(|moment| self.time.since_epoch_ns(moment));
         self.timers.next_deadline().into_iter().chain(moment).min()
     }
 
     /// How far off a deadline is. A custom clock may panic, and then its last reading counts.
-    pub(super) fn until_deadline(&mut self, deadline_ns: u64) -> u64 {
+    pub(crate) fn until_deadline(&mut self, deadline_ns: u64) -> u64 {
         deadline_ns.saturating_sub(self.time.read_or_last_ns())
     }
 
     /// Drops all timers, when the reactor is dropped. Every destructor runs (rule 8).
-    pub(super) fn drop_timers(&mut self, panics: &mut Panics) {
+    pub(crate) fn drop_timers(&mut self, panics: &mut Panics) {
         while let Some(call) = self.timers.pop() {
             panics.catch(|| drop(call));
         }
     }
 
-    pub(super) fn drop_clock(&mut self, panics: &mut Panics) {
+    pub(crate) fn drop_clock(&mut self, panics: &mut Panics) {
         if let Some(clock) = self.time.take_custom() {
             panics.catch(|| drop(clock));
         }
@@ -139,7 +139,7 @@ impl Timing {
     /// The deadline of a timer, in the reactor's count. The clock is read, unless the deadline is
     /// far from now.
     #[inline]
-    pub(super) fn deadline_of(&mut self, kernel: &mut Kernel, schedule: Schedule) -> u64 {
+    pub(crate) fn deadline_of(&mut self, kernel: &mut Kernel, schedule: Schedule) -> u64 {
         let Schedule::At(moment) = schedule else {
             let now = self.now_ns(kernel);
             return self.deadline(kernel, now, schedule);
@@ -157,7 +157,7 @@ impl Timing {
 
     /// The same, given the current time.
     #[inline]
-    pub(super) fn deadline(&self, kernel: &Kernel, now: u64, schedule: Schedule) -> u64 {
+    pub(crate) fn deadline(&self, kernel: &Kernel, now: u64, schedule: Schedule) -> u64 {
         let deadline = match schedule {
             Schedule::After(delay) | Schedule::Every(delay) => {
                 now.saturating_add(nanoseconds(delay))

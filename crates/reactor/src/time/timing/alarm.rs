@@ -35,11 +35,11 @@ use rustix::{
 
 use crate::{
     Event, Interest, Subscriber, Turn,
+    api::ops::{OwnEvent, ReactorOps, Token},
     backend::with_high_number,
     interest,
     kernel::{Kernel, pending_work},
-    runtime::timing::Timing,
-    time::clock::timespec,
+    time::{clock::timespec, timing::Timing},
 };
 
 /// Set if the tests arm the alarm in each turn.
@@ -93,7 +93,7 @@ impl Alarm {
 impl Timing {
     /// Whether a turn must look at the clock: timers wait that the alarm does not cover.
     #[inline]
-    pub(in crate::runtime) fn must_look_at_timers(&self) -> bool {
+    pub(crate) fn must_look_at_timers(&self) -> bool {
         self.timers.len() > 0 && self.timers.bound_ns() < self.alarm.rings_ns
     }
 
@@ -154,14 +154,14 @@ impl Timing {
 
     /// The alarm has rung, and is no event of the user. If it has not rung alone, timers fire in
     /// the next turn.
-    pub(in crate::runtime) fn alarm_rang(&mut self, kernel: &mut Kernel) {
+    pub(crate) fn alarm_rang(&mut self, kernel: &mut Kernel) {
         kernel.counters().events -= 1;
         self.alarm.rings_ns = NEVER;
         kernel.note(pending_work::ALARM | pending_work::WOKEN | pending_work::TIMERS);
     }
 
     /// Whether the alarm is the only event of a batch that is not dispatched yet. It is removed.
-    pub(in crate::runtime) fn takes_alarm(&mut self, kernel: &mut Kernel) -> bool {
+    pub(crate) fn takes_alarm(&mut self, kernel: &mut Kernel) -> bool {
         let is_alone = kernel.takes_only_event(self.alarm.address);
         if is_alone {
             self.alarm.rings_ns = NEVER;
@@ -193,7 +193,7 @@ impl<const EDGE: bool> Subscriber for AlarmSubscriber<EDGE> {
         if !EDGE {
             silence(&self.0);
         }
-        turn.ops().alarm_rang();
+        turn.ops().own_event(OwnEvent::Alarm, Token(()));
     }
 }
 
@@ -215,8 +215,8 @@ mod tests {
         (0..count).for_each(|_| assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 0));
     }
 
-    fn looks(reactor: &Reactor) -> bool {
-        reactor.kernel.has(pending_work::TIMERS)
+    fn looks(reactor: &mut Reactor) -> bool {
+        reactor.parts().kernel.has(pending_work::TIMERS)
     }
 
     #[test]
@@ -224,19 +224,19 @@ mod tests {
         let mut reactor = Reactor::new().unwrap();
         let far = reactor.after(2 * HOUR, || {}).unwrap();
         turns(&mut reactor, LOOKS - 1);
-        assert!(looks(&reactor) && !reactor.timing.alarm.is_made());
+        assert!(looks(&mut reactor) && !reactor.parts().timing.alarm.is_made());
         turns(&mut reactor, 1);
-        assert!(!looks(&reactor) && reactor.stats().subscribers == 0);
+        assert!(!looks(&mut reactor) && reactor.stats().subscribers == 0);
         let later = reactor.after(3 * HOUR, || {}).unwrap();
         reactor.reset(later, 4 * HOUR).unwrap();
-        assert!(!looks(&reactor));
+        assert!(!looks(&mut reactor));
         let sooner = reactor.after(HOUR, || {}).unwrap();
-        assert!(looks(&reactor));
+        assert!(looks(&mut reactor));
         turns(&mut reactor, LOOKS);
-        assert!(!looks(&reactor));
+        assert!(!looks(&mut reactor));
         for key in [sooner, far, later] {
             reactor.cancel(key).unwrap();
-            assert!(!looks(&reactor));
+            assert!(!looks(&mut reactor));
         }
     }
 
@@ -250,11 +250,11 @@ mod tests {
                 reactor.run_once(Duration::ZERO).unwrap();
             }
         }
-        assert!(!reactor.timing.alarm.is_made(), "too near");
+        assert!(!reactor.parts().timing.alarm.is_made(), "too near");
         let mut reactor = Reactor::builder().clock(Instant::now).build().unwrap();
         reactor.after(HOUR, || {}).unwrap();
         turns(&mut reactor, 2 * LOOKS);
-        assert!(looks(&reactor) && !reactor.timing.alarm.is_made());
+        assert!(looks(&mut reactor) && !reactor.parts().timing.alarm.is_made());
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
                 reactor.after(Duration::ZERO, || {}).unwrap();
                 turns(&mut reactor, LOOKS - 1);
                 assert_eq!(reactor.stats().timers_fired, round);
-                assert!(!reactor.timing.alarm.is_made());
+                assert!(!reactor.parts().timing.alarm.is_made());
             }
         }
     }
