@@ -122,7 +122,7 @@ pub use api::{
     interest::{Interest, Ready, interest},
     key::Key,
     ops::{ReactorOps, Subscriber},
-    registration::{Registrar, Registration, WithFd, WithHandler},
+    registrar::Registrar,
     stats::Stats,
     timer::{Deferred, Schedule, Tick, Timer},
     turn::Turn,
@@ -133,7 +133,10 @@ pub use backend::{
     build_error::{BuildError, Capacity},
     ring_settings::{RingError, RingFeature},
 };
-pub use cell::Subscription;
+pub use cell::{
+    Subscription,
+    registration::{Registration, WithFd, WithHandler},
+};
 pub use error::{
     AddError, AddReason, DeferError, DeferReason, Errno, HookError, ModifyError, NotFound,
     TakeError, TimerError, TimerReason, UnknownBackend,

@@ -1,4 +1,4 @@
-//! The types that users name in their handlers: interest, event, turn, registration, timer.
+//! The types that users name in their handlers: interest, event, turn, timer, group.
 
 pub(crate) mod backend;
 pub(crate) mod driver;
@@ -11,7 +11,7 @@ pub(crate) mod key;
 #[cfg(feature = "mock")]
 pub(crate) mod mock;
 pub(crate) mod ops;
-pub(crate) mod registration;
+pub(crate) mod registrar;
 pub(crate) mod stats;
 pub(crate) mod timer;
 pub(crate) mod turn;

@@ -4,12 +4,12 @@ use core::{fmt, marker::PhantomData};
 use std::time::{Duration, Instant};
 
 use crate::{
-    AddError, AddReason, DeferError, DeferReason, Interest, Key, ModifyError, NotFound, Reactor,
-    Stats, Subscription, TimerError, TimerReason,
+    DeferError, DeferReason, Interest, Key, ModifyError, NotFound, Reactor, Stats, TimerError,
+    TimerReason,
     api::{
         group::{Group, GroupKey, GroupStateError, with_group},
         handler_fn::TimerFn,
-        ops::{ReactorOps, Subscriber},
+        ops::ReactorOps,
         timer::{Deferred, Schedule, Timer, typed_timer_error},
     },
 };
@@ -76,40 +76,6 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     #[must_use]
     pub fn reborrow(&mut self) -> Turn<'_, R> {
         Turn::new(self.reactor)
-    }
-
-    /// Registers a subscriber. It does not fire in the current turn (rule 9).
-    ///
-    /// # Errors
-    /// The subscriber is dropped, and its descriptor with it: [`try_add`](Self::try_add) returns
-    /// it.
-    ///
-    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
-    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
-    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
-    ///   subscribers.
-    /// - [`InvalidInterest`](crate::AddReason::InvalidInterest): `exclusive` is combined with a
-    ///   condition or mode that the kernel rejects.
-    /// - [`Unsupported`](crate::AddReason::Unsupported): the backend does not support the interest.
-    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
-    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
-    ///   example a regular file (`EPERM`).
-    /// - [`NestedTooDeep`](crate::AddReason::NestedTooDeep): epoll sets are nested too deep or form
-    ///   a cycle (`ELOOP`).
-    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
-    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
-    #[doc(alias("EPOLL_CTL_ADD", "epoll_ctl"))]
-    pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddReason> {
-        self.try_add(subscriber).map_err(|e| e.reason)
-    }
-
-    /// [`add`](Self::add) with an error that returns the subscriber.
-    ///
-    /// # Errors
-    /// The reasons of [`add`](Self::add). The error returns the subscriber with its descriptor
-    /// open.
-    pub fn try_add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
-        add(self.reactor, subscriber)
     }
 
     /// Changes the interest of a registration. A handler may change its own.
@@ -483,24 +449,6 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     pub fn now(&mut self) -> Instant {
         self.reactor.now()
     }
-}
-
-pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(
-    reactor: &mut R,
-    subscriber: S,
-) -> Result<Key, AddError<S>> {
-    reactor.add_cell(Subscription::new(subscriber)).map_err(|e| e.map(rejected_subscriber))
-}
-
-/// The subscriber inside a subscription that `add_cell` rejected.
-pub(crate) fn rejected_subscriber<R: ReactorOps, S: Subscriber<R>>(
-    subscription: Subscription<R>,
-) -> S {
-    subscription.into_inner().unwrap_or_else(|_| {
-        panic!(
-            "add_cell gave back another subscriber than it was given: a mock's expectation is wrong"
-        )
-    })
 }
 
 pub(crate) fn start<R: ReactorOps, H: TimerFn<R, Args>, Args: 'static>(

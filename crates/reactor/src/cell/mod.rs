@@ -28,6 +28,7 @@
 
 mod flags;
 mod inflight;
+pub(crate) mod registration;
 mod subscription;
 
 use core::{

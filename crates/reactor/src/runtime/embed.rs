@@ -29,7 +29,7 @@ use crate::{
     Backend, Errno, NextTurn, Reactor, TurnDriver,
     api::{
         ops::{Token, sealed::Sealed},
-        registration::Registrar,
+        registrar::Registrar,
     },
     backend,
     error::plain_error,

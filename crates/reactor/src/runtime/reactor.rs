@@ -15,6 +15,7 @@ use crate::{
         turn,
     },
     backend::ActiveBackend,
+    cell::registration,
     kernel::{Kernel, KernelLimits, pending_work},
     registry::groups::Groups,
     remote::{RemoteInbox, stop::fall_asleep},
@@ -177,7 +178,7 @@ impl Reactor {
     /// The reasons of [`add`](Self::add). The error returns the subscriber with its descriptor
     /// open.
     pub fn try_add<S: Subscriber<Self>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
-        turn::add(self, subscriber)
+        registration::add(self, subscriber)
     }
 
     /// See [`Turn::modify`]; outside a turn, every change reaches the kernel at once.

@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 
 use crate::{
     Key, Reactor, Registration, Remote, RemoteAddError, Turn,
-    api::{handler_fn::HandlerFn, registration::FdSubscriber},
+    api::handler_fn::HandlerFn,
+    cell::registration::FdSubscriber,
     kernel::pending_work,
     remote::{RemoteInbox, RemoteItem, harmless},
 };

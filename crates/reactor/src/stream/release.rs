@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use crate::{
     AddError, AddReason, Errno, Key, Reactor, Turn,
-    api::{ops::Token, registration::Registrar},
+    api::{ops::Token, registrar::Registrar},
     cell::CellPtr,
     kernel::Kernel,
     registry::groups::Groups,

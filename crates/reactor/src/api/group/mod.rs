@@ -17,7 +17,7 @@ use crate::{
         handler_fn::{MemberFn, MemberTimerFn},
         interest::interest,
         ops::{ReactorOps, Token},
-        registration::Registrar,
+        registrar::Registrar,
         timer::{Schedule, Timer},
     },
     util::unwind_safe_drop::UnwindSafeDrop,

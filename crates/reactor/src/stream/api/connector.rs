@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
-    api::{ops::Token, registration::Registrar},
+    api::{ops::Token, registrar::Registrar},
     stream::{
         StreamHandler, StreamOptions, TlsSessionFactory,
         io::tls_state::OwnSession,

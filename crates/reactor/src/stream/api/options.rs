@@ -7,7 +7,7 @@ use rustix::net::sockopt;
 
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
-    api::{ops::Token, registration::Registrar},
+    api::{ops::Token, registrar::Registrar},
     stream::{
         ReleasedTls, StreamHandler, TlsSessionFactory,
         io::tls_state::OwnSession,

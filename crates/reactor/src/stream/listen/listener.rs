@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
-    api::{ops::Token, registration::Registrar},
+    api::{ops::Token, registrar::Registrar},
     stream::{
         Address, ListenError, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory,
         parts::ReactorParts,

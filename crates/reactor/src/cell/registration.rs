@@ -1,5 +1,5 @@
-//! The registration builder: `interest() → with_fd → with_handler → register_into`. The middle two
-//! may come in either order.
+//! How a subscriber gets into its cell: [`Turn::add`], and the builder of registrations,
+//! `interest() → with_fd → with_handler → register_into`. The middle two may come in either order.
 
 use core::{any::Any, fmt, marker::PhantomData};
 use std::{
@@ -11,8 +11,8 @@ use crate::{
     AddError, AddReason, Event, Interest, Key, Subscription, Turn,
     api::{
         handler_fn::HandlerFn,
-        ops::{ReactorOps, Subscriber, Token, sealed::Sealed},
-        turn::add,
+        ops::{ReactorOps, Subscriber, Token},
+        registrar::Registrar,
     },
     util::unwind_safe_drop::UnwindSafeDrop,
 };
@@ -90,6 +90,59 @@ impl<Fd, F> Registration<Fd, F> {
     const fn new(interest: Interest, fd: Fd, handler: F) -> Self {
         Self { interest, fd: UnwindSafeDrop::new(fd), handler: UnwindSafeDrop::new(handler) }
     }
+}
+
+impl<R: ReactorOps> Turn<'_, R> {
+    /// Registers a subscriber. It does not fire in the current turn (rule 9).
+    ///
+    /// # Errors
+    /// The subscriber is dropped, and its descriptor with it: [`try_add`](Self::try_add) returns
+    /// it.
+    ///
+    /// - [`AlreadyExists`](crate::AddReason::AlreadyExists): the descriptor's number is registered
+    ///   already. That includes a subscriber that deleted itself and whose handler still runs.
+    /// - [`LimitReached`](crate::AddReason::LimitReached): the reactor holds `subscribers_max`
+    ///   subscribers.
+    /// - [`InvalidInterest`](crate::AddReason::InvalidInterest): `exclusive` is combined with a
+    ///   condition or mode that the kernel rejects.
+    /// - [`Unsupported`](crate::AddReason::Unsupported): the backend does not support the interest.
+    /// - [`BadDescriptor`](crate::AddReason::BadDescriptor): the descriptor is not open (`EBADF`).
+    /// - [`NotPollable`](crate::AddReason::NotPollable): the descriptor cannot be polled, for
+    ///   example a regular file (`EPERM`).
+    /// - [`NestedTooDeep`](crate::AddReason::NestedTooDeep): epoll sets are nested too deep or form
+    ///   a cycle (`ELOOP`).
+    /// - [`Os`](crate::AddReason::Os): another error of the kernel, such as `ENOMEM` or `ENOSPC`.
+    ///   `ESTALE` in a child of fork(2), because the reactor belongs to the parent.
+    #[doc(alias("EPOLL_CTL_ADD", "epoll_ctl"))]
+    pub fn add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddReason> {
+        self.try_add(subscriber).map_err(|e| e.reason)
+    }
+
+    /// [`add`](Self::add) with an error that returns the subscriber.
+    ///
+    /// # Errors
+    /// The reasons of [`add`](Self::add). The error returns the subscriber with its descriptor
+    /// open.
+    pub fn try_add<S: Subscriber<R>>(&mut self, subscriber: S) -> Result<Key, AddError<S>> {
+        add(self.ops(), subscriber)
+    }
+}
+
+/// Moves a subscriber into its cell and registers it.
+pub(crate) fn add<R: ReactorOps, S: Subscriber<R>>(
+    reactor: &mut R,
+    subscriber: S,
+) -> Result<Key, AddError<S>> {
+    reactor.add_cell(Subscription::new(subscriber)).map_err(|e| e.map(rejected_subscriber))
+}
+
+/// The subscriber inside a subscription that `add_cell` rejected.
+fn rejected_subscriber<R: ReactorOps, S: Subscriber<R>>(subscription: Subscription<R>) -> S {
+    subscription.into_inner().unwrap_or_else(|_| {
+        panic!(
+            "add_cell gave back another subscriber than it was given: a mock's expectation is wrong"
+        )
+    })
 }
 
 impl Interest {
@@ -242,50 +295,5 @@ where
         // `fd` is a separate local here, so it is closed if this drop panics.
         drop(handler);
         Some(Box::new(fd.into_inner()))
-    }
-}
-
-/// A target for registrations: a reactor, a turn, an embedded reactor or a mock.
-///
-/// ```
-/// use std::{io, net::TcpListener};
-/// use windlass::{Key, Reactor, Registrar, interest};
-///
-/// /// Works with a reactor, a turn, an embedded reactor and a mock.
-/// fn listen(listener: TcpListener, target: &mut impl Registrar) -> io::Result<Key> {
-///     let on_ready = |listener: &mut TcpListener| drop(listener.accept());
-///     Ok(interest().read().with_fd(listener).with_handler(on_ready).register_into(target)?)
-/// }
-///
-/// # fn main() -> io::Result<()> {
-/// let mut reactor = Reactor::new()?;
-/// let key = listen(TcpListener::bind("127.0.0.1:0")?, &mut reactor)?;
-/// reactor.delete(key)?;
-/// # Ok(())
-/// # }
-/// ```
-pub trait Registrar: Sealed {
-    /// The underlying reactor type. Handlers receive a turn of it.
-    type Ops: ReactorOps;
-
-    /// Internal. Other crates cannot make a token, so no handler can reach its reactor (rule 4).
-    #[doc(hidden)]
-    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut Self::Ops) -> T) -> T;
-}
-
-impl<R: ReactorOps> Sealed for Turn<'_, R> {}
-impl<R: ReactorOps> Registrar for Turn<'_, R> {
-    type Ops = R;
-
-    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut R) -> T) -> T {
-        run(self.ops())
-    }
-}
-
-impl<R: ReactorOps> Registrar for R {
-    type Ops = R;
-
-    fn with_ops<T>(&mut self, _: Token, run: impl FnOnce(&mut R) -> T) -> T {
-        run(self)
     }
 }
