@@ -93,11 +93,11 @@ pub use api::{
 };
 pub(crate) use listen::workers::OnPanic;
 pub use listen::{
-    accept::Listening,
     error::ListenError,
     inherited::{Inherited, InheritedError, inherited_sockets},
     limit::StreamLimit,
     listener::{ListenOptions, Listener, ListenerKey, ListenerRegistration},
+    listening::Listening,
     workers::{RunningWorkers, WORKERS_MAX, Worker, Workers},
 };
 pub use release::Released;

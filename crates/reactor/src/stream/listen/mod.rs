@@ -5,4 +5,5 @@ pub(super) mod error;
 pub(super) mod inherited;
 pub(super) mod limit;
 pub(super) mod listener;
+pub(super) mod listening;
 pub(super) mod workers;
