@@ -145,12 +145,17 @@ impl Timing {
             return self.deadline(kernel, now, schedule);
         };
         let deadline = self.time.since_epoch_ns(moment);
-        if !kernel.is_in_turn() {
-            let coarse = self.time.coarse_ns();
-            if coarse.is_some_and(|now| deadline > now + COARSE_MARGIN_NS) {
-                return deadline;
-            }
+        let is_far = |now| deadline > now + COARSE_MARGIN_NS;
+        if !kernel.is_in_turn() && self.time.coarse_ns().is_some_and(is_far) {
+            return deadline;
         }
+        self.near_deadline(kernel, deadline)
+    }
+
+    /// The rest of [`deadline_of`](Self::deadline_of). Out of line, so that the usual path keeps
+    /// few registers across its look at the clock.
+    #[inline(never)]
+    fn near_deadline(&mut self, kernel: &mut Kernel, deadline: u64) -> u64 {
         let now = self.now_ns(kernel);
         self.bounded(kernel, now, deadline)
     }
