@@ -249,9 +249,10 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     fn own_event(&mut self, _: OwnEvent, _: Token) {}
 
     /// Whether no descriptor member of the group runs, so that the state may be borrowed. A mock
-    /// knows no members, so it lends only states that no reactor has.
+    /// knows no members, so it lets only states be borrowed that no
+    /// reactor has.
     #[doc(hidden)]
-    fn may_lend(&self, _: Key, state: &GroupState, _: Token) -> bool {
+    fn may_borrow(&self, _: Key, state: &GroupState, _: Token) -> bool {
         state.is_made_by_hand()
     }
 }

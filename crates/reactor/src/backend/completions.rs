@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::uring::Lent;
+use super::uring::ReceivedPart;
 
 /// A condition bit of events: the event is a completion of a stream, and only the ring interprets
 /// the other bits.
@@ -34,7 +34,7 @@ pub(crate) struct Done {
     pub(crate) result: i32,
     /// The receive continues.
     pub(crate) has_more: bool,
-    pub(crate) lent: Option<Lent>,
+    pub(crate) part: Option<ReceivedPart>,
 }
 
 /// Unsent bytes that return to the stream.

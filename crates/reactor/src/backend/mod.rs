@@ -40,7 +40,7 @@ pub(crate) use epoll::forget;
 use fork::ForkGuard;
 use poll::Poll;
 use ring_settings::{RingFeatures, RingSettings};
-pub(crate) use uring::{Lent, Uring};
+pub(crate) use uring::{ReceivedPart, Uring};
 
 type Cell = CellPtr;
 

@@ -27,9 +27,9 @@ impl Copied {
 }
 
 /// See `uring/pool.rs`.
-pub(crate) enum Lent {}
+pub(crate) enum ReceivedPart {}
 
-impl Lent {
+impl ReceivedPart {
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         match *self {}
     }
@@ -170,7 +170,7 @@ impl Uring {
         match *self {}
     }
 
-    pub(crate) fn take_lent(&mut self, _: u32) -> Option<Lent> {
+    pub(crate) fn take_received(&mut self, _: u32) -> Option<ReceivedPart> {
         match *self {}
     }
 

@@ -155,7 +155,7 @@ impl ReactorOps for Reactor {
         self.timing.instant(ns)
     }
 
-    fn may_lend(&self, group: Key, _: &GroupState, _: Token) -> bool {
+    fn may_borrow(&self, group: Key, _: &GroupState, _: Token) -> bool {
         !self.runs_descriptor_of(group)
     }
 

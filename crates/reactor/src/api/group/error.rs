@@ -87,7 +87,7 @@ pub struct GroupError<G> {
 }
 carrying_error!(GroupError<G>, |e| e.reason);
 
-/// Why the state of a group was not lent.
+/// Why the state of a group was not borrowed.
 ///
 /// ```
 /// use std::time::Duration;

@@ -10,13 +10,13 @@
 //!      can make it run another (rule 4).
 //!    - in `Turn::with_group`, which asks first whether the state is borrowed. A handler of a
 //!      descriptor is the running cell, which the reactor knows. So its borrow costs nothing.
-//!      Timers, streams and `with_group` itself mark the state ([`SharedState::lend`]).
+//!      Timers, streams and `with_group` itself mark the state ([`SharedState::with_mark`]).
 //!    - in `Reactor::group_mut`, through the reactor itself, so while no handler runs.
 //!
 //!    Therefore only one borrow exists at a time.
 //! 3. A group belongs to one reactor. The reference is not `Send`, and a registered state can be
-//!    joined or borrowed only through its own reactor. A mock lends only states that were made by
-//!    [`GroupState::new`], which no reactor has.
+//!    joined or borrowed only through its own reactor. Through a mock, only states can be borrowed
+//!    that were made by [`GroupState::new`], which no reactor has.
 
 #![allow(
     unsafe_code,
@@ -47,15 +47,15 @@ use crate::{
 
 /// The state that all members share.
 pub(crate) struct SharedState<S> {
-    /// Whether [`lend`](Self::lend) lends it.
-    is_lent: Cell<bool>,
+    /// Whether [`with_mark`](Self::with_mark) has borrowed it.
+    is_borrowed: Cell<bool>,
     state: UnsafeCell<UnwindSafeDrop<S>>,
 }
 
 impl<S> SharedState<S> {
     pub(super) fn new(state: S) -> Rc<Self> {
         let state = UnsafeCell::new(UnwindSafeDrop::new(state));
-        Rc::new(Self { is_lent: Cell::new(false), state })
+        Rc::new(Self { is_borrowed: Cell::new(false), state })
     }
 
     /// Borrows the state during a call.
@@ -74,16 +74,16 @@ impl<S> SharedState<S> {
     /// # Safety
     /// As for a member's handler: no other borrow is alive, and during the call none is made but by
     /// `Turn::with_group`.
-    pub(crate) unsafe fn lend<T>(&self, run: impl FnOnce(&mut S) -> T) -> T {
+    pub(crate) unsafe fn with_mark<T>(&self, run: impl FnOnce(&mut S) -> T) -> T {
         /// Takes the mark away, also after a panic.
-        struct Lent<'s>(&'s Cell<bool>);
-        impl Drop for Lent<'_> {
+        struct Mark<'s>(&'s Cell<bool>);
+        impl Drop for Mark<'_> {
             fn drop(&mut self) {
                 self.0.set(false);
             }
         }
-        self.is_lent.set(true);
-        let _lent = Lent(&self.is_lent);
+        self.is_borrowed.set(true);
+        let _mark = Mark(&self.is_borrowed);
         // SAFETY: no other borrow is alive (the caller's promise), and none is made during the
         // call, because `with_group` finds the mark.
         unsafe { self.with(run) }
@@ -99,13 +99,13 @@ pub(crate) fn with_group<S: 'static, R: ReactorOps, T>(
     let state = reactor.group_state(group.key()).ok_or(GroupStateError::NotFound)?;
     // It keeps the state alive, whatever the closure deletes.
     let shared = state.typed::<S>().ok_or(GroupStateError::NotFound)?;
-    if shared.is_lent.get() || !reactor.may_lend(group.key(), &state, Token(())) {
+    if shared.is_borrowed.get() || !reactor.may_borrow(group.key(), &state, Token(())) {
         return Err(GroupStateError::Borrowed);
     }
     // SAFETY: no other borrow is alive: neither a marked one nor that of a running descriptor
     // member (checked above), and `group_mut` borrows the reactor itself. The closure gets no more
     // than a turn, so no handler runs during it (protocol 2).
-    Ok(unsafe { shared.lend(|state| run(state, Turn::new(reactor))) })
+    Ok(unsafe { shared.with_mark(|state| run(state, Turn::new(reactor))) })
 }
 
 /// The type-erased state of a group, as the reactor stores it.
@@ -221,6 +221,6 @@ where
     fn fire(&mut self, tick: Tick, turn: Turn<'_, R>) {
         let Self { handler, shared, .. } = self;
         // SAFETY: as in `DescriptorMember::handle`.
-        unsafe { shared.lend(|state| handler.call(state, tick, turn)) };
+        unsafe { shared.with_mark(|state| handler.call(state, tick, turn)) };
     }
 }

@@ -4,7 +4,7 @@
 //! # The protocol of this module
 //!
 //! 1. Buffers and row are mapped when a [`Memory`] is made, and unmapped when it is dropped. The
-//!    [pool](super::pool) keeps it as long as the kernel or a part that is lent uses it.
+//!    [pool](super::pool) keeps it as long as the kernel or a part in use needs it.
 //! 2. Only this thread writes to the row: an entry first, then the tail, with a barrier between
 //!    them. The kernel reads both and writes neither.
 
@@ -51,8 +51,8 @@ pub(super) struct Slot {
     pub(super) next: Cell<NonNull<u8>>,
     /// The number of bytes from there on, while the kernel owns it; else zero.
     pub(super) left: Cell<u32>,
-    /// The number of parts of it that are lent or held.
-    pub(super) lent: Cell<u32>,
+    /// The number of parts of it that are in use or held.
+    pub(super) in_use: Cell<u32>,
     /// The kernel owns it.
     pub(super) is_out: Cell<bool>,
 }
@@ -145,7 +145,7 @@ impl Memory {
         let slot = |_| Slot {
             next: Cell::new(buffers.start),
             left: Cell::new(0),
-            lent: Cell::new(0),
+            in_use: Cell::new(0),
             is_out: Cell::new(false),
         };
         let slots = (0..size.count).map(slot).collect();
@@ -167,7 +167,7 @@ impl Memory {
     /// Gives a buffer to the kernel (protocol 2).
     fn give(&self, buffer: u16) {
         let slot = &self.slots[usize::from(buffer)];
-        debug_assert!(!slot.is_out.get() && slot.lent.get() == 0, "protocol 2");
+        debug_assert!(!slot.is_out.get() && slot.in_use.get() == 0, "protocol 2");
         slot.next.set(self.start(buffer));
         slot.left.set(self.size.size);
         slot.is_out.set(true);
@@ -209,9 +209,9 @@ impl Memory {
     #[inline(always)]
     pub(super) fn release(&self, buffer: u16) {
         let slot = &self.slots[usize::from(buffer)];
-        let lent = slot.lent.get() - 1;
-        slot.lent.set(lent);
-        if lent == 0 && !slot.is_out.get() {
+        let in_use = slot.in_use.get() - 1;
+        slot.in_use.set(in_use);
+        if in_use == 0 && !slot.is_out.get() {
             self.put_back(buffer);
         }
     }

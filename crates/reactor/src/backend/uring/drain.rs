@@ -73,7 +73,7 @@ impl Uring {
         for ready in events.filter(|ready| ready & COMPLETION != 0) {
             if let Some(mut done) = self.take_done(ready) {
                 result = done.result;
-                done.lent.iter_mut().for_each(|lent| bytes.extend_from_slice(lent.bytes()));
+                done.part.iter_mut().for_each(|part| bytes.extend_from_slice(part.bytes()));
             }
         }
         let _ = self.end_receive(cell);

@@ -61,7 +61,7 @@ use rustix::{io::Errno, time::Timespec};
 
 pub(crate) use copies::Copied;
 use host_epoll::HostEpoll;
-pub(crate) use pool::Lent;
+pub(crate) use pool::ReceivedPart;
 use ring::{Completion, Ring};
 use sends::Sends;
 

@@ -13,19 +13,20 @@
 //! # The protocol of this module
 //!
 //! 1. Buffers and row are mapped when the pool is made, and unmapped when the pool and the last
-//!    [`Held`] are dropped. A [`Lent`] does not outlive its pool. Code that closes a ring that may
-//!    still write to them must [keep](Pool::keep_for_ever) them.
+//!    [`Held`] are dropped. A [`ReceivedPart`] does not outlive its pool. Code that closes a ring
+//!    that may still write to them must [keep](Pool::keep_for_ever) them.
 //! 2. The kernel has handed over the bytes of a buffer before `next`, in parts that do not
 //!    overlap: one for each [`Pool::claim`]. It writes to the rest while the buffer
-//!    [is out](is_out). A part is lent while a [`Lent`] refers to it. The buffer returns to
-//!    the kernel when no part is lent and it is not out. A [`Held`] counts as a lent part.
+//!    [is out](is_out). A part is in use while a [`ReceivedPart`] refers to it. The buffer
+//!    returns to the kernel when no part is in use and it is not out. A [`Held`] counts as a part
+//!    in use.
 //! 3. A reply is sent from the buffer while a [`Held`] keeps it. Its bytes no longer change,
-//!    because the handler has given up its [`Input`](crate::stream::Input) for it. Only a [`Lent`]
-//!    is turned into a slice.
+//!    because the handler has given up its [`Input`](crate::stream::Input) for it. Only a
+//!    [`ReceivedPart`] is turned into a slice.
 
 #![allow(
     unsafe_code,
-    reason = "memory that the kernel writes to, lent in parts; the protocol above"
+    reason = "memory that the kernel writes to, used in parts; the protocol above"
 )]
 
 use core::{mem::ManuallyDrop, ptr::NonNull, slice};
@@ -116,7 +117,7 @@ impl Pool {
         // its end.
         let start = unsafe { slot.next.get().add(ahead as usize) };
         // SAFETY: The kernel has handed over these bytes with the completion. No part of them is
-        // lent, because the completion is not claimed.
+        // in use, because the completion is not claimed.
         to.extend_from_slice(unsafe { slice::from_raw_parts(start.as_ptr(), len as usize) });
     }
 
@@ -138,7 +139,7 @@ impl Pool {
         // past its end.
         slot.next.set(unsafe { start.add(len as usize) });
         slot.left.set(left - len);
-        slot.lent.set(slot.lent.get() + 1);
+        slot.in_use.set(slot.in_use.get() + 1);
         // Without `IOU_PBUF_RING_INC` the flag never comes.
         if flags & CQE_F_BUF_MORE == 0 {
             memory.take_out(slot);
@@ -151,8 +152,8 @@ impl Pool {
     /// # Safety
     /// The pool lives at least as long as the result.
     #[inline(always)]
-    pub(crate) unsafe fn lend(&self, claim: Claim) -> Lent {
-        Lent { memory: NonNull::from(&*self.0), part: claim.0 }
+    pub(crate) unsafe fn hand_out(&self, claim: Claim) -> ReceivedPart {
+        ReceivedPart { memory: NonNull::from(&*self.0), part: claim.0 }
     }
 
     /// Releases a claim that nobody has taken.
@@ -160,11 +161,11 @@ impl Pool {
         self.0.release(claim.0.buffer);
     }
 
-    /// Keeps a buffer of which a part is lent.
+    /// Keeps a buffer of which a part is in use.
     pub(crate) fn hold(&self, buffer: u16) -> Held {
         let slot = &self.0.slots[usize::from(buffer)];
-        debug_assert!(slot.lent.get() > 0, "bytes of the pool are looked at by who was lent them");
-        slot.lent.set(slot.lent.get() + 1);
+        debug_assert!(slot.in_use.get() > 0, "bytes of the pool are sent from a part in use");
+        slot.in_use.set(slot.in_use.get() + 1);
         Held { memory: Rc::clone(&self.0), buffer }
     }
 
@@ -182,7 +183,7 @@ pub(crate) const fn buffer_of(flags: u32) -> Option<u16> {
     Some((flags >> CQE_BUFFER_SHIFT) as u16)
 }
 
-/// Where a part of a buffer lies. It may no longer be lent.
+/// Where a part of a buffer lies. It may no longer be in use.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
     start: NonNull<u8>,
@@ -190,8 +191,8 @@ pub(crate) struct Part {
     buffer: u16,
 }
 
-/// A part of a buffer that a completion has returned, until it is [lent](Pool::lend) or
-/// [given up](Pool::give_up). It counts as lent.
+/// A part of a buffer that a completion has returned, until it is [handed out](Pool::hand_out) or
+/// [given up](Pool::give_up). It counts as in use.
 pub(crate) struct Claim(Part);
 
 impl Default for Part {
@@ -223,12 +224,12 @@ impl Drop for Held {
 }
 
 /// A part of a buffer. When it is dropped, the buffer may return to the kernel.
-pub(crate) struct Lent {
+pub(crate) struct ReceivedPart {
     memory: NonNull<Memory>,
     part: Part,
 }
 
-impl Lent {
+impl ReceivedPart {
     /// The bytes, for the handler that has received them.
     #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
@@ -262,7 +263,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for ReceivedPart {
     fn drop(&mut self) {
         self.release();
     }
@@ -281,9 +282,9 @@ mod tests {
         CQE_F_BUFFER | if has_more { CQE_F_BUF_MORE } else { 0 } | buffer << CQE_BUFFER_SHIFT
     }
 
-    fn claim(pool: &Pool, result: i32, flags: u32) -> Option<Lent> {
-        // SAFETY: The tests drop what is lent before the pool.
-        pool.claim(result, flags).map(|claim| unsafe { pool.lend(claim) })
+    fn claim(pool: &Pool, result: i32, flags: u32) -> Option<ReceivedPart> {
+        // SAFETY: The tests drop the parts before the pool.
+        pool.claim(result, flags).map(|claim| unsafe { pool.hand_out(claim) })
     }
 
     /// Simulates the kernel's side of the row: the index that it takes next.
@@ -376,8 +377,8 @@ mod tests {
         let mut kernel = Kernel { head: 0, filling: None, is_incremental: true };
         for _ in 0..100 {
             let (result, flags) = kernel.receive(&pool, 256).unwrap();
-            let lent = claim(&pool, result, flags).unwrap();
-            used.insert(lent.part.buffer);
+            let part = claim(&pool, result, flags).unwrap();
+            used.insert(part.part.buffer);
             assert_eq!((pool.out(), pool.held()), (usize::from(ROW_INCREMENTAL), 1));
         }
         assert_eq!(used.len(), usize::from(ROW_INCREMENTAL) + 1);
@@ -409,10 +410,10 @@ mod tests {
     #[test]
     fn the_memory_outlives_the_pool_while_a_buffer_is_held() {
         let pool = Pool::new(PoolSize::of(2, 256), true).unwrap();
-        let mut lent = claim(&pool, 3, flags(0, true)).unwrap();
-        lent.bytes().fill(7);
-        let (start, held) = (lent.start(), pool.hold(lent.part().buffer));
-        drop(lent);
+        let mut part = claim(&pool, 3, flags(0, true)).unwrap();
+        part.bytes().fill(7);
+        let (start, held) = (part.start(), pool.hold(part.part().buffer));
+        drop(part);
         drop(pool);
         // SAFETY: The buffer is held, so its bytes are readable.
         assert_eq!(unsafe { slice::from_raw_parts(start, 3) }, [7; 3]);
@@ -429,29 +430,29 @@ mod tests {
         /// For any order of receives and releases, no two parts overlap, and in the end the kernel
         /// has every buffer again.
         #[test]
-        fn buffers_are_neither_lost_nor_lent_twice(
+        fn buffers_are_neither_lost_nor_handed_out_twice(
             is_incremental: bool,
             count in 1u16..8,
             steps in prop::collection::vec((0u32..400, 0usize..4), 1..60),
         ) {
             let pool = Pool::new(PoolSize::of(count, 256), is_incremental).unwrap();
             let mut kernel = Kernel { head: 0, filling: None, is_incremental };
-            let mut lent: Vec<Lent> = Vec::new();
+            let mut parts: Vec<ReceivedPart> = Vec::new();
             for (len, gone) in steps {
                 if let Some((result, flags)) = kernel.receive(&pool, len) {
                     if let Some(mut part) = claim(&pool, result, flags) {
                         let mark = part.part.buffer as u8 ^ 0x5a;
                         prop_assert!(part.bytes().iter().all(|byte| *byte == mark));
                         part.bytes().fill(0);
-                        lent.push(part);
+                        parts.push(part);
                     }
                 } else {
                     prop_assert_eq!(pool.out(), 0);
-                    prop_assert!(!lent.is_empty(), "somebody has them");
+                    prop_assert!(!parts.is_empty(), "somebody has them");
                 }
-                lent.drain(..gone.min(lent.len()));
+                parts.drain(..gone.min(parts.len()));
             }
-            lent.clear();
+            parts.clear();
             prop_assert_eq!(pool.held(), 0);
             (0..3).for_each(|_| pool.grow());
             prop_assert_eq!(pool.out(), usize::from(pool.size().count));

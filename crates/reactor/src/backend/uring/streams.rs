@@ -31,7 +31,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::{
     Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring, pace,
-    pool::{Claim, Lent, Pool},
+    pool::{Claim, Pool, ReceivedPart},
     sends::{COPIED_MAX, Free, LENT_MAX, SHARED_MAX, Source, push},
     tag,
 };
@@ -322,19 +322,19 @@ impl Uring {
     /// if the event reports failed sends.
     pub(crate) fn take_done(&mut self, ready: u32) -> Option<Done> {
         let Waiting { result, has_more, .. } = *self.done.get((ready & FAILED) as usize)?;
-        Some(Done { result, has_more, lent: self.take_lent(ready) })
+        Some(Done { result, has_more, part: self.take_received(ready) })
     }
 
     /// Takes only the bytes, for an event that [has brought](BROUGHT) some and means nothing else.
     #[inline(always)]
-    pub(crate) fn take_lent(&mut self, ready: u32) -> Option<Lent> {
+    pub(crate) fn take_received(&mut self, ready: u32) -> Option<ReceivedPart> {
         let Streams::By(pool) = &self.streams else { return None };
         let claim = self.done.get_mut((ready & FAILED) as usize)?.claim.take()?;
         self.untaken -= 1;
         // SAFETY: It lives in a stream's frame, which borrows the reactor and so its pool.
-        let lent = unsafe { pool.lend(claim) };
-        self.current = lent.part();
-        Some(lent)
+        let part = unsafe { pool.hand_out(claim) };
+        self.current = part.part();
+        Some(part)
     }
 
     /// Submits queued replies if they have waited for long enough. Called before each handler of a

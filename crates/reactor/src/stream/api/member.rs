@@ -113,7 +113,7 @@ impl<S: 'static, V> WithState<S, V> {
         // one at a time and inside of no other handler (rule 13), so no other member's handler
         // runs. No other code can obtain one of these values: the type is private, and neither a
         // `Group` nor the reactor shows its members (protocol 2 of `api/group/state.rs`).
-        unsafe { state.lend(|state| call(value, state)) }
+        unsafe { state.with_mark(|state| call(value, state)) }
     }
 }
 

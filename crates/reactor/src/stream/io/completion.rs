@@ -17,7 +17,7 @@ use crate::{
     Errno, ModifyError,
     api::interest::{ERR, HUP},
     backend::{
-        Lent, Uring,
+        ReceivedPart, Uring,
         completions::{BROUGHT, Done, Failed, NO_BUFFER, Rest, Times},
     },
     cell::{CellFlags, CellPtr},
@@ -318,7 +318,7 @@ impl DriverFrame<'_> {
         &mut self,
         status: StreamStatus,
         ready: u32,
-    ) -> Option<Lent> {
+    ) -> Option<ReceivedPart> {
         // No condition has a higher bit.
         if ready < BROUGHT || !status.rests_as(Transport::RING) {
             return None;
@@ -327,12 +327,12 @@ impl DriverFrame<'_> {
             let now = self.now_ns();
             self.core().last_rx_ns = now;
         }
-        self.reactor.parts().kernel.ring()?.take_lent(ready)
+        self.reactor.parts().kernel.ring()?.take_received(ready)
     }
 
     /// Handles an event of the ring for a stream.
     pub(in crate::stream) fn complete(&mut self, handler: &mut dyn StreamHandler, ready: u32) {
-        let Some(Done { result, has_more, lent }) =
+        let Some(Done { result, has_more, part }) =
             self.reactor.parts().kernel.ring().and_then(|ring| ring.take_done(ready))
         else {
             let (streams, kernel, _) = self.split();
@@ -346,10 +346,10 @@ impl DriverFrame<'_> {
         self.open(handler, ready);
         match result {
             1.. => {
-                let Some(mut lent) = lent else { return };
+                let Some(mut part) = part else { return };
                 self.note_rx();
                 // A buffer may be larger than the limit documented for handlers.
-                let mut pieces = lent.bytes().chunks_mut(SCRATCH_LEN);
+                let mut pieces = part.bytes().chunks_mut(SCRATCH_LEN);
                 while let Some(piece) = pieces.next() {
                     self.take_input(handler, piece);
                     // Once another callback is due, or input is kept, the next piece waits for the

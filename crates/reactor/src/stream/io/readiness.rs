@@ -208,10 +208,10 @@ impl<'r> DriverFrame<'r> {
         let index = *index;
         let status = Self::enter(reactor, index);
         let mut frame = Self::new(reactor, index);
-        if let Some(mut lent) = frame.take_brought(status, ready) {
+        if let Some(mut part) = frame.take_brought(status, ready) {
             let mut stream = Stream { reactor: frame.reactor, index };
-            handler.on_data(&mut stream, Input::new(lent.bytes()));
-            lent.give_back();
+            handler.on_data(&mut stream, Input::new(part.bytes()));
+            part.give_back();
             return frame.leave(handler);
         }
         if ready == IN && status.rests_as(Transport::READINESS_TLS) {
