@@ -67,6 +67,7 @@ mod streams_shared;
 mod streams_time;
 mod streams_tls;
 mod streams_tls_hostile;
+mod streams_tls_limits;
 mod streams_tls_release;
 mod streams_tls_session;
 mod timer_limits;
