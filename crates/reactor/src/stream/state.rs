@@ -273,6 +273,10 @@ impl StreamTable {
     /// leaves an empty output.
     pub(super) fn output(&mut self, index: u32) -> &mut Output {
         let core = self.cores.at_mut(index).expect("a stream's cell and its core live together");
+        debug_assert!(
+            core.output.as_ref().is_none_or(|output| output.len() > 0),
+            "an earlier caller has added nothing to the output"
+        );
         core.output.get_or_insert_with(|| {
             self.spares.pop().unwrap_or_else(|| Box::new(Output::new(&self.memory)))
         })

@@ -62,7 +62,8 @@ impl StreamLimit {
 
     /// Releases the places of `count` closed streams.
     pub(in crate::stream) fn give_back(&self, count: usize) {
-        self.0.open.fetch_sub(count, Ordering::Relaxed);
+        let open = self.0.open.fetch_sub(count, Ordering::Relaxed);
+        debug_assert!(open >= count, "the caller has counted {count} of {open} open streams");
     }
 }
 
