@@ -19,7 +19,7 @@
 //!    with the bits of [`pending_work`].
 //! 5. *Turns.* [`is_in_turn`](Kernel::is_in_turn).
 //!
-//! Timers are those of `Timing`, and groups those of `Groups`; both are given the kernel.
+//! Timers are those of `Timing`, which is given the kernel, and groups those of `Groups`.
 
 pub(crate) mod counters;
 mod destructors;

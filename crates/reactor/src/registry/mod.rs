@@ -1,5 +1,5 @@
-//! Which cells exist, by key and by descriptor number, and which wait to be freed; the
-//! members of each group.
+//! Which cells exist, by key and by descriptor number, and which wait to be freed. The members of
+//! each group.
 
 pub(crate) mod groups;
 pub(crate) mod reclaim;
