@@ -442,7 +442,7 @@ impl Turn<'_> {
         Stream::find(self.ops(), key)
     }
 
-    /// See [`Reactor::stream_memory`].
+    /// See [`Reactor::stream_memory`](crate::Reactor::stream_memory).
     #[must_use]
     pub fn stream_memory(&mut self) -> usize {
         self.ops().streams().memory_bytes()

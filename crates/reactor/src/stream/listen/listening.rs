@@ -91,15 +91,15 @@ impl Listening<'_> {
     }
 
     /// True while accepting is suspended for lack of a descriptor or memory, or because the [shared
-    /// limit](Listener::limited) is reached.
+    /// limit](crate::stream::Listener::limited) is reached.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         self.state().is_resting
     }
 
     /// How often the number of open streams has reached
-    /// [`connections_max`](ListenOptions::connections_max) or the [shared
-    /// limit](Listener::limited), so that further connections had to wait.
+    /// [`connections_max`](crate::stream::ListenOptions::connections_max) or the [shared
+    /// limit](crate::stream::Listener::limited), so that further connections had to wait.
     #[must_use]
     pub fn limits_reached(&self) -> u64 {
         self.state().limited
@@ -136,8 +136,8 @@ impl Listening<'_> {
     }
 
     /// Closes its connections whose TLS handshake is not over, and returns their number. Their
-    /// handlers' [`on_close`](StreamHandler::on_close) follows in the next turn. For a shutdown: it
-    /// looks at all streams of the reactor.
+    /// handlers' [`on_close`](crate::stream::StreamHandler::on_close) follows in the next turn. For
+    /// a shutdown: it looks at all streams of the reactor.
     pub fn close_handshakes(&mut self) -> usize {
         let slot = self.slot;
         let is_one = |core: &StreamCore| {
