@@ -1,5 +1,5 @@
-//! The reactor itself: its settings, its turns, and what it does with registrations, timers, groups,
-//! streams and remote calls. Threads with a reactor each.
+//! The reactor itself: its settings, its turns, and what it does with registrations, timers,
+//! groups, streams and remote calls. Threads with a reactor each.
 
 pub(crate) mod builder;
 mod deferred;
