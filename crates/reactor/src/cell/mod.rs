@@ -7,10 +7,10 @@
 //! the subscriber.
 //!
 //! 1. A [`CellPtr`] points to a block whose header is allocated. The value is alive from
-//!    [`Subscription::new`] until exactly one of [`CellPtr::drop_value`], [`CellPtr::take_boxed`]
-//!    and [`CellPtr::take_as`]. The header stays allocated until [`CellPtr::free`], which comes
-//!    after that. These functions are `unsafe`: their callers (the reactor's registration tables,
-//!    and [`Subscription`]) prove the order.
+//!    [`Subscription::new`] until exactly one of [`OwnedCell::drop_value`],
+//!    [`OwnedCell::take_boxed`] and [`CellPtr::take_as`]. The header stays allocated until
+//!    [`OwnedCell::free`], which comes after that. These functions are `unsafe`: their callers (the
+//!    reactor's registration tables, and [`Subscription`]) prove the order.
 //! 2. While a handler runs, the trampoline ([`dispatch`]) borrows the value mutably and nothing
 //!    else accesses it. The reactor's methods may read and write header fields at that time. They
 //!    access fields only through the raw pointer, and no reference to a header is ever made (rule 5
@@ -28,6 +28,7 @@
 
 mod flags;
 mod inflight;
+mod owned;
 pub(crate) mod registration;
 mod subscription;
 
@@ -39,9 +40,9 @@ use core::{
     mem::{self, ManuallyDrop},
     ptr::{self, NonNull},
 };
-use std::alloc;
 
 pub(crate) use flags::CellFlags;
+pub(crate) use owned::OwnedCell;
 pub use subscription::Subscription;
 
 use crate::{
@@ -61,7 +62,6 @@ pub(crate) type DispatchFn<R> = unsafe fn(*mut CellHeader<R>, u32, *mut R);
 /// The reactor's data about a registration, stored next to the value.
 #[repr(C)]
 pub(crate) struct CellHeader<R: 'static> {
-    vtable: &'static CellVTable<R>,
     /// The descriptor's number at registration (rule 6).
     fd: i32,
     /// The index of the value's group, or [`NO_GROUP`].
@@ -242,24 +242,8 @@ impl<R: ReactorOps> CellPtr<R> {
         unsafe { (*self.0.as_ptr()).dispatch = to }
     }
 
-    fn vtable(self) -> &'static CellVTable<R> {
-        // SAFETY: the header is allocated (protocol 1).
-        unsafe { (*self.0.as_ptr()).vtable }
-    }
-
     pub(crate) fn interest(self) -> Interest {
         Interest::from_bits(self.interest_bits())
-    }
-
-    /// Stores the requested interest and selects the matching trampoline.
-    pub(crate) fn set_interest(self, interest: Interest) {
-        self.set_interest_bits(interest.bits());
-        let vtable = self.vtable();
-        self.set_dispatch_fn(if interest.has_one_shot() {
-            vtable.dispatch_one_shot
-        } else {
-            vtable.dispatch
-        });
     }
 
     /// The mask that the kernel has for this cell.
@@ -328,52 +312,10 @@ impl<R: ReactorOps> CellPtr<R> {
         unsafe { dispatch(self.0.as_ptr(), ready, reactor) }
     }
 
-    /// The value as a trait object. The pointer is valid while the value is alive. The caller must
-    /// prove that it may be borrowed.
-    ///
-    /// # Safety
-    /// The value is alive.
-    unsafe fn value(self) -> *mut dyn Subscriber<R> {
-        // SAFETY: the vtable was made for the type of the value in this block.
-        unsafe { (self.vtable().value)(self.0) }
-    }
-
-    /// Passes a shared reference to the value to `look`.
-    ///
-    /// # Safety
-    /// The value is alive, and no handler of it runs.
-    pub(crate) unsafe fn with_value<U>(self, look: impl FnOnce(&dyn Subscriber<R>) -> U) -> U {
-        // SAFETY: the value is alive (the caller's promise).
-        let value = unsafe { self.value() };
-        // SAFETY: nothing borrows the value mutably, because only its handler could (protocol 2).
-        look(unsafe { &*value })
-    }
-
-    /// Runs the value's destructor, which may panic. The block stays allocated.
-    ///
-    /// # Safety
-    /// The value is alive, no handler of it runs (rule 1), it is not used afterwards, and the
-    /// cell's dispatch function is no longer the trampoline.
-    pub(crate) unsafe fn drop_value(self) {
-        // SAFETY: the value is alive (the caller's promise).
-        let value = unsafe { self.value() };
-        // SAFETY: the value is alive, not borrowed, and not used again (the caller's promise).
-        unsafe { ptr::drop_in_place(value) }
-    }
-
-    /// Moves the value out. The block stays allocated.
-    ///
-    /// # Safety
-    /// As [`drop_value`](Self::drop_value).
-    pub(crate) unsafe fn take_boxed(self) -> Box<dyn Subscriber<R>> {
-        // SAFETY: the vtable was made for the type of the value. The rest is the caller's promise.
-        unsafe { (self.vtable().unbox)(self.0) }
-    }
-
     /// Moves the value out if its type is known. The block stays allocated.
     ///
     /// # Safety
-    /// As [`drop_value`](Self::drop_value), and the value is a `T`.
+    /// As [`OwnedCell::drop_value`], and the value is a `T`.
     pub(crate) unsafe fn take_as<T: Subscriber<R>>(self) -> T {
         let block = self.0.as_ptr().cast::<Block<T, R>>();
         // SAFETY: the block is allocated as one of `T` (the caller's promise), so the field lies
@@ -382,25 +324,13 @@ impl<R: ReactorOps> CellPtr<R> {
         // SAFETY: the value is alive, and the caller gives it up.
         ManuallyDrop::into_inner(unsafe { value.read() })
     }
-
-    /// Frees the memory of the block.
-    ///
-    /// # Safety
-    /// The value is gone, no copy of this pointer is used again, and the kernel cannot return the
-    /// address (rule 2).
-    pub(crate) unsafe fn free(self) {
-        let layout = self.vtable().layout;
-        // SAFETY: the block was allocated with this layout in `Subscription::new`, and it is not
-        // used again.
-        unsafe { alloc::dealloc(self.0.as_ptr().cast(), layout) }
-    }
 }
 
 const _: () = {
-    // A registration costs at most 64 bytes beside its value: this header, 16 bytes of a slot and 4
+    // A registration costs at most 64 bytes beside its value: this header, 24 bytes of a slot and 1
     // of the descriptor table. The last two reserve an eighth of room to grow.
-    assert!(mem::size_of::<CellHeader<Reactor>>() == 40);
-    assert!(mem::offset_of!(CellHeader<Reactor>, dispatch) == 32);
+    assert!(mem::size_of::<CellHeader<Reactor>>() == 32);
+    assert!(mem::offset_of!(CellHeader<Reactor>, dispatch) == 24);
     assert!(mem::offset_of!(Block<u64, Reactor>, header) == 0);
     // A ring's completions carry the address with a tag in its low three bits.
     assert!(mem::align_of::<CellHeader<Reactor>>() >= 8);

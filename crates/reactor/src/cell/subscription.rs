@@ -5,7 +5,7 @@
 use core::{any::TypeId, fmt, mem::ManuallyDrop, ptr::NonNull};
 use std::alloc;
 
-use super::{Block, CellHeader, CellPtr, CellVTableOf, NO_GROUP};
+use super::{Block, CellHeader, CellPtr, CellVTableOf, NO_GROUP, OwnedCell};
 use crate::{
     Interest, Key,
     api::ops::{ReactorOps, Subscriber},
@@ -32,7 +32,7 @@ use crate::{
 /// # }
 /// ```
 pub struct Subscription<R: ReactorOps> {
-    cell: CellPtr<R>,
+    cell: OwnedCell<R>,
 }
 
 impl<R: ReactorOps> Subscription<R> {
@@ -41,7 +41,6 @@ impl<R: ReactorOps> Subscription<R> {
     pub fn new<T: Subscriber<R>>(subscriber: T) -> Self {
         let vtable = CellVTableOf::<T, R>::VTABLE;
         let header = CellHeader {
-            vtable,
             fd: -1,
             group: NO_GROUP,
             armed: 0,
@@ -54,7 +53,8 @@ impl<R: ReactorOps> Subscription<R> {
         let Some(block) = NonNull::new(memory) else { alloc::handle_alloc_error(vtable.layout) };
         // SAFETY: the memory is fresh and has the block's layout.
         unsafe { block.write(Block { header, value: ManuallyDrop::new(subscriber) }) };
-        Self { cell: CellPtr(block.cast()) }
+        // SAFETY: the vtable is that of `T`, which was written into the block.
+        Self { cell: unsafe { OwnedCell::new(CellPtr(block.cast()), vtable) } }
     }
 
     /// Takes a subscriber that is boxed already. The box is kept, so each event costs one more
@@ -114,11 +114,11 @@ impl<R: ReactorOps> Subscription<R> {
 
     /// Gives up ownership of the block, to be registered.
     pub(crate) fn into_cell(self) -> CellPtr<R> {
-        ManuallyDrop::new(self).cell
+        *ManuallyDrop::new(self).cell
     }
 
     /// The block. The subscription keeps ownership.
-    pub(crate) fn cell(&self) -> CellPtr<R> {
+    pub(crate) fn cell(&self) -> OwnedCell<R> {
         self.cell
     }
 }
@@ -148,7 +148,7 @@ impl<R: ReactorOps> fmt::Debug for Subscription<R> {
 }
 
 /// Frees an unregistered block whose value is gone, even if its destructor panics.
-struct FreeOnDrop<R: ReactorOps>(CellPtr<R>);
+struct FreeOnDrop<R: ReactorOps>(OwnedCell<R>);
 
 impl<R: ReactorOps> Drop for FreeOnDrop<R> {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@
 use crate::{
     Reactor, Subscriber,
     api::inline_call::InlineTimer,
-    cell::{CellFlags, CellPtr},
+    cell::{CellFlags, CellPtr, OwnedCell},
     kernel::{Kernel, SelfDeleted, pending_work},
     registry::reclaim::ReclaimQueue,
 };
@@ -80,14 +80,14 @@ impl Kernel {
     fn withdraw<T>(
         &mut self,
         cell: CellPtr,
-        take: impl FnOnce(&mut ReclaimQueue<Reactor>, bool) -> T,
+        take: impl FnOnce(&mut ReclaimQueue<Reactor>, OwnedCell, bool) -> T,
     ) -> T {
         debug_assert!(!self.is_running(cell), "rule 1: a running value stays in its cell");
         self.flush();
         let is_stale = self.unwatch(cell);
         let early = !is_stale && self.is_new(cell);
-        self.registry.remove(cell, false);
-        let value = take(&mut self.reclaim, is_stale);
+        let cell = self.registry.remove(cell, false);
+        let value = take(&mut self.reclaim, cell, is_stale);
         if early {
             self.reclaim.free_early(&self.batch, &self.backend);
         }
@@ -98,12 +98,12 @@ impl Kernel {
 
     /// Removes a cell that does not run, and returns its value, which is known to be a `T`.
     pub(crate) fn take_value<T: Subscriber>(&mut self, cell: CellPtr) -> T {
-        self.withdraw(cell, |reclaim, is_stale| reclaim.take(cell, is_stale))
+        self.withdraw(cell, ReclaimQueue::take)
     }
 
     /// The same for a value of any type.
     pub(crate) fn take_boxed(&mut self, cell: CellPtr) -> Box<dyn Subscriber> {
-        self.withdraw(cell, |reclaim, is_stale| reclaim.take_boxed(cell, is_stale))
+        self.withdraw(cell, ReclaimQueue::take_boxed)
     }
 
     /// [`take_value`](Self::take_value) for the cell of a stream or listener.
@@ -125,6 +125,6 @@ impl Kernel {
     pub(crate) fn look_at<T>(&self, cell: CellPtr, look: impl FnOnce(&dyn Subscriber) -> T) -> T {
         assert!(!self.is_in_turn(), "only the owner looks at subscribers");
         // SAFETY: a registered cell's value is alive, and no handler runs outside a turn.
-        unsafe { cell.with_value(look) }
+        unsafe { self.registry.owned(cell).with_value(look) }
     }
 }

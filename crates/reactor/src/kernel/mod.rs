@@ -33,7 +33,7 @@ mod wait;
 use crate::{
     Key, Reactor,
     backend::{ActiveBackend, Uring, batch::Batch},
-    cell::CellPtr,
+    cell::{CellPtr, OwnedCell},
     kernel::counters::Counters,
     registry::{reclaim::ReclaimQueue, table::Registry},
 };
@@ -69,7 +69,7 @@ pub(crate) struct Kernel {
 /// A cell that deleted itself in its handler.
 #[derive(Clone, Copy, Debug)]
 struct SelfDeleted {
-    cell: CellPtr,
+    cell: OwnedCell,
     is_stale: bool,
 }
 

@@ -11,7 +11,7 @@ use core::mem;
 use crate::{
     AddReason, Backend, Errno, Interest, Key, ModifyError, Subscriber, Subscription,
     api::interest::{ERR, ET, EXCLUSIVE, ONESHOT},
-    cell::{CellFlags, CellPtr},
+    cell::{CellFlags, CellPtr, OwnedCell},
     kernel::{Kernel, SelfDeleted, pending_work},
 };
 
@@ -37,14 +37,14 @@ impl Kernel {
     }
 
     /// Adds a cell to the epoll set and the registry. On error the cell is not registered.
-    fn watch(&mut self, cell: Cell, fd: i32, interest: Interest) -> Result<Key, Errno> {
+    fn watch(&mut self, cell: OwnedCell, fd: i32, interest: Interest) -> Result<Key, Errno> {
         debug_assert!(!self.registry.is_taken(fd), "rule 7: one live cell has a number");
         let mask = interest.kernel_mask();
         let key = self.registry.next_key();
         cell.set_fd(fd);
         cell.set_interest(interest);
         cell.set_armed_bits(mask);
-        self.backend.add(cell, mask)?;
+        self.backend.add(*cell, mask)?;
         cell.set_key(key);
         // Rule 7: a cell added under a tainted number becomes a stale entry when it is deleted,
         // even if the kernel reports success.
@@ -56,7 +56,7 @@ impl Kernel {
     /// Registers a user's cell. The caller has read its descriptor and interest before (rule 3).
     pub(crate) fn admit(
         &mut self,
-        cell: Cell,
+        cell: OwnedCell,
         fd: i32,
         interest: Interest,
     ) -> Result<Key, AddReason> {
@@ -68,7 +68,7 @@ impl Kernel {
     /// Registers the cell of a stream or listener. Its descriptor is known to be a socket.
     pub(crate) fn admit_socket(
         &mut self,
-        cell: Cell,
+        cell: OwnedCell,
         fd: i32,
         interest: Interest,
     ) -> Result<Key, AddReason> {
@@ -116,7 +116,7 @@ impl Kernel {
         let in_turn = self.is_in_turn();
         if in_turn && was_mergeable && interest.is_mergeable() && !cell.has_flag(CellFlags::ABSENT)
         {
-            cell.set_interest(interest);
+            self.registry.owned(cell).set_interest(interest);
             if !cell.has_flag(CellFlags::DIRTY) {
                 cell.set_flag(CellFlags::DIRTY, true);
                 self.dirty.push(cell.key());
@@ -125,7 +125,7 @@ impl Kernel {
             return Ok(());
         }
         self.rearm_in_kernel(cell, interest.kernel_mask()).map_err(ModifyError::Os)?;
-        cell.set_interest(interest);
+        self.registry.owned(cell).set_interest(interest);
         Ok(())
     }
 
@@ -227,7 +227,7 @@ impl Kernel {
         let is_stale = self.unwatch(cell);
         let leaving = self.is_running(cell);
         let early = !is_stale && self.is_new(cell);
-        self.registry.remove(cell, leaving);
+        let cell = self.registry.remove(cell, leaving);
         if leaving {
             // Rule 1. The number stays taken. Halting the batch ends the loop after the handler,
             // without a check per event.

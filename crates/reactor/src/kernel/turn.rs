@@ -90,7 +90,7 @@ impl Kernel {
 
     /// The running cell, if it has deleted itself.
     pub(crate) fn self_deleted(&self) -> Option<CellPtr> {
-        self.self_deleted.map(|deleted| deleted.cell)
+        self.self_deleted.map(|deleted| *deleted.cell)
     }
 
     /// Ends a turn, also after a panic. `counted` says that the turn has counted its events as

@@ -26,19 +26,19 @@ use crate::{
     Subscriber,
     api::{inline_call::InlineTimer, ops::ReactorOps},
     backend::{ActiveBackend, batch::Batch},
-    cell::CellPtr,
+    cell::{CellPtr, OwnedCell},
 };
 
 /// A value with a user's destructor that has not run yet.
 enum Waiting<R: ReactorOps> {
-    Cell { cell: CellPtr<R>, is_stale: bool, early: bool },
+    Cell { cell: OwnedCell<R>, is_stale: bool, early: bool },
     Timer(InlineTimer<R>),
 }
 
 pub(crate) struct ReclaimQueue<R: ReactorOps> {
     waiting: VecDeque<Waiting<R>>,
-    dead: Vec<CellPtr<R>>,
-    quarantine: Vec<CellPtr<R>>,
+    dead: Vec<OwnedCell<R>>,
+    quarantine: Vec<OwnedCell<R>>,
 }
 
 impl<R: ReactorOps> ReclaimQueue<R> {
@@ -48,8 +48,8 @@ impl<R: ReactorOps> ReclaimQueue<R> {
 
     /// Takes a cell that is removed from the registry and whose handler is not running
     /// (protocol 1). `early` means that protocol 4 may apply.
-    pub(crate) fn retire(&mut self, cell: CellPtr<R>, is_stale: bool, early: bool) {
-        disarm(cell, is_stale);
+    pub(crate) fn retire(&mut self, cell: OwnedCell<R>, is_stale: bool, early: bool) {
+        disarm(*cell, is_stale);
         self.waiting.push_back(Waiting::Cell { cell, is_stale, early });
     }
 
@@ -108,10 +108,10 @@ impl<R: ReactorOps> ReclaimQueue<R> {
     /// running. The value is returned and not dropped.
     pub(crate) fn take_boxed(
         &mut self,
-        cell: CellPtr<R>,
+        cell: OwnedCell<R>,
         is_stale: bool,
     ) -> Box<dyn Subscriber<R>> {
-        disarm(cell, is_stale);
+        disarm(*cell, is_stale);
         self.await_free(cell, is_stale);
         // SAFETY: the value is alive, because the cell was registered until now and was never in
         // `waiting`. Its handler does not run.
@@ -122,18 +122,18 @@ impl<R: ReactorOps> ReclaimQueue<R> {
     ///
     /// # Panics
     /// If the value is not a `T`.
-    pub(crate) fn take<T: Subscriber<R>>(&mut self, cell: CellPtr<R>, is_stale: bool) -> T {
+    pub(crate) fn take<T: Subscriber<R>>(&mut self, cell: OwnedCell<R>, is_stale: bool) -> T {
         // SAFETY: the value is alive and its handler does not run, as in `take_boxed`.
         let is_t = unsafe { cell.with_value(|value| value.type_id() == TypeId::of::<T>()) };
         assert!(is_t, "the caller has compared the types");
-        disarm(cell, is_stale);
+        disarm(*cell, is_stale);
         self.await_free(cell, is_stale);
         // SAFETY: as above, and the value is a `T`.
         unsafe { cell.take_as() }
     }
 
     /// Queues the cell's block to be freed.
-    fn await_free(&mut self, cell: CellPtr<R>, is_stale: bool) {
+    fn await_free(&mut self, cell: OwnedCell<R>, is_stale: bool) {
         if is_stale { &mut self.quarantine } else { &mut self.dead }.push(cell);
     }
 

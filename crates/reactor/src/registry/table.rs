@@ -5,7 +5,7 @@ use crate::{
         key::{Key, KeyKind, MAX_INDEX},
         ops::ReactorOps,
     },
-    cell::{CellFlags, CellPtr},
+    cell::{CellFlags, CellPtr, OwnedCell},
     util::arena::{Arena, reserve},
 };
 
@@ -22,7 +22,7 @@ impl Number {
 
 /// The cells of a reactor, by key and by descriptor number.
 pub(crate) struct Registry<R: ReactorOps> {
-    cells: Arena<CellPtr<R>>,
+    cells: Arena<OwnedCell<R>>,
     /// By number (rule 7: one live cell for each number, checked before the kernel is called).
     numbers: Vec<Number>,
 }
@@ -80,7 +80,7 @@ impl<R: ReactorOps> Registry<R> {
     }
 
     /// Adds a cell whose key, number and flags are set. `mark` is the current turn's mark.
-    pub(crate) fn insert(&mut self, cell: CellPtr<R>, mark: u32) {
+    pub(crate) fn insert(&mut self, cell: OwnedCell<R>, mark: u32) {
         self.number_mut(cell.fd()).0 |= Number::TAKEN;
         self.cells.insert_noted(cell, mark);
     }
@@ -100,20 +100,28 @@ impl<R: ReactorOps> Registry<R> {
     /// The cell that a key of the user or of the reactor's streams names.
     pub(crate) fn find(&self, key: Key) -> Option<CellPtr<R>> {
         let (index, generation) = key.parts(KeyKind::Descriptor)?;
-        let cell = *self.cells.get(index, generation)?;
+        let cell = **self.cells.get(index, generation)?;
         (!cell.has_flag(CellFlags::INTERNAL)).then_some(cell)
     }
 
-    /// Removes a cell. Its key is stale afterwards. The number stays taken if the cell is
-    /// `leaving`.
-    pub(crate) fn remove(&mut self, cell: CellPtr<R>, leaving: bool) {
+    /// A registered cell, as its owner holds it.
+    pub(crate) fn owned(&self, cell: CellPtr<R>) -> OwnedCell<R> {
         let (index, generation) =
             cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key");
-        let struck = self.cells.remove(index, generation);
-        debug_assert_eq!(struck, Some(cell), "the books and the cell disagree");
+        *self.cells.get(index, generation).expect("a registered cell has a place")
+    }
+
+    /// Removes a cell and gives it up. Its key is stale afterwards. The number stays taken if the
+    /// cell is `leaving`.
+    pub(crate) fn remove(&mut self, cell: CellPtr<R>, leaving: bool) -> OwnedCell<R> {
+        let (index, generation) =
+            cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key");
+        let removed = self.cells.remove(index, generation).expect("a registered cell has a place");
+        debug_assert_eq!(*removed, cell, "the table and the cell disagree");
         if !leaving {
             self.release_number(cell.fd());
         }
+        removed
     }
 
     /// Releases the number of a cell that was leaving and whose handler has returned.
@@ -122,11 +130,11 @@ impl<R: ReactorOps> Registry<R> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = CellPtr<R>> {
-        self.cells.iter().map(|(_, _, cell)| *cell)
+        self.cells.iter().map(|(_, _, cell)| **cell)
     }
 
     /// Removes an arbitrary cell, when the reactor is dropped or taken apart.
-    pub(crate) fn pop(&mut self) -> Option<CellPtr<R>> {
+    pub(crate) fn pop(&mut self) -> Option<OwnedCell<R>> {
         self.cells.pop().map(|(_, _, cell)| cell)
     }
 }
