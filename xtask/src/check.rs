@@ -90,21 +90,25 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
     ])
 }
 
-/// The members that are no default members.
+/// The members that are no default members, except [`XTASK`].
 const TOOLS: &[&str] = &[
     "windlass-bench",
     "windlass-bench-driver",
     "windlass-bench-subject",
     "windlass-cluster",
     "conformance",
-    "xtask",
 ];
+
+/// Tested by a call of its own, which uses what the build of this program has compiled. With the
+/// others, its features of `proc-macro2` would have most of their dependencies compiled again.
+const XTASK: &str = "xtask";
 
 /// A program with a feature that a plain build lacks: its package, the feature and its test.
 const WITH_CLUSTER: (&str, &str, &str) = ("windlass-cli", "windlass-cli/cluster", "cluster");
 
-/// The tests of [`TOOLS`] and of [`WITH_CLUSTER`]. Both calls name the same packages. Otherwise the
-/// features of shared dependencies would differ, and they would be compiled once for each call.
+/// The tests of [`TOOLS`] and of [`WITH_CLUSTER`], and of [`XTASK`]. The first two calls name the
+/// same packages. Otherwise the features of shared dependencies would differ, and they would be
+/// compiled once for each call.
 fn tools(packages: &[Package]) -> Vec<Cmd> {
     let (program, feature, test) = WITH_CLUSTER;
     let all = TOOLS
@@ -120,7 +124,7 @@ fn tools(packages: &[Package]) -> Vec<Cmd> {
     let tests = named.fold(all.clone().args(["--lib", "--test", test]), |command, target| {
         command.args([&*format!("--{}", target.kind), &target.name])
     });
-    vec![tests, all.args(["--doc"])]
+    vec![tests, all.args(["--doc"]), Cmd::cargo(["test", "-p", XTASK])]
 }
 
 /// The models of `windlass-flow` and `windlass-task`: every interleaving of small programs. They
@@ -222,22 +226,23 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_tested_by_two_calls_with_the_same_features() {
+    fn tools_are_tested_by_two_calls_with_the_same_features_and_xtask_by_its_own() {
         let root = repository::root();
         let packages = metadata::workspace(&root).expect("the workspace is readable");
         let commands: Vec<String> = tools(&packages).iter().map(Cmd::to_string).collect();
         let common = "cargo test -p windlass-bench -p windlass-bench-driver \
-                      -p windlass-bench-subject -p windlass-cluster -p conformance -p xtask \
-                      -p windlass-cli --features windlass-cli/cluster";
+                      -p windlass-bench-subject -p windlass-cluster -p conformance -p windlass-cli \
+                      --features windlass-cli/cluster";
         let rest = |command: &str| command.strip_prefix(common).map(str::to_owned);
         assert_eq!(rest(&commands[1]).as_deref(), Some(" --doc"));
         let tests = rest(&commands[0]).expect("the same packages and features");
         for program in
-            ["--lib", "--test cluster", "--test nats", "--bin xtask", "--bin bench-client"]
+            ["--lib", "--test cluster", "--test nats", "--bin conformance", "--bin bench-client"]
         {
             assert!(format!("{tests} ").contains(&format!(" {program} ")), "{program}: {tests}");
         }
         assert!(!tests.contains("bench-raw"), "{tests}");
+        assert_eq!(commands[2..], ["cargo test -p xtask"]);
     }
 
     #[test]
@@ -248,7 +253,8 @@ mod tests {
         let defaults = defaults.split_once(']').expect("the list ends").0;
         for package in metadata::workspace(&root).expect("the workspace is readable") {
             let is_default = defaults.contains(&format!("\"{}\"", package.folder));
-            assert!(is_default != TOOLS.contains(&&*package.name), "{}", package.name);
+            let is_tool = package.name == XTASK || TOOLS.contains(&&*package.name);
+            assert!(is_default != is_tool, "{}", package.name);
         }
     }
 

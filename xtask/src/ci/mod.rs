@@ -120,7 +120,10 @@ mod tests {
         let less: Vec<_> = ordinary.iter().filter(|name| !full.contains(name)).collect();
         let more: Vec<_> = full.iter().filter(|name| !ordinary.contains(name)).collect();
         assert_eq!(less, [&"autobahn", &"bench"]);
-        assert_eq!(more, [&"autobahn-whole", &"aws-lc", &"bench-whole", &"miri-long"]);
+        assert_eq!(
+            more,
+            [&"autobahn-whole", &"aws-lc", &"bench-whole", &"asan-whole", &"miri-long"]
+        );
     }
 
     #[test]

@@ -14,10 +14,13 @@ use crate::metadata::{self, Package};
 use crate::stage::{Part, Stage, Step};
 use crate::toolchain;
 
-/// Packages whose tests run under AddressSanitizer: all libraries. Crates that do not exist yet are
-/// skipped.
-const SANITIZED: &[&str] =
-    &["windlass-flow", "windlass", "windlass-ws", "windlass-server", "windlass-task"];
+/// The libraries with unsafe code, whose tests run under AddressSanitizer.
+const SANITIZED: &[&str] = &["windlass-flow", "windlass", "windlass-ws", "windlass-task"];
+
+/// A library without unsafe code, on the reactor's streams. Its tests and the documentation tests
+/// of all libraries run under AddressSanitizer before a release only: they reach no unsafe code
+/// that the tests of [`SANITIZED`] do not reach, and take half of the time.
+const SANITIZED_LONG: &[&str] = &["windlass-server"];
 
 /// Test programs that compare the compiler's messages word for word. They need the pinned compiler
 /// without special flags.
@@ -64,7 +67,8 @@ struct MiriRun {
 pub(super) const NEWCOMERS: &str = "test";
 
 /// Long stages. They run with `--full`, before a release, or by name.
-pub(super) const LONG: &[&str] = &["miri-long", "autobahn-whole", "bench-whole", "aws-lc"];
+pub(super) const LONG: &[&str] =
+    &["miri-long", "autobahn-whole", "bench-whole", "aws-lc", "asan-whole"];
 
 /// Stages that are a part of a long stage. `--full` leaves them out.
 pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
@@ -81,11 +85,12 @@ const LINTS_TARGET: &str = "ci-lints";
 /// any output. The C code of ring and aws-lc-rs takes half a minute for each compiler of Rust.
 const NO_C: &[&str] = &["CC", "AR"];
 const LOOM_TARGET: &str = "ci-loom";
-const FALLBACK_TARGET: &str = "ci-fallback";
 const ASAN_TARGET: &str = "ci-asan";
 
 /// Flags that make the crate `windlass` wait as on a kernel without `epoll_pwait2`, try rings that
-/// lack one feature after another, and arm the alarm of the timers in each turn.
+/// lack one feature after another, and arm the alarm of the timers in each turn. The builds for
+/// AddressSanitizer and Miri have them. A build of its own would compile and run the reactor's
+/// tests once more.
 const FALLBACK: &str =
     "--cfg windlass_force_epoll_wait --cfg windlass_force_ring --cfg windlass_force_alarm";
 
@@ -106,9 +111,9 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(readme_tests(root));
     take("test-tools", &mut stages);
     stages.push(backends::tests(&packages));
-    stages.push(fallback(&packages));
+    stages.push(no_ring());
     stages.push(smoke::serve(root));
-    stages.extend([autobahn("autobahn", &["--quick"]), autobahn("autobahn-whole", &[])]);
+    stages.extend([autobahn("autobahn", true), autobahn("autobahn-whole", false)]);
     stages.push(clients());
     stages.push(aws_lc());
     // The stage `counts` builds windlass with fat LTO, and `bench-whole` all programs.
@@ -116,7 +121,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(smoke::bench("bench-whole", &[], root));
     // After the benchmark, whose programs it runs.
     stages.push(counts::stage(root));
-    stages.push(asan(&packages));
+    stages.extend([asan(&packages), asan_whole(&packages)]);
     stages.push(builds(&packages).in_lane(COMPILER));
     // First in its lane, so that it ends before `test-tools` builds the program with another
     // feature in the same place.
@@ -147,8 +152,7 @@ fn builds(packages: &[Package]) -> Stage {
         "build --release -p conformance",
         "build --release -p windlass-bench",
     ];
-    let mut commands = vec![ahead(fallback_tests(packages)), ahead(tests_without_ring())];
-    commands.extend(release.map(|arguments| Cmd::cargo(arguments.split(' '))));
+    let mut commands: Vec<Cmd> = release.map(|arguments| Cmd::cargo(arguments.split(' '))).into();
     commands.extend(sanitized_tests(packages).map(ahead));
     Stage::commands("builds", commands)
 }
@@ -190,58 +194,57 @@ fn tests_of(packages: &[&Package], command: Cmd) -> Cmd {
     targets.iter().fold(command, |command, target| command.args(["--test", target]))
 }
 
-fn fallback(packages: &[Package]) -> Stage {
-    let part = |name, command| Part { name, steps: Ok(vec![Step::Command(command)]) };
-    let parts = vec![part("", fallback_tests(packages)), part("no ring", tests_without_ring())];
-    Stage::parts("fallback", parts)
-}
-
-fn fallback_tests(packages: &[Package]) -> Cmd {
-    let reactor: Vec<&Package> =
-        packages.iter().filter(|package| package.name == "windlass").collect();
-    tests_of(&reactor, Cmd::cargo(["test"])).env("RUSTFLAGS", FALLBACK).target(FALLBACK_TARGET)
-}
-
-/// The programs that run each test on each backend, without the feature `uring`. With the flags of
-/// the other builds in the same directory, the dependencies are compiled once.
-fn tests_without_ring() -> Cmd {
+/// The programs that run each test on each backend, without the feature `uring`. They are in the
+/// target directory of the stage `test`, and share its dependencies.
+fn no_ring() -> Stage {
     let test = ["test", "-p", "windlass", "--no-default-features", "--no-fail-fast"];
-    Cmd::cargo(test)
-        .args(["--lib", "--test", "rules", "--test", "suite"])
-        .env("RUSTFLAGS", FALLBACK)
-        .target(FALLBACK_TARGET)
+    let programs = ["--lib", "--test", "rules", "--test", "suite"];
+    Stage::tests("no-ring", vec![Cmd::cargo(test).args(programs)])
 }
 
-/// AddressSanitizer and LeakSanitizer over all tests of the libraries.
+/// AddressSanitizer and LeakSanitizer over the tests of the libraries with unsafe code, in the
+/// build for old kernels.
 fn asan(packages: &[Package]) -> Stage {
-    let documents = || sanitized().map(|command| of(&libraries(packages), command).args(["--doc"]));
-    match sanitized_tests(packages).and_then(|tests| Ok(vec![tests, documents()?])) {
-        Ok(commands) => Stage::tests("asan", commands),
+    match sanitized_tests(packages) {
+        Ok(tests) => Stage::tests("asan", vec![tests]),
         Err(reason) => Stage::skip("asan", reason),
     }
 }
 
 fn sanitized_tests(packages: &[Package]) -> Result<Cmd, String> {
-    Ok(tests_of(&libraries(packages), sanitized()?))
+    Ok(tests_of(&select(packages, &[SANITIZED]), sanitized(FALLBACK)?))
 }
 
-/// The packages whose tests run under AddressSanitizer.
-fn libraries(packages: &[Package]) -> Vec<&Package> {
-    packages.iter().filter(|package| SANITIZED.contains(&package.name.as_str())).collect()
+/// The same over all tests of all libraries, in the build for this kernel.
+fn asan_whole(packages: &[Package]) -> Stage {
+    let packages = select(packages, &[SANITIZED, SANITIZED_LONG]);
+    match sanitized("") {
+        Ok(command) => {
+            let documents = of(&packages, command.clone()).args(["--doc"]);
+            Stage::tests("asan-whole", vec![tests_of(&packages, command), documents])
+        }
+        Err(reason) => Stage::skip("asan-whole", reason),
+    }
 }
 
-/// A cargo command that instruments all code except procedural macros. The explicit target excludes
-/// those.
-fn sanitized() -> Result<Cmd, String> {
+/// The packages with these names, in the order of the workspace.
+fn select<'a>(packages: &'a [Package], names: &[&[&str]]) -> Vec<&'a Package> {
+    let is_wanted = |package: &&Package| names.iter().any(|names| names.contains(&&*package.name));
+    packages.iter().filter(is_wanted).collect()
+}
+
+/// A cargo command that instruments all code except procedural macros, with these flags. The
+/// explicit target excludes those macros.
+fn sanitized(flags: &str) -> Result<Cmd, String> {
     let nightly = toolchain::find("nightly")?;
-    let flag = "-Zsanitizer=address";
+    let flags = format!("-Zsanitizer=address {flags}");
     let command = Cmd::cargo([&*format!("+{nightly}"), "test", "--target", &*toolchain::host()?]);
     // For tests that measure memory: the sanitizer's own memory is resident too.
     let command = command.env("WINDLASS_SANITIZED", "1");
     // Each allocation and each free stores this many callers, 30 by default. Remove it to see more
     // of them in a report.
     let command = command.env("ASAN_OPTIONS", "malloc_context_size=5");
-    Ok(command.env("RUSTFLAGS", flag).env("RUSTDOCFLAGS", flag).target(ASAN_TARGET))
+    Ok(command.env("RUSTFLAGS", &flags).env("RUSTDOCFLAGS", &flags).target(ASAN_TARGET))
 }
 
 /// Miri on the core's tests. Miri supports epoll but not `epoll_pwait2`. The exposed addresses need
@@ -268,31 +271,47 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
     Ok(Stage::tests(name, commands))
 }
 
-/// The Autobahn TestSuite: the server on each backend and over TLS, and the client, which uses no
-/// backend. The whole run has tokio-tungstenite on windlass-task too.
-/// `--quick` selects the short cases and a sample of the rest. Cases count as tests. The build is
-/// optimised because of the volume of data.
-fn autobahn(name: &'static str, which: &[&str]) -> Stage {
-    let run = |role: &[&str]| {
-        let command =
-            conformance("autobahn").args(which.iter().copied()).args(role.iter().copied());
+/// The cases of the Autobahn TestSuite that depend on how bytes arrive and leave, for backends
+/// other than epoll and for sessions of TLS: messages and pings in pieces of one byte and more,
+/// fragments with pings between them, a fragment after a pause, the ends of a connection, the
+/// largest messages whole and in pieces, and compressed ones. The others test the engine, which
+/// does no I/O, so they need one backend.
+const OF_THE_TRANSPORT: &[&str] = &[
+    "1.1.7", "1.1.8", "1.2.8", "2.6", "2.10", "2.11", "5.8", "5.19", "5.20", "6.4.3", "7.1.1",
+    "7.1.5", "7.3.6", "7.7.1", "9.1.6", "9.2.6", "9.3.5", "9.5.4", "9.7.4", "10.1.1", "12.1.11",
+    "13.7.11",
+];
+
+/// The Autobahn TestSuite: the server and the client, which uses no backend. `--quick` selects the
+/// short cases and a sample of the rest. It runs on epoll, and [`OF_THE_TRANSPORT`] on the other
+/// backends and over TLS. The whole run has every case on each backend, and tokio-tungstenite on
+/// windlass-task. Cases count as tests. The build is optimised because of the volume of data.
+fn autobahn(name: &'static str, is_quick: bool) -> Stage {
+    let suite = |which: &[&str], role: &[&str]| {
+        let command = conformance("autobahn");
+        let command = command.args(which.iter().copied()).args(role.iter().copied());
         vec![Step::Command(command)]
     };
-    let mut parts = backends::parts(|backend| run(&["--backend", backend]));
-    parts.push(Part { name: "", steps: Ok(run(&["--client"])) });
-    if !which.is_empty() {
-        // A session is the same code on every backend.
-        let steps = Ok(run(&["--backend", "epoll", "--tls"]));
-        parts.push(Part { name: "epoll over TLS", steps });
-    }
-    if which.is_empty() {
+    if !is_quick {
+        let mut parts = backends::parts(|backend| suite(&[], &["--backend", backend]));
+        parts.push(Part { name: "", steps: Ok(suite(&[], &["--client"])) });
         // It takes as long as the short part of the server, so it is no part of every run.
         parts.extend(backends::parts_on(&["epoll", "uring"], |backend| {
             let suite = ["--features", "tungstenite", "--", "autobahn", "--quick", "--tungstenite"];
             let run = Cmd::cargo(CONFORMANCE.iter().copied()).args(suite);
             vec![Step::Command(run.args(["--backend", backend]))]
         }));
+        return Stage::parts(name, parts);
     }
+    let few: Vec<&str> = OF_THE_TRANSPORT.iter().flat_map(|case| ["--case", case]).collect();
+    let mut parts = backends::parts(|backend| {
+        let which = if backend == "epoll" { &["--quick"] } else { &few[..] };
+        suite(which, &["--backend", backend])
+    });
+    parts.push(Part { name: "", steps: Ok(suite(&["--quick"], &["--client"])) });
+    // A session is the same code on every backend.
+    let steps = Ok(suite(&few, &["--backend", "epoll", "--tls"]));
+    parts.push(Part { name: "epoll over TLS", steps });
     Stage::parts(name, parts)
 }
 
