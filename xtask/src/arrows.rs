@@ -71,6 +71,8 @@ const TABLE: &[Row] = &[
         "windlass-cli",
         &["windlass", "windlass-server", "windlass-ws", "windlass-tls", "windlass-cluster"],
     ),
+    // The tools of tests.
+    program("windlass-testkit", &["windlass", "windlass-task"]),
     Row {
         // A library by the look of it only: its programs are the content.
         name: "windlass-examples",
@@ -118,6 +120,9 @@ const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
 
 /// Members that only the tests and examples of a library may use.
 const TESTS: &[(&str, &str)] = &[("windlass-server", "windlass-tls")];
+
+/// The tools that the tests of every member may use.
+const TESTKIT: &str = "windlass-testkit";
 
 /// Checks the manifests of the workspace and the imports inside its crates; returns one line per
 /// forbidden arrow.
@@ -179,7 +184,8 @@ fn check_dependency(row: &Row, dependency: &Dependency) -> Option<String> {
         let allowed = match row.members {
             Members::All => true,
             Members::Only(members) => {
-                let of_tests = || name == row.name || TESTS.contains(&(row.name, name));
+                let of_tests =
+                    || name == row.name || name == TESTKIT || TESTS.contains(&(row.name, name));
                 members.contains(&name) || (is_dev && of_tests())
             }
         };

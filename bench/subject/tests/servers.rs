@@ -1,8 +1,7 @@
 //! Runs every case of the suites that measure servers with small parameters, with the client and
 //! the servers of this workspace.
 
-#[path = "../../../crates/reactor/tests/common/rings.rs"]
-mod rings;
+use windlass_testkit::rings;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -5,8 +5,7 @@
 
 #![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
 
-#[path = "common/rings.rs"]
-mod rings;
+use windlass_testkit::rings;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -5,9 +5,7 @@
 //! and inside handlers. The reactor runs the program and records what happened. The model knows
 //! neither addresses nor batches. It replays the record and decides whether the rules allow it.
 
-#[cfg(not(miri))]
-#[path = "common/rings.rs"]
-mod rings;
+use windlass_testkit::rings;
 
 mod model {
     mod machine;

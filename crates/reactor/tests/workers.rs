@@ -1,7 +1,6 @@
 //! Workers: one reactor per thread. They start together and end together.
 
-#[path = "common/backend.rs"]
-mod backend;
+use windlass_testkit::backend;
 
 use std::{
     collections::HashSet,

@@ -5,8 +5,7 @@
 
 #![allow(unsafe_code, reason = "a global allocator that counts")]
 
-#[path = "../../reactor/tests/common/backend.rs"]
-mod backend;
+use windlass_testkit::backend;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},

@@ -10,8 +10,7 @@
 )]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
-#[path = "../../reactor/tests/common/rings.rs"]
-mod rings;
+use windlass_testkit::rings;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -4,6 +4,8 @@
 
 #![deny(unsafe_code)]
 
+use windlass_testkit::rings;
+
 use std::{
     future::{Future, poll_fn},
     pin::pin,
@@ -16,9 +18,6 @@ use windlass_task::{
     net::{TcpListener, TcpStream},
     spawn, with_turn,
 };
-
-#[path = "../../reactor/tests/common/rings.rs"]
-mod rings;
 
 /// Rounds of the long run.
 const MANY: usize = 100_000;

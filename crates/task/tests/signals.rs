@@ -4,9 +4,7 @@
 
 #![deny(unsafe_code)]
 
-#[macro_use]
-#[path = "../../reactor/tests/common/scenarios.rs"]
-mod scenarios;
+use windlass_testkit::scenarios;
 
 #[path = "common/counting_waker.rs"]
 mod counting_waker;

@@ -2,7 +2,7 @@
 //!
 //! Stage `test` runs them on the first backend, which is the one that `auto` chooses.
 //! Most of the reactor's own tests are not here: each exists for every backend already
-//! (`crates/reactor/tests/common/scenarios.rs`).
+//! (`crates/testkit/src/scenarios.rs`).
 
 use io_uring::IoUring;
 
@@ -25,20 +25,10 @@ const PACKAGES: &[&str] =
 const INDIFFERENT: &[(&str, &[&str])] = &[
     (
         "windlass",
-        &[
-            "allocations",
-            "compile_fail",
-            "fork",
-            "inherited",
-            "model",
-            "numbers",
-            "ring",
-            "rules",
-            "suite",
-        ],
+        &["allocations", "fork", "inherited", "model", "numbers", "ring", "rules", "suite"],
     ),
     ("windlass-server", &["seccomp"]),
-    ("windlass-task", &["allocations", "attributes", "compile_fail", "fork", "net", "net_rounds"]),
+    ("windlass-task", &["allocations", "attributes", "fork", "net", "net_rounds"]),
     // Stage `test-tools` runs it, because a plain build lacks its feature.
     ("windlass-cli", &["cluster"]),
     ("windlass-examples", &["asm_probe", "first", "readme"]),

@@ -7,6 +7,9 @@ use crate::repository::TextFile;
 /// Where the crates are that users depend on. All of them can be published.
 const CRATES: &str = "crates/";
 
+/// The exception: the tools of tests.
+const TESTKIT: &str = "windlass-testkit";
+
 /// The keys of each manifest. A key may be inherited from the workspace.
 const KEYS: &[&str] =
     &["categories", "description", "edition", "include", "keywords", "license", "readme"];
@@ -20,7 +23,9 @@ const FILES: &[&str] = &["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
 /// Checks all packages.
 pub(super) fn check(files: &[TextFile], packages: &[Package], found: &mut Vec<Violation>) {
-    for package in packages.iter().filter(|package| package.folder.starts_with(CRATES)) {
+    let is_checked =
+        |package: &&Package| package.folder.starts_with(CRATES) && package.name != TESTKIT;
+    for package in packages.iter().filter(is_checked) {
         let manifest = format!("{}/Cargo.toml", package.folder);
         if !package.is_published {
             found.push(Violation::new(&manifest, 0, "a crate in `crates` can be published"));

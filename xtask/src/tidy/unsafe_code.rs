@@ -49,10 +49,11 @@ fn listed(list: &str) -> BTreeMap<String, usize> {
     paths.flat_map(|(cell, line)| cell.into_iter().map(move |path| (path, line))).collect()
 }
 
-/// Whether the file is the source of a crate that is published, and not one of its tests.
+/// Whether the file is the source of a crate that is published, and not one of its tests or their
+/// tools.
 fn is_published(path: &str) -> bool {
-    let mut folders = path.split('/');
-    folders.next() == Some("crates") && folders.nth(1) == Some("src")
+    let folders: Vec<&str> = path.split('/').collect();
+    matches!(folders[..], ["crates", name, "src", ..] if name != "testkit")
 }
 
 /// The list names exactly the published files with unsafe code.

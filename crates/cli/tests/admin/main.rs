@@ -1,8 +1,7 @@
 //! `windlass serve --admin` as an operator sees it, and the dashboard for its metrics.
 
-#[path = "../../../server/tests/metrics/exposition.rs"]
-#[allow(dead_code, reason = "another test program uses all of it")]
-mod exposition;
+use windlass_testkit::exposition;
+
 #[path = "../serve/harness.rs"]
 mod harness;
 

@@ -1,11 +1,11 @@
 //! `windlass serve` as its users see it: the program and real sockets.
 
+use windlass_testkit::rings;
+
 #[path = "../../../tls/tests/common/any_certificate.rs"]
 mod any_certificate;
 mod hangup;
 mod harness;
-#[path = "../../../reactor/tests/common/rings.rs"]
-mod rings;
 mod sandbox;
 mod tls;
 

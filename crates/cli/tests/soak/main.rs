@@ -7,10 +7,9 @@
 //! 3. *Slow members* do not read before the end. A message to them is sent or dropped.
 //! 4. All of them pause from time to time. Then the figures are compared.
 
+use windlass_testkit::exposition;
+
 mod client;
-#[path = "../../../server/tests/metrics/exposition.rs"]
-#[allow(dead_code, reason = "another test program uses all of it")]
-mod exposition;
 #[path = "../serve/harness.rs"]
 mod harness;
 mod quiet;

@@ -3,11 +3,11 @@
 
 #![cfg(not(loom))]
 
+use windlass_testkit::panics as expected_panics;
+
 mod bounds;
 mod closing;
 mod drains;
-#[path = "../../../reactor/tests/common/panics.rs"]
-mod expected_panics;
 mod futures;
 mod hooks;
 mod model;

@@ -3,8 +3,9 @@
 #![deny(unsafe_code)]
 
 #[macro_use]
-#[path = "../../../reactor/tests/common/scenarios.rs"]
-mod scenarios;
+extern crate windlass_testkit;
+
+use windlass_testkit::scenarios;
 
 mod bodies;
 mod ecosystem;

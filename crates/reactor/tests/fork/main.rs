@@ -7,9 +7,10 @@
 
 #![deny(unsafe_code)]
 
+use windlass_testkit::fork as tools;
+
 mod registrations;
 mod streams;
-mod tools;
 
 use std::process::{Command, ExitCode};
 

@@ -142,7 +142,7 @@ fn a_running_member_can_join_its_own_group_and_delete_it_and_go_on() {
 /// run them.
 ///
 /// A running member of the real group borrows the state mutably, so a second path to it would be a
-/// second reference. `compile_fail/group_state_is_not_shown.rs` covers the rest: the erased forms
+/// second reference. `reactor/group_state_is_not_shown.rs` covers the rest: the erased forms
 /// give access to nothing.
 fn use_up(key: GroupKey<u32>, state: GroupState, is_taken: bool) {
     let state = RefCell::new(Some(state));

@@ -2,21 +2,16 @@
 //! says which bug the attack found; "regression" means that it is fixed.
 
 #[macro_use]
-#[path = "../common/scenarios.rs"]
-mod scenarios;
+extern crate windlass_testkit;
 
-use scenarios::Build;
+use windlass_testkit::{backend, pattern, scenarios::Build};
 
-#[path = "../common/backend.rs"]
-mod backend;
 mod child;
 mod embedding;
 mod groups;
 mod members;
 mod misuse;
 mod panics;
-#[path = "../common/pattern.rs"]
-mod pattern;
 mod program;
 mod remote;
 mod streams;

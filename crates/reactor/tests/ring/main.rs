@@ -5,17 +5,15 @@
 //! of their own, for example if a failure would end the process. For those the binary starts itself
 //! again with the test's name.
 
+use windlass_testkit::{panics, ptrace};
+
 mod attacks;
 #[cfg(windlass_force_ring)]
 mod features;
 mod guests;
 mod limits;
 mod memory;
-#[path = "../common/panics.rs"]
-mod panics;
 mod processes;
-#[path = "../common/ptrace.rs"]
-mod ptrace;
 mod queues;
 mod storms;
 mod syscalls;

@@ -1,5 +1,5 @@
-//! Memory errors that another reactor of this design had in safe code. `tests/compile_fail/` has
-//! the attacks that must not compile.
+//! Memory errors that another reactor of this design had in safe code. `crates/testkit` has the
+//! attacks that must not compile.
 
 use std::{
     cell::{Cell, RefCell},

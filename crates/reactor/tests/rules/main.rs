@@ -1,10 +1,9 @@
 //! At least one test for every rule of ARCHITECTURE.md. It fails if the rule is not enforced.
 
 #[macro_use]
-#[path = "../common/scenarios.rs"]
-mod scenarios;
+extern crate windlass_testkit;
 
-use scenarios::Build;
+use windlass_testkit::scenarios::Build;
 
 mod attacks;
 mod deletion;

@@ -1,5 +1,7 @@
 //! Tools for these tests: descriptors that are ready on request, and values that record their drop.
 
+use windlass_testkit::panics;
+
 use std::{
     cell::{Cell, RefCell},
     os::fd::{AsFd, OwnedFd},
@@ -10,8 +12,6 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 use windlass::{Reactor, interest};
 
-#[path = "../common/panics.rs"]
-mod panics;
 pub(crate) use panics::caught;
 
 /// An eventfd, and a duplicate of it that outlives the owner of the first.

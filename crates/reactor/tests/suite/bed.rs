@@ -1,5 +1,7 @@
 //! Tools for the scenarios: descriptors, logs, and a clock that the test moves.
 
+use windlass_testkit::panics;
+
 use std::{
     cell::{Cell, RefCell},
     io::{Read, Write},
@@ -22,9 +24,6 @@ use rustix::{
     fd::FromRawFd,
 };
 use windlass::{Backend, Clock, Interest, Key, Reactor, Registrar, interest};
-
-#[path = "../common/panics.rs"]
-mod panics;
 
 /// A turn that does not wait.
 pub(crate) const NOW: Duration = Duration::ZERO;

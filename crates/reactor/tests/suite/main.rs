@@ -7,14 +7,11 @@
 )]
 
 #[macro_use]
-#[path = "../common/scenarios.rs"]
-mod scenarios;
+extern crate windlass_testkit;
 
-use scenarios::Build;
+use windlass_testkit::{pattern, scenarios::Build};
 
 mod bed;
-#[path = "../common/pattern.rs"]
-mod pattern;
 mod script;
 
 mod alarms;

@@ -426,7 +426,7 @@ macro_rules! with_rings {
                 #[test]
                 fn $name() {
                     let name = concat!(module_path!(), "::", stringify!($name));
-                    if crate::scenarios::rings::are_to_be_had(name) {
+                    if windlass_testkit::rings::are_to_be_had(name) {
                         super::$name();
                     }
                 }

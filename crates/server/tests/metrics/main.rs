@@ -1,14 +1,11 @@
 //! Metrics and the admin listener: values compared with what clients did, and who gets an answer.
 
+use windlass_testkit::{backend, exposition, panics};
+
 mod admin;
-#[path = "../../../reactor/tests/common/backend.rs"]
-mod backend;
 mod clients;
-mod exposition;
 mod exposition_errors;
 mod live;
-#[path = "../../../reactor/tests/common/panics.rs"]
-mod panics;
 mod promtool;
 mod rejections;
 mod values;

@@ -1,8 +1,8 @@
 //! Guarantees for slow, hostile, many or vanished clients. Each test is named for its guarantee.
 //! The sockets are real, and the clock is manual.
 
-#[path = "../../../reactor/tests/common/backend.rs"]
-mod backend;
+use windlass_testkit::backend;
+
 mod codec_budget;
 mod codec_latency;
 mod decompression_bombs;

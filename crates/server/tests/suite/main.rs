@@ -1,8 +1,8 @@
 //! Black-box tests of the server: real sockets, with the client side of windlass-ws as the peer.
 
+use windlass_testkit::backend;
+
 mod adopt;
-#[path = "../../../reactor/tests/common/backend.rs"]
-mod backend;
 mod cluster;
 mod cluster_order;
 mod cluster_status;

@@ -9,15 +9,12 @@
 
 #![deny(unsafe_code)]
 
+use windlass_testkit::{fork as tools, ptrace};
+
 mod children;
-#[path = "../../../reactor/tests/common/ptrace.rs"]
-mod ptrace;
 mod signals;
 mod sockets;
 mod syscalls;
-#[allow(dead_code, reason = "the tests of the reactor use the rest")]
-#[path = "../../../reactor/tests/fork/tools.rs"]
-mod tools;
 mod workers;
 
 use std::process::{Command, ExitCode};

@@ -2,17 +2,13 @@
 
 #![deny(unsafe_code)]
 
-#[path = "../../../reactor/tests/common/backend.rs"]
-mod backend;
+use windlass_testkit::{backend, panics};
 
 #[path = "../common/counting_waker.rs"]
 mod counting_waker;
 
 #[path = "../common/leak.rs"]
 mod leak;
-
-#[path = "../../../reactor/tests/common/panics.rs"]
-mod panics;
 
 mod aborts;
 mod blocking;

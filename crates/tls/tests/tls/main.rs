@@ -3,10 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
 #[macro_use]
-#[path = "../../../reactor/tests/common/scenarios.rs"]
-mod scenarios;
+extern crate windlass_testkit;
 
-use scenarios::Build;
+use windlass_testkit::scenarios::Build;
 
 #[path = "../common/any_certificate.rs"]
 mod any_certificate;

@@ -1,0 +1,114 @@
+//! Counts system calls. The parent counts those of a child with ptrace(2).
+
+#![allow(unsafe_code, reason = "fork(2) and ptrace(2)")]
+
+use std::{mem::MaybeUninit, ptr};
+
+/// The exit status of a child that may not be traced.
+const UNTRACED: i32 = 77;
+
+/// Marks the borders of the counted spans. No other code makes this call.
+pub fn mark() {
+    // SAFETY: the call has no argument.
+    unsafe { libc::getppid() };
+}
+
+/// Calls ptrace(2) from the parent.
+fn ptrace(request: libc::c_uint, pid: i32, address: usize, data: *mut libc::c_void) -> i64 {
+    // SAFETY: the child is stopped, and the memory that the kernel writes to is valid throughout
+    // the call.
+    unsafe { libc::ptrace(request, pid, address, data) }
+}
+
+/// What a stopped child is about to do, or has just done.
+enum Stopped {
+    /// It makes the system call with this number.
+    Enters(i64),
+    /// A call has returned this, which is a negative error number if it has failed.
+    Returns(i64),
+}
+
+fn stop_of(pid: i32) -> Stopped {
+    let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+    let size = size_of::<libc::ptrace_syscall_info>();
+    assert!(ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid, size, info.as_mut_ptr().cast()) > 0);
+    // SAFETY: all bytes are initialised, with zeros or by the kernel. The type contains only
+    // integers, so every bit pattern is valid.
+    let info = unsafe { info.assume_init() };
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        // SAFETY: there are two kinds of stops, and the `op` field says that this is the other one.
+        return Stopped::Returns(unsafe { info.u.exit.sval });
+    }
+    // SAFETY: the kernel's `op` field says that this variant of the union is the valid one.
+    let number = unsafe { info.u.entry.nr };
+    Stopped::Enters(i64::try_from(number).expect("the number of a call"))
+}
+
+/// A system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    pub number: i64,
+    /// What it has returned: a negative error number if it has failed.
+    pub result: i64,
+}
+
+/// The numbers of the system calls that a child makes between two [marks](mark), in order. `None`
+/// where tracing is forbidden.
+pub fn calls_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<i64>>> {
+    let spans = results_between_marks(body)?.into_iter();
+    Some(spans.map(|span| span.into_iter().map(|call| call.number).collect()).collect())
+}
+
+/// As [`calls_between_marks`], with the results.
+pub fn results_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<Call>>> {
+    // SAFETY: this process has one thread, so the child may call any function (fork(2)).
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: the request takes no pointers. The child asks to be traced by its parent.
+        let is_traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } == 0;
+        // SAFETY: the call takes a number and stops this process.
+        let traced = is_traced && unsafe { libc::raise(libc::SIGSTOP) } == 0;
+        let status = if !traced {
+            UNTRACED
+        } else {
+            i32::from(std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err())
+        };
+        // SAFETY: the child ends here without destructors or exit handlers, so it releases none of
+        // the parent's resources.
+        unsafe { libc::_exit(status) };
+    }
+    let (mut spans, mut is_first) = (Vec::new(), true);
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is valid for writes throughout the call.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        if libc::WIFEXITED(status) {
+            match libc::WEXITSTATUS(status) {
+                UNTRACED => return None,
+                code => assert_eq!(code, 0, "the child says why on stderr"),
+            }
+            // The calls behind the last mark belong to the exit.
+            spans.pop();
+            return Some(spans);
+        }
+        assert!(libc::WIFSTOPPED(status), "{status:x}");
+        if std::mem::take(&mut is_first) {
+            let options = usize::try_from(libc::PTRACE_O_TRACESYSGOOD).unwrap();
+            ptrace(libc::PTRACE_SETOPTIONS, pid, 0, ptr::without_provenance_mut(options));
+        } else if libc::WSTOPSIG(status) == libc::SIGTRAP | 0x80 {
+            let span: Option<&mut Vec<Call>> = spans.last_mut();
+            match (stop_of(pid), span) {
+                (Stopped::Enters(libc::SYS_getppid), _) => spans.push(Vec::new()),
+                (Stopped::Enters(number), Some(span)) => span.push(Call { number, result: 0 }),
+                (Stopped::Returns(result), Some(span)) => {
+                    // The mark itself has none.
+                    if let Some(call) = span.last_mut() {
+                        call.result = result;
+                    }
+                }
+                (_, None) => {}
+            }
+        }
+        ptrace(libc::PTRACE_SYSCALL, pid, 0, ptr::null_mut());
+    }
+}
