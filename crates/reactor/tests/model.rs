@@ -238,7 +238,7 @@ fn agree(backends: &[Backend], program: Vec<Step>) -> Result<(), TestCaseError> 
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 6 } else { 1500 },
+        cases: if cfg!(miri) { 6 } else { windlass_testkit::random::cases(500) },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

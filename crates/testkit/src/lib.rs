@@ -18,6 +18,7 @@ pub mod fork;
 pub mod panics;
 pub mod pattern;
 pub mod ptrace;
+pub mod random;
 #[cfg(feature = "reactor")]
 pub mod rings;
 #[cfg(feature = "reactor")]

@@ -472,7 +472,7 @@ fn bytes_that_are_no_deflate_are_rejected() {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(200)
+        ..ProptestConfig::with_cases(windlass_testkit::random::cases(100))
     })]
 
     /// Two independent decoders agree on any bytes.

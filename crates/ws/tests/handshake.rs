@@ -522,7 +522,7 @@ fn agrees_with_httparse(bytes: &[u8], request: &Request<'_>, len: usize) {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(2000)
+        ..ProptestConfig::with_cases(windlass_testkit::random::cases(1000))
     })]
 
     #[test]

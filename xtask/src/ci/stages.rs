@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
@@ -324,12 +325,22 @@ fn clients() -> Stage {
 }
 
 /// A minute of load, after which all figures are those of the clients. It leaves most of the
-/// processors' time to other stages.
+/// processors' time to other stages. Then random programs, others in each run and several times as
+/// many as in the stage `test`.
 fn soak() -> Stage {
     // Without `-p`: then the features of dependencies are those of the stage `test`, and nothing is
     // compiled again.
-    let test = Cmd::cargo(["test", "--test", "soak", "--"]);
-    Stage::tests("soak", vec![test.args(["--ignored", "--exact", "soak_of_a_minute"])])
+    let test = |programs: &[&str]| {
+        let test = Cmd::cargo(["test", "--no-fail-fast"]);
+        programs.iter().fold(test, |test, program| test.args(["--test", program])).args(["--"])
+    };
+    let minute = test(&["soak"]).args(["--ignored", "--exact", "soak_of_a_minute"]);
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let random = test(&["counter", "deflate", "engine", "handshake", "mailbox", "model"])
+        .args(["random", "arrive", "any_bytes", "agree", "damaged"])
+        .env("PROPTEST_RNG_SEED", &seconds.to_string())
+        .env("WINDLASS_TEST_CASES_FACTOR", "4");
+    Stage::tests("soak", vec![minute, random])
 }
 
 /// The tests of TLS with the cryptography of aws-lc-rs, which takes a minute to compile.

@@ -170,7 +170,7 @@ fn run(
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 400,
+        cases: windlass_testkit::random::cases(100),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -236,7 +236,7 @@ impl Pair {
 proptest! {
     // Miri is slow, and must not write a file of failures.
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 2000 },
+        cases: if cfg!(miri) { 4 } else { windlass_testkit::random::cases(500) },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

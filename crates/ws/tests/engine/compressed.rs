@@ -207,7 +207,7 @@ fn without_an_agreement_rsv1_is_reserved() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(windlass_testkit::random::cases(15)))]
 
     #[test]
     fn compressed_messages_arrive(

@@ -125,7 +125,7 @@ pub(crate) fn talk(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(windlass_testkit::random::cases(20)))]
 
     #[test]
     fn messages_arrive(

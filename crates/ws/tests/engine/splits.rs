@@ -188,7 +188,7 @@ fn long_messages_cut_around_everything_that_matters() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(windlass_testkit::random::cases(70)))]
 
     #[test]
     fn random_messages_in_random_pieces(
