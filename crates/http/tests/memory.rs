@@ -1,12 +1,11 @@
 //! The memory of an idle connection. It is a separate program because it replaces the global
 //! allocator, which counts for each thread: the server's thread has no client.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
+use windlass_testkit::alloc::{Counting, bytes_of_thread, signed};
+
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
     convert::Infallible,
     io::{Read as _, Write as _},
     net::TcpStream,
@@ -28,33 +27,6 @@ const CONNECTIONS: usize = 64;
 /// The longest time until buffers are free, of which the server is told a tenth of a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 const FREED_AFTER: Duration = Duration::from_millis(100);
-
-thread_local! {
-    static BYTES: Cell<isize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn signed(size: usize) -> isize {
-    isize::try_from(size).unwrap_or(isize::MAX)
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.set(BYTES.get() + signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which the system allocator
-        // shares.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        BYTES.set(BYTES.get() - signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, which the system
-        // allocator shares.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -92,7 +64,7 @@ fn bytes(backend: Backend, server: HttpServer, most: usize) -> usize {
         });
         let mut counts = Vec::new();
         for _ in 0..4 {
-            let before = BYTES.get();
+            let before = bytes_of_thread();
             order.send(()).unwrap();
             while dones.try_recv().is_err() {
                 sleep(Duration::from_millis(1)).await;
@@ -100,11 +72,11 @@ fn bytes(backend: Backend, server: HttpServer, most: usize) -> usize {
             // The first set also makes what all connections share.
             let mut waited =
                 if counts.is_empty() { PATIENCE - 3 * FREED_AFTER } else { FREED_AFTER };
-            while BYTES.get() > before + signed(CONNECTIONS * most) && waited < PATIENCE {
+            while bytes_of_thread() > before + signed(CONNECTIONS * most) && waited < PATIENCE {
                 sleep(FREED_AFTER).await;
                 waited += FREED_AFTER;
             }
-            counts.push(BYTES.get());
+            counts.push(bytes_of_thread());
         }
         drop(order);
         clients.join().unwrap();

@@ -3,52 +3,18 @@
 //! It is a separate program because it replaces the global allocator. The allocator counts the
 //! requests of the test's own thread, because the harness runs another thread.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
-
-use windlass_testkit::rings;
-
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    os::fd::OwnedFd,
-    rc::Rc,
-    time::Duration,
+use windlass_testkit::{
+    alloc::{Counting, bytes_of_thread, calls_of_thread, signed},
+    rings,
 };
+
+use std::{cell::Cell, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use rustix::event::{EventfdFlags, eventfd};
 use windlass::{
     Backend, Event, Group, Key, Reactor, Tick, Turn, interest,
     stream::{Input, Stream, StreamHandler, StreamOptions},
 };
-
-thread_local! {
-    static CALLS: Cell<usize> = const { Cell::new(0) };
-    static BYTES: Cell<isize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn signed(size: usize) -> isize {
-    isize::try_from(size).unwrap_or(isize::MAX)
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        BYTES.set(BYTES.get() + signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which the system allocator
-        // shares.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        BYTES.set(BYTES.get() - signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, which the system
-        // allocator shares.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -58,9 +24,9 @@ fn ready() -> OwnedFd {
 }
 
 fn allocations(run: impl FnOnce()) -> usize {
-    let before = CALLS.get();
+    let before = calls_of_thread();
     run();
-    CALLS.get() - before
+    calls_of_thread() - before
 }
 
 /// True if the backend is available. Where rings are forbidden, the test program `ring` reports it.
@@ -90,7 +56,7 @@ fn rule_12_dispatch_allocates_nothing_and_a_registration_costs_at_most_64_bytes(
 /// Checked for a reactor that has waited with all of its registrations, with some, and never.
 fn a_reactor_gives_its_memory_back(backend: Backend) {
     for turns in 0..4 {
-        let before = BYTES.get();
+        let before = bytes_of_thread();
         let mut reactor = Reactor::builder().backend(backend).build().unwrap();
         let mut keys: Vec<Key> = Vec::new();
         for turn in 0..=turns {
@@ -104,7 +70,7 @@ fn a_reactor_gives_its_memory_back(backend: Backend) {
         drop(keys);
         drop(reactor);
         assert_eq!(
-            BYTES.get() - before,
+            bytes_of_thread() - before,
             0,
             "{backend} after {turns} turns: so many bytes are left"
         );
@@ -134,11 +100,11 @@ fn what_comes_and_goes_within_a_turn_holds_no_memory(backend: Backend) {
             let second = add(&mut turn);
             turn.delete(second).unwrap();
             turn.delete(first).unwrap();
-            seen.set(seen.get().max(BYTES.get()));
+            seen.set(seen.get().max(bytes_of_thread()));
         }
     };
     // Deleted in the batch (with and without events behind it) and in a closure.
-    let before = BYTES.get();
+    let before = bytes_of_thread();
     for _ in 0..3 {
         let churn = churn.clone();
         let handler = move |event: Event, mut turn: Turn<'_, Reactor>| {
@@ -265,7 +231,7 @@ fn a_registration_costs_at_most_64_bytes_beside_its_value(backend: Backend) {
     let mut reactor = Reactor::builder().backend(backend).build().unwrap();
     let value = Rc::new(());
     let fds: Vec<OwnedFd> = (0..COUNT).map(|_| ready()).collect();
-    let before = BYTES.get();
+    let before = bytes_of_thread();
     let mut keys: Vec<Key> = Vec::new();
     for fd in fds {
         let value = value.clone();
@@ -279,7 +245,7 @@ fn a_registration_costs_at_most_64_bytes_beside_its_value(backend: Backend) {
     }
     reactor.run_once(Duration::ZERO).unwrap();
     let ours = keys.capacity() * size_of::<Key>();
-    let held = usize::try_from(BYTES.get() - before).unwrap() - ours;
+    let held = usize::try_from(bytes_of_thread() - before).unwrap() - ours;
     // The value: a closure of one pointer, the descriptor, and the interest it was registered with.
     let beside = held / COUNT - 16;
     // poll(2) needs a table of its own. The other backends keep this data in the kernel.
@@ -391,7 +357,7 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     const COUNT: usize = 400;
     let pairs: Vec<_> = (0..COUNT).map(|_| socket_pair()).collect();
     let mut peers = Vec::with_capacity(COUNT);
-    let before = BYTES.get();
+    let before = bytes_of_thread();
     for (ours, peer) in pairs {
         options.register(ours, Answering { other: None }, &mut reactor).unwrap();
         peers.push(peer);
@@ -405,7 +371,7 @@ fn a_streams_echo_allocates_nothing_and_an_idle_stream_holds_little(backend: Bac
     }
     reactor.run_once(None).unwrap();
     // The array of pairs has been freed, but it was counted in `before`.
-    let held = BYTES.get() - before + signed(COUNT * size_of::<(OwnedFd, OwnedFd)>());
+    let held = bytes_of_thread() - before + signed(COUNT * size_of::<(OwnedFd, OwnedFd)>());
     let each = usize::try_from(held).unwrap() / COUNT;
     // Header and place of the registration 64, its handler 16 and index 8, its place in the table
     // 64, its place in the wheel 24. The lists have spare capacity on top of that.

@@ -3,15 +3,14 @@
 //!
 //! The allocator counts for all threads, so there is one test in its own process.
 
-#![allow(unsafe_code, reason = "a global allocator that counts")]
-
-use windlass_testkit::backend;
+use windlass_testkit::{
+    alloc::{Counting, bytes, calls},
+    backend,
+};
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -21,40 +20,8 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
-struct CountingAllocator;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of
-        // `System::alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the block came from
-        // `System`.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(size, Ordering::Relaxed);
-        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`; the block came from
-        // `System`.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
+static ALLOCATOR: Counting = Counting;
 
 /// Echoes, publishes or sends. The first letter of a message selects which.
 struct TestHandler(Prepared);
@@ -165,14 +132,14 @@ fn allocations(letter: u8, len: usize, at_once: usize, answers: &[usize]) -> usi
     let rounds = 100.max(TWO_BUFFERS.div_ceil(frames.len()));
     for round in 0..5 * rounds {
         if round == 4 * rounds {
-            before = ALLOCATIONS.load(Ordering::Relaxed);
+            before = calls();
         }
         sockets[0].write_all(&frames).unwrap();
         for (socket, buffer) in sockets.iter_mut().zip(&mut buffers) {
             fixture.read(socket, buffer);
         }
     }
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+    calls() - before
 }
 
 #[test]
@@ -201,9 +168,9 @@ fn an_idle_connection_has_little() {
     let mut fixture = Fixture::new(|_| {});
     // The first connection allocates everything that all connections share.
     let mut sockets = vec![fixture.connect()];
-    let before = BYTES.load(Ordering::Relaxed);
+    let before = bytes();
     sockets.extend((0..COUNT).map(|_| fixture.connect()));
-    let each = (BYTES.load(Ordering::Relaxed) - before) / COUNT;
+    let each = (bytes() - before) / COUNT;
     // A subscription takes 20 of these bytes. Vacant slots for more connections are an eighth at
     // most. The list for poll(2) takes 28 bytes, and may have as much spare room again.
     let most = if fixture.reactor.backend() == Backend::Poll { 356 } else { 300 };

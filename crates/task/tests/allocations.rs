@@ -4,10 +4,9 @@
 //! It is a separate program because it replaces the global allocator. The allocator counts the
 //! requests of the test's own thread, because the harness runs another thread.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
+use windlass_testkit::alloc::{Counting, calls_of_thread};
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     future::{Future, pending, poll_fn},
     io::{Read, Write},
@@ -28,35 +27,13 @@ use windlass_task::{
     with_turn, yield_now,
 };
 
-thread_local! {
-    static CALLS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        CALLS.set(CALLS.get() + 1);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which the system allocator
-        // shares.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, which the system
-        // allocator shares.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn allocations<T>(run: impl FnOnce() -> T) -> (usize, T) {
-    let before = CALLS.get();
+    let before = calls_of_thread();
     let result = run();
-    (CALLS.get() - before, result)
+    (calls_of_thread() - before, result)
 }
 
 #[test]
@@ -68,15 +45,15 @@ fn a_task_is_one_allocation_and_wakes_and_polls_are_none() {
         let (count, task) = allocations(|| spawn(async { [0u64; 100] }));
         assert_eq!(count, 1, "a spawn");
 
-        let before = CALLS.get();
+        let before = calls_of_thread();
         assert_eq!(task.await.unwrap(), [0; 100]);
-        assert_eq!(CALLS.get() - before, 0, "a poll, its output, and the wake of a handle");
+        assert_eq!(calls_of_thread() - before, 0, "a poll, its output, and the wake of a handle");
 
-        let before = CALLS.get();
+        let before = calls_of_thread();
         for _ in 0..100 {
             yield_now().await;
         }
-        assert_eq!(CALLS.get() - before, 0, "a hundred wakes and polls");
+        assert_eq!(calls_of_thread() - before, 0, "a hundred wakes and polls");
     });
 }
 
@@ -106,9 +83,9 @@ fn sleeps_and_time_limits_allocate_nothing() {
         };
         // A hundred at once, which the tables keep room for.
         round(&mut kept).await;
-        let before = CALLS.get();
+        let before = calls_of_thread();
         round(&mut kept).await;
-        assert_eq!(CALLS.get() - before, 0);
+        assert_eq!(calls_of_thread() - before, 0);
     });
 }
 
@@ -153,7 +130,7 @@ fn a_connection_that_is_accepted_answered_and_dropped_is_two_allocations() {
             for round in 0..WARM + CONNECTIONS {
                 let mut client = StdStream::connect(address).unwrap();
                 client.write_all(&[1; 64]).unwrap();
-                let before = CALLS.get();
+                let before = calls_of_thread();
                 let mut server = listener.accept().await.unwrap().0;
                 assert_eq!(server.read(&mut [0; 256]).await.unwrap(), 64);
                 server.write_all(&[2; 64]).await.unwrap();
@@ -161,7 +138,7 @@ fn a_connection_that_is_accepted_answered_and_dropped_is_two_allocations() {
                 // The stream ends with the round.
                 turns().await;
                 if round >= WARM {
-                    count += CALLS.get() - before;
+                    count += calls_of_thread() - before;
                 }
                 assert_eq!(client.read(&mut [0; 256]).unwrap(), 64);
             }
@@ -181,13 +158,13 @@ fn a_connect_that_waits_adds_a_registration_on_a_ring() {
             let address = listener.local_addr().unwrap();
             let mut count = 0;
             for round in 0..WARM + CONNECTIONS {
-                let before = CALLS.get();
+                let before = calls_of_thread();
                 let mut client = TcpStream::connect(address).await.unwrap();
                 client.write_all(&[1; 64]).await.unwrap();
                 drop(client);
                 turns().await;
                 if round >= WARM {
-                    count += CALLS.get() - before;
+                    count += calls_of_thread() - before;
                 }
                 drop(listener.accept().unwrap());
             }
@@ -223,7 +200,7 @@ fn a_wake_of_another_thread_allocates_nothing_there_and_here() {
             poll_fn(|context| {
                 if std::mem::take(&mut is_first) {
                     sender.send(Some(context.waker().clone())).unwrap();
-                    before.set(CALLS.get());
+                    before.set(calls_of_thread());
                     return Poll::Pending;
                 }
                 Poll::Ready(())
@@ -231,7 +208,7 @@ fn a_wake_of_another_thread_allocates_nothing_there_and_here() {
             .await;
             // The first wakes may make the channel allocate.
             if round > 1 {
-                assert_eq!(CALLS.get() - before.get(), 0, "the side of the executor");
+                assert_eq!(calls_of_thread() - before.get(), 0, "the side of the executor");
             }
             assert_eq!(is_answered.recv().unwrap(), 0, "the side of the waker");
         }

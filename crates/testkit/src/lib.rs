@@ -10,6 +10,7 @@
     reason = "tests are the only users, and the names of these tools say what they do"
 )]
 
+pub mod alloc;
 #[cfg(feature = "reactor")]
 pub mod backend;
 pub mod exposition;

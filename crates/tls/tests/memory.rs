@@ -1,11 +1,11 @@
 //! The memory of an idle connection. It is a separate program because it replaces the global
 //! allocator, which counts for each thread: the server's thread has no client.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe to write")]
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
+use windlass_testkit::alloc::{Counting, bytes_of_thread};
+
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -31,33 +31,6 @@ use windlass_tls::TlsAcceptor;
 const ADDED_MAX: usize = 4 << 10;
 
 const CONNECTIONS: usize = 64;
-
-thread_local! {
-    static BYTES: Cell<isize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn signed(size: usize) -> isize {
-    isize::try_from(size).unwrap_or(isize::MAX)
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.set(BYTES.get() + signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which the system allocator
-        // shares.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        BYTES.set(BYTES.get() - signed(layout.size()));
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`, which the system
-        // allocator shares.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -152,7 +125,7 @@ fn bytes(version: Option<&'static SupportedProtocolVersion>, messages: &[usize])
         for _ in 0..10 {
             reactor.run_once(Duration::ZERO).unwrap();
         }
-        BYTES.get()
+        bytes_of_thread()
     };
     // The first set makes what all connections share.
     run(None);
@@ -205,7 +178,7 @@ fn pending(version: &'static SupportedProtocolVersion, speaks: bool) -> usize {
         for _ in 0..10 {
             reactor.run_once(Duration::ZERO).unwrap();
         }
-        BYTES.get()
+        bytes_of_thread()
     };
     run(&mut reactor);
     let before = run(&mut reactor);

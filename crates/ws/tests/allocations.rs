@@ -1,48 +1,12 @@
 //! Once the buffers have grown, messages allocate nothing.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
+use windlass_testkit::alloc::{Counting, calls_of_thread};
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use windlass_ws::{
     Config, Engine, EngineEvent, FrameHeader, HEADER_LEN_MAX, MessageRef, Opcode, Scratch, mask,
 };
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator. Counting neither allocates
-// nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: this function has the same preconditions as `System::alloc`, and the caller holds
-        // them.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the same for `System::dealloc`; the block came from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the same for `System::realloc`; the block came from `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -65,7 +29,7 @@ fn allocations(engine: &mut Engine, bytes: &[u8], chunk: usize, replied: u32) ->
     let mut before = 0;
     for round in 0..110 {
         if round == 10 {
-            before = ALLOCATIONS.get();
+            before = calls_of_thread();
         }
         scratch.set_second(round);
         input.copy_from_slice(bytes);
@@ -91,7 +55,7 @@ fn allocations(engine: &mut Engine, bytes: &[u8], chunk: usize, replied: u32) ->
             );
         }
     }
-    ALLOCATIONS.get() - before
+    calls_of_thread() - before
 }
 
 fn traffic() -> Vec<(&'static str, Vec<u8>)> {
@@ -195,12 +159,12 @@ fn a_long_message_is_decompressed_into_memory_that_is_kept() {
         Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config);
     for round in 0..3 {
         let mut input = bytes.clone();
-        let before = ALLOCATIONS.get();
+        let before = calls_of_thread();
         let mut pass = engine.process(&mut input, &mut scratch);
         let Some(EngineEvent::Binary(message)) = pass.next() else { panic!("no message") };
         assert_eq!(message.len(), payload.len());
         let _ = pass.finish();
-        let made = ALLOCATIONS.get() - before;
+        let made = calls_of_thread() - before;
         assert!(round == 0 || made == 0, "{made} allocations for message {round}");
     }
 }

@@ -1,12 +1,9 @@
 //! Tests that need a process of their own: for its limits, its descriptors, its memory.
 
-#![allow(unsafe_code, reason = "a global allocator is unsafe to implement")]
+use windlass_testkit::alloc::Counting;
+pub(crate) use windlass_testkit::alloc::{bytes as live_bytes, peak_of};
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    process::Command,
-    sync::atomic::{AtomicUsize, Ordering},
-};
+use std::process::Command;
 
 const CHILD_VARIABLE: &str = "WINDLASS_ROBUST_CHILD";
 
@@ -55,58 +52,5 @@ pub(crate) fn used() -> usize {
     if std::env::var_os("WINDLASS_SANITIZED").is_some() { live_bytes() } else { resident() }
 }
 
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-/// Number of allocated bytes. Useful only in a process of its own.
-pub(crate) fn live_bytes() -> usize {
-    LIVE.load(Ordering::Relaxed)
-}
-
-/// Returns how far the allocated bytes rose above their initial number while the closure ran.
-pub(crate) fn peak_of(run: impl FnOnce()) -> usize {
-    let before = live_bytes();
-    PEAK.store(before, Ordering::Relaxed);
-    run();
-    PEAK.load(Ordering::Relaxed) - before
-}
-
-fn more(bytes: usize) {
-    let live = LIVE.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(live, Ordering::Relaxed);
-}
-
-fn less(bytes: usize) {
-    LIVE.fetch_sub(bytes, Ordering::Relaxed);
-}
-
-struct CountingAllocator;
-
 #[global_allocator]
-static ALLOCATOR: CountingAllocator = CountingAllocator;
-
-// SAFETY: every call is passed on to the system's allocator unchanged. Counting neither allocates
-// nor unwinds.
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        more(layout.size());
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of
-        // `System::alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        less(layout.size());
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the block came from
-        // `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        more(size);
-        less(layout.size());
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::realloc`; the block came from
-        // `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+static ALLOCATOR: Counting = Counting;
