@@ -6,6 +6,7 @@
 use windlass_testkit::{
     alloc::{Counting, bytes, calls},
     backend,
+    frames::{BINARY, masked},
 };
 
 use std::{
@@ -102,20 +103,6 @@ impl Fixture {
     }
 }
 
-fn frame(payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![0x82];
-    match payload.len() {
-        0..=125 => frame.push(0x80 | payload.len() as u8),
-        len => {
-            frame.push(0x80 | 126);
-            frame.extend_from_slice(&(len as u16).to_be_bytes());
-        }
-    }
-    frame.extend_from_slice(&[0; 4]);
-    frame.extend_from_slice(payload);
-    frame
-}
-
 /// The size of two receive buffers of a ring. A message is cut where one of them ends. The buffer
 /// for its first half grows to the largest half so far.
 const TWO_BUFFERS: usize = 128 << 10;
@@ -126,7 +113,7 @@ fn allocations(letter: u8, len: usize, at_once: usize, answers: &[usize]) -> usi
     let mut fixture = Fixture::new(|options| options.receiver_buffer_max = 64 << 20);
     let mut sockets: Vec<TcpStream> = answers.iter().map(|_| fixture.connect()).collect();
     let payload = vec![letter; len];
-    let frames: Vec<u8> = (0..at_once).flat_map(|_| frame(&payload)).collect();
+    let frames: Vec<u8> = (0..at_once).flat_map(|_| masked(BINARY, &payload)).collect();
     let mut buffers: Vec<Vec<u8>> = answers.iter().map(|len| vec![0; *len * at_once]).collect();
     let mut before = 0;
     let rounds = 100.max(TWO_BUFFERS.div_ceil(frames.len()));

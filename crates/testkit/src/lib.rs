@@ -16,6 +16,7 @@ pub mod backend;
 pub mod exposition;
 #[cfg(feature = "reactor")]
 pub mod fork;
+pub mod frames;
 pub mod panics;
 pub mod pattern;
 pub mod ptrace;

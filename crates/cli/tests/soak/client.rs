@@ -5,6 +5,8 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
+use windlass_testkit::frames::masked;
+
 use crate::harness::WAIT_MAX;
 
 macro_rules! tally {
@@ -88,22 +90,7 @@ impl Client {
     }
 
     fn frame(&mut self, opcode: u8, payload: &[u8], tally: &mut Tally) {
-        let mut frame = Vec::with_capacity(payload.len() + 14);
-        frame.push(0x80 | opcode);
-        match payload.len() {
-            len @ 0..126 => frame.push(0x80 | len as u8),
-            len @ 126..0x1_0000 => {
-                frame.push(0x80 | 126);
-                frame.extend_from_slice(&(len as u16).to_be_bytes());
-            }
-            len => {
-                frame.push(0x80 | 127);
-                frame.extend_from_slice(&(len as u64).to_be_bytes());
-            }
-        }
-        // A masking key of zeros.
-        frame.extend_from_slice(&[0; 4]);
-        frame.extend_from_slice(payload);
+        let frame = masked(0x80 | opcode, payload);
         self.write(&frame, tally);
     }
 

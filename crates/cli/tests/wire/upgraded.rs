@@ -1,24 +1,12 @@
 //! Requests that are accepted in any pieces, and the bytes that follow them.
 
+use windlass_testkit::frames::{CLOSE, PING, TEXT, masked};
+
 use crate::{
     harness::Server,
     heads::{ACCEPT, Head},
     peer::Peer,
 };
-
-/// Returns a client's frame, masked by `key`.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    const KEY: [u8; 4] = [7, 0, 0xff, 0x31];
-    assert!(payload.len() < 126, "a short frame");
-    let mut frame = vec![first, 0x80 | payload.len() as u8];
-    frame.extend(KEY);
-    frame.extend(payload.iter().zip(KEY.iter().cycle()).map(|(byte, key)| byte ^ key));
-    frame
-}
-
-const TEXT: u8 = 0x81;
-const CLOSE: u8 = 0x88;
-const PING: u8 = 0x89;
 
 fn check_accepted(peer: &mut Peer) {
     let answer = peer.answer(0);
@@ -41,7 +29,7 @@ fn a_request_may_come_in_any_pieces() {
     let mut peer = Peer::new(&server);
     peer.send(request.chunks(1));
     check_accepted(&mut peer);
-    peer.send([&frame(TEXT, b"hello")[..]]);
+    peer.send([&masked(TEXT, b"hello")[..]]);
     assert_eq!(peer.read(7), b"\x81\x05hello");
     drop(peer);
     server.stop_cleanly();
@@ -77,7 +65,7 @@ fn unusual_requests_are_accepted() {
 #[test]
 fn frames_may_follow_the_request_in_the_same_segment() {
     let server = Server::start(&["--mode", "echo"]);
-    let frames = [frame(TEXT, b"one"), frame(PING, b"two"), frame(TEXT, b"three")].concat();
+    let frames = [masked(TEXT, b"one"), masked(PING, b"two"), masked(TEXT, b"three")].concat();
     let bytes = [Head::good().bytes(), frames].concat();
     let answers = b"\x81\x03one\x8a\x03two\x81\x05three";
     // The cuts are also within the frames, whose beginning follows the request.
@@ -95,8 +83,8 @@ fn frames_may_follow_the_request_in_the_same_segment() {
 #[test]
 fn a_whole_session_may_come_in_one_segment() {
     let server = Server::start(&["--mode", "echo"]);
-    let close = frame(CLOSE, &[&1000_u16.to_be_bytes()[..], b"bye"].concat());
-    let bytes = [Head::good().bytes(), frame(TEXT, b"hello"), close].concat();
+    let close = masked(CLOSE, &[&1000_u16.to_be_bytes()[..], b"bye"].concat());
+    let bytes = [Head::good().bytes(), masked(TEXT, b"hello"), close].concat();
     let mut peer = Peer::new(&server);
     peer.send([&bytes[..]]);
     let answer = peer.answer(7 + 7);
@@ -110,8 +98,8 @@ fn a_violation_after_the_request_is_reported() {
     let server = Server::start(&["--mode", "echo"]);
     for (name, wrong, code) in [
         ("unmasked", b"\x81\x02hi".to_vec(), 1002_u16),
-        ("reserved opcode", frame(0x83, b""), 1002),
-        ("not UTF-8", frame(TEXT, b"\xff"), 1007),
+        ("reserved opcode", masked(0x83, b""), 1002),
+        ("not UTF-8", masked(TEXT, b"\xff"), 1007),
         (
             "a length beyond all limits",
             [&[0x82, 0xff, 0x7f][..], &[0xff; 7], &[0; 4]].concat(),

@@ -12,6 +12,7 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_task::{Pinned, net::TcpStream, spawn, time::sleep};
+use windlass_testkit::frames::{TEXT, masked};
 use windlass_ws::deflate::DeflateConfig;
 
 use crate::{
@@ -39,12 +40,6 @@ const HANDSHAKE: &str = "GET /ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\
     Connection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// A frame with a text, masked with zeros.
-fn frame(text: &str) -> Vec<u8> {
-    let length = 0x80 | u8::try_from(text.len()).unwrap();
-    [&[0x81, length, 0, 0, 0, 0], text.as_bytes()].concat()
-}
-
 async fn receive(stream: &mut TcpStream, expected: &str) {
     let mut frame = vec![0; 2 + expected.len()];
     stream.read_exact(&mut frame).await.unwrap();
@@ -67,7 +62,8 @@ fn websockets_and_requests_share_a_port(build: Build) {
         for early in [0, 1, 30, 300] {
             let mut stream = server.connect().await;
             let mut sent = HANDSHAKE.as_bytes().to_vec();
-            (0..early).for_each(|number: u32| sent.extend(frame(&number.to_string())));
+            (0..early)
+                .for_each(|number: u32| sent.extend(masked(TEXT, number.to_string().as_bytes())));
             stream.write_all(&sent).await.unwrap();
             let head = read_head(&mut stream).await.to_ascii_lowercase();
             assert!(head.starts_with("http/1.1 101 "), "{head}");
@@ -75,7 +71,7 @@ fn websockets_and_requests_share_a_port(build: Build) {
             for number in 0..early {
                 receive(&mut stream, &format!("Ann: {number}")).await;
             }
-            stream.write_all(&frame("late")).await.unwrap();
+            stream.write_all(&masked(TEXT, b"late")).await.unwrap();
             receive(&mut stream, "Ann: late").await;
         }
         let mut sender = client(server.connect().await).await;
@@ -154,7 +150,7 @@ fn a_drain_closes_the_websockets(build: Build) {
             let mut stream = server.connect().await;
             stream.write_all(HANDSHAKE.as_bytes()).await.unwrap();
             read_head(&mut stream).await;
-            stream.write_all(&frame("hi")).await.unwrap();
+            stream.write_all(&masked(TEXT, b"hi")).await.unwrap();
             receive(&mut stream, "Ann: hi").await;
             streams.push(stream);
         }
@@ -218,7 +214,7 @@ fn an_answer_that_is_not_read_in_time_ends_the_hand_over(build: Build) {
             let server = HttpServer::new().write_timeout(10 * limit);
             let server = start(server, service).await;
             let mut stream = server.connect().await;
-            stream.write_all(&[HANDSHAKE.as_bytes(), &frame("hi")].concat()).await.unwrap();
+            stream.write_all(&[HANDSHAKE.as_bytes(), &masked(TEXT, b"hi")].concat()).await.unwrap();
             sleep(waits).await;
             let (mut buffer, mut end) = (vec![0; 1 << 20], Vec::new());
             while !end.ends_with(b"Ann: hi") {

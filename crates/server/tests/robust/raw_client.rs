@@ -11,10 +11,8 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-pub(crate) const TEXT: u8 = 0x81;
-pub(crate) const BINARY: u8 = 0x82;
-pub(crate) const CLOSE: u8 = 0x88;
-pub(crate) const PING: u8 = 0x89;
+pub(crate) use windlass_testkit::frames::{BINARY, CLOSE, PING, TEXT, masked};
+
 pub(crate) const PONG: u8 = 0x8a;
 /// The bit of the first byte that marks a compressed message (RFC 7692 section 6).
 pub(crate) const COMPRESSED: u8 = 0x40;
@@ -43,34 +41,6 @@ impl Frame {
         assert_eq!(self.first, TEXT, "{self:?}");
         core::str::from_utf8(&self.payload).expect("text is UTF-8")
     }
-}
-
-/// Encodes a client's frame, which is masked.
-pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = vec![first];
-    match payload.len() {
-        len @ ..126 => frame.push(0x80 | len as u8),
-        len @ ..65_536 => {
-            frame.push(0x80 | 126);
-            frame.extend_from_slice(&(len as u16).to_be_bytes());
-        }
-        len => {
-            frame.push(0x80 | 127);
-            frame.extend_from_slice(&(len as u64).to_be_bytes());
-        }
-    }
-    let key = [0x12, 0x34, 0x56, 0x78];
-    frame.extend_from_slice(&key);
-    // Masks sixteen bytes at a time, because tests are not optimised.
-    let repeated = u128::from(u32::from_be_bytes(key)) * 0x1_00000001_00000001_00000001;
-    let mut words = payload.chunks_exact(16);
-    frame.reserve(payload.len());
-    for word in &mut words {
-        let word = u128::from_be_bytes(word.try_into().expect("sixteen bytes"));
-        frame.extend_from_slice(&(word ^ repeated).to_be_bytes());
-    }
-    frame.extend(words.remainder().iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
-    frame
 }
 
 /// Returns a valid upgrade request with these additional lines.

@@ -4,6 +4,7 @@
 use std::{cell::RefCell, rc::Rc};
 
 use windlass_server::{Connection, Message, ServerStats};
+use windlass_testkit::frames::masked;
 
 use crate::{
     fixture::{Client, Fixture, TestHandler},
@@ -53,19 +54,9 @@ struct Program {
 
 impl Program {
     fn frame(&mut self, first: u8, payload: &[u8]) {
-        let begin = self.bytes.len();
-        self.bytes.push(first);
-        match payload.len() {
-            len @ 0..126 => self.bytes.push(0x80 | len as u8),
-            len => {
-                self.bytes.push(0x80 | 126);
-                self.bytes.extend_from_slice(&u16::try_from(len).unwrap().to_be_bytes());
-            }
-        }
-        let key = [7, 0, 0x55, 0xff];
-        self.bytes.extend_from_slice(&key);
-        self.bytes.extend(payload.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
-        self.expected.wire_received += (self.bytes.len() - begin) as u64;
+        let frame = masked(first, payload);
+        self.expected.wire_received += frame.len() as u64;
+        self.bytes.extend(frame);
     }
 
     fn sent(&mut self, is_text: bool, len: usize) {

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+pub(crate) use windlass_testkit::frames::{frame, masked, plain};
 use windlass_ws::{
     Close, CloseCode, Config, End, Engine, EngineEvent, FrameSendError, MessageRef, Scratch,
     Violation, mask,
 };
-
-pub(crate) const KEY: [u8; 4] = [0xa1, 0x02, 0xc3, 0x7f];
 
 /// A copy of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,38 +21,6 @@ pub(crate) enum Seen {
 
 pub(crate) fn text(text: &str) -> Seen {
     Seen::Text(text.to_owned())
-}
-
-/// A frame as RFC 6455 section 5.2 defines it: the first byte, masked or unmasked, the payload.
-pub(crate) fn frame(first: u8, key: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![first];
-    let masked = if key.is_some() { 0x80 } else { 0 };
-    match payload.len() {
-        len @ 0..=125 => bytes.push(masked | len as u8),
-        len @ 126..=0xffff => {
-            bytes.push(masked | 126);
-            bytes.extend((len as u16).to_be_bytes());
-        }
-        len => {
-            bytes.push(masked | 127);
-            bytes.extend((len as u64).to_be_bytes());
-        }
-    }
-    bytes.extend(key.iter().flatten());
-    for (at, byte) in payload.iter().enumerate() {
-        bytes.push(byte ^ key.map_or(0, |key| key[at % 4]));
-    }
-    bytes
-}
-
-/// A client's frame.
-pub(crate) fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
-    frame(first, Some(KEY), payload)
-}
-
-/// A server's frame.
-pub(crate) fn plain(first: u8, payload: &[u8]) -> Vec<u8> {
-    frame(first, None, payload)
 }
 
 /// The payload of a Close frame.
