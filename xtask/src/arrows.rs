@@ -72,7 +72,7 @@ const TABLE: &[Row] = &[
         &["windlass", "windlass-server", "windlass-ws", "windlass-tls", "windlass-cluster"],
     ),
     // The tools of tests.
-    program("windlass-testkit", &["windlass", "windlass-task"]),
+    program("windlass-testkit", &["windlass", "windlass-task", "windlass-server"]),
     Row {
         // A library by the look of it only: its programs are the content.
         name: "windlass-examples",

@@ -11,12 +11,20 @@
 )]
 
 pub mod alloc;
+#[cfg(feature = "tls")]
+pub mod any_certificate;
 #[cfg(feature = "reactor")]
 pub mod backend;
 pub mod exposition;
 #[cfg(feature = "reactor")]
 pub mod fork;
 pub mod frames;
+#[cfg(feature = "nats")]
+pub mod nats_fake;
+#[cfg(feature = "nats")]
+pub mod nats_jwt;
+#[cfg(feature = "nats")]
+pub mod nats_server;
 pub mod panics;
 pub mod pattern;
 pub mod ptrace;
@@ -25,3 +33,4 @@ pub mod random;
 pub mod rings;
 #[cfg(feature = "reactor")]
 pub mod scenarios;
+pub mod waiting;

@@ -1,19 +1,13 @@
 //! `windlass serve --cluster`: two servers with one nats-server. The tests are ignored if there is
 //! no nats-server.
 
+use windlass_testkit::{nats_fake as fake, nats_jwt as jwt, nats_server as nats};
+
 #[path = "../echo/client.rs"]
 mod client;
 mod example;
-#[path = "../../../cluster/tests/nats/fake.rs"]
-#[allow(dead_code, reason = "another test program uses all of it")]
-mod fake;
 #[path = "../serve/harness.rs"]
 mod harness;
-#[path = "../../../cluster/tests/nats/jwt.rs"]
-mod jwt;
-#[path = "../../../cluster/tests/nats/server.rs"]
-#[allow(dead_code, reason = "another test program uses all of it")]
-mod nats;
 mod node;
 mod options;
 mod rooms;

@@ -1,9 +1,7 @@
 //! `windlass serve` as its users see it: the program and real sockets.
 
-use windlass_testkit::rings;
+use windlass_testkit::{any_certificate, rings};
 
-#[path = "../../../tls/tests/common/any_certificate.rs"]
-mod any_certificate;
 mod hangup;
 mod harness;
 mod sandbox;

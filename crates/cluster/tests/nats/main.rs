@@ -2,18 +2,17 @@
 //!
 //! Where there is no nats-server, its tests show as ignored, with the reason.
 
+use windlass_testkit::{nats_fake as fake, nats_jwt as jwt, nats_server as server};
+
 mod access;
 mod batch;
 mod crossing;
-mod fake;
 mod hostile;
-mod jwt;
 mod load;
 mod node;
 mod outage;
 mod payload;
 mod relay;
-mod server;
 mod tls;
 
 use std::process::ExitCode;

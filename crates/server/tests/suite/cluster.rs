@@ -19,6 +19,8 @@ use windlass_server::{
     http::{Accept, Reject, UpgradeRequest},
 };
 
+use windlass_testkit::waiting::until;
+
 use crate::backend::chosen;
 
 /// Maximum time of any wait, after which the test fails.
@@ -171,20 +173,6 @@ impl Client {
     #[track_caller]
     pub(crate) fn publish(&mut self, topic: &str, payload: &str) {
         assert_eq!(self.command(&format!("publish {topic}|{payload}")), "published");
-    }
-}
-
-/// Waits for a state that has no event.
-#[track_caller]
-fn until<T>(mut there: impl FnMut() -> Option<T>, describe: impl Fn() -> String) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = there() {
-            return found;
-        }
-        assert!(begin.elapsed() < WAIT_MAX, "not in time: {}", describe());
-        // sleep: the state has no event to wait for.
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

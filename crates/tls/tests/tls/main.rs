@@ -5,10 +5,8 @@
 #[macro_use]
 extern crate windlass_testkit;
 
-use windlass_testkit::scenarios::Build;
+use windlass_testkit::{any_certificate, scenarios::Build};
 
-#[path = "../common/any_certificate.rs"]
-mod any_certificate;
 mod bed;
 mod certificates;
 mod clients;

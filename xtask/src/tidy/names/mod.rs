@@ -104,7 +104,11 @@ impl Workspace {
         let files: BTreeMap<&str, &RustFile<'_>> =
             files.iter().map(|file| (file.path, file)).collect();
         let mut workspace = Self { modules: BTreeMap::new() };
-        for package in packages.iter().filter(|package| package.folder.starts_with(LIBRARIES)) {
+        // Users do not meet the names of the tools of tests.
+        let is_library = |package: &&Package| {
+            package.folder.starts_with(LIBRARIES) && package.name != "windlass-testkit"
+        };
+        for package in packages.iter().filter(is_library) {
             for target in package.targets.iter().filter(|target| target.kind == "lib") {
                 if let Some(root) = files.get(target.path.as_str()) {
                     let folder = target.path.rsplit_once('/').map_or("", |(folder, _)| folder);

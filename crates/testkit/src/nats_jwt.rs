@@ -9,16 +9,16 @@ const ACCOUNT_JWT: &str = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJpYX
 const USER_JWT: &str = "eyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.eyJpYXQiOjE3MDAwMDAwMDAsImlzcyI6IkFEMlY1M01aWDI2TVRYUFVLV1VZT0o3V0NDSVBEVUFRU1E2VkdIQ0hMVzJNV1BCSjVXQ1BCVkk1IiwianRpIjoiMzQ1V0hLTUVDSFpMWkJUNkhJWU5CREFQQzJGRTNaRkdPVFE3WjJLSFUzN09RQ0ZKVldEUSIsIm5hbWUiOiJ1c2VyIiwibmF0cyI6eyJkYXRhIjotMSwicGF5bG9hZCI6LTEsInB1YiI6e30sInN1YiI6e30sInN1YnMiOi0xLCJ0eXBlIjoidXNlciIsInZlcnNpb24iOjJ9LCJzdWIiOiJVQVJVTEFMUVpFVUVKRUVBRTJJTUxMWldZS1dXTjJPNlVTTkpCRkxNU0tEQUg3N1AzVkY0S0xFWSJ9.Pe3YMiB8huNJzWPW8t1WNoTPV79ylqOZRL8MkzxxMwZuFzq8BqpGO0Fxh0RboXryQPrn5Z_cPH2FNKK0O2_SCA";
 
 /// The private key of the user.
-pub(crate) const USER_SEED: &str = "SUAGJJEJGVRK6T5O3FKIPL6HHOJCGV4VOSPTR6BAZZIWFTY35CA74KJ5UY";
+pub const USER_SEED: &str = "SUAGJJEJGVRK6T5O3FKIPL6HHOJCGV4VOSPTR6BAZZIWFTY35CA74KJ5UY";
 
 /// The settings of a server that only the user can use.
-pub(crate) fn settings() -> String {
+pub fn settings() -> String {
     let accounts = format!("resolver_preload: {{ {ACCOUNT}: {ACCOUNT_JWT} }}");
     format!("operator: {OPERATOR}\nresolver: MEMORY\n{accounts}")
 }
 
 /// A file of credentials with this private key.
-pub(crate) fn credentials(seed: &str) -> String {
+pub fn credentials(seed: &str) -> String {
     format!(
         "-----BEGIN NATS USER JWT-----\n{USER_JWT}\n------END NATS USER JWT------\n\n\
          -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"

@@ -21,11 +21,11 @@ use windlass_server::bus::Envelope;
 const PAYLOAD_MAX: usize = 1 << 30;
 
 /// A certificate of the tests of `windlass-tls`, for localhost, or that of its authority.
-pub(crate) fn certificate(name: &str) -> PathBuf {
+pub fn certificate(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates").join(name)
 }
 
-pub(crate) struct Fake {
+pub struct Fake {
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     /// In JSON.
@@ -33,22 +33,22 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), tls: None, name: "fake" }
     }
 
     /// Its name, as it stands in JSON.
-    pub(crate) fn named(self, name: &'static str) -> Self {
+    pub fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
 
     /// It says nothing before TLS.
-    pub(crate) fn tls_first() -> Self {
+    pub fn tls_first() -> Self {
         Self::tls_first_as("localhost")
     }
 
     /// The same with a certificate of the tests of `windlass-tls`.
-    pub(crate) fn tls_first_as(name: &str) -> Self {
+    pub fn tls_first_as(name: &str) -> Self {
         let chain = CertificateDer::pem_file_iter(certificate(&format!("{name}.pem"))).unwrap();
         let key = PrivateKeyDer::from_pem_file(certificate(&format!("{name}.key"))).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -61,12 +61,12 @@ impl Fake {
         Self { tls: Some(Arc::new(config)), ..Self::new() }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("nats://{}", self.listener.local_addr().unwrap())
     }
 
     /// Accepts a node, and says nothing.
-    pub(crate) fn accept_silently(&self) -> Peer {
+    pub fn accept_silently(&self) -> Peer {
         let (socket, _) = self.listener.accept().unwrap();
         Peer { reader: BufReader::new(Box::new(socket.try_clone().unwrap())), socket }
     }
@@ -75,7 +75,7 @@ impl Fake {
     ///
     /// # Errors
     /// The node has ended the connection before.
-    pub(crate) fn accept(&self) -> io::Result<Peer> {
+    pub fn accept(&self) -> io::Result<Peer> {
         let (socket, _) = self.listener.accept().unwrap();
         let stream: Box<dyn Stream> = match &self.tls {
             Some(config) => {
@@ -98,12 +98,12 @@ impl Fake {
     }
 }
 
-pub(crate) trait Stream: Read + Write + Send {}
+pub trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
 
 /// A connected node.
-pub(crate) struct Peer {
+pub struct Peer {
     reader: BufReader<Box<dyn Stream>>,
     socket: TcpStream,
 }
@@ -116,18 +116,18 @@ impl Peer {
     }
 
     /// The line by which the node shows its credentials. It asks for an answer behind it.
-    pub(crate) fn connect_line(&mut self) -> io::Result<String> {
+    pub fn connect_line(&mut self) -> io::Result<String> {
         let connect = self.line()?;
         assert!(connect.starts_with("CONNECT {"), "{connect}");
         assert_eq!(self.line()?, "PING");
         Ok(connect)
     }
 
-    pub(crate) fn send(&mut self, text: &str) {
+    pub fn send(&mut self, text: &str) {
         self.write(format_args!("{text}")).unwrap();
     }
 
-    pub(crate) fn line(&mut self) -> io::Result<String> {
+    pub fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         match self.reader.read_line(&mut line)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -137,7 +137,7 @@ impl Peer {
 
     /// Sends a beginning, and then bytes until the node ends the connection, or so many. Returns
     /// their number.
-    pub(crate) fn flood(&mut self, begin: &str, max: usize) -> usize {
+    pub fn flood(&mut self, begin: &str, max: usize) -> usize {
         let (mut sent, more) = (0, [b' '; 64 << 10]);
         if self.socket.write_all(begin.as_bytes()).is_err() {
             return sent;
@@ -152,14 +152,14 @@ impl Peer {
     }
 
     /// Sends a line without end, on a thread, until the node ends the connection.
-    pub(crate) fn chatter(&self) -> JoinHandle<()> {
+    pub fn chatter(&self) -> JoinHandle<()> {
         let mut socket = self.socket.try_clone().unwrap();
         let lines = "+OK\r\n".repeat(1000);
         thread::spawn(move || while socket.write_all(lines.as_bytes()).is_ok() {})
     }
 
     /// Delivers a text of another node.
-    pub(crate) fn deliver(&mut self, subject: &str, text: &str) {
+    pub fn deliver(&mut self, subject: &str, text: &str) {
         let payload = text.as_bytes();
         let mut bytes = Vec::new();
         Envelope { node: 1, worker: 0, epoch: 0, sequence: 0, topic: None, is_text: true, payload }
@@ -171,7 +171,7 @@ impl Peer {
 
     /// Answers until the head of a publication comes. Returns its subject and the length of its
     /// payload, which is not read. `None` at the end.
-    pub(crate) fn head(&mut self) -> Option<(String, usize)> {
+    pub fn head(&mut self) -> Option<(String, usize)> {
         while let Ok(line) = self.line() {
             match line.split(' ').collect::<Vec<_>>()[..] {
                 ["PING"] => self.write(format_args!("PONG\r\n")).ok()?,
@@ -184,19 +184,19 @@ impl Peer {
     }
 
     /// The subject of the next publication. `None` at the end.
-    pub(crate) fn publication(&mut self) -> Option<String> {
+    pub fn publication(&mut self) -> Option<String> {
         let (subject, length) = self.head()?;
         io::copy(&mut self.reader.by_ref().take(length as u64 + 2), &mut io::sink()).ok()?;
         Some(subject)
     }
 
     /// Sends no more.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         self.socket.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Ends the connection, in the middle of what comes.
-    pub(crate) fn cut(self) {
+    pub fn cut(self) {
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

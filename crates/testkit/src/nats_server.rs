@@ -12,25 +12,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Maximum time of any wait, after which the test fails.
-pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
-
-/// Waits for a state that has no event.
-#[track_caller]
-pub(crate) fn until<T>(mut there: impl FnMut() -> Option<T>, describe: impl Fn() -> String) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(found) = there() {
-            return found;
-        }
-        assert!(begin.elapsed() < WAIT_MAX, "not in time: {}", describe());
-        // sleep: the state has no event to wait for.
-        thread::sleep(Duration::from_millis(2));
-    }
-}
+pub use crate::waiting::{WAIT_MAX, until};
 
 /// The program, if there is one. Debian has it in a directory that is not in everyone's `PATH`.
-pub(crate) fn program() -> Option<PathBuf> {
+pub fn program() -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&paths).chain([PathBuf::from("/usr/sbin")]);
     folders.map(|folder| folder.join("nats-server")).find(|path| path.is_file())
@@ -38,7 +23,7 @@ pub(crate) fn program() -> Option<PathBuf> {
 
 /// A port that is free, and that no connection gets by itself: it is below those. So a server that
 /// starts again gets it again.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
     let below: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
@@ -55,20 +40,20 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// A server. It ends with its value.
-pub(crate) struct Nats {
+pub struct Nats {
     child: Child,
     settings: String,
-    pub(crate) port: u16,
+    pub port: u16,
     monitor: u16,
 }
 
 impl Nats {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::with("")
     }
 
     /// A server with further lines of configuration.
-    pub(crate) fn with(settings: &str) -> Self {
+    pub fn with(settings: &str) -> Self {
         loop {
             let (port, monitor) = (free_port(), free_port());
             if let Some(child) = start(port, monitor, settings) {
@@ -77,25 +62,25 @@ impl Nats {
         }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Starts it again, at the same port.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.restart_with(&self.settings.clone());
     }
 
-    pub(crate) fn restart_with(&mut self, settings: &str) {
+    pub fn restart_with(&mut self, settings: &str) {
         self.kill();
         self.settings = settings.to_owned();
         let started = || start(self.port, self.monitor, settings);
@@ -107,11 +92,11 @@ impl Nats {
     }
 
     /// It does nothing until `resume`.
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
@@ -121,8 +106,7 @@ impl Nats {
     }
 
     /// The numbers of messages that it has got from its clients, and has given to them.
-    #[allow(dead_code, reason = "another test program uses it")]
-    pub(crate) fn messages(&self) -> (u64, u64) {
+    pub fn messages(&self) -> (u64, u64) {
         let answer = self.ask("/varz");
         (answer["in_msgs"].as_u64().unwrap(), answer["out_msgs"].as_u64().unwrap())
     }
@@ -150,7 +134,7 @@ impl Nats {
 
     /// Waits until so many nodes are subscribed to a subject.
     #[track_caller]
-    pub(crate) fn wait_for_subscriptions(&self, subject: &str, count: usize) {
+    pub fn wait_for_subscriptions(&self, subject: &str, count: usize) {
         until(
             || (self.subscriptions_to(subject) == count).then_some(()),
             || format!("{} are subscribed to {subject}", self.subscriptions_to(subject)),
@@ -158,7 +142,7 @@ impl Nats {
     }
 
     /// The number of all subscriptions of its connections.
-    pub(crate) fn subscriptions(&self) -> u64 {
+    pub fn subscriptions(&self) -> u64 {
         let answer = self.connections("");
         let connections = answer["connections"].as_array().unwrap().iter();
         connections.map(|connection| connection["subscriptions"].as_u64().unwrap()).sum()
@@ -201,10 +185,10 @@ fn start(port: u16, monitor: u16, settings: &str) -> Option<Child> {
 }
 
 /// A folder for files. It is deleted with its value.
-pub(crate) struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("windlass-cluster-{}-{number}-{name}", std::process::id());
@@ -213,13 +197,13 @@ impl Folder {
         Self(path)
     }
 
-    pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
+    pub fn write(&self, name: &str, content: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -231,10 +215,10 @@ impl Drop for Folder {
 }
 
 /// A client of NATS that shows what crosses.
-pub(crate) struct Plain(BufReader<TcpStream>);
+pub struct Plain(BufReader<TcpStream>);
 
 impl Plain {
-    pub(crate) fn new(nats: &Nats) -> Self {
+    pub fn new(nats: &Nats) -> Self {
         let socket = TcpStream::connect(nats.address()).unwrap();
         socket.set_read_timeout(Some(WAIT_MAX)).unwrap();
         let mut plain = Self(BufReader::new(socket));
@@ -254,12 +238,12 @@ impl Plain {
         line.trim_end().to_owned()
     }
 
-    pub(crate) fn subscribe(&mut self, subject: &str) {
+    pub fn subscribe(&mut self, subject: &str) {
         self.write(format!("SUB {subject} 1\r\n").as_bytes());
         self.sync();
     }
 
-    pub(crate) fn publish(&mut self, subject: &str, payload: &[u8]) {
+    pub fn publish(&mut self, subject: &str, payload: &[u8]) {
         self.write(format!("PUB {subject} {}\r\n", payload.len()).as_bytes());
         self.write(payload);
         self.write(b"\r\n");
@@ -267,7 +251,7 @@ impl Plain {
     }
 
     /// Returns the payloads that have arrived, when the server has answered.
-    pub(crate) fn sync(&mut self) -> Vec<Vec<u8>> {
+    pub fn sync(&mut self) -> Vec<Vec<u8>> {
         self.write(b"PING\r\n");
         let mut payloads = Vec::new();
         loop {
