@@ -99,6 +99,20 @@ pub struct ServerInfo {
     pub allocations_at: u64,
 }
 
+impl ServerInfo {
+    /// A server of WebSockets in this process, whose allocations are not read.
+    pub fn new(address: SocketAddr, version: &str) -> Self {
+        Self {
+            address,
+            receivers: None,
+            speaks_nats: false,
+            process: std::process::id(),
+            version: version.to_owned(),
+            allocations_at: 0,
+        }
+    }
+}
+
 /// The result of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {

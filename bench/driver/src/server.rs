@@ -1,5 +1,5 @@
-//! The common part of all server programs of the suites `echo`, `broadcast`, `handshake` and
-//! `memory`: the command line and the announcement.
+//! The frame of all server programs of the suites that measure servers: the command line, the
+//! announcement and the end. A program has the loop of its server alone ([`run`]).
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--tls`, `--work-us N`,
 //! `--nodes N`, `--ordered`, `--cpu N` and `--first`.
@@ -9,6 +9,8 @@
 #![allow(unsafe_code, reason = "prctl, getrlimit and setrlimit")]
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::measured::Error;
@@ -49,13 +51,21 @@ pub struct Settings {
     /// `echo/work` get a time other than zero.
     pub work: Duration,
     /// The name of the backend, for a server with several.
-    pub backend: Option<String>,
+    backend: Option<String>,
     /// Number of nodes of a cluster, for the servers of the suite `cluster`.
     pub nodes: usize,
     /// The topic has one order on all workers.
     pub ordered: bool,
     cpu: Option<usize>,
     first: bool,
+}
+
+/// Runs a server with the settings of the command line, and reports its error.
+pub fn run(serve: impl FnOnce(Settings) -> Result<(), Error>) -> ExitCode {
+    Settings::take()
+        .and_then(serve)
+        .inspect_err(|error| eprintln!("{error}"))
+        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
 
 impl Settings {
@@ -65,7 +75,7 @@ impl Settings {
     /// # Errors
     ///
     /// If the command line is invalid, or if the process may not be pinned.
-    pub fn take() -> Result<Self, Error> {
+    fn take() -> Result<Self, Error> {
         let settings = Self::read(std::env::args().skip(1))?;
         end_with_parent();
         raise_open_files();
@@ -76,6 +86,24 @@ impl Settings {
             return Err("not allowed to come first".into());
         }
         Ok(settings)
+    }
+
+    /// Checks the mode, for a server that has only one.
+    ///
+    /// # Errors
+    ///
+    /// If another mode is wanted.
+    pub fn require(&self, mode: Mode) -> Result<(), Error> {
+        if self.mode == mode { Ok(()) } else { Err(format!("the only mode is {mode:?}").into()) }
+    }
+
+    /// Returns the backend that the command line names, or the other one if it names none.
+    ///
+    /// # Errors
+    ///
+    /// If no backend has this name.
+    pub fn backend_or<B: FromStr>(&self, other: B) -> Result<B, B::Err> {
+        self.backend.as_ref().map_or(Ok(other), |name| name.parse())
     }
 
     fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, Error> {
@@ -123,17 +151,11 @@ impl Settings {
 
 /// Prints the announcement of this server.
 pub fn announce(address: SocketAddr, version: &str) {
-    announce_as(&ServerInfo {
-        address,
-        receivers: None,
-        speaks_nats: false,
-        process: std::process::id(),
-        version: version.to_owned(),
-        allocations_at: alloc::address(),
-    });
+    let allocations_at = alloc::address();
+    announce_as(&ServerInfo { allocations_at, ..ServerInfo::new(address, version) });
 }
 
-/// Prints the announcement of a server.
+/// Prints the announcement of a server that is more than this process, or has several threads.
 pub fn announce_as(server: &ServerInfo) {
     println!("{}", serde_json::to_string(server).expect("plain data"));
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo::rerun-if-changed=src/glue.cpp");
     println!("cargo::rerun-if-changed=src/http.hpp");
+    println!("cargo::rerun-if-changed=../counted.hpp");
     println!("cargo::rerun-if-changed=build.rs");
     if let Err(reason) = compile() {
         println!("cargo::error={reason}");

@@ -4,10 +4,12 @@
 //!
 //! The package `uwebsockets-openssl-server` has the same build script, and gets TLS by OpenSSL.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+#[path = "../uwebsockets-build.rs"]
+mod uwebsockets;
 
-use serde_json::Value;
+use std::path::PathBuf;
+
+use uwebsockets::{compiler, sources};
 
 /// The ends of the binaries' names, and the processors for which they are compiled.
 const BUILDS: [(&str, &str); 2] = [("", "native"), ("-counted", "x86-64-v3")];
@@ -18,6 +20,8 @@ const SOURCES: &str = "../uwebsockets-server";
 fn main() {
     println!("cargo::rerun-if-changed={SOURCES}/src/server.cpp");
     println!("cargo::rerun-if-changed={SOURCES}/build.rs");
+    println!("cargo::rerun-if-changed=../uwebsockets-build.rs");
+    println!("cargo::rerun-if-changed=../counted.hpp");
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
     for (end, processor) in BUILDS {
         let is_secure = package.ends_with("openssl");
@@ -57,14 +61,7 @@ fn compile(binary: &str, processor: &str, is_secure: bool) -> Result<(), String>
     if is_secure {
         cpp.file(usockets.join("crypto/sni_tree.cpp"));
     }
-    let compiler = cpp.try_get_compiler().map_err(|_| "no C++ compiler was found")?;
-    let works = Command::new(compiler.path())
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !works {
-        return Err(format!("no C++ compiler: {} does not start", compiler.path().display()));
-    }
+    let compiler = compiler(&cpp)?;
     let refused = |error: cc::Error| format!("the compiler refuses: {error}");
     let mut objects = cpp.try_compile_intermediates().map_err(refused)?;
     let c = [
@@ -101,27 +98,4 @@ fn compile(binary: &str, processor: &str, is_secure: bool) -> Result<(), String>
         println!("cargo::rustc-link-arg-bin={binary}={argument}");
     }
     Ok(())
-}
-
-/// Returns cargo's folder of the crate with the sources, after fetching the crate if necessary.
-fn sources() -> Result<PathBuf, String> {
-    let cargo = std::env::var_os("CARGO").ok_or("cargo does not say where it is")?;
-    let output = Command::new(cargo)
-        .args(["metadata", "--locked", "--format-version", "1"])
-        .output()
-        .map_err(|error| format!("cargo does not start: {error}"))?;
-    if !output.status.success() {
-        return Err("the sources of uWebSockets cannot be fetched".to_owned());
-    }
-    let metadata: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
-    let packages = metadata["packages"].as_array().ok_or("cargo's metadata has no packages")?;
-    let package = packages.iter().find(|package| package["name"] == "libuwebsockets-sys");
-    let manifest = package
-        .and_then(|package| package["manifest_path"].as_str())
-        .ok_or("libuwebsockets-sys is missing")?;
-    Path::new(manifest)
-        .parent()
-        .map(Path::to_owned)
-        .ok_or_else(|| "a manifest without a directory".to_owned())
 }

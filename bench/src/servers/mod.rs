@@ -17,6 +17,7 @@ use crate::cases::servers::{SUITES, cases, counted};
 use crate::error::MeasureError;
 use crate::options::Options;
 use crate::pin::Pin;
+use crate::programs::Program;
 use crate::programs::servers::{CLIENT, SERVERS, UNSUPPORTED};
 use crate::report::Report;
 
@@ -96,7 +97,14 @@ fn build_all(suite: &str, options: &Options, report: &mut Report) -> Vec<BuiltSe
         if !options.wants_program(&server.program) {
             continue;
         }
-        match build(&server.program) {
+        let path = build(&server.program).and_then(|path| match server.counted {
+            // The program for callgrind is in the same directory.
+            Some(binary) if !options.no_counts => {
+                build(&Program { binary, ..server.program }).map(|_| path)
+            }
+            _ => Ok(path),
+        });
+        match path {
             Ok(path) => {
                 let backends = server.program.backends(&options.backends).into_iter();
                 built.extend(backends.map(|backend| BuiltServer {

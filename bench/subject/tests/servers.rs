@@ -328,14 +328,7 @@ fn wrong_byte_server() -> ServerInfo {
             let _ = socket.write_all(&[&[0x82, 20][..], &payload].concat());
         }
     });
-    ServerInfo {
-        address,
-        receivers: None,
-        speaks_nats: false,
-        process: std::process::id(),
-        version: String::new(),
-        allocations_at: 0,
-    }
+    ServerInfo::new(address, "")
 }
 
 #[test]

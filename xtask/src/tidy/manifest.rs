@@ -1,5 +1,7 @@
 //! Rules about manifests: each dependency has a reason, and comes from the public registry.
 
+use toml::de::DeTable;
+
 use super::Violation;
 use crate::repository::TextFile;
 
@@ -17,54 +19,42 @@ pub(super) fn check(file: &TextFile, found: &mut Vec<Violation>) {
 /// comment serves a family of names with the same beginning, such as `serde` and `serde_json`. For
 /// inherited dependencies, the comment is in the workspace's manifest.
 fn check_reasons(file: &TextFile, found: &mut Vec<Violation>) {
-    let mut in_dependencies = false;
-    let mut depth = 0_usize;
-    let mut commented = false;
-    let mut explained: Option<String> = None;
-    for (index, line) in file.text.lines().enumerate() {
-        let line = line.trim();
-        if depth > 0 {
-            depth = depth_after(line, depth);
-        } else if let Some(header) = line.strip_prefix('[') {
-            let header = header.trim_end_matches(']');
-            in_dependencies = header.ends_with("dependencies");
-            if let Some((_table, name)) = header.split_once("dependencies.") {
-                report(file, index, name, commented, found);
-            }
-            (commented, explained) = (false, None);
-        } else if line.starts_with('#') {
-            commented = true;
-        } else if line.is_empty() {
-            (commented, explained) = (false, None);
-        } else if in_dependencies {
-            let name = line.split(['=', '.', ' ']).next().unwrap_or_default();
-            let in_family = explained.as_deref().is_some_and(|first| name.starts_with(first));
-            let ours = line.contains("workspace = true") || line.contains("path = ");
-            if !ours {
-                report(file, index, name, commented || in_family, found);
-            }
-            if commented {
-                explained = Some(name.to_owned());
-            }
-            commented = false;
-            depth = depth_after(line, 0);
+    // Cargo reports a manifest that is no TOML.
+    let Ok(manifest) = DeTable::parse(&file.text) else { return };
+    let mut dependencies = Vec::new();
+    collect(manifest.get_ref(), &mut dependencies);
+    dependencies.sort_unstable();
+    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+    // The last dependency with a comment.
+    let mut explained = (0, "-");
+    for (at, name, is_ours) in dependencies {
+        let index = file.text[..at].matches('\n').count();
+        let is_family = name.starts_with(explained.1) && !lines[explained.0..index].contains(&"");
+        if index > 0 && lines[index - 1].starts_with('#') {
+            explained = (index, name);
+        } else if !is_family && !is_ours {
+            let message =
+                format!("dependency `{name}` needs a comment above it that states its purpose");
+            found.push(Violation::new(&file.path, index + 1, message));
         }
     }
 }
 
-fn report(file: &TextFile, index: usize, name: &str, has_reason: bool, found: &mut Vec<Violation>) {
-    if !has_reason {
-        let message =
-            format!("dependency `{name}` needs a comment above it that states its purpose");
-        found.push(Violation::new(&file.path, index + 1, message));
+/// The dependencies of all tables of a manifest: where each stands, its name, and whether it is
+/// inherited or of this repository.
+fn collect<'t>(table: &'t DeTable<'_>, found: &mut Vec<(usize, &'t str, bool)>) {
+    for (key, value) in table {
+        let Some(table) = value.get_ref().as_table() else { continue };
+        if !key.get_ref().ends_with("dependencies") {
+            collect(table, found);
+            continue;
+        }
+        found.extend(table.iter().map(|(name, value)| {
+            let is_ours =
+                ["workspace", "path"].iter().any(|key| value.get_ref().get(key).is_some());
+            (name.span().start, name.get_ref().as_ref(), is_ours)
+        }));
     }
-}
-
-/// The number of brackets that are still open after `line`. The value of a dependency may span
-/// lines.
-fn depth_after(line: &str, depth: usize) -> usize {
-    let count = |wanted: [char; 2]| line.chars().filter(|c| wanted.contains(c)).count();
-    (depth + count(['{', '['])).saturating_sub(count(['}', ']']))
 }
 
 /// The public registry. The address of a mirror works in one network only.

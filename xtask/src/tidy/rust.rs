@@ -1,56 +1,46 @@
 //! Rules about Rust code: no unfinished code, no ignored test without a reason, no sleep without a
 //! reason.
 
-use super::text::UNFINISHED;
+use super::text::{UNFINISHED, unfinished};
 use super::{RustFile, Violation};
-use crate::source::has_word;
-
-/// Checks one file.
-pub(super) fn check(file: &RustFile<'_>, found: &mut Vec<Violation>) {
-    check_unfinished(file, found);
-    check_ignored(file, found);
-    check_sleeps(file, found);
-}
+use crate::source::{Source, has_word};
 
 /// Macros that stand for missing code.
 const UNFINISHED_MACROS: &[&str] = &["todo", "unimplemented"];
 
-fn check_unfinished(file: &RustFile<'_>, found: &mut Vec<Violation>) {
-    for (index, line) in file.source.code.iter().enumerate() {
+/// Checks one file.
+pub(super) fn check(file: &RustFile<'_>, found: &mut Vec<Violation>) {
+    let Source { code, comments, .. } = &file.source;
+    let mut report = |index: usize, message: String| {
+        found.push(Violation::new(file.path, index + 1, message));
+    };
+    for (index, line) in code.iter().enumerate() {
         for name in UNFINISHED_MACROS {
             if line.contains(&format!("{name}!")) && has_word(line, name) {
-                let message = format!("`{name}!` is unfinished: write the code or remove it");
-                found.push(Violation::new(file.path, index + 1, message));
+                report(index, format!("`{name}!` is unfinished: write the code or remove it"));
             }
         }
-    }
-    for (index, line) in file.source.comments.iter().enumerate() {
-        for (start, end) in UNFINISHED {
-            if has_word(line, &format!("{start}{end}")) {
-                let message = format!(
-                    "`{start}{end}` is a mark of unfinished work: finish it or open an issue"
-                );
-                found.push(Violation::new(file.path, index + 1, message));
-            }
-        }
-    }
-}
-
-/// `#[ignore]` and `cfg_attr(.., ignore)` need `= "reason"`. A documentation test may be `no_run`
-/// or `text`, but never `ignore`.
-fn check_ignored(file: &RustFile<'_>, found: &mut Vec<Violation>) {
-    for (index, line) in file.source.code.iter().enumerate() {
+        // `#[ignore]` and `cfg_attr(.., ignore)` need `= "reason"`.
         let attribute = line.contains("#[ignore") || line.contains("cfg_attr(");
         if attribute && has_word(line, "ignore") && !has_reason(line) {
-            let message = "an ignored test needs a reason: `#[ignore = \"why\"]`";
-            found.push(Violation::new(file.path, index + 1, message));
+            report(index, "an ignored test needs a reason: `#[ignore = \"why\"]`".to_owned());
+        }
+        // A sleep usually hides a race. The rule applies to tests and to all other code.
+        let is_sleep = line.contains("thread::sleep");
+        if is_sleep && !file.source.comments_above(index).any(|line| line.starts_with("// sleep: "))
+        {
+            report(index, "`thread::sleep` needs `// sleep: why` above it".to_owned());
         }
     }
-    for (index, line) in file.source.comments.iter().enumerate() {
-        let fence = line.split("```").nth(1).unwrap_or_default();
-        if has_word(fence, "ignore") {
+    for (index, line) in comments.iter().enumerate() {
+        for (start, end) in UNFINISHED {
+            if has_word(line, &format!("{start}{end}")) {
+                report(index, unfinished(start, end));
+            }
+        }
+        if line.split("```").nth(1).is_some_and(|fence| has_word(fence, "ignore")) {
             let message = "a documentation test is never ignored: use `no_run` or `text`";
-            found.push(Violation::new(file.path, index + 1, message));
+            report(index, message.to_owned());
         }
     }
 }
@@ -58,22 +48,6 @@ fn check_ignored(file: &RustFile<'_>, found: &mut Vec<Violation>) {
 fn has_reason(line: &str) -> bool {
     line.match_indices("ignore")
         .any(|(at, word)| line[at + word.len()..].trim_start().starts_with('='))
-}
-
-/// A sleep usually hides a race. If it is right, a comment `// sleep: why` above gives the reason.
-/// The rule applies to tests and to all other code.
-fn check_sleeps(file: &RustFile<'_>, found: &mut Vec<Violation>) {
-    for (index, line) in file.source.code.iter().enumerate() {
-        if !line.contains("thread::sleep") {
-            continue;
-        }
-        let excused =
-            file.source.comments_above(index).any(|comment| comment.starts_with("// sleep: "));
-        if !excused {
-            let message = "`thread::sleep` needs `// sleep: why` above it";
-            found.push(Violation::new(file.path, index + 1, message));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,11 @@ const MACHINE_PATHS: &[(&str, &str)] = &[
 /// where comments and strings are separate.
 pub(super) const UNFINISHED: &[(&str, &str)] = &[("FIX", "ME"), ("XX", "X"), ("HA", "CK")];
 
+/// The message about such a mark.
+pub(super) fn unfinished(start: &str, end: &str) -> String {
+    format!("`{start}{end}` is a mark of unfinished work: finish it or open an issue")
+}
+
 /// Files whose length no author decides.
 fn is_generated(path: &str) -> bool {
     path.ends_with("Cargo.lock") || path.contains("corpus/") || path.contains("/generated/")
@@ -69,10 +74,7 @@ fn check_lines(file: &TextFile, found: &mut Vec<Violation>) {
         if !file.is_rust() {
             for (start, end) in UNFINISHED {
                 if has_word(line, &format!("{start}{end}")) {
-                    let message = format!(
-                        "`{start}{end}` is a mark of unfinished work: finish it or open an issue"
-                    );
-                    found.push(Violation::new(&file.path, index + 1, message));
+                    found.push(Violation::new(&file.path, index + 1, unfinished(start, end)));
                 }
             }
         }

@@ -35,11 +35,9 @@ pub(super) fn check_safety_comments(file: &RustFile<'_>, found: &mut Vec<Violati
 fn is_argued(file: &RustFile<'_>, index: usize) -> bool {
     let is_safety = |comment: &str| comment.contains("SAFETY:");
     let first = index.saturating_sub(LINES_TO_SAFETY_MAX);
-    file.source.comments_above(index).any(is_safety)
-        || (first..=index).any(|above| {
-            is_safety(&file.source.comments[above])
-                || file.source.comments_above(above).any(is_safety)
-        })
+    (first..=index).any(|above| {
+        is_safety(&file.source.comments[above]) || file.source.comments_above(above).any(is_safety)
+    })
 }
 
 /// The paths of the table, with the line of each: whole paths in backquotes.

@@ -10,10 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <stdexcept>
 #include <strings.h>
 #include <vector>
+
+#include "../../counted.hpp"
 
 using asio::awaitable;
 using asio::detached;
@@ -23,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 using Timer = asio::steady_timer;
 
 extern "C" {
-void windlass_bench_count();
 // Records a latency.
 void windlass_bench_record(const void *laps, uint64_t ns);
 void windlass_bench_start(const void *laps);
@@ -32,15 +32,6 @@ void windlass_bench_set(const void *laps, uint64_t ns, uint64_t units);
 // The handler of a loop.
 bool windlass_bench_woken(void *handler);
 }
-
-// Counts like the allocator of the Rust programs.
-void *operator new(std::size_t size) {
-    windlass_bench_count();
-    if (void *block = std::malloc(size)) return block;
-    throw std::bad_alloc();
-}
-void operator delete(void *block) noexcept { std::free(block); }
-void operator delete(void *block, std::size_t) noexcept { std::free(block); }
 
 namespace {
 

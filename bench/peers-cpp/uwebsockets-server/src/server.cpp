@@ -1,30 +1,13 @@
 /* The servers of uWebSockets, like its examples EchoServer and Broadcast, with its own topics. */
 
-#include <cstdlib>
-#include <new>
-
 #include "App.h"
 
+#include "../../counted.hpp"
+
 extern "C" {
-/* Counts an allocation. */
-void windlass_bench_count(void);
 /* Prints the address of the server. */
 void windlass_bench_listening(int port);
 }
-
-void *operator new(size_t bytes) {
-    windlass_bench_count();
-    void *block = malloc(bytes);
-    if (!block) {
-        throw std::bad_alloc();
-    }
-    return block;
-}
-void *operator new[](size_t bytes) { return operator new(bytes); }
-void operator delete(void *block) noexcept { free(block); }
-void operator delete[](void *block) noexcept { free(block); }
-void operator delete(void *block, size_t) noexcept { free(block); }
-void operator delete[](void *block, size_t) noexcept { free(block); }
 
 namespace {
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 // Links the zlib that uWebSockets calls.
 use libz_sys as _;
-use windlass_bench_driver::server::{Mode, Settings, announce};
+use windlass_bench_driver::server::{self, Mode, announce};
 use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
 use windlass_bench_driver::{alloc, locked_version};
 
@@ -43,11 +43,11 @@ fn echo(deflate: bool, tls: bool) {
 }
 
 pub(crate) fn main() -> ExitCode {
-    match Settings::take() {
-        Ok(Settings { mode: Mode::Echo, deflate, tls, .. }) => echo(deflate, tls),
-        Ok(Settings { mode: Mode::Broadcast, .. }) => windlass_bench_broadcast(),
-        Err(error) => eprintln!("{error}"),
-    }
-    // It serves until it is killed.
-    ExitCode::FAILURE
+    server::run(|settings| {
+        match settings.mode {
+            Mode::Echo => echo(settings.deflate, settings.tls),
+            Mode::Broadcast => windlass_bench_broadcast(),
+        }
+        Err("uWebSockets has ended".into())
+    })
 }

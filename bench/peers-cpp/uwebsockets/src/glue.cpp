@@ -6,34 +6,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <string>
 #include <string_view>
 
 #include "WebSocketProtocol.h"
 #include "PerMessageDeflate.h"
 
+#define WINDLASS_BENCH_OWN_ALLOCATOR
+#include "../../counted.hpp"
+
 extern "C" {
 /* The wire: send(2), and sendmsg(2) of a header and a payload. */
 void windlass_bench_send(const void *wire, const char *data, size_t length);
 void windlass_bench_send2(const void *wire, const char *header, size_t header_length, const char *data, size_t length);
-/* The allocator that counts. */
-void *windlass_bench_alloc(size_t bytes);
-void windlass_bench_free(void *block);
 }
-
-void *operator new(size_t bytes) {
-    void *block = windlass_bench_alloc(bytes);
-    if (!block) {
-        throw std::bad_alloc();
-    }
-    return block;
-}
-void *operator new[](size_t bytes) { return operator new(bytes); }
-void operator delete(void *block) noexcept { windlass_bench_free(block); }
-void operator delete[](void *block) noexcept { windlass_bench_free(block); }
-void operator delete(void *block, size_t) noexcept { windlass_bench_free(block); }
-void operator delete[](void *block, size_t) noexcept { windlass_bench_free(block); }
 
 namespace {
 

@@ -11,42 +11,23 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use tokio::net::TcpListener;
 use tokio::sync::broadcast::{self, Sender};
-use windlass_bench_driver::server::{ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, announce};
-use windlass_bench_driver::{Error, locked_version};
-
-/// Maximum number of messages by which a receiver may lag: more than any case has in flight.
-const LAG_MAX: usize = 1024;
+use windlass_bench_driver::server::{MESSAGE_MAX, Mode, PUBLISHER, Settings};
+use windlass_bench_tokio_server::{self as tokio_server, LAG_MAX};
 
 fn main() -> ExitCode {
-    let served = Settings::take().and_then(|settings| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        runtime.block_on(serve(settings.mode))
-    });
-    served
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-}
-
-async fn serve(mode: Mode) -> Result<(), Error> {
-    let listener = TcpListener::bind(ANY_PORT).await?;
-    announce(
-        listener.local_addr()?,
-        &locked_version(include_str!("../../Cargo.lock"), "fastwebsockets"),
-    );
-    let all = broadcast::Sender::new(LAG_MAX);
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let all = all.clone();
-        tokio::spawn(async move {
-            let io = hyper_util::rt::TokioIo::new(stream);
-            let service = service_fn(|request| server_upgrade(request, mode, all.clone()));
-            // A client that disconnects before its upgrade is ignored.
-            let _ = http1::Builder::new().serve_connection(io, service).with_upgrades().await;
-        });
-    }
+    tokio_server::run("fastwebsockets", |Settings { mode, .. }| {
+        let all = Sender::new(LAG_MAX);
+        Ok(move |stream| {
+            let all = all.clone();
+            async move {
+                let io = hyper_util::rt::TokioIo::new(stream);
+                let service = service_fn(|request| server_upgrade(request, mode, all.clone()));
+                // A client that disconnects before its upgrade is ignored.
+                let _ = http1::Builder::new().serve_connection(io, service).with_upgrades().await;
+            }
+        })
+    })
 }
 
 async fn server_upgrade(

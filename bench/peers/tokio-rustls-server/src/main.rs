@@ -9,27 +9,38 @@ use std::sync::Arc;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::task::unconstrained;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio_rustls::rustls::{ServerConfig, crypto};
 use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use windlass_bench_driver::server::{ANY_PORT, Mode, Settings, announce};
+use windlass_bench_driver::Error;
+use windlass_bench_driver::server::Mode;
 use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
-use windlass_bench_driver::{Error, locked_version};
+use windlass_bench_tokio_server as tokio_server;
 
 /// The default buffer of 128 KiB is zeroed before each read.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 fn main() -> ExitCode {
-    let served = Settings::take().and_then(|settings| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        runtime.block_on(serve(settings))
-    });
-    served
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    tokio_server::run("tokio-rustls", |settings| {
+        settings.require(Mode::Echo)?;
+        let acceptor = acceptor()?;
+        Ok(move |stream| {
+            let acceptor = settings.tls.then(|| acceptor.clone());
+            unconstrained(async move {
+                // It ends with an error when its client disconnects.
+                let _ = match acceptor {
+                    None => echo(stream).await,
+                    Some(acceptor) => match acceptor.accept(stream).await {
+                        Ok(stream) => echo(stream).await,
+                        Err(_) => Ok(()),
+                    },
+                };
+            })
+        })
+    })
 }
 
 fn acceptor() -> Result<TlsAcceptor, Error> {
@@ -41,33 +52,6 @@ fn acceptor() -> Result<TlsAcceptor, Error> {
     let mut config = builder.with_no_client_auth().with_single_cert(chain, key)?;
     config.ticketer = crypto::ring::Ticketer::new()?;
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-async fn serve(settings: Settings) -> Result<(), Error> {
-    if settings.mode != Mode::Echo {
-        return Err("this server only echoes".into());
-    }
-    let listener = TcpListener::bind(ANY_PORT).await?;
-    announce(
-        listener.local_addr()?,
-        &locked_version(include_str!("../../Cargo.lock"), "tokio-rustls"),
-    );
-    let acceptor = acceptor()?;
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let acceptor = settings.tls.then(|| acceptor.clone());
-        tokio::spawn(tokio::task::unconstrained(async move {
-            // It ends with an error when its client disconnects.
-            let _ = match acceptor {
-                None => echo(stream).await,
-                Some(acceptor) => match acceptor.accept(stream).await {
-                    Ok(stream) => echo(stream).await,
-                    Err(_) => Ok(()),
-                },
-            };
-        }));
-    }
 }
 
 async fn echo(stream: impl AsyncRead + AsyncWrite + Unpin) -> tungstenite::Result<()> {

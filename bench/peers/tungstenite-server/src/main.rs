@@ -7,47 +7,30 @@
 use std::process::ExitCode;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::broadcast::{self, Sender};
+use tokio::task::unconstrained;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
-use windlass_bench_driver::server::{ANY_PORT, Mode, PUBLISHER, Settings, announce};
-use windlass_bench_driver::{Error, locked_version};
-
-/// Maximum number of messages by which a receiver may lag: more than any case has in flight.
-const LAG_MAX: usize = 1024;
+use windlass_bench_driver::server::{Mode, PUBLISHER, Settings};
+use windlass_bench_tokio_server::{self as tokio_server, LAG_MAX};
 
 /// The default buffer of 128 KiB is zeroed before each read.
 const READ_BUFFER_BYTES: usize = 8 * 1024;
 
 fn main() -> ExitCode {
-    let served = Settings::take().and_then(|settings| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        runtime.block_on(serve(settings.mode))
-    });
-    served
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-}
-
-async fn serve(mode: Mode) -> Result<(), Error> {
-    let listener = TcpListener::bind(ANY_PORT).await?;
-    announce(
-        listener.local_addr()?,
-        &locked_version(include_str!("../../Cargo.lock"), "tokio-tungstenite"),
-    );
-    let all = broadcast::Sender::new(LAG_MAX);
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let all = all.clone();
-        tokio::spawn(tokio::task::unconstrained(async move {
-            // It ends with an error when its client disconnects.
-            let _ = connection(stream, mode, all).await;
-        }));
-    }
+    tokio_server::run("tokio-tungstenite", |Settings { mode, .. }| {
+        let all = Sender::new(LAG_MAX);
+        Ok(move |stream| {
+            let all = all.clone();
+            unconstrained(async move {
+                // It ends with an error when its client disconnects.
+                let _ = connection(stream, mode, all).await;
+            })
+        })
+    })
 }
 
 async fn connection(

@@ -13,7 +13,7 @@ use windlass_bench_driver::Error;
 use windlass_bench_driver::cluster::start_nats;
 use windlass_bench_driver::protocol::ServerInfo;
 use windlass_bench_driver::server::{
-    ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce_as,
+    self, ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce_as,
 };
 use windlass_cluster::NatsBus;
 use windlass_server::bus::{BusState, Cluster};
@@ -24,16 +24,11 @@ use windlass_server::{Connection, Handler, Message, Options, RunningServer, Serv
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    let served = Settings::take().and_then(|settings| serve(&settings));
-    served
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    server::run(serve)
 }
 
-fn serve(settings: &Settings) -> Result<(), Error> {
-    if settings.mode != Mode::Broadcast {
-        return Err("this server only broadcasts".into());
-    }
+fn serve(settings: Settings) -> Result<(), Error> {
+    settings.require(Mode::Broadcast)?;
     let nats = if settings.nodes > 0 { Some(start_nats()?) } else { None };
     let mut nodes = Vec::new();
     for _ in 0..settings.nodes.max(1) {
@@ -48,12 +43,8 @@ fn serve(settings: &Settings) -> Result<(), Error> {
     let address =
         |node: &RunningServer| node.addresses()[0].socket_addr().ok_or("an address without a port");
     announce_as(&ServerInfo {
-        address: address(&nodes[0])?,
         receivers: Some(address(&nodes[nodes.len() - 1])?),
-        speaks_nats: false,
-        process: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        allocations_at: 0,
+        ..ServerInfo::new(address(&nodes[0])?, env!("CARGO_PKG_VERSION"))
     });
     for node in nodes {
         node.join()?;

@@ -7,24 +7,18 @@ use std::process::ExitCode;
 use windlass_bench_driver::Error;
 use windlass_bench_driver::cluster::start_nats;
 use windlass_bench_driver::protocol::ServerInfo;
-use windlass_bench_driver::server::{Settings, announce_as};
+use windlass_bench_driver::server::{self, Settings, announce_as};
 
 fn main() -> ExitCode {
-    serve()
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    server::run(serve)
 }
 
-fn serve() -> Result<(), Error> {
-    Settings::take()?;
+fn serve(_: Settings) -> Result<(), Error> {
     let (mut nats, address) = start_nats()?;
     announce_as(&ServerInfo {
-        address,
-        receivers: None,
         speaks_nats: true,
         process: nats.id(),
-        version: "of the system".to_owned(),
-        allocations_at: 0,
+        ..ServerInfo::new(address, "of the system")
     });
     nats.wait()?;
     Ok(())

@@ -8,12 +8,11 @@ pub mod handshake;
 
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use windlass_bench_driver::Error;
-use windlass_bench_driver::server::{ANY_PORT, Settings};
+use windlass_bench_driver::server::ANY_PORT;
 
 /// Size of the buffers for received bytes and for output: the longest message of the suites, behind
 /// the beginning of a frame that came before, fits.
@@ -21,17 +20,6 @@ pub const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Length of the backlog: more connections than a case opens at the same time.
 const BACKLOG_LEN: i32 = 4096;
-
-/// Runs a server with the settings of the command line, and reports its error.
-pub fn run(serve: fn(Settings) -> Result<(), Error>) -> ExitCode {
-    match Settings::take().and_then(serve) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// Listens on a free port of 127.0.0.1.
 ///

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd as _, AsRawFd};
 use std::process::ExitCode;
 
 use windlass::{Signal, SignalSet};
-use windlass_bench_driver::server::{Settings, announce};
+use windlass_bench_driver::server::{self, Settings, announce};
 use windlass_bench_driver::{Error, work};
 use windlass_bench_subject::floor::{
     self, BUFFER_BYTES,
@@ -29,7 +29,7 @@ use ring::{Completion, Ring};
 const QUEUED_MAX: usize = 8 << 10;
 
 fn main() -> ExitCode {
-    floor::run(serve)
+    server::run(serve)
 }
 
 struct Floor {

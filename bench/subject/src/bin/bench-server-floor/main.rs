@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
-use windlass_bench_driver::server::{Settings, announce};
+use windlass_bench_driver::server::{self, Settings, announce};
 use windlass_bench_driver::{Error, work};
 use windlass_bench_subject::floor::{
     self, BUFFER_BYTES,
@@ -25,7 +25,7 @@ use windlass_bench_subject::floor::{
 };
 
 fn main() -> ExitCode {
-    floor::run(serve)
+    server::run(serve)
 }
 
 struct Floor {

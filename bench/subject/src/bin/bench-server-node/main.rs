@@ -7,23 +7,18 @@ use std::process::ExitCode;
 
 use windlass::Backend;
 use windlass_bench_driver::Error;
-use windlass_bench_driver::server::{ANY_PORT, Mode, Settings, announce};
+use windlass_bench_driver::server::{self, ANY_PORT, Mode, Settings, announce};
 use windlass_server::bus::{Cluster, MemoryNetwork};
 use windlass_server::http::{Accept, Reject, UpgradeRequest};
 use windlass_server::{Connection, Handler, Message, Options, Server};
 
 fn main() -> ExitCode {
-    let served = Settings::take().and_then(|settings| serve(&settings));
-    served
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    server::run(serve)
 }
 
-fn serve(settings: &Settings) -> Result<(), Error> {
-    if settings.mode != Mode::Echo {
-        return Err("this server only echoes".into());
-    }
-    let backend = settings.backend.as_ref().map_or(Ok(Backend::Auto), |name| name.parse())?;
+fn serve(settings: Settings) -> Result<(), Error> {
+    settings.require(Mode::Echo)?;
+    let backend = settings.backend_or(Backend::Auto)?;
     let mut options = Options::new();
     options.deflate = None;
     let network = MemoryNetwork::new(1);

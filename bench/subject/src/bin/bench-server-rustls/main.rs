@@ -17,7 +17,7 @@ use std::sync::Arc;
 use rustix::event::epoll;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::{ServerConfig, ServerConnection};
-use windlass_bench_driver::server::{Settings, announce};
+use windlass_bench_driver::server::{self, Settings, announce};
 use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
 use windlass_bench_driver::{Error, locked_version};
 use windlass_bench_subject::floor::{
@@ -28,7 +28,7 @@ use windlass_bench_subject::floor::{
 };
 
 fn main() -> ExitCode {
-    floor::run(serve)
+    server::run(serve)
 }
 
 /// A connection, plain if the client of this case wants no TLS.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use windlass::{Backend, Reactor};
 use windlass_bench_driver::server::{
-    ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
+    self, ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
 };
 use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
 use windlass_bench_driver::{Error, work};
@@ -23,14 +23,11 @@ use windlass_ws::deflate::DeflateConfig;
 const PING_INTERVAL: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
-    let served = Settings::take().and_then(|settings| match settings.mode {
+    server::run(|settings| match settings.mode {
         Mode::Echo if settings.work.is_zero() => serve(Echo, settings),
         Mode::Echo => serve(WorkingEcho(settings.work), settings),
         Mode::Broadcast => serve(Broadcast, settings),
-    });
-    served
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    })
 }
 
 fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
@@ -41,7 +38,7 @@ fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
     options.deflate = settings.deflate.then_some(DeflateConfig::DEFAULT);
     options.ping_interval = Some(PING_INTERVAL);
     options.idle_timeout = Some(2 * PING_INTERVAL);
-    let backend = settings.backend.map_or(Ok(Backend::Auto), |name| name.parse())?;
+    let backend = settings.backend_or(Backend::Auto)?;
     let mut reactor = Reactor::builder()
         .backend(backend)
         .subscribers_max(20_000)

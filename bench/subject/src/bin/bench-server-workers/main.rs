@@ -12,7 +12,9 @@ use std::process::ExitCode;
 use windlass::Backend;
 use windlass_bench_driver::Error;
 use windlass_bench_driver::protocol::ServerInfo;
-use windlass_bench_driver::server::{ANY_PORT, Mode, PUBLISHER, Settings, TOPIC, announce_as};
+use windlass_bench_driver::server::{
+    self, ANY_PORT, Mode, PUBLISHER, Settings, TOPIC, announce_as,
+};
 use windlass_server::http::{Accept, Reject, UpgradeRequest};
 use windlass_server::{Connection, Handler, Message, Options, RunningServer, Server};
 
@@ -20,18 +22,13 @@ use windlass_server::{Connection, Handler, Message, Options, RunningServer, Serv
 const PROBE: &str = "/probe";
 
 fn main() -> ExitCode {
-    let served = Settings::take().and_then(|settings| serve(&settings));
-    served
-        .inspect_err(|error| eprintln!("{error}"))
-        .map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+    server::run(serve)
 }
 
-fn serve(settings: &Settings) -> Result<(), Error> {
-    if settings.mode != Mode::Broadcast {
-        return Err("this server only broadcasts".into());
-    }
+fn serve(settings: Settings) -> Result<(), Error> {
+    settings.require(Mode::Broadcast)?;
     let (running, publisher) = loop {
-        let (running, publisher) = start(settings)?;
+        let (running, publisher) = start(&settings)?;
         if !settings.ordered || !owns_topic(publisher)? {
             break (running, publisher);
         }
@@ -40,19 +37,15 @@ fn serve(settings: &Settings) -> Result<(), Error> {
         running.join()?;
     };
     announce_as(&ServerInfo {
-        address: publisher,
         receivers: running.addresses()[0].socket_addr(),
-        speaks_nats: false,
-        process: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        allocations_at: 0,
+        ..ServerInfo::new(publisher, env!("CARGO_PKG_VERSION"))
     });
     Ok(running.join()?)
 }
 
 /// Starts the server. Returns the address of the first worker, too.
 fn start(settings: &Settings) -> Result<(RunningServer, SocketAddr), Error> {
-    let backend = settings.backend.as_ref().map_or(Ok(Backend::Auto), |name| name.parse())?;
+    let backend = settings.backend_or(Backend::Auto)?;
     let mut options = Options::new();
     if settings.ordered {
         options.ordered_topics(TOPIC);
