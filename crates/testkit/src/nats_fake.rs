@@ -33,7 +33,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), tls: None, name: "fake" }
     }
 
@@ -58,7 +58,7 @@ impl Fake {
             .with_no_client_auth()
             .with_single_cert(chain.map(Result::unwrap).collect(), key)
             .unwrap();
-        Self { tls: Some(Arc::new(config)), ..Self::new() }
+        Self { tls: Some(Arc::new(config)), ..Self::start() }
     }
 
     pub fn url(&self) -> String {

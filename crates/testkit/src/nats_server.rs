@@ -48,7 +48,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         Self::with("")
     }
 

@@ -72,7 +72,7 @@ pub(crate) fn tls_checks_the_server_and_shows_a_certificate() {
         node.server.stop_cleanly();
     }
     // A server without TLS is refused.
-    let plain = Nats::new();
+    let plain = Nats::start();
     let url = plain.url();
     for tls in [["--cluster-tls", "required"], ["--cluster-ca", &ca]] {
         let node = Node::start(&[&["--cluster", url.as_str()][..], &tls].concat());
@@ -98,7 +98,7 @@ pub(crate) fn tls_begins_before_the_nats_server_says_anything() {
 }
 
 pub(crate) fn servers_with_other_prefixes_are_apart() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let nodes =
         ["one", "one", "two.b"].map(|prefix| Node::of(&nats, &["--cluster-prefix", prefix]));
     let mut members = nodes.each_ref().map(|node| node.enter("/room/a"));

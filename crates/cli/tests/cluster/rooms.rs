@@ -17,7 +17,7 @@ pub(crate) fn subject(prefix: &str, room: &str) -> String {
 }
 
 pub(crate) fn a_message_goes_to_the_members_at_both_servers_and_crosses_once() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let [here, there] = [(); 2].map(|()| Node::of(&nats, &["--workers", "2"]));
     let mut at_here: Vec<_> = (0..4).map(|_| here.enter("/room/a%20b")).collect();
     let mut at_there: Vec<_> = (0..4).map(|_| there.enter("/room/a%20b")).collect();
@@ -47,7 +47,7 @@ pub(crate) fn a_message_goes_to_the_members_at_both_servers_and_crosses_once() {
 }
 
 pub(crate) fn notices_about_members_stay_at_their_server() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let [here, there] = [(); 2].map(|()| Node::of(&nats, &["--no-status"]));
     let mut page = Client::open(here.server.connect(), "/live/a?as=Ada", None);
     let _members = [there.enter("/room/a"), there.enter("/room/a")];
@@ -76,7 +76,7 @@ pub(crate) fn notices_about_members_stay_at_their_server() {
 }
 
 pub(crate) fn a_lost_nats_server_is_seen_and_comes_back() {
-    let mut nats = Nats::new();
+    let mut nats = Nats::start();
     let [here, there] = [(); 2].map(|()| Node::of(&nats, &[]));
     let line = here.server.wait_for_error("cluster: connected");
     let port = format!("(port {})", nats.port);
@@ -105,7 +105,7 @@ pub(crate) fn a_lost_nats_server_is_seen_and_comes_back() {
 }
 
 pub(crate) fn the_cluster_is_shown_where_the_server_is() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let node = Node::of(&nats, &[]);
     let page = get(&node.server.address.to_string(), "/").1;
     assert!(page.contains(" data-cluster=\"on\">"));

@@ -143,7 +143,7 @@ pub(crate) fn tls_with_certificates_of_both_sides() {
     here.end();
     there.end();
     // Without TLS, a server that must have it is none.
-    let plain = Nats::new();
+    let plain = Nats::start();
     let node = start(NatsBus::builder([plain.url()]).require_tls().ca_file(path("ca.pem")), &plain);
     node.event_when(|event| matches!(event, NatsEvent::ConnectFailed { .. }));
     assert_eq!(node.stats().connects, 0);

@@ -21,7 +21,7 @@ pub(crate) fn publish(node: &Member, names: impl Iterator<Item = &'static str>, 
 /// The client was given three publications together. The server has read the beginning of the
 /// first, and no socket can hold the last.
 pub(crate) fn what_was_in_hand_when_the_connection_ended_is_counted() {
-    let server = Fake::new();
+    let server = Fake::start();
     let mut wanted = Wanted::at(&server.url());
     let large = 4 * socket_buffer_max() + (8 << 20);
     wanted.bus = fast(NatsBus::builder([server.url()]))

@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) fn once_for_each_interested_node() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let nodes = [(); 3].map(|()| Member::new(&nats));
     let mut clients: Vec<_> =
         nodes[..2].iter().flat_map(|node| (0..4).map(|_| Client::of(node, "t"))).collect();
@@ -39,7 +39,7 @@ pub(crate) fn once_for_each_interested_node() {
 }
 
 pub(crate) fn own_publications_never_arrive_twice() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let (node, other) = (Member::new(&nats), Member::new(&nats));
     let mut receiver = Client::of(&node, "t");
     let mut remote = Client::of(&other, "t");
@@ -59,7 +59,7 @@ pub(crate) fn own_publications_never_arrive_twice() {
 
 pub(crate) fn publications_of_each_publisher_arrive_in_order() {
     const COUNT: u64 = 1000;
-    let nats = Nats::new();
+    let nats = Nats::start();
     let nodes = [(); 3].map(|()| Member::new(&nats));
     let mut receiver = Client::of(&nodes[2], "t");
     nats.wait_for_subscriptions(&subject("t"), 1);
@@ -88,7 +88,7 @@ pub(crate) fn publications_of_each_publisher_arrive_in_order() {
 }
 
 pub(crate) fn any_topic_and_both_kinds_of_messages_cross() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let (here, there) = (Member::new(&nats), Member::new(&nats));
     let long = "l\u{f6}ng ".repeat(700);
     assert!(long.len() > 4096);
@@ -124,7 +124,7 @@ pub(crate) fn any_topic_and_both_kinds_of_messages_cross() {
 }
 
 pub(crate) fn what_is_no_publication_is_dropped_and_counted() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let node = Member::new(&nats);
     let mut receiver = Client::of(&node, "t");
     nats.wait_for_subscriptions(&subject("t"), 1);
@@ -144,7 +144,7 @@ pub(crate) fn what_is_no_publication_is_dropped_and_counted() {
 
 /// Issue 29. Who has access to the subjects can send one envelope in the name of a node.
 pub(crate) fn an_invented_number_or_epoch_claims_little() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let (here, there) = (Member::new(&nats), Member::new(&nats));
     let mut receiver = Client::of(&there, "t");
     nats.wait_for_subscriptions(&subject("t"), 1);
@@ -172,7 +172,7 @@ pub(crate) fn an_invented_number_or_epoch_claims_little() {
 }
 
 pub(crate) fn what_is_published_right_before_the_end_arrives() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let other = Member::new(&nats);
     let mut receiver = Client::of(&other, "t");
     nats.wait_for_subscriptions(&subject("t"), 1);

@@ -38,7 +38,7 @@ fn flood(peer: &mut Peer, begin: &str) {
 
 pub(crate) fn a_first_line_without_end_is_refused() {
     for begin in ["INFO {\"server_name\":\"", "+OK", "x", ""] {
-        let server = Fake::new();
+        let server = Fake::start();
         let node = patient_node(&server);
         flood(&mut server.accept_silently(), begin);
         let event = node.event_when(|event| matches!(event, NatsEvent::ConnectFailed { .. }));
@@ -58,7 +58,7 @@ pub(crate) fn endless_lines_and_messages_end_the_connection() {
         "-ERR '".to_owned(),
         "PING".to_owned(),
     ] {
-        let server = Fake::new();
+        let server = Fake::start();
         let node = patient_node(&server);
         let mut peer = server.accept().unwrap();
         node.wait_for(BusState::Connected);
@@ -70,7 +70,7 @@ pub(crate) fn endless_lines_and_messages_end_the_connection() {
 
 /// The longest message that arrives is a good one all the same.
 pub(crate) fn a_long_message_arrives() {
-    let server = Fake::new();
+    let server = Fake::start();
     let node = patient_node(&server);
     let mut receiver = Client::of(&node, "t");
     let mut peer = server.accept().unwrap();
@@ -83,7 +83,7 @@ pub(crate) fn a_long_message_arrives() {
 
 pub(crate) fn texts_of_the_server_forge_no_line() {
     const FORGED: &str = "fake\\nERROR forged\\u001b[2J\\u0085\\u2028\\u202e";
-    let server = Fake::new().named(FORGED);
+    let server = Fake::start().named(FORGED);
     let node = patient_node(&server);
     let mut peer = server.accept().unwrap();
     node.wait_for(BusState::Connected);
@@ -108,7 +108,7 @@ pub(crate) fn texts_of_the_server_forge_no_line() {
 
 /// A server may ask as often as it likes.
 pub(crate) fn many_questions_do_not_add_up() {
-    let server = Fake::new();
+    let server = Fake::start();
     let node = patient_node(&server);
     let mut peer = server.accept().unwrap();
     node.wait_for(BusState::Connected);
@@ -125,7 +125,7 @@ pub(crate) fn many_questions_do_not_add_up() {
 
 /// A server that reads nothing fills the sockets, and then what is published is dropped.
 pub(crate) fn a_server_that_reads_nothing_is_lost() {
-    let server = Fake::new();
+    let server = Fake::start();
     let large = 4 * socket_buffer_max() + (8 << 20);
     let mut wanted = Wanted::at(&server.url());
     wanted.bus = patient(NatsBus::builder([server.url()]))
@@ -143,7 +143,7 @@ pub(crate) fn a_server_that_reads_nothing_is_lost() {
 }
 
 pub(crate) fn a_server_that_answers_nothing_is_lost() {
-    let server = Fake::new();
+    let server = Fake::start();
     let mut wanted = Wanted::at(&server.url());
     wanted.bus = patient(NatsBus::builder([server.url()]))
         .ping_interval(Duration::from_millis(10))
@@ -162,7 +162,7 @@ pub(crate) fn a_server_that_answers_nothing_is_lost() {
 
 /// The same server answers, and stays.
 pub(crate) fn a_server_that_answers_is_kept() {
-    let server = Fake::new();
+    let server = Fake::start();
     let mut wanted = Wanted::at(&server.url());
     wanted.bus = patient(NatsBus::builder([server.url()])).ping_interval(Duration::from_millis(1));
     let node = wanted.start();
@@ -177,7 +177,7 @@ pub(crate) fn a_server_that_answers_is_kept() {
 }
 
 pub(crate) fn an_announced_end_is_told_once() {
-    let server = Fake::new();
+    let server = Fake::start();
     let node = patient_node(&server);
     let is_told = |event: &NatsEvent| matches!(event, NatsEvent::LameDuck);
     for connection in 1..=2 {
@@ -195,7 +195,7 @@ pub(crate) fn an_announced_end_is_told_once() {
 
 /// Such as a service that sends back what it gets.
 pub(crate) fn credentials_that_come_back_are_not_shown() {
-    let server = Fake::new();
+    let server = Fake::start();
     let mut wanted = Wanted::at(&server.url());
     wanted.bus = patient(NatsBus::builder([server.url()])).token("s3cret");
     let node = wanted.start();
@@ -215,7 +215,7 @@ pub(crate) fn credentials_that_come_back_are_not_shown() {
 
 /// The protocol allows a question before the first answer.
 pub(crate) fn a_server_may_ask_first() {
-    let server = Fake::new();
+    let server = Fake::start();
     let node = patient_node(&server);
     let mut peer = server.accept_silently();
     peer.send("INFO {}\r\n");
@@ -232,7 +232,7 @@ pub(crate) fn a_server_may_ask_first() {
 }
 
 pub(crate) fn a_bus_may_be_stopped_in_an_event() {
-    let server = Fake::new();
+    let server = Fake::start();
     let (stopped, is_stopped) = mpsc::channel();
     let mut wanted = Wanted::at(&server.url());
     wanted.react = Some(Box::new(move |bus, _| {

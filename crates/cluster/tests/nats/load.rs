@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(crate) fn topics_are_subscribed_to_and_given_up_without_a_trace() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let (here, there) = (Member::new(&nats), Member::new(&nats));
     let subjects: Vec<_> = (0..1000).map(|number| subject(&format!("topic {number}"))).collect();
     let wait = |count: u64| {
@@ -53,7 +53,7 @@ pub(crate) fn topics_are_subscribed_to_and_given_up_without_a_trace() {
 pub(crate) fn nobody_waits_for_a_slow_node() {
     // The queue of a worker has room for 4096.
     const COUNT: u64 = 5000;
-    let nats = Nats::new();
+    let nats = Nats::start();
     let (blocked, is_blocked) = mpsc::channel();
     let (release, released) = mpsc::channel();
     let mut wanted = Wanted::at(&nats.url());
@@ -97,7 +97,7 @@ pub(crate) fn what_waits_for_a_full_connection_is_bounded() {
     // More than the kernel's buffers of both sides have.
     const COUNT: u64 = 400;
     let payload = "x".repeat(128 << 10);
-    let nats = Nats::new();
+    let nats = Nats::start();
     let mut wanted = Wanted::at(&nats.url());
     // It does not notice that the server is stopped.
     let patient = NatsBus::builder([nats.url()]).ping_interval(Duration::from_secs(600));

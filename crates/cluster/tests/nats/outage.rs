@@ -42,7 +42,7 @@ pub(crate) fn publish_until_one_arrives(
 }
 
 pub(crate) fn a_killed_server_loses_the_oldest_and_counts_them() {
-    let mut nats = Nats::new();
+    let mut nats = Nats::start();
     let relay = Relay::new(nats.address());
     let mut wanted = Wanted::at(&relay.url());
     wanted.bus = quick_to_notice(wanted.bus).queue_messages(40);
@@ -77,7 +77,7 @@ pub(crate) fn a_killed_server_loses_the_oldest_and_counts_them() {
 }
 
 pub(crate) fn a_connection_that_ends_under_load_repeats_nothing() {
-    let mut nats = Nats::new();
+    let mut nats = Nats::start();
     let (here, there) = (Member::new(&nats), Member::new(&nats));
     let mut receiver = Client::of(&there, "t");
     nats.wait_for_subscriptions(&subject("t"), 1);
@@ -128,7 +128,7 @@ fn stopped(
     times: impl Fn(windlass_cluster::NatsBusBuilder) -> windlass_cluster::NatsBusBuilder,
     wait: impl Fn(&Member),
 ) {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let [here, there] = [(); 2].map(|()| {
         let mut wanted = Wanted::at(&nats.url());
         wanted.bus = times(NatsBus::builder([nats.url()]));
@@ -162,7 +162,7 @@ fn stopped(
 }
 
 pub(crate) fn both_sides_of_a_partition_publish() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let relay = Relay::new(nats.address());
     let mut wanted = Wanted::at(&relay.url());
     wanted.bus = quick_to_notice(wanted.bus).queue_messages(20);
@@ -204,7 +204,7 @@ pub(crate) fn both_sides_of_a_partition_publish() {
 }
 
 pub(crate) fn a_silent_connection_with_traffic_is_noticed() {
-    let nats = Nats::new();
+    let nats = Nats::start();
     let relay = Relay::new(nats.address());
     let mut wanted = Wanted::at(&relay.url());
     wanted.bus = quick_to_notice(wanted.bus);
@@ -228,7 +228,7 @@ pub(crate) fn a_silent_connection_with_traffic_is_noticed() {
 }
 
 pub(crate) fn a_server_may_start_after_its_nodes() {
-    let mut nats = Nats::new();
+    let mut nats = Nats::start();
     nats.kill();
     let [here, there] = [(); 2].map(|()| Wanted::at(&nats.url()).start());
     let mut receiver = Client::of(&there, "t");
@@ -248,7 +248,7 @@ pub(crate) fn a_server_may_start_after_its_nodes() {
 }
 
 pub(crate) fn another_server_takes_over() {
-    let (first, second) = (Nats::new(), Nats::new());
+    let (first, second) = (Nats::start(), Nats::start());
     let nowhere = format!("nats://127.0.0.1:{}", free_port());
     let mut wanted = Wanted::at(&nowhere);
     let urls = [nowhere, first.url(), second.url()];

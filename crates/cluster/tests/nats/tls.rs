@@ -55,7 +55,7 @@ pub(crate) fn the_given_certificate_may_be_that_of_the_server() {
 }
 
 pub(crate) fn credentials_are_not_sent_without_the_tls_that_is_wanted() {
-    let server = Fake::new();
+    let server = Fake::start();
     let builder = NatsBus::builder([server.url()]).token("secret").ca_file(certificate("ca.pem"));
     let node = start(&server, builder);
     let mut peer = server.accept_silently();
