@@ -163,7 +163,7 @@ impl CodecQueue {
 impl ServiceState {
     /// Resets the counts at the beginning of a new turn.
     pub(crate) fn begin_codec_turn(&self, turn: &Turn<'_>) {
-        let now = turn.stats().turns;
+        let now = turn.number();
         let budget = &self.codec;
         if budget.turn.replace(now) != now {
             for count in
@@ -235,7 +235,7 @@ impl ServiceState {
     /// Returns whether publications have spent the budget of this turn.
     #[inline]
     pub(crate) fn codec_is_spent(&self, turn: &Turn<'_>) -> bool {
-        self.codec.is_spent() && self.codec.turn.get() == turn.stats().turns
+        self.codec.is_spent() && self.codec.turn.get() == turn.number()
     }
 
     /// Queues a connection for the codecs.
