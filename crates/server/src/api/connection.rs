@@ -19,8 +19,8 @@ use super::{
 };
 use crate::http::TlsInfo;
 use crate::service::{
-    ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALT_PAUSED, HALTS,
-    PendingOutput, ServiceState,
+    ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALTS, PendingOutput,
+    ServiceState,
 };
 
 /// A connection, inside its own callbacks. Other code reaches it by its [`id`](Self::id).
@@ -224,8 +224,7 @@ impl Connection<'_> {
             }
         }
         self.outbox.close(code, text)?;
-        self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
-        self.state.begin_closing(self.conn.index, reason);
+        self.state.begin_own_closing(self.conn, reason);
         self.state.note_own_code(self.conn.index, code);
         Ok(())
     }
@@ -376,14 +375,17 @@ impl Connection<'_> {
         if self.is_closing() {
             return;
         }
-        self.conn.halt |= HALT_PAUSED;
-        self.state.tables.borrow_mut().conns.entry(self.conn.index).flags.add(ConnFlags::PAUSED);
+        let tables = &mut *self.state.tables.borrow_mut();
+        let flags = &mut tables.conns.entry(self.conn.index).flags;
+        flags.add(ConnFlags::PAUSED);
+        self.conn.follow(*flags);
     }
 
     /// Resumes reading. Returns false if the connection was not [paused](Self::pause).
     pub fn resume(&mut self) -> bool {
-        self.conn.halt &= !HALT_PAUSED;
-        self.state.resume(&mut self.turn, self.conn.index)
+        let is_resumed = self.state.resume(&mut self.turn, self.conn.index);
+        self.conn.follow(self.state.tables.borrow_mut().conns.entry(self.conn.index).flags);
+        is_resumed
     }
 
     /// Returns the number of bytes that wait to be sent, without those sent in this callback.
@@ -531,11 +533,10 @@ impl Connection<'_> {
             && self.state.unsent_bytes(&mut self.turn, self.conn.index) > 0
         {
             self.state.stats.evicted.add(1);
-            self.conn.halt |= HALT_CLOSING;
-            self.state.begin_closing(self.conn.index, CloseReason::Evicted);
+            self.state.begin_own_closing(self.conn, CloseReason::Evicted);
             let tables = &mut *self.state.tables.borrow_mut();
             let entry = tables.conns.entry(self.conn.index);
-            entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_EVICTION);
+            entry.flags.add(ConnFlags::WANTS_EVICTION);
             if let Ok(mut stream) = self.turn.stream(entry.stream) {
                 stream.notify();
             }

@@ -160,14 +160,12 @@ impl PingOrPong {
                 Some(Self::Pong(bytes, len))
             }
             EngineEvent::Close(close) => {
-                conn.halt |= HALT_CLOSING;
-                state.begin_closing(conn.index, CloseReason::Peer);
+                state.begin_own_closing(conn, CloseReason::Peer);
                 state.note_close(conn.index, &close);
                 None
             }
             EngineEvent::Violation(violation) => {
-                conn.halt |= HALT_CLOSING;
-                state.begin_closing(conn.index, CloseReason::Violation(violation));
+                state.begin_own_closing(conn, CloseReason::Violation(violation));
                 None
             }
             _ => None,

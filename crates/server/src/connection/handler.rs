@@ -38,8 +38,6 @@ pub(crate) enum ConnPhase<D> {
         permit: Option<ConnectionPermit>,
         /// The kind of listening address, which decides the hosts that may be asked for.
         listener_kind: ListenerKind,
-        /// The stream has reported that its output is above the high watermark.
-        is_full: bool,
         /// The time at which it was accepted.
         accepted: Option<Instant>,
     },
@@ -61,7 +59,6 @@ impl<D> ConnPhase<D> {
             requests: 0,
             permit,
             listener_kind,
-            is_full: false,
             accepted: None,
         }
     }
@@ -214,13 +211,13 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
     fn on_full(&mut self, stream: &mut Stream<'_>) {
         match &mut self.phase {
             ConnPhase::Open(open) => {
-                open.conn.is_output_full = true;
                 self.service.state.note_output_full(open.conn.index);
-                self.service.state.set_flags(open.conn.index, ConnFlags::FULL);
                 stream.pause();
             }
             // The stream reports this once, so a connection that opens now must know it.
-            ConnPhase::Handshake { is_full, .. } => *is_full = true,
+            ConnPhase::Handshake { index, .. } => {
+                self.service.state.set_flags(*index, ConnFlags::FULL);
+            }
             ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => {}
         }
     }
@@ -228,11 +225,12 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
     fn on_drained(&mut self, stream: &mut Stream<'_>) {
         match &mut self.phase {
             ConnPhase::Open(open) => {
-                open.conn.is_output_full = false;
                 self.service.state.clear_flags(open.conn.index, ConnFlags::FULL);
                 open.catch_up(&self.service, stream);
             }
-            ConnPhase::Handshake { is_full, .. } => *is_full = false,
+            ConnPhase::Handshake { index, .. } => {
+                self.service.state.clear_flags(*index, ConnFlags::FULL);
+            }
             ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => {}
         }
     }
@@ -336,7 +334,8 @@ impl<H: Handler> ConnHandler<H> {
             let mut tables = self.service.state.tables.borrow_mut();
             let Some(entry) = tables.conns.get_mut(index) else { return };
             let mut wants = entry.flags;
-            entry.flags.clear(ConnFlags::WANTS);
+            // Until it has begun to close, it must accept no messages of other code.
+            entry.flags.clear(ConnFlags::WANTS.without(ConnFlags::WANTS_CLOSE));
             if wants.any(ConnFlags::WANTS_DRAIN) {
                 if wants.any(ConnFlags::DRAIN_NOTIFIED) {
                     wants.clear(ConnFlags::WANTS_DRAIN);

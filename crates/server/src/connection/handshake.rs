@@ -59,14 +59,12 @@ impl<H: Handler> ConnHandler<H> {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_request_bytes(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let ConnPhase::Handshake {
-            index, reader, requests, is_full, listener_kind, accepted, ..
-        } = &mut self.phase
+        let ConnPhase::Handshake { index, reader, requests, listener_kind, accepted, .. } =
+            &mut self.phase
         else {
             return;
         };
-        let (index, is_full, listener_kind) = (*index, *is_full, *listener_kind);
-        let accepted = *accepted;
+        let (index, listener_kind, accepted) = (*index, *listener_kind, *accepted);
         let service = Rc::clone(&self.service);
         let state = &*service.state;
         state.stats.wire_received.add(input.len() as u64);
@@ -108,12 +106,10 @@ impl<H: Handler> ConnHandler<H> {
                 state.labels.count_handshake(HandshakeResult::Accepted);
                 state.open(index, is_compressed);
                 state.set_protocol(index, protocol.as_deref());
-                let mut conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
-                if is_full {
+                let conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
+                if state.flags(index).any(ConnFlags::FULL) {
                     // The output consists of pages that the client has not read. The stream will
                     // report when it has.
-                    conn.is_output_full = true;
-                    state.set_flags(index, ConnFlags::FULL);
                     stream.pause();
                 }
                 self.phase = ConnPhase::Open(Open { engine, conn, data });

@@ -174,16 +174,14 @@ impl<D: 'static> Open<D> {
         let halt = self.conn.halt;
         self.conn.pass_output = 0;
         self.conn.halt &= !(HALT_OUTPUT_MAX | HALT_CODEC);
-        if halt & HALT_CLOSING != 0 {
-            // Further input is discarded, except the peer's Close frame.
-            self.conn.halt &= !HALT_PAUSED;
-        } else if halt & HALT_PAUSED != 0 {
+        if halt & HALT_PAUSED != 0 {
             stream.pause();
         }
         let bytes = pass_input.bytes();
         if outcome.consumed == bytes.len() {
             return false;
         }
+        // While it is closing, input is discarded, except the peer's Close frame.
         if halt & HALT_CLOSING == 0 && (halt & HALT_PAUSED != 0 || stream.is_full()) {
             self.hold_and_notify(state, stream, &bytes[outcome.consumed..]);
             return false;
@@ -198,7 +196,7 @@ impl<D: 'static> Open<D> {
     /// Holds received bytes until the connection resumes reading.
     fn hold_and_notify(&mut self, state: &ServiceState, stream: &mut Stream<'_>, rest: &[u8]) {
         self.hold(state, stream, rest);
-        if !self.conn.is_output_full {
+        if !state.flags(self.conn.index).any(ConnFlags::FULL) {
             // No other event would resume this.
             stream.notify();
         }
@@ -223,16 +221,14 @@ impl<D: 'static> Open<D> {
         stream: &mut Stream<'_>,
     ) {
         let state = &service.state;
-        state.refill_from_backlog(self.conn.index, stream, self.conn.is_output_full);
-        if stream.is_full() && !self.conn.is_output_full {
+        state.refill_from_backlog(self.conn.index, stream);
+        let is_full = state.flags(self.conn.index).any(ConnFlags::FULL);
+        if stream.is_full() && !is_full {
             self.leave_codec_queue(state, stream);
             // The high watermark event is about to come, or the peer reads some output before it.
             return stream.notify();
         }
-        if self.conn.is_output_full
-            || self.conn.halt & HALT_PAUSED != 0
-            || state.is_low_on_memory(self.conn.index)
-        {
+        if is_full || self.conn.halt & HALT_PAUSED != 0 || state.is_low_on_memory(self.conn.index) {
             return self.leave_codec_queue(state, stream);
         }
         if self.conn.halt & HALT_HELD != 0 {
@@ -264,11 +260,8 @@ impl<D: 'static> Open<D> {
         stream: &mut Stream<'_>,
         wants: ConnFlags,
     ) {
-        if wants.any(ConnFlags::WANTS_RESUME) {
-            self.conn.halt &= !HALT_PAUSED;
-        }
-        if wants.any(ConnFlags::WANTS_PAUSE) && self.conn.halt & HALT_CLOSING == 0 {
-            self.conn.halt |= HALT_PAUSED;
+        self.conn.follow(wants);
+        if self.conn.halt & HALT_PAUSED != 0 {
             stream.pause();
         }
         if wants.any(ConnFlags::WANTS_CLOSE) {
@@ -297,9 +290,6 @@ impl<D: 'static> Open<D> {
         if wants.any(ConnFlags::WANTS_DRAIN) && self.conn.halt & HALT_CLOSING == 0 {
             self.run_passes(service, stream, PassInput::Bytes(&mut []), FirstCallback::Drain);
         }
-        if self.conn.halt & HALT_CLOSING != 0 {
-            self.conn.halt &= !HALT_PAUSED;
-        }
         self.catch_up(service, stream);
     }
 
@@ -323,8 +313,7 @@ impl<D: 'static> Open<D> {
             }
             state.stats.wire_sent.add(frame.len() as u64);
             let _ = stream.send(frame);
-            self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
-            state.begin_closing(self.conn.index, reason);
+            state.begin_own_closing(&mut self.conn, reason);
             state.note_own_code(self.conn.index, code);
         }
         state.put_scratch(scratch);

@@ -461,7 +461,7 @@ impl Delivery<'_> {
             state.stats.dropped.add(1);
             if state.options.slow == SlowConsumerPolicy::Evict {
                 state.stats.evicted.add(1);
-                entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_EVICTION);
+                entry.flags.add(ConnFlags::WANTS_EVICTION);
                 stream.notify();
             }
             return Err(SendError::Full);

@@ -17,8 +17,7 @@ impl ConnFlags {
     pub(crate) const HANDSHAKE: Self = Self(1);
     /// The connection accepts messages.
     pub(crate) const OPEN: Self = Self(1 << 1);
-    /// The Close frame is sent, or will be sent before anything else: no more messages are
-    /// accepted.
+    /// This side has sent its Close frame, or ends the connection in another way.
     pub(crate) const CLOSING: Self = Self(1 << 2);
     /// The connection accepts frames that were compressed for many receivers.
     pub(crate) const COMPRESSED: Self = Self(1 << 3);
@@ -33,7 +32,8 @@ impl ConnFlags {
     pub(crate) const IN_PASS: Self = Self(1 << 7);
     /// The user has paused reading.
     pub(crate) const PAUSED: Self = Self(1 << 8);
-    /// So much output waits that the connection is not read from.
+    /// The stream has reported that too much output waits, and will report when there is less. An
+    /// open connection is not read from meanwhile.
     pub(crate) const FULL: Self = Self(1 << 10);
     /// Memory is short, and the connection is not read from.
     pub(crate) const LOW_MEMORY: Self = Self(1 << 11);
@@ -45,8 +45,6 @@ impl ConnFlags {
     pub(crate) const ADOPTED: Self = Self(1 << 14);
     /// The connection has TLS.
     pub(crate) const TLS: Self = Self(1 << 25);
-    /// The connection is counted as closing.
-    const COUNTED_CLOSING: Self = Self(1 << 15);
     /// The connection has been notified of a drain.
     pub(crate) const DRAIN_NOTIFIED: Self = Self(1 << 9);
 
@@ -64,13 +62,11 @@ impl ConnFlags {
     pub(crate) const WANTS_ABORT: Self = Self(1 << 21);
     /// End it: the opening handshake has timed out.
     pub(crate) const WANTS_TIMEOUT: Self = Self(1 << 22);
-    /// Resume reading.
-    pub(crate) const WANTS_RESUME: Self = Self(1 << 23);
 
-    /// Pause reading.
-    pub(crate) const WANTS_PAUSE: Self = Self(1 << 24);
+    pub(crate) const WANTS: Self = Self(0x7f << 16);
 
-    pub(crate) const WANTS: Self = Self(0x1ff << 16);
+    /// Requests after which no more messages of other code are accepted.
+    const WANTS_END: Self = Self(Self::WANTS_CLOSE.0 | Self::WANTS_EVICTION.0);
 
     /// The flags of a transport, which a connection keeps.
     const TRANSPORTS: Self = Self(Self::UNIX.0 | Self::ADOPTED.0 | Self::TLS.0);
@@ -110,12 +106,17 @@ impl ConnFlags {
     /// Returns whether it receives messages from other code.
     #[inline]
     pub(crate) const fn takes_messages(self) -> bool {
-        self.0 & (Self::OPEN.0 | Self::CLOSING.0) == Self::OPEN.0
+        self.0 & (Self::OPEN.0 | Self::CLOSING.0 | Self::WANTS_END.0) == Self::OPEN.0
+    }
+
+    /// Returns whether the open connection does not read its output fast enough.
+    pub(crate) const fn is_slow(self) -> bool {
+        self.any(Self::OPEN) && self.any(Self(Self::FULL.0 | Self::BACKLOG.0))
     }
 
     /// Returns the state and the transport as they are counted.
     fn labels(self) -> (StateLabel, Transport) {
-        let state = if self.any(Self::COUNTED_CLOSING) {
+        let state = if self.any(Self::CLOSING) {
             StateLabel::Closing
         } else if self.any(Self::OPEN) {
             StateLabel::Open
@@ -234,7 +235,7 @@ impl ConnTable {
     /// Marks a connection as open.
     pub(crate) fn set_open(&mut self, index: u32, is_compressed: bool) {
         self.recount(index, |flags| {
-            flags.clear(ConnFlags(!ConnFlags::TRANSPORTS.0));
+            flags.clear(ConnFlags(!(ConnFlags::TRANSPORTS.0 | ConnFlags::FULL.0)));
             flags.add(ConnFlags::OPEN);
             if is_compressed {
                 flags.add(ConnFlags::COMPRESSED);
@@ -242,9 +243,14 @@ impl ConnTable {
         });
     }
 
-    /// Counts a connection as closing.
-    pub(crate) fn count_closing(&mut self, index: u32) {
-        self.recount(index, |flags| flags.add(ConnFlags::COUNTED_CLOSING));
+    /// Marks a connection as closing. Pausing ends here, because the peer's Close frame must be
+    /// read.
+    pub(crate) fn set_closing(&mut self, index: u32) {
+        self.recount(index, |flags| {
+            flags.add(ConnFlags::CLOSING);
+            let until_now = ConnFlags::PAUSED | ConnFlags::LOW_MEMORY | ConnFlags::WANTS_CLOSE;
+            flags.clear(until_now);
+        });
     }
 
     fn insert_entry(&mut self, stream: Key, tick: u32, flags: ConnFlags) -> Option<u32> {

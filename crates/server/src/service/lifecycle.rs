@@ -81,19 +81,27 @@ impl ServiceState {
     pub(crate) fn begin_closing(&self, index: u32, reason: CloseReason) {
         let tables = &mut *self.tables.borrow_mut();
         tables.close_infos.note(index, reason);
-        tables.conns.count_closing(index);
-        let entry = tables.conns.entry(index);
-        entry.flags.add(ConnFlags::CLOSING);
-        // Pausing ends here, because the peer's Close frame must be read.
-        entry.flags.clear(ConnFlags::PAUSED | ConnFlags::LOW_MEMORY);
-        entry.last_rx = self.tick.get();
+        tables.conns.set_closing(index);
+        tables.conns.entry(index).last_rx = self.tick.get();
+    }
+
+    /// [`begin_closing`](Self::begin_closing) of a connection in one of its own calls.
+    #[cold]
+    pub(crate) fn begin_own_closing(&self, conn: &mut ConnState, reason: CloseReason) {
+        self.begin_closing(conn.index, reason);
+        conn.follow(self.flags(conn.index));
+    }
+
+    /// Returns the flags of a connection.
+    pub(crate) fn flags(&self, index: u32) -> ConnFlags {
+        self.tables.borrow_mut().conns.entry(index).flags
     }
 
     /// Notes that more than half of a connection's buffer is in use and that reading has stopped.
     /// Senders must check the remaining room.
     pub(crate) fn note_output_full(&self, index: u32) {
         self.stats.reading_paused.add(1);
-        self.tables.borrow_mut().conns.entry(index).flags.add(ConnFlags::LAGGING);
+        self.set_flags(index, ConnFlags::LAGGING | ConnFlags::FULL);
     }
 
     /// Notes the code with which this side closes a connection that has begun to close.

@@ -38,12 +38,7 @@ impl ServiceState {
 
     /// Sends messages from the backlog of a connection, as far as there is room.
     #[cold]
-    pub(crate) fn refill_from_backlog(
-        &self,
-        index: u32,
-        stream: &mut Stream<'_>,
-        is_output_full: bool,
-    ) {
+    pub(crate) fn refill_from_backlog(&self, index: u32, stream: &mut Stream<'_>) {
         let tables = &mut *self.tables.borrow_mut();
         if !tables.conns.entry(index).flags.any(ConnFlags::BACKLOG) {
             return;
@@ -64,10 +59,11 @@ impl ServiceState {
                 break;
             }
         }
+        let flags = &mut tables.conns.entry(index).flags;
         if tables.backlogs.is_empty(index) {
-            tables.conns.entry(index).flags.clear(ConnFlags::BACKLOG);
+            flags.clear(ConnFlags::BACKLOG);
             self.remove_backlog(tables, index);
-        } else if !is_output_full && !stream.wait_for_low_mark() {
+        } else if !flags.any(ConnFlags::FULL) && !stream.wait_for_low_mark() {
             // No other event would resume this.
             stream.notify();
         }

@@ -90,7 +90,7 @@ impl ServiceState {
         tables.flush_for(self, index, turn);
         tables.pending_closes.insert(index, (code, reason.into()));
         let entry = tables.conns.entry(index);
-        entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_CLOSE);
+        entry.flags.add(ConnFlags::WANTS_CLOSE);
         if let Ok(mut stream) = turn.stream(entry.stream) {
             stream.notify();
         }
@@ -103,8 +103,7 @@ impl ServiceState {
         if entry.flags.any(ConnFlags::PAUSED) {
             return false;
         }
-        entry.flags.clear(ConnFlags::WANTS_RESUME);
-        entry.flags.add(ConnFlags::PAUSED | ConnFlags::WANTS_PAUSE);
+        entry.flags.add(ConnFlags::PAUSED);
         if let Ok(mut stream) = turn.stream(entry.stream) {
             // Input that arrives before the next turn is not read until the connection handler has
             // been called.
@@ -120,8 +119,7 @@ impl ServiceState {
         if !entry.flags.any(ConnFlags::PAUSED) {
             return false;
         }
-        entry.flags.clear(ConnFlags::PAUSED | ConnFlags::WANTS_PAUSE);
-        entry.flags.add(ConnFlags::WANTS_RESUME);
+        entry.flags.clear(ConnFlags::PAUSED);
         // The idle time starts again.
         entry.last_rx = self.tick.get();
         if let Ok(mut stream) = turn.stream(entry.stream) {

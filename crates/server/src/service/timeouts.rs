@@ -37,9 +37,6 @@ const TICKS_LATE_MAX: u32 = 2;
 /// Number of connections scanned in one turn, so that other work gets its share. Tests use fewer.
 const SCANNED_PER_TURN: u32 = if cfg!(test) { 8 } else { 8192 };
 
-/// A connection with one of these flags does not read its output fast enough.
-const SLOW: ConnFlags = ConnFlags::FULL.with(ConnFlags::BACKLOG);
-
 /// A server's ping frame without a payload.
 const PING: [u8; 2] = [0x89, 0];
 
@@ -117,6 +114,10 @@ impl TimeoutTicks {
         if flags.any(ConnFlags::CLOSING) {
             let is_due = since(entry.last_rx) >= self.close;
             return (if is_due { ConnFlags::WANTS_ABORT } else { ConnFlags::default() }, false);
+        }
+        if !flags.takes_messages() {
+            // Its own handler is about to close it.
+            return (ConnFlags::default(), false);
         }
         let silent = since(entry.last_rx);
         // A connection that is not read from cannot be idle.
@@ -242,7 +243,7 @@ impl TimeoutScan {
         let end = progress.next.saturating_add(SCANNED_PER_TURN).min(conns.slots());
         for index in progress.next..end {
             let entry = conns.entry(index);
-            progress.slow += u64::from(entry.flags.any(SLOW));
+            progress.slow += u64::from(entry.flags.is_slow());
             let (wants, pings) = self.timeouts.due(entry, progress.before, progress.now);
             if !pings && wants == ConnFlags::default() {
                 continue;
