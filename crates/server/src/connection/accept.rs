@@ -9,10 +9,7 @@ use windlass::{
 
 use super::{handler::ConnHandler, handshake::OUT_OF_MEMORY};
 use crate::{
-    api::{Handler, Rejected},
-    http::ListenerKind,
-    metrics::HandshakeResult,
-    service::Service,
+    api::Rejected, handler::Handler, http::ListenerKind, metrics::HandshakeResult, service::Service,
 };
 
 impl<H: Handler> Service<H> {

@@ -10,9 +10,11 @@ use super::{
     open::Open,
 };
 use crate::{
-    api::{ConnectionId, Handler},
+    api::ConnectionId,
+    handler::Handler,
     http::ListenerKind,
-    service::{ConnFlags, ConnState, Service},
+    service::Service,
+    table::{ConnFlags, ConnState},
 };
 
 /// A connection whose handshake was done by another server, such as an HTTP server. It states the

@@ -1,5 +1,5 @@
 //! The codec budget from the side of one connection. The rules are in
-//! `service/codec_budget.rs`.
+//! `state/codec_budget.rs`.
 
 use std::rc::Rc;
 
@@ -8,11 +8,10 @@ use windlass_ws::Scratch;
 
 use super::open::{FirstCallback, Open, PassInput, after_output};
 use crate::{
-    api::Handler,
-    service::{
-        HALT_QUEUED, HALTS, HAS_DEFLATE, HEAVY_BYTES, HEAVY_TICKS, LIGHT_LEN, ServiceInner,
-        ServiceState,
-    },
+    handler::Handler,
+    service::ServiceInner,
+    state::{HEAVY_BYTES, HEAVY_TICKS, LIGHT_LEN, ServiceState},
+    table::{HALT_QUEUED, HALTS, HAS_DEFLATE},
 };
 
 impl<D: 'static> Open<D> {

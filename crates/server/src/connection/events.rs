@@ -4,11 +4,11 @@ use windlass::stream::Stream;
 use windlass_ws::{EngineEvent, Outcome, Pass, ReceivedMessage, Text};
 
 use crate::{
-    api::{CloseReason, Connection, Handler, Message},
-    service::{
-        ConnState, HALT_CLOSING, HALTS, HAS_DEFLATE, LARGE_LEN, PendingOutput, ServiceInner,
-        ServiceState,
-    },
+    api::{CloseReason, Message},
+    handler::{Connection, Handler},
+    service::ServiceInner,
+    state::{PendingOutput, ServiceState},
+    table::{ConnState, HALT_CLOSING, HALTS, HAS_DEFLATE, LARGE_LEN},
 };
 
 impl<H: Handler> ServiceInner<H> {

@@ -14,10 +14,13 @@ use super::{
     tls::TlsHandshake,
 };
 use crate::{
-    api::{CloseReason, Closed, Connection, ConnectionId, Handler, Hub, NO_CONN},
+    api::{CloseReason, Closed, ConnectionId, NO_CONN},
+    handler::{Connection, Handler, Hub},
     http::{ConnectionPermit, ListenerKind},
     metrics::HandshakeResult,
-    service::{CloseInfo, ConnFlags, ConnState, PassGuard, ServiceInner},
+    service::ServiceInner,
+    state::PassGuard,
+    table::{CloseInfo, ConnFlags, ConnState},
 };
 
 /// The handler of a connection's stream.

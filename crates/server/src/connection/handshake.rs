@@ -14,13 +14,16 @@ use super::{
     rejection::rejecting_status,
 };
 use crate::{
-    api::{Handler, Options},
+    api::Options,
+    handler::Handler,
     http::{
         Accept, LazyPeer, ListenerKind, Next, Opened, Reject, Served, TlsInfo, UpgradeRequest,
         reject, without_body,
     },
     metrics::HandshakeResult,
-    service::{ConnFlags, ConnState, ServiceInner, ServiceState},
+    service::ServiceInner,
+    state::ServiceState,
+    table::{ConnFlags, ConnState},
 };
 
 /// Memory of sent responses that is kept for the next ones, in bytes. Large pages are rare.

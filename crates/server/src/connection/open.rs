@@ -4,10 +4,13 @@ use windlass::stream::{Input, SharedBytes, Stream};
 use windlass_ws::{CloseCode, End, Engine, Outcome, Scratch};
 
 use crate::{
-    api::{CloseReason, Connection, Handler},
-    service::{
+    api::CloseReason,
+    handler::{Connection, Handler},
+    service::ServiceInner,
+    state::{PassGuard, ServiceState},
+    table::{
         ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED,
-        HAS_DEFLATE, PassGuard, ServiceInner, ServiceState,
+        HAS_DEFLATE,
     },
 };
 

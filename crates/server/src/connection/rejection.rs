@@ -2,11 +2,7 @@
 
 use windlass::stream::{Address, Stream};
 
-use crate::{
-    api::{Handler, Rejected},
-    metrics::HandshakeResult,
-    service::ServiceInner,
-};
+use crate::{api::Rejected, handler::Handler, metrics::HandshakeResult, service::ServiceInner};
 
 impl<H: Handler> ServiceInner<H> {
     /// Counts a rejected request, and reports it with its response.

@@ -19,7 +19,8 @@ use windlass::{
 
 use super::handler::{ConnHandler, ConnPhase};
 use crate::{
-    api::{Handler, NO_CONN, Rejected},
+    api::{NO_CONN, Rejected},
+    handler::Handler,
     http::{ConnectionPermit, ListenerKind},
     metrics::TlsFailureLabel,
     service::ServiceInner,

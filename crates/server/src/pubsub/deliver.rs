@@ -16,7 +16,8 @@ use crate::{
     api::{
         ConnectionId, NO_CONN, OutMessage, Prepared, SendError, SentMessages, SlowConsumerPolicy,
     },
-    service::{ConnEntry, ConnFlags, ConnTable, PendingOutput, ServiceState, Tables},
+    state::{PendingOutput, ServiceState, Tables},
+    table::{ConnEntry, ConnFlags, ConnTable},
 };
 
 /// State for a delivery off the fast path.

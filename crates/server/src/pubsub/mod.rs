@@ -10,4 +10,4 @@ pub(crate) use backlog::{BackloggedMessage, Backlogs};
 pub(crate) use compressor::FrameCompressor;
 pub(crate) use deliver::{FrameCache, waiting_bytes};
 pub(crate) use publish_batch::PublishBatch;
-pub(crate) use topics::{NO_SUBSCRIPTION, STATUS_TOPIC, Topics, is_reserved};
+pub(crate) use topics::{STATUS_TOPIC, Topics, is_reserved};

@@ -11,10 +11,7 @@
 use core::cell::Cell;
 use std::{collections::HashMap, rc::Rc, sync::Arc};
 
-use crate::{api::TopicName, bus::Node};
-
-/// End of a list of subscriptions.
-pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
+use crate::{api::TopicName, bus::Node, table::NO_SUBSCRIPTION};
 
 /// Number of subscription slots up to which memory is not released.
 const KEPT: usize = 4096;

@@ -5,11 +5,12 @@ use std::{io, rc::Rc};
 use windlass::{Turn, interest};
 use windlass_flow::Mailbox;
 
-use super::{host::ServiceHost, state::ServiceState};
+use super::host::ServiceHost;
 use crate::{
     api::NO_CONN,
     mailbox::{ForwardedBatch, WorkerCommand},
     pubsub::is_reserved,
+    state::ServiceState,
 };
 
 /// Registers the mailbox with the loop.

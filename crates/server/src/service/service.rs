@@ -14,21 +14,16 @@ use std::{
 
 use windlass::{Reactor, Turn};
 
-use super::{
-    available_memory::quarter_of_available,
-    commands::register_mailbox,
-    host::ServiceHost,
-    memory_budget::{MemoryBudget, MemoryPool},
-    state::ServiceState,
-    timeouts::start_timeouts,
-};
+use super::{commands::register_mailbox, host::ServiceHost, timeouts::start_timeouts};
 use crate::{
-    api::{Handler, Hub, Options, ServerStats},
+    api::{Options, ServerStats},
     bus::{Node, Publisher},
+    handler::{Handler, Hub},
     http::ConnectionLimiter,
     mailbox::{
         OtherWorkers, Sender, StatsHandle, TopicOwners, WorkerCommand, WorkerMailbox, WorkerQueue,
     },
+    state::{MemoryBudget, MemoryPool, ServiceState, quarter_of_available},
 };
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a

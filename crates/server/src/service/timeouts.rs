@@ -17,12 +17,12 @@ use rustix::time::{
 };
 use windlass::{Turn, interest};
 
-use super::{
-    conn_table::{ConnEntry, ConnFlags},
-    host::ServiceHost,
+use super::host::ServiceHost;
+use crate::{
+    api::Options,
     state::ServiceState,
+    table::{ConnEntry, ConnFlags},
 };
-use crate::api::Options;
 
 /// The longest time between two scans.
 const TICK_MAX: Duration = Duration::from_secs(1);

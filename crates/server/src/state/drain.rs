@@ -5,10 +5,8 @@ use std::{rc::Rc, time::Duration};
 
 use windlass::Turn;
 
-use super::{
-    conn_table::{ConnFlags, ConnTable},
-    state::ServiceState,
-};
+use super::state::ServiceState;
+use crate::table::{ConnFlags, ConnTable};
 
 /// A closure that runs when the last connection is gone.
 pub(crate) type DrainCallback = Box<dyn FnOnce(Turn<'_>)>;

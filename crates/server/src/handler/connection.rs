@@ -6,21 +6,15 @@ use std::{io, rc::Rc, sync::Arc};
 use windlass::{Turn, stream::Address};
 use windlass_ws::{CloseCode, Outbox};
 
-use super::{
-    closed::CloseReason,
-    error::{ControlError, SendError, SubscribeError},
-    hub::Hub,
-    id::{ConnectionId, NO_CONN},
-    message::{Message, OutMessage},
-    options::{PASS_OUTPUT_MAX, SlowConsumerPolicy},
-    prepared::Prepared,
-    stats::SentMessages,
-    topic_name::TopicName,
-};
-use crate::http::TlsInfo;
-use crate::service::{
-    ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALTS, PendingOutput,
-    ServiceState,
+use super::hub::Hub;
+use crate::{
+    api::{
+        CloseReason, ConnectionId, ControlError, Message, NO_CONN, OutMessage, PASS_OUTPUT_MAX,
+        Prepared, SendError, SentMessages, SlowConsumerPolicy, SubscribeError, TopicName,
+    },
+    http::TlsInfo,
+    state::{PendingOutput, ServiceState},
+    table::{ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALTS},
 };
 
 /// A connection, inside its own callbacks. Other code reaches it by its [`id`](Self::id).

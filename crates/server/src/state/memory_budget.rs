@@ -24,11 +24,8 @@ use std::{
 
 use windlass::Turn;
 
-use super::{
-    conn_table::ConnFlags,
-    state::{ServiceState, Tables},
-};
-use crate::{api::CloseReason, mailbox::WorkerHandle, metrics::PoolFigures};
+use super::state::{ServiceState, Tables};
+use crate::{api::CloseReason, mailbox::WorkerHandle, metrics::PoolFigures, table::ConnFlags};
 
 /// Maximum number of bytes that a worker borrows at once.
 const CHUNK_MAX: usize = 1 << 20;

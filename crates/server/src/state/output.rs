@@ -4,12 +4,8 @@ use std::sync::Arc;
 
 use windlass::stream::{SharedBytes, Stream};
 
-use crate::pubsub::BackloggedMessage;
-
-use super::{
-    conn_table::ConnFlags,
-    state::{PendingOutput, ServiceState, Tables},
-};
+use super::state::{PendingOutput, ServiceState, Tables};
+use crate::{pubsub::BackloggedMessage, table::ConnFlags};
 
 impl ServiceState {
     /// Takes the messages that wait in the backlog of a connection, and counts each as sent. The

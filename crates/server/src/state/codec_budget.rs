@@ -26,12 +26,12 @@ use std::{collections::BTreeMap, rc::Rc};
 use windlass::Turn;
 use windlass_ws::{Pass, deflate::CodecBytes};
 
-use super::{
-    conn_state::{ConnState, HALT_CODEC},
-    conn_table::ConnFlags,
-    state::ServiceState,
+use super::state::ServiceState;
+use crate::{
+    api::Options,
+    pubsub::FrameCompressor,
+    table::{ConnFlags, ConnState, HALT_CODEC},
 };
-use crate::{api::Options, pubsub::FrameCompressor};
 
 /// Number of connections of the queue that are notified in a turn. That is enough to use the
 /// budget, unless their messages are short, and then the turn is short too.

@@ -2,10 +2,11 @@
 
 use windlass::{Turn, stream::ListenerKey};
 
-use super::{close_info::CloseInfo, state::ServiceState};
+use super::state::ServiceState;
 use crate::{
     api::{CloseReason, ServerStats, SlowConsumerPolicy},
     metrics::{Closing, StateLabel, Transport, WorkerSnapshot},
+    table::CloseInfo,
 };
 
 impl ServiceState {

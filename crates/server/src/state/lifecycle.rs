@@ -4,13 +4,12 @@ use std::rc::Rc;
 
 use windlass_ws::{Close, CloseCode, Engine, deflate::Agreement};
 
-use super::{
-    close_info::CloseInfo,
-    conn_state::ConnState,
-    conn_table::ConnFlags,
-    state::{ServiceState, Tables},
+use super::state::{ServiceState, Tables};
+use crate::{
+    api::CloseReason,
+    http::ConnectionPermit,
+    table::{CloseInfo, ConnFlags, ConnState},
 };
-use crate::{api::CloseReason, http::ConnectionPermit};
 
 impl ServiceState {
     pub(crate) fn engine(&self, agreement: Option<&Agreement>) -> Engine {

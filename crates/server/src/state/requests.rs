@@ -8,10 +8,11 @@ use std::time::Instant;
 use windlass::Turn;
 use windlass_ws::CloseCode;
 
-use super::{conn_table::ConnFlags, state::ServiceState};
+use super::state::ServiceState;
 use crate::{
     api::{ConnectionId, ControlError, SubscribeError, TopicName},
     pubsub::{is_reserved, waiting_bytes},
+    table::ConnFlags,
 };
 
 /// Operations that a hub and a connection share.

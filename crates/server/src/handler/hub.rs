@@ -6,15 +6,13 @@ use std::rc::Rc;
 use windlass::{Key, TimerReason, Turn};
 use windlass_ws::CloseCode;
 
-use super::{
-    error::{ControlError, SendError, SubscribeError},
-    id::{ConnectionId, NO_CONN},
-    message::OutMessage,
-    prepared::Prepared,
-    stats::ServerStats,
-    topic_name::TopicName,
+use crate::{
+    api::{
+        ConnectionId, ControlError, NO_CONN, OutMessage, Prepared, SendError, ServerStats,
+        SubscribeError, TopicName,
+    },
+    state::ServiceState,
 };
-use crate::service::ServiceState;
 
 /// The service without a connection of one's own: sends to connections by ID, and to topics.
 ///

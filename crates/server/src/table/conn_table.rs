@@ -5,8 +5,10 @@ use windlass::Key;
 use crate::{
     api::{ConnectionId, GENERATION_MAX, INDEX_MAX, NO_CONN},
     metrics::{ConnectionCounts, StateLabel, Transport},
-    pubsub::NO_SUBSCRIPTION,
 };
+
+/// End of a list of subscriptions.
+pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
 
 /// The state of a connection as other code sees it, and that code's requests to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +50,7 @@ impl ConnFlags {
     /// The connection has been notified of a drain.
     pub(crate) const DRAIN_NOTIFIED: Self = Self(1 << 9);
 
-    /// Close the connection; code and reason are in [`Tables`](super::state::Tables).
+    /// Close the connection; code and reason stand beside the table.
     pub(crate) const WANTS_CLOSE: Self = Self(1 << 16);
     /// Call `on_drain`.
     pub(crate) const WANTS_DRAIN: Self = Self(1 << 17);

@@ -18,10 +18,7 @@ use windlass::{Backend, stream::ListenerKey};
 use windlass_ws::{CloseCode, Config, Scratch};
 
 use super::{
-    close_info::CloseInfos,
     codec_budget::{CodecBudget, CodecQueue},
-    conn_state::LARGE_LEN,
-    conn_table::ConnTable,
     drain::DrainCallback,
     live_status::LiveStatus,
     memory_budget::MemoryBudget,
@@ -32,6 +29,7 @@ use crate::{
     mailbox::{OtherWorkers, WorkerHandle},
     metrics::LabelCounters,
     pubsub::{Backlogs, FrameCache, FrameCompressor, PublishBatch, Topics},
+    table::{CloseInfos, ConnTable, LARGE_LEN},
 };
 
 /// Output that a call of a connection must take care of first.
