@@ -92,6 +92,7 @@ mod mailbox;
 mod metrics;
 mod pubsub;
 mod service;
+mod shared;
 mod state;
 mod table;
 mod workers;

@@ -7,7 +7,7 @@ use crate::{
     api::CloseReason,
     handler::{Connection, Handler},
     service::ServiceInner,
-    state::{PassGuard, ServiceState},
+    state::{PassGuard, ServiceState, Tables},
     table::{
         ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED,
         HAS_DEFLATE,
@@ -58,7 +58,7 @@ impl<D: 'static> Open<D> {
         let Self { engine, conn, data } = self;
         state.note_rx(conn);
         if conn.halt & HAS_DEFLATE != 0 {
-            state.begin_codec_turn(&stream.turn());
+            state.shared.codec.begin_turn(&stream.turn());
         }
         let _guard = PassGuard::begin(state, conn.index);
         let mut pass = engine.process(input, scratch);
@@ -86,7 +86,7 @@ impl<D: 'static> Open<D> {
         scratch: Box<Scratch>,
     ) {
         send_output(&service.state, stream, pass_input.bytes(), &outcome, &scratch);
-        service.state.put_scratch(scratch);
+        service.state.shared.put_scratch(scratch);
         if self.handle_outcome(service, stream, &mut pass_input, &outcome) {
             let rest = &mut pass_input.bytes()[outcome.consumed..];
             return self.run_passes(
@@ -107,7 +107,7 @@ impl<D: 'static> Open<D> {
         let is_noted = bytes > 0 || self.conn.has_partial;
         if is_noted {
             self.conn.has_partial = bytes > 0;
-            state.note_partial(self.conn.index, bytes);
+            state.tables.borrow_mut().note_partial(&state.shared, self.conn.index, bytes);
         }
         is_noted
     }
@@ -131,16 +131,16 @@ impl<D: 'static> Open<D> {
             }
             self.conn.halt &= !HALT_OUTPUT_MAX;
             self.conn.pass_output = 0;
-            let mut scratch = state.take_scratch();
+            let mut scratch = state.shared.take_scratch();
             let bytes = &mut pass_input.bytes()[at..];
-            let before = state.codec_total();
+            let before = state.shared.stats.codec_bytes();
             let outcome = self.run_pass(service, stream, bytes, &mut scratch, first);
             first = FirstCallback::Nothing;
             if self.conn.halt & HAS_DEFLATE != 0 {
                 self.note_codec(state, &scratch, before);
             }
             send_output(state, stream, bytes, &outcome, &scratch);
-            state.put_scratch(scratch);
+            state.shared.put_scratch(scratch);
             let mut rest = PassInput::Bytes(bytes);
             if !self.handle_outcome(service, stream, &mut rest, &outcome) {
                 return after_output(state, stream);
@@ -209,11 +209,7 @@ impl<D: 'static> Open<D> {
     pub(crate) fn hold(&mut self, state: &ServiceState, stream: &mut Stream<'_>, rest: &[u8]) {
         stream.pause();
         self.conn.halt |= HALT_HELD;
-        let mut tables = state.tables.borrow_mut();
-        let held = tables.held.entry(self.conn.index).or_default();
-        let before = held.capacity();
-        held.extend_from_slice(rest);
-        state.memory.record_change(before, held.capacity());
+        state.tables.borrow_mut().hold(&state.shared, self.conn.index, rest);
     }
 
     /// Sends messages from the backlog, processes held input, and resumes reading, as far as there
@@ -224,14 +220,18 @@ impl<D: 'static> Open<D> {
         stream: &mut Stream<'_>,
     ) {
         let state = &service.state;
-        state.refill_from_backlog(self.conn.index, stream);
-        let is_full = state.flags(self.conn.index).any(ConnFlags::FULL);
+        let flags = {
+            let Tables { conns, delivery, .. } = &mut *state.tables.borrow_mut();
+            delivery.refill_from_backlog(conns, &state.shared, stream, self.conn.index);
+            conns.entry(self.conn.index).flags
+        };
+        let is_full = flags.any(ConnFlags::FULL);
         if stream.is_full() && !is_full {
             self.leave_codec_queue(state, stream);
             // The high watermark event is about to come, or the peer reads some output before it.
             return stream.notify();
         }
-        if is_full || self.conn.halt & HALT_PAUSED != 0 || state.is_low_on_memory(self.conn.index) {
+        if is_full || self.conn.halt & HALT_PAUSED != 0 || flags.any(ConnFlags::LOW_MEMORY) {
             return self.leave_codec_queue(state, stream);
         }
         if self.conn.halt & HALT_HELD != 0 {
@@ -239,9 +239,8 @@ impl<D: 'static> Open<D> {
                 return;
             }
             self.conn.halt &= !HALT_HELD;
-            let held = state.tables.borrow_mut().held.remove(&self.conn.index);
+            let held = state.tables.borrow_mut().take_held(&state.shared, self.conn.index);
             if let Some(mut held) = held {
-                state.memory.record_change(held.capacity(), 0);
                 self.run_passes(
                     service,
                     stream,
@@ -249,7 +248,7 @@ impl<D: 'static> Open<D> {
                     FirstCallback::Nothing,
                 );
             }
-            state.codec.end_grace();
+            state.shared.codec.end_grace();
         }
         if self.conn.halt & (HALT_HELD | HALT_PAUSED) == 0 {
             stream.resume();
@@ -268,8 +267,7 @@ impl<D: 'static> Open<D> {
             stream.pause();
         }
         if wants.any(ConnFlags::WANTS_CLOSE) {
-            let pending_close =
-                service.state.tables.borrow_mut().pending_closes.remove(&self.conn.index);
+            let pending_close = service.state.tables.borrow_mut().take_close(self.conn.index);
             if let Some((code, text)) = pending_close {
                 self.send_close(&service.state, stream, code, &text, CloseReason::Local);
             }
@@ -307,19 +305,21 @@ impl<D: 'static> Open<D> {
     ) {
         // Earlier publications leave first.
         state.flush_for(self.conn.index, &mut stream.turn());
-        let mut scratch = state.take_scratch();
+        let mut scratch = state.shared.take_scratch();
         if let Ok(frame) = self.engine.close(code, text, &mut scratch) {
+            let tables = &mut *state.tables.borrow_mut();
+            let Tables { conns, delivery, .. } = &mut *tables;
             // A failed stream reports its end separately.
-            for message in state.take_backlog(self.conn.index) {
-                state.stats.wire_sent.add(message.len() as u64);
+            for message in delivery.take_backlog(conns, &state.shared, self.conn.index) {
+                state.shared.stats.wire_sent.add(message.len() as u64);
                 let _ = stream.send_shared(&SharedBytes::of(&message));
             }
-            state.stats.wire_sent.add(frame.len() as u64);
+            state.shared.stats.wire_sent.add(frame.len() as u64);
             let _ = stream.send(frame);
-            state.begin_own_closing(&mut self.conn, reason);
-            state.note_own_code(self.conn.index, code);
+            tables.begin_own_closing(&state.shared, &mut self.conn, reason);
+            tables.note_own_code(self.conn.index, code);
         }
-        state.put_scratch(scratch);
+        state.shared.put_scratch(scratch);
     }
 }
 
@@ -328,7 +328,7 @@ impl<D: 'static> Open<D> {
 #[cold]
 #[inline(never)]
 pub(crate) fn after_output(state: &ServiceState, stream: &mut Stream<'_>) {
-    let max = state.options.receiver_buffer_max;
+    let max = state.shared.options.receiver_buffer_max;
     // Pages may be longer than this; connections that open behind them are full from the beginning.
     debug_assert!(
         stream.buffered() <= max + PASS_ROOM || stream.is_full(),
@@ -353,7 +353,7 @@ fn send_output(
     if outcome.len == 0 {
         return;
     }
-    state.stats.wire_sent.add(outcome.len as u64);
+    state.shared.stats.wire_sent.add(outcome.len as u64);
     let mut pieces = scratch.output(outcome, input);
     let (first, second) = (pieces.next(), pieces.next());
     // A failed stream reports its end separately.

@@ -13,8 +13,8 @@ impl<H: Handler> ServiceInner<H> {
         stream: &Stream<'_>,
         answer: &[u8],
     ) {
-        self.state.stats.rejected.add(1);
-        self.state.labels.count_handshake(result);
+        self.state.shared.stats.rejected.add(1);
+        self.state.shared.labels.count_handshake(result);
         self.report_rejection(stream, answer);
     }
 

@@ -116,7 +116,8 @@ impl Hub<'_> {
         code: CloseCode,
         reason: &str,
     ) -> Result<(), ControlError> {
-        self.state.close(&mut self.turn, id, code, reason)
+        let Self { state, turn } = self;
+        state.tables.borrow_mut().close(&state.shared, turn, id, code, reason)
     }
 
     /// Subscribes a connection to a topic. Returns false if it is already subscribed.
@@ -128,15 +129,22 @@ impl Hub<'_> {
     /// - [`SubscribeError::TooLong`] if the name is longer than
     ///   [`topic_len_max`](crate::Options::topic_len_max).
     pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> Result<bool, SubscribeError> {
-        let index = self.state.find(id).ok_or(SubscribeError::Closed)?;
-        self.state.subscribe(&mut self.turn, index, TopicName::Text(topic))
+        let Self { state, turn } = self;
+        let is_new = {
+            let tables = &mut *state.tables.borrow_mut();
+            let index = tables.conns.find(id).ok_or(SubscribeError::Closed)?;
+            tables.subscribe(&state.shared, turn, index, TopicName::Text(topic))
+        };
+        state.check_memory_if_grown(turn);
+        is_new
     }
 
     /// Ends a connection's subscription. Returns false if it has none.
     pub fn unsubscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
-        self.state
-            .find(id)
-            .is_some_and(|index| self.state.unsubscribe(&mut self.turn, index, topic))
+        let Self { state, turn } = self;
+        let tables = &mut *state.tables.borrow_mut();
+        let index = tables.conns.find(id);
+        index.is_some_and(|index| tables.unsubscribe(&state.shared, turn, index, topic))
     }
 
     /// Pauses reading from a connection until [`resume`](Self::resume), like its own
@@ -144,13 +152,15 @@ impl Hub<'_> {
     /// blocked by flow control. Messages in the bytes that are being processed at this moment are
     /// still delivered. Returns false if the connection is already paused, is closing or is gone.
     pub fn pause(&mut self, id: ConnectionId) -> bool {
-        self.state.find(id).is_some_and(|index| self.state.pause(&mut self.turn, index))
+        let conns = &mut self.state.tables.borrow_mut().conns;
+        conns.find(id).is_some_and(|index| conns.entry(index).pause(&mut self.turn))
     }
 
     /// Resumes reading from a connection that was paused by [itself](crate::Connection::pause) or
     /// [here](Self::pause). Returns false if it was not paused.
     pub fn resume(&mut self, id: ConnectionId) -> bool {
-        self.state.find(id).is_some_and(|index| self.state.resume(&mut self.turn, index))
+        let (conns, tick) = (&mut self.state.tables.borrow_mut().conns, self.state.shared.tick());
+        conns.find(id).is_some_and(|index| conns.entry(index).resume(&mut self.turn, tick))
     }
 
     /// Calls a closure with the hub after a time. The key is for [`cancel`](Self::cancel).
@@ -224,21 +234,20 @@ impl Hub<'_> {
     /// Returns the number of connections of this reactor that are subscribed to a topic.
     #[must_use]
     pub fn subscribers(&self, topic: &str) -> usize {
-        let tables = self.state.tables.borrow();
-        let topic = tables.topics.find(topic).and_then(|topic| tables.topics.topic(topic));
-        topic.map_or(0, |topic| topic.subscribers.len())
+        self.state.tables.borrow().delivery.topics().subscribers(topic)
     }
 
     /// Returns whether a connection with this ID exists and accepts messages.
     #[must_use]
     pub fn is_open(&self, id: ConnectionId) -> bool {
-        self.state.find(id).is_some()
+        self.state.tables.borrow().conns.find(id).is_some()
     }
 
     /// Returns the number of bytes that wait for a connection, including messages that [could be
     /// dropped](crate::SlowConsumerPolicy::DropOldest); 0 if it is gone.
     pub fn buffered(&mut self, id: ConnectionId) -> usize {
-        self.state.find(id).map_or(0, |index| self.state.buffered(&mut self.turn, index))
+        let tables = &mut *self.state.tables.borrow_mut();
+        tables.conns.find(id).map_or(0, |index| tables.buffered(&mut self.turn, index))
     }
 
     /// Returns the number of connections, including those whose handshake is in progress.

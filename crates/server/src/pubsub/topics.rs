@@ -124,6 +124,12 @@ impl Topics {
         self.by_name.get(name).copied()
     }
 
+    /// Number of subscribers of a topic.
+    pub(crate) fn subscribers(&self, name: &str) -> usize {
+        let topic = self.find(name).and_then(|topic| self.topic(topic));
+        topic.map_or(0, |topic| topic.subscribers.len())
+    }
+
     pub(crate) fn topic(&self, topic: u32) -> Option<&Topic> {
         self.topics.get(topic as usize)?.as_ref()
     }

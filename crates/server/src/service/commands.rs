@@ -8,9 +8,9 @@ use windlass_flow::Mailbox;
 use super::host::ServiceHost;
 use crate::{
     api::NO_CONN,
-    mailbox::{ForwardedBatch, WorkerCommand},
+    mailbox::WorkerCommand,
     pubsub::is_reserved,
-    state::ServiceState,
+    state::{ServiceState, Tables},
 };
 
 /// Registers the mailbox with the loop.
@@ -31,14 +31,14 @@ pub(crate) fn register_mailbox(
                 mailbox.latch().clear();
             }
             mailbox.latch().awake();
-            if let Some(deadline) = state.worker.take_drain_request() {
+            if let Some(deadline) = state.shared.worker.take_drain_request() {
                 state.drain(&mut turn, deadline);
             }
             state.relieve_others(&mut turn);
-            for command in mailbox.drain(state.options.sender_messages_per_turn) {
-                state.execute(&mut turn, command);
+            for command in mailbox.drain(state.shared.options.sender_messages_per_turn) {
+                execute(&state, &mut turn, command);
             }
-            if state.worker.take_stats_request() {
+            if state.shared.worker.take_stats_request() {
                 state.publish_stats(&mut turn);
             }
             mailbox.latch().rearm();
@@ -47,50 +47,36 @@ pub(crate) fn register_mailbox(
     Ok(())
 }
 
-impl ServiceState {
-    /// Executes a command of another thread. A failure is not reported, because the connection may
-    /// have gone in the meantime.
-    fn execute(self: &Rc<Self>, turn: &mut Turn<'_>, command: WorkerCommand) {
-        match command {
-            WorkerCommand::Send { id, message } => _ = self.send_prepared(turn, id, &message),
-            WorkerCommand::Close { id, code, reason } => _ = self.close(turn, id, code, &reason),
-            WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => {}
-            // A sender gives it to the owner alone.
-            WorkerCommand::Publish { topic, message } if self.is_ordered(&topic) => {
-                self.publish(turn, NO_CONN, &topic, message.to_out());
-            }
-            WorkerCommand::Publish { topic, message } => {
-                // Every worker receives the publication, and only one counts it.
-                let is_counted = self.tables.borrow().conns.is_first_worker();
-                self.stats.published.add(u64::from(is_counted));
-                let tables = &mut *self.tables.borrow_mut();
-                if is_counted {
-                    let (others, message) = (&mut tables.other_workers, message.to_out());
-                    others.publish_to_nodes(&topic, &message, &self.options, &self.stats);
-                }
-                tables.publish(self, turn, NO_CONN, &topic, message.to_out());
-            }
-            WorkerCommand::ForwardedBatch(batch) => self.publish_batch(turn, &batch),
-            WorkerCommand::ToOwner(batch) => {
-                let mut tables = self.tables.borrow_mut();
-                tables.other_workers.relay(&batch, &self.options, &self.stats);
-                drop(tables);
-                self.publish_batch(turn, &batch);
-            }
+/// Executes a command of another thread. A failure is not reported, because the connection may have
+/// gone in the meantime.
+fn execute(state: &Rc<ServiceState>, turn: &mut Turn<'_>, command: WorkerCommand) {
+    let shared = &state.shared;
+    match command {
+        WorkerCommand::Send { id, message } => {
+            _ = state.send_prepared(turn, id, &message);
+            return;
         }
+        WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => return,
+        _ => {}
     }
-
-    fn is_ordered(&self, topic: &str) -> bool {
-        self.tables.borrow().other_workers.is_ordered(topic)
-    }
-
-    /// Publishes to the connections of this worker.
-    fn publish_batch(self: &Rc<Self>, turn: &mut Turn<'_>, batch: &ForwardedBatch) {
-        let tables = &mut *self.tables.borrow_mut();
-        for (sender, message) in batch.iter() {
-            // If the sender is gone by now, all get the message.
-            let from = sender.and_then(|id| tables.conns.find(id)).unwrap_or(NO_CONN);
-            tables.publish(self, turn, from, &batch.topic, message);
+    let tables = &mut *state.tables.borrow_mut();
+    let Tables { conns, delivery, .. } = tables;
+    match command {
+        WorkerCommand::Send { .. } => {}
+        WorkerCommand::Close { id, code, reason } => {
+            _ = tables.close(shared, turn, id, code, &reason);
         }
+        // A sender gives it to the owner alone.
+        WorkerCommand::Publish { topic, message } if delivery.is_ordered(&topic) => {
+            delivery.publish(conns, shared, turn, NO_CONN, (&topic, message.to_out()));
+        }
+        WorkerCommand::Publish { topic, message } => {
+            delivery.publish_of_sender(conns, shared, turn, &topic, &message);
+        }
+        WorkerCommand::ForwardedBatch(batch) => {
+            delivery.publish_forwarded(conns, shared, turn, &batch);
+        }
+        WorkerCommand::ToOwner(batch) => delivery.relay(conns, shared, turn, &batch),
     }
+    state.flush_later(tables, turn);
 }

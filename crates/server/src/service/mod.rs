@@ -4,7 +4,7 @@ mod commands;
 mod host;
 #[expect(clippy::module_inception, reason = "the folder is named for its main type")]
 mod service;
-mod timeouts;
+mod timer;
 
 pub use service::Service;
 pub(crate) use service::{ServiceInner, WorkerLinks, memory_pool};

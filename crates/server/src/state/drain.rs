@@ -1,22 +1,47 @@
 //! Graceful shutdown: the service accepts no more connections, notifies the open ones, and resets
 //! those left at the deadline.
 
-use std::{rc::Rc, time::Duration};
+use core::cell::Cell;
 
-use windlass::Turn;
+use windlass::{Turn, stream::ListenerKey};
 
-use super::state::ServiceState;
-use crate::table::{ConnFlags, ConnTable};
+use crate::api::Counters;
 
 /// A closure that runs when the last connection is gone.
 pub(crate) type DrainCallback = Box<dyn FnOnce(Turn<'_>)>;
 
-impl ServiceState {
-    /// Begins a drain. A second call during a drain can only move the deadline forward.
-    pub(crate) fn drain(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
-        self.is_draining.set(true);
+/// The listeners of a service, and the drain, which ends them.
+#[derive(Default)]
+pub(crate) struct Drain {
+    has_begun: Cell<bool>,
+    listeners: Cell<Vec<ListenerKey>>,
+    callbacks: Cell<Vec<DrainCallback>>,
+}
+
+impl Drain {
+    /// Returns whether a drain has begun.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.get()
+    }
+
+    pub(crate) fn add_listener(&self, key: ListenerKey) {
+        let mut listeners = self.listeners.take();
+        listeners.push(key);
+        self.listeners.set(listeners);
+    }
+
+    /// Adds a closure that runs when the drain has ended.
+    pub(crate) fn add_callback(&self, callback: DrainCallback) {
+        let mut callbacks = self.callbacks.take();
+        callbacks.push(callback);
+        self.callbacks.set(callbacks);
+    }
+
+    /// Begins a drain: no more connections are accepted.
+    pub(super) fn begin(&self, turn: &mut Turn<'_>, stats: &Counters) {
+        self.has_begun.set(true);
         // Removing the listeners loses their counts, so they are noted first.
-        self.note_listeners(turn);
+        self.note_listeners(turn, stats);
         for key in self.listeners.take() {
             if let Ok(mut listening) = turn.listener(key) {
                 // They are in no table.
@@ -24,56 +49,40 @@ impl ServiceState {
                 listening.delete();
             }
         }
-        self.notify_all(turn, ConnFlags::WANTS_DRAIN);
-        let state = Rc::clone(self);
-        let end = move |mut turn: Turn<'_>| state.abort_all(&mut turn);
-        // If the timer limit is reached, the connections are ended without waiting.
-        if deadline.is_zero() || turn.after(deadline, end).is_err() {
-            self.abort_all(turn);
-        }
-        self.check_drained(turn);
     }
 
-    /// Schedules a callback of every connection, each in a frame of its own.
-    fn notify_all(&self, turn: &mut Turn<'_>, wants: ConnFlags) {
-        let mut tables = self.tables.borrow_mut();
-        let conns: &mut ConnTable = &mut tables.conns;
-        for index in 0..conns.slots() {
-            let Some(entry) = conns.get_mut(index) else { continue };
-            entry.flags.add(wants);
-            if let Ok(mut stream) = turn.stream(entry.stream) {
-                stream.notify();
-            }
-        }
-    }
-
-    /// Aborts every connection in any state. A lingering connection, whose stream is already
-    /// closed, would not receive a notification.
-    fn abort_all(&self, turn: &mut Turn<'_>) {
-        let mut tables = self.tables.borrow_mut();
-        for index in 0..tables.conns.slots() {
-            let Some(entry) = tables.conns.get_mut(index) else { continue };
-            if let Ok(mut stream) = turn.stream(entry.stream) {
-                stream.abort();
-            }
-        }
-    }
-
-    /// Runs the closures that wait for the end of the drain, if it has ended. Called when a
-    /// connection is gone.
-    pub(crate) fn check_drained(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        let is_empty = self.tls_handshakes.get() == 0 && self.tables.borrow().conns.len() == 0;
-        if !self.is_draining.get() || !is_empty {
-            return;
-        }
-        for callback in self.drain_callbacks.take() {
+    /// Runs the closures that wait for the end of the drain. The last connection is gone.
+    pub(super) fn end(&self, turn: &mut Turn<'_>) {
+        for callback in self.callbacks.take() {
             // The closure must not run in the frame of the last connection. If the limit of
             // deferred closures is reached, the timeout scan tries again.
             if let Err(rejected) = turn.try_defer(callback) {
-                let mut left = self.drain_callbacks.take();
-                left.push(rejected.closure);
-                self.drain_callbacks.set(left);
+                self.add_callback(rejected.closure);
             }
         }
+    }
+
+    /// Notes how often the listeners paused accepting, and how often they reached their connection
+    /// limit.
+    pub(super) fn note_listeners(&self, turn: &mut Turn<'_>, stats: &Counters) {
+        let mut listeners = self.listeners.take();
+        let (mut rests, mut limits) = (0, 0);
+        listeners.retain(|key: &ListenerKey| {
+            let found = turn.listener(*key).map(|listening| {
+                rests += listening.rests();
+                limits += listening.limits_reached();
+            });
+            // The application may have deleted it.
+            found.is_ok()
+        });
+        self.listeners.set(listeners);
+        // A deleted listener loses its count, so it is noted here.
+        stats.accepting_paused.set(rests.max(stats.accepting_paused.get()));
+        stats.connection_limits_reached.set(limits.max(stats.connection_limits_reached.get()));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn take_listeners(&self) -> Vec<ListenerKey> {
+        self.listeners.take()
     }
 }

@@ -1,4 +1,4 @@
-//! State that the connections of a service share.
+//! [`ServiceState`]: the parts of a service, and what takes several of them.
 //!
 //! # Access rules
 //!
@@ -7,297 +7,349 @@
 //!    on a stream run no user code, because a stream runs callbacks in a frame of its own.
 //! 2. The scratch is in its cell unless a pass has taken it. If a panic loses it, a new one is
 //!    created.
-//! 3. At most one connection is in a pass at a time, and [`ServiceState::in_pass`] says which.
-//!    Messages that others send to it meanwhile go to the reentrant output, and from there to its
-//!    output. So they stay in order with the connection's own messages before and after them.
+//! 3. At most one connection is in a pass at a time, and [`Shared::pass`] says which. Messages that
+//!    others send to it meanwhile go to the reentrant output, and from there to its output. So they
+//!    stay in order with the connection's own messages before and after them.
 
 use core::cell::{Cell, RefCell};
-use std::{collections::BTreeMap, rc::Rc, sync::Arc};
+use std::{rc::Rc, time::Duration};
 
-use windlass::{Backend, stream::ListenerKey};
-use windlass_ws::{CloseCode, Config, Scratch};
+use windlass::{Backend, Turn};
 
-use super::{
-    codec_budget::{CodecBudget, CodecQueue},
-    drain::DrainCallback,
-    live_status::LiveStatus,
-    memory_budget::MemoryBudget,
-};
+use super::{drain::Drain, live_status::LiveStatus, tables::Tables, timeouts::Timeouts};
 use crate::{
-    api::{Counters, NO_CONN, Options},
-    http::ConnectionPermit,
-    mailbox::{OtherWorkers, WorkerHandle},
-    metrics::LabelCounters,
-    pubsub::{Backlogs, FrameCache, FrameCompressor, PublishBatch, Topics},
-    table::{CloseInfos, ConnTable, LARGE_LEN},
+    api::{
+        CloseReason, ConnectionId, OutMessage, Prepared, SendError, ServerStats, SlowConsumerPolicy,
+    },
+    mailbox::OtherWorkers,
+    metrics::WorkerSnapshot,
+    pubsub::{Delivery, is_reserved},
+    shared::{PendingOutput, Shared},
+    table::{ConnFlags, ConnState, ConnTable},
 };
-
-/// Output that a call of a connection must take care of first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PendingOutput(u8);
-
-impl PendingOutput {
-    pub(crate) const NONE: Self = Self(0);
-    /// Publications wait in the batch.
-    pub(crate) const BATCH: Self = Self(1);
-    /// Others have sent messages to the connection that is in a pass.
-    pub(crate) const REENTRANT: Self = Self(1 << 1);
-    /// Some connection has a backlog.
-    pub(crate) const BACKLOG: Self = Self(1 << 2);
-
-    #[inline]
-    pub(crate) const fn any(self, of: Self) -> bool {
-        self.0 & of.0 != 0
-    }
-
-    #[inline]
-    pub(crate) const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
 
 /// State that all connections of a service share.
 pub(crate) struct ServiceState {
-    pub(crate) options: Options,
-    pub(crate) backend: Backend,
-    pub(crate) config: Arc<Config>,
-    pub(crate) bounds: OutputBounds,
-    pub(crate) memory: MemoryBudget,
-    /// Bytes that the connection in a pass has sent in it.
-    pub(crate) in_pass_output: Cell<u32>,
+    pub(crate) shared: Shared,
+    pub(crate) tables: RefCell<Tables>,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) drain: Drain,
+    live: LiveStatus,
+    backend: Backend,
     /// Message count at the last timer event, to detect messages since then.
     activity: Cell<u64>,
-    /// The time, in ticks of the timeout scan.
-    pub(crate) tick: Cell<u32>,
-    pending_output: Cell<PendingOutput>,
-    /// The connection that is in a pass.
-    pub(crate) in_pass: Cell<u32>,
-    pub(crate) scratch: Cell<Option<Box<Scratch>>>,
-    /// The time in seconds, for the rate limit of control frames.
-    pub(crate) second: Cell<u32>,
-    pub(crate) stats: Counters,
-    pub(crate) labels: LabelCounters,
-    /// A closure that delivers the batch waits for the end of the turn.
-    pub(crate) flush_deferred: Cell<bool>,
-    pub(crate) is_draining: Cell<bool>,
     /// Reusable memory for responses to requests.
     pub(crate) response: Cell<Vec<u8>>,
-    pub(crate) last_protocol: Cell<Option<Rc<str>>>,
-    pub(crate) live: LiveStatus,
-    pub(crate) listeners: Cell<Vec<ListenerKey>>,
-    /// Number of connections in their TLS handshake, which are in no table.
-    pub(crate) tls_handshakes: Cell<u64>,
-    /// Number of connections, as it was noted last.
-    pub(super) connections_noted: Cell<u64>,
-    pub(crate) drain_callbacks: Cell<Vec<DrainCallback>>,
-    pub(crate) worker: Arc<WorkerHandle>,
-    pub(crate) codec: CodecBudget,
-    pub(crate) tables: RefCell<Tables>,
-}
-
-/// Bounds derived from the options.
-#[derive(Clone, Copy)]
-pub(crate) struct OutputBounds {
-    /// High watermark of waiting bytes, above which a connection is not read from.
-    pub(crate) high_watermark: usize,
-    /// Number of bytes sent after which a pass ends.
-    pub(crate) pass_output_max: u32,
-    /// Number of bytes that a pass may send before the waiting bytes are checked.
-    pub(crate) pass_output_unchecked: u32,
-    /// Longer messages count against the pass's output limit as if they were sent back. If messages
-    /// may be compressed, all of them count: even short ones can add up to more than was received.
-    pub(crate) large_len: usize,
-}
-
-/// Number of bytes that a pass may send before the waiting bytes are checked, if the buffer is much
-/// larger.
-const PASS_OUTPUT_UNCHECKED: u32 = 4 << 10;
-
-impl OutputBounds {
-    fn new(options: &Options) -> Self {
-        let pass_output_max = options.pass_output_max() as u32;
-        let large_len = if options.deflate.is_some() { 0 } else { LARGE_LEN };
-        Self {
-            high_watermark: options.high_watermark(),
-            pass_output_max,
-            pass_output_unchecked: PASS_OUTPUT_UNCHECKED.min(pass_output_max),
-            large_len,
-        }
-    }
-}
-
-/// State behind the `RefCell`.
-pub(crate) struct Tables {
-    pub(crate) conns: ConnTable,
-    pub(crate) topics: Topics,
-    pub(crate) batch: PublishBatch,
-    /// The topic of the batch, while it is not empty.
-    pub(crate) batch_topic: Option<u32>,
-    /// Frames for the connection that is in a pass.
-    pub(crate) reentrant_output: Vec<u8>,
-    pub(crate) backlogs: Backlogs,
-    /// Copies of the batch's frames that wait for receivers.
-    pub(crate) frame_cache: [FrameCache; 2],
-    /// Held input: received bytes of connections whose reading is suspended.
-    pub(crate) held: BTreeMap<u32, Vec<u8>>,
-    /// Connections whose held input waits for the codecs.
-    pub(crate) codec_queue: CodecQueue,
-    /// Reasons why connections are about to end. This map and the next three hold data that few
-    /// connections have, so that the others need no room for it.
-    pub(crate) close_infos: CloseInfos,
-    /// Subprotocols, of connections that have one.
-    pub(crate) protocols: BTreeMap<u32, Rc<str>>,
-    /// Permits, if connections are counted by address.
-    pub(crate) permits: BTreeMap<u32, ConnectionPermit>,
-    /// Close codes and reasons, of connections that other code closes.
-    pub(crate) pending_closes: BTreeMap<u32, (CloseCode, Box<str>)>,
-    pub(crate) compressor: Option<FrameCompressor>,
-    /// Reusable memory for one frame.
-    pub(crate) frame: Vec<u8>,
-    /// The services of the other workers.
-    pub(crate) other_workers: OtherWorkers,
 }
 
 impl ServiceState {
     pub(crate) fn new(
-        options: Options,
-        backend: Backend,
-        worker: u16,
-        first_generation: u32,
+        shared: Shared,
+        conns: ConnTable,
         other_workers: OtherWorkers,
-        worker_handle: Arc<WorkerHandle>,
-        memory: MemoryBudget,
+        backend: Backend,
+        has_own_clock: bool,
     ) -> Self {
-        let node = other_workers.node().map(|(node, worker)| (Arc::clone(node), worker));
-        let tables = Tables {
-            conns: ConnTable::new(worker, first_generation),
-            topics: Topics::new(node, memory.outside_streams()),
-            batch: PublishBatch::default(),
-            batch_topic: None,
-            reentrant_output: Vec::new(),
-            backlogs: Backlogs::new(memory.outside_streams()),
-            frame_cache: Default::default(),
-            held: BTreeMap::new(),
-            codec_queue: CodecQueue::default(),
-            close_infos: CloseInfos::default(),
-            protocols: BTreeMap::new(),
-            permits: BTreeMap::new(),
-            pending_closes: BTreeMap::new(),
-            compressor: options.deflate.as_ref().map(FrameCompressor::new),
-            frame: Vec::new(),
-            other_workers,
-        };
+        let delivery = Delivery::new(&shared, other_workers);
         Self {
-            config: Arc::new(Config::server().with_limits(options.limits)),
-            bounds: OutputBounds::new(&options),
-            memory,
-            in_pass_output: Cell::new(0),
-            activity: Cell::new(0),
-            codec: CodecBudget::new(&options),
-            options,
-            backend,
-            tick: Cell::new(0),
-            pending_output: Cell::new(PendingOutput::NONE),
-            in_pass: Cell::new(NO_CONN),
-            scratch: Cell::new(None),
-            second: Cell::new(0),
-            stats: Counters::default(),
-            labels: LabelCounters::default(),
-            flush_deferred: Cell::new(false),
-            is_draining: Cell::new(false),
-            response: Cell::new(Vec::new()),
-            last_protocol: Cell::new(None),
+            tables: RefCell::new(Tables::new(conns, delivery)),
+            timeouts: Timeouts::new(&shared.options, has_own_clock),
+            drain: Drain::default(),
             live: LiveStatus::default(),
-            listeners: Cell::new(Vec::new()),
-            tls_handshakes: Cell::new(0),
-            connections_noted: Cell::new(0),
-            drain_callbacks: Cell::new(Vec::new()),
-            worker: worker_handle,
-            tables: RefCell::new(tables),
+            backend,
+            activity: Cell::new(0),
+            response: Cell::new(Vec::new()),
+            shared,
         }
     }
+}
 
-    #[inline]
-    pub(crate) fn has_pending(&self, of: PendingOutput) -> bool {
-        self.pending_output.get().any(of)
-    }
-
-    pub(crate) fn set_pending(&self, those: PendingOutput) {
-        self.pending_output.set(PendingOutput(self.pending_output.get().0 | those.0));
-    }
-
-    pub(crate) fn clear_pending(&self, those: PendingOutput) {
-        self.pending_output.set(PendingOutput(self.pending_output.get().0 & !those.0));
-    }
-
-    /// Takes the scratch out of its cell.
-    #[inline]
-    pub(crate) fn take_scratch(&self) -> Box<Scratch> {
-        match self.scratch.take() {
-            Some(scratch) => scratch,
-            None => self.new_scratch(),
+/// Connections.
+impl ServiceState {
+    /// Notes that bytes were received from a connection. Updates the connection table at most once
+    /// per tick.
+    #[inline(always)]
+    pub(crate) fn note_rx(&self, conn: &mut ConnState) {
+        if self.shared.tick() != conn.last_rx {
+            self.note_rx_tick(conn);
         }
-    }
-
-    /// Puts the scratch back.
-    #[inline]
-    pub(crate) fn put_scratch(&self, scratch: Box<Scratch>) {
-        self.scratch.set(Some(scratch));
     }
 
     #[cold]
-    fn new_scratch(&self) -> Box<Scratch> {
-        let mut scratch = Box::new(Scratch::new());
-        self.codec.reset_scratch_count();
-        scratch.set_second(self.second.get());
-        scratch
+    #[inline(never)]
+    fn note_rx_tick(&self, conn: &mut ConnState) {
+        conn.last_rx = self.shared.tick();
+        let none = ConnFlags::default();
+        self.tables.borrow_mut().conns.entry(conn.index).read_again(none, conn.last_rx);
     }
 
-    /// Sets the current second, by which the engines limit the rate of control frames.
-    pub(crate) fn set_second(&self, second: u32) {
-        self.second.set(second);
-        if let Some(mut scratch) = self.scratch.take() {
-            scratch.set_second(second);
-            self.scratch.set(Some(scratch));
+    /// Returns the flags of a connection.
+    pub(crate) fn flags(&self, index: u32) -> ConnFlags {
+        self.tables.borrow_mut().conns.entry(index).flags
+    }
+
+    /// Marks a connection that is about to end: it accepts no more messages.
+    pub(crate) fn begin_closing(&self, index: u32, reason: CloseReason) {
+        self.tables.borrow_mut().begin_closing(&self.shared, index, reason);
+    }
+
+    /// Delivers pending publications if this connection is to get some of them, because its next
+    /// output must not overtake them.
+    pub(crate) fn flush_for(&self, index: u32, turn: &mut Turn<'_>) {
+        let Tables { conns, delivery, .. } = &mut *self.tables.borrow_mut();
+        delivery.flush_for(conns, &self.shared, turn, index);
+    }
+}
+
+/// Messages.
+impl ServiceState {
+    /// Publishes to a topic. `from` does not get the message, unless it is
+    /// [`NO_CONN`](crate::api::NO_CONN). Returns the number of receivers.
+    pub(crate) fn publish(
+        self: &Rc<Self>,
+        turn: &mut Turn<'_>,
+        from: u32,
+        name: &str,
+        message: OutMessage<'_>,
+    ) -> usize {
+        if is_reserved(name) {
+            return 0;
+        }
+        let tables = &mut *self.tables.borrow_mut();
+        let Tables { conns, delivery, .. } = tables;
+        let receivers = delivery.publish(conns, &self.shared, turn, from, (name, message));
+        self.flush_later(tables, turn);
+        receivers
+    }
+
+    /// Schedules the delivery of what waits in the batch for the end of the turn.
+    pub(crate) fn flush_later(self: &Rc<Self>, tables: &mut Tables, turn: &mut Turn<'_>) {
+        let Tables { conns, delivery, .. } = tables;
+        if !delivery.schedule_flush() {
+            return;
+        }
+        let later = Rc::clone(self);
+        let flush = move |mut turn: Turn<'_>| {
+            {
+                let Tables { conns, delivery, .. } = &mut *later.tables.borrow_mut();
+                delivery.flush_all(conns, &later.shared, &mut turn);
+            }
+            later.check_memory_if_grown(&mut turn);
+        };
+        if turn.defer(flush).is_err() {
+            // The limit of deferred closures is reached.
+            delivery.flush_all(conns, &self.shared, turn);
+        }
+    }
+
+    /// Sends a message to a connection, on behalf of any caller.
+    pub(crate) fn send(
+        &self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        message: OutMessage<'_>,
+    ) -> Result<(), SendError> {
+        let sent = {
+            let Tables { conns, delivery, .. } = &mut *self.tables.borrow_mut();
+            let index = conns.find(id).ok_or(SendError::Closed)?;
+            delivery.send(conns, &self.shared, turn, index, message)
+        };
+        self.check_memory_if_grown(turn);
+        sent
+    }
+
+    /// Sends a prepared message to a connection, on behalf of any caller.
+    pub(crate) fn send_prepared(
+        &self,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        prepared: &Prepared,
+    ) -> Result<(), SendError> {
+        let sent = {
+            let Tables { conns, delivery, .. } = &mut *self.tables.borrow_mut();
+            let index = conns.find(id).ok_or(SendError::Closed)?;
+            delivery.send_prepared(conns, &self.shared, turn, index, prepared)
+        };
+        self.check_memory_if_grown(turn);
+        sent
+    }
+}
+
+/// Budgets.
+impl ServiceState {
+    /// Checks the memory in use if more data has begun to wait.
+    #[inline]
+    pub(crate) fn check_memory_if_grown(&self, turn: &mut Turn<'_>) {
+        if self.shared.memory.has_grown() {
+            self.check_memory(turn);
+        }
+    }
+
+    /// Checks memory after more data has begun to wait. Must be called while the tables are not
+    /// borrowed.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn check_memory(&self, turn: &mut Turn<'_>) {
+        if self.shared.memory.check(turn) {
+            self.tables.borrow_mut().relieve(&self.shared, turn, true);
+        }
+    }
+
+    /// Checks this worker's memory because another worker may need it.
+    pub(crate) fn relieve_others(&self, turn: &mut Turn<'_>) {
+        if self.shared.memory.is_over() {
+            self.tables.borrow_mut().relieve(&self.shared, turn, false);
+        }
+    }
+
+    /// Schedules a notification of the connections that wait for the codecs, for the next turn.
+    pub(crate) fn notify_queue_later(self: &Rc<Self>, turn: &mut Turn<'_>) {
+        if !self.shared.codec.begin_notify_later() {
+            return;
+        }
+        let later = Rc::clone(self);
+        let notify = move |mut turn: Turn<'_>| later.notify_queue(&mut turn);
+        if turn.defer(notify).is_err() {
+            // The limit of deferred closures is reached.
+            self.notify_queue(turn);
+        }
+    }
+
+    fn notify_queue(&self, turn: &mut Turn<'_>) {
+        self.shared.codec.end_notify_later();
+        self.shared.codec.notify(&mut self.tables.borrow_mut().conns, turn);
+    }
+}
+
+/// Drain and timer.
+impl ServiceState {
+    /// Begins a drain. A second call during a drain can only move the deadline forward.
+    pub(crate) fn drain(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
+        self.drain.begin(turn, &self.shared.stats);
+        self.tables.borrow_mut().conns.notify_all(turn, ConnFlags::WANTS_DRAIN);
+        let state = Rc::clone(self);
+        let end = move |mut turn: Turn<'_>| state.tables.borrow().conns.abort_all(&mut turn);
+        // If the timer limit is reached, the connections are ended without waiting.
+        if deadline.is_zero() || turn.after(deadline, end).is_err() {
+            self.tables.borrow().conns.abort_all(turn);
+        }
+        self.check_drained(turn);
+    }
+
+    /// Runs the closures that wait for the end of the drain, if it has ended. Called when a
+    /// connection is gone.
+    pub(crate) fn check_drained(&self, turn: &mut Turn<'_>) {
+        if self.drain.has_begun() && self.tables.borrow().conns.count() == 0 {
+            self.drain.end(turn);
+        }
+    }
+
+    /// Handles a timer event of the timeouts.
+    pub(crate) fn on_timer(self: &Rc<Self>, turn: &mut Turn<'_>) {
+        // A custom clock is user code, so it is read before anything is borrowed.
+        let now = turn.now();
+        if self.timeouts.begin_tick(&self.shared, now) {
+            self.scan(turn);
+        }
+        let needs_relief = self.shared.memory.update(turn, &self.shared.stats);
+        {
+            let tables = &mut *self.tables.borrow_mut();
+            if needs_relief {
+                tables.relieve(&self.shared, turn, false);
+            }
+            self.release_spare_memory(tables);
+        }
+        self.publish_stats(turn);
+        {
+            let tables = &mut *self.tables.borrow_mut();
+            self.live.push(tables, &self.shared, turn, now);
+            self.flush_later(tables, turn);
+            if let Some((node, _)) = tables.delivery.other_workers().node() {
+                node.expire(now);
+            }
+        }
+        // Covers connections lost in a panic, whose end could not be reported.
+        self.check_drained(turn);
+        self.shared.codec.notify(&mut self.tables.borrow_mut().conns, turn);
+    }
+
+    /// Scans a part of the connections, and continues with the others in the next turn.
+    fn scan(self: &Rc<Self>, turn: &mut Turn<'_>) {
+        let is_under_way =
+            self.timeouts.scan_part(&mut self.tables.borrow_mut().conns, &self.shared, turn);
+        if is_under_way {
+            let state = Rc::clone(self);
+            if turn.defer(move |mut turn: Turn<'_>| state.scan(&mut turn)).is_err() {
+                self.timeouts.abandon_scan();
+            }
         }
     }
 
     /// Frees reusable memory if there was no message since the last timer event.
-    pub(crate) fn release_spare_memory(&self) {
-        let activity = self.stats.messages_received.get()
-            + self.stats.messages_sent.get()
-            + self.stats.opened.get();
-        if self.activity.replace(activity) != activity {
-            return;
+    fn release_spare_memory(&self, tables: &mut Tables) {
+        let stats = &self.shared.stats;
+        let activity =
+            stats.messages_received.get() + stats.messages_sent.get() + stats.opened.get();
+        if self.activity.replace(activity) == activity {
+            self.shared.release_scratch();
+            drop(self.response.take());
+            tables.delivery.release_spare_memory();
         }
-        drop(self.scratch.take());
-        drop(self.response.take());
-        let tables = &mut *self.tables.borrow_mut();
-        if tables.batch.is_empty() {
-            tables.batch = PublishBatch::default();
-        }
-        tables.frame = Vec::new();
-        if tables.reentrant_output.is_empty() {
-            tables.reentrant_output = Vec::new();
-        }
+    }
+}
+
+/// Counts.
+impl ServiceState {
+    pub(crate) fn snapshot(&self) -> ServerStats {
+        let tables = self.tables.borrow();
+        let (stats, topics) = (&self.shared.stats, tables.delivery.topics());
+        stats.connections.set(tables.conns.count());
+        stats.topics.set(topics.len() as u64);
+        stats.subscriptions.set(topics.subscription_count() as u64);
+        stats.snapshot()
+    }
+
+    /// Returns all counts. What only a turn knows is that of the last
+    /// [`publish_stats`](Self::publish_stats).
+    fn worker_snapshot(&self) -> WorkerSnapshot {
+        let mut snapshot = self.shared.labels.snapshot(self.snapshot(), self.backend);
+        snapshot.is_draining = self.drain.has_begun();
+        snapshot.pool = self.shared.memory.figures();
+        snapshot.connections = *self.tables.borrow().conns.counts();
+        snapshot.drop_policy = match self.shared.options.slow {
+            SlowConsumerPolicy::DropNewest => "drop_newest",
+            SlowConsumerPolicy::DropOldest => "drop_oldest",
+            SlowConsumerPolicy::Evict => "evict",
+        };
+        snapshot
+    }
+
+    /// Copies all counts to where other threads read them.
+    pub(crate) fn publish_stats(&self, turn: &mut Turn<'_>) {
+        let shared = &self.shared;
+        self.drain.note_listeners(turn, &shared.stats);
+        shared.stats.memory.set(shared.memory.used(turn) as u64);
+        shared.labels.buffered.set(turn.stream_memory() as u64);
+        // It is zero while the reactor does not measure it.
+        let longest = Some(turn.stats().handler_max).filter(|longest| !longest.is_zero());
+        shared.labels.handler_longest.set(longest);
+        shared.worker.set_snapshot(self.worker_snapshot());
     }
 }
 
 impl Drop for ServiceState {
     fn drop(&mut self) {
-        self.worker.end(self.worker_snapshot());
+        self.shared.worker.end(self.worker_snapshot());
     }
 }
 
-/// A connection's pass: sets [`ServiceState::in_pass`] during its lifetime, and resets it even on a
-/// panic.
+/// A connection's pass, noted during the lifetime of this value. It ends even on a panic.
 pub(crate) struct PassGuard<'h>(&'h ServiceState);
 
 impl<'h> PassGuard<'h> {
     #[inline]
     pub(crate) fn begin(state: &'h ServiceState, index: u32) -> Self {
-        state.in_pass.set(index);
-        state.in_pass_output.set(0);
+        state.shared.pass.begin(index);
         Self(state)
     }
 }
@@ -305,18 +357,16 @@ impl<'h> PassGuard<'h> {
 impl Drop for PassGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.in_pass.set(NO_CONN);
-        if self.0.has_pending(PendingOutput::REENTRANT) {
-            self.0.drop_reentrant_output();
+        let pass = &self.0.shared.pass;
+        pass.end();
+        if pass.has_pending(PendingOutput::REENTRANT) {
+            drop_reentrant_output(self.0);
         }
     }
 }
 
-impl ServiceState {
-    /// Drops the reentrant output of a connection that panicked or closed before it could take it.
-    #[cold]
-    fn drop_reentrant_output(&self) {
-        self.clear_pending(PendingOutput::REENTRANT);
-        self.tables.borrow_mut().reentrant_output.clear();
-    }
+/// Drops the reentrant output of a connection that panicked or closed before it could take it.
+#[cold]
+fn drop_reentrant_output(state: &ServiceState) {
+    state.tables.borrow_mut().delivery.take_reentrant_output(&state.shared, |_| ());
 }

@@ -1,6 +1,6 @@
 //! The connection table: the state of each connection that code outside its handler needs.
 
-use windlass::Key;
+use windlass::{Key, Turn};
 
 use crate::{
     api::{ConnectionId, GENERATION_MAX, INDEX_MAX, NO_CONN},
@@ -167,6 +167,51 @@ pub(crate) struct ConnEntry {
     pub(crate) partial_bytes: u32,
 }
 
+impl ConnEntry {
+    /// Clears flags that kept the connection from being read from. Its idle time starts again.
+    pub(crate) fn read_again(&mut self, flags: ConnFlags, tick: u32) {
+        self.flags.clear(flags);
+        if !self.flags.any(ConnFlags::CLOSING) {
+            self.last_rx = tick;
+        }
+    }
+
+    /// Pauses reading. Returns false if it is paused already.
+    pub(crate) fn pause(&mut self, turn: &mut Turn<'_>) -> bool {
+        if self.flags.any(ConnFlags::PAUSED) {
+            return false;
+        }
+        self.flags.add(ConnFlags::PAUSED);
+        if let Ok(mut stream) = turn.stream(self.stream) {
+            // Input that arrives before the next turn is not read until the connection handler has
+            // been called.
+            stream.pause();
+            stream.notify();
+        }
+        true
+    }
+
+    /// Resumes reading. Returns false if it is not paused.
+    pub(crate) fn resume(&mut self, turn: &mut Turn<'_>, tick: u32) -> bool {
+        if !self.flags.any(ConnFlags::PAUSED) {
+            return false;
+        }
+        self.flags.clear(ConnFlags::PAUSED);
+        // The idle time starts again.
+        self.last_rx = tick;
+        self.notify(turn);
+        true
+    }
+
+    /// Schedules a callback of the connection's handler. A failed stream reports its end
+    /// separately.
+    pub(crate) fn notify(&self, turn: &mut Turn<'_>) {
+        if let Ok(mut stream) = turn.stream(self.stream) {
+            stream.notify();
+        }
+    }
+}
+
 /// A service with this many connections is likely to get many more.
 const MANY: usize = 512;
 /// Number of slots that fill 128 KiB.
@@ -180,6 +225,7 @@ pub(crate) struct ConnTable {
     entries: Vec<ConnEntry>,
     vacant: u32,
     len: usize,
+    tls_handshakes: u64,
     counts: ConnectionCounts,
     worker: u16,
     first_generation: u32,
@@ -192,6 +238,7 @@ impl ConnTable {
             entries: Vec::new(),
             vacant: NO_CONN,
             len: 0,
+            tls_handshakes: 0,
             counts: ConnectionCounts::default(),
             worker,
             first_generation: first_generation & (GENERATION_MAX >> 1),
@@ -209,6 +256,41 @@ impl ConnTable {
     /// Number of slots, including vacant ones.
     pub(crate) fn slots(&self) -> u32 {
         self.entries.len() as u32
+    }
+
+    /// Number of connections, with those in their TLS handshake, which have no slot.
+    pub(crate) fn count(&self) -> u64 {
+        self.len as u64 + self.tls_handshakes
+    }
+
+    /// Counts a connection that has begun a TLS handshake.
+    pub(crate) fn begin_tls_handshake(&mut self) {
+        self.tls_handshakes += 1;
+        self.counts[StateLabel::Handshake as usize][Transport::Tls as usize] += 1;
+    }
+
+    /// The TLS handshake of a connection has ended, or the connection has.
+    pub(crate) fn end_tls_handshake(&mut self) {
+        self.tls_handshakes -= 1;
+        self.counts[StateLabel::Handshake as usize][Transport::Tls as usize] -= 1;
+    }
+
+    /// Schedules a callback of every connection, each in a frame of its own, with this request.
+    pub(crate) fn notify_all(&mut self, turn: &mut Turn<'_>, wants: ConnFlags) {
+        for entry in self.entries.iter_mut().filter(|entry| !entry.flags.is_vacant()) {
+            entry.flags.add(wants);
+            entry.notify(turn);
+        }
+    }
+
+    /// Aborts every connection in any state. A lingering connection, whose stream is already
+    /// closed, would not receive a notification.
+    pub(crate) fn abort_all(&self, turn: &mut Turn<'_>) {
+        for entry in self.entries.iter().filter(|entry| !entry.flags.is_vacant()) {
+            if let Ok(mut stream) = turn.stream(entry.stream) {
+                stream.abort();
+            }
+        }
     }
 
     /// Number of connections by state and transport.

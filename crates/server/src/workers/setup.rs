@@ -55,7 +55,7 @@ impl WorkerSetup {
                 turn.stop();
             }
         };
-        service.0.state.drain_callbacks.set(vec![Box::new(drained)]);
+        service.0.state.drain.add_callback(Box::new(drained));
         Ok(reactor)
     }
 }
