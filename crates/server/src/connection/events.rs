@@ -169,18 +169,19 @@ impl PingOrPong {
                 let (bytes, len) = copy(payload);
                 Some(Self::Pong(bytes, len))
             }
-            EngineEvent::Close(close) => {
+            other => {
+                let (reason, close) = match other {
+                    EngineEvent::Close(close) => (CloseReason::Peer, Some(close)),
+                    EngineEvent::Violation(violation) => (CloseReason::Violation(violation), None),
+                    _ => return None,
+                };
                 let tables = &mut *state.tables.borrow_mut();
-                tables.begin_own_closing(&state.shared, conn, CloseReason::Peer);
-                tables.note_close(conn.index, &close);
+                tables.begin_own_closing(&state.shared, conn, reason);
+                if let Some(close) = close {
+                    tables.note_close(conn.index, &close);
+                }
                 None
             }
-            EngineEvent::Violation(violation) => {
-                let (tables, reason) = (&state.tables, CloseReason::Violation(violation));
-                tables.borrow_mut().begin_own_closing(&state.shared, conn, reason);
-                None
-            }
-            _ => None,
         }
     }
 }

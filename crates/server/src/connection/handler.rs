@@ -254,7 +254,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
             return self.tls_failed(reason, &mut turn);
         };
         let state = &self.service.state;
-        state.check_drained(&mut turn);
+        state.drain.check(&state.tables.borrow().conns, &mut turn);
         let open = match &mut self.phase {
             ConnPhase::Open(open) => open,
             ConnPhase::Handshake { reader, requests, .. } => {

@@ -304,11 +304,11 @@ impl<D: 'static> Open<D> {
         reason: CloseReason,
     ) {
         // Earlier publications leave first.
-        state.flush_for(self.conn.index, &mut stream.turn());
+        let tables = &mut *state.tables.borrow_mut();
+        let Tables { conns, delivery, .. } = &mut *tables;
+        delivery.flush_for(conns, &state.shared, &mut stream.turn(), self.conn.index);
         let mut scratch = state.shared.take_scratch();
         if let Ok(frame) = self.engine.close(code, text, &mut scratch) {
-            let tables = &mut *state.tables.borrow_mut();
-            let Tables { conns, delivery, .. } = &mut *tables;
             // A failed stream reports its end separately.
             for message in delivery.take_backlog(conns, &state.shared, self.conn.index) {
                 state.shared.stats.wire_sent.add(message.len() as u64);

@@ -96,7 +96,7 @@ impl<H: Handler> ConnHandler<H> {
     pub(super) fn tls_failed(&mut self, reason: DisconnectReason, turn: &mut Turn<'_>) {
         let Some(TlsHandshake { peer, .. }) = self.take_tls_handshake() else { return };
         let state = &self.service.state;
-        state.check_drained(turn);
+        state.drain.check(&state.tables.borrow().conns, turn);
         let failure = match reason {
             DisconnectReason::Tls(failure) => failure,
             // The drain has ended it (rule 5).

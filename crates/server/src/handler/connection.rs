@@ -13,7 +13,8 @@ use crate::{
         SentMessages, SlowConsumerPolicy, SubscribeError, TopicName,
     },
     http::TlsInfo,
-    shared::PendingOutput,
+    pubsub::Delivery,
+    shared::{PendingOutput, Shared},
     state::{ServiceState, Tables},
     table::{ConnEntry, ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALTS},
 };
@@ -211,19 +212,20 @@ impl<'a> Connection<'a> {
         text: &str,
         reason: CloseReason,
     ) -> Result<(), ControlError> {
-        self.state.flush_for(self.conn.index, &mut self.turn);
-        self.take_reentrant_output();
-        if self.conn.halt & HALT_CLOSING == 0 {
-            let Tables { conns, delivery, .. } = &mut *self.state.tables.borrow_mut();
-            for frame in delivery.take_backlog(conns, &self.state.shared, self.conn.index) {
+        let Self { outbox, turn, state, conn } = self;
+        let (shared, tables) = (&state.shared, &mut *state.tables.borrow_mut());
+        let Tables { conns, delivery, .. } = tables;
+        delivery.flush_for(conns, shared, turn, conn.index);
+        send_reentrant_output(delivery, shared, outbox, conn);
+        if conn.halt & HALT_CLOSING == 0 {
+            for frame in delivery.take_backlog(conns, shared, conn.index) {
                 // This fails only when the connection is closing, which is not the case here.
-                let _ = self.outbox.send_encoded(&frame);
+                let _ = outbox.send_encoded(&frame);
             }
         }
-        self.outbox.close(code, text)?;
-        let tables = &mut *self.state.tables.borrow_mut();
-        tables.begin_own_closing(&self.state.shared, self.conn, reason);
-        tables.note_own_code(self.conn.index, code);
+        outbox.close(code, text)?;
+        tables.begin_own_closing(shared, conn, reason);
+        tables.note_own_code(conn.index, code);
         Ok(())
     }
 
@@ -309,9 +311,7 @@ impl<'a> Connection<'a> {
     fn subscribe_to(&mut self, name: TopicName<'_>) -> Result<bool, SubscribeError> {
         self.share_pass_output();
         let Self { turn, state, conn, .. } = self;
-        let is_new = state.tables.borrow_mut().subscribe(&state.shared, turn, conn.index, name);
-        state.check_memory_if_grown(turn);
-        is_new
+        state.tables.borrow_mut().subscribe(&state.shared, turn, conn.index, name)
     }
 
     /// Ends a subscription. Returns false if there is none.
@@ -459,7 +459,8 @@ impl<'a> Connection<'a> {
         }
         if self.state.shared.pass.has_pending(PendingOutput::BATCH) {
             self.share_pass_output();
-            self.state.flush_for(self.conn.index, &mut self.turn);
+            let Tables { conns, delivery, .. } = &mut *self.state.tables.borrow_mut();
+            delivery.flush_for(conns, &self.state.shared, &mut self.turn, self.conn.index);
         }
         self.take_reentrant_output();
         Ok(self.state.shared.pass.has_pending(PendingOutput::BACKLOG)
@@ -475,12 +476,9 @@ impl<'a> Connection<'a> {
     /// Sends the messages that other connections have sent to this one during the pass.
     pub(crate) fn take_reentrant_output(&mut self) {
         if self.state.shared.pass.has_pending(PendingOutput::REENTRANT) {
-            let (shared, tables) = (&self.state.shared, &mut *self.state.tables.borrow_mut());
-            tables.delivery.take_reentrant_output(shared, |frames| {
-                // This fails only when the connection is closing.
-                let _ = self.outbox.send_encoded(frames);
-                self.conn.add_pass_output(frames.len(), shared.bounds.pass_output_max);
-            });
+            let Self { outbox, state, conn, .. } = self;
+            let delivery = &mut state.tables.borrow_mut().delivery;
+            send_reentrant_output(delivery, &state.shared, outbox, conn);
         }
     }
 
@@ -488,8 +486,10 @@ impl<'a> Connection<'a> {
     #[cold]
     fn send_behind_backlog(&mut self, message: OutMessage<'_>) -> Result<(), SendError> {
         self.share_pass_output();
-        let id = self.id();
-        self.state.send(&mut self.turn, id, message)
+        let Self { turn, state, conn, .. } = self;
+        let tables = &mut *state.tables.borrow_mut();
+        let id = tables.conns.id(conn.index);
+        tables.send(&state.shared, turn, id, message)
     }
 
     /// Accounts for the bytes of a message, and rejects it if too many wait. Returns true if the
@@ -544,6 +544,22 @@ impl<'a> Connection<'a> {
             }
         }
         Err(SendError::Full)
+    }
+}
+
+/// Sends the messages that other connections have sent to the one in a pass, if there are any.
+fn send_reentrant_output(
+    delivery: &mut Delivery,
+    shared: &Shared,
+    outbox: &mut Outbox<'_>,
+    conn: &mut ConnState,
+) {
+    if shared.pass.has_pending(PendingOutput::REENTRANT) {
+        delivery.take_reentrant_output(shared, |frames| {
+            // This fails only when the connection is closing.
+            let _ = outbox.send_encoded(frames);
+            conn.add_pass_output(frames.len(), shared.bounds.pass_output_max);
+        });
     }
 }
 

@@ -80,7 +80,8 @@ impl Hub<'_> {
         id: ConnectionId,
         message: impl Into<OutMessage<'m>>,
     ) -> Result<(), SendError> {
-        self.state.send(&mut self.turn, id, message.into())
+        let Self { state, turn } = self;
+        state.tables.borrow_mut().send(&state.shared, turn, id, message.into())
     }
 
     /// Sends a prepared message to a connection.
@@ -90,7 +91,8 @@ impl Hub<'_> {
     /// - [`SendError::Full`] if the bytes that wait for it would exceed
     ///   [`receiver_buffer_max`](crate::Options::receiver_buffer_max).
     pub fn send_prepared(&mut self, id: ConnectionId, message: &Prepared) -> Result<(), SendError> {
-        self.state.send_prepared(&mut self.turn, id, message)
+        let Self { state, turn } = self;
+        state.tables.borrow_mut().send_prepared(&state.shared, turn, id, message)
     }
 
     /// Publishes to all current subscribers of a topic. Returns the number of receiving connections
@@ -130,13 +132,9 @@ impl Hub<'_> {
     ///   [`topic_len_max`](crate::Options::topic_len_max).
     pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> Result<bool, SubscribeError> {
         let Self { state, turn } = self;
-        let is_new = {
-            let tables = &mut *state.tables.borrow_mut();
-            let index = tables.conns.find(id).ok_or(SubscribeError::Closed)?;
-            tables.subscribe(&state.shared, turn, index, TopicName::Text(topic))
-        };
-        state.check_memory_if_grown(turn);
-        is_new
+        let tables = &mut *state.tables.borrow_mut();
+        let index = tables.conns.find(id).ok_or(SubscribeError::Closed)?;
+        tables.subscribe(&state.shared, turn, index, TopicName::Text(topic))
     }
 
     /// Ends a connection's subscription. Returns false if it has none.
@@ -259,7 +257,7 @@ impl Hub<'_> {
     /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.state.snapshot()
+        self.state.tables.borrow().snapshot(&self.state.shared)
     }
 
     /// Returns the current turn, to use the reactor.

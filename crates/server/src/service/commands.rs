@@ -10,6 +10,7 @@ use crate::{
     api::NO_CONN,
     mailbox::WorkerCommand,
     pubsub::is_reserved,
+    shared::Shared,
     state::{ServiceState, Tables},
 };
 
@@ -34,12 +35,14 @@ pub(crate) fn register_mailbox(
             if let Some(deadline) = state.shared.worker.take_drain_request() {
                 state.drain(&mut turn, deadline);
             }
-            state.relieve_others(&mut turn);
-            for command in mailbox.drain(state.shared.options.sender_messages_per_turn) {
-                execute(&state, &mut turn, command);
+            let (shared, tables) = (&state.shared, &mut *state.tables.borrow_mut());
+            tables.relieve_others(shared, &mut turn);
+            for command in mailbox.drain(shared.options.sender_messages_per_turn) {
+                execute(tables, shared, &mut turn, command);
             }
-            if state.shared.worker.take_stats_request() {
-                state.publish_stats(&mut turn);
+            state.flush_later(tables, &mut turn);
+            if shared.worker.take_stats_request() {
+                state.publish_stats(tables, &mut turn);
             }
             mailbox.latch().rearm();
         })
@@ -49,23 +52,16 @@ pub(crate) fn register_mailbox(
 
 /// Executes a command of another thread. A failure is not reported, because the connection may have
 /// gone in the meantime.
-fn execute(state: &Rc<ServiceState>, turn: &mut Turn<'_>, command: WorkerCommand) {
-    let shared = &state.shared;
-    match command {
-        WorkerCommand::Send { id, message } => {
-            _ = state.send_prepared(turn, id, &message);
-            return;
-        }
-        WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => return,
-        _ => {}
-    }
-    let tables = &mut *state.tables.borrow_mut();
+fn execute(tables: &mut Tables, shared: &Shared, turn: &mut Turn<'_>, command: WorkerCommand) {
     let Tables { conns, delivery, .. } = tables;
     match command {
-        WorkerCommand::Send { .. } => {}
+        WorkerCommand::Send { id, message } => {
+            _ = tables.send_prepared(shared, turn, id, &message);
+        }
         WorkerCommand::Close { id, code, reason } => {
             _ = tables.close(shared, turn, id, code, &reason);
         }
+        WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => {}
         // A sender gives it to the owner alone.
         WorkerCommand::Publish { topic, message } if delivery.is_ordered(&topic) => {
             delivery.publish(conns, shared, turn, NO_CONN, (&topic, message.to_out()));
@@ -78,5 +74,4 @@ fn execute(state: &Rc<ServiceState>, turn: &mut Turn<'_>, command: WorkerCommand
         }
         WorkerCommand::ToOwner(batch) => delivery.relay(conns, shared, turn, &batch),
     }
-    state.flush_later(tables, turn);
 }

@@ -211,7 +211,7 @@ impl<H: Handler> Service<H> {
     /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.0.state.snapshot()
+        self.0.state.tables.borrow().snapshot(&self.0.state.shared)
     }
 
     /// Returns a handle to the counts for other threads, for instance for

@@ -5,7 +5,7 @@ use core::cell::Cell;
 
 use windlass::{Turn, stream::ListenerKey};
 
-use crate::api::Counters;
+use crate::{api::Counters, table::ConnTable};
 
 /// A closure that runs when the last connection is gone.
 pub(crate) type DrainCallback = Box<dyn FnOnce(Turn<'_>)>;
@@ -51,8 +51,12 @@ impl Drain {
         }
     }
 
-    /// Runs the closures that wait for the end of the drain. The last connection is gone.
-    pub(super) fn end(&self, turn: &mut Turn<'_>) {
+    /// Runs the closures that wait for the end of the drain, if it has ended. Called when a
+    /// connection is gone.
+    pub(crate) fn check(&self, conns: &ConnTable, turn: &mut Turn<'_>) {
+        if !self.has_begun() || conns.count() > 0 {
+            return;
+        }
         for callback in self.callbacks.take() {
             // The closure must not run in the frame of the last connection. If the limit of
             // deferred closures is reached, the timeout scan tries again.

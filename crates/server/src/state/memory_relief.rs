@@ -12,6 +12,20 @@ use crate::{
 };
 
 impl Tables {
+    /// Checks the memory in use if more data has begun to wait.
+    pub(crate) fn check_memory_if_grown(&mut self, shared: &Shared, turn: &mut Turn<'_>) {
+        if shared.memory.has_grown() && shared.memory.check(turn) {
+            self.relieve(shared, turn, true);
+        }
+    }
+
+    /// Checks this worker's memory because another worker may need it.
+    pub(crate) fn relieve_others(&mut self, shared: &Shared, turn: &mut Turn<'_>) {
+        if shared.memory.is_over() {
+            self.relieve(shared, turn, false);
+        }
+    }
+
     /// Reduces the memory in use, as far as this worker is responsible.
     pub(super) fn relieve(&mut self, shared: &Shared, turn: &mut Turn<'_>, has_grown: bool) {
         let budget = &shared.memory;

@@ -18,9 +18,7 @@ use windlass::{Backend, Turn};
 
 use super::{drain::Drain, live_status::LiveStatus, tables::Tables, timeouts::Timeouts};
 use crate::{
-    api::{
-        CloseReason, ConnectionId, OutMessage, Prepared, SendError, ServerStats, SlowConsumerPolicy,
-    },
+    api::{CloseReason, OutMessage, SlowConsumerPolicy},
     mailbox::OtherWorkers,
     metrics::WorkerSnapshot,
     pubsub::{Delivery, is_reserved},
@@ -92,13 +90,6 @@ impl ServiceState {
     pub(crate) fn begin_closing(&self, index: u32, reason: CloseReason) {
         self.tables.borrow_mut().begin_closing(&self.shared, index, reason);
     }
-
-    /// Delivers pending publications if this connection is to get some of them, because its next
-    /// output must not overtake them.
-    pub(crate) fn flush_for(&self, index: u32, turn: &mut Turn<'_>) {
-        let Tables { conns, delivery, .. } = &mut *self.tables.borrow_mut();
-        delivery.flush_for(conns, &self.shared, turn, index);
-    }
 }
 
 /// Messages.
@@ -130,75 +121,25 @@ impl ServiceState {
         }
         let later = Rc::clone(self);
         let flush = move |mut turn: Turn<'_>| {
-            {
-                let Tables { conns, delivery, .. } = &mut *later.tables.borrow_mut();
-                delivery.flush_all(conns, &later.shared, &mut turn);
-            }
-            later.check_memory_if_grown(&mut turn);
+            let (shared, tables) = (&later.shared, &mut *later.tables.borrow_mut());
+            tables.delivery.flush_all(&mut tables.conns, shared, &mut turn);
+            tables.check_memory_if_grown(shared, &mut turn);
         };
         if turn.defer(flush).is_err() {
             // The limit of deferred closures is reached.
             delivery.flush_all(conns, &self.shared, turn);
         }
     }
-
-    /// Sends a message to a connection, on behalf of any caller.
-    pub(crate) fn send(
-        &self,
-        turn: &mut Turn<'_>,
-        id: ConnectionId,
-        message: OutMessage<'_>,
-    ) -> Result<(), SendError> {
-        let sent = {
-            let Tables { conns, delivery, .. } = &mut *self.tables.borrow_mut();
-            let index = conns.find(id).ok_or(SendError::Closed)?;
-            delivery.send(conns, &self.shared, turn, index, message)
-        };
-        self.check_memory_if_grown(turn);
-        sent
-    }
-
-    /// Sends a prepared message to a connection, on behalf of any caller.
-    pub(crate) fn send_prepared(
-        &self,
-        turn: &mut Turn<'_>,
-        id: ConnectionId,
-        prepared: &Prepared,
-    ) -> Result<(), SendError> {
-        let sent = {
-            let Tables { conns, delivery, .. } = &mut *self.tables.borrow_mut();
-            let index = conns.find(id).ok_or(SendError::Closed)?;
-            delivery.send_prepared(conns, &self.shared, turn, index, prepared)
-        };
-        self.check_memory_if_grown(turn);
-        sent
-    }
 }
 
 /// Budgets.
 impl ServiceState {
-    /// Checks the memory in use if more data has begun to wait.
-    #[inline]
-    pub(crate) fn check_memory_if_grown(&self, turn: &mut Turn<'_>) {
-        if self.shared.memory.has_grown() {
-            self.check_memory(turn);
-        }
-    }
-
-    /// Checks memory after more data has begun to wait. Must be called while the tables are not
-    /// borrowed.
+    /// Checks memory after more data has begun to wait.
     #[cold]
     #[inline(never)]
     pub(crate) fn check_memory(&self, turn: &mut Turn<'_>) {
         if self.shared.memory.check(turn) {
             self.tables.borrow_mut().relieve(&self.shared, turn, true);
-        }
-    }
-
-    /// Checks this worker's memory because another worker may need it.
-    pub(crate) fn relieve_others(&self, turn: &mut Turn<'_>) {
-        if self.shared.memory.is_over() {
-            self.tables.borrow_mut().relieve(&self.shared, turn, false);
         }
     }
 
@@ -221,65 +162,53 @@ impl ServiceState {
     }
 }
 
-/// Drain and timer.
+/// Drain and timer events.
 impl ServiceState {
     /// Begins a drain. A second call during a drain can only move the deadline forward.
     pub(crate) fn drain(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
         self.drain.begin(turn, &self.shared.stats);
-        self.tables.borrow_mut().conns.notify_all(turn, ConnFlags::WANTS_DRAIN);
+        let conns = &mut self.tables.borrow_mut().conns;
+        conns.notify_all(turn, ConnFlags::WANTS_DRAIN);
         let state = Rc::clone(self);
         let end = move |mut turn: Turn<'_>| state.tables.borrow().conns.abort_all(&mut turn);
         // If the timer limit is reached, the connections are ended without waiting.
         if deadline.is_zero() || turn.after(deadline, end).is_err() {
-            self.tables.borrow().conns.abort_all(turn);
+            conns.abort_all(turn);
         }
-        self.check_drained(turn);
-    }
-
-    /// Runs the closures that wait for the end of the drain, if it has ended. Called when a
-    /// connection is gone.
-    pub(crate) fn check_drained(&self, turn: &mut Turn<'_>) {
-        if self.drain.has_begun() && self.tables.borrow().conns.count() == 0 {
-            self.drain.end(turn);
-        }
+        self.drain.check(conns, turn);
     }
 
     /// Handles a timer event of the timeouts.
     pub(crate) fn on_timer(self: &Rc<Self>, turn: &mut Turn<'_>) {
         // A custom clock is user code, so it is read before anything is borrowed.
         let now = turn.now();
+        let tables = &mut *self.tables.borrow_mut();
         if self.timeouts.begin_tick(&self.shared, now) {
-            self.scan(turn);
+            self.scan(tables, turn);
         }
-        let needs_relief = self.shared.memory.update(turn, &self.shared.stats);
-        {
-            let tables = &mut *self.tables.borrow_mut();
-            if needs_relief {
-                tables.relieve(&self.shared, turn, false);
-            }
-            self.release_spare_memory(tables);
+        if self.shared.memory.update(turn, &self.shared.stats) {
+            tables.relieve(&self.shared, turn, false);
         }
-        self.publish_stats(turn);
-        {
-            let tables = &mut *self.tables.borrow_mut();
-            self.live.push(tables, &self.shared, turn, now);
-            self.flush_later(tables, turn);
-            if let Some((node, _)) = tables.delivery.other_workers().node() {
-                node.expire(now);
-            }
+        self.release_spare_memory(tables);
+        self.publish_stats(tables, turn);
+        self.live.push(tables, &self.shared, turn, now);
+        self.flush_later(tables, turn);
+        if let Some((node, _)) = tables.delivery.other_workers().node() {
+            node.expire(now);
         }
         // Covers connections lost in a panic, whose end could not be reported.
-        self.check_drained(turn);
-        self.shared.codec.notify(&mut self.tables.borrow_mut().conns, turn);
+        self.drain.check(&tables.conns, turn);
+        self.shared.codec.notify(&mut tables.conns, turn);
     }
 
     /// Scans a part of the connections, and continues with the others in the next turn.
-    fn scan(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        let is_under_way =
-            self.timeouts.scan_part(&mut self.tables.borrow_mut().conns, &self.shared, turn);
-        if is_under_way {
+    fn scan(self: &Rc<Self>, tables: &mut Tables, turn: &mut Turn<'_>) {
+        if self.timeouts.scan_part(&mut tables.conns, &self.shared, turn) {
             let state = Rc::clone(self);
-            if turn.defer(move |mut turn: Turn<'_>| state.scan(&mut turn)).is_err() {
+            let scan = move |mut turn: Turn<'_>| {
+                state.scan(&mut state.tables.borrow_mut(), &mut turn);
+            };
+            if turn.defer(scan).is_err() {
                 self.timeouts.abandon_scan();
             }
         }
@@ -300,22 +229,14 @@ impl ServiceState {
 
 /// Counts.
 impl ServiceState {
-    pub(crate) fn snapshot(&self) -> ServerStats {
-        let tables = self.tables.borrow();
-        let (stats, topics) = (&self.shared.stats, tables.delivery.topics());
-        stats.connections.set(tables.conns.count());
-        stats.topics.set(topics.len() as u64);
-        stats.subscriptions.set(topics.subscription_count() as u64);
-        stats.snapshot()
-    }
-
     /// Returns all counts. What only a turn knows is that of the last
     /// [`publish_stats`](Self::publish_stats).
-    fn worker_snapshot(&self) -> WorkerSnapshot {
-        let mut snapshot = self.shared.labels.snapshot(self.snapshot(), self.backend);
+    fn worker_snapshot(&self, tables: &Tables) -> WorkerSnapshot {
+        let stats = tables.snapshot(&self.shared);
+        let mut snapshot = self.shared.labels.snapshot(stats, self.backend);
         snapshot.is_draining = self.drain.has_begun();
         snapshot.pool = self.shared.memory.figures();
-        snapshot.connections = *self.tables.borrow().conns.counts();
+        snapshot.connections = *tables.conns.counts();
         snapshot.drop_policy = match self.shared.options.slow {
             SlowConsumerPolicy::DropNewest => "drop_newest",
             SlowConsumerPolicy::DropOldest => "drop_oldest",
@@ -325,7 +246,7 @@ impl ServiceState {
     }
 
     /// Copies all counts to where other threads read them.
-    pub(crate) fn publish_stats(&self, turn: &mut Turn<'_>) {
+    pub(crate) fn publish_stats(&self, tables: &Tables, turn: &mut Turn<'_>) {
         let shared = &self.shared;
         self.drain.note_listeners(turn, &shared.stats);
         shared.stats.memory.set(shared.memory.used(turn) as u64);
@@ -333,13 +254,13 @@ impl ServiceState {
         // It is zero while the reactor does not measure it.
         let longest = Some(turn.stats().handler_max).filter(|longest| !longest.is_zero());
         shared.labels.handler_longest.set(longest);
-        shared.worker.set_snapshot(self.worker_snapshot());
+        shared.worker.set_snapshot(self.worker_snapshot(tables));
     }
 }
 
 impl Drop for ServiceState {
     fn drop(&mut self) {
-        self.shared.worker.end(self.worker_snapshot());
+        self.shared.worker.end(self.worker_snapshot(&self.tables.borrow()));
     }
 }
 

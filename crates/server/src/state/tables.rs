@@ -6,7 +6,10 @@ use windlass::Turn;
 use windlass_ws::{Close, CloseCode};
 
 use crate::{
-    api::{CloseReason, ConnectionId, ControlError, SubscribeError, TopicName},
+    api::{
+        CloseReason, ConnectionId, ControlError, OutMessage, Prepared, SendError, ServerStats,
+        SubscribeError, TopicName,
+    },
     http::ConnectionPermit,
     pubsub::{Delivery, is_reserved, waiting_bytes},
     shared::Shared,
@@ -51,6 +54,14 @@ impl Tables {
             permits: BTreeMap::new(),
             pending_closes: BTreeMap::new(),
         }
+    }
+
+    pub(crate) fn snapshot(&self, shared: &Shared) -> ServerStats {
+        let (stats, topics) = (&shared.stats, self.delivery.topics());
+        stats.connections.set(self.conns.count());
+        stats.topics.set(topics.len() as u64);
+        stats.subscriptions.set(topics.subscription_count() as u64);
+        stats.snapshot()
     }
 
     /// Notes that connections have come or gone, for the maximum number of them.
@@ -188,6 +199,35 @@ impl Tables {
     }
 }
 
+/// Messages of any caller to a connection.
+impl Tables {
+    pub(crate) fn send(
+        &mut self,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        message: OutMessage<'_>,
+    ) -> Result<(), SendError> {
+        let index = self.conns.find(id).ok_or(SendError::Closed)?;
+        let sent = self.delivery.send(&mut self.conns, shared, turn, index, message);
+        self.check_memory_if_grown(shared, turn);
+        sent
+    }
+
+    pub(crate) fn send_prepared(
+        &mut self,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        id: ConnectionId,
+        prepared: &Prepared,
+    ) -> Result<(), SendError> {
+        let index = self.conns.find(id).ok_or(SendError::Closed)?;
+        let sent = self.delivery.send_prepared(&mut self.conns, shared, turn, index, prepared);
+        self.check_memory_if_grown(shared, turn);
+        sent
+    }
+}
+
 /// Requests of other code to a connection: subscribe, close, pause, resume. A request sets flags of
 /// the connection and notifies its stream. The connection itself acts on them, in the next turn.
 impl Tables {
@@ -211,6 +251,7 @@ impl Tables {
         let is_new = self.delivery.subscribe(&mut self.conns, shared, turn, index, name);
         if is_new {
             shared.memory.note_growth();
+            self.check_memory_if_grown(shared, turn);
         }
         Ok(is_new)
     }
