@@ -92,33 +92,37 @@ impl Delivery {
 
     /// Publishes to a topic, here and on the other workers. `from` does not get the message, unless
     /// it is [`NO_CONN`]. Returns the number of receivers here.
+    #[inline]
     pub(crate) fn publish(
         &mut self,
         conns: &mut ConnTable,
         shared: &Shared,
         turn: &mut Turn<'_>,
         from: u32,
-        (name, message): (&str, OutMessage<'_>),
+        name: &str,
+        message: OutMessage<'_>,
     ) -> usize {
         shared.stats.published.add(1);
         if !self.other_workers.is_empty() {
             if let Some(owner) = self.other_workers.owner_elsewhere(name) {
-                return self.publish_by(owner, conns, shared, from, (name, message));
+                return self.publish_by(owner, conns, shared, from, name, message);
             }
             self.other_workers.publish(name, &message, &shared.options, &shared.stats);
         }
-        self.publish_here(conns, shared, turn, from, (name, message))
+        self.publish_here(conns, shared, turn, from, name, message)
     }
 
     /// Adds a publication to the batch, which is delivered at the end of the turn at the latest, if
     /// the caller [schedules](Self::schedule_flush) that.
+    #[inline]
     pub(crate) fn publish_here(
         &mut self,
         conns: &mut ConnTable,
         shared: &Shared,
         turn: &mut Turn<'_>,
         from: u32,
-        (name, message): (&str, OutMessage<'_>),
+        name: &str,
+        message: OutMessage<'_>,
     ) -> usize {
         let is_same =
             |topic: &u32| self.topics.topic(*topic).is_some_and(|topic| *topic.name == *name);
@@ -150,7 +154,8 @@ impl Delivery {
         conns: &mut ConnTable,
         shared: &Shared,
         from: u32,
-        (name, message): (&str, OutMessage<'_>),
+        name: &str,
+        message: OutMessage<'_>,
     ) -> usize {
         let sender = (from != NO_CONN).then(|| conns.id(from));
         let (options, stats) = (&shared.options, &shared.stats);
@@ -176,7 +181,7 @@ impl Delivery {
             let (options, stats) = (&shared.options, &shared.stats);
             self.other_workers.publish_to_nodes(topic, &message.to_out(), options, stats);
         }
-        self.publish_here(conns, shared, turn, NO_CONN, (topic, message.to_out()));
+        self.publish_here(conns, shared, turn, NO_CONN, topic, message.to_out());
     }
 
     /// Publishes what another worker has published to the connections of this one.
@@ -190,7 +195,7 @@ impl Delivery {
         for (sender, message) in batch.iter() {
             // If the sender is gone by now, all get the message.
             let from = sender.and_then(|id| conns.find(id)).unwrap_or(NO_CONN);
-            self.publish_here(conns, shared, turn, from, (&batch.topic, message));
+            self.publish_here(conns, shared, turn, from, &batch.topic, message);
         }
     }
 
@@ -272,9 +277,13 @@ impl Delivery {
 
     /// Returns whether the caller must schedule a [flush](Self::flush_all) for the end of the turn:
     /// something waits, and none is scheduled.
+    #[inline]
     pub(crate) fn schedule_flush(&mut self) -> bool {
-        let waits = self.batch_topic.is_some() || self.other_workers.has_batch();
-        waits && !core::mem::replace(&mut self.is_flush_scheduled, true)
+        if self.is_flush_scheduled {
+            return false;
+        }
+        self.is_flush_scheduled = self.batch_topic.is_some() || self.other_workers.has_batch();
+        self.is_flush_scheduled
     }
 
     /// Delivers pending publications, here and to the other workers, at the end of a turn.

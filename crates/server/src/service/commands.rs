@@ -64,7 +64,7 @@ fn execute(tables: &mut Tables, shared: &Shared, turn: &mut Turn<'_>, command: W
         WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => {}
         // A sender gives it to the owner alone.
         WorkerCommand::Publish { topic, message } if delivery.is_ordered(&topic) => {
-            delivery.publish(conns, shared, turn, NO_CONN, (&topic, message.to_out()));
+            delivery.publish(conns, shared, turn, NO_CONN, &topic, message.to_out());
         }
         WorkerCommand::Publish { topic, message } => {
             delivery.publish_of_sender(conns, shared, turn, &topic, &message);

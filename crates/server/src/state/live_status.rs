@@ -95,7 +95,7 @@ impl LiveStatus {
         let message = OutMessage::checked(true, &text);
         // Each worker serves its own watchers.
         let Tables { conns, delivery, .. } = tables;
-        delivery.publish_here(conns, shared, turn, NO_CONN, (STATUS_TOPIC, message));
+        delivery.publish_here(conns, shared, turn, NO_CONN, STATUS_TOPIC, message);
     }
 
     /// Returns the figures of the busiest topics, for where the other workers read them.

@@ -108,17 +108,21 @@ impl ServiceState {
         }
         let tables = &mut *self.tables.borrow_mut();
         let Tables { conns, delivery, .. } = tables;
-        let receivers = delivery.publish(conns, &self.shared, turn, from, (name, message));
+        let receivers = delivery.publish(conns, &self.shared, turn, from, name, message);
         self.flush_later(tables, turn);
         receivers
     }
 
     /// Schedules the delivery of what waits in the batch for the end of the turn.
+    #[inline]
     pub(crate) fn flush_later(self: &Rc<Self>, tables: &mut Tables, turn: &mut Turn<'_>) {
-        let Tables { conns, delivery, .. } = tables;
-        if !delivery.schedule_flush() {
-            return;
+        if tables.delivery.schedule_flush() {
+            self.defer_flush(tables, turn);
         }
+    }
+
+    #[inline(never)]
+    fn defer_flush(self: &Rc<Self>, tables: &mut Tables, turn: &mut Turn<'_>) {
         let later = Rc::clone(self);
         let flush = move |mut turn: Turn<'_>| {
             let (shared, tables) = (&later.shared, &mut *later.tables.borrow_mut());
@@ -127,7 +131,7 @@ impl ServiceState {
         };
         if turn.defer(flush).is_err() {
             // The limit of deferred closures is reached.
-            delivery.flush_all(conns, &self.shared, turn);
+            tables.delivery.flush_all(&mut tables.conns, &self.shared, turn);
         }
     }
 }
