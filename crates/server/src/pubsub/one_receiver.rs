@@ -1,5 +1,5 @@
-//! Delivery to one receiver that needs special handling: it is slow, has published itself, or is in a
-//! pass.
+//! Delivery to one receiver that needs special handling: it is slow, has published itself, or is in
+//! a pass.
 
 use std::sync::Arc;
 
