@@ -86,20 +86,25 @@ mod admin;
 mod api;
 pub mod bus;
 mod connection;
+mod handler;
 pub mod http;
 mod mailbox;
 mod metrics;
 mod pubsub;
 mod service;
+mod shared;
+mod state;
+mod table;
 mod workers;
 
 pub use admin::{Admin, RunningAdmin};
 pub use api::{
-    CloseReason, Closed, Connection, ConnectionId, ControlError, Handler, Hub, Message, Options,
-    OptionsError, OutMessage, Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy,
-    StartError, SubscribeError, printable,
+    CloseReason, Closed, ConnectionId, ControlError, Message, Options, OptionsError, OutMessage,
+    Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy, StartError, SubscribeError,
+    printable,
 };
 pub use connection::Upgraded;
+pub use handler::{Connection, Handler, Hub};
 pub use mailbox::{Sender, SenderError, StatsHandle};
 pub use service::Service;
 /// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`]

@@ -489,6 +489,21 @@ impl Reactor {
     }
 }
 
+impl Turn<'_> {
+    /// The active backend: [`Reactor::backend`].
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.ops_ref().backend()
+    }
+
+    /// The number of this turn: that of [`Stats::turns`], without the other counters. For a state
+    /// that begins anew in each turn.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.ops_ref().kernel.stats().turns
+    }
+}
+
 /// For services that start in a turn.
 #[doc(hidden)]
 impl Turn<'_> {

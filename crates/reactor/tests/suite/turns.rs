@@ -424,6 +424,24 @@ fn a_reactor_says_whose_clock_it_goes_by(build: Build) {
     assert!(build().clock(clock).build().unwrap().has_own_clock());
 }
 
+fn a_turn_tells_its_backend_and_its_number(build: Build) {
+    let (log, mut reactor) = (Log::new(), build().build().unwrap());
+    let backend = reactor.backend();
+    for number in 1..4 {
+        for _ in 0..2 {
+            let noted = log.clone();
+            let call = move |turn: Turn<'_>| {
+                assert_eq!((turn.backend(), turn.number()), (backend, number));
+                assert_eq!(turn.stats().turns, number);
+                noted.note("asked");
+            };
+            assert!(reactor.defer(call).is_ok());
+        }
+        reactor.run_once(NOW).unwrap();
+    }
+    assert_eq!(log.len(), 6);
+}
+
 /// Rule 9, and its enforcement: a later turn has a later time.
 fn a_timer_that_a_turn_starts_waits_for_a_clock_that_stands_still(build: Build) {
     let clock = HandClock::new();
@@ -467,6 +485,7 @@ fn a_busy_polling_reactor_is_woken_in_and_after_its_spin(build: Build) {
 scenarios! {
     a_turn_is_lent_and_used_again,
     a_reactor_says_whose_clock_it_goes_by,
+    a_turn_tells_its_backend_and_its_number,
     a_timer_that_a_turn_starts_waits_for_a_clock_that_stands_still,
     no_clock_is_read_in_a_turn_without_timer_and_watchdog,
     a_turn_with_timers_reads_the_clock_a_few_times_however_many_there_are,

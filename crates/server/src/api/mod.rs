@@ -1,11 +1,7 @@
-//! The types that an application uses or implements: handler, connection, hub, messages, options,
-//! errors.
+//! The values that an application passes and gets: messages, options, IDs, counts, errors.
 
 mod closed;
-mod connection;
 mod error;
-mod handler;
-mod hub;
 mod id;
 mod message;
 mod options;
@@ -16,13 +12,11 @@ mod stats;
 mod topic_name;
 
 pub use closed::{CloseReason, Closed};
-pub use connection::Connection;
 pub use error::{ControlError, SendError, StartError, SubscribeError};
-pub use handler::Handler;
-pub use hub::Hub;
 pub use id::ConnectionId;
 pub(crate) use id::{GENERATION_MAX, INDEX_MAX, NO_CONN};
 pub use message::{Message, OutMessage};
+pub(crate) use options::PASS_OUTPUT_MAX;
 pub use options::{Options, OptionsError, SlowConsumerPolicy};
 pub use prepared::Prepared;
 pub use printable::printable;

@@ -153,6 +153,11 @@ impl SentMessages {
 }
 
 impl Counters {
+    /// Number of bytes that have passed through a codec.
+    pub(crate) fn codec_bytes(&self) -> u64 {
+        self.bytes_inflated.get() + self.bytes_deflated.get()
+    }
+
     /// Counts messages for this number of receivers.
     pub(crate) fn note_sent(&self, sent: SentMessages, receivers: u64) {
         self.messages_sent.add(u64::from(sent.count) * receivers);

@@ -9,10 +9,7 @@ use windlass::{
 
 use super::{handler::ConnHandler, handshake::OUT_OF_MEMORY};
 use crate::{
-    api::{Handler, Rejected},
-    http::ListenerKind,
-    metrics::HandshakeResult,
-    service::Service,
+    api::Rejected, handler::Handler, http::ListenerKind, metrics::HandshakeResult, service::Service,
 };
 
 impl<H: Handler> Service<H> {
@@ -41,10 +38,8 @@ impl<H: Handler> Service<H> {
         let handshake_memory = tls.as_ref().map(|sessions| sessions.handshake_memory());
         let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind, handshake_memory);
         let key = listener.register(accept, target).map_err(io::Error::from)?;
-        let mut listeners = self.0.state.listeners.take();
-        listeners.push(key);
-        self.0.state.listeners.set(listeners);
-        self.0.state.worker.add_tls(tls);
+        self.0.state.drain.add_listener(key);
+        self.0.state.shared.worker.add_tls(tls);
         Ok(key)
     }
 
@@ -66,7 +61,7 @@ impl<H: Handler> Service<H> {
         let Some(bytes) = handshake_memory else {
             return Some(ConnHandler::new(&self.0, permit, listener_kind));
         };
-        if !self.0.state.memory.reserve(bytes) {
+        if !self.0.state.shared.memory.reserve(bytes) {
             self.reject(peer, HandshakeResult::Memory, OUT_OF_MEMORY);
             return None;
         }
@@ -75,8 +70,8 @@ impl<H: Handler> Service<H> {
 
     #[cold]
     fn reject(&self, peer: &Peer<'_>, result: HandshakeResult, reason: &str) {
-        self.0.state.stats.rejected.add(1);
-        self.0.state.labels.count_handshake(result);
+        self.0.state.shared.stats.rejected.add(1);
+        self.0.state.shared.labels.count_handshake(result);
         self.0.handler.on_rejected(&Rejected { peer: peer.address(), status: None, reason });
     }
 }

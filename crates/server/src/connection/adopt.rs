@@ -10,9 +10,11 @@ use super::{
     open::Open,
 };
 use crate::{
-    api::{ConnectionId, Handler},
+    api::ConnectionId,
+    handler::Handler,
     http::ListenerKind,
-    service::{ConnFlags, ConnState, Service},
+    service::Service,
+    table::{ConnFlags, ConnState},
 };
 
 /// A connection whose handshake was done by another server, such as an HTTP server. It states the
@@ -92,8 +94,8 @@ impl<H: Handler> Service<H> {
         let state = &self.0.state;
         // The stream has no key yet; this one refers to no stream.
         let unnamed = Key::from_bits(u64::MAX);
-        let tick = state.tick.get();
-        let entered = if state.is_draining.get() {
+        let tick = state.shared.tick();
+        let entered = if state.drain.has_begun() {
             None
         } else {
             state.tables.borrow_mut().conns.insert(unnamed, tick, ConnFlags::ADOPTED)
@@ -101,19 +103,19 @@ impl<H: Handler> Service<H> {
         let Some(index) = entered else {
             return Err(AddError::new(AddReason::LimitReached, (socket, data)));
         };
-        let is_compressed = state.takes_compressed(deflate.as_ref());
-        state.set_protocol(index, protocol.as_deref());
-        let engine = state.engine(deflate.as_ref());
-        let conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
+        let is_compressed = state.shared.takes_compressed(deflate.as_ref());
+        let engine = state.shared.engine(deflate.as_ref());
+        let conn = ConnState::new(index, state.shared.tick(), engine.has_deflate());
         let mut handler = ConnHandler::new(&self.0, None, ListenerKind::Unix);
         handler.phase = ConnPhase::Open(Open { engine, conn, data });
-        let with_fd = state.options.stream().with_fd(socket).with_read_buf(read_buf);
+        let with_fd = state.shared.options.stream().with_fd(socket).with_read_buf(read_buf);
         match with_fd.with_handler(handler).try_register_into(target) {
             Ok(stream) => {
-                state.tables.borrow_mut().conns.entry(index).stream = stream;
-                state.open(index, is_compressed);
-                state.note_connections();
-                Ok(state.tables.borrow().conns.id(index))
+                let tables = &mut *state.tables.borrow_mut();
+                tables.conns.entry(index).stream = stream;
+                tables.open(&state.shared, index, is_compressed, protocol.as_deref());
+                tables.note_connections(&state.shared);
+                Ok(tables.conns.id(index))
             }
             Err(rejected) => Err(rejected.map(|registration| {
                 let (with_fd, handler) = registration.into_parts();

@@ -4,11 +4,12 @@ use windlass::stream::Stream;
 use windlass_ws::{EngineEvent, Outcome, Pass, ReceivedMessage, Text};
 
 use crate::{
-    api::{CloseReason, Connection, Handler, Message},
-    service::{
-        ConnState, HALT_CLOSING, HALTS, HAS_DEFLATE, LARGE_LEN, PendingOutput, ServiceInner,
-        ServiceState,
-    },
+    api::{CloseReason, Message},
+    handler::{Connection, Handler},
+    service::ServiceInner,
+    shared::PendingOutput,
+    state::ServiceState,
+    table::{ConnState, HALT_CLOSING, HALT_CODEC, HALTS, HAS_DEFLATE, LARGE_LEN},
 };
 
 impl<H: Handler> ServiceInner<H> {
@@ -55,16 +56,16 @@ impl<H: Handler> ServiceInner<H> {
     ) {
         let state = &self.state;
         let len = received.as_bytes().len();
-        state.stats.messages_received.add(1);
-        state.stats.bytes_received.add(len as u64);
+        state.shared.stats.messages_received.add(1);
+        state.shared.stats.bytes_received.add(len as u64);
         self.handler.on_message(&mut connection, data, Message(received));
         // Off the fast path the message may have been decompressed.
-        if len > if IS_FAST_PATH { LARGE_LEN } else { state.bounds.large_len } {
+        if len > if IS_FAST_PATH { LARGE_LEN } else { state.shared.bounds.large_len } {
             // Counted after the callback: otherwise the message's own reply would find the room
             // taken.
-            connection.conn.add_pass_output(len, state.bounds.pass_output_max);
+            connection.conn.add_pass_output(len, state.shared.bounds.pass_output_max);
         }
-        if state.has_pending(PendingOutput::REENTRANT) {
+        if state.shared.pass.has_pending(PendingOutput::REENTRANT) {
             connection.take_reentrant_output();
         }
     }
@@ -79,7 +80,7 @@ impl<H: Handler> ServiceInner<H> {
         conn: &mut ConnState,
         data: &mut H::Data,
     ) {
-        self.state.stats.text_received.add(1);
+        self.state.shared.stats.text_received.add(1);
         let (received, outbox) = text.detach();
         let connection = Connection { outbox, turn: stream.turn(), state: &self.state, conn };
         self.message::<false>(connection, data, received);
@@ -110,10 +111,19 @@ impl<H: Handler> ServiceInner<H> {
 fn may_continue(pass: &mut Pass<'_>, state: &ServiceState, conn: &mut ConnState) -> bool {
     if conn.halt & HALTS == 0 {
         // Connections with compression have no other flag set here.
-        return state.has_budget(pass, conn);
+        return may_process(pass, state, conn);
     }
     discard_until_close(pass, state, conn);
     false
+}
+
+/// Returns whether the codecs may process the next message of a pass. If not, the pass must end.
+fn may_process(pass: &Pass<'_>, state: &ServiceState, conn: &mut ConnState) -> bool {
+    let may = state.shared.codec.may_process(pass.codec_bytes(), &state.shared.stats);
+    if !may {
+        conn.halt |= HALT_CODEC;
+    }
+    may
 }
 
 /// Continues without delivering messages, for a connection that is closing: only the peer's Close
@@ -122,7 +132,7 @@ fn may_continue(pass: &mut Pass<'_>, state: &ServiceState, conn: &mut ConnState)
 #[inline(never)]
 fn discard_until_close(pass: &mut Pass<'_>, state: &ServiceState, conn: &mut ConnState) {
     while conn.halt & HALTS & !HALT_CLOSING == 0 {
-        if conn.halt & HAS_DEFLATE != 0 && !state.has_budget(pass, conn) {
+        if conn.halt & HAS_DEFLATE != 0 && !may_process(pass, state, conn) {
             break;
         }
         let Some(event) = pass.next() else { break };
@@ -148,29 +158,30 @@ impl PingOrPong {
         };
         match event {
             EngineEvent::Ping(payload) => {
-                state.stats.pings_received.add(1);
+                state.shared.stats.pings_received.add(1);
                 // The engine answers it unless this side has sent its Close frame.
-                state.stats.pongs_sent.add(u64::from(conn.halt & HALT_CLOSING == 0));
+                state.shared.stats.pongs_sent.add(u64::from(conn.halt & HALT_CLOSING == 0));
                 let (bytes, len) = copy(payload);
                 Some(Self::Ping(bytes, len))
             }
             EngineEvent::Pong(payload) => {
-                state.stats.pongs_received.add(1);
+                state.shared.stats.pongs_received.add(1);
                 let (bytes, len) = copy(payload);
                 Some(Self::Pong(bytes, len))
             }
-            EngineEvent::Close(close) => {
-                conn.halt |= HALT_CLOSING;
-                state.begin_closing(conn.index, CloseReason::Peer);
-                state.note_close(conn.index, &close);
+            other => {
+                let (reason, close) = match other {
+                    EngineEvent::Close(close) => (CloseReason::Peer, Some(close)),
+                    EngineEvent::Violation(violation) => (CloseReason::Violation(violation), None),
+                    _ => return None,
+                };
+                let tables = &mut *state.tables.borrow_mut();
+                tables.begin_own_closing(&state.shared, conn, reason);
+                if let Some(close) = close {
+                    tables.note_close(conn.index, &close);
+                }
                 None
             }
-            EngineEvent::Violation(violation) => {
-                conn.halt |= HALT_CLOSING;
-                state.begin_closing(conn.index, CloseReason::Violation(violation));
-                None
-            }
-            _ => None,
         }
     }
 }

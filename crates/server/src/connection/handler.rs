@@ -10,14 +10,18 @@ use windlass::{
 use windlass_ws::handshake::HeadReader;
 
 use super::{
+    handshake::close_after_response,
     open::{FirstCallback, Open, PassInput, after_output},
     tls::TlsHandshake,
 };
 use crate::{
-    api::{CloseReason, Closed, Connection, ConnectionId, Handler, Hub, NO_CONN},
+    api::{CloseReason, Closed, ConnectionId, NO_CONN},
+    handler::{Connection, Handler, Hub},
     http::{ConnectionPermit, ListenerKind},
     metrics::HandshakeResult,
-    service::{CloseInfo, ConnFlags, ConnState, PassGuard, ServiceInner},
+    service::ServiceInner,
+    state::PassGuard,
+    table::{CloseInfo, ConnFlags, ConnState},
 };
 
 /// The handler of a connection's stream.
@@ -38,8 +42,6 @@ pub(crate) enum ConnPhase<D> {
         permit: Option<ConnectionPermit>,
         /// The kind of listening address, which decides the hosts that may be asked for.
         listener_kind: ListenerKind,
-        /// The stream has reported that its output is above the high watermark.
-        is_full: bool,
         /// The time at which it was accepted.
         accepted: Option<Instant>,
     },
@@ -61,7 +63,6 @@ impl<D> ConnPhase<D> {
             requests: 0,
             permit,
             listener_kind,
-            is_full: false,
             accepted: None,
         }
     }
@@ -107,7 +108,7 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         }
         let accepted_with_tls = self.tls_opened(stream);
         let state = &self.service.state;
-        let tick = accepted_with_tls.unwrap_or_else(|| state.tick.get());
+        let tick = accepted_with_tls.unwrap_or_else(|| state.shared.tick());
         // A custom clock is user code, so nothing is borrowed here.
         let now = stream.turn().now();
         let transport = match &mut self.phase {
@@ -115,14 +116,15 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
             ConnPhase::Handshake { listener_kind: ListenerKind::Unix, .. } => ConnFlags::UNIX,
             _ => ConnFlags::default(),
         };
-        let entered = state.tables.borrow_mut().conns.insert(stream.key(), tick, transport);
-        state.note_connections();
+        let tables = &mut *state.tables.borrow_mut();
+        let entered = tables.conns.insert(stream.key(), tick, transport);
+        tables.note_connections(&state.shared);
         match entered {
             Some(index) => {
                 if let ConnPhase::Handshake { index: own, permit, accepted, .. } = &mut self.phase {
                     *own = index;
                     *accepted = Some(now);
-                    state.set_permit(index, permit.take());
+                    tables.set_permit(index, permit.take());
                 }
             }
             None => {
@@ -130,10 +132,10 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 return stream.abort();
             }
         }
-        if state.is_draining.get() {
+        if state.drain.has_begun() {
             // It was accepted in the turn in which the drain began, and the drain did not see it.
-            state.stats.rejected.add(1);
-            state.labels.count_handshake(HandshakeResult::Draining);
+            state.shared.stats.rejected.add(1);
+            state.shared.labels.count_handshake(HandshakeResult::Draining);
             self.phase.reject();
             stream.close();
         }
@@ -146,16 +148,16 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         };
         let state = &*service.state;
         if open.conn.halt != 0 {
-            state.stats.wire_received.add(input.len() as u64);
+            state.shared.stats.wire_received.add(input.len() as u64);
             return open.on_data_checked(service, stream, input);
         }
-        let mut scratch = state.take_scratch();
+        let mut scratch = state.shared.take_scratch();
         let outcome = {
             let Open { engine, conn, data } = open;
             state.note_rx(conn);
             let _guard = PassGuard::begin(state, conn.index);
             let bytes: &mut [u8] = &mut input;
-            state.stats.wire_received.add(bytes.len() as u64);
+            state.shared.stats.wire_received.add(bytes.len() as u64);
             let mut pass = engine.process(bytes, &mut scratch);
             // The usual case stays in registers; everything else is handled elsewhere.
             let done = loop {
@@ -173,9 +175,9 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         let outcome = match outcome {
             Ok(range) => {
                 open.conn.pass_output = 0;
-                state.put_scratch(scratch);
+                state.shared.put_scratch(scratch);
                 if !range.is_empty() {
-                    state.stats.wire_sent.add(range.end.wrapping_sub(range.start) as u64);
+                    state.shared.stats.wire_sent.add(range.end.wrapping_sub(range.start) as u64);
                     // A failed stream reports its end separately.
                     if let Ok(1..) = stream.write_reply(input, range) {
                         after_output(state, stream);
@@ -187,8 +189,8 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         };
         if let (Some(range), 0, None) = (&outcome.in_place, open.conn.halt, outcome.end) {
             open.conn.pass_output = 0;
-            state.put_scratch(scratch);
-            state.stats.wire_sent.add(range.end.wrapping_sub(range.start) as u64);
+            state.shared.put_scratch(scratch);
+            state.shared.stats.wire_sent.add(range.end.wrapping_sub(range.start) as u64);
             let has_grown = open.note_partial_input(state);
             let waiting =
                 if range.is_empty() { Ok(0) } else { stream.write_reply(input, range.clone()) };
@@ -207,33 +209,32 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 open.leave_codec_queue(&self.service.state, stream);
                 stream.close();
             }
-            _ => self.service.state.close_after_response(stream),
+            _ => close_after_response(&self.service.state.shared.options, stream),
         }
     }
 
     fn on_full(&mut self, stream: &mut Stream<'_>) {
-        match &mut self.phase {
-            ConnPhase::Open(open) => {
-                open.conn.is_output_full = true;
-                self.service.state.note_output_full(open.conn.index);
-                self.service.state.set_flags(open.conn.index, ConnFlags::FULL);
-                stream.pause();
-            }
-            // The stream reports this once, so a connection that opens now must know it.
-            ConnPhase::Handshake { is_full, .. } => *is_full = true,
-            ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => {}
+        let state = &self.service.state;
+        // The stream reports this once, so it is noted also of a connection that may open later.
+        let mut flags = ConnFlags::FULL;
+        if matches!(self.phase, ConnPhase::Open(_)) {
+            state.shared.stats.reading_paused.add(1);
+            // Senders must check the remaining room.
+            flags.add(ConnFlags::LAGGING);
+            stream.pause();
+        }
+        if let Some(entry) = state.tables.borrow_mut().conns.get_mut(self.phase.index()) {
+            entry.flags.add(flags);
         }
     }
 
     fn on_drained(&mut self, stream: &mut Stream<'_>) {
-        match &mut self.phase {
-            ConnPhase::Open(open) => {
-                open.conn.is_output_full = false;
-                self.service.state.clear_flags(open.conn.index, ConnFlags::FULL);
-                open.catch_up(&self.service, stream);
-            }
-            ConnPhase::Handshake { is_full, .. } => *is_full = false,
-            ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => {}
+        let state = &self.service.state;
+        if let Some(entry) = state.tables.borrow_mut().conns.get_mut(self.phase.index()) {
+            entry.read_again(ConnFlags::FULL, state.shared.tick());
+        }
+        if let ConnPhase::Open(open) = &mut self.phase {
+            open.catch_up(&self.service, stream);
         }
     }
 
@@ -253,20 +254,20 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
             return self.tls_failed(reason, &mut turn);
         };
         let state = &self.service.state;
-        state.check_drained(&mut turn);
+        state.drain.check(&state.tables.borrow().conns, &mut turn);
         let open = match &mut self.phase {
             ConnPhase::Open(open) => open,
             ConnPhase::Handshake { reader, requests, .. } => {
                 // A client that got a response and asked for nothing more has lost nothing.
                 if reader.is_some() || *requests == 0 {
-                    state.labels.count_handshake(HandshakeResult::Lost);
+                    state.shared.labels.count_handshake(HandshakeResult::Lost);
                 }
                 return;
             }
             ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => return,
         };
         let close_info = close_info.unwrap_or_else(|| CloseInfo::new(close_reason_of(reason)));
-        state.count_end(&close_info);
+        state.shared.count_end(&close_info);
         let closed =
             Closed { id, reason: close_info.reason, code: close_info.code, text: &close_info.text };
         self.service.handler.on_close(&mut Hub { state, turn }, &mut open.data, &closed);
@@ -324,8 +325,7 @@ impl<H: Handler> ConnHandler<H> {
             return None;
         }
         let state = &self.service.state;
-        let id = state.tables.borrow().conns.id(index);
-        Some((id, state.remove_conn(index)))
+        Some(state.tables.borrow_mut().remove(&state.shared, index))
     }
 
     /// Carries out the requests of other code to this connection.
@@ -336,7 +336,8 @@ impl<H: Handler> ConnHandler<H> {
             let mut tables = self.service.state.tables.borrow_mut();
             let Some(entry) = tables.conns.get_mut(index) else { return };
             let mut wants = entry.flags;
-            entry.flags.clear(ConnFlags::WANTS);
+            // Until it has begun to close, it must accept no messages of other code.
+            entry.flags.clear(ConnFlags::WANTS.without(ConnFlags::WANTS_CLOSE));
             if wants.any(ConnFlags::WANTS_DRAIN) {
                 if wants.any(ConnFlags::DRAIN_NOTIFIED) {
                     wants.clear(ConnFlags::WANTS_DRAIN);
@@ -372,7 +373,7 @@ impl<H: Handler> Drop for ConnHandler<H> {
         self.tls_dropped();
         let is_open = matches!(self.phase, ConnPhase::Open(_));
         if self.leave().is_some() && is_open {
-            self.service.state.labels.count_abort();
+            self.service.state.shared.labels.count_abort();
         }
     }
 }

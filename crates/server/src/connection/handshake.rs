@@ -14,13 +14,15 @@ use super::{
     rejection::rejecting_status,
 };
 use crate::{
-    api::{Handler, Options},
+    api::Options,
+    handler::Handler,
     http::{
         Accept, LazyPeer, ListenerKind, Next, Opened, Reject, Served, TlsInfo, UpgradeRequest,
         reject, without_body,
     },
     metrics::HandshakeResult,
-    service::{ConnFlags, ConnState, ServiceInner, ServiceState},
+    service::ServiceInner,
+    table::{ConnFlags, ConnState},
 };
 
 /// Memory of sent responses that is kept for the next ones, in bytes. Large pages are rare.
@@ -59,17 +61,15 @@ impl<H: Handler> ConnHandler<H> {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_request_bytes(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let ConnPhase::Handshake {
-            index, reader, requests, is_full, listener_kind, accepted, ..
-        } = &mut self.phase
+        let ConnPhase::Handshake { index, reader, requests, listener_kind, accepted, .. } =
+            &mut self.phase
         else {
             return;
         };
-        let (index, is_full, listener_kind) = (*index, *is_full, *listener_kind);
-        let accepted = *accepted;
+        let (index, listener_kind, accepted) = (*index, *listener_kind, *accepted);
         let service = Rc::clone(&self.service);
         let state = &*service.state;
-        state.stats.wire_received.add(input.len() as u64);
+        state.shared.stats.wire_received.add(input.len() as u64);
         let mut response = state.response.take();
         let reader_was_there = reader.is_some();
         let RequestProgress { outcome, used, pending } = service.respond_to_all(
@@ -82,13 +82,13 @@ impl<H: Handler> ConnHandler<H> {
         );
         let partial_bytes = pending.as_ref().map_or(0, |reader| reader.buffered());
         if partial_bytes > 0 || reader_was_there {
-            state.note_partial(index, partial_bytes);
+            state.tables.borrow_mut().note_partial(&state.shared, index, partial_bytes);
         }
         *reader = pending;
         if !response.is_empty() {
-            state.tables.borrow_mut().conns.entry(index).opened = state.tick.get();
+            state.tables.borrow_mut().conns.entry(index).opened = state.shared.tick();
             // A failed stream reports its end separately.
-            state.stats.wire_sent.add(response.len() as u64);
+            state.shared.stats.wire_sent.add(response.len() as u64);
             let _ = stream.send(&response);
             response.clear();
             response.shrink_to(RESPONSE_KEPT);
@@ -98,22 +98,20 @@ impl<H: Handler> ConnHandler<H> {
             None | Some(RequestOutcome::Answered(_)) => {}
             Some(RequestOutcome::End(_)) => {
                 self.phase.reject();
-                state.close_after_response(stream);
+                close_after_response(&state.shared.options, stream);
             }
             Some(RequestOutcome::Open { engine, is_compressed, data, protocol }) => {
                 if let Some(accepted) = accepted {
                     let time = stream.turn().now().saturating_duration_since(accepted);
-                    state.labels.note_handshake_time(time);
+                    state.shared.labels.note_handshake_time(time);
                 }
-                state.labels.count_handshake(HandshakeResult::Accepted);
-                state.open(index, is_compressed);
-                state.set_protocol(index, protocol.as_deref());
-                let mut conn = ConnState::new(index, state.tick.get(), engine.has_deflate());
-                if is_full {
+                state.shared.labels.count_handshake(HandshakeResult::Accepted);
+                let protocol = protocol.as_deref();
+                state.tables.borrow_mut().open(&state.shared, index, is_compressed, protocol);
+                let conn = ConnState::new(index, state.shared.tick(), engine.has_deflate());
+                if state.flags(index).any(ConnFlags::FULL) {
                     // The output consists of pages that the client has not read. The stream will
                     // report when it has.
-                    conn.is_output_full = true;
-                    state.set_flags(index, ConnFlags::FULL);
                     stream.pause();
                 }
                 self.phase = ConnPhase::Open(Open { engine, conn, data });
@@ -136,8 +134,8 @@ impl<H: Handler> ConnHandler<H> {
             // A client that got a response and asks for nothing more is merely closed, not
             // rejected.
             if has_begun || *requests == 0 {
-                state.stats.handshake_timeouts.add(1);
-                state.labels.count_handshake(HandshakeResult::Timeout);
+                state.shared.stats.handshake_timeouts.add(1);
+                state.shared.labels.count_handshake(HandshakeResult::Timeout);
             }
             if has_begun {
                 let mut response = Vec::new();
@@ -145,21 +143,21 @@ impl<H: Handler> ConnHandler<H> {
                 self.send_rejection(stream, &response);
             }
         } else if has_begun {
-            state.stats.rejected.add(1);
-            state.labels.count_handshake(HandshakeResult::Draining);
+            state.shared.stats.rejected.add(1);
+            state.shared.labels.count_handshake(HandshakeResult::Draining);
             let mut response = Vec::new();
             // It has no header of the application, which could be invalid.
             let _ = draining().write(SystemTime::now(), &mut response);
             self.send_rejection(stream, &response);
         }
         self.phase.reject();
-        state.close_after_response(stream);
+        close_after_response(&state.shared.options, stream);
     }
 
     /// Reports the rejection of an incomplete request, and sends it.
     fn send_rejection(&self, stream: &mut Stream<'_>, response: &[u8]) {
         self.service.report_rejection(stream, response);
-        self.service.state.stats.wire_sent.add(response.len() as u64);
+        self.service.state.shared.stats.wire_sent.add(response.len() as u64);
         // A failed stream reports its end separately.
         let _ = stream.send(response);
     }
@@ -170,18 +168,16 @@ fn draining() -> Reject {
     Reject::status(503).text("the server shuts down; connect again in a moment")
 }
 
-impl ServiceState {
-    /// Closes a connection that is not a WebSocket. Its last response may be a page, and a slow
-    /// client has as much time for it as for other output.
-    pub(crate) fn close_after_response(&self, stream: &mut Stream<'_>) {
-        let Options { close_timeout, write_stall_timeout, .. } = self.options;
-        if stream.buffered() > RESPONSE_KEPT {
-            stream.set_linger(
-                write_stall_timeout.map_or(close_timeout, |timeout| timeout.max(close_timeout)),
-            );
-        }
-        stream.close();
+/// Closes a connection that is not a WebSocket. Its last response may be a page, and a slow client
+/// has as much time for it as for other output.
+pub(super) fn close_after_response(options: &Options, stream: &mut Stream<'_>) {
+    let Options { close_timeout, write_stall_timeout, .. } = *options;
+    if stream.buffered() > RESPONSE_KEPT {
+        stream.set_linger(
+            write_stall_timeout.map_or(close_timeout, |timeout| timeout.max(close_timeout)),
+        );
     }
+    stream.close();
 }
 
 impl<H: Handler> ServiceInner<H> {
@@ -197,7 +193,7 @@ impl<H: Handler> ServiceInner<H> {
         stream: &mut Stream<'_>,
         response: &mut Vec<u8>,
     ) -> RequestProgress<H::Data> {
-        let head_limits = &self.state.options.head_limits;
+        let head_limits = &self.state.shared.options.head_limits;
         let mut at = 0;
         let outcome = loop {
             let bytes = &input[at..];
@@ -258,14 +254,14 @@ impl<H: Handler> ServiceInner<H> {
         out: &mut Vec<u8>,
     ) -> RequestOutcome<H::Data> {
         let state = &self.state;
-        if let Err(rejection) = state.options.hosts.check_at(request, listener_kind) {
+        if let Err(rejection) = state.shared.options.hosts.check_at(request, listener_kind) {
             return self.reject(&rejection, HandshakeResult::BadHost, request, out);
         }
-        if state.memory.is_exhausted() {
+        if state.shared.memory.is_exhausted() {
             let rejection = Reject::status(503).text(OUT_OF_MEMORY);
             return self.reject(&rejection, HandshakeResult::Memory, request, out);
         }
-        let Some(upgrade) = state.options.routes.upgrade_of(request) else {
+        let Some(upgrade) = state.shared.options.routes.upgrade_of(request) else {
             return self.respond_otherwise(request, before, stream, out);
         };
         match self.accept_upgrade(&upgrade, stream, out) {
@@ -303,12 +299,12 @@ impl<H: Handler> ServiceInner<H> {
         let waiting_bytes = stream.buffered() + out.len();
         let served = Served { requests: before, waiting_bytes, now: SystemTime::now() };
         let start = out.len();
-        let next = self.state.options.routes.answer(request, &served, out);
+        let next = self.state.shared.options.routes.answer(request, &served, out);
         let result = match rejecting_status(&out[start..]) {
             Some(404) => Some(HandshakeResult::NotFound),
             Some(_) => Some(HandshakeResult::BadRequest),
             None => {
-                self.state.stats.requests.add(1);
+                self.state.shared.stats.requests.add(1);
                 None
             }
         };
@@ -325,24 +321,24 @@ impl<H: Handler> ServiceInner<H> {
         out: &mut Vec<u8>,
     ) -> Result<RequestOutcome<H::Data>, (HandshakeResult, Reject)> {
         let state = &self.state;
-        if state.is_draining.get() {
+        if state.drain.has_begun() {
             return Err((HandshakeResult::Draining, draining()));
         }
         let of = |result: HandshakeResult| move |rejection: Reject| (result, rejection);
         let has_tls = stream.tls().is_some();
-        let checked = state.options.origins.check_on(upgrade.request(), has_tls);
+        let checked = state.shared.options.origins.check_on(upgrade.request(), has_tls);
         checked.map_err(of(HandshakeResult::BadOrigin))?;
         let lookup = || stream.peer_addr().unwrap_or(Address::Unix(None));
         let lookup_tls = || stream.tls().map(TlsInfo::of);
         let peer = LazyPeer::new(&lookup, &lookup_tls);
         let accept = self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer));
         let accept: Accept<H::Data> = accept.map_err(of(HandshakeResult::Application))?;
-        let deflate = state.options.deflate.as_ref();
+        let deflate = state.shared.options.deflate.as_ref();
         let Opened { data, protocol, deflate: agreement, .. } = accept
             .accept(upgrade, deflate, out)
             .map_err(|_| (HandshakeResult::Application, Reject::status(500)))?;
-        let engine = state.engine(agreement.as_ref());
-        let is_compressed = state.takes_compressed(agreement.as_ref());
+        let engine = state.shared.engine(agreement.as_ref());
+        let is_compressed = state.shared.takes_compressed(agreement.as_ref());
         Ok(RequestOutcome::Open { engine, is_compressed, data, protocol })
     }
 }

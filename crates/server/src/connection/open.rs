@@ -4,10 +4,13 @@ use windlass::stream::{Input, SharedBytes, Stream};
 use windlass_ws::{CloseCode, End, Engine, Outcome, Scratch};
 
 use crate::{
-    api::{CloseReason, Connection, Handler},
-    service::{
+    api::CloseReason,
+    handler::{Connection, Handler},
+    service::ServiceInner,
+    state::{PassGuard, ServiceState, Tables},
+    table::{
         ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED,
-        HAS_DEFLATE, PassGuard, ServiceInner, ServiceState,
+        HAS_DEFLATE,
     },
 };
 
@@ -55,7 +58,7 @@ impl<D: 'static> Open<D> {
         let Self { engine, conn, data } = self;
         state.note_rx(conn);
         if conn.halt & HAS_DEFLATE != 0 {
-            state.begin_codec_turn(&stream.turn());
+            state.shared.codec.begin_turn(&stream.turn());
         }
         let _guard = PassGuard::begin(state, conn.index);
         let mut pass = engine.process(input, scratch);
@@ -83,7 +86,7 @@ impl<D: 'static> Open<D> {
         scratch: Box<Scratch>,
     ) {
         send_output(&service.state, stream, pass_input.bytes(), &outcome, &scratch);
-        service.state.put_scratch(scratch);
+        service.state.shared.put_scratch(scratch);
         if self.handle_outcome(service, stream, &mut pass_input, &outcome) {
             let rest = &mut pass_input.bytes()[outcome.consumed..];
             return self.run_passes(
@@ -104,7 +107,7 @@ impl<D: 'static> Open<D> {
         let is_noted = bytes > 0 || self.conn.has_partial;
         if is_noted {
             self.conn.has_partial = bytes > 0;
-            state.note_partial(self.conn.index, bytes);
+            state.tables.borrow_mut().note_partial(&state.shared, self.conn.index, bytes);
         }
         is_noted
     }
@@ -128,16 +131,16 @@ impl<D: 'static> Open<D> {
             }
             self.conn.halt &= !HALT_OUTPUT_MAX;
             self.conn.pass_output = 0;
-            let mut scratch = state.take_scratch();
+            let mut scratch = state.shared.take_scratch();
             let bytes = &mut pass_input.bytes()[at..];
-            let before = state.codec_total();
+            let before = state.shared.stats.codec_bytes();
             let outcome = self.run_pass(service, stream, bytes, &mut scratch, first);
             first = FirstCallback::Nothing;
             if self.conn.halt & HAS_DEFLATE != 0 {
                 self.note_codec(state, &scratch, before);
             }
             send_output(state, stream, bytes, &outcome, &scratch);
-            state.put_scratch(scratch);
+            state.shared.put_scratch(scratch);
             let mut rest = PassInput::Bytes(bytes);
             if !self.handle_outcome(service, stream, &mut rest, &outcome) {
                 return after_output(state, stream);
@@ -174,16 +177,14 @@ impl<D: 'static> Open<D> {
         let halt = self.conn.halt;
         self.conn.pass_output = 0;
         self.conn.halt &= !(HALT_OUTPUT_MAX | HALT_CODEC);
-        if halt & HALT_CLOSING != 0 {
-            // Further input is discarded, except the peer's Close frame.
-            self.conn.halt &= !HALT_PAUSED;
-        } else if halt & HALT_PAUSED != 0 {
+        if halt & HALT_PAUSED != 0 {
             stream.pause();
         }
         let bytes = pass_input.bytes();
         if outcome.consumed == bytes.len() {
             return false;
         }
+        // While it is closing, input is discarded, except the peer's Close frame.
         if halt & HALT_CLOSING == 0 && (halt & HALT_PAUSED != 0 || stream.is_full()) {
             self.hold_and_notify(state, stream, &bytes[outcome.consumed..]);
             return false;
@@ -198,7 +199,7 @@ impl<D: 'static> Open<D> {
     /// Holds received bytes until the connection resumes reading.
     fn hold_and_notify(&mut self, state: &ServiceState, stream: &mut Stream<'_>, rest: &[u8]) {
         self.hold(state, stream, rest);
-        if !self.conn.is_output_full {
+        if !state.flags(self.conn.index).any(ConnFlags::FULL) {
             // No other event would resume this.
             stream.notify();
         }
@@ -208,11 +209,7 @@ impl<D: 'static> Open<D> {
     pub(crate) fn hold(&mut self, state: &ServiceState, stream: &mut Stream<'_>, rest: &[u8]) {
         stream.pause();
         self.conn.halt |= HALT_HELD;
-        let mut tables = state.tables.borrow_mut();
-        let held = tables.held.entry(self.conn.index).or_default();
-        let before = held.capacity();
-        held.extend_from_slice(rest);
-        state.memory.record_change(before, held.capacity());
+        state.tables.borrow_mut().hold(&state.shared, self.conn.index, rest);
     }
 
     /// Sends messages from the backlog, processes held input, and resumes reading, as far as there
@@ -223,16 +220,18 @@ impl<D: 'static> Open<D> {
         stream: &mut Stream<'_>,
     ) {
         let state = &service.state;
-        state.refill_from_backlog(self.conn.index, stream, self.conn.is_output_full);
-        if stream.is_full() && !self.conn.is_output_full {
+        let flags = {
+            let Tables { conns, delivery, .. } = &mut *state.tables.borrow_mut();
+            delivery.refill_from_backlog(conns, &state.shared, stream, self.conn.index);
+            conns.entry(self.conn.index).flags
+        };
+        let is_full = flags.any(ConnFlags::FULL);
+        if stream.is_full() && !is_full {
             self.leave_codec_queue(state, stream);
             // The high watermark event is about to come, or the peer reads some output before it.
             return stream.notify();
         }
-        if self.conn.is_output_full
-            || self.conn.halt & HALT_PAUSED != 0
-            || state.is_low_on_memory(self.conn.index)
-        {
+        if is_full || self.conn.halt & HALT_PAUSED != 0 || flags.any(ConnFlags::LOW_MEMORY) {
             return self.leave_codec_queue(state, stream);
         }
         if self.conn.halt & HALT_HELD != 0 {
@@ -240,9 +239,8 @@ impl<D: 'static> Open<D> {
                 return;
             }
             self.conn.halt &= !HALT_HELD;
-            let held = state.tables.borrow_mut().held.remove(&self.conn.index);
+            let held = state.tables.borrow_mut().take_held(&state.shared, self.conn.index);
             if let Some(mut held) = held {
-                state.memory.record_change(held.capacity(), 0);
                 self.run_passes(
                     service,
                     stream,
@@ -250,7 +248,7 @@ impl<D: 'static> Open<D> {
                     FirstCallback::Nothing,
                 );
             }
-            state.codec.end_grace();
+            state.shared.codec.end_grace();
         }
         if self.conn.halt & (HALT_HELD | HALT_PAUSED) == 0 {
             stream.resume();
@@ -264,16 +262,12 @@ impl<D: 'static> Open<D> {
         stream: &mut Stream<'_>,
         wants: ConnFlags,
     ) {
-        if wants.any(ConnFlags::WANTS_RESUME) {
-            self.conn.halt &= !HALT_PAUSED;
-        }
-        if wants.any(ConnFlags::WANTS_PAUSE) && self.conn.halt & HALT_CLOSING == 0 {
-            self.conn.halt |= HALT_PAUSED;
+        self.conn.follow(wants);
+        if self.conn.halt & HALT_PAUSED != 0 {
             stream.pause();
         }
         if wants.any(ConnFlags::WANTS_CLOSE) {
-            let pending_close =
-                service.state.tables.borrow_mut().pending_closes.remove(&self.conn.index);
+            let pending_close = service.state.tables.borrow_mut().take_close(self.conn.index);
             if let Some((code, text)) = pending_close {
                 self.send_close(&service.state, stream, code, &text, CloseReason::Local);
             }
@@ -297,9 +291,6 @@ impl<D: 'static> Open<D> {
         if wants.any(ConnFlags::WANTS_DRAIN) && self.conn.halt & HALT_CLOSING == 0 {
             self.run_passes(service, stream, PassInput::Bytes(&mut []), FirstCallback::Drain);
         }
-        if self.conn.halt & HALT_CLOSING != 0 {
-            self.conn.halt &= !HALT_PAUSED;
-        }
         self.catch_up(service, stream);
     }
 
@@ -313,21 +304,22 @@ impl<D: 'static> Open<D> {
         reason: CloseReason,
     ) {
         // Earlier publications leave first.
-        state.flush_for(self.conn.index, &mut stream.turn());
-        let mut scratch = state.take_scratch();
+        let tables = &mut *state.tables.borrow_mut();
+        let Tables { conns, delivery, .. } = &mut *tables;
+        delivery.flush_for(conns, &state.shared, &mut stream.turn(), self.conn.index);
+        let mut scratch = state.shared.take_scratch();
         if let Ok(frame) = self.engine.close(code, text, &mut scratch) {
             // A failed stream reports its end separately.
-            for message in state.take_backlog(self.conn.index) {
-                state.stats.wire_sent.add(message.len() as u64);
+            for message in delivery.take_backlog(conns, &state.shared, self.conn.index) {
+                state.shared.stats.wire_sent.add(message.len() as u64);
                 let _ = stream.send_shared(&SharedBytes::of(&message));
             }
-            state.stats.wire_sent.add(frame.len() as u64);
+            state.shared.stats.wire_sent.add(frame.len() as u64);
             let _ = stream.send(frame);
-            self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
-            state.begin_closing(self.conn.index, reason);
-            state.note_own_code(self.conn.index, code);
+            tables.begin_own_closing(&state.shared, &mut self.conn, reason);
+            tables.note_own_code(self.conn.index, code);
         }
-        state.put_scratch(scratch);
+        state.shared.put_scratch(scratch);
     }
 }
 
@@ -336,7 +328,7 @@ impl<D: 'static> Open<D> {
 #[cold]
 #[inline(never)]
 pub(crate) fn after_output(state: &ServiceState, stream: &mut Stream<'_>) {
-    let max = state.options.receiver_buffer_max;
+    let max = state.shared.options.receiver_buffer_max;
     // Pages may be longer than this; connections that open behind them are full from the beginning.
     debug_assert!(
         stream.buffered() <= max + PASS_ROOM || stream.is_full(),
@@ -361,7 +353,7 @@ fn send_output(
     if outcome.len == 0 {
         return;
     }
-    state.stats.wire_sent.add(outcome.len as u64);
+    state.shared.stats.wire_sent.add(outcome.len as u64);
     let mut pieces = scratch.output(outcome, input);
     let (first, second) = (pieces.next(), pieces.next());
     // A failed stream reports its end separately.

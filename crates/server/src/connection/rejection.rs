@@ -2,11 +2,7 @@
 
 use windlass::stream::{Address, Stream};
 
-use crate::{
-    api::{Handler, Rejected},
-    metrics::HandshakeResult,
-    service::ServiceInner,
-};
+use crate::{api::Rejected, handler::Handler, metrics::HandshakeResult, service::ServiceInner};
 
 impl<H: Handler> ServiceInner<H> {
     /// Counts a rejected request, and reports it with its response.
@@ -17,8 +13,8 @@ impl<H: Handler> ServiceInner<H> {
         stream: &Stream<'_>,
         answer: &[u8],
     ) {
-        self.state.stats.rejected.add(1);
-        self.state.labels.count_handshake(result);
+        self.state.shared.stats.rejected.add(1);
+        self.state.shared.labels.count_handshake(result);
         self.report_rejection(stream, answer);
     }
 

@@ -19,7 +19,8 @@ use windlass::{
 
 use super::handler::{ConnHandler, ConnPhase};
 use crate::{
-    api::{Handler, NO_CONN, Rejected},
+    api::{NO_CONN, Rejected},
+    handler::Handler,
     http::{ConnectionPermit, ListenerKind},
     metrics::TlsFailureLabel,
     service::ServiceInner,
@@ -46,9 +47,10 @@ impl<D> ConnPhase<D> {
         memory: usize,
     ) -> Self {
         let state = &service.state;
-        state.tls_handshakes.set(state.tls_handshakes.get() + 1);
-        state.note_connections();
-        let accepted = state.tick.get();
+        let tables = &mut *state.tables.borrow_mut();
+        tables.conns.begin_tls_handshake();
+        tables.note_connections(&state.shared);
+        let accepted = state.shared.tick();
         Self::TlsHandshake(Box::new(TlsHandshake {
             peer: peer.clone(),
             permit,
@@ -70,9 +72,10 @@ impl<H: Handler> ConnHandler<H> {
             return None;
         };
         let state = &self.service.state;
-        state.tls_handshakes.set(state.tls_handshakes.get().saturating_sub(1));
-        state.note_connections();
-        state.memory.release(pending.memory);
+        let tables = &mut *state.tables.borrow_mut();
+        tables.conns.end_tls_handshake();
+        tables.note_connections(&state.shared);
+        state.shared.memory.release(pending.memory);
         Some(*pending)
     }
 
@@ -83,7 +86,7 @@ impl<H: Handler> ConnHandler<H> {
         let session = stream.tls();
         let (version, is_resumed) =
             session.map_or((None, false), |session| (session.version(), session.is_resumed()));
-        self.service.state.labels.count_tls_handshake(version, is_resumed);
+        self.service.state.shared.labels.count_tls_handshake(version, is_resumed);
         self.phase = ConnPhase::handshake(permit, listener_kind);
         Some(accepted)
     }
@@ -93,21 +96,21 @@ impl<H: Handler> ConnHandler<H> {
     pub(super) fn tls_failed(&mut self, reason: DisconnectReason, turn: &mut Turn<'_>) {
         let Some(TlsHandshake { peer, .. }) = self.take_tls_handshake() else { return };
         let state = &self.service.state;
-        state.check_drained(turn);
+        state.drain.check(&state.tables.borrow().conns, turn);
         let failure = match reason {
             DisconnectReason::Tls(failure) => failure,
             // The drain has ended it (rule 5).
-            DisconnectReason::Closed if state.is_draining.get() => {
-                return state.labels.count_tls_failure(TlsFailureLabel::Draining);
+            DisconnectReason::Closed if state.drain.has_begun() => {
+                return state.shared.labels.count_tls_failure(TlsFailureLabel::Draining);
             }
-            _ => return state.labels.count_tls_failure(TlsFailureLabel::Lost),
+            _ => return state.shared.labels.count_tls_failure(TlsFailureLabel::Lost),
         };
-        state.labels.count_tls_failure(TlsFailureLabel::of(failure));
+        state.shared.labels.count_tls_failure(TlsFailureLabel::of(failure));
         match failure {
             // As a client of a plain listener that goes away without a request.
             TlsFailure::HandshakeIncomplete => return,
-            TlsFailure::HandshakeTimeout => state.stats.handshake_timeouts.add(1),
-            _ => state.stats.rejected.add(1),
+            TlsFailure::HandshakeTimeout => state.shared.stats.handshake_timeouts.add(1),
+            _ => state.shared.stats.rejected.add(1),
         }
         let reason = format!("TLS handshake: {failure}");
         self.service.handler.on_rejected(&Rejected { peer: &peer, status: None, reason: &reason });
@@ -119,12 +122,12 @@ impl<H: Handler> ConnHandler<H> {
         if self.take_tls_handshake().is_some() {
             let label = if std::thread::panicking() {
                 TlsFailureLabel::Internal
-            } else if self.service.state.is_draining.get() {
+            } else if self.service.state.drain.has_begun() {
                 TlsFailureLabel::Draining
             } else {
                 TlsFailureLabel::Lost
             };
-            self.service.state.labels.count_tls_failure(label);
+            self.service.state.shared.labels.count_tls_failure(label);
         }
     }
 }

@@ -56,6 +56,11 @@ impl OtherWorkers {
         !self.has_receivers
     }
 
+    /// Returns whether publications wait to be [forwarded](Self::forward).
+    pub(crate) fn has_batch(&self) -> bool {
+        self.batch.is_some()
+    }
+
     /// Returns whether a topic has an owner.
     pub(crate) fn is_ordered(&self, topic: &str) -> bool {
         self.owners.as_ref().is_some_and(|owners| owners.owner_of(topic).is_some())

@@ -4,166 +4,121 @@
 //! service's compressor for connections that agreed to independently compressed messages. So the
 //! frames go to the stream directly, and the receiver's own state is not touched.
 
-use std::{rc::Rc, sync::Arc};
+use std::sync::Arc;
 
 use windlass::{
     Turn,
     stream::{SharedBytes, Stream},
 };
 
-use super::{backlog::Backlogs, publish_batch::PublishBatch, topics::is_reserved};
+use super::{
+    backlog::Backlogs,
+    compressor::FrameCompressor,
+    one_receiver::{FrameCache, OneReceiver, note_waiting},
+    publish_batch::PublishBatch,
+    topics::Topics,
+};
 use crate::{
-    api::{
-        ConnectionId, NO_CONN, OutMessage, Prepared, SendError, SentMessages, SlowConsumerPolicy,
-    },
-    service::{ConnEntry, ConnFlags, ConnTable, PendingOutput, ServiceState, Tables},
+    api::{NO_CONN, OutMessage, PASS_OUTPUT_MAX, Prepared, SendError, SentMessages, TopicName},
+    mailbox::{ForwardedBatch, OtherWorkers},
+    shared::{PendingOutput, Shared},
+    table::{ConnFlags, ConnTable},
 };
 
-/// State for a delivery off the fast path.
-struct Delivery<'b> {
-    state: &'b ServiceState,
-    backlogs: &'b mut Backlogs,
-    reentrant_output: &'b mut Vec<u8>,
+/// The topics of a service, and the messages on their way to its connections and to the other
+/// workers. It is given the connections.
+pub(crate) struct Delivery {
+    topics: Topics,
+    batch: PublishBatch,
+    /// The topic of the batch, while it is not empty.
+    batch_topic: Option<u32>,
+    /// A closure that delivers the batch waits for the end of the turn.
+    is_flush_scheduled: bool,
+    /// Frames for the connection that is in a pass.
+    reentrant_output: Vec<u8>,
+    backlogs: Backlogs,
     /// Copies of the batch's frames that wait for receivers; later receivers share them.
-    frame_cache: &'b mut [FrameCache; 2],
+    frame_cache: [FrameCache; 2],
+    compressor: Option<FrameCompressor>,
+    /// Reusable memory for one frame.
+    frame: Vec<u8>,
+    /// The services of the other workers.
+    other_workers: OtherWorkers,
 }
 
-/// Copies of plain or of compressed frames, by their position in the batch.
-pub(crate) type FrameCache = Vec<Option<Arc<[u8]>>>;
+/// Memory of a sent frame that is kept for the next one, in bytes.
+const FRAME_KEPT: usize = 256 << 10;
 
-impl ServiceState {
-    /// Publishes to a topic. `from` does not get the message, unless it is [`NO_CONN`]. Returns the
-    /// number of receivers.
+impl Delivery {
+    pub(crate) fn new(shared: &Shared, other_workers: OtherWorkers) -> Self {
+        let node = other_workers.node().map(|(node, worker)| (Arc::clone(node), worker));
+        let memory = shared.memory.outside_streams();
+        Self {
+            topics: Topics::new(node, memory),
+            batch: PublishBatch::default(),
+            batch_topic: None,
+            is_flush_scheduled: false,
+            reentrant_output: Vec::new(),
+            backlogs: Backlogs::new(memory),
+            frame_cache: Default::default(),
+            compressor: shared.options.deflate.as_ref().map(FrameCompressor::new),
+            frame: Vec::new(),
+            other_workers,
+        }
+    }
+
+    pub(crate) fn topics(&self) -> &Topics {
+        &self.topics
+    }
+
+    pub(crate) fn other_workers(&self) -> &OtherWorkers {
+        &self.other_workers
+    }
+
+    /// Returns whether a topic has one owner among the workers.
+    pub(crate) fn is_ordered(&self, topic: &str) -> bool {
+        self.other_workers.is_ordered(topic)
+    }
+
+    /// Memory that waits in the backlog of a connection.
+    pub(crate) fn backlog_memory(&self, index: u32) -> usize {
+        self.backlogs.memory(index)
+    }
+
+    /// Bytes that wait in the backlog of a connection.
+    pub(crate) fn backlog_bytes(&self, index: u32) -> usize {
+        self.backlogs.bytes(index)
+    }
+
+    /// Publishes to a topic, here and on the other workers. `from` does not get the message, unless
+    /// it is [`NO_CONN`]. Returns the number of receivers here.
+    #[inline]
     pub(crate) fn publish(
-        self: &Rc<Self>,
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
         turn: &mut Turn<'_>,
         from: u32,
         name: &str,
         message: OutMessage<'_>,
     ) -> usize {
-        if is_reserved(name) {
-            return 0;
-        }
-        let mut tables = self.tables.borrow_mut();
-        self.stats.published.add(1);
-        if !tables.other_workers.is_empty() {
-            if let Some(owner) = tables.other_workers.owner_elsewhere(name) {
-                return tables.publish_by(owner, self, turn, (from, name, message));
+        shared.stats.published.add(1);
+        if !self.other_workers.is_empty() {
+            if let Some(owner) = self.other_workers.owner_elsewhere(name) {
+                return self.publish_by(owner, conns, shared, from, name, message);
             }
-            tables.other_workers.publish(name, &message, &self.options, &self.stats);
-            tables.flush_later(self, turn);
+            self.other_workers.publish(name, &message, &shared.options, &shared.stats);
         }
-        tables.publish(self, turn, from, name, message)
+        self.publish_here(conns, shared, turn, from, name, message)
     }
 
-    /// Publishes to a topic that only this crate uses, to the connections of this service.
-    pub(crate) fn publish_reserved(
-        self: &Rc<Self>,
-        turn: &mut Turn<'_>,
-        name: &str,
-        message: OutMessage<'_>,
-    ) {
-        self.tables.borrow_mut().publish(self, turn, NO_CONN, name, message);
-    }
-
-    /// Sends a message to a connection, on behalf of any caller.
-    pub(crate) fn send(
-        &self,
-        turn: &mut Turn<'_>,
-        id: ConnectionId,
-        message: OutMessage<'_>,
-    ) -> Result<(), SendError> {
-        let mut guard = self.tables.borrow_mut();
-        let tables = &mut *guard;
-        let index = tables.conns.find(id).ok_or(SendError::Closed)?;
-        tables.flush_for(self, index, turn);
-        let mut frame = core::mem::take(&mut tables.frame);
-        frame.clear();
-        let is_compressed = tables.conns.entry(index).flags.any(ConnFlags::COMPRESSED)
-            && tables.compressor.as_mut().is_some_and(|compressor| {
-                let is_compressed = compressor.compress(&message, &mut frame);
-                self.note_compressed(turn, compressor);
-                is_compressed
-            });
-        if !is_compressed {
-            message.encode(&mut frame);
-        }
-        let size = SentMessages::one(message.is_text(), message.as_bytes().len());
-        let sent = tables.deliver(self, turn, index, &SharedBytes::new(&frame), size);
-        frame.shrink_to(FRAME_KEPT);
-        tables.frame = frame;
-        drop(guard);
-        self.check_memory_if_grown(turn);
-        sent
-    }
-
-    /// Sends a prepared message to a connection, on behalf of any caller.
-    pub(crate) fn send_prepared(
-        &self,
-        turn: &mut Turn<'_>,
-        id: ConnectionId,
-        prepared: &Prepared,
-    ) -> Result<(), SendError> {
-        let mut guard = self.tables.borrow_mut();
-        let tables = &mut *guard;
-        let index = tables.conns.find(id).ok_or(SendError::Closed)?;
-        tables.flush_for(self, index, turn);
-        let frame = tables.prepared_frame(self, turn, index, prepared);
-        let size = SentMessages::one(prepared.is_text(), prepared.as_bytes().len());
-        let sent = tables.deliver(self, turn, index, &SharedBytes::of(frame), size);
-        drop(guard);
-        self.check_memory_if_grown(turn);
-        sent
-    }
-
-    /// Delivers pending publications, here and to the other workers.
-    pub(crate) fn flush(&self, turn: &mut Turn<'_>) {
-        let mut tables = self.tables.borrow_mut();
-        tables.flush(self, turn);
-        tables.other_workers.forward(&self.options, &self.stats);
-        drop(tables);
-        self.check_memory_if_grown(turn);
-    }
-
-    /// Delivers pending publications if this connection is to get some of them, because its next
-    /// output must not overtake them.
-    pub(crate) fn flush_for(&self, index: u32, turn: &mut Turn<'_>) {
-        let mut tables = self.tables.borrow_mut();
-        tables.flush_for(self, index, turn);
-    }
-}
-
-/// Bytes that io_uring may have in flight without counting as waiting.
-const RING_ROOM: usize = 64 << 10;
-
-/// Memory of a sent frame that is kept for the next one, in bytes.
-const FRAME_KEPT: usize = 256 << 10;
-
-impl Tables {
-    /// Returns the form of a prepared message that a connection gets.
-    pub(crate) fn prepared_frame<'p>(
+    /// Adds a publication to the batch, which is delivered at the end of the turn at the latest, if
+    /// the caller [schedules](Self::schedule_flush) that.
+    #[inline]
+    pub(crate) fn publish_here(
         &mut self,
-        state: &ServiceState,
-        turn: &Turn<'_>,
-        index: u32,
-        prepared: &'p Prepared,
-    ) -> &'p Arc<[u8]> {
-        let takes_compressed = self.conns.entry(index).flags.any(ConnFlags::COMPRESSED);
-        match &mut self.compressor {
-            Some(compressor) if takes_compressed => {
-                let frame =
-                    prepared.compressed(|message, frame| compressor.compress(message, frame));
-                state.note_compressed(turn, compressor);
-                frame
-            }
-            _ => prepared.plain(),
-        }
-    }
-
-    /// Adds a publication to the batch, which is delivered at the end of the turn at the latest.
-    pub(crate) fn publish(
-        &mut self,
-        state: &Rc<ServiceState>,
+        conns: &mut ConnTable,
+        shared: &Shared,
         turn: &mut Turn<'_>,
         from: u32,
         name: &str,
@@ -176,18 +131,17 @@ impl Tables {
         if self.batch_topic.is_some_and(|current| current != topic)
             || self.batch.is_full(message.frame_len())
         {
-            self.flush(state, turn);
+            self.flush(conns, shared, turn);
         }
         self.batch_topic = Some(topic);
         self.batch.push(message, from);
-        state.set_pending(PendingOutput::BATCH);
+        shared.pass.set_pending(PendingOutput::BATCH);
         let mut receivers = self.topics.topic(topic).map_or(0, |topic| topic.subscribers.len());
         if from != NO_CONN {
-            let entry = self.conns.entry(from);
+            let entry = conns.entry(from);
             entry.flags.add(ConnFlags::PUBLISHED);
             receivers -= usize::from(self.topics.is_subscribed(entry.subscriptions, topic));
         }
-        self.flush_later(state, turn);
         receivers
     }
 
@@ -197,49 +151,176 @@ impl Tables {
     fn publish_by(
         &mut self,
         owner: u16,
-        state: &Rc<ServiceState>,
-        turn: &mut Turn<'_>,
-        (from, name, message): (u32, &str, OutMessage<'_>),
+        conns: &mut ConnTable,
+        shared: &Shared,
+        from: u32,
+        name: &str,
+        message: OutMessage<'_>,
     ) -> usize {
-        let sender = (from != NO_CONN).then(|| self.conns.id(from));
-        let (options, stats) = (&state.options, &state.stats);
+        let sender = (from != NO_CONN).then(|| conns.id(from));
+        let (options, stats) = (&shared.options, &shared.stats);
         self.other_workers.publish_by(owner, name, (sender, &message), options, stats);
-        self.flush_later(state, turn);
         let Some(topic) = self.topics.find(name) else { return 0 };
         let subscribers = self.topics.topic(topic).map_or(0, |topic| topic.subscribers.len());
-        let is_left_out = from != NO_CONN
-            && self.topics.is_subscribed(self.conns.entry(from).subscriptions, topic);
+        let is_left_out =
+            from != NO_CONN && self.topics.is_subscribed(conns.entry(from).subscriptions, topic);
         subscribers - usize::from(is_left_out)
     }
 
-    /// Schedules the delivery of the batch for the end of the turn.
-    fn flush_later(&mut self, state: &Rc<ServiceState>, turn: &mut Turn<'_>) {
-        if state.flush_deferred.replace(true) {
-            return;
+    /// Publishes what another thread has published on every worker. Only one counts it.
+    pub(crate) fn publish_of_sender(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        topic: &str,
+        message: &Prepared,
+    ) {
+        if conns.is_first_worker() {
+            shared.stats.published.add(1);
+            let (options, stats) = (&shared.options, &shared.stats);
+            self.other_workers.publish_to_nodes(topic, &message.to_out(), options, stats);
         }
-        let later = Rc::clone(state);
-        let flush = move |mut turn: Turn<'_>| {
-            later.flush_deferred.set(false);
-            later.flush(&mut turn);
-        };
-        if turn.defer(flush).is_err() {
-            // The limit of deferred closures is reached.
-            state.flush_deferred.set(false);
-            self.flush(state, turn);
-            self.other_workers.forward(&state.options, &state.stats);
+        self.publish_here(conns, shared, turn, NO_CONN, topic, message.to_out());
+    }
+
+    /// Publishes what another worker has published to the connections of this one.
+    pub(crate) fn publish_forwarded(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        batch: &ForwardedBatch,
+    ) {
+        for (sender, message) in batch.iter() {
+            // If the sender is gone by now, all get the message.
+            let from = sender.and_then(|id| conns.find(id)).unwrap_or(NO_CONN);
+            self.publish_here(conns, shared, turn, from, &batch.topic, message);
+        }
+    }
+
+    /// Passes on what another worker has published to a topic that this one owns.
+    pub(crate) fn relay(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        batch: &Arc<ForwardedBatch>,
+    ) {
+        self.other_workers.relay(batch, &shared.options, &shared.stats);
+        self.publish_forwarded(conns, shared, turn, batch);
+    }
+
+    /// Sends a message to a connection that accepts messages, on behalf of any caller.
+    pub(crate) fn send(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        index: u32,
+        message: OutMessage<'_>,
+    ) -> Result<(), SendError> {
+        self.flush_for(conns, shared, turn, index);
+        let mut frame = core::mem::take(&mut self.frame);
+        frame.clear();
+        let is_compressed = conns.entry(index).flags.any(ConnFlags::COMPRESSED)
+            && self.compressor.as_mut().is_some_and(|compressor| {
+                let is_compressed = compressor.compress(&message, &mut frame);
+                shared.codec.note_compressed(turn, compressor.bytes(), &shared.stats);
+                is_compressed
+            });
+        if !is_compressed {
+            message.encode(&mut frame);
+        }
+        let size = SentMessages::one(message.is_text(), message.as_bytes().len());
+        let sent = self.deliver(conns, shared, turn, index, (&SharedBytes::new(&frame), size));
+        frame.shrink_to(FRAME_KEPT);
+        self.frame = frame;
+        sent
+    }
+
+    /// Sends a prepared message to a connection that accepts messages, on behalf of any caller.
+    pub(crate) fn send_prepared(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        index: u32,
+        prepared: &Prepared,
+    ) -> Result<(), SendError> {
+        self.flush_for(conns, shared, turn, index);
+        let frame = self.prepared_frame(conns, shared, turn, index, prepared);
+        let size = SentMessages::one(prepared.is_text(), prepared.as_bytes().len());
+        self.deliver(conns, shared, turn, index, (&SharedBytes::of(frame), size))
+    }
+
+    /// Returns the form of a prepared message that a connection gets.
+    pub(crate) fn prepared_frame<'p>(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &Turn<'_>,
+        index: u32,
+        prepared: &'p Prepared,
+    ) -> &'p Arc<[u8]> {
+        let takes_compressed = conns.entry(index).flags.any(ConnFlags::COMPRESSED);
+        match &mut self.compressor {
+            Some(compressor) if takes_compressed => {
+                let frame =
+                    prepared.compressed(|message, frame| compressor.compress(message, frame));
+                shared.codec.note_compressed(turn, compressor.bytes(), &shared.stats);
+                frame
+            }
+            _ => prepared.plain(),
+        }
+    }
+
+    /// Returns whether the caller must schedule a [flush](Self::flush_all) for the end of the turn:
+    /// something waits, and none is scheduled.
+    #[inline]
+    pub(crate) fn schedule_flush(&mut self) -> bool {
+        if self.is_flush_scheduled {
+            return false;
+        }
+        self.is_flush_scheduled = self.batch_topic.is_some() || self.other_workers.has_batch();
+        self.is_flush_scheduled
+    }
+
+    /// Delivers pending publications, here and to the other workers, at the end of a turn.
+    pub(crate) fn flush_all(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+    ) {
+        self.is_flush_scheduled = false;
+        self.flush(conns, shared, turn);
+        self.other_workers.forward(&shared.options, &shared.stats);
+    }
+
+    /// Delivers pending publications if this connection is to get some of them, because its next
+    /// output must not overtake them.
+    pub(crate) fn flush_for(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        index: u32,
+    ) {
+        let first = conns.entry(index).subscriptions;
+        if self.batch_topic.is_some_and(|topic| self.topics.is_subscribed(first, topic)) {
+            self.flush(conns, shared, turn);
         }
     }
 
     /// Delivers the batch.
-    pub(crate) fn flush(&mut self, state: &ServiceState, turn: &mut Turn<'_>) {
+    fn flush(&mut self, conns: &mut ConnTable, shared: &Shared, turn: &mut Turn<'_>) {
         let Some(topic) = self.batch_topic else { return };
-        let in_pass = state.in_pass.get();
-        if let Some(entry) = self.conns.get_mut(in_pass) {
+        let in_pass = shared.pass.index();
+        if let Some(entry) = conns.get_mut(in_pass) {
             entry.flags.add(ConnFlags::IN_PASS);
         }
-        let Self {
-            conns, topics, batch, compressor, backlogs, reentrant_output, frame_cache, ..
-        } = self;
+        let Self { topics, batch, compressor, backlogs, reentrant_output, frame_cache, .. } = self;
         if let Some(topic) = topics.topic(topic) {
             let takes_compressed = |conns: &mut ConnTable, index: u32| {
                 conns.entry(index).flags.any(ConnFlags::COMPRESSED)
@@ -251,15 +332,15 @@ impl Tables {
                     .any(|subscriber| takes_compressed(conns, subscriber.index))
                 {
                     batch.compress(compressor);
-                    state.note_compressed(turn, compressor);
+                    shared.codec.note_compressed(turn, compressor.bytes(), &shared.stats);
                 }
             }
             let (plain, compressed) =
                 (SharedBytes::new(batch.plain()), SharedBytes::new(batch.compressed()));
-            let has_fast_path = batch.plain().len() <= state.options.receiver_buffer_max;
+            let has_fast_path = batch.plain().len() <= shared.options.receiver_buffer_max;
             let (mut fast_count, mut fast_bytes) = (0_u64, 0_u64);
-            let sent_before = state.stats.messages_sent.get();
-            let delivery = &mut Delivery { state, backlogs, reentrant_output, frame_cache };
+            let sent_before = shared.stats.messages_sent.get();
+            let delivery = &mut OneReceiver { shared, backlogs, reentrant_output, frame_cache };
             for subscriber in &topic.subscribers {
                 let entry = conns.entry(subscriber.index);
                 if entry.flags.allows_direct_write() && has_fast_path {
@@ -274,7 +355,7 @@ impl Tables {
                     fast_bytes += frames.bytes().len() as u64;
                     match stream.write_shared(frames) {
                         Ok(0) => {}
-                        written => note_waiting(state, entry, &mut stream, written.unwrap_or(0)),
+                        written => note_waiting(shared, entry, &mut stream, written.unwrap_or(0)),
                     }
                 } else {
                     let frames =
@@ -282,208 +363,168 @@ impl Tables {
                     delivery.deliver_batch(turn, entry, subscriber.index, batch, frames);
                 }
             }
-            state.stats.note_sent(batch.totals(), fast_count);
-            state.stats.wire_sent.add(fast_bytes);
-            topic.note_delivered(state.stats.messages_sent.get().wrapping_sub(sent_before));
+            shared.stats.note_sent(batch.totals(), fast_count);
+            shared.stats.wire_sent.add(fast_bytes);
+            topic.note_delivered(shared.stats.messages_sent.get().wrapping_sub(sent_before));
         }
-        if let Some(entry) = self.conns.get_mut(in_pass) {
+        if let Some(entry) = conns.get_mut(in_pass) {
             entry.flags.clear(ConnFlags::IN_PASS);
         }
-        self.discard_batch(state);
+        self.discard_batch(conns, shared);
     }
 
     /// Sends one frame to a connection that accepts messages.
-    pub(crate) fn deliver(
+    fn deliver(
         &mut self,
-        state: &ServiceState,
+        conns: &mut ConnTable,
+        shared: &Shared,
         turn: &mut Turn<'_>,
         index: u32,
-        frame: &SharedBytes<'_>,
-        sent: SentMessages,
+        (frame, sent): (&SharedBytes<'_>, SentMessages),
     ) -> Result<(), SendError> {
-        let Self { conns, backlogs, reentrant_output, frame_cache, .. } = self;
+        let Self { backlogs, reentrant_output, frame_cache, .. } = self;
         let entry = conns.entry(index);
-        let is_in_pass = state.in_pass.get() == index;
-        Delivery { state, backlogs, reentrant_output, frame_cache }
+        let is_in_pass = shared.pass.index() == index;
+        OneReceiver { shared, backlogs, reentrant_output, frame_cache }
             .deliver_frame(turn, entry, index, frame, sent, is_in_pass)
     }
 
-    pub(crate) fn discard_batch(&mut self, state: &ServiceState) {
+    fn discard_batch(&mut self, conns: &mut ConnTable, shared: &Shared) {
         for from in self.batch.publisher_conns() {
-            if let Some(entry) = self.conns.get_mut(from) {
+            if let Some(entry) = conns.get_mut(from) {
                 entry.flags.clear(ConnFlags::PUBLISHED);
             }
         }
         self.batch.clear();
         self.frame_cache.iter_mut().for_each(Vec::clear);
         self.batch_topic = None;
-        state.clear_pending(PendingOutput::BATCH);
+        shared.pass.clear_pending(PendingOutput::BATCH);
     }
 
-    pub(crate) fn flush_for(&mut self, state: &ServiceState, index: u32, turn: &mut Turn<'_>) {
-        let first = self.conns.entry(index).subscriptions;
-        if self.batch_topic.is_some_and(|topic| self.topics.is_subscribed(first, topic)) {
-            self.flush(state, turn);
-        }
-    }
-}
-
-/// Returns the number of bytes that wait for a receiver before more are added. If the sum exceeds
-/// `max`, output that was only collected in this turn is written first, because it does not wait
-/// for the receiver.
-pub(crate) fn waiting_bytes(stream: &mut Stream<'_>, more: usize, max: usize) -> usize {
-    let waiting = stream.buffered();
-    if waiting == 0 || waiting.saturating_add(more) <= max {
-        return waiting;
-    }
-    // A failed stream reports its end separately.
-    stream.write_shared(&SharedBytes::new(&[])).unwrap_or(waiting)
-}
-
-/// Notes that output from others waits for a connection. A failed stream is closed by its handler.
-#[cold]
-fn note_waiting(
-    state: &ServiceState,
-    entry: &mut ConnEntry,
-    stream: &mut Stream<'_>,
-    waiting: usize,
-) {
-    entry.flags.add(ConnFlags::LAGGING);
-    state.memory.has_grown.set(true);
-    if waiting > state.bounds.high_watermark {
-        // The connection's own responses might not fit in addition. Its handler runs in the next
-        // turn, and resumes reading if there is room.
-        stream.pause();
-        stream.notify();
-    }
-}
-
-impl Delivery<'_> {
-    /// Number of bytes that may wait in the stream itself. Messages there cannot be dropped any
-    /// more. If the policy drops the oldest messages, the stream gets half of the buffer, or one
-    /// message.
-    fn stream_max(&self, waiting: usize) -> usize {
-        let max = self.state.options.receiver_buffer_max;
-        if self.state.options.slow == SlowConsumerPolicy::DropOldest && waiting > 0 {
-            max / 2
-        } else {
-            max
-        }
-    }
-
-    /// Delivers a batch of publications to a receiver that needs special handling.
-    #[cold]
-    fn deliver_batch(
+    /// Subscribes a connection. It receives only what is published from here on. Returns false if
+    /// it is subscribed already.
+    pub(crate) fn subscribe(
         &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
         turn: &mut Turn<'_>,
-        entry: &mut ConnEntry,
         index: u32,
-        batch: &PublishBatch,
-        frames: &SharedBytes<'_>,
+        name: TopicName<'_>,
+    ) -> bool {
+        if self.batch_topic.is_some() && self.batch_topic == self.topics.find(name.text()) {
+            self.flush(conns, shared, turn);
+        }
+        self.topics.subscribe(&mut conns.entry(index).subscriptions, index, name)
+    }
+
+    /// Ends a subscription, after what was published to it. Returns false if there is none.
+    pub(crate) fn unsubscribe(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        index: u32,
+        name: &str,
+    ) -> bool {
+        let Some(topic) = self.topics.find(name) else { return false };
+        if self.batch_topic == Some(topic) {
+            self.flush(conns, shared, turn);
+        }
+        self.topics.unsubscribe(&mut conns.entry(index).subscriptions, topic)
+    }
+
+    /// Ends all subscriptions of a connection.
+    pub(crate) fn leave_topics(&mut self, conns: &mut ConnTable, shared: &Shared, index: u32) {
+        self.topics.unsubscribe_all(&mut conns.entry(index).subscriptions);
+        if self.batch_topic.is_some_and(|topic| self.topics.topic(topic).is_none()) {
+            // The topic of the batch has no subscriber left.
+            self.discard_batch(conns, shared);
+        }
+    }
+
+    /// Takes the messages that wait in the backlog of a connection, and counts each as sent. The
+    /// connection is about to send its Close frame, so they must go out now.
+    pub(crate) fn take_backlog(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        index: u32,
+    ) -> Vec<Arc<[u8]>> {
+        let flags = &mut conns.entry(index).flags;
+        if !flags.any(ConnFlags::BACKLOG) {
+            return Vec::new();
+        }
+        flags.clear(ConnFlags::BACKLOG);
+        let taken = core::iter::from_fn(|| self.backlogs.pop(index)).map(|message| {
+            shared.stats.note_sent(message.sent(), 1);
+            message.frame
+        });
+        let frames = taken.collect();
+        self.drop_backlog(shared, index);
+        frames
+    }
+
+    /// Drops the messages in the backlog of a connection.
+    pub(crate) fn drop_backlog(&mut self, shared: &Shared, index: u32) {
+        if self.backlogs.remove(index) {
+            shared.pass.clear_pending(PendingOutput::BACKLOG);
+        }
+    }
+
+    /// Sends messages from the backlog of a connection, as far as there is room.
+    #[cold]
+    pub(crate) fn refill_from_backlog(
+        &mut self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        stream: &mut Stream<'_>,
+        index: u32,
     ) {
-        if !entry.flags.takes_messages() {
+        if !conns.entry(index).flags.any(ConnFlags::BACKLOG) {
             return;
         }
-        let is_compressed = entry.flags.any(ConnFlags::COMPRESSED);
-        let is_in_pass = entry.flags.any(ConnFlags::IN_PASS);
-        let is_whole = !entry.flags.any(ConnFlags::PUBLISHED | ConnFlags::BACKLOG) && !is_in_pass;
-        if is_whole {
-            let Ok(mut stream) = turn.stream(entry.stream) else { return };
-            let len = frames.bytes().len();
-            let waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
-            if waiting.saturating_add(len) <= self.stream_max(waiting) {
-                self.state.stats.note_sent(batch.totals(), 1);
-                self.state.stats.wire_sent.add(len as u64);
-                match stream.write_shared(frames) {
-                    Ok(0) => entry.flags.clear(ConnFlags::LAGGING),
-                    written => note_waiting(self.state, entry, &mut stream, written.unwrap_or(0)),
-                }
-                return;
+        let half = shared.options.receiver_buffer_max / 2;
+        // Messages in the stream cannot be dropped any more, so only about half of the buffer goes
+        // there, or one message.
+        let low = shared.bounds.high_watermark / 4;
+        let fits = |waiting: usize, len: usize| waiting <= low || waiting + len <= half;
+        while !stream.is_full()
+            && self.backlogs.next_len(index).is_some_and(|len| fits(stream.buffered(), len))
+        {
+            let Some(message) = self.backlogs.pop(index) else { break };
+            let frame = &message.frame;
+            shared.stats.note_sent(message.sent(), 1);
+            shared.stats.wire_sent.add(frame.len() as u64);
+            if stream.send_shared(&SharedBytes::of(frame)).is_err() {
+                break;
             }
         }
-        let messages = batch.publishers().zip(batch.each());
-        for (at, (frame, (from, sent))) in
-            batch.frames(is_compressed, NO_CONN).zip(messages).enumerate()
-        {
-            if from == index {
-                continue;
-            }
-            let cached = self.frame_cache[usize::from(is_compressed)]
-                .get(at)
-                .and_then(Option::as_ref)
-                .map(Arc::clone);
-            let shared = cached.as_ref().map_or_else(|| SharedBytes::new(frame), SharedBytes::of);
-            // A rejected frame is counted.
-            let _ = self.deliver_frame(turn, entry, index, &shared, sent, is_in_pass);
-            if cached.is_none() && shared.is_kept() {
-                let cache = &mut self.frame_cache[usize::from(is_compressed)];
-                cache.resize(batch.len(), None);
-                cache[at] = Some(shared.to_arc());
-            }
+        let flags = &mut conns.entry(index).flags;
+        if self.backlogs.is_empty(index) {
+            flags.clear(ConnFlags::BACKLOG);
+            self.drop_backlog(shared, index);
+        } else if !flags.any(ConnFlags::FULL) && !stream.wait_for_low_mark() {
+            // No other event would resume this.
+            stream.notify();
         }
     }
 
-    /// Delivers one frame.
-    fn deliver_frame(
-        &mut self,
-        turn: &mut Turn<'_>,
-        entry: &mut ConnEntry,
-        index: u32,
-        frame: &SharedBytes<'_>,
-        sent: SentMessages,
-        is_in_pass: bool,
-    ) -> Result<(), SendError> {
-        if !entry.flags.takes_messages() {
-            return Err(SendError::Closed);
+    /// Hands over the messages that other connections have sent to the one that is in a pass.
+    pub(crate) fn take_reentrant_output(&mut self, shared: &Shared, take: impl FnOnce(&[u8])) {
+        shared.pass.clear_pending(PendingOutput::REENTRANT);
+        take(&self.reentrant_output);
+        self.reentrant_output.clear();
+        self.reentrant_output.shrink_to(PASS_OUTPUT_MAX);
+    }
+
+    /// Frees reusable memory.
+    pub(crate) fn release_spare_memory(&mut self) {
+        if self.batch.is_empty() {
+            self.batch = PublishBatch::default();
         }
-        let mut stream = turn.stream(entry.stream).map_err(|_| SendError::Closed)?;
-        let state = self.state;
-        let max = state.options.receiver_buffer_max;
-        let len = frame.bytes().len();
-        let mut waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
-        if is_in_pass {
-            waiting += self.reentrant_output.len() + state.in_pass_output.get() as usize;
+        self.frame = Vec::new();
+        if self.reentrant_output.is_empty() {
+            self.reentrant_output = Vec::new();
         }
-        let has_backlog = entry.flags.any(ConnFlags::BACKLOG);
-        let exceeds_max = waiting.saturating_add(len) > max;
-        if !exceeds_max && (has_backlog || waiting + len > self.stream_max(waiting)) {
-            self.backlogs.push(index, frame.to_arc(), sent);
-            state.stats.dropped.add(self.backlogs.shrink(index, max - waiting));
-            state.memory.has_grown.set(true);
-            if !has_backlog {
-                entry.flags.add(ConnFlags::BACKLOG);
-                state.set_pending(PendingOutput::BACKLOG);
-                stream.notify();
-            }
-            return Ok(());
-        }
-        if exceeds_max {
-            state.stats.dropped.add(1);
-            if state.options.slow == SlowConsumerPolicy::Evict {
-                state.stats.evicted.add(1);
-                entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_EVICTION);
-                stream.notify();
-            }
-            return Err(SendError::Full);
-        }
-        state.stats.note_sent(sent, 1);
-        if is_in_pass {
-            self.reentrant_output.extend_from_slice(frame.bytes());
-            state.set_pending(PendingOutput::REENTRANT);
-            return Ok(());
-        }
-        state.stats.wire_sent.add(len as u64);
-        // It is written at the end of the turn, with later messages to the same connection.
-        stream.send_shared(frame).map_err(|_| SendError::Closed)?;
-        debug_assert!(
-            stream.buffered() <= max + RING_ROOM,
-            "{} bytes of {max} wait",
-            stream.buffered()
-        );
-        let now = stream.buffered();
-        if waiting > 0 || now > state.bounds.high_watermark {
-            note_waiting(state, entry, &mut stream, now);
-        }
-        Ok(())
     }
 }

@@ -3,11 +3,10 @@
 mod backlog;
 mod compressor;
 mod deliver;
+mod one_receiver;
 mod publish_batch;
 mod topics;
 
-pub(crate) use backlog::{BackloggedMessage, Backlogs};
-pub(crate) use compressor::FrameCompressor;
-pub(crate) use deliver::{FrameCache, waiting_bytes};
-pub(crate) use publish_batch::PublishBatch;
-pub(crate) use topics::{NO_SUBSCRIPTION, STATUS_TOPIC, Topics, is_reserved};
+pub(crate) use deliver::Delivery;
+pub(crate) use one_receiver::waiting_bytes;
+pub(crate) use topics::{STATUS_TOPIC, Topics, is_reserved};

@@ -11,10 +11,7 @@
 use core::cell::Cell;
 use std::{collections::HashMap, rc::Rc, sync::Arc};
 
-use crate::{api::TopicName, bus::Node};
-
-/// End of a list of subscriptions.
-pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
+use crate::{api::TopicName, bus::Node, table::NO_SUBSCRIPTION};
 
 /// Number of subscription slots up to which memory is not released.
 const KEPT: usize = 4096;
@@ -125,6 +122,12 @@ impl Topics {
 
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
+    }
+
+    /// Number of subscribers of a topic.
+    pub(crate) fn subscribers(&self, name: &str) -> usize {
+        let topic = self.find(name).and_then(|topic| self.topic(topic));
+        topic.map_or(0, |topic| topic.subscribers.len())
     }
 
     pub(crate) fn topic(&self, topic: u32) -> Option<&Topic> {

@@ -5,11 +5,13 @@ use std::{io, rc::Rc};
 use windlass::{Turn, interest};
 use windlass_flow::Mailbox;
 
-use super::{host::ServiceHost, state::ServiceState};
+use super::host::ServiceHost;
 use crate::{
     api::NO_CONN,
-    mailbox::{ForwardedBatch, WorkerCommand},
+    mailbox::WorkerCommand,
     pubsub::is_reserved,
+    shared::Shared,
+    state::{ServiceState, Tables},
 };
 
 /// Registers the mailbox with the loop.
@@ -30,15 +32,17 @@ pub(crate) fn register_mailbox(
                 mailbox.latch().clear();
             }
             mailbox.latch().awake();
-            if let Some(deadline) = state.worker.take_drain_request() {
+            if let Some(deadline) = state.shared.worker.take_drain_request() {
                 state.drain(&mut turn, deadline);
             }
-            state.relieve_others(&mut turn);
-            for command in mailbox.drain(state.options.sender_messages_per_turn) {
-                state.execute(&mut turn, command);
+            let (shared, tables) = (&state.shared, &mut *state.tables.borrow_mut());
+            tables.relieve_others(shared, &mut turn);
+            for command in mailbox.drain(shared.options.sender_messages_per_turn) {
+                execute(tables, shared, &mut turn, command);
             }
-            if state.worker.take_stats_request() {
-                state.publish_stats(&mut turn);
+            state.flush_later(tables, &mut turn);
+            if shared.worker.take_stats_request() {
+                state.publish_stats(tables, &mut turn);
             }
             mailbox.latch().rearm();
         })
@@ -46,50 +50,28 @@ pub(crate) fn register_mailbox(
     Ok(())
 }
 
-impl ServiceState {
-    /// Executes a command of another thread. A failure is not reported, because the connection may
-    /// have gone in the meantime.
-    fn execute(self: &Rc<Self>, turn: &mut Turn<'_>, command: WorkerCommand) {
-        match command {
-            WorkerCommand::Send { id, message } => _ = self.send_prepared(turn, id, &message),
-            WorkerCommand::Close { id, code, reason } => _ = self.close(turn, id, code, &reason),
-            WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => {}
-            // A sender gives it to the owner alone.
-            WorkerCommand::Publish { topic, message } if self.is_ordered(&topic) => {
-                self.publish(turn, NO_CONN, &topic, message.to_out());
-            }
-            WorkerCommand::Publish { topic, message } => {
-                // Every worker receives the publication, and only one counts it.
-                let is_counted = self.tables.borrow().conns.is_first_worker();
-                self.stats.published.add(u64::from(is_counted));
-                let tables = &mut *self.tables.borrow_mut();
-                if is_counted {
-                    let (others, message) = (&mut tables.other_workers, message.to_out());
-                    others.publish_to_nodes(&topic, &message, &self.options, &self.stats);
-                }
-                tables.publish(self, turn, NO_CONN, &topic, message.to_out());
-            }
-            WorkerCommand::ForwardedBatch(batch) => self.publish_batch(turn, &batch),
-            WorkerCommand::ToOwner(batch) => {
-                let mut tables = self.tables.borrow_mut();
-                tables.other_workers.relay(&batch, &self.options, &self.stats);
-                drop(tables);
-                self.publish_batch(turn, &batch);
-            }
+/// Executes a command of another thread. A failure is not reported, because the connection may have
+/// gone in the meantime.
+fn execute(tables: &mut Tables, shared: &Shared, turn: &mut Turn<'_>, command: WorkerCommand) {
+    let Tables { conns, delivery, .. } = tables;
+    match command {
+        WorkerCommand::Send { id, message } => {
+            _ = tables.send_prepared(shared, turn, id, &message);
         }
-    }
-
-    fn is_ordered(&self, topic: &str) -> bool {
-        self.tables.borrow().other_workers.is_ordered(topic)
-    }
-
-    /// Publishes to the connections of this worker.
-    fn publish_batch(self: &Rc<Self>, turn: &mut Turn<'_>, batch: &ForwardedBatch) {
-        let tables = &mut *self.tables.borrow_mut();
-        for (sender, message) in batch.iter() {
-            // If the sender is gone by now, all get the message.
-            let from = sender.and_then(|id| tables.conns.find(id)).unwrap_or(NO_CONN);
-            tables.publish(self, turn, from, &batch.topic, message);
+        WorkerCommand::Close { id, code, reason } => {
+            _ = tables.close(shared, turn, id, code, &reason);
         }
+        WorkerCommand::Publish { topic, .. } if is_reserved(&topic) => {}
+        // A sender gives it to the owner alone.
+        WorkerCommand::Publish { topic, message } if delivery.is_ordered(&topic) => {
+            delivery.publish(conns, shared, turn, NO_CONN, &topic, message.to_out());
+        }
+        WorkerCommand::Publish { topic, message } => {
+            delivery.publish_of_sender(conns, shared, turn, &topic, &message);
+        }
+        WorkerCommand::ForwardedBatch(batch) => {
+            delivery.publish_forwarded(conns, shared, turn, &batch);
+        }
+        WorkerCommand::ToOwner(batch) => delivery.relay(conns, shared, turn, &batch),
     }
 }

@@ -38,7 +38,7 @@ impl ServiceHost for Reactor {
 
 impl ServiceHost for Turn<'_> {
     fn backend(&self) -> Backend {
-        self.stats().backend
+        self.backend()
     }
 
     fn has_own_clock(&self) -> bool {

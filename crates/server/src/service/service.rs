@@ -14,21 +14,18 @@ use std::{
 
 use windlass::{Reactor, Turn};
 
-use super::{
-    available_memory::quarter_of_available,
-    commands::register_mailbox,
-    host::ServiceHost,
-    memory_budget::{MemoryBudget, MemoryPool},
-    state::ServiceState,
-    timeouts::start_timeouts,
-};
+use super::{commands::register_mailbox, host::ServiceHost, timer::start_timer};
 use crate::{
-    api::{Handler, Hub, Options, ServerStats},
+    api::{Options, ServerStats},
     bus::{Node, Publisher},
+    handler::{Handler, Hub},
     http::ConnectionLimiter,
     mailbox::{
         OtherWorkers, Sender, StatsHandle, TopicOwners, WorkerCommand, WorkerMailbox, WorkerQueue,
     },
+    shared::{MemoryBudget, MemoryPool, Shared, quarter_of_available},
+    state::ServiceState,
+    table::ConnTable,
 };
 
 /// Serves WebSocket connections on one reactor, with one [`Handler`] for all of them. `Clone`; a
@@ -155,15 +152,13 @@ impl<H: Handler> Service<H> {
         let publisher = node.map(|node| Publisher::new(node, worker));
         let memory = MemoryBudget::new(memory_pool);
         let state = Rc::new(ServiceState::new(
-            options.clone(),
-            reactor.backend(),
-            worker,
-            first_generation(),
+            Shared::new(options.clone(), memory, mailbox.handle),
+            ConnTable::new(worker, first_generation()),
             OtherWorkers::new(worker, others, owners, publisher),
-            mailbox.handle,
-            memory,
+            reactor.backend(),
+            reactor.has_own_clock(),
         ));
-        start_timeouts(&state, reactor)?;
+        start_timer(&state, reactor)?;
         register_mailbox(&state, mailbox.receiver, reactor)?;
         let service = Rc::new(ServiceInner { handler, state, limiter, sender });
         let started = Rc::clone(&service);
@@ -186,16 +181,14 @@ impl<H: Handler> Service<H> {
         callback: impl FnOnce(Turn<'_>) + 'static,
     ) {
         let state = &self.0.state;
-        let mut callbacks = state.drain_callbacks.take();
-        callbacks.push(Box::new(callback));
-        state.drain_callbacks.set(callbacks);
+        state.drain.add_callback(Box::new(callback));
         state.drain(turn, deadline);
     }
 
     /// Returns whether a drain has begun.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.0.state.is_draining.get()
+        self.0.state.drain.has_begun()
     }
 
     /// Returns a sender, which reaches the connections from other threads.
@@ -218,14 +211,14 @@ impl<H: Handler> Service<H> {
     /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.0.state.snapshot()
+        self.0.state.tables.borrow().snapshot(&self.0.state.shared)
     }
 
     /// Returns a handle to the counts for other threads, for instance for
     /// [`Admin::start`](crate::Admin::start).
     #[must_use]
     pub fn stats_handle(&self) -> StatsHandle {
-        StatsHandle::new([Arc::clone(&self.0.state.worker)].into(), None)
+        StatsHandle::new([Arc::clone(&self.0.state.shared.worker)].into(), None)
     }
 }
 

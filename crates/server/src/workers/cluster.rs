@@ -4,8 +4,9 @@ use std::{io, sync::Arc};
 
 use super::server::Server;
 use crate::{
-    api::{Handler, Options, OutMessage},
+    api::{Options, OutMessage},
     bus::{Arrived, Cluster, Node},
+    handler::Handler,
     mailbox::{ForwardedBatch, TopicOwners, WorkerCommand},
 };
 

@@ -21,8 +21,9 @@ use super::{
     setup::worker_setups,
 };
 use crate::{
-    api::{Handler, Options, StartError},
+    api::{Options, StartError},
     bus::{Cluster, Node},
+    handler::Handler,
     mailbox::{StatsHandle, WorkerHandle},
 };
 

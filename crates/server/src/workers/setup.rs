@@ -13,8 +13,9 @@ use windlass::{Builder, Reactor, Turn, stream::Listener};
 
 use super::cluster::start_node;
 use crate::{
-    api::{Handler, Options},
+    api::Options,
     bus::Node,
+    handler::Handler,
     http::ConnectionLimiter,
     mailbox::{Sender, TopicOwners, WorkerHandle, WorkerMailbox, WorkerQueue},
     service::{Service, WorkerLinks, memory_pool},
@@ -54,7 +55,7 @@ impl WorkerSetup {
                 turn.stop();
             }
         };
-        service.0.state.drain_callbacks.set(vec![Box::new(drained)]);
+        service.0.state.drain.add_callback(Box::new(drained));
         Ok(reactor)
     }
 }

@@ -168,7 +168,7 @@ fn an_unanswered_close_ends_at_the_close_timeout() {
 #[test]
 fn many_connections_expire_at_the_idle_timeout() {
     // One scan covers 8192 slots, and a test should not have as many descriptors. A unit test in
-    // `service/timeouts.rs` scans fewer at a time.
+    // `state/timeouts.rs` scans fewer at a time.
     let mut fixture =
         Fixture::with(TestHandler::echo(), |options| options.idle_timeout = Some(10 * SECOND));
     let mut clients: Vec<Client> = (0..50).map(|_| fixture.connect("/")).collect();

@@ -30,7 +30,7 @@ impl Source {
     }
 
     fn add_in(self: &Rc<Self>, mut turn: Turn<'_>) -> Result<(), AddReason> {
-        self.manner.set(match turn.stats().backend {
+        self.manner.set(match turn.backend() {
             Backend::Uring if !self.is_one_shot => Manner::Ring,
             Backend::Uring => Manner::OneShot,
             Backend::Poll => Manner::OneShot,

@@ -119,7 +119,7 @@ pub(in crate::net) struct BufferedTcp {
 
 /// Whether TCP sockets of the running executor go by completion. False where there is no turn.
 pub(super) fn completes() -> bool {
-    let is_ring = |turn: Turn<'_>| turn.stats().backend == Backend::Uring;
+    let is_ring = |turn: Turn<'_>| turn.backend() == Backend::Uring;
     Handle::current().and_then(|handle| handle.with_turn(is_ring)).unwrap_or(false)
 }
 

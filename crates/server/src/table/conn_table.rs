@@ -1,12 +1,14 @@
 //! The connection table: the state of each connection that code outside its handler needs.
 
-use windlass::Key;
+use windlass::{Key, Turn};
 
 use crate::{
     api::{ConnectionId, GENERATION_MAX, INDEX_MAX, NO_CONN},
     metrics::{ConnectionCounts, StateLabel, Transport},
-    pubsub::NO_SUBSCRIPTION,
 };
+
+/// End of a list of subscriptions.
+pub(crate) const NO_SUBSCRIPTION: u32 = u32::MAX;
 
 /// The state of a connection as other code sees it, and that code's requests to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,8 +19,7 @@ impl ConnFlags {
     pub(crate) const HANDSHAKE: Self = Self(1);
     /// The connection accepts messages.
     pub(crate) const OPEN: Self = Self(1 << 1);
-    /// The Close frame is sent, or will be sent before anything else: no more messages are
-    /// accepted.
+    /// This side has sent its Close frame, or ends the connection in another way.
     pub(crate) const CLOSING: Self = Self(1 << 2);
     /// The connection accepts frames that were compressed for many receivers.
     pub(crate) const COMPRESSED: Self = Self(1 << 3);
@@ -33,7 +34,8 @@ impl ConnFlags {
     pub(crate) const IN_PASS: Self = Self(1 << 7);
     /// The user has paused reading.
     pub(crate) const PAUSED: Self = Self(1 << 8);
-    /// So much output waits that the connection is not read from.
+    /// The stream has reported that too much output waits, and will report when there is less. An
+    /// open connection is not read from meanwhile.
     pub(crate) const FULL: Self = Self(1 << 10);
     /// Memory is short, and the connection is not read from.
     pub(crate) const LOW_MEMORY: Self = Self(1 << 11);
@@ -45,12 +47,10 @@ impl ConnFlags {
     pub(crate) const ADOPTED: Self = Self(1 << 14);
     /// The connection has TLS.
     pub(crate) const TLS: Self = Self(1 << 25);
-    /// The connection is counted as closing.
-    const COUNTED_CLOSING: Self = Self(1 << 15);
     /// The connection has been notified of a drain.
     pub(crate) const DRAIN_NOTIFIED: Self = Self(1 << 9);
 
-    /// Close the connection; code and reason are in [`Tables`](super::state::Tables).
+    /// Close the connection; code and reason stand beside the table.
     pub(crate) const WANTS_CLOSE: Self = Self(1 << 16);
     /// Call `on_drain`.
     pub(crate) const WANTS_DRAIN: Self = Self(1 << 17);
@@ -64,13 +64,11 @@ impl ConnFlags {
     pub(crate) const WANTS_ABORT: Self = Self(1 << 21);
     /// End it: the opening handshake has timed out.
     pub(crate) const WANTS_TIMEOUT: Self = Self(1 << 22);
-    /// Resume reading.
-    pub(crate) const WANTS_RESUME: Self = Self(1 << 23);
 
-    /// Pause reading.
-    pub(crate) const WANTS_PAUSE: Self = Self(1 << 24);
+    pub(crate) const WANTS: Self = Self(0x7f << 16);
 
-    pub(crate) const WANTS: Self = Self(0x1ff << 16);
+    /// Requests after which no more messages of other code are accepted.
+    const WANTS_END: Self = Self(Self::WANTS_CLOSE.0 | Self::WANTS_EVICTION.0);
 
     /// The flags of a transport, which a connection keeps.
     const TRANSPORTS: Self = Self(Self::UNIX.0 | Self::ADOPTED.0 | Self::TLS.0);
@@ -110,12 +108,17 @@ impl ConnFlags {
     /// Returns whether it receives messages from other code.
     #[inline]
     pub(crate) const fn takes_messages(self) -> bool {
-        self.0 & (Self::OPEN.0 | Self::CLOSING.0) == Self::OPEN.0
+        self.0 & (Self::OPEN.0 | Self::CLOSING.0 | Self::WANTS_END.0) == Self::OPEN.0
+    }
+
+    /// Returns whether the open connection does not read its output fast enough.
+    pub(crate) const fn is_slow(self) -> bool {
+        self.any(Self::OPEN) && self.any(Self(Self::FULL.0 | Self::BACKLOG.0))
     }
 
     /// Returns the state and the transport as they are counted.
     fn labels(self) -> (StateLabel, Transport) {
-        let state = if self.any(Self::COUNTED_CLOSING) {
+        let state = if self.any(Self::CLOSING) {
             StateLabel::Closing
         } else if self.any(Self::OPEN) {
             StateLabel::Open
@@ -164,6 +167,51 @@ pub(crate) struct ConnEntry {
     pub(crate) partial_bytes: u32,
 }
 
+impl ConnEntry {
+    /// Clears flags that kept the connection from being read from. Its idle time starts again.
+    pub(crate) fn read_again(&mut self, flags: ConnFlags, tick: u32) {
+        self.flags.clear(flags);
+        if !self.flags.any(ConnFlags::CLOSING) {
+            self.last_rx = tick;
+        }
+    }
+
+    /// Pauses reading. Returns false if it is paused already.
+    pub(crate) fn pause(&mut self, turn: &mut Turn<'_>) -> bool {
+        if self.flags.any(ConnFlags::PAUSED) {
+            return false;
+        }
+        self.flags.add(ConnFlags::PAUSED);
+        if let Ok(mut stream) = turn.stream(self.stream) {
+            // Input that arrives before the next turn is not read until the connection handler has
+            // been called.
+            stream.pause();
+            stream.notify();
+        }
+        true
+    }
+
+    /// Resumes reading. Returns false if it is not paused.
+    pub(crate) fn resume(&mut self, turn: &mut Turn<'_>, tick: u32) -> bool {
+        if !self.flags.any(ConnFlags::PAUSED) {
+            return false;
+        }
+        self.flags.clear(ConnFlags::PAUSED);
+        // The idle time starts again.
+        self.last_rx = tick;
+        self.notify(turn);
+        true
+    }
+
+    /// Schedules a callback of the connection's handler. A failed stream reports its end
+    /// separately.
+    pub(crate) fn notify(&self, turn: &mut Turn<'_>) {
+        if let Ok(mut stream) = turn.stream(self.stream) {
+            stream.notify();
+        }
+    }
+}
+
 /// A service with this many connections is likely to get many more.
 const MANY: usize = 512;
 /// Number of slots that fill 128 KiB.
@@ -177,6 +225,7 @@ pub(crate) struct ConnTable {
     entries: Vec<ConnEntry>,
     vacant: u32,
     len: usize,
+    tls_handshakes: u64,
     counts: ConnectionCounts,
     worker: u16,
     first_generation: u32,
@@ -189,6 +238,7 @@ impl ConnTable {
             entries: Vec::new(),
             vacant: NO_CONN,
             len: 0,
+            tls_handshakes: 0,
             counts: ConnectionCounts::default(),
             worker,
             first_generation: first_generation & (GENERATION_MAX >> 1),
@@ -206,6 +256,41 @@ impl ConnTable {
     /// Number of slots, including vacant ones.
     pub(crate) fn slots(&self) -> u32 {
         self.entries.len() as u32
+    }
+
+    /// Number of connections, with those in their TLS handshake, which have no slot.
+    pub(crate) fn count(&self) -> u64 {
+        self.len as u64 + self.tls_handshakes
+    }
+
+    /// Counts a connection that has begun a TLS handshake.
+    pub(crate) fn begin_tls_handshake(&mut self) {
+        self.tls_handshakes += 1;
+        self.counts[StateLabel::Handshake as usize][Transport::Tls as usize] += 1;
+    }
+
+    /// The TLS handshake of a connection has ended, or the connection has.
+    pub(crate) fn end_tls_handshake(&mut self) {
+        self.tls_handshakes -= 1;
+        self.counts[StateLabel::Handshake as usize][Transport::Tls as usize] -= 1;
+    }
+
+    /// Schedules a callback of every connection, each in a frame of its own, with this request.
+    pub(crate) fn notify_all(&mut self, turn: &mut Turn<'_>, wants: ConnFlags) {
+        for entry in self.entries.iter_mut().filter(|entry| !entry.flags.is_vacant()) {
+            entry.flags.add(wants);
+            entry.notify(turn);
+        }
+    }
+
+    /// Aborts every connection in any state. A lingering connection, whose stream is already
+    /// closed, would not receive a notification.
+    pub(crate) fn abort_all(&self, turn: &mut Turn<'_>) {
+        for entry in self.entries.iter().filter(|entry| !entry.flags.is_vacant()) {
+            if let Ok(mut stream) = turn.stream(entry.stream) {
+                stream.abort();
+            }
+        }
     }
 
     /// Number of connections by state and transport.
@@ -234,7 +319,7 @@ impl ConnTable {
     /// Marks a connection as open.
     pub(crate) fn set_open(&mut self, index: u32, is_compressed: bool) {
         self.recount(index, |flags| {
-            flags.clear(ConnFlags(!ConnFlags::TRANSPORTS.0));
+            flags.clear(ConnFlags(!(ConnFlags::TRANSPORTS.0 | ConnFlags::FULL.0)));
             flags.add(ConnFlags::OPEN);
             if is_compressed {
                 flags.add(ConnFlags::COMPRESSED);
@@ -242,9 +327,14 @@ impl ConnTable {
         });
     }
 
-    /// Counts a connection as closing.
-    pub(crate) fn count_closing(&mut self, index: u32) {
-        self.recount(index, |flags| flags.add(ConnFlags::COUNTED_CLOSING));
+    /// Marks a connection as closing. Pausing ends here, because the peer's Close frame must be
+    /// read.
+    pub(crate) fn set_closing(&mut self, index: u32) {
+        self.recount(index, |flags| {
+            flags.add(ConnFlags::CLOSING);
+            let until_now = ConnFlags::PAUSED | ConnFlags::LOW_MEMORY | ConnFlags::WANTS_CLOSE;
+            flags.clear(until_now);
+        });
     }
 
     fn insert_entry(&mut self, stream: Key, tick: u32, flags: ConnFlags) -> Option<u32> {

@@ -6,15 +6,13 @@ use std::rc::Rc;
 use windlass::{Key, TimerReason, Turn};
 use windlass_ws::CloseCode;
 
-use super::{
-    error::{ControlError, SendError, SubscribeError},
-    id::{ConnectionId, NO_CONN},
-    message::OutMessage,
-    prepared::Prepared,
-    stats::ServerStats,
-    topic_name::TopicName,
+use crate::{
+    api::{
+        ConnectionId, ControlError, NO_CONN, OutMessage, Prepared, SendError, ServerStats,
+        SubscribeError, TopicName,
+    },
+    state::ServiceState,
 };
-use crate::service::ServiceState;
 
 /// The service without a connection of one's own: sends to connections by ID, and to topics.
 ///
@@ -82,7 +80,8 @@ impl Hub<'_> {
         id: ConnectionId,
         message: impl Into<OutMessage<'m>>,
     ) -> Result<(), SendError> {
-        self.state.send(&mut self.turn, id, message.into())
+        let Self { state, turn } = self;
+        state.tables.borrow_mut().send(&state.shared, turn, id, message.into())
     }
 
     /// Sends a prepared message to a connection.
@@ -92,7 +91,8 @@ impl Hub<'_> {
     /// - [`SendError::Full`] if the bytes that wait for it would exceed
     ///   [`receiver_buffer_max`](crate::Options::receiver_buffer_max).
     pub fn send_prepared(&mut self, id: ConnectionId, message: &Prepared) -> Result<(), SendError> {
-        self.state.send_prepared(&mut self.turn, id, message)
+        let Self { state, turn } = self;
+        state.tables.borrow_mut().send_prepared(&state.shared, turn, id, message)
     }
 
     /// Publishes to all current subscribers of a topic. Returns the number of receiving connections
@@ -118,7 +118,8 @@ impl Hub<'_> {
         code: CloseCode,
         reason: &str,
     ) -> Result<(), ControlError> {
-        self.state.close(&mut self.turn, id, code, reason)
+        let Self { state, turn } = self;
+        state.tables.borrow_mut().close(&state.shared, turn, id, code, reason)
     }
 
     /// Subscribes a connection to a topic. Returns false if it is already subscribed.
@@ -130,15 +131,18 @@ impl Hub<'_> {
     /// - [`SubscribeError::TooLong`] if the name is longer than
     ///   [`topic_len_max`](crate::Options::topic_len_max).
     pub fn subscribe(&mut self, id: ConnectionId, topic: &str) -> Result<bool, SubscribeError> {
-        let index = self.state.find(id).ok_or(SubscribeError::Closed)?;
-        self.state.subscribe(&mut self.turn, index, TopicName::Text(topic))
+        let Self { state, turn } = self;
+        let tables = &mut *state.tables.borrow_mut();
+        let index = tables.conns.find(id).ok_or(SubscribeError::Closed)?;
+        tables.subscribe(&state.shared, turn, index, TopicName::Text(topic))
     }
 
     /// Ends a connection's subscription. Returns false if it has none.
     pub fn unsubscribe(&mut self, id: ConnectionId, topic: &str) -> bool {
-        self.state
-            .find(id)
-            .is_some_and(|index| self.state.unsubscribe(&mut self.turn, index, topic))
+        let Self { state, turn } = self;
+        let tables = &mut *state.tables.borrow_mut();
+        let index = tables.conns.find(id);
+        index.is_some_and(|index| tables.unsubscribe(&state.shared, turn, index, topic))
     }
 
     /// Pauses reading from a connection until [`resume`](Self::resume), like its own
@@ -146,13 +150,15 @@ impl Hub<'_> {
     /// blocked by flow control. Messages in the bytes that are being processed at this moment are
     /// still delivered. Returns false if the connection is already paused, is closing or is gone.
     pub fn pause(&mut self, id: ConnectionId) -> bool {
-        self.state.find(id).is_some_and(|index| self.state.pause(&mut self.turn, index))
+        let conns = &mut self.state.tables.borrow_mut().conns;
+        conns.find(id).is_some_and(|index| conns.entry(index).pause(&mut self.turn))
     }
 
     /// Resumes reading from a connection that was paused by [itself](crate::Connection::pause) or
     /// [here](Self::pause). Returns false if it was not paused.
     pub fn resume(&mut self, id: ConnectionId) -> bool {
-        self.state.find(id).is_some_and(|index| self.state.resume(&mut self.turn, index))
+        let (conns, tick) = (&mut self.state.tables.borrow_mut().conns, self.state.shared.tick());
+        conns.find(id).is_some_and(|index| conns.entry(index).resume(&mut self.turn, tick))
     }
 
     /// Calls a closure with the hub after a time. The key is for [`cancel`](Self::cancel).
@@ -226,21 +232,20 @@ impl Hub<'_> {
     /// Returns the number of connections of this reactor that are subscribed to a topic.
     #[must_use]
     pub fn subscribers(&self, topic: &str) -> usize {
-        let tables = self.state.tables.borrow();
-        let topic = tables.topics.find(topic).and_then(|topic| tables.topics.topic(topic));
-        topic.map_or(0, |topic| topic.subscribers.len())
+        self.state.tables.borrow().delivery.topics().subscribers(topic)
     }
 
     /// Returns whether a connection with this ID exists and accepts messages.
     #[must_use]
     pub fn is_open(&self, id: ConnectionId) -> bool {
-        self.state.find(id).is_some()
+        self.state.tables.borrow().conns.find(id).is_some()
     }
 
     /// Returns the number of bytes that wait for a connection, including messages that [could be
     /// dropped](crate::SlowConsumerPolicy::DropOldest); 0 if it is gone.
     pub fn buffered(&mut self, id: ConnectionId) -> usize {
-        self.state.find(id).map_or(0, |index| self.state.buffered(&mut self.turn, index))
+        let tables = &mut *self.state.tables.borrow_mut();
+        tables.conns.find(id).map_or(0, |index| tables.buffered(&mut self.turn, index))
     }
 
     /// Returns the number of connections, including those whose handshake is in progress.
@@ -252,7 +257,7 @@ impl Hub<'_> {
     /// Returns the counts of the service.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.state.snapshot()
+        self.state.tables.borrow().snapshot(&self.state.shared)
     }
 
     /// Returns the current turn, to use the reactor.

@@ -24,11 +24,12 @@ use std::{
 
 use windlass::Turn;
 
-use super::{
-    conn_table::ConnFlags,
-    state::{ServiceState, Tables},
+use crate::{
+    api::Counters,
+    mailbox::WorkerHandle,
+    metrics::PoolFigures,
+    table::{ConnFlags, ConnTable},
 };
-use crate::{api::CloseReason, mailbox::WorkerHandle, metrics::PoolFigures};
 
 /// Maximum number of bytes that a worker borrows at once.
 const CHUNK_MAX: usize = 1 << 20;
@@ -88,7 +89,7 @@ pub(crate) struct MemoryBudget {
     /// Bytes that this crate holds, beside those of the streams.
     outside_streams: Rc<Cell<usize>>,
     /// Data has begun to wait where memory could not be checked at once.
-    pub(crate) has_grown: Cell<bool>,
+    has_grown: Cell<bool>,
     /// Some connections are not read from, because memory is low.
     is_low: Cell<bool>,
     /// Number of bytes in use from which the largest connections are searched for again before the
@@ -177,164 +178,92 @@ impl MemoryBudget {
         self.granted.set(granted.clamp(wanted, wanted + chunk));
         self.peak.set(self.peak.get().max(used));
     }
-}
 
-impl Drop for MemoryBudget {
-    fn drop(&mut self) {
-        self.pool.taken.fetch_sub(self.granted.get(), Ordering::Relaxed);
+    /// Notes that more data has begun to wait where memory cannot be checked at once.
+    pub(crate) fn note_growth(&self) {
+        self.has_grown.set(true);
     }
-}
 
-/// A connection that holds memory.
-struct MemoryHolder {
-    /// Bytes that wait, in either direction. They become less when the peer reads, or when it is
-    /// not read from.
-    waiting: usize,
-    /// Bytes of its topics and subscriptions, which stay.
-    topics: usize,
-    index: u32,
-}
-
-impl MemoryHolder {
-    fn bytes(&self) -> usize {
-        self.waiting + self.topics
-    }
-}
-
-impl ServiceState {
-    /// Checks the memory in use if more data has begun to wait.
+    /// Returns whether more data has begun to wait since the last check.
     #[inline]
-    pub(crate) fn check_memory_if_grown(&self, turn: &mut Turn<'_>) {
-        if self.memory.has_grown.get() {
-            self.check_memory(turn);
-        }
+    pub(crate) fn has_grown(&self) -> bool {
+        self.has_grown.get()
     }
 
-    /// Checks memory after more data has begun to wait. Must be called while the tables are not
-    /// borrowed.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn check_memory(&self, turn: &mut Turn<'_>) {
-        let budget = &self.memory;
-        budget.has_grown.set(false);
-        let used = budget.used(turn);
-        if used > budget.granted.get() {
-            budget.adjust_grant(used);
+    /// Counts the memory in use after more data has begun to wait. Returns true if some of it must
+    /// be freed.
+    pub(crate) fn check(&self, turn: &mut Turn<'_>) -> bool {
+        self.has_grown.set(false);
+        let used = self.used(turn);
+        if used > self.granted.get() {
+            self.adjust_grant(used);
         }
-        if budget.pool.taken() > budget.pool.pause_threshold()
-            && used >= budget.search_again_at.get()
-        {
-            self.relieve(turn, true);
-        }
+        self.must_pause() && used >= self.search_again_at.get()
     }
 
-    /// Checks memory on the timer event of the timeouts.
-    pub(crate) fn update_memory(&self, turn: &mut Turn<'_>) {
-        let budget = &self.memory;
-        let used = budget.used(turn);
-        budget.adjust_grant(used);
-        self.stats.memory.set(used as u64);
-        self.stats.memory_most.set(budget.peak.get() as u64);
-        budget.search_again_at.set(0);
-        if !budget.pool.is_over() {
-            budget.pool.is_exhausted.store(false, Ordering::Relaxed);
+    /// Counts the memory in use on the timer event of the timeouts. Returns true if some of it must
+    /// be freed, or if connections must be read from again.
+    pub(crate) fn update(&self, turn: &mut Turn<'_>, stats: &Counters) -> bool {
+        let used = self.used(turn);
+        self.adjust_grant(used);
+        stats.memory.set(used as u64);
+        stats.memory_most.set(self.peak.get() as u64);
+        self.search_again_at.set(0);
+        if !self.is_over() {
+            self.pool.is_exhausted.store(false, Ordering::Relaxed);
         }
-        if budget.pool.taken() > budget.pool.pause_threshold() || budget.is_low.get() {
-            self.relieve(turn, false);
-        }
+        self.must_pause() || self.is_low.get()
     }
 
-    /// Checks this worker's memory because another worker may need it.
-    pub(crate) fn relieve_others(&self, turn: &mut Turn<'_>) {
-        if self.memory.pool.is_over() {
-            self.relieve(turn, false);
-        }
+    /// More than the budget is in use.
+    pub(crate) fn is_over(&self) -> bool {
+        self.pool.is_over()
     }
 
-    /// Returns whether a connection must not be read from because memory is short.
-    pub(crate) fn is_low_on_memory(&self, index: u32) -> bool {
-        self.memory.is_low.get()
-            && self.tables.borrow_mut().conns.entry(index).flags.any(ConnFlags::LOW_MEMORY)
+    /// Connections that hold the most must not be read from.
+    fn must_pause(&self) -> bool {
+        self.pool.taken() > self.pool.pause_threshold()
     }
 
-    /// Reduces the memory in use, as far as this worker is responsible.
-    fn relieve(&self, turn: &mut Turn<'_>, has_grown: bool) {
-        let budget = &self.memory;
-        let pool = &*budget.pool;
-        budget.adjust_grant(budget.used(turn));
-        let mut holders = self.holders(turn);
-        if pool.is_over() {
-            pool.is_exhausted.store(true, Ordering::Relaxed);
-            let used = budget.used(turn);
-            let excess = pool.taken() - pool.limit / 10 * 9;
-            let spare = used.saturating_sub(pool.limit / 10 * 9 / pool.worker_count);
-            self.evict(turn, &mut holders, excess.min(spare));
-            budget.adjust_grant(budget.used(turn));
-            if has_grown && pool.is_over() {
-                pool.wake_others(&self.worker);
-            }
-        }
-        self.pause_largest(turn, holders);
-        // The search visits every connection, so it is repeated only after more memory is used.
-        budget.search_again_at.set(budget.used(turn) + pool.limit / 32);
+    /// Counts the memory in use.
+    pub(crate) fn settle(&self, turn: &mut Turn<'_>) {
+        self.adjust_grant(self.used(turn));
     }
 
-    /// Returns the connections that hold memory, the largest first.
-    fn holders(&self, turn: &mut Turn<'_>) -> Vec<MemoryHolder> {
-        let tables = &mut *self.tables.borrow_mut();
-        let mut holders = Vec::new();
-        for index in 0..tables.conns.slots() {
-            let Some(entry) = tables.conns.get_mut(index) else { continue };
-            let Ok(mut stream) = turn.stream(entry.stream) else { continue };
-            let partial = entry.partial_bytes as usize;
-            let held = tables.held.get(&index).map_or(0, Vec::capacity);
-            let topics = tables.topics.memory(entry.subscriptions);
-            let waiting = stream.memory() + partial + held + tables.backlogs.memory(index);
-            if waiting + topics > 0 {
-                holders.push(MemoryHolder { waiting, topics, index });
-            }
+    /// Returns how much this worker must free by evictions, if more than the budget is in use.
+    pub(crate) fn excess(&self, turn: &mut Turn<'_>) -> Option<usize> {
+        let pool = &*self.pool;
+        if !pool.is_over() {
+            return None;
         }
-        holders.sort_unstable_by_key(|holder| Reverse(holder.bytes()));
-        holders
+        pool.is_exhausted.store(true, Ordering::Relaxed);
+        let excess = pool.taken() - pool.limit / 10 * 9;
+        let spare = self.used(turn).saturating_sub(pool.limit / 10 * 9 / pool.worker_count);
+        Some(excess.min(spare))
     }
 
-    /// Evicts the largest connections until this many bytes are free.
-    fn evict(&self, turn: &mut Turn<'_>, holders: &mut Vec<MemoryHolder>, bytes: usize) {
-        let mut freed = 0;
-        let mut count = 0;
-        for holder in holders.iter().take_while(|_| bytes > 0) {
-            if freed >= bytes {
-                break;
-            }
-            freed += holder.bytes();
-            count += 1;
-            self.begin_closing(holder.index, CloseReason::Evicted);
-            let tables = &mut *self.tables.borrow_mut();
-            self.stats.evicted.add(1);
-            self.stats.evicted_for_memory.add(1);
-            tables.drop_waiting(self, holder.index);
-            tables.leave_topics(self, holder.index);
-            // The memory of partly received data is freed with the connection, in the next turn.
-            let partial_bytes =
-                core::mem::take(&mut tables.conns.entry(holder.index).partial_bytes);
-            self.memory.record_change(partial_bytes as usize, 0);
-            if let Ok(mut stream) = turn.stream(tables.conns.entry(holder.index).stream) {
-                stream.discard();
-            }
+    /// Wakes the other workers if they hold more than their shares.
+    pub(crate) fn wake_others_if_over(&self, own: &Arc<WorkerHandle>) {
+        if self.is_over() {
+            self.pool.wake_others(own);
         }
-        holders.drain(..count);
     }
 
     /// Pauses reading from the connections that hold the most, until the others together hold at
     /// most four fifths of this worker's share. The others continue. A connection is never paused
     /// for its topics alone: that would free nothing, and hide the end of the connection.
-    fn pause_largest(&self, turn: &mut Turn<'_>, mut holders: Vec<MemoryHolder>) {
+    pub(crate) fn pause_largest(
+        &self,
+        mut holders: Vec<MemoryHolder>,
+        conns: &mut ConnTable,
+        turn: &mut Turn<'_>,
+        stats: &Counters,
+        tick: u32,
+    ) {
         holders.retain(|holder| holder.waiting > 0);
         holders.sort_unstable_by_key(|holder| Reverse(holder.waiting));
-        let budget = &self.memory;
-        let pool = &*budget.pool;
-        let mut tables = self.tables.borrow_mut();
-        let mut left = if pool.taken() > pool.pause_threshold() { budget.used(turn) } else { 0 };
+        let pool = &*self.pool;
+        let mut left = if self.must_pause() { self.used(turn) } else { 0 };
         let mut paused = Vec::new();
         for holder in holders {
             if left <= pool.pause_threshold() / pool.worker_count {
@@ -344,39 +273,53 @@ impl ServiceState {
             paused.push(holder.index);
         }
         paused.sort_unstable();
-        let was_short = budget.is_low.replace(!paused.is_empty());
+        let was_short = self.is_low.replace(!paused.is_empty());
         if !was_short && paused.is_empty() {
             return;
         }
-        for index in 0..tables.conns.slots() {
-            let Some(entry) = tables.conns.get_mut(index) else { continue };
+        for index in 0..conns.slots() {
+            let Some(entry) = conns.get_mut(index) else { continue };
             let (is_paused, must_pause) =
                 (entry.flags.any(ConnFlags::LOW_MEMORY), paused.binary_search(&index).is_ok());
             let must_pause = must_pause && entry.flags.takes_messages();
             let Ok(mut stream) = turn.stream(entry.stream) else { continue };
             if must_pause && !is_paused {
                 entry.flags.add(ConnFlags::LOW_MEMORY);
-                self.stats.reading_paused.add(1);
+                stats.reading_paused.add(1);
                 stream.pause();
             } else if is_paused && !must_pause {
-                entry.flags.clear(ConnFlags::LOW_MEMORY);
-                // Its idle time starts again.
-                if !entry.flags.any(ConnFlags::CLOSING) {
-                    entry.last_rx = self.tick.get();
-                }
+                entry.read_again(ConnFlags::LOW_MEMORY, tick);
                 stream.notify();
             }
         }
     }
+
+    /// The largest connections were searched for. Every connection was visited, so this is repeated
+    /// only after more memory is used.
+    pub(crate) fn end_search(&self, turn: &mut Turn<'_>) {
+        self.search_again_at.set(self.used(turn) + self.pool.limit / 32);
+    }
 }
 
-impl Tables {
-    /// Drops all data that waits for a connection outside its stream, in either direction.
-    pub(crate) fn drop_waiting(&mut self, state: &ServiceState, index: u32) {
-        state.remove_backlog(self, index);
-        if let Some(held) = self.held.remove(&index) {
-            state.memory.record_change(held.capacity(), 0);
-        }
+impl Drop for MemoryBudget {
+    fn drop(&mut self) {
+        self.pool.taken.fetch_sub(self.granted.get(), Ordering::Relaxed);
+    }
+}
+
+/// A connection that holds memory.
+pub(crate) struct MemoryHolder {
+    /// Bytes that wait, in either direction. They become less when the peer reads, or when it is
+    /// not read from.
+    pub(crate) waiting: usize,
+    /// Bytes of its topics and subscriptions, which stay.
+    pub(crate) topics: usize,
+    pub(crate) index: u32,
+}
+
+impl MemoryHolder {
+    pub(crate) fn bytes(&self) -> usize {
+        self.waiting + self.topics
     }
 }
 

@@ -20,18 +20,16 @@
 //! 7. A connection that cannot continue for another reason, because it is paused or has too much
 //!    output, leaves the queue. It joins again when it can continue.
 
-use core::cell::Cell;
-use std::{collections::BTreeMap, rc::Rc};
+use core::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use windlass::Turn;
-use windlass_ws::{Pass, deflate::CodecBytes};
+use windlass_ws::deflate::CodecBytes;
 
-use super::{
-    conn_state::{ConnState, HALT_CODEC},
-    conn_table::ConnFlags,
-    state::ServiceState,
+use crate::{
+    api::{Counters, Options},
+    table::{ConnFlags, ConnTable},
 };
-use crate::{api::Options, pubsub::FrameCompressor};
 
 /// Number of connections of the queue that are notified in a turn. That is enough to use the
 /// budget, unless their messages are short, and then the turn is short too.
@@ -60,7 +58,7 @@ pub(crate) struct CodecBudget {
     light_inflated: Cell<u64>,
     light_deflated: Cell<u64>,
     /// The current pass uses the part for short messages.
-    pub(crate) is_light: Cell<bool>,
+    is_light: Cell<bool>,
     /// Counts of the scratch and the compressor when they were last read.
     scratch_seen: Cell<CodecBytes>,
     compressor_seen: Cell<CodecBytes>,
@@ -70,6 +68,7 @@ pub(crate) struct CodecBudget {
     grace: Cell<bool>,
     /// A closure that notifies the queue waits for the end of the turn.
     notify_deferred: Cell<bool>,
+    queue: RefCell<CodecQueue>,
 }
 
 impl CodecBudget {
@@ -88,6 +87,7 @@ impl CodecBudget {
             served_in: Cell::new(0),
             grace: Cell::new(false),
             notify_deferred: Cell::new(false),
+            queue: RefCell::default(),
         }
     }
 
@@ -108,8 +108,13 @@ impl CodecBudget {
             || self.light_deflated.get() >= self.deflate_max / 16
     }
 
+    /// Sets whether the current pass uses the part for short messages.
+    pub(crate) fn set_light(&self, is_light: bool) {
+        self.is_light.set(is_light);
+    }
+
     /// Returns whether the next message may be processed.
-    pub(crate) fn may_continue(&self) -> bool {
+    fn may_continue(&self) -> bool {
         if self.is_light.get() {
             !self.is_light_spent()
         } else {
@@ -121,11 +126,133 @@ impl CodecBudget {
     pub(crate) fn end_grace(&self) {
         self.grace.set(false);
     }
+
+    /// Resets the counts at the beginning of a new turn.
+    pub(crate) fn begin_turn(&self, turn: &Turn<'_>) {
+        let now = turn.number();
+        if self.turn.replace(now) != now {
+            for count in
+                [&self.inflated, &self.deflated, &self.light_inflated, &self.light_deflated]
+            {
+                count.set(0);
+            }
+            // A panic may have left it set.
+            self.is_light.set(false);
+            self.grace.set(false);
+        }
+    }
+
+    /// Counts work done with the scratch, in the turn that has [begun](Self::begin_turn).
+    pub(crate) fn note_scratch(&self, bytes: CodecBytes, stats: &Counters) {
+        let seen = self.scratch_seen.replace(bytes);
+        self.count(bytes, seen, stats);
+    }
+
+    /// Counts bytes that were compressed for other receivers.
+    pub(crate) fn note_compressed(&self, turn: &Turn<'_>, bytes: CodecBytes, stats: &Counters) {
+        let seen = self.compressor_seen.replace(bytes);
+        if bytes != seen {
+            self.begin_turn(turn);
+            self.count(bytes, seen, stats);
+        }
+    }
+
+    fn count(&self, bytes: CodecBytes, seen: CodecBytes, stats: &Counters) {
+        let more = |now: u64, before: u64| now.saturating_sub(before);
+        let inflated = more(bytes.inflated, seen.inflated);
+        let deflated = more(bytes.deflated, seen.deflated);
+        let (of_inflated, of_deflated) = match self.is_light.get() {
+            true => (&self.light_inflated, &self.light_deflated),
+            false => (&self.inflated, &self.deflated),
+        };
+        of_inflated.set(of_inflated.get() + inflated);
+        of_deflated.set(of_deflated.get() + deflated);
+        stats.bytes_inflated.add(inflated);
+        stats.bytes_deflated.add(deflated);
+        stats.inflated_per_turn_most.set_max(self.inflated.get() + self.light_inflated.get());
+        stats.deflated_per_turn_most.set_max(self.deflated.get() + self.light_deflated.get());
+    }
+
+    /// Counts the bytes of a pass so far. Returns whether the codecs may process its next message.
+    pub(crate) fn may_process(&self, bytes: CodecBytes, stats: &Counters) -> bool {
+        self.note_scratch(bytes, stats);
+        self.may_continue()
+    }
+
+    /// Returns whether a connection that does not wait may use the codecs.
+    pub(crate) fn is_available(&self, turn: &Turn<'_>) -> bool {
+        self.begin_turn(turn);
+        !self.is_spent() && self.queue.borrow().is_empty()
+    }
+
+    /// Returns whether publications have spent the budget of this turn.
+    #[inline]
+    pub(crate) fn is_spent_in(&self, turn: &Turn<'_>) -> bool {
+        self.is_spent() && self.turn.get() == turn.number()
+    }
+
+    /// Queues a connection for the codecs.
+    pub(crate) fn push(&self, conns: &mut ConnTable, index: u32, stats: &Counters) {
+        if self.queue.borrow_mut().push(index) {
+            stats.codec_waits.add(1);
+            conns.entry(index).flags.add(ConnFlags::CODEC_QUEUED);
+        }
+    }
+
+    /// Takes a waiting connection out of the queue if it may continue. If not, it must be notified
+    /// again.
+    pub(crate) fn try_resume(
+        &self,
+        conns: &mut ConnTable,
+        turn: &Turn<'_>,
+        index: u32,
+        tick: u32,
+    ) -> bool {
+        self.begin_turn(turn);
+        let is_spent = self.is_spent();
+        let (now, served_in) = (self.turn.get(), self.served_in.get());
+        // Rules 4 and 5.
+        let may_any = now != served_in + 1 && (!is_spent || now != served_in);
+        let may = may_any && self.queue.borrow().is_first(index);
+        if may {
+            self.served_in.set(now);
+            self.grace.set(is_spent);
+            self.remove(conns, index, tick);
+        }
+        may
+    }
+
+    /// Removes a connection from the queue, for any reason. Returns false if it does not wait.
+    pub(crate) fn remove(&self, conns: &mut ConnTable, index: u32, tick: u32) -> bool {
+        let did_wait = self.queue.borrow_mut().remove(index);
+        if did_wait {
+            conns.entry(index).read_again(ConnFlags::CODEC_QUEUED, tick);
+        }
+        did_wait
+    }
+
+    /// Returns whether a notification of the queue must be scheduled now: some connection waits,
+    /// and none is scheduled.
+    pub(crate) fn begin_notify_later(&self) -> bool {
+        !self.queue.borrow().is_empty() && !self.notify_deferred.replace(true)
+    }
+
+    /// The scheduled notification runs now.
+    pub(crate) fn end_notify_later(&self) {
+        self.notify_deferred.set(false);
+    }
+
+    /// Notifies the first connections in the queue. Each checks itself whether it may continue.
+    pub(crate) fn notify(&self, conns: &mut ConnTable, turn: &mut Turn<'_>) {
+        for index in self.queue.borrow().waiting.values().take(NOTIFIED_PER_TURN) {
+            conns.entry(*index).notify(turn);
+        }
+    }
 }
 
 /// The connections that wait for the codecs. Each is in it at most once.
 #[derive(Default)]
-pub(crate) struct CodecQueue {
+struct CodecQueue {
     /// Connections by ticket number; tickets are issued in order.
     waiting: BTreeMap<u64, u32>,
     tickets: BTreeMap<u32, u64>,
@@ -145,7 +272,7 @@ impl CodecQueue {
     }
 
     /// Removes a connection. Returns false if it does not wait.
-    pub(crate) fn remove(&mut self, index: u32) -> bool {
+    fn remove(&mut self, index: u32) -> bool {
         let Some(ticket) = self.tickets.remove(&index) else { return false };
         self.waiting.remove(&ticket);
         true
@@ -155,158 +282,8 @@ impl CodecQueue {
         self.waiting.first_key_value().is_some_and(|(_, first)| *first == index)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.waiting.is_empty()
-    }
-}
-
-impl ServiceState {
-    /// Resets the counts at the beginning of a new turn.
-    pub(crate) fn begin_codec_turn(&self, turn: &Turn<'_>) {
-        let now = turn.stats().turns;
-        let budget = &self.codec;
-        if budget.turn.replace(now) != now {
-            for count in
-                [&budget.inflated, &budget.deflated, &budget.light_inflated, &budget.light_deflated]
-            {
-                count.set(0);
-            }
-            // A panic may have left it set.
-            budget.is_light.set(false);
-            budget.grace.set(false);
-        }
-    }
-
-    /// Counts work done with the scratch, in the turn that has [begun](Self::begin_codec_turn).
-    pub(crate) fn note_codec(&self, bytes: CodecBytes) {
-        let seen = self.codec.scratch_seen.replace(bytes);
-        self.count_codec_bytes(bytes, seen);
-    }
-
-    /// Total number of bytes counted.
-    pub(crate) fn codec_total(&self) -> u64 {
-        self.stats.bytes_inflated.get() + self.stats.bytes_deflated.get()
-    }
-
-    /// Counts bytes that were compressed for other receivers.
-    pub(crate) fn note_compressed(&self, turn: &Turn<'_>, compressor: &FrameCompressor) {
-        let bytes = compressor.bytes();
-        let seen = self.codec.compressor_seen.replace(bytes);
-        if bytes != seen {
-            self.begin_codec_turn(turn);
-            self.count_codec_bytes(bytes, seen);
-        }
-    }
-
-    fn count_codec_bytes(&self, bytes: CodecBytes, seen: CodecBytes) {
-        let (budget, stats) = (&self.codec, &self.stats);
-        let more = |now: u64, before: u64| now.saturating_sub(before);
-        let inflated = more(bytes.inflated, seen.inflated);
-        let deflated = more(bytes.deflated, seen.deflated);
-        let (of_inflated, of_deflated) = match budget.is_light.get() {
-            true => (&budget.light_inflated, &budget.light_deflated),
-            false => (&budget.inflated, &budget.deflated),
-        };
-        of_inflated.set(of_inflated.get() + inflated);
-        of_deflated.set(of_deflated.get() + deflated);
-        stats.bytes_inflated.add(inflated);
-        stats.bytes_deflated.add(deflated);
-        stats.inflated_per_turn_most.set_max(budget.inflated.get() + budget.light_inflated.get());
-        stats.deflated_per_turn_most.set_max(budget.deflated.get() + budget.light_deflated.get());
-    }
-
-    /// Returns whether the codecs may process the next message of a pass. If not, the pass must
-    /// end.
-    pub(crate) fn has_budget(&self, pass: &Pass<'_>, conn: &mut ConnState) -> bool {
-        self.note_codec(pass.codec_bytes());
-        let may = self.codec.may_continue();
-        if !may {
-            conn.halt |= HALT_CODEC;
-        }
-        may
-    }
-
-    /// Returns whether a connection that does not wait may use the codecs.
-    pub(crate) fn codec_is_available(&self, turn: &Turn<'_>) -> bool {
-        self.begin_codec_turn(turn);
-        !self.codec.is_spent() && self.tables.borrow().codec_queue.is_empty()
-    }
-
-    /// Returns whether publications have spent the budget of this turn.
-    #[inline]
-    pub(crate) fn codec_is_spent(&self, turn: &Turn<'_>) -> bool {
-        self.codec.is_spent() && self.codec.turn.get() == turn.stats().turns
-    }
-
-    /// Queues a connection for the codecs.
-    pub(crate) fn wait_for_codec(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) {
-        let mut tables = self.tables.borrow_mut();
-        if tables.codec_queue.push(index) {
-            self.stats.codec_waits.add(1);
-            tables.conns.entry(index).flags.add(ConnFlags::CODEC_QUEUED);
-        }
-        drop(tables);
-        self.notify_queue_later(turn);
-    }
-
-    /// Takes a waiting connection out of the queue if it may continue. If not, it is notified
-    /// again.
-    pub(crate) fn resume_codec(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) -> bool {
-        self.begin_codec_turn(turn);
-        let (budget, is_spent) = (&self.codec, self.codec.is_spent());
-        let (now, served_in) = (budget.turn.get(), budget.served_in.get());
-        // Rules 4 and 5.
-        let may_any = now != served_in + 1 && (!is_spent || now != served_in);
-        let may = may_any && self.tables.borrow().codec_queue.is_first(index);
-        if !may {
-            self.notify_queue_later(turn);
-            return false;
-        }
-        budget.served_in.set(now);
-        budget.grace.set(is_spent);
-        self.leave_codec_queue(turn, index);
-        true
-    }
-
-    /// Removes a connection from the queue, for any reason.
-    pub(crate) fn leave_codec_queue(self: &Rc<Self>, turn: &mut Turn<'_>, index: u32) {
-        let mut tables = self.tables.borrow_mut();
-        if !tables.codec_queue.remove(index) {
-            return;
-        }
-        let others = !tables.codec_queue.is_empty();
-        drop(tables);
-        self.clear_flags(index, ConnFlags::CODEC_QUEUED);
-        if others {
-            self.notify_queue_later(turn);
-        }
-    }
-
-    /// Schedules a notification of the first connections in the queue for the next turn.
-    pub(crate) fn notify_queue_later(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        if self.codec.notify_deferred.replace(true) {
-            return;
-        }
-        let later = Rc::clone(self);
-        let notify = move |mut turn: Turn<'_>| {
-            later.codec.notify_deferred.set(false);
-            later.notify_queue(&mut turn);
-        };
-        if turn.defer(notify).is_err() {
-            // The limit of deferred closures is reached.
-            self.codec.notify_deferred.set(false);
-            self.notify_queue(turn);
-        }
-    }
-
-    /// Notifies the first connections in the queue. Each checks itself whether it may continue.
-    pub(crate) fn notify_queue(&self, turn: &mut Turn<'_>) {
-        let tables = &mut *self.tables.borrow_mut();
-        for index in tables.codec_queue.waiting.values().take(NOTIFIED_PER_TURN) {
-            if let Ok(mut stream) = turn.stream(tables.conns.entry(*index).stream) {
-                stream.notify();
-            }
-        }
     }
 }
 

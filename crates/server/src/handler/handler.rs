@@ -2,10 +2,11 @@
 
 use windlass_ws::CloseCode;
 
-use super::{
-    closed::Closed, connection::Connection, hub::Hub, message::Message, rejected::Rejected,
+use super::{connection::Connection, hub::Hub};
+use crate::{
+    api::{Closed, Message, Rejected},
+    http::{Accept, Reject, UpgradeRequest},
 };
-use crate::http::{Accept, Reject, UpgradeRequest};
 
 /// Handles the connections of a service and their messages. Each reactor has one handler, shared by
 /// all its connections. State of a single connection is its [`Data`](Self::Data), stored in the

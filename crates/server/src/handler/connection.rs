@@ -1,26 +1,22 @@
 //! A connection, inside its own callbacks.
 
-use core::fmt;
+use core::{cell::RefMut, fmt};
 use std::{io, rc::Rc, sync::Arc};
 
 use windlass::{Turn, stream::Address};
 use windlass_ws::{CloseCode, Outbox};
 
-use super::{
-    closed::CloseReason,
-    error::{ControlError, SendError, SubscribeError},
-    hub::Hub,
-    id::{ConnectionId, NO_CONN},
-    message::{Message, OutMessage},
-    options::{PASS_OUTPUT_MAX, SlowConsumerPolicy},
-    prepared::Prepared,
-    stats::SentMessages,
-    topic_name::TopicName,
-};
-use crate::http::TlsInfo;
-use crate::service::{
-    ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALT_PAUSED, HALTS,
-    PendingOutput, ServiceState,
+use super::hub::Hub;
+use crate::{
+    api::{
+        CloseReason, ConnectionId, ControlError, Message, NO_CONN, OutMessage, Prepared, SendError,
+        SentMessages, SlowConsumerPolicy, SubscribeError, TopicName,
+    },
+    http::TlsInfo,
+    pubsub::Delivery,
+    shared::{PendingOutput, Shared},
+    state::{ServiceState, Tables},
+    table::{ConnEntry, ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_OUTPUT_MAX, HALTS},
 };
 
 /// A connection, inside its own callbacks. Other code reaches it by its [`id`](Self::id).
@@ -105,7 +101,7 @@ pub struct Connection<'a> {
     pub(crate) conn: &'a mut ConnState,
 }
 
-impl Connection<'_> {
+impl<'a> Connection<'a> {
     /// The connection's ID, by which other code reaches it.
     #[must_use]
     pub fn id(&self) -> ConnectionId {
@@ -129,7 +125,7 @@ impl Connection<'_> {
         }
         let sent = SentMessages::one(message.is_text(), message.as_bytes().len());
         message.send_by(&mut self.outbox).map_err(|_| SendError::Closed)?;
-        self.state.stats.note_sent(sent, 1);
+        self.state.shared.stats.note_sent(sent, 1);
         Ok(())
     }
 
@@ -146,11 +142,12 @@ impl Connection<'_> {
         if self.count_output(message.weight())? {
             return self.send_behind_backlog(message.to_out());
         }
-        let mut tables = self.state.tables.borrow_mut();
-        let frame = tables.prepared_frame(self.state, &self.turn, self.conn.index, message);
+        let (state, index) = (self.state, self.conn.index);
+        let Tables { conns, delivery, .. } = &mut *state.tables.borrow_mut();
+        let frame = delivery.prepared_frame(conns, &state.shared, &self.turn, index, message);
         self.outbox.send_encoded(frame).map_err(|_| SendError::Closed)?;
         let sent = SentMessages::one(message.is_text(), message.as_bytes().len());
-        self.state.stats.note_sent(sent, 1);
+        self.state.shared.stats.note_sent(sent, 1);
         Ok(())
     }
 
@@ -164,15 +161,15 @@ impl Connection<'_> {
     #[inline(always)]
     pub fn reply_in_place(&mut self, message: Message<'_>) -> Result<(), SendError> {
         if self.conn.halt & HALTS != 0
-            || self.state.has_pending(
+            || self.state.shared.pass.has_pending(
                 PendingOutput::BATCH.or(PendingOutput::BACKLOG).or(PendingOutput::REENTRANT),
             )
         {
             return self.reply_after_other_output(message.is_text(), message.as_bytes());
         }
-        self.state.stats.messages_sent.add(1);
-        self.state.stats.bytes_sent.add(message.as_bytes().len() as u64);
-        self.state.stats.text_sent.add(u64::from(message.is_text()));
+        self.state.shared.stats.messages_sent.add(1);
+        self.state.shared.stats.bytes_sent.add(message.as_bytes().len() as u64);
+        self.state.shared.stats.text_sent.add(u64::from(message.is_text()));
         self.outbox.reply(message.0).map_err(|_| SendError::Closed)
     }
 
@@ -193,7 +190,7 @@ impl Connection<'_> {
         // Only messages can be diverted to the backlog.
         let _ = self.before_output().map_err(|_| ControlError::Closed)?;
         self.outbox.ping(payload)?;
-        self.state.stats.pings_sent.add(1);
+        self.state.shared.stats.pings_sent.add(1);
         Ok(())
     }
 
@@ -215,18 +212,20 @@ impl Connection<'_> {
         text: &str,
         reason: CloseReason,
     ) -> Result<(), ControlError> {
-        self.state.flush_for(self.conn.index, &mut self.turn);
-        self.take_reentrant_output();
-        if self.conn.halt & HALT_CLOSING == 0 {
-            for frame in self.state.take_backlog(self.conn.index) {
+        let Self { outbox, turn, state, conn } = self;
+        let (shared, tables) = (&state.shared, &mut *state.tables.borrow_mut());
+        let Tables { conns, delivery, .. } = tables;
+        delivery.flush_for(conns, shared, turn, conn.index);
+        send_reentrant_output(delivery, shared, outbox, conn);
+        if conn.halt & HALT_CLOSING == 0 {
+            for frame in delivery.take_backlog(conns, shared, conn.index) {
                 // This fails only when the connection is closing, which is not the case here.
-                let _ = self.outbox.send_encoded(&frame);
+                let _ = outbox.send_encoded(&frame);
             }
         }
-        self.outbox.close(code, text)?;
-        self.conn.halt = (self.conn.halt & !HALT_PAUSED) | HALT_CLOSING;
-        self.state.begin_closing(self.conn.index, reason);
-        self.state.note_own_code(self.conn.index, code);
+        outbox.close(code, text)?;
+        tables.begin_own_closing(shared, conn, reason);
+        tables.note_own_code(conn.index, code);
         Ok(())
     }
 
@@ -280,7 +279,9 @@ impl Connection<'_> {
     /// # }
     /// ```
     pub fn watch_status(&mut self) -> bool {
-        self.conn.halt & HALT_CLOSING == 0 && self.state.watch_status(self.conn.index)
+        let Self { turn, state, conn, .. } = self;
+        conn.halt & HALT_CLOSING == 0
+            && state.tables.borrow_mut().watch_status(&state.shared, turn, conn.index)
     }
 
     /// Subscribes to a topic. Returns false if the connection is already subscribed.
@@ -295,8 +296,7 @@ impl Connection<'_> {
     /// - [`SubscribeError::TooLong`] if the name is longer than
     ///   [`topic_len_max`](crate::Options::topic_len_max).
     pub fn subscribe(&mut self, topic: &str) -> Result<bool, SubscribeError> {
-        self.share_pass_output();
-        self.state.subscribe(&mut self.turn, self.conn.index, TopicName::Text(topic))
+        self.subscribe_to(TopicName::Text(topic))
     }
 
     /// As [`subscribe`](Self::subscribe). If it is the first subscription to the topic on this
@@ -305,13 +305,19 @@ impl Connection<'_> {
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
     pub fn subscribe_shared(&mut self, topic: &Arc<str>) -> Result<bool, SubscribeError> {
+        self.subscribe_to(TopicName::Shared(topic))
+    }
+
+    fn subscribe_to(&mut self, name: TopicName<'_>) -> Result<bool, SubscribeError> {
         self.share_pass_output();
-        self.state.subscribe(&mut self.turn, self.conn.index, TopicName::Shared(topic))
+        let Self { turn, state, conn, .. } = self;
+        state.tables.borrow_mut().subscribe(&state.shared, turn, conn.index, name)
     }
 
     /// Ends a subscription. Returns false if there is none.
     pub fn unsubscribe(&mut self, topic: &str) -> bool {
-        self.state.unsubscribe(&mut self.turn, self.conn.index, topic)
+        let Self { turn, state, conn, .. } = self;
+        state.tables.borrow_mut().unsubscribe(&state.shared, turn, conn.index, topic)
     }
 
     /// Returns whether the connection is subscribed to a topic.
@@ -319,7 +325,8 @@ impl Connection<'_> {
     pub fn is_subscribed(&self, topic: &str) -> bool {
         let tables = &mut *self.state.tables.borrow_mut();
         let first = tables.conns.entry(self.conn.index).subscriptions;
-        tables.topics.find(topic).is_some_and(|topic| tables.topics.is_subscribed(first, topic))
+        let topics = tables.delivery.topics();
+        topics.find(topic).is_some_and(|topic| topics.is_subscribed(first, topic))
     }
 
     /// Returns the number of topics that the connection is subscribed to. The application should
@@ -329,7 +336,7 @@ impl Connection<'_> {
     pub fn subscriptions(&self) -> usize {
         let tables = &mut *self.state.tables.borrow_mut();
         let first = tables.conns.entry(self.conn.index).subscriptions;
-        tables.topics.count(first)
+        tables.delivery.topics().count(first)
     }
 
     /// Publishes to all current subscribers of a topic, including this connection if it is
@@ -363,7 +370,7 @@ impl Connection<'_> {
     /// If the turn's codec budget was spent on compressing publications, the next message waits for
     /// another turn.
     fn check_codec_budget(&mut self) {
-        if self.state.codec_is_spent(&self.turn) {
+        if self.state.shared.codec.is_spent_in(&self.turn) {
             self.conn.halt |= HALT_CODEC;
         }
     }
@@ -376,20 +383,23 @@ impl Connection<'_> {
         if self.is_closing() {
             return;
         }
-        self.conn.halt |= HALT_PAUSED;
-        self.state.tables.borrow_mut().conns.entry(self.conn.index).flags.add(ConnFlags::PAUSED);
+        let entry = &mut *self.entry();
+        entry.flags.add(ConnFlags::PAUSED);
+        self.conn.follow(entry.flags);
     }
 
     /// Resumes reading. Returns false if the connection was not [paused](Self::pause).
     pub fn resume(&mut self) -> bool {
-        self.conn.halt &= !HALT_PAUSED;
-        self.state.resume(&mut self.turn, self.conn.index)
+        let entry = &mut *self.entry();
+        let is_resumed = entry.resume(&mut self.turn, self.state.shared.tick());
+        self.conn.follow(entry.flags);
+        is_resumed
     }
 
     /// Returns the number of bytes that wait to be sent, without those sent in this callback.
     #[must_use]
     pub fn buffered(&mut self) -> usize {
-        self.state.buffered(&mut self.turn, self.conn.index)
+        self.state.tables.borrow_mut().buffered(&mut self.turn, self.conn.index)
     }
 
     /// Returns the peer's address. Behind a proxy it is the proxy's address.
@@ -398,8 +408,7 @@ impl Connection<'_> {
     /// - The error of getpeername(2), for instance
     ///   [`NotConnected`](io::ErrorKind::NotConnected) if the peer has reset the connection.
     pub fn peer(&mut self) -> io::Result<Address> {
-        let key = self.state.tables.borrow_mut().conns.entry(self.conn.index).stream;
-        match self.turn.stream(key) {
+        match self.turn.stream(self.entry().stream) {
             Ok(stream) => stream.peer_addr(),
             Err(_) => Err(io::ErrorKind::NotConnected.into()),
         }
@@ -408,14 +417,13 @@ impl Connection<'_> {
     /// Returns what the TLS handshake has negotiated; `None` without TLS.
     #[must_use]
     pub fn tls(&mut self) -> Option<TlsInfo> {
-        let key = self.state.tables.borrow_mut().conns.entry(self.conn.index).stream;
-        self.turn.stream(key).ok().and_then(|stream| stream.tls().map(TlsInfo::of))
+        self.turn.stream(self.entry().stream).ok().and_then(|stream| stream.tls().map(TlsInfo::of))
     }
 
     /// Returns the negotiated subprotocol.
     #[must_use]
     pub fn protocol(&self) -> Option<Rc<str>> {
-        self.state.tables.borrow().protocols.get(&self.conn.index).cloned()
+        self.state.tables.borrow().protocol(self.conn.index)
     }
 
     /// Returns whether the connection is closing, so that nothing more can be sent.
@@ -440,7 +448,7 @@ impl Connection<'_> {
     /// noted first.
     #[inline]
     fn share_pass_output(&self) {
-        self.state.in_pass_output.set(self.conn.pass_output);
+        self.state.shared.pass.set_output(self.conn.pass_output);
     }
 
     /// Delivers pending messages that must not be overtaken by the next output. Returns true if
@@ -449,33 +457,28 @@ impl Connection<'_> {
         if self.conn.halt & HALT_CLOSING != 0 {
             return Err(SendError::Closed);
         }
-        if self.state.has_pending(PendingOutput::BATCH) {
+        if self.state.shared.pass.has_pending(PendingOutput::BATCH) {
             self.share_pass_output();
-            self.state.flush_for(self.conn.index, &mut self.turn);
+            let Tables { conns, delivery, .. } = &mut *self.state.tables.borrow_mut();
+            delivery.flush_for(conns, &self.state.shared, &mut self.turn, self.conn.index);
         }
         self.take_reentrant_output();
-        Ok(self.state.has_pending(PendingOutput::BACKLOG)
-            && self
-                .state
-                .tables
-                .borrow_mut()
-                .conns
-                .entry(self.conn.index)
-                .flags
-                .any(ConnFlags::BACKLOG))
+        Ok(self.state.shared.pass.has_pending(PendingOutput::BACKLOG)
+            && self.entry().flags.any(ConnFlags::BACKLOG))
+    }
+
+    /// The connection in the table.
+    fn entry(&self) -> RefMut<'a, ConnEntry> {
+        let index = self.conn.index;
+        RefMut::map(self.state.tables.borrow_mut(), |tables| tables.conns.entry(index))
     }
 
     /// Sends the messages that other connections have sent to this one during the pass.
     pub(crate) fn take_reentrant_output(&mut self) {
-        if self.state.has_pending(PendingOutput::REENTRANT) {
-            self.state.clear_pending(PendingOutput::REENTRANT);
-            let mut tables = self.state.tables.borrow_mut();
-            // This fails only when the connection is closing.
-            let _ = self.outbox.send_encoded(&tables.reentrant_output);
-            self.conn
-                .add_pass_output(tables.reentrant_output.len(), self.state.bounds.pass_output_max);
-            tables.reentrant_output.clear();
-            tables.reentrant_output.shrink_to(PASS_OUTPUT_MAX);
+        if self.state.shared.pass.has_pending(PendingOutput::REENTRANT) {
+            let Self { outbox, state, conn, .. } = self;
+            let delivery = &mut state.tables.borrow_mut().delivery;
+            send_reentrant_output(delivery, &state.shared, outbox, conn);
         }
     }
 
@@ -483,8 +486,10 @@ impl Connection<'_> {
     #[cold]
     fn send_behind_backlog(&mut self, message: OutMessage<'_>) -> Result<(), SendError> {
         self.share_pass_output();
-        let id = self.id();
-        self.state.send(&mut self.turn, id, message)
+        let Self { turn, state, conn, .. } = self;
+        let tables = &mut *state.tables.borrow_mut();
+        let id = tables.conns.id(conn.index);
+        tables.send(&state.shared, turn, id, message)
     }
 
     /// Accounts for the bytes of a message, and rejects it if too many wait. Returns true if the
@@ -494,7 +499,7 @@ impl Connection<'_> {
         let more = u32::try_from(len).unwrap_or(u32::MAX);
         let before = self.conn.pass_output;
         self.conn.pass_output = before.saturating_add(more);
-        if self.conn.pass_output <= self.state.bounds.pass_output_unchecked {
+        if self.conn.pass_output <= self.state.shared.bounds.pass_output_unchecked {
             return Ok(false);
         }
         self.check_output_max(before, len)
@@ -503,8 +508,8 @@ impl Connection<'_> {
     #[cold]
     fn check_output_max(&mut self, pass_output: u32, len: usize) -> Result<bool, SendError> {
         let state = self.state;
-        let max = state.options.receiver_buffer_max;
-        let before = pass_output as usize + self.state.buffered(&mut self.turn, self.conn.index);
+        let max = state.shared.options.receiver_buffer_max;
+        let before = pass_output as usize + self.buffered();
         if before.saturating_add(len) > max {
             self.conn.pass_output = pass_output;
             self.conn.halt |= HALT_OUTPUT_MAX;
@@ -512,7 +517,7 @@ impl Connection<'_> {
         }
         // The pass ends while there is still room, so that answering each message loses none. The
         // following messages wait.
-        let bounds = &state.bounds;
+        let bounds = &state.shared.bounds;
         if self.conn.pass_output > bounds.pass_output_max || before + len > bounds.high_watermark {
             self.conn.halt |= HALT_OUTPUT_MAX;
         }
@@ -521,26 +526,40 @@ impl Connection<'_> {
 
     /// There is no room for a message of the connection's own.
     fn reject_output(&mut self) -> Result<bool, SendError> {
-        if self.state.options.slow == SlowConsumerPolicy::DropOldest {
+        if self.state.shared.options.slow == SlowConsumerPolicy::DropOldest {
             return Ok(true);
         }
-        self.state.stats.dropped.add(1);
+        self.state.shared.stats.dropped.add(1);
         // With nothing waiting, the peer is not slow: this callback alone sends more than the
         // limit.
-        if self.state.options.slow == SlowConsumerPolicy::Evict
-            && self.state.unsent_bytes(&mut self.turn, self.conn.index) > 0
-        {
-            self.state.stats.evicted.add(1);
-            self.conn.halt |= HALT_CLOSING;
-            self.state.begin_closing(self.conn.index, CloseReason::Evicted);
-            let tables = &mut *self.state.tables.borrow_mut();
-            let entry = tables.conns.entry(self.conn.index);
-            entry.flags.add(ConnFlags::CLOSING | ConnFlags::WANTS_EVICTION);
-            if let Ok(mut stream) = self.turn.stream(entry.stream) {
-                stream.notify();
+        if self.state.shared.options.slow == SlowConsumerPolicy::Evict {
+            let Self { turn, state, conn, .. } = self;
+            let tables = &mut *state.tables.borrow_mut();
+            if tables.unsent_bytes(turn, conn.index) > 0 {
+                state.shared.stats.evicted.add(1);
+                tables.begin_own_closing(&state.shared, conn, CloseReason::Evicted);
+                let entry = tables.conns.entry(conn.index);
+                entry.flags.add(ConnFlags::WANTS_EVICTION);
+                entry.notify(turn);
             }
         }
         Err(SendError::Full)
+    }
+}
+
+/// Sends the messages that other connections have sent to the one in a pass, if there are any.
+fn send_reentrant_output(
+    delivery: &mut Delivery,
+    shared: &Shared,
+    outbox: &mut Outbox<'_>,
+    conn: &mut ConnState,
+) {
+    if shared.pass.has_pending(PendingOutput::REENTRANT) {
+        delivery.take_reentrant_output(shared, |frames| {
+            // This fails only when the connection is closing.
+            let _ = outbox.send_encoded(frames);
+            conn.add_pass_output(frames.len(), shared.bounds.pass_output_max);
+        });
     }
 }
 

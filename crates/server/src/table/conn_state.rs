@@ -1,5 +1,7 @@
 //! The state of an open connection, beside its engine and the data of the application.
 
+use super::conn_table::ConnFlags;
+
 /// A message of at least this length counts against the pass's output limit, as if it were sent
 /// back.
 pub(crate) const LARGE_LEN: usize = 16 << 10;
@@ -16,28 +18,31 @@ pub(crate) struct ConnState {
     /// applies. For a connection with compression, the upper byte holds the lowest bits of the tick
     /// in which it last used the codecs heavily.
     pub(crate) halt: u16,
-    /// The stream has reported that too much output waits, and will report when there is less.
-    pub(crate) is_output_full: bool,
     /// The memory accounting includes a partly received message or frame.
     pub(crate) has_partial: bool,
 }
 
 impl ConnState {
     pub(crate) fn new(index: u32, last_rx: u32, has_deflate: bool) -> Self {
-        let mut conn = Self {
-            index,
-            last_rx,
-            pass_output: 0,
-            halt: 0,
-            is_output_full: false,
-            has_partial: false,
-        };
+        let mut conn = Self { index, last_rx, pass_output: 0, halt: 0, has_partial: false };
         if has_deflate {
             conn.halt = HAS_DEFLATE;
             // A tick far in the past.
             conn.note_heavy(last_rx.wrapping_sub(1 << 7));
         }
         conn
+    }
+
+    /// Copies from the connection table whether the connection is paused and whether it is closing,
+    /// so that a pass looks at one word only.
+    pub(crate) fn follow(&mut self, flags: ConnFlags) {
+        self.halt &= !(HALT_PAUSED | HALT_CLOSING);
+        if flags.any(ConnFlags::PAUSED) {
+            self.halt |= HALT_PAUSED;
+        }
+        if flags.any(ConnFlags::CLOSING) {
+            self.halt |= HALT_CLOSING;
+        }
     }
 
     /// Counts output of this pass, and ends the pass after more than `max` bytes.
@@ -60,10 +65,9 @@ impl ConnState {
     }
 }
 
-/// This side has sent its Close frame, or will end the connection in another way. No more messages
-/// are delivered.
+/// A copy of [`ConnFlags::CLOSING`]. No more messages are delivered.
 pub(crate) const HALT_CLOSING: u16 = 1;
-/// The user has paused reading.
+/// A copy of [`ConnFlags::PAUSED`].
 pub(crate) const HALT_PAUSED: u16 = 1 << 1;
 /// So much was sent that the pass must end.
 pub(crate) const HALT_OUTPUT_MAX: u16 = 1 << 2;

@@ -8,19 +8,19 @@
 
 use core::cell::Cell;
 use std::{
-    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use windlass::Turn;
 
-use super::state::ServiceState;
+use super::tables::Tables;
 use crate::{
-    api::{OutMessage, TopicName},
+    api::{NO_CONN, OutMessage, TopicName},
     mailbox::WorkerHandle,
     metrics::{TopicFigures, write_live_status},
-    pubsub::STATUS_TOPIC,
+    pubsub::{STATUS_TOPIC, Topics},
+    shared::Shared,
 };
 
 /// The shortest time between two pushes, less than half of which the timer may be early.
@@ -40,64 +40,70 @@ pub(crate) struct LiveStatus {
     last_ranking: Cell<Option<Instant>>,
 }
 
-impl ServiceState {
+impl Tables {
     /// Subscribes a connection to the live status. Returns false if it is off, or if the connection
     /// is subscribed already.
-    pub(crate) fn watch_status(&self, index: u32) -> bool {
-        if !self.options.live_status {
-            return false;
-        }
-        let tables = &mut *self.tables.borrow_mut();
-        let first = &mut tables.conns.entry(index).subscriptions;
-        tables.topics.subscribe(first, index, TopicName::Text(STATUS_TOPIC))
+    pub(crate) fn watch_status(
+        &mut self,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        index: u32,
+    ) -> bool {
+        let name = TopicName::Text(STATUS_TOPIC);
+        shared.options.live_status
+            && self.delivery.subscribe(&mut self.conns, shared, turn, index, name)
     }
+}
 
-    /// Sends the live status to the connections that watch it, if it is time.
-    pub(crate) fn push_status(self: &Rc<Self>, turn: &mut Turn<'_>, now: Instant) {
-        if !self.options.live_status {
+impl LiveStatus {
+    /// Publishes the live status to the connections that watch it, if it is time.
+    pub(super) fn push(
+        &self,
+        tables: &mut Tables,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+        now: Instant,
+    ) {
+        if !shared.options.live_status {
             return;
         }
-        let watchers = {
-            let tables = self.tables.borrow();
-            let topic = tables.topics.find(STATUS_TOPIC);
-            topic.and_then(|topic| tables.topics.topic(topic)).map_or(0, |t| t.subscribers.len())
-        };
-        self.worker.set_watched(watchers > 0);
-        let own = core::slice::from_ref(&self.worker);
-        let workers: &[Arc<WorkerHandle>] = self.memory.workers().unwrap_or(own);
+        let topics = tables.delivery.topics();
+        let watchers = topics.subscribers(STATUS_TOPIC);
+        shared.worker.set_watched(watchers > 0);
+        let own = core::slice::from_ref(&shared.worker);
+        let workers: &[Arc<WorkerHandle>] = shared.memory.workers().unwrap_or(own);
         if workers.iter().all(|worker| !worker.is_watched()) {
-            self.live.last_ranking.set(None);
+            self.last_ranking.set(None);
             return;
         }
-        self.rank_topics(now);
+        shared.worker.set_busiest(self.rank_topics(topics, now));
         let is_due = self
-            .live
             .last_push
             .get()
             .is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL_MIN);
         if watchers == 0 || !is_due {
             return;
         }
-        self.live.last_push.set(Some(now));
+        self.last_push.set(Some(now));
         let copies: Vec<_> = workers.iter().map(|worker| worker.dated_snapshot()).collect();
         let mut busiest = TopicFigures::merge(workers.iter().map(|worker| worker.busiest()));
         busiest.truncate(TOPICS_SHOWN);
-        let uptime = self.worker.started().elapsed();
-        let cluster = self.tables.borrow().other_workers.node().map(|(node, _)| node.stats());
+        let uptime = shared.worker.started().elapsed();
+        let cluster = tables.delivery.other_workers().node().map(|(node, _)| node.stats());
         let mut text = Vec::new();
         write_live_status(&copies, uptime, cluster.as_ref(), &busiest, &mut text);
         let message = OutMessage::checked(true, &text);
         // Each worker serves its own watchers.
-        self.publish_reserved(turn, STATUS_TOPIC, message);
+        let Tables { conns, delivery, .. } = tables;
+        delivery.publish_here(conns, shared, turn, NO_CONN, STATUS_TOPIC, message);
     }
 
-    /// Copies the figures of the busiest topics to where the other workers read them.
-    fn rank_topics(&self, now: Instant) {
-        let last = self.live.last_ranking.replace(Some(now));
+    /// Returns the figures of the busiest topics, for where the other workers read them.
+    fn rank_topics(&self, topics: &Topics, now: Instant) -> Vec<TopicFigures> {
+        let last = self.last_ranking.replace(Some(now));
         let since = last.map(|last| now.saturating_duration_since(last));
         let mut busiest: Vec<TopicFigures> = Vec::with_capacity(TOPICS_SHOWN + 1);
-        let tables = self.tables.borrow();
-        for topic in tables.topics.in_slots(TOPICS_RANKED) {
+        for topic in topics.in_slots(TOPICS_RANKED) {
             let recent = topic.take_recent();
             if topic.name.starts_with('$') {
                 continue;
@@ -120,7 +126,6 @@ impl ServiceState {
                 busiest.truncate(TOPICS_SHOWN);
             }
         }
-        drop(tables);
-        self.worker.set_busiest(busiest);
+        busiest
     }
 }

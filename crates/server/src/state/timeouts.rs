@@ -3,26 +3,16 @@
 //! Events write the current tick into the connection table, at most once per tick and connection.
 //! An expired timeout sets a flag of the connection and notifies its stream.
 
-use std::{
-    cell::Cell,
-    io,
-    os::fd::OwnedFd,
-    rc::Rc,
-    time::{Duration, Instant},
-};
+use core::cell::Cell;
+use std::time::{Duration, Instant};
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-use windlass::{Turn, interest};
+use windlass::Turn;
 
-use super::{
-    conn_table::{ConnEntry, ConnFlags},
-    host::ServiceHost,
-    state::ServiceState,
+use crate::{
+    api::Options,
+    shared::Shared,
+    table::{ConnEntry, ConnFlags, ConnTable},
 };
-use crate::api::Options;
 
 /// The longest time between two scans.
 const TICK_MAX: Duration = Duration::from_secs(1);
@@ -37,9 +27,6 @@ const TICKS_LATE_MAX: u32 = 2;
 /// Number of connections scanned in one turn, so that other work gets its share. Tests use fewer.
 const SCANNED_PER_TURN: u32 = if cfg!(test) { 8 } else { 8192 };
 
-/// A connection with one of these flags does not read its output fast enough.
-const SLOW: ConnFlags = ConnFlags::FULL.with(ConnFlags::BACKLOG);
-
 /// A server's ping frame without a payload.
 const PING: [u8; 2] = [0x89, 0];
 
@@ -52,11 +39,10 @@ struct TimeoutTicks {
     lifetime: Option<u32>,
 }
 
-/// The state of consecutive scans.
-struct TimeoutScan {
-    state: Rc<ServiceState>,
+/// The timeouts of a service, and its consecutive scans.
+pub(crate) struct Timeouts {
     tick_len: Duration,
-    timeouts: TimeoutTicks,
+    ticks: TimeoutTicks,
     progress: Cell<ScanProgress>,
 }
 
@@ -118,6 +104,10 @@ impl TimeoutTicks {
             let is_due = since(entry.last_rx) >= self.close;
             return (if is_due { ConnFlags::WANTS_ABORT } else { ConnFlags::default() }, false);
         }
+        if !flags.takes_messages() {
+            // Its own handler is about to close it.
+            return (ConnFlags::default(), false);
+        }
         let silent = since(entry.last_rx);
         // A connection that is not read from cannot be idle.
         let is_read = !flags.any(
@@ -138,121 +128,84 @@ impl TimeoutTicks {
     }
 }
 
-/// Starts the timer.
-///
-/// The kernel measures the time, by a descriptor. A timer of the reactor would make every turn read
-/// the clock. With a custom clock the scan uses a reactor timer, because it must follow that
-/// clock.
-pub(crate) fn start_timeouts(
-    state: &Rc<ServiceState>,
-    reactor: &mut impl ServiceHost,
-) -> io::Result<()> {
-    let tick_len = tick_len(&state.options);
-    let timeouts = TimeoutTicks::new(&state.options, tick_len);
-    // With a custom clock, the time is measured from the first timer event.
-    let due = (!reactor.has_own_clock()).then(|| Instant::now() + tick_len);
-    let (before, now, next, slow) = (0, 0, 0, 0);
-    let progress = ScanProgress { began: None, before, now, due, next, is_under_way: false, slow };
-    let scan = Rc::new(TimeoutScan {
-        state: Rc::clone(state),
-        tick_len,
-        timeouts,
-        progress: Cell::new(progress),
-    });
-    if reactor.has_own_clock() {
-        reactor.repeat(tick_len, move |mut turn: Turn<'_>| scan.on_timer(&mut turn))?;
-        return Ok(());
+impl Timeouts {
+    /// With a custom clock, the time is measured from the first timer event.
+    pub(super) fn new(options: &Options, has_own_clock: bool) -> Self {
+        let tick_len = tick_len(options);
+        let due = (!has_own_clock).then(|| Instant::now() + tick_len);
+        let (before, now, next, slow) = (0, 0, 0, 0);
+        let progress =
+            ScanProgress { began: None, before, now, due, next, is_under_way: false, slow };
+        let ticks = TimeoutTicks::new(options, tick_len);
+        Self { tick_len, ticks, progress: Cell::new(progress) }
     }
-    let timer =
-        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-    let every = Timespec::try_from(tick_len).map_err(io::Error::other)?;
-    timerfd_settime(
-        &timer,
-        TimerfdTimerFlags::empty(),
-        &Itimerspec { it_interval: every, it_value: every },
-    )?;
-    let on_timer = move |timer: &mut OwnedFd, mut turn: Turn<'_>| {
-        // The number of expirations does not matter, and a failed read is a spurious event.
-        if rustix::io::read(&*timer, &mut [0; 8]).is_ok() {
-            scan.on_timer(&mut turn);
-        }
-    };
-    interest().read().with_fd(timer).with_handler(on_timer).register_into(reactor)?;
-    Ok(())
-}
 
-impl TimeoutScan {
-    /// Handles a timer event: stores the time, and begins a scan unless one is in progress.
-    fn on_timer(self: &Rc<Self>, turn: &mut Turn<'_>) {
-        // A custom clock is user code, so it is read before anything is borrowed.
-        let now = turn.now();
+    /// The time between timer events.
+    pub(crate) fn tick_len(&self) -> Duration {
+        self.tick_len
+    }
+
+    /// Handles a timer event: stores the time. Returns true if a scan begins, because none is in
+    /// progress.
+    pub(super) fn begin_tick(&self, shared: &Shared, now: Instant) -> bool {
         let mut progress = self.progress.get();
-        self.note_lag(&mut progress, now);
+        self.note_lag(&mut progress, now, shared);
         let mut began =
             *progress.began.get_or_insert_with(|| now.checked_sub(self.tick_len).unwrap_or(now));
-        let state = &self.state;
         let ticks = |began: Instant| {
             (now.saturating_duration_since(began).as_nanos() / self.tick_len.as_nanos()) as u32
         };
         // Time while the loop was blocked must not count as idle time, because the input received
         // meanwhile has not been read yet. It is left out.
-        let missed = ticks(began).wrapping_sub(state.tick.get()).saturating_sub(TICKS_LATE_MAX);
+        let missed = ticks(began).wrapping_sub(shared.tick()).saturating_sub(TICKS_LATE_MAX);
         if missed > 0 {
             began = began.checked_add(self.tick_len.saturating_mul(missed)).unwrap_or(now).min(now);
             progress.began = Some(began);
         }
-        state.tick.set(ticks(began));
         let elapsed = now.saturating_duration_since(began);
-        state.set_second(elapsed.as_secs() as u32);
+        shared.set_time(ticks(began), elapsed.as_secs() as u32);
         let is_first = !progress.is_under_way;
         if is_first {
             (progress.before, progress.now, progress.next, progress.is_under_way) =
-                (progress.now, state.tick.get(), 0, true);
+                (progress.now, shared.tick(), 0, true);
             progress.slow = 0;
         }
         self.progress.set(progress);
-        if is_first {
-            self.scan_part(turn);
-        }
-        state.update_memory(turn);
-        state.release_spare_memory();
-        state.publish_stats(turn);
-        state.push_status(turn, now);
-        state.expire_topics(now);
-        // Covers connections lost in a panic, whose end could not be reported.
-        state.check_drained(turn);
-        state.notify_queue(turn);
+        is_first
     }
 
     /// Records how late a timer event is, and computes the time of the next one.
-    fn note_lag(&self, progress: &mut ScanProgress, now: Instant) {
+    fn note_lag(&self, progress: &mut ScanProgress, now: Instant, shared: &Shared) {
         let due = progress.due.unwrap_or(now);
         let lag = now.saturating_duration_since(due);
-        self.state.labels.note_lag(lag);
+        shared.labels.note_lag(lag);
         let periods = lag.as_nanos() / self.tick_len.as_nanos() + 1;
         let periods = u32::try_from(periods).unwrap_or(u32::MAX);
         progress.due = due.checked_add(self.tick_len.saturating_mul(periods));
     }
 
-    /// Scans a part of the connections, and continues with the others in the next turn.
-    fn scan_part(self: &Rc<Self>, turn: &mut Turn<'_>) {
+    /// Scans a part of the connections. Returns true if the next turn must go on with the others.
+    pub(super) fn scan_part(
+        &self,
+        conns: &mut ConnTable,
+        shared: &Shared,
+        turn: &mut Turn<'_>,
+    ) -> bool {
         let mut progress = self.progress.get();
-        let mut tables = self.state.tables.borrow_mut();
-        let conns = &mut tables.conns;
         let end = progress.next.saturating_add(SCANNED_PER_TURN).min(conns.slots());
         for index in progress.next..end {
             let entry = conns.entry(index);
-            progress.slow += u64::from(entry.flags.any(SLOW));
-            let (wants, pings) = self.timeouts.due(entry, progress.before, progress.now);
+            progress.slow += u64::from(entry.flags.is_slow());
+            let (wants, pings) = self.ticks.due(entry, progress.before, progress.now);
             if !pings && wants == ConnFlags::default() {
                 continue;
             }
             let Ok(mut stream) = turn.stream(entry.stream) else { continue };
             if pings {
-                self.state.stats.pings.add(1);
-                self.state.stats.pings_sent.add(1);
+                shared.stats.pings.add(1);
+                shared.stats.pings_sent.add(1);
                 // A failed stream reports its end separately.
-                self.state.stats.wire_sent.add(PING.len() as u64);
+                shared.stats.wire_sent.add(PING.len() as u64);
                 let _ = stream.send(&PING);
             } else {
                 entry.flags.add(wants);
@@ -260,23 +213,23 @@ impl TimeoutScan {
             }
         }
         (progress.next, progress.is_under_way) = (end, end < conns.slots());
-        drop(tables);
         if !progress.is_under_way {
-            self.state.labels.slow_receivers.set(core::mem::take(&mut progress.slow));
-        }
-        if progress.is_under_way {
-            let scan = Rc::clone(self);
-            // If the limit of deferred closures is reached, the next timer event starts a new scan.
-            progress.is_under_way =
-                turn.defer(move |mut turn: Turn<'_>| scan.scan_part(&mut turn)).is_ok();
+            shared.labels.slow_receivers.set(core::mem::take(&mut progress.slow));
         }
         self.progress.set(progress);
+        progress.is_under_way
+    }
+
+    /// The next turn will not go on with the scan, so the next timer event starts a new one.
+    pub(super) fn abandon_scan(&self) {
+        let progress = self.progress.get();
+        self.progress.set(ScanProgress { is_under_way: false, ..progress });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read as _, os::unix::net::UnixStream};
+    use std::{io::Read as _, os::unix::net::UnixStream, rc::Rc};
 
     use windlass::{Clock, Reactor, stream::Listener};
 
@@ -353,6 +306,6 @@ mod tests {
             clock.0.set(clock.0.get() + TICK_MAX);
             reactor.run_once(Duration::ZERO).unwrap();
         }
-        assert_eq!(service.0.state.listeners.take(), [second]);
+        assert_eq!(service.0.state.drain.take_listeners(), [second]);
     }
 }

@@ -1,0 +1,10 @@
+//! The application's handler, and the service and a connection as its callbacks see them.
+
+mod connection;
+#[expect(clippy::module_inception, reason = "the folder is named for its main type")]
+mod handler;
+mod hub;
+
+pub use connection::Connection;
+pub use handler::Handler;
+pub use hub::Hub;

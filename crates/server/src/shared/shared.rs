@@ -1,0 +1,160 @@
+//! [`Shared`]: what the parts of a service are given.
+
+use core::cell::Cell;
+use std::sync::Arc;
+
+use windlass_ws::{Config, Engine, Scratch, deflate::Agreement};
+
+use super::{codec_budget::CodecBudget, memory_budget::MemoryBudget, pass::CurrentPass};
+use crate::{
+    api::{CloseReason, Counters, Options},
+    mailbox::WorkerHandle,
+    metrics::{Closing, LabelCounters},
+    table::{CloseInfo, LARGE_LEN},
+};
+
+/// What the parts of a service share. Nothing here is behind a `RefCell`, so all of it may be used
+/// while the tables are borrowed.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) bounds: OutputBounds,
+    pub(crate) memory: MemoryBudget,
+    pub(crate) codec: CodecBudget,
+    pub(crate) pass: CurrentPass,
+    pub(crate) stats: Counters,
+    pub(crate) labels: LabelCounters,
+    pub(crate) worker: Arc<WorkerHandle>,
+    config: Arc<Config>,
+    /// The time, in ticks of the timeout scan.
+    tick: Cell<u32>,
+    /// The time in seconds, for the rate limit of control frames.
+    second: Cell<u32>,
+    /// Is here unless a pass has taken it.
+    scratch: Cell<Option<Box<Scratch>>>,
+}
+
+/// Bounds derived from the options.
+#[derive(Clone, Copy)]
+pub(crate) struct OutputBounds {
+    /// High watermark of waiting bytes, above which a connection is not read from.
+    pub(crate) high_watermark: usize,
+    /// Number of bytes sent after which a pass ends.
+    pub(crate) pass_output_max: u32,
+    /// Number of bytes that a pass may send before the waiting bytes are checked.
+    pub(crate) pass_output_unchecked: u32,
+    /// Longer messages count against the pass's output limit as if they were sent back. If messages
+    /// may be compressed, all of them count: even short ones can add up to more than was received.
+    pub(crate) large_len: usize,
+}
+
+/// Number of bytes that a pass may send before the waiting bytes are checked, if the buffer is much
+/// larger.
+const PASS_OUTPUT_UNCHECKED: u32 = 4 << 10;
+
+impl OutputBounds {
+    fn new(options: &Options) -> Self {
+        let pass_output_max = options.pass_output_max() as u32;
+        let large_len = if options.deflate.is_some() { 0 } else { LARGE_LEN };
+        Self {
+            high_watermark: options.high_watermark(),
+            pass_output_max,
+            pass_output_unchecked: PASS_OUTPUT_UNCHECKED.min(pass_output_max),
+            large_len,
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(options: Options, memory: MemoryBudget, worker: Arc<WorkerHandle>) -> Self {
+        let config = Arc::new(Config::server().with_limits(options.limits));
+        Self {
+            bounds: OutputBounds::new(&options),
+            codec: CodecBudget::new(&options),
+            options,
+            memory,
+            pass: CurrentPass::new(),
+            stats: Counters::default(),
+            labels: LabelCounters::default(),
+            worker,
+            config,
+            tick: Cell::new(0),
+            second: Cell::new(0),
+            scratch: Cell::new(None),
+        }
+    }
+
+    /// The time, in ticks of the timeout scan.
+    #[inline]
+    pub(crate) fn tick(&self) -> u32 {
+        self.tick.get()
+    }
+
+    /// Sets the time. By the seconds, the engines limit the rate of control frames.
+    pub(crate) fn set_time(&self, tick: u32, second: u32) {
+        self.tick.set(tick);
+        self.second.set(second);
+        if let Some(mut scratch) = self.scratch.take() {
+            scratch.set_second(second);
+            self.scratch.set(Some(scratch));
+        }
+    }
+
+    /// Takes the scratch out of its cell. If a panic has lost it, there is a new one.
+    #[inline]
+    pub(crate) fn take_scratch(&self) -> Box<Scratch> {
+        match self.scratch.take() {
+            Some(scratch) => scratch,
+            None => self.new_scratch(),
+        }
+    }
+
+    /// Puts the scratch back.
+    #[inline]
+    pub(crate) fn put_scratch(&self, scratch: Box<Scratch>) {
+        self.scratch.set(Some(scratch));
+    }
+
+    #[cold]
+    fn new_scratch(&self) -> Box<Scratch> {
+        let mut scratch = Box::new(Scratch::new());
+        self.codec.reset_scratch_count();
+        scratch.set_second(self.second.get());
+        scratch
+    }
+
+    /// Frees the scratch.
+    pub(crate) fn release_scratch(&self) {
+        drop(self.scratch.take());
+    }
+
+    pub(crate) fn engine(&self, agreement: Option<&Agreement>) -> Engine {
+        match (agreement, &self.options.deflate) {
+            (Some(agreement), Some(config)) => {
+                Engine::with_deflate(&self.config, agreement, config)
+            }
+            _ => Engine::new(&self.config),
+        }
+    }
+
+    /// Returns whether a connection with this agreement accepts frames that were compressed for
+    /// many.
+    pub(crate) fn takes_compressed(&self, agreement: Option<&Agreement>) -> bool {
+        agreement
+            .zip(self.options.deflate.as_ref())
+            .is_some_and(|(agreement, config)| agreement.can_read_broadcast(config))
+    }
+
+    /// Counts a connection that has ended.
+    pub(crate) fn count_end(&self, close_info: &CloseInfo) {
+        let stats = &self.stats;
+        stats.closed.add(1);
+        let CloseInfo { reason, code, own_code, .. } = *close_info;
+        self.labels.count_close(&Closing { reason, code, own_code });
+        match close_info.reason {
+            CloseReason::Violation(_) => stats.violations.add(1),
+            CloseReason::Idle => stats.idle_timeouts.add(1),
+            CloseReason::Failed(_) | CloseReason::WriteStall => stats.broken_off.add(1),
+            _ => {}
+        }
+    }
+}
