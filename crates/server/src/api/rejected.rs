@@ -3,7 +3,7 @@
 use windlass::stream::Address;
 
 /// A connection that was rejected before it opened, or a rejected request for a page: the argument
-/// of [`on_rejected`](super::Handler::on_rejected).
+/// of [`on_rejected`](crate::Handler::on_rejected).
 ///
 /// ```
 /// use std::{cell::Cell, io, io::Write as _, net::TcpStream, time::Duration};
