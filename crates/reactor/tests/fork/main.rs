@@ -48,6 +48,7 @@ fn all() -> Vec<Test> {
         registrations::a_reactor_taken_apart_by_a_child_leaves_the_parents_alone,
         registrations::a_child_is_refused_the_shortest_turn,
         registrations::a_timer_of_a_child_leaves_the_parents_alarm_alone,
+        registrations::the_alarm_stands_still_while_the_machine_is_suspended,
         registrations::a_closure_posted_to_the_parent_is_not_dropped_by_a_child,
         streams::a_listener_deleted_by_a_child_accepts_for_the_parent,
         streams::a_stream_sends_nothing_from_a_child,

@@ -224,16 +224,32 @@ pub(crate) fn a_timer_of_a_child_leaves_the_parents_alarm_alone(backend: Backend
     assert!(seconds_until_the_alarm() > 6000, "the child has armed it for its own timer");
 }
 
-/// What proc(5) says of the only timerfd of this process.
+/// The timers count by a clock that stands still while the machine is suspended, and so must the
+/// alarm: `CLOCK_MONOTONIC` (timerfd_create(2)).
+pub(crate) fn the_alarm_stands_still_while_the_machine_is_suspended(backend: Backend) {
+    let mut reactor = reactor_on(backend).unwrap();
+    reactor.after(Duration::from_secs(3600), || {}).unwrap();
+    for _ in 0..40 {
+        assert_eq!(reactor.run_once(NOW).unwrap(), 0);
+    }
+    assert_eq!(of_the_alarm("clockid: "), libc::CLOCK_MONOTONIC.to_string());
+}
+
 fn seconds_until_the_alarm() -> u64 {
+    let value = of_the_alarm("it_value: (");
+    let (seconds, _) = value.split_once(',').expect("two numbers");
+    seconds.parse().expect("a number")
+}
+
+/// What proc(5) says behind `name` of the only timerfd of this process.
+fn of_the_alarm(name: &str) -> String {
     let infos = std::fs::read_dir("/proc/self/fdinfo").unwrap();
     // The folder's own descriptor is closed by the time its entry is read.
     let texts = infos.filter_map(|info| std::fs::read_to_string(info.unwrap().path()).ok());
     let of_timerfds = texts.filter(|text| text.contains("it_value"));
     let mut values = of_timerfds.map(|text| {
-        let value = text.lines().find_map(|line| line.strip_prefix("it_value: ("));
-        let (seconds, _) = value.and_then(|value| value.split_once(',')).expect("two numbers");
-        seconds.parse().expect("a number")
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.expect("a line of it").to_owned()
     });
     let value = values.next().expect("the alarm has been armed");
     assert!(values.next().is_none(), "another timerfd");

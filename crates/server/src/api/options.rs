@@ -131,13 +131,13 @@ pub struct Options {
     /// received messages and requests, and topics with their names and subscriptions. A message
     /// that waits for several receivers counts once per worker, and so does a topic.
     ///
-    /// Above four fifths of it, the connections that hold the most are not read from. Above all of
-    /// it, the largest are closed as by [`SlowConsumerPolicy::Evict`], and new requests get status
-    /// 503 for up to a second. `None`: a quarter of the memory limit of the process' cgroup, or of
-    /// the machine's memory if that is less. Default: `None`.
+    /// Above four fifths of it, its high watermark, the connections that hold the most are not read
+    /// from. Above all of it, the largest are closed as by [`SlowConsumerPolicy::Evict`], and new
+    /// requests get status 503 for up to a second. `None`: a quarter of the memory limit of the
+    /// process' cgroup, or of the machine's memory if that is less. Default: `None`.
     ///
-    /// TLS handshakes are covered too, by an estimate. Connections with TLS are rejected above four
-    /// fifths.
+    /// TLS handshakes are covered too, by an estimate. Connections with TLS are rejected above the
+    /// high watermark.
     ///
     /// The limit is checked after each pass over received bytes, after each message sent to one
     /// connection, and when a turn's publications have been delivered. Data added in between may

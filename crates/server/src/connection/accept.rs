@@ -16,7 +16,7 @@ impl<H: Handler> Service<H> {
     /// Accepts connections from a listener. Create the listener with
     /// [`Options::listener`](crate::Options::listener), so that the stream buffers match the other
     /// settings. With [`Listener::with_tls`] it serves `https://` and `wss://`. Such connections
-    /// are rejected while four fifths of [`memory_max`](crate::Options::memory_max) are in use.
+    /// are rejected above the high watermark of [`memory_max`](crate::Options::memory_max).
     ///
     /// # Errors
     /// - The reactor has no room for the listener.

@@ -8,8 +8,7 @@
 //!    together: the stream has it as the limit of the TLS handshake, and the table gets the tick of
 //!    the acceptance.
 //! 4. Its memory is reserved when it is accepted, by an estimate of its factory, and released when
-//!    the handshake ends. No such connection is accepted while four fifths of the budget are in
-//!    use.
+//!    the handshake ends. No such connection is accepted above the high watermark of the budget.
 //! 5. A drain closes it, through its listener. The drain has not ended before.
 
 use windlass::{

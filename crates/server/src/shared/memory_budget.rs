@@ -7,9 +7,9 @@
 //! 2. All workers borrow from one [`MemoryPool`], in chunks. A worker that needs no further chunk
 //!    touches no shared state. It runs this code only when data of its own has begun to wait, when
 //!    a connection subscribes, and on each timer event of the timeouts.
-//! 3. Above four fifths of the budget, the connections that hold the most are not read from. Above
-//!    all of it, the largest are evicted until a tenth is free. Requests get status 503 until a
-//!    timer event finds the pool below its limit.
+//! 3. Above its high watermark the connections that hold the most are not read from. Above all of
+//!    it, the largest are evicted until a tenth is free. Requests get status 503 until a timer
+//!    event finds the pool below its limit.
 //! 4. A worker evicts only while it holds more than nine tenths of its share. If that does not
 //!    help, other workers hold more than their shares, and are woken.
 
@@ -123,7 +123,7 @@ impl MemoryBudget {
     }
 
     /// Takes memory that this crate will hold, and borrows it at once. Returns false, and takes
-    /// nothing, if more than four fifths of the budget would be in use.
+    /// nothing, if more of the budget would be in use than its high watermark.
     pub(crate) fn reserve(&self, bytes: usize) -> bool {
         if bytes > 0 && self.pool.taken().saturating_add(bytes) > self.pool.pause_threshold() {
             return false;
@@ -249,9 +249,10 @@ impl MemoryBudget {
         }
     }
 
-    /// Pauses reading from the connections that hold the most, until the others together hold at
-    /// most four fifths of this worker's share. The others continue. A connection is never paused
-    /// for its topics alone: that would free nothing, and hide the end of the connection.
+    /// Pauses reading from the connections that hold the most, until the others together hold no
+    /// more than the high watermark of this worker's share. The others continue. A connection is
+    /// never paused for its topics alone: that would free nothing, and hide the end of the
+    /// connection.
     pub(crate) fn pause_largest(
         &self,
         mut holders: Vec<MemoryHolder>,
