@@ -16,9 +16,6 @@ const CRATES: &str = "crates/";
 /// How many items a crate may have as exceptions.
 const ITEMS_MAX: usize = 5;
 
-/// The crates that have more, with their number. It may only shrink.
-const LIMITS: &[(&str, usize)] = &[];
-
 /// What the check has found.
 #[derive(Debug, Default)]
 pub(super) struct Report {
@@ -206,25 +203,18 @@ fn check_arrows(folder: &str, order: &Order, arrows: &[Arrow], found: &mut Vec<S
             found.push(format!("{PATH}:{line}: {folder}: an exception names its items"));
         }
     }
-    check_count(folder, order, LIMITS, found);
+    check_count(folder, order, found);
     items
 }
 
-/// Compares the number of distinct items of the exceptions with the limit of the crate.
-fn check_count(folder: &str, order: &Order, limits: &[(&str, usize)], found: &mut Vec<String>) {
+/// Compares the number of distinct items of the exceptions with the limit.
+fn check_count(folder: &str, order: &Order, found: &mut Vec<String>) {
     let items: BTreeSet<&String> = order.exceptions.iter().flat_map(|e| &e.items).collect();
-    let own = limits.iter().find(|(name, _)| *name == folder).map(|(_, max)| *max);
-    let (count, max) = (items.len(), own.unwrap_or(ITEMS_MAX));
-    if count > max {
+    if items.len() > ITEMS_MAX {
         found.push(format!(
-            "{PATH}: {folder} has {count} items as exceptions from the order of folders; {max} \
-             are allowed"
-        ));
-    }
-    if own.is_some() && count < max {
-        found.push(format!(
-            "xtask/src/arrows/folders.rs: {folder} has {count} items as exceptions; lower its \
-             {max} in LIMITS"
+            "{PATH}: {folder} has {} items as exceptions from the order of folders; {ITEMS_MAX} \
+             are allowed",
+            items.len()
         ));
     }
 }
@@ -397,17 +387,14 @@ mod tests {
             let rows: String = items.iter().map(row).collect();
             order::parse(&format!("{ORDER}{rows}")).remove("crates/x").expect("it is there")
         };
-        let count = |items: &[&str], limits: &[(&str, usize)]| {
+        let count = |items: &[&str]| {
             let mut found = Vec::new();
-            check_count("crates/x", &rows(items), limits, &mut found);
+            check_count("crates/x", &rows(items), &mut found);
             found.concat()
         };
         // One item from two folders counts once.
-        assert_eq!(count(&["a", "b", "c", "d", "e", "a"], &[]), "");
-        assert!(count(&["a", "b", "c", "d", "e", "f"], &[]).contains("has 6 items"));
-        assert!(count(&["a", "b", "c"], &[("crates/x", 2)]).contains("has 3 items"));
-        assert_eq!(count(&["a", "b"], &[("crates/x", 2)]), "");
-        assert!(count(&["a"], &[("crates/x", 2)]).contains("lower its 2 in LIMITS"));
+        assert_eq!(count(&["a", "b", "c", "d", "e", "a"]), "");
+        assert!(count(&["a", "b", "c", "d", "e", "f"]).contains("has 6 items"));
     }
 
     #[test]
