@@ -85,10 +85,14 @@ impl<R: ReactorOps> Registry<R> {
         self.cells.insert_noted(cell, mark);
     }
 
+    /// The slot of a registered cell: its index and its generation.
+    fn place(cell: CellPtr<R>) -> (u32, u32) {
+        cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key")
+    }
+
     /// The mark that was passed when the cell was added.
     pub(crate) fn mark(&self, cell: CellPtr<R>) -> u32 {
-        let (index, generation) =
-            cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key");
+        let (index, generation) = Self::place(cell);
         self.cells.note(index, generation).expect("a registered cell has a place")
     }
 
@@ -106,16 +110,14 @@ impl<R: ReactorOps> Registry<R> {
 
     /// A registered cell, as its owner holds it.
     pub(crate) fn owned(&self, cell: CellPtr<R>) -> OwnedCell<R> {
-        let (index, generation) =
-            cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key");
+        let (index, generation) = Self::place(cell);
         *self.cells.get(index, generation).expect("a registered cell has a place")
     }
 
     /// Removes a cell and gives it up. Its key is stale afterwards. The number stays taken if the
     /// cell is `leaving`.
     pub(crate) fn remove(&mut self, cell: CellPtr<R>, leaving: bool) -> OwnedCell<R> {
-        let (index, generation) =
-            cell.key().parts(KeyKind::Descriptor).expect("a registered cell has a key");
+        let (index, generation) = Self::place(cell);
         let removed = self.cells.remove(index, generation).expect("a registered cell has a place");
         debug_assert_eq!(*removed, cell, "the table and the cell disagree");
         if !leaving {
