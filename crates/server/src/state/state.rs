@@ -171,15 +171,15 @@ impl ServiceState {
     /// Begins a drain. A second call during a drain can only move the deadline forward.
     pub(crate) fn drain(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
         self.drain.begin(turn, &self.shared.stats);
-        let conns = &mut self.tables.borrow_mut().conns;
-        conns.notify_all(turn, ConnFlags::WANTS_DRAIN);
+        self.tables.borrow_mut().conns.notify_all(turn, ConnFlags::WANTS_DRAIN);
         let state = Rc::clone(self);
         let end = move |mut turn: Turn<'_>| state.tables.borrow().conns.abort_all(&mut turn);
-        // If the timer limit is reached, the connections are ended without waiting.
+        // A custom clock is user code, so nothing is borrowed while the timer reads it. If the
+        // timer limit is reached, the connections are ended without waiting.
         if deadline.is_zero() || turn.after(deadline, end).is_err() {
-            conns.abort_all(turn);
+            self.tables.borrow().conns.abort_all(turn);
         }
-        self.drain.check(conns, turn);
+        self.drain.check(&self.tables.borrow().conns, turn);
     }
 
     /// Handles a timer event of the timeouts.
