@@ -68,8 +68,8 @@ pub mod handshake;
 mod protocol;
 
 pub use engine::{
-    Binary, Config, End, Engine, EngineEvent, EngineLimits, FrameSendError, MessageRef, Outbox,
-    Outcome, Pass, ReceivedMessage, Role, Scratch, Text,
+    Binary, Config, End, Engine, EngineEvent, EngineLimits, FrameSendError, MessageBuffer,
+    MessageRef, Outbox, Outcome, Pass, ReceivedMessage, Role, Scratch, Text,
 };
 pub use protocol::{
     close::{Close, CloseCode},

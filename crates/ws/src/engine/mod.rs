@@ -14,18 +14,20 @@ mod error;
 mod event;
 mod fragments;
 mod message;
+mod message_buffer;
 mod outbox;
 mod pass;
 mod scratch;
 mod slow_path;
 
 use alloc::{boxed::Box, sync::Arc};
-use core::fmt;
+use core::{fmt, ops::Range};
 
 pub use config::{Config, EngineLimits, Role};
 pub use error::FrameSendError;
 pub use event::{Binary, EngineEvent, ReceivedMessage, Text};
 pub use message::MessageRef;
+pub use message_buffer::MessageBuffer;
 pub use outbox::Outbox;
 pub use pass::{End, Outcome, Pass};
 pub use scratch::Scratch;
@@ -157,7 +159,53 @@ impl Engine {
     #[inline]
     pub fn process<'p>(&'p mut self, input: &'p mut [u8], scratch: &'p mut Scratch) -> Pass<'p> {
         scratch.begin();
-        Pass::new(self, input, scratch)
+        Pass::new(self, input, 0, scratch)
+    }
+
+    /// Continues with the same input after a pass that ended early: [`process`](Self::process) for
+    /// the bytes from `at` on, whose output joins the unsent output of the earlier passes.
+    ///
+    /// `unsent` is the range of `input` where that output lies: [`Outcome::in_place`], to which the
+    /// caller may have added the reply to the last message, which lies right behind it. It is empty
+    /// if everything was sent.
+    ///
+    /// ```
+    /// use windlass_ws::EngineEvent;
+    /// # use windlass_ws::{Config, Engine, Scratch};
+    /// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+    ///
+    /// // Two pings. The first pass stops after one of them.
+    /// let mut received = *b"\x89\x81\0\0\0\x001\x89\x81\0\0\0\x002";
+    /// let mut pass = engine.process(&mut received, &mut scratch);
+    /// assert!(matches!(pass.next(), Some(EngineEvent::Ping(b"1"))));
+    /// let outcome = pass.finish();
+    /// let (at, unsent) = (outcome.consumed, outcome.in_place.unwrap());
+    ///
+    /// let mut pass = engine.process_from(&mut received, at, unsent, &mut scratch);
+    /// assert!(matches!(pass.next(), Some(EngineEvent::Ping(b"2"))));
+    /// let both = pass.finish().in_place.unwrap();
+    /// assert_eq!(received[both], *b"\x8a\x011\x8a\x012");
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Unless `unsent` lies before `at`, and `at` within the input.
+    #[inline]
+    pub fn process_from<'p>(
+        &'p mut self,
+        input: &'p mut [u8],
+        at: usize,
+        unsent: Range<usize>,
+        scratch: &'p mut Scratch,
+    ) -> Pass<'p> {
+        assert!(
+            unsent.start <= unsent.end && unsent.end <= at && at <= input.len(),
+            "unsent output {unsent:?} of an input of {} bytes, processed up to {at}",
+            input.len()
+        );
+        scratch.begin();
+        scratch.set_unsent(unsent);
+        Pass::new(self, input, at, scratch)
     }
 
     /// Sends a message outside a pass. Returns the frame to send, which stays in `scratch` until

@@ -7,6 +7,7 @@ use super::{
     error::FrameSendError,
     event::{Binary, EngineEvent, Text, TextPayload},
     message::MessageRef,
+    message_buffer::MessageBuffer,
     scratch::{EventBuffers, Output, Scratch},
     slow_path::next_any,
 };
@@ -114,10 +115,11 @@ impl<'p> Pass<'p> {
     pub(super) fn new(
         engine: &'p mut Engine,
         input: &'p mut [u8],
+        at: usize,
         scratch: &'p mut Scratch,
     ) -> Self {
         let Scratch { out, buffers } = scratch;
-        Self { engine, out, input: PassInput { bytes: input, at: 0, buffers } }
+        Self { engine, out, input: PassInput { bytes: input, at, buffers } }
     }
 
     /// The next event, or `None` until more bytes arrive.
@@ -194,6 +196,29 @@ impl<'p> Pass<'p> {
             return Ok(self.out.start..self.out.end);
         }
         Err(self)
+    }
+
+    /// Takes the buffer of the last message out of the scratch, so that the message can be kept
+    /// longer than the pass. `None` if the message lies in the input, or was sent back.
+    ///
+    /// [`Scratch::recycle`] takes the buffer back for later messages.
+    ///
+    /// ```
+    /// # use windlass_ws::{Config, Engine, Scratch};
+    /// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+    /// // The message arrives in two reads.
+    /// let _ = engine.process(&mut [0x82, 0x82, 0, 0, 0, 0, 7], &mut scratch).next();
+    /// let mut rest = [8];
+    /// let mut pass = engine.process(&mut rest, &mut scratch);
+    /// assert!(pass.next().is_some());
+    /// let message = pass.take_message().unwrap();
+    /// let _ = pass.finish();
+    /// assert_eq!(message.payload(), [7, 8]);
+    /// scratch.recycle(message);
+    /// ```
+    #[must_use]
+    pub fn take_message(&mut self) -> Option<MessageBuffer> {
+        self.out.take_message(self.input.buffers).map(MessageBuffer::new)
     }
 
     /// Ends the pass and returns its result.

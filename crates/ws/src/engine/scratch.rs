@@ -1,9 +1,9 @@
 //! The state that all connections of one thread share.
 
 use alloc::{boxed::Box, vec::Vec};
-use core::fmt;
+use core::{fmt, ops::Range};
 
-use super::{assembly::Assembly, pass::Outcome};
+use super::{assembly::Assembly, message_buffer::MessageBuffer, pass::Outcome};
 use crate::protocol::frame::CONTROL_LEN_MAX;
 
 /// The most spare buffers for messages in pieces.
@@ -87,6 +87,12 @@ impl Scratch {
         self.out.pieces(input)
     }
 
+    /// Takes back the buffer of a message that was [taken](crate::Pass::take_message) out of a
+    /// pass, of this or another scratch, for later messages.
+    pub fn recycle(&mut self, message: MessageBuffer) {
+        self.out.recycle(message.into_assembly());
+    }
+
     /// How many bytes were compressed and decompressed with this scratch. A loop can use it to
     /// bound the work of one turn.
     #[cfg(feature = "deflate")]
@@ -103,6 +109,12 @@ impl Scratch {
         if !self.out.segments.is_empty() || self.buffers.message.is_some() {
             self.clear();
         }
+    }
+
+    /// Sets the output that the pass continues.
+    #[inline]
+    pub(super) fn set_unsent(&mut self, unsent: Range<usize>) {
+        (self.out.start, self.out.end) = (unsent.start, unsent.end);
     }
 
     #[cold]
@@ -217,6 +229,11 @@ impl Output {
                 self.recycle(assembly);
             }
         }
+    }
+
+    /// Takes the current message, unless its reply was built around it.
+    pub(crate) fn take_message(&self, buffers: &mut EventBuffers) -> Option<Box<Assembly>> {
+        if self.carries_current { None } else { buffers.message.take() }
     }
 
     fn clear(&mut self) {
