@@ -14,7 +14,18 @@ use crate::metadata::Package;
 
 /// Names that several types have, each with the reason. A name that no longer needs its line is an
 /// error, so that the list can only shrink.
+///
+/// A program that uses windlass-websocket imports that crate alone, so its types have the plain
+/// names that other crates for WebSockets use too.
 const REASONS: &[(&str, &str)] = &[
+    ("AcceptError", "why a stream's handshake failed; that of the engine is one of its causes"),
+    ("Config", "the settings of sockets; that of the engine is made from them"),
+    ("Message", "a message that owns its payload; that of the server is lent to a handler"),
+    ("Prepared", "a message encoded for many sockets of a runtime; or for those of the server"),
+    ("ReuniteError", "the halves of different sockets; of a stream, or of a WebSocket"),
+    ("Role", "server or client; that of the engine has the source of masking keys with it"),
+    ("SendError", "why a socket did not send a message; or the server"),
+    ("Timer", "a timer of any runtime; that of the reactor is an entry in its wheel"),
     (
         "Sender",
         "the sending half of a bounded queue between threads, as `std::sync::mpsc` calls it; that \

@@ -1,0 +1,356 @@
+//! The part of a socket that its two halves share: the transport, the protocol's state, and the
+//! output.
+
+use std::{
+    io,
+    task::{Context, Poll, ready},
+};
+
+#[cfg(feature = "deflate")]
+use windlass_ws::deflate::Agreement;
+use windlass_ws::{CloseCode, End, Engine, MessageRef};
+
+use crate::{
+    Config, Message, Outgoing, Prepared, RecvError, Role, SendError, TimeLimit,
+    error::again,
+    liveness::{Due, Liveness},
+    output::{FrameHead, Output, SHARED_MIN},
+    shared,
+    transport::Transport,
+};
+
+pub(crate) struct Core<S> {
+    pub(crate) io: S,
+    pub(crate) engine: Engine,
+    pub(crate) output: Output,
+    pub(crate) config: Config,
+    role: Role,
+    #[cfg(feature = "deflate")]
+    agreement: Option<Agreement>,
+    /// The protocol that the handshake chose.
+    pub(crate) protocol: Option<Box<str>>,
+    /// The code and reason of the Close frame that this side sent first, and of the peer's.
+    pub(crate) own_close: Option<Box<CloseFrame>>,
+    pub(crate) peer_close: Option<Box<CloseFrame>>,
+    /// Writing has failed. Reading goes on, because the peer may have sent a Close frame before.
+    write_error: Option<io::Error>,
+    /// The end, once it was told.
+    ended: Option<Result<(), RecvError>>,
+    liveness: Liveness,
+    /// `recv` reads nothing until the output is written.
+    pub(crate) is_reader_blocked: bool,
+}
+
+/// The contents of a Close frame. The code is `None` if the frame is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloseFrame {
+    /// Why the connection is closed.
+    pub code: Option<CloseCode>,
+    /// The reason, for people to read.
+    pub reason: String,
+}
+
+impl<S: Transport> Core<S> {
+    pub(crate) fn new(io: S, config: &Config, role: Role, protocol: Option<Box<str>>) -> Self {
+        let engine = Engine::new(config.engine(role));
+        let liveness = Liveness::new(config.settings(), io.now());
+        Self {
+            io,
+            engine,
+            output: Output::default(),
+            config: config.clone(),
+            role,
+            #[cfg(feature = "deflate")]
+            agreement: None,
+            protocol,
+            own_close: None,
+            peer_close: None,
+            write_error: None,
+            ended: None,
+            liveness,
+            is_reader_blocked: false,
+        }
+    }
+
+    /// The handshake agreed on permessage-deflate.
+    #[cfg(feature = "deflate")]
+    pub(crate) fn set_agreement(&mut self, agreement: Agreement) {
+        let deflate = self.config.settings().deflate.unwrap_or_default();
+        self.engine = Engine::with_deflate(self.config.engine(self.role), &agreement, &deflate);
+        self.agreement = Some(agreement);
+    }
+
+    pub(crate) fn is_server(&self) -> bool {
+        self.role == Role::Server
+    }
+
+    /// Waits until at most the high watermark waits.
+    pub(crate) fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.check_write()?;
+        let left = self.config.settings().high_watermark;
+        let result = ready!(self.output.poll_drain(&mut self.io, context, left));
+        Poll::Ready(self.note_write(result).map_err(SendError::Io))
+    }
+
+    /// Writes everything that waits.
+    pub(crate) fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = ready!(self.output.poll_drain(&mut self.io, context, 0));
+        Poll::Ready(self.note_write(result))
+    }
+
+    /// Writes bytes that were not queued. Returns how many the transport took.
+    pub(crate) fn write_now(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> io::Result<usize> {
+        let result = self.output.write_now(&mut self.io, context, bytes);
+        self.note_write(result)
+    }
+
+    pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.check_write()?;
+        let result = ready!(self.output.poll_flush(&mut self.io, context));
+        Poll::Ready(self.note_write(result).map_err(SendError::Io))
+    }
+
+    /// Whether something can be sent.
+    pub(crate) fn check_open(&self) -> Result<(), SendError> {
+        self.check_write()?;
+        if self.engine.is_closing() { Err(SendError::Closed) } else { Ok(()) }
+    }
+
+    fn check_write(&self) -> Result<(), SendError> {
+        self.write_error.as_ref().map_or(Ok(()), |error| Err(SendError::Io(again(error))))
+    }
+
+    /// Remembers that writing failed, and discards what waits.
+    fn note_write<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| {
+            self.write_error = Some(again(error));
+            self.output.clear();
+        })
+    }
+
+    /// Sends a message. It is written at once if the transport takes it and a context is given.
+    /// What is not written waits in the output.
+    pub(crate) fn send(
+        &mut self,
+        message: &Outgoing<'_>,
+        context: Option<&mut Context<'_>>,
+    ) -> Result<(), SendError> {
+        self.check_open()?;
+        match message {
+            Outgoing::Borrowed(message) => self.send_ref(*message, context),
+            Outgoing::Owned(message) => self.send_owned(message, context),
+            Outgoing::Prepared(prepared) => self.send_prepared(prepared, context),
+        }
+    }
+
+    /// Sends a message by way of the engine, which copies, compresses or masks it.
+    pub(crate) fn send_ref(
+        &mut self,
+        message: MessageRef<'_>,
+        context: Option<&mut Context<'_>>,
+    ) -> Result<(), SendError> {
+        let written = shared::with(|shared| {
+            let frame = self.engine.send(message, &mut shared.scratch)?;
+            write_or_queue(&mut self.io, &mut self.output, frame, context)
+        });
+        self.note_sent(written)
+    }
+
+    fn note_sent(&mut self, result: Result<(), SendError>) -> Result<(), SendError> {
+        if let Err(SendError::Io(error)) = &result {
+            self.write_error = Some(again(error));
+            self.output.clear();
+        }
+        result
+    }
+
+    /// Sends a long message of a server without a copy.
+    fn send_owned(
+        &mut self,
+        message: &Message,
+        context: Option<&mut Context<'_>>,
+    ) -> Result<(), SendError> {
+        let bytes = message.as_bytes();
+        if !self.is_server() || self.engine.has_deflate() || bytes.len() < SHARED_MIN {
+            return self.send_ref(message.as_ref(), context);
+        }
+        self.output.push(FrameHead::new(message.is_text(), bytes.len()).as_slice());
+        self.output.push_shared(bytes);
+        Ok(())
+    }
+
+    fn send_prepared(
+        &mut self,
+        prepared: &Prepared,
+        context: Option<&mut Context<'_>>,
+    ) -> Result<(), SendError> {
+        if !self.is_server() {
+            return self.send_ref(prepared.message().as_ref(), context);
+        }
+        let frame = prepared.frame();
+        #[cfg(feature = "deflate")]
+        let frame = match (prepared.deflated(), &self.agreement) {
+            (Some((config, deflated)), Some(agreement)) if agreement.can_read_broadcast(config) => {
+                deflated
+            }
+            (Some(_), Some(_)) => return self.send_ref(prepared.message().as_ref(), context),
+            _ => frame,
+        };
+        if frame.len() < SHARED_MIN {
+            let written = write_or_queue(&mut self.io, &mut self.output, frame, context);
+            return self.note_sent(written);
+        }
+        self.output.push_shared(frame);
+        Ok(())
+    }
+
+    pub(crate) fn ping(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.check_write()?;
+        shared::with(|shared| {
+            self.output.push(self.engine.ping(payload, &mut shared.scratch)?);
+            Ok(())
+        })
+    }
+
+    /// Starts the closing handshake. Nothing happens if it was started before.
+    pub(crate) fn start_close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
+        if self.engine.is_closing() {
+            return Ok(());
+        }
+        self.check_write()?;
+        shared::with(|shared| {
+            self.output.push(self.engine.close(code, reason, &mut shared.scratch)?);
+            Ok::<_, SendError>(())
+        })?;
+        self.own_close = Some(Box::new(CloseFrame { code: Some(code), reason: reason.to_owned() }));
+        self.note_closing();
+        Ok(())
+    }
+
+    /// Starts the time limit of the closing handshake.
+    pub(crate) fn note_closing(&mut self) {
+        self.liveness.note_closing(self.io.now());
+    }
+
+    pub(crate) fn note_read(&mut self) {
+        if self.liveness.is_on() {
+            self.liveness.note_read(self.io.now());
+        }
+    }
+
+    pub(crate) fn note_message(&mut self) {
+        self.liveness.note_message();
+    }
+
+    /// The end, if it was told before.
+    pub(crate) fn told_end(&self) -> Option<Result<(), RecvError>> {
+        self.ended.as_ref().map(|ended| match ended {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.again()),
+        })
+    }
+
+    /// Tells the end, now and in later calls.
+    pub(crate) fn tell_end(&mut self, end: Result<(), RecvError>) -> Result<(), RecvError> {
+        self.ended = Some(match &end {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.again()),
+        });
+        end
+    }
+
+    /// The end of the stream, without a Close frame of the peer.
+    pub(crate) fn end_of_stream(&mut self, error: Option<io::Error>) -> RecvError {
+        match error {
+            None => RecvError::Abnormal,
+            Some(error) if error.kind() == io::ErrorKind::UnexpectedEof => RecvError::Cut,
+            Some(error) => RecvError::Io(error),
+        }
+    }
+
+    /// Sends what is left after the protocol's end, and ends writing.
+    pub(crate) fn poll_protocol_end(
+        &mut self,
+        context: &mut Context<'_>,
+        end: End,
+    ) -> Poll<Result<(), RecvError>> {
+        if self.write_error.is_none() {
+            match self.poll_flush(context) {
+                // The peer has said all it had to, and may be gone.
+                Poll::Ready(Ok(())) => match self.io.poll_shutdown(context) {
+                    Poll::Ready(_) => {}
+                    Poll::Pending => return self.poll_limits(context).map(Err),
+                },
+                Poll::Ready(Err(_)) => {}
+                Poll::Pending => return self.poll_limits(context).map(Err),
+            }
+        }
+        Poll::Ready(match end {
+            End::Closed => Ok(()),
+            End::Failed(violation) => Err(RecvError::Violation(violation)),
+        })
+    }
+
+    /// Waits for the time limits, and sends the pings that are due. Call it when nothing else is to
+    /// be done.
+    pub(crate) fn poll_limits(&mut self, context: &mut Context<'_>) -> Poll<RecvError> {
+        if let Some(error) = &self.write_error {
+            return Poll::Ready(RecvError::Io(again(error)));
+        }
+        while let Some((deadline, due)) = self.liveness.next(self.config.settings()) {
+            if self.io.now().is_some_and(|now| now < deadline)
+                && self.io.poll_until(context, deadline).is_pending()
+            {
+                return Poll::Pending;
+            }
+            match due {
+                Due::Ping => {
+                    self.liveness.note_ping(self.io.now());
+                    // It fails only if writing has, which the next call tells.
+                    let _ = self.ping(&[]);
+                    let _ = self.poll_flush(context);
+                }
+                Due::Limit(limit) => {
+                    let reason = match limit {
+                        TimeLimit::Idle => "idle_timeout",
+                        TimeLimit::Lifetime => "lifetime_max",
+                        TimeLimit::Answer | TimeLimit::Close => {
+                            return Poll::Ready(RecvError::TimedOut(limit));
+                        }
+                    };
+                    // As far as the transport takes it at once.
+                    let _ = self.start_close(CloseCode::GOING_AWAY, reason);
+                    let _ = self.poll_flush(context);
+                    return Poll::Ready(RecvError::TimedOut(limit));
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The current second of the transport's timer, or of the system's clock.
+    pub(crate) fn second(&self) -> Option<u32> {
+        self.io.now().or_else(crate::clock::now).map(|now| now.as_secs() as u32)
+    }
+}
+
+/// Writes a frame at once if nothing waits before it, and queues the rest.
+fn write_or_queue<S: Transport>(
+    io: &mut S,
+    output: &mut Output,
+    frame: &[u8],
+    context: Option<&mut Context<'_>>,
+) -> Result<(), SendError> {
+    let written = match context {
+        Some(context) => output.write_now(io, context, frame)?,
+        None => 0,
+    };
+    if written < frame.len() {
+        output.push(&frame[written..]);
+    }
+    Ok(())
+}

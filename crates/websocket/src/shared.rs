@@ -1,0 +1,73 @@
+//! What all sockets of a thread share: the engine's scratch, and buffers that no socket needs.
+//!
+//! A socket holds a buffer from the moment bytes arrive until they are processed. An idle one holds
+//! none.
+
+use std::cell::Cell;
+
+use windlass_ws::Scratch;
+
+/// The length of a buffer for reading, in bytes.
+pub(crate) const READ_BUFFER_LEN: usize = 64 << 10;
+
+/// The most buffers of each kind that are kept for later.
+const SPARES_MAX: usize = 16;
+
+/// The largest output buffer that is kept, in bytes.
+const OUTPUT_KEPT_MAX: usize = 64 << 10;
+
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) scratch: Scratch,
+    /// The compressors of prepared messages.
+    #[cfg(feature = "deflate")]
+    pub(crate) pool: windlass_ws::deflate::CodecPool,
+    read_buffers: Vec<Box<[u8]>>,
+    outputs: Vec<Vec<u8>>,
+}
+
+thread_local! {
+    static SHARED: Cell<Option<Box<Shared>>> = const { Cell::new(None) };
+}
+
+/// Runs `use_it` with the thread's state. A transport that is itself a WebSocket gets another state
+/// while it is in use.
+#[inline]
+pub(crate) fn with<R>(use_it: impl FnOnce(&mut Shared) -> R) -> R {
+    // The thread may be about to end, and its state gone.
+    let mut shared = SHARED.try_with(Cell::take).ok().flatten().unwrap_or_default();
+    let result = use_it(&mut shared);
+    let _ = SHARED.try_with(|place| place.set(Some(shared)));
+    result
+}
+
+pub(crate) fn take_read_buffer() -> Box<[u8]> {
+    with(|shared| shared.read_buffers.pop())
+        .unwrap_or_else(|| vec![0; READ_BUFFER_LEN].into_boxed_slice())
+}
+
+/// Takes back a buffer of any length.
+pub(crate) fn give_read_buffer(buffer: Box<[u8]>) {
+    with(|shared| {
+        if buffer.len() == READ_BUFFER_LEN && shared.read_buffers.len() < SPARES_MAX {
+            shared.read_buffers.push(buffer);
+        }
+    });
+}
+
+/// An empty buffer.
+pub(crate) fn take_output() -> Vec<u8> {
+    with(|shared| shared.outputs.pop()).unwrap_or_default()
+}
+
+pub(crate) fn give_output(mut output: Vec<u8>) {
+    if output.capacity() == 0 || output.capacity() > OUTPUT_KEPT_MAX {
+        return;
+    }
+    output.clear();
+    with(|shared| {
+        if shared.outputs.len() < SPARES_MAX {
+            shared.outputs.push(output);
+        }
+    });
+}
