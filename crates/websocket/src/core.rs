@@ -34,6 +34,8 @@ pub(crate) struct Core<S> {
     pub(crate) peer_close: Option<Box<CloseFrame>>,
     /// Writing has failed. Reading goes on, because the peer may have sent a Close frame before.
     write_error: Option<io::Error>,
+    /// The protocol has ended, or the transport.
+    is_over: bool,
     /// The end, once it was told.
     ended: Option<Result<(), RecvError>>,
     liveness: Liveness,
@@ -66,6 +68,7 @@ impl<S: Transport> Core<S> {
             own_close: None,
             peer_close: None,
             write_error: None,
+            is_over: false,
             ended: None,
             liveness,
             is_reader_blocked: false,
@@ -98,14 +101,14 @@ impl<S: Transport> Core<S> {
         Poll::Ready(self.note_write(result))
     }
 
-    /// Writes bytes that were not queued. Returns how many the transport took.
-    pub(crate) fn write_now(
+    /// Writes bytes that were not queued, when nothing is queued before them.
+    pub(crate) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
         bytes: &[u8],
-    ) -> io::Result<usize> {
-        let result = self.output.write_now(&mut self.io, context, bytes);
-        self.note_write(result)
+    ) -> Poll<io::Result<usize>> {
+        let result = ready!(self.output.poll_write_unqueued(&mut self.io, context, bytes));
+        Poll::Ready(self.note_write(result))
     }
 
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
@@ -122,6 +125,18 @@ impl<S: Transport> Core<S> {
 
     fn check_write(&self) -> Result<(), SendError> {
         self.write_error.as_ref().map_or(Ok(()), |error| Err(SendError::Io(again(error))))
+    }
+
+    /// Whether the connection has ended, for the protocol or for the transport.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether something is to be done while nothing arrives.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.liveness.is_on() || self.write_error.is_some()
     }
 
     /// Remembers that writing failed, and discards what waits.
@@ -231,8 +246,16 @@ impl<S: Transport> Core<S> {
         Ok(())
     }
 
+    /// The protocol has ended, by the peer's Close frame or by its fault.
+    #[cold]
+    pub(crate) fn note_protocol_end(&mut self, close: Option<CloseFrame>) {
+        self.is_over = true;
+        self.peer_close = close.map(Box::new);
+        self.note_closing();
+    }
+
     /// Starts the time limit of the closing handshake.
-    pub(crate) fn note_closing(&mut self) {
+    fn note_closing(&mut self) {
         self.liveness.note_closing(self.io.now());
     }
 
@@ -256,6 +279,7 @@ impl<S: Transport> Core<S> {
 
     /// Tells the end, now and in later calls.
     pub(crate) fn tell_end(&mut self, end: Result<(), RecvError>) -> Result<(), RecvError> {
+        self.is_over = true;
         self.ended = Some(match &end {
             Ok(()) => Ok(()),
             Err(error) => Err(error.again()),
@@ -263,20 +287,10 @@ impl<S: Transport> Core<S> {
         end
     }
 
-    /// The end of the stream, without a Close frame of the peer.
-    pub(crate) fn end_of_stream(&mut self, error: Option<io::Error>) -> RecvError {
-        match error {
-            None => RecvError::Abnormal,
-            Some(error) if error.kind() == io::ErrorKind::UnexpectedEof => RecvError::Cut,
-            Some(error) => RecvError::Io(error),
-        }
-    }
-
     /// Sends what is left after the protocol's end, and ends writing.
     pub(crate) fn poll_protocol_end(
         &mut self,
         context: &mut Context<'_>,
-        end: End,
     ) -> Poll<Result<(), RecvError>> {
         if self.write_error.is_none() {
             match self.poll_flush(context) {
@@ -289,9 +303,9 @@ impl<S: Transport> Core<S> {
                 Poll::Pending => return self.poll_limits(context).map(Err),
             }
         }
-        Poll::Ready(match end {
-            End::Closed => Ok(()),
-            End::Failed(violation) => Err(RecvError::Violation(violation)),
+        Poll::Ready(match self.engine.end() {
+            Some(End::Failed(violation)) => Err(RecvError::Violation(violation)),
+            _ => Ok(()),
         })
     }
 

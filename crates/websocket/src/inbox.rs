@@ -1,6 +1,7 @@
 //! The receiving side of a socket: the buffer that bytes are read into, and the message in it.
 
 use std::{
+    io,
     ops::Range,
     task::{Context, Poll, ready},
 };
@@ -26,19 +27,15 @@ pub(crate) struct Inbox {
     end: usize,
     /// Replies that lie in the buffer, before `at`. They follow the output of the core.
     unsent: Range<usize>,
+    /// Where the payload of the current message lies in the buffer.
+    payload: Range<usize>,
     /// The current message, if it does not lie in the buffer.
     message: Option<MessageBuffer>,
+    /// The current message is text.
+    is_text: bool,
     /// The clock is read for the next control frames.
     saw_control: bool,
     second: u32,
-}
-
-/// The kind and place of the current message.
-#[derive(Clone, Debug)]
-pub(crate) struct Found {
-    pub(crate) is_text: bool,
-    /// In the buffer, or `None` if the message has a buffer of its own.
-    place: Option<Range<usize>>,
 }
 
 impl Inbox {
@@ -62,49 +59,58 @@ impl Inbox {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.at..self.end])
     }
 
-    pub(crate) fn payload(&self, found: &Found) -> &[u8] {
-        match (&found.place, &self.buffer, &self.message) {
-            (Some(place), Some(buffer), _) => &buffer[place.clone()],
-            (None, _, Some(message)) => message.payload(),
-            _ => &[],
+    /// Whether the current message is text.
+    pub(crate) fn is_text(&self) -> bool {
+        self.is_text
+    }
+
+    /// The payload of the current message.
+    pub(crate) fn payload(&self) -> &[u8] {
+        match (&self.message, &self.buffer) {
+            (Some(message), _) => message.payload(),
+            (None, Some(buffer)) => &buffer[self.payload.clone()],
+            (None, None) => &[],
         }
     }
 
-    pub(crate) fn payload_mut(&mut self, found: &Found) -> &mut [u8] {
-        match (&found.place, &mut self.buffer, &mut self.message) {
-            (Some(place), Some(buffer), _) => &mut buffer[place.clone()],
-            (None, _, Some(message)) => message.payload_mut(),
-            _ => &mut [],
+    pub(crate) fn payload_mut(&mut self) -> &mut [u8] {
+        match (&mut self.message, &mut self.buffer) {
+            (Some(message), _) => message.payload_mut(),
+            (None, Some(buffer)) => &mut buffer[self.payload.clone()],
+            (None, None) => &mut [],
         }
     }
 
-    /// The message with a payload of its own.
-    pub(crate) fn to_message(&self, found: &Found) -> Message {
-        let bytes = Bytes::copy_from_slice(self.payload(found));
-        if found.is_text {
+    /// The current message with a payload of its own.
+    pub(crate) fn to_message(&self) -> Message {
+        let bytes = Bytes::copy_from_slice(self.payload());
+        if self.is_text {
             Message::Text(Utf8Bytes::from_checked(bytes))
         } else {
             Message::Binary(bytes)
         }
     }
 
-    /// Takes the buffer of a message that has its own.
-    pub(crate) fn take_message(&mut self, found: &Found) -> Option<MessageBuffer> {
-        if found.place.is_none() { self.message.take() } else { None }
+    /// Takes the buffer of the current message, if it has its own.
+    pub(crate) fn take_message(&mut self) -> Option<MessageBuffer> {
+        self.message.take()
     }
 
     /// Adds the reply to the current message of a server, which lies around its payload. Returns
     /// `false` if the message does not lie in the buffer.
-    pub(crate) fn reply_in_place(&mut self, found: &Found) -> bool {
-        let Some(payload) = &found.place else { return false };
-        let start = payload.start - FrameHead::new(found.is_text, payload.len()).len;
+    #[inline]
+    pub(crate) fn reply_in_place(&mut self) -> bool {
+        if self.message.is_some() {
+            return false;
+        }
+        let start = self.payload.start - FrameHead::len(self.payload.len());
         if self.unsent.is_empty() {
-            self.unsent = start..payload.end;
+            self.unsent.start = start;
         } else {
             // The engine moved the payload to behind the replies before it.
             debug_assert_eq!(self.unsent.end, start);
-            self.unsent.end = payload.end;
         }
+        self.unsent.end = self.payload.end;
         true
     }
 
@@ -128,16 +134,15 @@ impl Inbox {
         core: &mut Core<S>,
         context: &mut Context<'_>,
     ) -> Poll<()> {
-        while !self.unsent.is_empty() {
-            let Some(buffer) = &self.buffer else { break };
-            if ready!(core.poll_drain(context)).is_err() {
+        while let (false, Some(buffer)) = (self.unsent.is_empty(), &self.buffer) {
+            if core.output.is_empty() {
+                let bytes = &buffer[self.unsent.clone()];
+                match ready!(core.poll_write(context, bytes)) {
+                    Ok(count) => self.unsent.start += count.min(bytes.len()),
+                    Err(_) => self.unsent = 0..0,
+                }
+            } else if ready!(core.poll_drain(context)).is_err() {
                 self.unsent = 0..0;
-                break;
-            }
-            match core.write_now(context, &buffer[self.unsent.clone()]) {
-                Ok(0) => return Poll::Pending,
-                Ok(count) => self.unsent.start += count,
-                Err(_) => self.unsent = 0..0,
             }
         }
         // The error is told when there is nothing left to receive.
@@ -145,67 +150,111 @@ impl Inbox {
         Poll::Ready(())
     }
 
-    /// Waits for the next message. `None` is the clean end.
+    /// Waits for the next message. `false` is the clean end.
+    // As a call it would return its result in memory, which costs a tenth of an echo.
+    #[inline(always)]
     pub(crate) fn poll_next<S: Transport>(
         &mut self,
         core: &mut Core<S>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<Found>, RecvError>> {
-        if let Some(end) = core.told_end() {
-            return Poll::Ready(end.map(|()| None));
-        }
+    ) -> Poll<Result<bool, RecvError>> {
         loop {
-            // After the protocol's end the rest belongs to the caller: `into_inner`.
-            if self.at < self.end && core.engine.end().is_none() {
-                if let Some(found) = self.next_message(core) {
-                    core.note_message();
-                    return Poll::Ready(Ok(Some(found)));
-                }
+            if self.at < self.end && !core.is_over() && self.next_message(core) {
+                return Poll::Ready(Ok(true));
             }
-            if let Some(end) = core.engine.end() {
-                self.queue_unsent(core);
-                let end = ready!(core.poll_protocol_end(context, end));
-                self.release();
-                return Poll::Ready(core.tell_end(end).map(|()| None));
+            if core.is_over() {
+                return self.poll_end(core, context);
             }
-            let is_flushed = self.poll_flush(core, context).is_ready();
-            let waits = core.output.answers() + self.unsent.len();
-            if !is_flushed && waits > core.config.settings().answers_max {
-                core.is_reader_blocked = true;
-                let error = ready!(core.poll_limits(context));
-                return Poll::Ready(core.tell_end(Err(error)).map(|()| None));
+            if !self.unsent.is_empty() || core.output.has_work() {
+                ready!(self.poll_send(core, context))?;
             }
             ready!(self.poll_read(core, context))?;
         }
     }
 
+    /// Writes what waits. It waits itself only if so much waits that nothing more is to be read.
+    #[inline(never)]
+    fn poll_send<S: Transport>(
+        &mut self,
+        core: &mut Core<S>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), RecvError>> {
+        if self.poll_flush(core, context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        if core.output.answers() + self.unsent.len() <= core.config.settings().answers_max {
+            return Poll::Ready(Ok(()));
+        }
+        core.is_reader_blocked = true;
+        let error = ready!(core.poll_limits(context));
+        Poll::Ready(core.tell_end(Err(error)))
+    }
+
+    /// Sends what the protocol's end left to send, and tells the end.
+    #[cold]
+    fn poll_end<S: Transport>(
+        &mut self,
+        core: &mut Core<S>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<bool, RecvError>> {
+        if let Some(end) = core.told_end() {
+            return Poll::Ready(end.map(|()| false));
+        }
+        self.queue_unsent(core);
+        let end = ready!(core.poll_protocol_end(context));
+        self.release();
+        Poll::Ready(core.tell_end(end).map(|()| false))
+    }
+
     /// Reads into the buffer. It is released if nothing has arrived.
+    #[inline]
     fn poll_read<S: Transport>(
         &mut self,
         core: &mut Core<S>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), RecvError>> {
-        self.queue_unsent(core);
-        let buffer = self.buffer.get_or_insert_with(shared::take_read_buffer);
-        (self.at, self.end) = (0, 0);
-        let error = match core.io.poll_read(context, buffer) {
-            Poll::Ready(Ok(0)) => core.end_of_stream(None),
-            Poll::Ready(Ok(count)) => {
-                self.end = count.min(buffer.len());
-                if self.saw_control {
-                    self.saw_control = false;
-                    self.second = core.second().unwrap_or_default();
-                }
-                core.note_read();
-                return Poll::Ready(Ok(()));
+        if !self.unsent.is_empty() {
+            self.queue_unsent(core);
+        }
+        let mut buffer = self.buffer.take().unwrap_or_else(shared::take_read_buffer);
+        (self.at, self.end, self.unsent) = (0, 0, 0..0);
+        let result = core.io.poll_read(context, &mut buffer);
+        if let Poll::Ready(Ok(count @ 1..)) = result {
+            self.end = count.min(buffer.len());
+            self.buffer = Some(buffer);
+            if self.saw_control {
+                self.saw_control = false;
+                self.second = core.second().unwrap_or_default();
             }
-            Poll::Ready(Err(error)) => core.end_of_stream(Some(error)),
-            Poll::Pending => {
-                self.release();
-                ready!(core.poll_limits(context))
+            core.note_read();
+            return Poll::Ready(Ok(()));
+        }
+        shared::give_read_buffer(buffer);
+        if let Some(message) = self.message.take() {
+            shared::with(|shared| shared.scratch.recycle(message));
+        }
+        if result.is_pending() && !core.has_work() {
+            return Poll::Pending;
+        }
+        self.read_nothing(core, context, result)
+    }
+
+    /// Nothing was read: the end of the stream, or time for the limits of time.
+    #[inline(never)]
+    fn read_nothing<S: Transport>(
+        &mut self,
+        core: &mut Core<S>,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), RecvError>> {
+        let error = match result {
+            Poll::Ready(Ok(_)) => RecvError::Abnormal,
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                RecvError::Cut
             }
+            Poll::Ready(Err(error)) => RecvError::Io(error),
+            Poll::Pending => ready!(core.poll_limits(context)),
         };
-        self.release();
         Poll::Ready(core.tell_end(Err(error)))
     }
 
@@ -221,22 +270,24 @@ impl Inbox {
         }
     }
 
-    /// Processes the bytes up to the next message. `None` if they have all been processed, or the
+    /// Processes the bytes up to the next message. `false` if they have all been processed, or the
     /// connection has ended.
-    fn next_message<S: Transport>(&mut self, core: &mut Core<S>) -> Option<Found> {
+    #[inline]
+    fn next_message<S: Transport>(&mut self, core: &mut Core<S>) -> bool {
         shared::with(|shared| self.process(core, shared))
     }
 
-    fn process<S: Transport>(&mut self, core: &mut Core<S>, shared: &mut Shared) -> Option<Found> {
+    #[inline]
+    fn process<S: Transport>(&mut self, core: &mut Core<S>, shared: &mut Shared) -> bool {
         let Shared { scratch, .. } = shared;
         if let Some(message) = self.message.take() {
             scratch.recycle(message);
         }
-        scratch.set_second(self.second);
-        let input = &mut self.buffer.as_mut()?[..self.end];
+        let Some(buffer) = &mut self.buffer else { return false };
+        let input = &mut buffer[..self.end];
         let base = input.as_ptr().addr();
-        let unsent = std::mem::replace(&mut self.unsent, 0..0);
-        let before = unsent.len();
+        let (unsent, before) = (self.unsent.clone(), self.unsent.len());
+        scratch.set_second(self.second);
         let mut pass = core.engine.process_from(input, self.at, unsent, scratch);
         let mut close = None;
         let found = loop {
@@ -252,28 +303,31 @@ impl Inbox {
                 None => break None,
             }
         };
-        let found = found.map(|(is_text, (address, len))| {
+        if let Some((is_text, (address, len))) = found {
+            self.is_text = is_text;
             self.message = pass.take_message();
-            let place = self.message.is_none().then(|| {
+            if self.message.is_none() {
                 let start = address - base;
-                start..start + len
-            });
-            Found { is_text, place }
-        });
+                self.payload = start..start + len;
+            }
+        }
         let outcome = pass.finish();
         self.at = outcome.consumed;
-        let answers = outcome.len.saturating_sub(before);
-        if let Some(range) = &outcome.in_place {
-            self.unsent = if range.is_empty() { 0..0 } else { range.clone() };
-        } else {
-            scratch.output(&outcome, input).for_each(|piece| core.output.push(piece));
-            core.output.note_answers(answers);
+        match outcome.in_place {
+            Some(range) => self.unsent = range,
+            None => {
+                self.unsent = 0..0;
+                scratch.output(&outcome, input).for_each(|piece| core.output.push(piece));
+                core.output.note_answers(outcome.len.saturating_sub(before));
+            }
         }
-        if let Some(close) = close {
-            core.peer_close = Some(Box::new(close));
-            core.note_closing();
+        if outcome.end.is_some() {
+            core.note_protocol_end(close);
         }
-        found
+        if found.is_some() {
+            core.note_message();
+        }
+        found.is_some()
     }
 }
 

@@ -105,8 +105,27 @@ impl Output {
         *self = Self::default();
     }
 
-    /// Writes bytes that were never queued, right now, if nothing waits before them. Returns how
-    /// many the transport took.
+    /// Whether something is to be written, or the transport to be flushed.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.len > 0 || self.needs_flush
+    }
+
+    /// Writes bytes that are not queued. Nothing may be queued before them.
+    pub(crate) fn poll_write_unqueued<S: Transport>(
+        &mut self,
+        io: &mut S,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        debug_assert!(self.is_empty(), "what is queued comes first");
+        let count = not_zero(ready!(io.poll_write(context, bytes)));
+        self.needs_flush = true;
+        Poll::Ready(count)
+    }
+
+    /// Writes bytes that are not queued as far as the transport takes them now, if nothing is
+    /// queued before them. Returns how many it took.
     pub(crate) fn write_now<S: Transport>(
         &mut self,
         io: &mut S,
@@ -115,11 +134,10 @@ impl Output {
     ) -> io::Result<usize> {
         let mut written = 0;
         while self.is_empty() && written < bytes.len() {
-            match io.poll_write(context, &bytes[written..]) {
-                Poll::Ready(count) => written += not_zero(count)?,
+            match self.poll_write_unqueued(io, context, &bytes[written..]) {
+                Poll::Ready(count) => written += count?,
                 Poll::Pending => break,
             }
-            self.needs_flush = true;
         }
         Ok(written)
     }
@@ -140,12 +158,15 @@ impl Output {
     }
 
     /// Writes everything, and has the transport send it.
+    #[inline]
     pub(crate) fn poll_flush<S: Transport>(
         &mut self,
         io: &mut S,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(self.poll_drain(io, context, 0))?;
+        if self.len > 0 {
+            ready!(self.poll_drain(io, context, 0))?;
+        }
         if self.needs_flush {
             ready!(io.poll_flush(context))?;
             self.needs_flush = false;
@@ -213,7 +234,7 @@ fn not_zero(count: io::Result<usize>) -> io::Result<usize> {
 #[derive(Clone, Copy)]
 pub(crate) struct FrameHead {
     bytes: [u8; HEADER_LEN_MAX],
-    pub(crate) len: usize,
+    len: usize,
 }
 
 impl FrameHead {
@@ -228,5 +249,15 @@ impl FrameHead {
 
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    /// The length of the header before a payload of this length.
+    #[inline]
+    pub(crate) const fn len(payload_len: usize) -> usize {
+        match payload_len {
+            0..=125 => 2,
+            126..=0xffff => 4,
+            _ => 10,
+        }
     }
 }

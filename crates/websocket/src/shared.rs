@@ -22,11 +22,14 @@ pub(crate) struct Shared {
     /// The compressors of prepared messages.
     #[cfg(feature = "deflate")]
     pub(crate) pool: windlass_ws::deflate::CodecPool,
+    /// More of them, for messages that are held for long.
     read_buffers: Vec<Box<[u8]>>,
     outputs: Vec<Vec<u8>>,
 }
 
 thread_local! {
+    /// The buffer that is used next.
+    static READ_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
     static SHARED: Cell<Option<Box<Shared>>> = const { Cell::new(None) };
 }
 
@@ -41,15 +44,34 @@ pub(crate) fn with<R>(use_it: impl FnOnce(&mut Shared) -> R) -> R {
     result
 }
 
+#[inline]
 pub(crate) fn take_read_buffer() -> Box<[u8]> {
+    match READ_BUFFER.try_with(Cell::take) {
+        Ok(Some(buffer)) => buffer,
+        _ => take_another_buffer(),
+    }
+}
+
+#[cold]
+fn take_another_buffer() -> Box<[u8]> {
     with(|shared| shared.read_buffers.pop())
         .unwrap_or_else(|| vec![0; READ_BUFFER_LEN].into_boxed_slice())
 }
 
 /// Takes back a buffer of any length.
+#[inline]
 pub(crate) fn give_read_buffer(buffer: Box<[u8]>) {
+    if buffer.len() == READ_BUFFER_LEN {
+        if let Ok(Some(other)) = READ_BUFFER.try_with(|place| place.replace(Some(buffer))) {
+            give_another_buffer(other);
+        }
+    }
+}
+
+#[cold]
+fn give_another_buffer(buffer: Box<[u8]>) {
     with(|shared| {
-        if buffer.len() == READ_BUFFER_LEN && shared.read_buffers.len() < SPARES_MAX {
+        if shared.read_buffers.len() < SPARES_MAX {
             shared.read_buffers.push(buffer);
         }
     });

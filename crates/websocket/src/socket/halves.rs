@@ -17,9 +17,7 @@ use windlass_ws::CloseCode;
 
 use super::{Received, WebSocket, owned, received::CoreRef};
 use crate::{
-    CloseFrame, Message, Outgoing, RecvError, SendError,
-    core::Core,
-    inbox::{Found, Inbox},
+    CloseFrame, Message, Outgoing, RecvError, SendError, core::Core, inbox::Inbox,
     transport::Transport,
 };
 
@@ -139,10 +137,10 @@ impl<S: Transport> Reader<S> {
     /// As for [`WebSocket::recv`].
     pub async fn recv(&mut self) -> Result<Option<Received<'_, S>>, RecvError> {
         let found = poll_fn(|context| self.poll_found(context)).await?;
-        Ok(found.map(|found| Received::new(&mut self.inbox, CoreRef::Joint(&self.joint), found)))
+        Ok(found.then(|| Received::new(&mut self.inbox, CoreRef::Joint(&self.joint))))
     }
 
-    fn poll_found(&mut self, context: &Context<'_>) -> Poll<Result<Option<Found>, RecvError>> {
+    fn poll_found(&mut self, context: &Context<'_>) -> Poll<Result<bool, RecvError>> {
         let Self { inbox, joint } = self;
         register(&joint.tasks.reader, context);
         let (result, writer_goes_on) = joint.with(|core, context| {
@@ -152,7 +150,7 @@ impl<S: Transport> Reader<S> {
                 let _ = inbox.poll_flush(core, context);
                 inbox.queue_unsent(core);
             }
-            let is_over = !matches!(result, Poll::Pending | Poll::Ready(Ok(Some(_))));
+            let is_over = !matches!(result, Poll::Pending | Poll::Ready(Ok(true)));
             (result, is_over || core.output.len() < before)
         });
         if writer_goes_on {
@@ -255,7 +253,7 @@ impl<S: Transport> Stream for Reader<S> {
         if self.joint.with(|core, _| core.told_end().is_some()) {
             return Poll::Ready(None);
         }
-        self.poll_found(context).map(|found| owned(&mut self.inbox, found))
+        self.poll_found(context).map(|found| owned(&self.inbox, found))
     }
 }
 

@@ -17,9 +17,7 @@ use windlass_ws::CloseCode;
 use windlass_ws::deflate::Agreement;
 
 use crate::{
-    CloseFrame, Config, Message, Outgoing, RecvError, Role, SendError,
-    core::Core,
-    inbox::{Found, Inbox},
+    CloseFrame, Config, Message, Outgoing, RecvError, Role, SendError, core::Core, inbox::Inbox,
     transport::Transport,
 };
 
@@ -85,7 +83,7 @@ impl<S: Transport> WebSocket<S> {
     /// See [`RecvError`]. Later calls return the same.
     pub async fn recv(&mut self) -> Result<Option<Received<'_, S>>, RecvError> {
         let found = poll_fn(|context| self.inbox.poll_next(&mut self.core, context)).await?;
-        Ok(found.map(|found| Received::new(&mut self.inbox, CoreRef::Own(&mut self.core), found)))
+        Ok(found.then(|| Received::new(&mut self.inbox, CoreRef::Own(&mut self.core))))
     }
 
     /// Sends a message, and waits until the transport has taken everything.
@@ -268,11 +266,11 @@ impl std::error::Error for CloseError {
 
 /// The message that was found, with a payload of its own.
 pub(crate) fn owned(
-    inbox: &mut Inbox,
-    found: Result<Option<Found>, RecvError>,
+    inbox: &Inbox,
+    found: Result<bool, RecvError>,
 ) -> Option<Result<Message, RecvError>> {
     match found {
-        Ok(found) => found.map(|found| Ok(inbox.to_message(&found))),
+        Ok(found) => found.then(|| Ok(inbox.to_message())),
         Err(error) => Some(Err(error)),
     }
 }

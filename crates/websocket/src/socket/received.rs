@@ -2,15 +2,11 @@
 
 use std::{fmt, str::Utf8Error};
 
-use windlass_ws::{MessageBuffer, MessageRef};
+use windlass_ws::MessageRef;
 
 use super::halves::Joint;
 use crate::{
-    Message, SendError,
-    core::Core,
-    inbox::{Found, Inbox},
-    transport::Transport,
-    utf8_bytes::checked_str,
+    Message, SendError, core::Core, inbox::Inbox, transport::Transport, utf8_bytes::checked_str,
 };
 
 /// A message that the socket lends until the next call. Its payload lies in the buffer that it was
@@ -32,7 +28,6 @@ use crate::{
 pub struct Received<'a, S: Transport> {
     inbox: &'a mut Inbox,
     core: CoreRef<'a, S>,
-    found: Found,
     /// A change of the text began, and has not left UTF-8.
     is_broken: bool,
 }
@@ -44,20 +39,20 @@ pub(super) enum CoreRef<'a, S> {
 }
 
 impl<'a, S: Transport> Received<'a, S> {
-    pub(super) fn new(inbox: &'a mut Inbox, core: CoreRef<'a, S>, found: Found) -> Self {
-        Self { inbox, core, found, is_broken: false }
+    pub(super) fn new(inbox: &'a mut Inbox, core: CoreRef<'a, S>) -> Self {
+        Self { inbox, core, is_broken: false }
     }
 
     /// Whether it is a text message.
     #[must_use]
     pub fn is_text(&self) -> bool {
-        self.found.is_text
+        self.inbox.is_text()
     }
 
     /// The payload.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.inbox.payload(&self.found)
+        self.inbox.payload()
     }
 
     /// The text, if this is a text message, and UTF-8 after every change.
@@ -68,7 +63,7 @@ impl<'a, S: Transport> Received<'a, S> {
 
     /// The payload of a binary message, to change it.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        (!self.is_text()).then(|| self.inbox.payload_mut(&self.found))
+        (!self.is_text()).then(|| self.inbox.payload_mut())
     }
 
     /// Changes the bytes of a text message, and checks that they are UTF-8 afterwards. A binary
@@ -80,9 +75,9 @@ impl<'a, S: Transport> Received<'a, S> {
     pub fn change_text<R>(&mut self, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, Utf8Error> {
         // The change may panic.
         self.is_broken = self.is_text();
-        let payload = self.inbox.payload_mut(&self.found);
+        let payload = self.inbox.payload_mut();
         let result = change(payload);
-        if self.found.is_text {
+        if self.is_broken {
             std::str::from_utf8(payload)?;
         }
         self.is_broken = false;
@@ -93,7 +88,7 @@ impl<'a, S: Transport> Received<'a, S> {
     /// left no UTF-8.
     #[must_use]
     pub fn to_message(&self) -> Option<Message> {
-        (!self.is_broken).then(|| self.inbox.to_message(&self.found))
+        (!self.is_broken).then(|| self.inbox.to_message())
     }
 
     /// Sends the message back with its current bytes. A server without compression builds the frame
@@ -109,11 +104,11 @@ impl<'a, S: Transport> Received<'a, S> {
         if self.is_broken {
             return Err(SendError::NotUtf8);
         }
-        let Self { inbox, core, found, .. } = self;
+        let Self { inbox, core, .. } = self;
         match core {
-            CoreRef::Own(core) => reply(inbox, core, &found),
+            CoreRef::Own(core) => reply(inbox, core),
             CoreRef::Joint(joint) => joint.with(|core, context| {
-                reply(inbox, core, &found)?;
+                reply(inbox, core)?;
                 let _ = inbox.poll_flush(core, context);
                 inbox.queue_unsent(core);
                 Ok(())
@@ -122,36 +117,36 @@ impl<'a, S: Transport> Received<'a, S> {
     }
 }
 
-fn reply<S: Transport>(
-    inbox: &mut Inbox,
-    core: &mut Core<S>,
-    found: &Found,
-) -> Result<(), SendError> {
+#[inline]
+fn reply<S: Transport>(inbox: &mut Inbox, core: &mut Core<S>) -> Result<(), SendError> {
     core.check_open()?;
-    if !core.is_server() || core.engine.has_deflate() {
-        inbox.queue_unsent(core);
-        let before = core.output.len();
-        let payload = inbox.payload(found);
-        let message = if found.is_text {
-            MessageRef::Text(checked_str(payload))
-        } else {
-            MessageRef::Binary(payload)
-        };
-        core.send_ref(message, None)?;
-        core.output.note_answers(core.output.len() - before);
-    } else if !inbox.reply_in_place(found) {
-        inbox.queue_unsent(core);
-        if let Some(message) = inbox.take_message(found) {
-            send_around(core, message, found.is_text);
-        }
+    let is_built_around = core.is_server() && !core.engine.has_deflate();
+    if is_built_around && inbox.reply_in_place() {
+        return Ok(());
     }
-    Ok(())
+    reply_queued(inbox, core, is_built_around)
 }
 
-fn send_around<S>(core: &mut Core<S>, mut message: MessageBuffer, is_text: bool) {
-    let len = message.make_frame(is_text).len();
-    core.output.push_message(message);
-    core.output.note_answers(len);
+#[inline(never)]
+fn reply_queued<S: Transport>(
+    inbox: &mut Inbox,
+    core: &mut Core<S>,
+    is_built_around: bool,
+) -> Result<(), SendError> {
+    inbox.queue_unsent(core);
+    let (before, is_text) = (core.output.len(), inbox.is_text());
+    if is_built_around {
+        if let Some(mut message) = inbox.take_message() {
+            message.make_frame(is_text);
+            core.output.push_message(message);
+        }
+    } else if is_text {
+        core.send_ref(MessageRef::Text(checked_str(inbox.payload())), None)?;
+    } else {
+        core.send_ref(MessageRef::Binary(inbox.payload()), None)?;
+    }
+    core.output.note_answers(core.output.len() - before);
+    Ok(())
 }
 
 impl<S: Transport> fmt::Debug for Received<'_, S> {
