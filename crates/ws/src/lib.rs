@@ -69,7 +69,7 @@ mod protocol;
 
 pub use engine::{
     Binary, Config, End, Engine, EngineEvent, EngineLimits, FrameSendError, MessageBuffer,
-    MessageRef, Outbox, Outcome, Pass, ReceivedMessage, Role, Scratch, Text,
+    MessageRef, Outbox, Outcome, Pass, Piece, ReceivedMessage, Role, Scratch, Text,
 };
 pub use protocol::{
     close::{Close, CloseCode},

@@ -34,6 +34,8 @@ pub(crate) struct PartialMessage {
     pub(crate) text: bool,
     pub(crate) compressed: bool,
     pub(crate) fragments: u32,
+    /// How many bytes were passed on as pieces.
+    pub(crate) passed_on: usize,
     pub(crate) utf8: Utf8Validator,
 }
 
@@ -72,8 +74,8 @@ impl Assembly {
     pub(crate) fn open(&mut self, text: bool, compressed: bool) {
         self.bytes.clear();
         self.bytes.resize(HEAD_ROOM, 0);
-        self.message =
-            Some(PartialMessage { text, compressed, fragments: 0, utf8: Utf8Validator::new() });
+        let utf8 = Utf8Validator::new();
+        self.message = Some(PartialMessage { text, compressed, fragments: 0, passed_on: 0, utf8 });
     }
 
     /// Appends a piece of a control frame.
@@ -113,6 +115,11 @@ impl Assembly {
 
     /// The length of the message so far.
     pub(crate) fn payload_len(&self) -> usize {
+        self.assembled_len() + self.message.map_or(0, |message| message.passed_on)
+    }
+
+    /// How many bytes of the message are held.
+    pub(crate) fn assembled_len(&self) -> usize {
         self.bytes.len().saturating_sub(HEAD_ROOM)
     }
 }

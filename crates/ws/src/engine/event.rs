@@ -39,6 +39,8 @@ pub enum EngineEvent<'a> {
     Text(Text<'a>),
     /// A binary message.
     Binary(Binary<'a>),
+    /// A piece of a message, if [`Engine::set_pieces`](crate::Engine::set_pieces) asks for them.
+    Piece(Piece<'a>),
     /// A ping. The engine has answered it.
     Ping(&'a [u8]),
     /// A pong.
@@ -60,6 +62,7 @@ pub(super) enum EventContent<'a> {
     /// more. The same applies to `Binary`.
     Text(TextPayload<'a>, Option<usize>),
     Binary(&'a mut [u8], Option<usize>),
+    Piece(Piece<'a>),
     Ping(&'a [u8]),
     Pong(&'a [u8]),
     Close(Close<'a>),
@@ -76,12 +79,41 @@ impl<'a> EventContent<'a> {
             Self::Binary(bytes, reply_end) => {
                 EngineEvent::Binary(Binary::new(bytes, reply_end, outbox))
             }
+            Self::Piece(piece) => EngineEvent::Piece(piece),
             Self::Ping(payload) => EngineEvent::Ping(payload),
             Self::Pong(payload) => EngineEvent::Pong(payload),
             Self::Close(close) => EngineEvent::Close(close),
             Self::Violation(violation) => EngineEvent::Violation(violation),
         }
     }
+}
+
+/// A piece of a message that has not arrived whole, as it came. A message that lies whole in the
+/// input comes as [`EngineEvent::Text`] or [`EngineEvent::Binary`], and so does a compressed one,
+/// which is assembled and decompressed.
+///
+/// [`EngineLimits`](crate::EngineLimits) bound the whole message, though it is not held.
+///
+/// ```
+/// use windlass_ws::EngineEvent;
+/// # use windlass_ws::{Config, Engine, Scratch};
+/// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+///
+/// engine.set_pieces(true);
+/// let mut received = [0x82, 0x83, 0, 0, 0, 0, 1, 2];
+/// let mut pass = engine.process(&mut received, &mut scratch);
+/// let Some(EngineEvent::Piece(piece)) = pass.next() else { panic!("the message is incomplete") };
+/// assert_eq!((&*piece.bytes, piece.is_last), (&[1, 2][..], false));
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Piece<'a> {
+    /// The bytes, which may be changed. A piece of a text may end within a character.
+    pub bytes: &'a mut [u8],
+    /// Whether it is a text message. Its bytes have been validated as far as they came.
+    pub is_text: bool,
+    /// Whether the message ends with this piece, which may be empty then.
+    pub is_last: bool,
 }
 
 /// A text message.

@@ -25,7 +25,7 @@ use core::{fmt, ops::Range};
 
 pub use config::{Config, EngineLimits, Role};
 pub use error::FrameSendError;
-pub use event::{Binary, EngineEvent, ReceivedMessage, Text};
+pub use event::{Binary, EngineEvent, Piece, ReceivedMessage, Text};
 pub use message::MessageRef;
 pub use message_buffer::MessageBuffer;
 pub use outbox::Outbox;
@@ -47,6 +47,8 @@ const CLOSE_RECEIVED: u8 = 2;
 const CLIENT: u8 = 4;
 /// Messages may be compressed.
 const DEFLATE: u8 = 8;
+/// Messages that arrive in pieces are passed on in pieces.
+const PIECES: u8 = 16;
 
 /// The protocol state of one connection after its handshake. It takes 48 bytes. It owns a buffer
 /// only while it waits for the rest of a frame or message.
@@ -272,6 +274,19 @@ impl Engine {
     ) -> Result<&'s [u8], FrameSendError> {
         self.check_close(code, reason)?;
         Ok(self.send_outside_pass(scratch, |outbox| outbox.close(code, reason)))
+    }
+
+    /// Chooses whether messages that arrive in pieces are passed on in pieces
+    /// ([`EngineEvent::Piece`]) or assembled, from the next pass on. Default: assembled.
+    ///
+    /// A message that was begun in pieces ends in pieces. If it is chosen to assemble in between,
+    /// the rest of that message is discarded.
+    pub fn set_pieces(&mut self, pieces: bool) {
+        if pieces {
+            self.flags |= PIECES;
+        } else {
+            self.flags &= !PIECES;
+        }
     }
 
     /// Whether this side has sent its Close frame. It can send nothing more then.

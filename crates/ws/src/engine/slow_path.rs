@@ -2,10 +2,10 @@
 //! pieces.
 
 use super::{
-    Assembly, CLIENT, CLOSE_SENT, DEFLATE, Engine,
+    Assembly, CLIENT, CLOSE_SENT, DEFLATE, Engine, PIECES,
     assembly::{HEAD_ROOM, PartialFrame},
     control::ControlFrame,
-    event::{EventContent, TextPayload},
+    event::{EventContent, Piece, TextPayload},
     fragments::Joined,
     pass::{BINARY, PassInput, TEXT, fail},
     scratch::{Output, ReplyLocation},
@@ -28,6 +28,10 @@ enum EventSource {
     /// An assembled or decompressed message. `checked` means that its text has been validated as
     /// UTF-8.
     Assembled { text: bool, checked: bool },
+    /// A piece of a message, in the input.
+    Piece { text: bool, src: usize, len: usize, last: bool },
+    /// What was assembled of a message before pieces were asked for.
+    AssembledPiece { text: bool },
     /// A control frame.
     Control(ControlFrame),
 }
@@ -84,6 +88,16 @@ pub(super) fn next_any<'l>(
                 }),
             )
         }
+        Ok(Some(EventSource::Piece { text, src, len, last })) => Some(EventContent::Piece(Piece {
+            bytes: &mut input.bytes[src..src + len],
+            is_text: text,
+            is_last: last,
+        })),
+        Ok(Some(EventSource::AssembledPiece { text })) => Some(EventContent::Piece(Piece {
+            bytes: &mut input.buffers.message.as_mut()?.bytes[HEAD_ROOM..],
+            is_text: text,
+            is_last: false,
+        })),
         Ok(Some(EventSource::Control(control))) => Some(control.answer(input, engine, out)),
         Err(violation) => Some(EventContent::Violation(fail(engine, out, violation))),
     }
@@ -197,6 +211,9 @@ impl FrameReader<'_, '_> {
             if self.engine.end().is_some() {
                 self.input.at = self.input.bytes.len();
                 return Ok(None);
+            }
+            if let Some(found) = self.assembled_piece() {
+                return Ok(Some(found));
             }
             if self.engine.has_frame() {
                 let found = self.append_payload()?;
@@ -362,6 +379,11 @@ impl FrameReader<'_, '_> {
             assembly.add_control(piece, key);
             return Ok(if frame_done { Some(self.assembled_control(opcode)) } else { None });
         }
+        let gives_pieces = assembly.message.is_some_and(|message| !message.compressed);
+        if gives_pieces && self.engine.flags & PIECES != 0 {
+            let len = piece.len();
+            return self.piece(self.input.at - len, len, key, frame_done && fin);
+        }
         let checked = assembly.add_data(piece, key, frame_done && fin)?;
         if !frame_done || !fin {
             return Ok(None);
@@ -369,10 +391,61 @@ impl FrameReader<'_, '_> {
         let message = assembly.message.take();
         self.input.buffers.message = self.engine.partial.take();
         let Some(message) = message else { return Ok(None) };
+        if message.passed_on > 0 {
+            // The rest of a message whose pieces are not asked for any more.
+            self.out.store_message(self.input.buffers);
+            return Ok(None);
+        }
         if message.compressed {
             self.inflate_assembled()?;
         }
         Ok(Some(EventSource::Assembled { text: message.text, checked }))
+    }
+
+    /// What was assembled of an uncompressed message, if pieces are asked for now.
+    fn assembled_piece(&mut self) -> Option<EventSource> {
+        if self.engine.flags & PIECES == 0 {
+            return None;
+        }
+        let assembly = self.engine.partial.as_mut()?;
+        let len = assembly.assembled_len();
+        let message = assembly.message.as_mut().filter(|message| !message.compressed && len > 0)?;
+        message.passed_on += len;
+        let text = message.text;
+        let mut piece = self.out.take_spare();
+        core::mem::swap(&mut piece.bytes, &mut assembly.bytes);
+        assembly.bytes.clear();
+        assembly.bytes.resize(HEAD_ROOM, 0);
+        self.input.buffers.message = Some(piece);
+        Some(EventSource::AssembledPiece { text })
+    }
+
+    /// Passes a part of an uncompressed message on, which lies in the input.
+    fn piece(
+        &mut self,
+        src: usize,
+        len: usize,
+        key: Option<[u8; 4]>,
+        last: bool,
+    ) -> Result<Option<EventSource>, Violation> {
+        let bytes = &mut self.input.bytes[src..src + len];
+        if let Some(key) = key {
+            mask::mask(bytes, key);
+        }
+        let message = self.engine.partial.as_mut().and_then(|partial| partial.message.as_mut());
+        let Some(message) = message else { return Ok(None) };
+        if message.text {
+            message.utf8.push(bytes)?;
+            if last {
+                message.utf8.finish()?;
+            }
+        }
+        message.passed_on += len;
+        let text = message.text;
+        if last {
+            self.engine.discard_partial(self.out);
+        }
+        Ok((len > 0 || last).then_some(EventSource::Piece { text, src, len, last }))
     }
 
     /// Moves a complete control frame to where it can be read, while its assembly continues to

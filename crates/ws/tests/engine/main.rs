@@ -9,6 +9,7 @@ mod limits;
 mod memory;
 mod misuse;
 mod pair;
+mod pieces;
 mod replies;
 mod splits;
 mod text;
