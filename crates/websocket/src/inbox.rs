@@ -33,6 +33,10 @@ pub(crate) struct Inbox {
     message: Option<MessageBuffer>,
     /// The current message is text.
     is_text: bool,
+    /// The current message ends with the current piece.
+    is_last: bool,
+    /// Messages are received in pieces.
+    pieces: bool,
     /// The clock is read for the next control frames.
     saw_control: bool,
     second: u32,
@@ -64,7 +68,21 @@ impl Inbox {
         self.is_text
     }
 
-    /// The payload of the current message.
+    /// Whether the current message ends with the current piece.
+    pub(crate) fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    /// Chooses between messages and their pieces.
+    #[inline]
+    pub(crate) fn set_pieces<S>(&mut self, core: &mut Core<S>, pieces: bool) {
+        if self.pieces != pieces {
+            self.pieces = pieces;
+            core.engine.set_pieces(pieces);
+        }
+    }
+
+    /// The payload of the current message, or piece.
     pub(crate) fn payload(&self) -> &[u8] {
         match (&self.message, &self.buffer) {
             (Some(message), _) => message.payload(),
@@ -290,11 +308,16 @@ impl Inbox {
         scratch.set_second(self.second);
         let mut pass = core.engine.process_from(input, self.at, unsent, scratch);
         let mut close = None;
+        self.is_last = true;
         let found = loop {
             let place = |bytes: &[u8]| (bytes.as_ptr().addr(), bytes.len());
             match pass.next() {
                 Some(EngineEvent::Binary(bytes)) => break Some((false, place(&bytes))),
                 Some(EngineEvent::Text(text)) => break Some((true, place(text.as_bytes()))),
+                Some(EngineEvent::Piece(piece)) => {
+                    self.is_last = piece.is_last;
+                    break Some((piece.is_text, place(piece.bytes)));
+                }
                 Some(EngineEvent::Close(event)) => {
                     close = Some(CloseFrame { code: event.code, reason: event.reason.to_owned() });
                     break None;

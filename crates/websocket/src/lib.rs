@@ -8,7 +8,8 @@
 //! # Receiving
 //!
 //! [`recv`](WebSocket::recv) lends the message from the buffer that it was read into. As a
-//! `Stream`, a socket yields owned [`Message`]s. Pings and the peer's Close are answered by
+//! `Stream`, a socket yields owned [`Message`]s. [`recv_piece`](WebSocket::recv_piece) lends long
+//! messages piece by piece. Pings and the peer's Close are answered by
 //! whatever receives.
 //!
 //! # Sending
@@ -56,7 +57,7 @@ pub use handshake::Answer;
 pub use message::Message;
 pub use outgoing::Outgoing;
 pub use prepared::Prepared;
-pub use socket::{CloseError, Reader, Received, ReuniteError, WebSocket, Writer};
+pub use socket::{CloseError, Piece, Reader, Received, ReuniteError, WebSocket, Writer};
 #[cfg(feature = "async-io")]
 pub use timer::AsyncIoTimer;
 #[cfg(feature = "tokio")]

@@ -15,7 +15,7 @@ use futures_core::Stream;
 use futures_sink::Sink;
 use windlass_ws::CloseCode;
 
-use super::{Received, WebSocket, owned, received::CoreRef};
+use super::{Piece, Received, WebSocket, owned, received::CoreRef};
 use crate::{
     CloseFrame, Message, Outgoing, RecvError, SendError, core::Core, inbox::Inbox,
     transport::Transport,
@@ -136,15 +136,25 @@ impl<S: Transport> Reader<S> {
     /// # Errors
     /// As for [`WebSocket::recv`].
     pub async fn recv(&mut self) -> Result<Option<Received<'_, S>>, RecvError> {
-        let found = poll_fn(|context| self.poll_found(context)).await?;
+        let found = poll_fn(|context| self.poll_found(context, false)).await?;
         Ok(found.then(|| Received::new(&mut self.inbox, CoreRef::Joint(&self.joint))))
     }
 
-    fn poll_found(&mut self, context: &Context<'_>) -> Poll<Result<bool, RecvError>> {
+    /// Like [`WebSocket::recv_piece`].
+    ///
+    /// # Errors
+    /// As for [`WebSocket::recv`].
+    pub async fn recv_piece(&mut self) -> Result<Option<Piece<'_>>, RecvError> {
+        let found = poll_fn(|context| self.poll_found(context, true)).await?;
+        Ok(found.then(|| Piece::new(&mut self.inbox)))
+    }
+
+    fn poll_found(&mut self, context: &Context<'_>, pieces: bool) -> Poll<Result<bool, RecvError>> {
         let Self { inbox, joint } = self;
         register(&joint.tasks.reader, context);
         let (result, writer_goes_on) = joint.with(|core, context| {
             let before = core.output.len();
+            inbox.set_pieces(core, pieces);
             let result = inbox.poll_next(core, context);
             if inbox.unsent_len() > 0 {
                 let _ = inbox.poll_flush(core, context);
@@ -253,7 +263,7 @@ impl<S: Transport> Stream for Reader<S> {
         if self.joint.with(|core, _| core.told_end().is_some()) {
             return Poll::Ready(None);
         }
-        self.poll_found(context).map(|found| owned(&self.inbox, found))
+        self.poll_found(context, false).map(|found| owned(&self.inbox, found))
     }
 }
 

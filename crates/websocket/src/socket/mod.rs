@@ -1,6 +1,7 @@
 //! A whole socket, its halves, and the message that it lends.
 
 mod halves;
+mod piece;
 mod received;
 
 use std::{
@@ -22,6 +23,7 @@ use crate::{
 };
 
 pub use halves::{Reader, ReuniteError, Writer};
+pub use piece::Piece;
 pub use received::Received;
 
 use received::CoreRef;
@@ -82,8 +84,28 @@ impl<S: Transport> WebSocket<S> {
     /// # Errors
     /// See [`RecvError`]. Later calls return the same.
     pub async fn recv(&mut self) -> Result<Option<Received<'_, S>>, RecvError> {
+        self.inbox.set_pieces(&mut self.core, false);
         let found = poll_fn(|context| self.inbox.poll_next(&mut self.core, context)).await?;
         Ok(found.then(|| Received::new(&mut self.inbox, CoreRef::Own(&mut self.core))))
+    }
+
+    /// Waits for the next piece of a message, and lends it. `None` is the clean end. It does
+    /// otherwise what [`recv`](Self::recv) does.
+    ///
+    /// A piece is what has arrived, at most 64 KiB, so that a long message is never held. A short
+    /// message that has arrived whole is one piece, and so is a compressed one. The limits
+    /// [`message_max`](Config::message_max) and [`frame_max`](Config::frame_max) count as usual:
+    /// raise them for long uploads.
+    ///
+    /// Dropping the future loses nothing. A `recv` within a message discards the rest of it; a
+    /// `recv_piece` after a dropped `recv` begins with what has arrived.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub async fn recv_piece(&mut self) -> Result<Option<Piece<'_>>, RecvError> {
+        self.inbox.set_pieces(&mut self.core, true);
+        let found = poll_fn(|context| self.inbox.poll_next(&mut self.core, context)).await?;
+        Ok(found.then(|| Piece::new(&mut self.inbox)))
     }
 
     /// Sends a message, and waits until the transport has taken everything.
@@ -285,6 +307,7 @@ impl<S: Transport> Stream for WebSocket<S> {
         if core.told_end().is_some() {
             return Poll::Ready(None);
         }
+        inbox.set_pieces(core, false);
         inbox.poll_next(core, context).map(|found| owned(inbox, found))
     }
 }

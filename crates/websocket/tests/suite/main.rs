@@ -3,3 +3,4 @@
 #[allow(dead_code, reason = "the next tests use it")]
 mod bed;
 mod echo;
+mod pieces;

@@ -18,6 +18,7 @@ use crate::metadata::Package;
 /// A program that uses windlass-websocket imports that crate alone, so its types have the plain
 /// names that other crates for WebSockets use too.
 const REASONS: &[(&str, &str)] = &[
+    ("Piece", "a piece of a received message; of the engine, or lent by a socket"),
     ("AcceptError", "why a stream's handshake failed; that of the engine is one of its causes"),
     ("Config", "the settings of sockets; that of the engine is made from them"),
     ("Message", "a message that owns its payload; that of the server is lent to a handler"),
