@@ -1,5 +1,5 @@
-//! Tests the client: the suite is the server, and a program with the engine and a blocking socket
-//! echoes its messages.
+//! Tests a client: the suite is the server, and the client echoes its messages. The client of the
+//! engine has a blocking socket.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -30,7 +30,11 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 const PORTS_MAX: usize = 5;
 
 /// Runs the cases of a part: starts the suite's server, requests each case, and stops the server.
-pub(super) fn play(job: &Job<'_>) -> Result<Outcomes> {
+/// `echo` is the client under test, which gets a path of the suite's server.
+pub(super) fn play(
+    job: &Job<'_>,
+    echo: impl Fn(SocketAddr, &str) -> Result<()>,
+) -> Result<Outcomes> {
     let (mut process, address) = start(job)?;
     let run = || -> Result<()> {
         let count = ask(address, "/getCaseCount")?
@@ -98,8 +102,8 @@ fn ask(address: SocketAddr, path: &str) -> Result<Option<String>> {
     Ok(answer)
 }
 
-/// Echoes every message on `path`, until the suite closes.
-fn echo(address: SocketAddr, path: &str) -> Result<()> {
+/// Echoes every message on `path` with the engine, until the suite closes.
+pub(super) fn echo(address: SocketAddr, path: &str) -> Result<()> {
     session(address, path, |event| {
         // A reply fails after the Close frame, and then the suite does not wait for it.
         let _ = match event {
@@ -112,7 +116,7 @@ fn echo(address: SocketAddr, path: &str) -> Result<()> {
 
 /// The compression of the client. The suite's server asks for every parameter in turn, so the
 /// client supports all of them.
-fn wishes() -> DeflateConfig {
+pub(super) fn wishes() -> DeflateConfig {
     let mut wishes = DeflateConfig::DEFAULT;
     wishes.compressor = Compressor::Dedicated;
     wishes.threshold = 0;

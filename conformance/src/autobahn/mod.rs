@@ -3,12 +3,14 @@
 
 mod cases;
 mod client;
+mod echo_server;
 mod shards;
 mod suite;
 mod table;
 #[cfg(feature = "tungstenite")]
 mod tungstenite;
 mod verdict;
+mod websocket;
 
 use std::{
     collections::VecDeque,
@@ -22,8 +24,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use self::cases::CaseId;
+use self::echo_server::EchoServer;
 use self::suite::{Installation, Job};
 use self::verdict::{CaseOutcome, Outcomes};
+use self::websocket::Runtime;
 use crate::server::Server;
 
 /// Number of parts per concurrent process. A part that takes longer than expected delays the end by
@@ -83,6 +87,12 @@ pub(crate) struct AutobahnArgs {
     #[arg(long, conflicts_with_all = ["client", "server", "tls"])]
     tungstenite: bool,
 
+    /// Test windlass-websocket on this runtime instead of the engine's own server or client. Its
+    /// outcomes must be those of the engine's table
+    #[arg(long, value_name = "RUNTIME", value_enum)]
+    #[arg(conflicts_with_all = ["server", "tls", "tungstenite", "update"])]
+    websocket: Option<Runtime>,
+
     /// Connect with TLS: wss://. `windlass serve` then makes itself a certificate
     #[arg(long, conflicts_with = "client")]
     tls: bool,
@@ -123,8 +133,12 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         _ => SERVER,
     };
     // The format is that of `cargo test`, because `cargo xtask ci` counts the cases by these lines.
+    let program = match args.websocket {
+        Some(runtime) => format!("websocket {role} on {}", runtime.name()),
+        None => role.to_owned(),
+    };
     println!(
-        "     Running {role} (conformance/autobahn-{})",
+        "     Running {program} (conformance/autobahn-{})",
         if args.quick { "quick" } else { "whole" }
     );
     let wstest = match suite::install(root)? {
@@ -136,20 +150,29 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         }
     };
     let start = Instant::now();
-    let run = match (args.client, args.tls) {
-        (true, _) => role.to_owned(),
-        (false, true) => format!("{role}-tls-{}", args.backend),
+    let run = match (args.websocket, args.client, args.tls) {
+        (Some(runtime), ..) => format!("{role}-websocket-{}", runtime.name()),
+        (_, true, _) => role.to_owned(),
+        (_, false, true) => format!("{role}-tls-{}", args.backend),
         _ => format!("{role}-{}", args.backend),
     };
     let folder = crate::output::folder(root, "autobahn").join(run);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let shards = args.shards.map_or_else(default_shards, usize::from);
-    let (outcomes, faults) = if args.client {
-        in_shards(&wstest, &cases, &folder, shards, client::play)
-    } else if args.tungstenite {
-        test_tungstenite(args, &wstest, &cases, &folder, shards)?
-    } else {
-        test_server(args, root, &wstest, &cases, &folder, shards)?
+    let in_shards =
+        |work: &Work<'_>| self::in_shards(&wstest, &cases, &folder, shards, |job| work(job));
+    let (outcomes, faults) = match (args.client, args.websocket) {
+        (true, None) => in_shards(&|job| client::play(job, client::echo)),
+        (true, Some(runtime)) => in_shards(&|job| {
+            client::play(job, |address, path| websocket::echo(runtime, address, path))
+        }),
+        (false, Some(runtime)) => {
+            test_echo_server(websocket::serve(runtime, &args.backend)?, in_shards)
+        }
+        (false, None) if args.tungstenite => {
+            test_echo_server(start_tungstenite(&args.backend)?, in_shards)
+        }
+        (false, None) => test_server(args, root, &folder, in_shards)?,
     };
     let table = table_of(root, role);
     if args.update {
@@ -166,15 +189,19 @@ fn default_shards() -> usize {
     2 * thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs the cases against the server. Returns the outcomes, and the errors other than failed cases.
+/// What runs a part.
+type Work<'a> = dyn Fn(&Job<'_>) -> Result<Outcomes> + Sync + 'a;
+
+/// The outcomes, and the errors other than failed cases.
+type Tests = (Outcomes, Vec<String>);
+
+/// Runs the cases against the server.
 fn test_server(
     args: &AutobahnArgs,
     root: &Path,
-    wstest: &Path,
-    cases: &[CaseId],
     folder: &Path,
-    shards: usize,
-) -> Result<(Outcomes, Vec<String>)> {
+    in_shards: impl Fn(&Work<'_>) -> Tests,
+) -> Result<Tests> {
     let server = match args.server {
         Some(address) => Server::at(address),
         None => {
@@ -185,38 +212,27 @@ fn test_server(
         }
     };
     let url = format!("{}://{}/", if args.tls { "wss" } else { "ws" }, server.address);
-    let (outcomes, mut faults) =
-        in_shards(wstest, cases, folder, shards, |job| job.play_client(&url));
+    let (outcomes, mut faults) = in_shards(&|job| job.play_client(&url));
     faults.extend(server.stop().err().map(|error| format!("{error:#}")));
     Ok((outcomes, faults))
 }
 
-/// Runs the suite against tokio-tungstenite. Returns the same.
-#[cfg(feature = "tungstenite")]
-fn test_tungstenite(
-    args: &AutobahnArgs,
-    wstest: &Path,
-    cases: &[CaseId],
-    folder: &Path,
-    shards: usize,
-) -> Result<(Outcomes, Vec<String>)> {
-    let server = self::tungstenite::EchoServer::start(&args.backend)?;
+/// Runs the cases against a server of this process.
+fn test_echo_server(server: EchoServer, in_shards: impl Fn(&Work<'_>) -> Tests) -> Tests {
     let url = format!("ws://{}/", server.address);
-    let (outcomes, mut faults) =
-        in_shards(wstest, cases, folder, shards, |job| job.play_client(&url));
+    let (outcomes, mut faults) = in_shards(&|job| job.play_client(&url));
     faults.extend(server.stop().err().map(|error| format!("{error:#}")));
-    Ok((outcomes, faults))
+    (outcomes, faults)
+}
+
+#[cfg(feature = "tungstenite")]
+fn start_tungstenite(backend: &str) -> Result<EchoServer> {
+    EchoServer::on_task(backend, self::tungstenite::echo)
 }
 
 /// [`run`] has refused the option.
 #[cfg(not(feature = "tungstenite"))]
-fn test_tungstenite(
-    _: &AutobahnArgs,
-    _: &Path,
-    _: &[CaseId],
-    _: &Path,
-    _: usize,
-) -> Result<(Outcomes, Vec<String>)> {
+fn start_tungstenite(_: &str) -> Result<EchoServer> {
     anyhow::bail!("this build has no tokio-tungstenite")
 }
 
@@ -227,7 +243,7 @@ fn in_shards(
     folder: &Path,
     shards: usize,
     work: impl Fn(&Job<'_>) -> Result<Outcomes> + Sync,
-) -> (Outcomes, Vec<String>) {
+) -> Tests {
     let parts = shards::split(cases, shards * PARTS_PER_SHARD);
     let queue: Mutex<VecDeque<(usize, &[CaseId])>> =
         Mutex::new(parts.iter().map(Vec::as_slice).enumerate().collect());

@@ -310,7 +310,8 @@ const OF_THE_TRANSPORT: &[&str] = &[
 /// The Autobahn TestSuite: the server and the client, which uses no backend. `--quick` selects the
 /// short cases and a sample of the rest. It runs on epoll, and [`OF_THE_TRANSPORT`] on the other
 /// backends and over TLS. The whole run has every case on each backend, and tokio-tungstenite on
-/// windlass-task. Cases count as tests. The build is optimised because of the volume of data.
+/// windlass-task. The roles and runtimes of windlass-websocket are in [`autobahn_of_websocket`].
+/// Cases count as tests. The build is optimised because of the volume of data.
 fn autobahn(name: &'static str, is_quick: bool) -> Stage {
     let suite = |which: &[&str], role: &[&str]| {
         let command = conformance("autobahn");
@@ -326,6 +327,7 @@ fn autobahn(name: &'static str, is_quick: bool) -> Stage {
             let run = Cmd::cargo(CONFORMANCE.iter().copied()).args(suite);
             vec![Step::Command(run.args(["--backend", backend]))]
         }));
+        parts.extend(autobahn_of_websocket(&[], &[]));
         return Stage::parts(name, parts);
     }
     let few: Vec<&str> = OF_THE_TRANSPORT.iter().flat_map(|case| ["--case", case]).collect();
@@ -337,7 +339,24 @@ fn autobahn(name: &'static str, is_quick: bool) -> Stage {
     // A session is the same code on every backend.
     let steps = Ok(suite(&few, &["--backend", "epoll", "--tls"]));
     parts.push(Part { name: "epoll over TLS", steps });
+    parts.extend(autobahn_of_websocket(&["--quick"], &few));
     Stage::parts(name, parts)
+}
+
+/// The Autobahn TestSuite through windlass-websocket: each role on each runtime. A role has the
+/// cases `most` on one runtime and `few` on the other one: the crate is the same code on both.
+fn autobahn_of_websocket(most: &[&str], few: &[&str]) -> Vec<Part> {
+    let part = |which: &[&str], role: &[&str]| {
+        let suite = conformance("autobahn").args(which.iter().copied());
+        let suite = suite.args(["--websocket"]).args(role.iter().copied());
+        Part { name: "", steps: Ok(vec![Step::Command(suite)]) }
+    };
+    vec![
+        part(most, &["tokio"]),
+        part(few, &["task"]),
+        part(few, &["tokio", "--client"]),
+        part(most, &["task", "--client"]),
+    ]
 }
 
 /// Third-party clients against the server on each backend. Clients that cannot be installed here
