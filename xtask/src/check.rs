@@ -17,10 +17,22 @@ const OTHER_WORKSPACES: &[&str] = &["bench/peers", "bench/peers-cpp", "fuzz"];
 /// vector registers either.
 const WITHOUT_STD: &str = "aarch64-unknown-none";
 
+/// The systems other than Linux on which the crates without I/O of their own compile.
+const TARGETS: &[&str] = &[
+    "x86_64-pc-windows-msvc",
+    "x86_64-apple-darwin",
+    "aarch64-apple-darwin",
+    "x86_64-unknown-freebsd",
+    WASM,
+];
+
+/// It has no sockets, so async-io does not compile.
+const WASM: &str = "wasm32-unknown-unknown";
+
 /// Stages that `--fast` leaves out. Clippy's `incompatible_msrv` finds most of what the oldest
 /// compiler finds. The other stages concern changes of the manifests, of the tools, and of
 /// `windlass-flow`. The rest takes less than five minutes on two cores.
-const SLOW: &[&str] = &["msrv", "package", "test-tools", "loom"];
+const SLOW: &[&str] = &["msrv", "targets", "package", "test-tools", "loom"];
 
 /// Runs the stages, or those in `only`. Returns whether all passed.
 ///
@@ -67,6 +79,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
     let clippy = [
         "clippy --workspace --all-targets --all-features -- -D warnings",
         "clippy -p windlass --no-default-features -- -D warnings",
+        "clippy -p windlass-websocket --no-default-features -- -D warnings",
     ];
     let docs = |more: &[&str]| {
         Cmd::cargo(["doc", "--workspace", "--no-deps", "--all-features"])
@@ -84,6 +97,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
         deny(),
         msrv(root)?,
         no_std(),
+        targets(),
         package()?,
         Stage::tests("test-tools", tools(&metadata::workspace(root)?)),
         loom(),
@@ -192,6 +206,42 @@ fn no_std() -> Stage {
         .args(features.iter().copied())
     };
     Stage::commands("no-std", vec![build(&[]), build(&["--features", "deflate"])])
+}
+
+/// Checks `windlass-ws` and `windlass-websocket` for [`TARGETS`]: without features, with
+/// compression, and with everything that compiles there. A target that is not installed is left
+/// out, with the reason.
+fn targets() -> Stage {
+    let check = |targets: &[&str], features: &[&str]| {
+        let check = ["check", "-p", "windlass-ws", "-p", "windlass-websocket", "--lib"];
+        let check = Cmd::cargo(check).args(features.iter().copied());
+        targets.iter().fold(check, |check, target| check.args(["--target", *target]))
+    };
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
+    for target in TARGETS {
+        match toolchain::need_target(target) {
+            Ok(()) => there.push(*target),
+            Err(reason) => missing.push((*target, reason)),
+        }
+    }
+    if there.is_empty() {
+        return Stage::skip("targets", "no target of another system is installed");
+    }
+    // `hyper` and `tokio` have no sockets here: it is their traits, and the timer of tokio.
+    const WITHOUT_SOCKETS: &[&str] =
+        &["--features", "windlass-websocket/tokio,windlass-websocket/hyper"];
+    let mut commands = vec![
+        check(&there, &["--no-default-features"]),
+        check(&there, &[]),
+        check(&there, WITHOUT_SOCKETS),
+    ];
+    there.retain(|target| *target != WASM);
+    if !there.is_empty() {
+        commands.push(check(&there, &["--all-features"]));
+    }
+    missing.into_iter().fold(Stage::commands("targets", commands), |stage, (target, reason)| {
+        stage.leaving_out(target, reason)
+    })
 }
 
 /// Compiles the libraries with their `rust-version`, if rustup has that compiler. One call serves

@@ -69,16 +69,24 @@ pub(crate) struct Stage {
     pub(crate) work: Work,
     /// Its lane, if it runs in parallel to the tests: see [`lanes`].
     pub(crate) lane: Option<Lane>,
+    /// Parts that cannot run here, with the reasons.
+    left_out: Vec<(&'static str, String)>,
 }
 
 impl Stage {
     fn new(name: &'static str, work: Work) -> Self {
-        Self { name, work, lane: None }
+        Self { name, work, lane: None, left_out: Vec::new() }
     }
 
     /// Moves it to a lane.
     pub(crate) fn in_lane(mut self, lane: Lane) -> Self {
         self.lane = Some(lane);
+        self
+    }
+
+    /// Leaves out a part that cannot run here.
+    pub(crate) fn leaving_out(mut self, part: &'static str, reason: String) -> Self {
+        self.left_out.push((part, reason));
         self
     }
 
@@ -155,7 +163,8 @@ impl Ended {
         }
         let failed = u64::from(!self.failures.is_empty());
         if !self.counts_tests {
-            return Counts { passed: 1 - failed, failed, ignored: 0 };
+            let ignored = self.tally.sum().ignored;
+            return Counts { passed: 1 - failed, failed, ignored };
         }
         let mut counts = self.tally.sum();
         counts.failed = counts.failed.max(failed);
@@ -196,6 +205,9 @@ impl Setting {
             tally: Tally::new(Arc::clone(&self.packages)),
             counts_tests: matches!(stage.work, Work::Tests(_) | Work::Parts(_) | Work::Counted(_)),
         };
+        for (part, reason) in stage.left_out {
+            ended.tally.leave_out(part, reason);
+        }
         match stage.work {
             Work::Commands(commands) | Work::Tests(commands) => {
                 commands.iter().for_each(|command| self.run(command, &mut ended, output));
@@ -426,6 +438,15 @@ mod tests {
         report.run(Stage::skip("m", "no nightly toolchain"));
         assert!(report.succeeded());
         assert_eq!(report.counts().to_string(), "0 passed, 0 failed, 1 skipped");
+    }
+
+    #[test]
+    fn what_a_stage_leaves_out_is_counted_as_skipped_beside_it() {
+        let mut report = report();
+        let stage = Stage::commands("s", vec![Cmd::new("true")]);
+        let ended = report.run(stage.leaving_out("a", "no a".to_owned()));
+        assert_eq!(ended.tally.left_out()[0].reason, "no a");
+        assert_eq!(report.counts().to_string(), "1 passed, 0 failed, 1 skipped");
     }
 
     #[test]
