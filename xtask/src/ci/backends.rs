@@ -31,7 +31,20 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
     ("windlass-task", &["allocations", "attributes", "fork", "net", "net_rounds"]),
     // Stage `test-tools` runs it, because a plain build lacks its feature.
     ("windlass-cli", &["cluster"]),
-    ("windlass-examples", &["asm_probe", "first", "readme"]),
+    (
+        "windlass-examples",
+        &[
+            "asm_probe",
+            "first",
+            "readme",
+            "websocket_broadcast",
+            "websocket_echo",
+            "websocket_halves",
+            "websocket_hyper",
+            "ws_blocking",
+            "ws_mio",
+        ],
+    ),
 ];
 
 /// Programs that need a feature that a backend lacks, as `windlass::Backend` lists: two

@@ -87,7 +87,8 @@ pub struct FrameHeader {
 
 impl FrameHeader {
     /// Parses the header at the start of `bytes`. Returns it with its length, which is at most
-    /// [`HEADER_LEN_MAX`]. `None` means that more bytes are needed.
+    /// [`HEADER_LEN_MAX`]. `None` means that more bytes are needed:
+    /// [`bytes_needed`](Self::bytes_needed) says how many there must be at least.
     ///
     /// # Errors
     ///
@@ -96,6 +97,43 @@ impl FrameHeader {
     /// [`Violation::BadLength`]. The error can come before the header is complete.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Violation> {
         parse_with(bytes, None, |_| Ok(()))
+    }
+
+    /// The least length in bytes of a header that starts with `bytes`: 2 to 14. It is the length
+    /// as soon as two bytes are there, and more than the length of `bytes` as long as
+    /// [`parse`](Self::parse) returns `None`.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use windlass_ws::{FrameHeader, HEADER_LEN_MAX};
+    ///
+    /// /// Reads a header and nothing behind it.
+    /// fn read_header(mut from: impl Read) -> std::io::Result<FrameHeader> {
+    ///     let (mut bytes, mut len) = ([0; HEADER_LEN_MAX], 0);
+    ///     loop {
+    ///         let needed = FrameHeader::bytes_needed(&bytes[..len]);
+    ///         from.read_exact(&mut bytes[len..needed])?;
+    ///         len = needed;
+    ///         match FrameHeader::parse(&bytes[..len]) {
+    ///             Ok(Some((header, _))) => return Ok(header),
+    ///             Ok(None) => {}
+    ///             Err(violation) => return Err(std::io::Error::other(violation)),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(read_header(&b"\x82\x03abc"[..])?.len, 3);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn bytes_needed(bytes: &[u8]) -> usize {
+        let [_, second, ..] = *bytes else { return 2 };
+        let form = match second & 0x7f {
+            126 => 4,
+            127 => 10,
+            _ => 2,
+        };
+        form + if second & 0x80 == 0 { 0 } else { 4 }
     }
 
     /// The length of the header in bytes: 2 to 14.
@@ -275,12 +313,13 @@ mod tests {
                         assert_eq!(written, header.encoded_len());
                         assert_eq!(FrameHeader::parse(&bytes), Ok(Some((header, written))));
                         for short in 0..written {
-                            assert_eq!(
-                                FrameHeader::parse(&bytes[..short]),
-                                Ok(None),
-                                "{header:?} with {short} bytes"
-                            );
+                            let start = &bytes[..short];
+                            let context = (header, short);
+                            assert_eq!(FrameHeader::parse(start), Ok(None), "{context:?}");
+                            let needed = if short < 2 { 2 } else { written };
+                            assert_eq!(FrameHeader::bytes_needed(start), needed, "{context:?}");
                         }
+                        assert_eq!(FrameHeader::bytes_needed(&bytes), written, "with a payload");
                     }
                 }
             }
