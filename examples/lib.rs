@@ -20,6 +20,7 @@ mod documents {
         flow_readme "../crates/flow/README.md"
         reactor_readme "../crates/reactor/README.md"
         server_readme "../crates/server/README.md"
+        websocket_readme "../crates/websocket/README.md"
         ws_readme "../crates/ws/README.md"
         flow "../docs/flow.md"
         server "../docs/server.md"
