@@ -66,6 +66,7 @@
 //! | to | use |
 //! |---|---|
 //! | handle connections and messages | [`Handler`], [`Connection`], [`Message`] |
+//! | answer messages with one function | [`handler_fn`] |
 //! | send to a connection by its ID, or to a topic, on the reactor's thread | [`Hub`] |
 //! | give a topic one order on all workers | [`Options::ordered_topics`] |
 //! | do that periodically | [`Handler::on_start`], [`Hub::every`] |
@@ -104,7 +105,7 @@ pub use api::{
     printable,
 };
 pub use connection::Upgraded;
-pub use handler::{Connection, Handler, Hub};
+pub use handler::{Connection, Handler, Hub, MessageFn, handler_fn};
 pub use mailbox::{Sender, SenderError, StatsHandle};
 pub use service::Service;
 /// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`]

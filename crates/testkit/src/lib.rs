@@ -19,12 +19,15 @@ pub mod exposition;
 #[cfg(feature = "reactor")]
 pub mod fork;
 pub mod frames;
+#[cfg(feature = "mimic")]
+pub mod mimic;
 #[cfg(feature = "nats")]
 pub mod nats_fake;
 #[cfg(feature = "nats")]
 pub mod nats_jwt;
 #[cfg(feature = "nats")]
 pub mod nats_server;
+pub mod own_process;
 pub mod panics;
 pub mod pattern;
 pub mod ptrace;

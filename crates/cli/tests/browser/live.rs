@@ -206,7 +206,7 @@ pub(crate) fn the_figures_of_a_lost_connection_go_and_come_back(browser: &Browse
     forwarder.forward_to(Some(server.address));
     page.0.evaluate("document.querySelector('#retry').click()");
     page.0.wait(IS_LIVE);
-    page.0.wait("document.querySelector('#members').textContent");
+    page.wait_live();
 }
 
 /// The chat may go on without it.

@@ -8,7 +8,7 @@ mod chromium;
 mod devtools;
 mod echo;
 mod forwarder;
-#[path = "../serve/harness.rs"]
+#[path = "../suite/harness.rs"]
 mod harness;
 mod live;
 mod page;
@@ -19,7 +19,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Completion, Trial};
+use windlass_testkit::mimic;
 
 use self::chromium::Browser;
 
@@ -85,8 +86,8 @@ fn main() -> ExitCode {
     });
     let mut trials: Vec<_> = trials.collect();
     trials.push(axe::trial(&program, &browser));
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
+    let code = mimic::run(trials);
     // This is the last owner, so the browser ends before this program.
     drop(browser);
-    conclusion.exit_code()
+    code
 }

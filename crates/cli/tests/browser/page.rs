@@ -29,6 +29,11 @@ impl Page {
         self.0.wait("document.querySelector('#state').dataset.state === 'open'");
     }
 
+    /// Waits until the live view of the room is connected.
+    pub(crate) fn wait_live(&self) {
+        self.0.wait("document.querySelector('#members').textContent");
+    }
+
     /// Replaces the text of a field by typing.
     pub(crate) fn fill(&self, field: &str, text: &str) {
         self.0.evaluate(&format!(

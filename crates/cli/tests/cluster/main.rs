@@ -3,10 +3,10 @@
 
 use windlass_testkit::{nats_fake as fake, nats_jwt as jwt, nats_server as nats};
 
-#[path = "../echo/client.rs"]
+#[path = "../suite/client.rs"]
 mod client;
 mod example;
-#[path = "../serve/harness.rs"]
+#[path = "../suite/harness.rs"]
 mod harness;
 mod node;
 mod options;
@@ -14,7 +14,7 @@ mod rooms;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Completion, Trial};
 
 fn main() -> ExitCode {
     let tests: [(&str, fn()); 11] = [
@@ -39,5 +39,5 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    windlass_testkit::mimic::run(trials.collect())
 }

@@ -1,6 +1,6 @@
 //! The memory of `windlass serve` while clients do not read, and after they have disconnected.
 
-#[path = "../serve/harness.rs"]
+#[path = "../suite/harness.rs"]
 mod harness;
 
 use std::{

@@ -10,7 +10,7 @@
 use windlass_testkit::exposition;
 
 mod client;
-#[path = "../serve/harness.rs"]
+#[path = "../suite/harness.rs"]
 mod harness;
 mod quiet;
 

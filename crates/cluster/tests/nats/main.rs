@@ -17,7 +17,7 @@ mod tls;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Completion, Trial};
 
 fn main() -> ExitCode {
     let without_server: [(&'static str, fn()); 16] = [
@@ -84,5 +84,5 @@ fn main() -> ExitCode {
         })
     });
     let trials = tests.into_iter().map(trial).chain(always).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    windlass_testkit::mimic::run(trials)
 }

@@ -26,7 +26,7 @@ fn main() -> std::process::ExitCode {
         child::main(arguments);
         return std::process::ExitCode::SUCCESS;
     }
-    libtest_mimic::run(&libtest_mimic::Arguments::from_args(), tests::all()).exit_code()
+    windlass_testkit::mimic::run(tests::all())
 }
 
 #[cfg(loom)]

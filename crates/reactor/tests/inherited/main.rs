@@ -12,7 +12,7 @@ use std::{
     process::{Command, ExitCode, Output, Stdio},
 };
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use rustix::{
     fs::{OFlags, fcntl_getfl},
     io::{FdFlags, fcntl_getfd},
@@ -196,5 +196,5 @@ fn main() -> ExitCode {
         ),
         Trial::test("nonsense_is_refused", nonsense_is_refused),
     ];
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    windlass_testkit::mimic::run(trials)
 }

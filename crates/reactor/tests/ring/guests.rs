@@ -64,7 +64,7 @@ pub(crate) fn a_host_hears_of_a_number_that_has_come_again() {
     let mut guest = builder().build().unwrap().embed().unwrap();
     let log = Log::default();
     for who in 0..3 {
-        // The number is so high that no other test gets it.
+        // No other test runs in this process, so the number is free again.
         let fd = Rc::new(rustix::io::fcntl_dupfd_cloexec(counter(0), 800).unwrap());
         assert_eq!(fd.as_raw_fd(), 800);
         let key = guest.with(|reactor| noting(reactor, &fd, interest().read(), who, &log));

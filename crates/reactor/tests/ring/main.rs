@@ -24,7 +24,8 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
+use windlass_testkit::mimic;
 
 /// The name of the test, set in a process that is started for that test alone.
 const ALONE: &str = "WINDLASS_RING_ALONE";
@@ -67,7 +68,6 @@ fn together() -> Vec<Test> {
         queues::one_who_was_quiet_hears_what_it_asked_for,
         guests::a_host_hears_of_an_exclusive_registration_after_it_was_changed,
         guests::a_host_is_woken_again_for_what_a_turn_had_no_room_for,
-        guests::a_host_hears_of_a_number_that_has_come_again,
         storms::numbers_that_come_again_and_again,
     ]
     .to_vec();
@@ -91,6 +91,7 @@ fn alone() -> Vec<Test> {
         processes::epoll_refuses_a_child_too,
         processes::nothing_to_do_makes_no_system_call,
         guests::a_ring_that_leaves_its_host_keeps_nothing_of_it,
+        guests::a_host_hears_of_a_number_that_has_come_again,
         guests::a_child_of_fork_does_not_keep_the_parents_host_asleep,
         syscalls::a_busy_poll_spins_in_user_space,
         syscalls::a_turn_is_one_system_call_and_a_deletion_another,
@@ -138,6 +139,5 @@ fn main() -> ExitCode {
         Some(why) => Trial::test(format!("{}, ignored: {why}", trial.name()), || Ok(()))
             .with_ignored_flag(true),
     });
-    let trials = trials.collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    mimic::run(trials.collect())
 }

@@ -3,8 +3,10 @@
 mod connection;
 #[expect(clippy::module_inception, reason = "the folder is named for its main type")]
 mod handler;
+mod handler_fn;
 mod hub;
 
 pub use connection::Connection;
 pub use handler::Handler;
+pub use handler_fn::{MessageFn, handler_fn};
 pub use hub::Hub;

@@ -12,7 +12,7 @@ mod values;
 
 use std::{process::ExitCode, time::Duration};
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
     let tests: [(&str, fn()); 32] = [
@@ -67,5 +67,5 @@ fn main() -> ExitCode {
     // It takes a minute.
     trials.push(Trial::test("values::scrapes_during_a_long_load", long).with_ignored_flag(true));
     trials.push(Trial::ignorable_test("promtool::check_metrics", promtool::check_metrics));
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    windlass_testkit::mimic::run(trials)
 }

@@ -1,33 +1,10 @@
-//! Tests that need a process of their own: for its limits, its descriptors, its memory.
+//! What the tests that need a process of their own look at: its descriptors and its memory.
 
 use windlass_testkit::alloc::Counting;
-pub(crate) use windlass_testkit::alloc::{bytes as live_bytes, peak_of};
-
-use std::process::Command;
-
-const CHILD_VARIABLE: &str = "WINDLASS_ROBUST_CHILD";
-
-/// A test calls this first, with its module and its name. In the parent it runs the test again in a
-/// child, checks that the child has passed, and returns `false`. In the child it returns `true`,
-/// and the test continues.
-pub(crate) fn is_own_process(test: &str) -> bool {
-    if std::env::var_os(CHILD_VARIABLE).is_some_and(|name| name == *test) {
-        return true;
-    }
-    let output = Command::new(std::env::current_exe().expect("it runs"))
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(CHILD_VARIABLE, test)
-        .output()
-        .expect("it can be started again");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{test} in its own process: {:?}\n{text}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
-}
+pub(crate) use windlass_testkit::{
+    alloc::{bytes as live_bytes, peak_of},
+    own_process::is_own_process,
+};
 
 /// Number of open descriptors of the process.
 pub(crate) fn descriptors() -> usize {

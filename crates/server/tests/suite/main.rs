@@ -11,6 +11,7 @@ mod counts;
 mod drain;
 mod errors;
 mod fixture;
+mod handler_fn;
 mod http;
 mod ordered;
 mod owned_messages;

@@ -19,7 +19,7 @@ mod workers;
 
 use std::process::{Command, ExitCode};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use windlass::Backend;
 
 use tools::{die_in_time, reactor_on};
@@ -89,5 +89,5 @@ fn main() -> ExitCode {
             });
         }
     }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    windlass_testkit::mimic::run(trials)
 }

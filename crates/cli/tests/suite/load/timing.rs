@@ -4,11 +4,11 @@ use std::{io::Read as _, process::Stdio, sync::mpsc, thread, time::Duration};
 
 use rustix::process::{Signal, kill_process};
 
-use crate::{
+use super::{
     bad_server::BadServer,
-    harness::{Running, Server, WAIT_MAX, lines_of, windlass},
-    load::{Load, Loaded, load},
+    runs::{Load, Loaded, load},
 };
+use crate::harness::{Running, Server, WAIT_MAX, lines_of, windlass};
 
 /// Length of the stall of the server.
 const STALL: Duration = Duration::from_millis(400);

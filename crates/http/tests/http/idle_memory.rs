@@ -1,9 +1,5 @@
-//! The memory of an idle connection. It is a separate program because it replaces the global
-//! allocator, which counts for each thread: the server's thread has no client.
-
-#![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
-
-use windlass_testkit::alloc::{Counting, bytes_of_thread, signed};
+//! The memory of an idle connection. The allocator counts for each thread, and the server's thread
+//! has no client.
 
 use std::{
     convert::Infallible,
@@ -18,6 +14,7 @@ use hyper::{Request, Response, body::Incoming, service::service_fn};
 use windlass::{Backend, Reactor};
 use windlass_http::HttpServer;
 use windlass_task::{Executor, net::TcpListener, spawn, time::sleep};
+use windlass_testkit::alloc::{Counting, bytes_of_thread, signed};
 
 /// What an idle connection may hold. hyper alone needs more than 17,000 bytes.
 const IDLE_MAX: usize = 2600;

@@ -2,11 +2,11 @@
 
 use windlass_testkit::frames::{CLOSE, PING, TEXT, masked};
 
-use crate::{
-    harness::Server,
+use super::{
     heads::{ACCEPT, Head},
     peer::Peer,
 };
+use crate::harness::Server;
 
 fn check_accepted(peer: &mut Peer) {
     let answer = peer.answer(0);

@@ -8,11 +8,11 @@ use std::{
     thread,
 };
 
-use crate::{
+use super::{
     bad_server::{BadServer, read_request},
-    harness::{Running, Server, WAIT_MAX},
-    load::{Loaded, load},
+    runs::{Loaded, load},
 };
+use crate::harness::{Running, Server, WAIT_MAX};
 
 const PLAIN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nHello, World!";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -106,7 +106,7 @@ fn the_report_for_people_speaks_of_requests() {
         Some(if number == 3 { PLAIN.replace("200", "404") } else { PLAIN.to_owned() })
     });
     let arguments = ["--connections", "1", "--messages", "5", "--rate", "1000"];
-    let loaded = crate::load::Load::start(&[&[&*http(&server)], &arguments[..]].concat()).wait();
+    let loaded = super::runs::Load::start(&[&[&*http(&server)], &arguments[..]].concat()).wait();
     for words in ["1 connections, GET, 1 outstanding", " requests/s", "not 2xx     404: 1"] {
         assert!(loaded.output.contains(words), "{words}: {loaded:?}");
     }

@@ -18,12 +18,10 @@ use rustls::{
 };
 use sha2::{Digest as _, Sha256};
 use tungstenite::{Message, WebSocket};
+use windlass_testkit::any_certificate::AnyCertificate;
 
-use crate::{
-    any_certificate::AnyCertificate,
-    hangup::with_default_hangup,
-    harness::{Server, windlass},
-};
+use super::hangup::with_default_hangup;
+use crate::harness::{Server, windlass};
 
 pub(crate) type TlsSocket = StreamOwned<ClientConnection, TcpStream>;
 

@@ -1,9 +1,8 @@
 //! `windlass serve` as its users see it: the program and real sockets.
 
-use windlass_testkit::{any_certificate, rings};
+use windlass_testkit::rings;
 
 mod hangup;
-mod harness;
 mod sandbox;
 mod tls;
 
@@ -16,10 +15,10 @@ use std::{
     time::Duration,
 };
 
-use hangup::with_default_hangup;
-use harness::{
+use crate::harness::{
     Running, Server, number_before, pattern, windlass, windlass_under_ulimit, with_arguments,
 };
+use hangup::with_default_hangup;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::sockopt,

@@ -8,11 +8,11 @@ use std::{
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use windlass_ws::{CloseCode, MessageRef};
 
-use crate::{
+use super::{
     bad_server::{BadServer, WebSocketPeer, raw, read_request},
-    harness::Server,
-    load::{Loaded, load},
+    runs::{Loaded, load},
 };
+use crate::harness::Server;
 
 /// Sends twenty messages, at most four of them outstanding.
 fn load_at(url: &str) -> Loaded {
@@ -316,12 +316,16 @@ fn never_answering_the_upgrade_or_hanging_up_over_it() {
 }
 
 #[test]
-fn never_answering_at_all() {
+fn never_answering_at_all_by_websocket() {
     let server = BadServer::websocket(|_, _, _| {});
     let loaded = load_with_short_timeout(&server.ws());
     loaded.expect_fault("lost", "no answer to message 1 within 3 s");
     assert_eq!((loaded.verified(), loaded.number("/messages/unanswered")), (0, 4.0));
     server.join();
+}
+
+#[test]
+fn never_answering_at_all_without_websockets() {
     let server = raw(|piece| {
         piece.clear();
         true

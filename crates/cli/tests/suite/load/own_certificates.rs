@@ -8,10 +8,8 @@ use std::{
     process::Command,
 };
 
-use crate::{
-    harness::{Server, windlass},
-    load::{Loaded, load},
-};
+use super::runs::{Loaded, load};
+use crate::harness::{Server, windlass};
 
 /// A certificate with its key, in a folder of its own.
 struct Files(PathBuf);

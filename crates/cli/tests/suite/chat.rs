@@ -1,10 +1,5 @@
 //! `windlass serve` with its defaults: rooms, an echo and a page; and the effects of its options.
 
-#[path = "../echo/client.rs"]
-mod client;
-#[path = "../serve/harness.rs"]
-mod harness;
-
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -12,8 +7,8 @@ use std::{
     path::PathBuf,
 };
 
-use client::{Client, Received};
-use harness::{Server, number_before, pattern, windlass};
+use crate::client::{Client, Received};
+use crate::harness::{Server, number_before, pattern, windlass};
 use rustix::process::{Signal, kill_process};
 use windlass_ws::{MessageRef, deflate::DeflateConfig};
 

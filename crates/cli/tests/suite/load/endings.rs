@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{
+use super::{
     bad_server::{BadServer, read_request},
-    harness::{Server, WAIT_MAX},
-    load::load,
+    runs::load,
 };
+use crate::harness::{Server, WAIT_MAX};
 
 const PLAIN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\nHello, World!";
 const LAST: &str =
@@ -115,7 +115,7 @@ fn a_server_that_ends_each_connection_after_a_response() {
 fn the_report_tells_reconnects() {
     let server = HttpServer::ending_after(0, LAST, false);
     let arguments = [&server.url, "--connections", "1", "--messages", "5"];
-    let loaded = crate::load::Load::start(&arguments).wait();
+    let loaded = super::runs::Load::start(&arguments).wait();
     let words = "reconnects  4: the server ended connections in order";
     assert!(loaded.output.contains(words), "{loaded:?}");
 }
@@ -186,7 +186,7 @@ fn dripping(start: &'static str, piece: &'static str) -> BadServer {
     })
 }
 
-fn load_limited(server: &BadServer, more: &[&str]) -> crate::load::Loaded {
+fn load_limited(server: &BadServer, more: &[&str]) -> super::runs::Loaded {
     let url = server.tcp().replace("tcp:", "http:");
     let counts = ["--connections", "1", "--messages", "3"];
     load(&[&[&*url], &counts[..], more].concat())

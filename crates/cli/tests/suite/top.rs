@@ -1,8 +1,5 @@
 //! `windlass top` in a terminal and elsewhere.
 
-#[path = "../serve/harness.rs"]
-mod harness;
-
 use std::{
     fs::{File, OpenOptions},
     io::{ErrorKind, Read as _, Write as _},
@@ -10,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use harness::{Running, Server, windlass};
+use crate::harness::{Running, Server, windlass};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -60,7 +57,7 @@ fn terminal(columns: u16, rows: u16) -> (OwnedFd, File) {
 fn read_to_end(mut shown: File) -> String {
     let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
-        let patience = Timespec::try_from(harness::WAIT_MAX).expect("seconds fit");
+        let patience = Timespec::try_from(crate::harness::WAIT_MAX).expect("seconds fit");
         let ready = poll(&mut [PollFd::new(&shown, PollFlags::IN)], Some(&patience));
         assert_eq!(ready, Ok(1), "nothing comes");
         match shown.read(&mut buffer) {
@@ -204,13 +201,13 @@ fn a_restart_of_the_server_is_survived() {
     let mut command = top(&format!("unix:{admin}"), &[]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running(command.spawn().expect("it starts"));
-    let lines = harness::lines_of(running.0.stdout.take().expect("piped"));
-    let errors = harness::lines_of(running.0.stderr.take().expect("piped"));
-    let next = || lines.recv_timeout(harness::WAIT_MAX).expect("a line");
+    let lines = crate::harness::lines_of(running.0.stdout.take().expect("piped"));
+    let errors = crate::harness::lines_of(running.0.stderr.take().expect("piped"));
+    let next = || lines.recv_timeout(crate::harness::WAIT_MAX).expect("a line");
     assert!(next().starts_with("state "));
     assert!(next().starts_with("ready "));
     server.stop_cleanly();
-    let error = errors.recv_timeout(harness::WAIT_MAX).expect("it says why");
+    let error = errors.recv_timeout(crate::harness::WAIT_MAX).expect("it says why");
     assert!(error.contains("cannot read") && error.ends_with("; trying again"), "{error}");
     let server = start();
     // Views of the first server may be queued.

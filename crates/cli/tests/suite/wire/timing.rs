@@ -1,6 +1,7 @@
 //! Slow, silent and vanished clients.
 
-use crate::{harness::Server, heads::Head, peer::Peer};
+use super::{heads::Head, peer::Peer};
+use crate::harness::Server;
 
 #[test]
 fn a_client_that_leaves_within_its_request_is_forgotten() {

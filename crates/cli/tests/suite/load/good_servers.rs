@@ -4,10 +4,8 @@ use std::{fs, path::PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::{
-    harness::{Server, number_before, windlass},
-    load::{Load, load},
-};
+use super::runs::{Load, load};
+use crate::harness::{Server, number_before, windlass};
 
 fn echo() -> (Server, String) {
     let server = Server::start(&["--mode", "echo"]);

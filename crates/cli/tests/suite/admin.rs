@@ -2,9 +2,6 @@
 
 use windlass_testkit::exposition;
 
-#[path = "../serve/harness.rs"]
-mod harness;
-
 use std::{
     collections::BTreeSet,
     fs,
@@ -15,8 +12,8 @@ use std::{
     process::Stdio,
 };
 
+use crate::harness::{Server, WAIT_MAX, windlass};
 use exposition::Exposition;
-use harness::{Server, WAIT_MAX, windlass};
 
 const DASHBOARD: &str = include_str!("../../../../docs/grafana-dashboard.json");
 

@@ -16,10 +16,8 @@ use rustls::{
 };
 use tungstenite::{Message, WebSocket};
 
-use crate::{
-    harness::{Running, Server, WAIT_MAX, number_before, windlass},
-    load::{Load, Loaded, load},
-};
+use super::runs::{Load, Loaded, load};
+use crate::harness::{Running, Server, WAIT_MAX, number_before, windlass};
 
 type TlsSocket = StreamOwned<ServerConnection, TcpStream>;
 

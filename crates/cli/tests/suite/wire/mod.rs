@@ -3,8 +3,6 @@
 //! Every request of the table is sent at once, in two pieces, and byte by byte. The response is the
 //! same, the connection ends, and the server continues.
 
-#[path = "../serve/harness.rs"]
-mod harness;
 mod heads;
 mod peer;
 mod table;

@@ -1,10 +1,10 @@
 //! The table of requests, with the status of the response to each.
 
-use crate::{
-    harness::Server,
+use super::{
     heads::{Head, KEY},
     peer::Peer,
 };
+use crate::harness::Server;
 
 /// A request that is rejected.
 struct Case {

@@ -1,10 +1,6 @@
 //! `windlass serve --mode echo` as its users see it: the program, real sockets, and a client with
 //! the same engine.
 
-mod client;
-#[path = "../serve/harness.rs"]
-mod harness;
-
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -14,8 +10,8 @@ use std::{
     thread,
 };
 
-use client::{Client, Received};
-use harness::{Server, WAIT_MAX, number_before, pattern, windlass, with_arguments};
+use crate::client::{Client, Received};
+use crate::harness::{Server, WAIT_MAX, number_before, pattern, windlass, with_arguments};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass_ws::{MessageRef, deflate::DeflateConfig};
 

@@ -1,0 +1,14 @@
+//! `windlass` as its users see it: the program, with real sockets and a real terminal. One test
+//! program has all that need little of the processor, because their waits then pass side by side.
+
+#![deny(unsafe_code)]
+
+mod admin;
+mod chat;
+mod client;
+mod echo;
+mod harness;
+mod load;
+mod serve;
+mod top;
+mod wire;
