@@ -235,7 +235,7 @@ impl ActiveBackend {
     }
 
     /// The same, with the result in a register.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wait_packed(
         &mut self,
         room: &mut [MaybeUninit<RawEvent>],

@@ -344,7 +344,6 @@ impl Reactor {
     }
 
     /// Runs the handlers of the batch.
-    #[inline]
     pub(super) fn run_events(&mut self) {
         let fetched = self.turn.fetched();
         loop {
