@@ -188,7 +188,7 @@ pub(crate) fn list() -> String {
     }
     for suite in cases::servers::SUITES {
         writeln!(text, "{suite}").expect("writing to a string");
-        for case in cases::servers::cases(suite) {
+        for case in cases::servers::cases(suite, false) {
             let (name, params) = cases::describe(&case);
             let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
             writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");

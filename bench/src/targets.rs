@@ -2,6 +2,7 @@
 //! large, and whether it was.
 
 mod http;
+mod websocket;
 
 use std::fmt;
 
@@ -134,7 +135,7 @@ impl fmt::Display for Reached {
 /// Returns the targets of which there is a figure, in the order of the list.
 pub(crate) fn reached(results: &[Entry]) -> Vec<Reached> {
     let mut all = Vec::new();
-    for target in TARGETS.iter().chain(http::TARGETS) {
+    for target in TARGETS.iter().chain(http::TARGETS).chain(websocket::TARGETS) {
         let entries = results.iter().filter(|entry| target.is_about(entry));
         all.extend(entries.filter_map(|entry| target.judge(entry, results)));
     }
@@ -267,9 +268,10 @@ mod tests {
 
     #[test]
     fn every_target_is_of_a_case_that_is_measured() {
-        for target in TARGETS.iter().chain(http::TARGETS) {
+        for target in TARGETS.iter().chain(http::TARGETS).chain(websocket::TARGETS) {
             let of = |suite| [cases::groups(suite, true).concat(), cases::counted(suite, true)];
             let all = ["dispatch", "poll0", "latency", "tasks", "http"].map(of).concat().concat();
+            let all = [all, cases::servers::cases("websocket", true)].concat();
             let entries = all.iter().map(|case| {
                 let (name, params) = cases::describe(case);
                 let entry = entry(&name, &[], target.backend.unwrap_or("epoll"), &[]);

@@ -108,6 +108,7 @@ const TABLE: &[Row] = &[
     ),
     Row { name: "windlass-bench", members: Members::All, outside: None },
     program("windlass-bench-driver", &[]),
+    program("windlass-bench-tokio-server", &["windlass-bench-driver"]),
     program(
         "windlass-bench-subject",
         &[
@@ -120,6 +121,8 @@ const TABLE: &[Row] = &[
             "windlass-http",
             "windlass-websocket",
             "windlass-bench-driver",
+            "windlass-bench-tokio-server",
+            "windlass-websocket",
         ],
     ),
     program("xtask", &[]),

@@ -91,6 +91,9 @@ pub struct ServerInfo {
     /// It speaks the protocol of NATS, and not that of WebSockets.
     #[serde(default)]
     pub speaks_nats: bool,
+    /// After an upgrade it sends the received bytes back as they are, also the masks.
+    #[serde(default)]
+    pub echoes_bytes: bool,
     /// Number of its process. The started process may be strace(1) instead.
     pub process: u32,
     /// Version of the measured library.
@@ -106,6 +109,7 @@ impl ServerInfo {
             address,
             receivers: None,
             speaks_nats: false,
+            echoes_bytes: false,
             process: std::process::id(),
             version: version.to_owned(),
             allocations_at: 0,
@@ -382,6 +386,13 @@ pub enum Case {
     IdleConnection {
         /// Number of connections, by which the memory is divided.
         connections: usize,
+        /// The message was JSON, and compressed in both directions, without context takeover.
+        deflate: bool,
+    },
+    /// The workload of another case of servers, for libraries on a runtime.
+    Websocket {
+        /// That case.
+        workload: Box<Self>,
     },
     /// Pairs of sockets exchange messages of 64 bytes over TCP. A round is a message and its echo.
     PingPong {
@@ -480,6 +491,11 @@ impl Case {
         part.split_once('/').map_or(part, |(suite, _)| suite)
     }
 
+    /// Returns what the client and the server do, which cases of several suites have in common.
+    pub fn workload(&self) -> &Self {
+        if let Self::Websocket { workload } = self { workload } else { self }
+    }
+
     /// Returns the part of the suite that an implementation may support: the suite's name, followed
     /// by a slash and a word if the suite has several parts.
     pub fn part(&self) -> &'static str {
@@ -517,7 +533,13 @@ impl Case {
             Self::BurstOfWork { .. } => "echo/work",
             Self::Publish { .. } => "broadcast",
             Self::Upgrade { .. } => "handshake",
-            Self::IdleConnection { .. } => "memory",
+            Self::IdleConnection { deflate: false, .. } => "memory",
+            Self::IdleConnection { deflate: true, .. } => "memory/deflate",
+            Self::Websocket { workload } => match workload.part() {
+                "broadcast" => "websocket/broadcast",
+                "echo/deflate" | "memory/deflate" => "websocket/deflate",
+                _ => "websocket",
+            },
             Self::Tls(_) => "tls",
             Self::Cluster(ClusterCase::NodeEcho { .. }) => "cluster/echo",
             Self::Cluster(ClusterCase::FanOut { .. }) => "cluster/fan_out",

@@ -2,7 +2,7 @@
 //! announcement and the end. A program has the loop of its server alone ([`run`]).
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--tls`, `--work-us N`,
-//! `--nodes N`, `--ordered`, `--cpu N` and `--first`.
+//! `--traffic NAME`, `--owned`, `--nodes N`, `--ordered`, `--cpu N` and `--first`.
 //! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
 //! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
 //! messages, and all others receive them.
@@ -38,6 +38,39 @@ pub enum Mode {
     Broadcast,
 }
 
+/// The traffic that a server may choose its settings for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Traffic {
+    /// Of any kind.
+    #[default]
+    Any,
+    /// Each connection has one message in flight.
+    Single,
+    /// The same, of 16 KiB or more.
+    Large,
+    /// Each connection has several messages in flight.
+    Pipelined,
+    /// The connections are idle.
+    Idle,
+    /// Of any kind, for a server with the defaults of its library.
+    Untuned,
+}
+
+impl FromStr for Traffic {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Ok(match name {
+            "single" => Self::Single,
+            "large" => Self::Large,
+            "pipelined" => Self::Pipelined,
+            "idle" => Self::Idle,
+            "untuned" => Self::Untuned,
+            _ => return Err(format!("no such traffic: {name}").into()),
+        })
+    }
+}
+
 /// The settings of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -50,6 +83,10 @@ pub struct Settings {
     /// How long the server works on a message before it echoes it. Only servers with the part
     /// `echo/work` get a time other than zero.
     pub work: Duration,
+    /// The traffic to come.
+    pub traffic: Traffic,
+    /// The server takes messages that own their payload, where its library also lends them.
+    pub owned: bool,
     /// The name of the backend, for a server with several.
     backend: Option<String>,
     /// Number of nodes of a cluster, for the servers of the suite `cluster`.
@@ -117,6 +154,8 @@ impl Settings {
             deflate: false,
             tls: false,
             work: Duration::ZERO,
+            traffic: Traffic::Any,
+            owned: false,
             backend: None,
             nodes: 0,
             ordered: false,
@@ -134,6 +173,10 @@ impl Settings {
                     let time_us = arguments.next().ok_or("no working time is named")?.parse()?;
                     settings.work = Duration::from_micros(time_us);
                 }
+                "--traffic" => {
+                    settings.traffic = arguments.next().ok_or("no traffic is named")?.parse()?
+                }
+                "--owned" => settings.owned = true,
                 "--first" => settings.first = true,
                 "--ordered" => settings.ordered = true,
                 "--nodes" => {
@@ -151,8 +194,12 @@ impl Settings {
 
 /// Prints the announcement of this server.
 pub fn announce(address: SocketAddr, version: &str) {
-    let allocations_at = alloc::address();
-    announce_as(&ServerInfo { allocations_at, ..ServerInfo::new(address, version) });
+    announce_as(&this(address, version));
+}
+
+/// Returns the announcement of a server that is this process, with one thread.
+pub fn this(address: SocketAddr, version: &str) -> ServerInfo {
+    ServerInfo { allocations_at: alloc::address(), ..ServerInfo::new(address, version) }
 }
 
 /// Prints the announcement of a server that is more than this process, or has several threads.
@@ -199,6 +246,8 @@ mod tests {
                 deflate: true,
                 tls: false,
                 work: Duration::ZERO,
+                traffic: Traffic::Any,
+                owned: false,
                 backend,
                 nodes: 0,
                 ordered: false,
@@ -208,6 +257,8 @@ mod tests {
         );
         assert!(read(&["echo", "--first"]).unwrap().first);
         assert!(read(&["echo", "--tls"]).unwrap().tls);
+        assert!(read(&["echo", "--owned"]).unwrap().owned);
+        assert_eq!(read(&["echo", "--traffic", "idle"]).unwrap().traffic, Traffic::Idle);
         assert!(read(&["broadcast", "--ordered"]).unwrap().ordered);
         assert_eq!(read(&["broadcast", "--nodes", "2"]).unwrap().nodes, 2);
         assert_eq!(read(&["echo", "--work-us", "200"]).unwrap().work, Duration::from_micros(200));
@@ -216,6 +267,7 @@ mod tests {
             &["chat"],
             &["echo", "--cpu"],
             &["echo", "--backend"],
+            &["echo", "--traffic", "x"],
             &["echo", "--work-us"],
             &["echo", "--work-us", "-1"],
             &["echo", "--cpu", "x"],

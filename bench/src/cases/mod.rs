@@ -6,6 +6,7 @@ mod in_memory;
 pub(crate) mod servers;
 pub(crate) mod tasks;
 pub(crate) mod tls;
+pub(crate) mod websocket;
 
 use std::collections::BTreeMap;
 
@@ -265,7 +266,7 @@ pub(crate) fn is_unlimited(case: &Case) -> bool {
 
 /// Returns the name and the parameters of a case for the report.
 pub(crate) fn describe(case: &Case) -> (String, BTreeMap<String, Value>) {
-    let Ok(Value::Object(fields)) = serde_json::to_value(case) else {
+    let Ok(Value::Object(fields)) = serde_json::to_value(case.workload()) else {
         unreachable!("a case is an object in JSON");
     };
     let mut params: BTreeMap<String, Value> = fields.into_iter().collect();
@@ -312,6 +313,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Publish { .. } => "delivery",
         Case::Upgrade { .. } => "handshake",
         Case::IdleConnection { .. } => "connection",
+        Case::Websocket { workload } => unit(workload),
         Case::Http(http) => http::unit(http),
         Case::Tls(case) => tls::unit(case),
         Case::Cluster(case) => cluster::unit(case),

@@ -2,20 +2,23 @@
 
 use windlass_bench_driver::protocol::{Case, Content};
 
-use super::{cluster, tls};
+use super::{cluster, tls, websocket};
 
 /// The suites, in the order in which they run.
-pub(crate) const SUITES: &[&str] = &["echo", "broadcast", "handshake", "memory", "tls", "cluster"];
+pub(crate) const SUITES: &[&str] =
+    &["echo", "broadcast", "handshake", "memory", "websocket", "tls", "cluster"];
 
 const KIB: usize = 1024;
 
-/// Returns the cases of a suite. A quick run has the same cases with shorter slices.
-pub(crate) fn cases(suite: &str) -> Vec<Case> {
+/// Returns the cases of a suite. A quick run has shorter slices of the same cases, except that it
+/// has fewer of `websocket`.
+pub(crate) fn cases(suite: &str, quick: bool) -> Vec<Case> {
     match suite {
         "echo" => echo(),
         "broadcast" => broadcast(),
         "handshake" => vec![Case::Upgrade { parallel: 16 }],
-        "memory" => vec![Case::IdleConnection { connections: 5_000 }],
+        "memory" => vec![Case::IdleConnection { connections: 5_000, deflate: false }],
+        "websocket" => websocket::cases(quick),
         "tls" => tls::cases(),
         "cluster" => cluster::cases(),
         _ => Vec::new(),
@@ -85,7 +88,7 @@ pub(crate) struct ServerShape {
 
 pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
     let (slice_ms, slices) = if quick { (20, 7) } else { (60, 25) };
-    match case {
+    match case.workload() {
         // A slice has enough publications for a percentile.
         Case::Cluster(_) => {
             ServerShape { slice_ns: 200_000_000, slices: if quick { 5 } else { 15 } }
@@ -99,7 +102,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
 /// Returns the cases whose instructions and system calls are counted, with the number of rounds of
 /// the longer count.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
-    let is_counted = |case: &Case| match *case {
+    let is_counted = |case: &Case| match *case.workload() {
         Case::Tls(ref case) => tls::counted_rounds(case).is_some(),
         Case::Cluster(ref case) => cluster::counted_rounds(case).is_some(),
         Case::Messages { connections, .. } => connections <= 100,
@@ -109,6 +112,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     };
     // The cases whose counts do not follow from those of other cases.
     let is_quick = |case: &Case| match *case {
+        Case::Websocket { ref workload } => websocket::is_counted_quickly(workload),
         Case::Messages { deflate: true, .. } => false,
         Case::Messages { connections, bytes, depth, .. } => {
             depth != 16 || (connections, bytes) == (10, 64)
@@ -116,14 +120,15 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
         Case::Publish { bytes, .. } => bytes == 64,
         _ => true,
     };
-    let rounds = |case: &Case| match *case {
+    let rounds = |case: &Case| match *case.workload() {
         Case::Tls(ref case) => tls::counted_rounds(case).unwrap_or(0),
         Case::Cluster(ref case) => cluster::counted_rounds(case).unwrap_or(0),
         Case::Messages { bytes, depth, .. } if bytes <= KIB => 2_000 * depth.min(16) as u64,
         Case::Publish { .. } => 32_000,
         _ => 500,
     };
-    let all = cases(suite).into_iter().filter(is_counted).filter(|case| !quick || is_quick(case));
+    let all =
+        cases(suite, quick).into_iter().filter(is_counted).filter(|case| !quick || is_quick(case));
     all.map(|case| (case.clone(), rounds(&case))).collect()
 }
 
@@ -134,20 +139,22 @@ mod tests {
     #[test]
     fn a_suite_has_its_own_cases() {
         for suite in SUITES {
-            assert!(cases(suite).iter().all(|case| case.suite() == *suite));
-            assert!(!cases(suite).is_empty());
+            let all = cases(suite, false);
+            assert!(all.iter().all(|case| case.suite() == *suite));
+            assert!(cases(suite, true).iter().all(|case| all.contains(case)));
+            assert!(!cases(suite, true).is_empty());
         }
     }
 
     #[test]
     fn what_is_counted_is_measured() {
         for suite in SUITES {
-            let measured = cases(suite);
-            assert!(
-                counted(suite, false)
-                    .iter()
-                    .all(|(case, rounds)| measured.contains(case) && *rounds > 0)
-            );
+            for quick in [false, true] {
+                let (measured, counted) = (cases(suite, quick), counted(suite, quick));
+                assert!(
+                    counted.iter().all(|(case, rounds)| measured.contains(case) && *rounds > 0)
+                );
+            }
             assert!(counted(suite, true).len() <= counted(suite, false).len());
         }
     }

@@ -6,6 +6,8 @@ use super::{BACKENDS, EPOLL, Program, Workspace};
 pub(crate) const FLOOR: &str = "floor";
 /// The fastest known server, to which windlass is compared.
 pub(crate) const UWEBSOCKETS: &str = "uwebsockets";
+/// The server on tokio that echoes bytes, the reference of the suite `websocket`.
+pub(crate) const TOKIO_ECHO: &str = "tokio-echo";
 
 /// A server.
 #[derive(Debug)]
@@ -18,8 +20,13 @@ pub(crate) struct ServerProgram {
     pub(crate) arguments: &'static [&'static str],
 }
 
-/// The parts for servers without permessage-deflate.
-const PLAIN: &[&str] = &["echo", "broadcast", "handshake", "memory"];
+/// The parts for libraries without permessage-deflate on tokio.
+const PLAIN: &[&str] =
+    &["echo", "broadcast", "handshake", "memory", "websocket", "websocket/broadcast"];
+/// The parts for a library with its default settings.
+const UNTUNED: &[&str] = &["websocket", "websocket/broadcast"];
+/// The parts of the suite `websocket`.
+const WEBSOCKET: &[&str] = &["websocket", "websocket/broadcast", "websocket/deflate"];
 /// The parts for a server that only speaks TLS on request.
 const TLS: &[&str] = &["tls"];
 /// The parts for the hand-written server.
@@ -27,7 +34,16 @@ const FLOOR_PARTS: &[&str] = &["echo", "echo/work", "broadcast", "handshake", "m
 /// The part for what carries publications to other servers.
 const FAN_OUT: &[&str] = &["cluster/fan_out"];
 /// The parts for a library that has permessage-deflate.
-const DEFLATING: &[&str] = &["echo", "echo/deflate", "broadcast", "handshake", "memory"];
+const DEFLATING: &[&str] = &[
+    "echo",
+    "echo/deflate",
+    "broadcast",
+    "handshake",
+    "memory",
+    "websocket",
+    "websocket/broadcast",
+    "websocket/deflate",
+];
 const ALL: &[&str] =
     &["echo", "echo/deflate", "echo/work", "broadcast", "handshake", "memory", "tls"];
 
@@ -58,6 +74,16 @@ const fn on_a_ring(server: ServerProgram) -> ServerProgram {
     ServerProgram { program: Program { backends: &["uring"], ..server.program }, ..server }
 }
 
+/// windlass-websocket on tokio, with messages that it lends.
+pub(crate) const WINDLASS_WEBSOCKET: &str = "windlass-websocket";
+/// The same, with messages that it gives away.
+pub(crate) const WINDLASS_WEBSOCKET_OWNED: &str = "windlass-websocket-owned";
+
+/// Returns whether a server is one of windlass-websocket, on any runtime.
+pub(crate) fn is_windlass_websocket(name: &str) -> bool {
+    name.starts_with(WINDLASS_WEBSOCKET)
+}
+
 const fn peer(name: &'static str, package: &'static str) -> ServerProgram {
     server(name, PLAIN, Workspace::Peers, package, package)
 }
@@ -74,6 +100,13 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
     own(FLOOR, FLOOR_PARTS, "bench-server-floor"),
     own("floor-again", FLOOR_PARTS, "bench-server-floor"),
     on_a_ring(own("floor-ring", &["echo", "echo/work", "broadcast"], "bench-server-floor-ring")),
+    own(TOKIO_ECHO, &["websocket", "websocket/deflate"], "bench-server-tokio-echo"),
+    own(WINDLASS_WEBSOCKET, WEBSOCKET, "bench-server-websocket"),
+    ServerProgram {
+        arguments: &["--owned"],
+        ..own(WINDLASS_WEBSOCKET_OWNED, &["websocket"], "bench-server-websocket")
+    },
+    own("windlass-websocket-task", WEBSOCKET, "bench-server-websocket-task"),
     on_each_backend(own(crate::programs::WINDLASS, ALL, "bench-server-windlass")),
     server(
         "windlass-uncounted",
@@ -94,6 +127,23 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
     },
     peer("fastwebsockets", "windlass-bench-server-fastwebsockets"),
     peer("tungstenite", "windlass-bench-server-tungstenite"),
+    ServerProgram {
+        arguments: &["--traffic", "untuned"],
+        ..server(
+            "tungstenite-untuned",
+            UNTUNED,
+            Workspace::Peers,
+            "windlass-bench-server-tungstenite",
+            "windlass-bench-server-tungstenite",
+        )
+    },
+    server(
+        "yawc",
+        WEBSOCKET,
+        Workspace::Peers,
+        "windlass-bench-server-yawc",
+        "windlass-bench-server-yawc",
+    ),
     peer("tokio-websockets", "windlass-bench-server-tokio-websockets"),
     own("windlass-node", &["cluster/echo"], "bench-server-node"),
     nodes("windlass-no-cluster", &["--nodes", "0"]),
@@ -130,6 +180,9 @@ pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
     ("echo/deflate", "fastwebsockets", "it has no permessage-deflate"),
     ("echo/deflate", "tungstenite", "it has no permessage-deflate"),
     ("echo/deflate", "tokio-websockets", "it has no permessage-deflate"),
+    ("websocket/deflate", "fastwebsockets", "it has no permessage-deflate"),
+    ("websocket/deflate", "tungstenite", "it has no permessage-deflate"),
+    ("websocket/deflate", "tokio-websockets", "it has no permessage-deflate"),
 ];
 
 /// The client for all servers.
@@ -152,10 +205,10 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), SERVERS.len());
-        for part in ALL {
+        for part in ALL.iter().chain(WEBSOCKET) {
             let suite = part.split('/').next().unwrap();
             assert!(
-                crate::cases::servers::cases(suite).iter().any(|case| case.part() == *part),
+                crate::cases::servers::cases(suite, false).iter().any(|case| case.part() == *part),
                 "{part}"
             );
         }

@@ -76,7 +76,7 @@ impl ServerTool {
 
     /// Returns the tool for this case: another one, if that fits better and works here.
     fn fit_for(self, case: &Case) -> Self {
-        let is_stepped = self == Self::Callgrind && matches!(case, Case::Upgrade { .. });
+        let is_stepped = self == Self::Callgrind && matches!(case.workload(), Case::Upgrade { .. });
         if is_stepped && Self::Singlestep.unavailable().is_none() { Self::Singlestep } else { self }
     }
 

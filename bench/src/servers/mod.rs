@@ -6,6 +6,7 @@
 
 mod built;
 mod counts;
+mod over_floor;
 mod process;
 mod timing;
 
@@ -44,9 +45,8 @@ fn run_suite(
     let processors = Processors::choose(pin)?;
     let client = build(&CLIENT)?;
     let servers = build_all(suite, options, report);
-    let is_timed =
-        |case: &&Case| !options.counts_only && options.wants_case(&crate::cases::describe(case).0);
-    for case in cases(suite).iter().filter(is_timed) {
+    let is_timed = |case: &&Case| !options.counts_only && options.wants(case);
+    for case in cases(suite, options.quick).iter().filter(is_timed) {
         let (name, params) = crate::cases::describe(case);
         let params: Vec<String> =
             params.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -61,6 +61,9 @@ fn run_suite(
         ServerTiming::run(case, participating, &client, processors, options.quick, report);
     }
     count_suite(suite, &servers, &client, options, processors, report);
+    if suite == "websocket" {
+        over_floor::add(&mut report.results);
+    }
     Ok(())
 }
 

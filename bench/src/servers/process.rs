@@ -10,6 +10,7 @@ use std::time::Duration;
 use windlass_bench_driver::cluster::ClusterCase;
 use windlass_bench_driver::protocol::{Case, ServerInfo};
 
+use crate::cases;
 use crate::error::MeasureError;
 
 /// Maximum time until a server listens; under a tool this takes seconds.
@@ -28,12 +29,18 @@ pub(crate) struct ServerProcess {
 
 /// Returns the arguments of a server for a case.
 pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<String> {
+    let traffic = cases::websocket::traffic(case);
+    let case = case.workload();
     let is_broadcast =
         matches!(case, Case::Publish { .. } | Case::Cluster(ClusterCase::FanOut { .. }));
     let mode = if is_broadcast { "broadcast" } else { "echo" };
     let mut arguments = vec![mode.to_owned()];
-    if matches!(case, Case::Messages { deflate: true, .. }) {
+    if let Case::Messages { deflate: true, .. } | Case::IdleConnection { deflate: true, .. } = case
+    {
         arguments.push("--deflate".to_owned());
+    }
+    if let Some(traffic) = traffic {
+        arguments.extend(["--traffic".to_owned(), traffic.to_owned()]);
     }
     if let Case::BurstOfWork { work_us, .. } = case {
         arguments.extend(["--work-us".to_owned(), work_us.to_string()]);
@@ -161,5 +168,8 @@ mod tests {
         assert_eq!(arguments(&Case::Upgrade { parallel: 1 }, None, false), ["echo"]);
         let case = Case::BurstOfWork { connections: 1, work_us: 200 };
         assert_eq!(arguments(&case, None, false), ["echo", "--work-us", "200"]);
+        let workload = Box::new(Case::IdleConnection { connections: 1, deflate: true });
+        let case = Case::Websocket { workload };
+        assert_eq!(arguments(&case, None, false), ["echo", "--deflate", "--traffic", "idle"]);
     }
 }

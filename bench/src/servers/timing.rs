@@ -12,8 +12,8 @@ use crate::cases::servers::{ServerShape, shape};
 use crate::cases::tls::is_idle;
 use crate::child::Child;
 use crate::error::MeasureError;
-use crate::programs::WINDLASS;
-use crate::programs::servers::{FLOOR, UWEBSOCKETS};
+use crate::programs::servers::{FLOOR, TOKIO_ECHO, UWEBSOCKETS, is_windlass_websocket};
+use crate::programs::{WINDLASS, Workspace};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 use crate::timing::{Shuffle, calibrate, ratio};
@@ -25,6 +25,7 @@ const COUNTED_ROUNDS: u64 = 2_000;
 struct MeasuredServer {
     name: &'static str,
     backend: &'static str,
+    workspace: Workspace,
     process: ServerProcess,
     client: Child,
     rounds: u64,
@@ -74,6 +75,7 @@ impl MeasuredServer {
         Ok(Self {
             name: built.name(),
             backend: built.backend,
+            workspace: built.server.program.workspace,
             process,
             client,
             rounds,
@@ -179,12 +181,14 @@ impl<'a> ServerTiming<'a> {
             "latency_p50_us",
             "latency_p99_us",
             "handshakes_per_s",
+            "answer_bytes_per_message",
             "rss_bytes_per_connection",
             "anonymous_bytes_per_connection",
         ] {
             put(gauge, Spread::of(samples().filter_map(|sample| sample.gauge(gauge))));
         }
-        let is_idle = matches!(self.case, Case::IdleConnection { .. }) || is_idle(self.case);
+        let is_idle =
+            matches!(self.case.workload(), Case::IdleConnection { .. }) || is_idle(self.case);
         if !is_idle {
             let unit = crate::cases::unit(self.case);
             put(&units_per_s(unit), Spread::of(samples().map(Sample::per_s)));
@@ -236,7 +240,7 @@ impl<'a> ServerTiming<'a> {
                 ratios.push(("latency_p50_over_epoll_ratio".to_owned(), both));
                 continue;
             }
-            if [FLOOR, UWEBSOCKETS].contains(&other.name) {
+            if [FLOOR, TOKIO_ECHO, UWEBSOCKETS].contains(&other.name) {
                 let both = ratio(per_s(this), per_s(other));
                 ratios.push((format!("{}_over_{}_ratio", units_per_s(unit), other.name), both));
                 ratios.push((
@@ -258,6 +262,25 @@ impl<'a> ServerTiming<'a> {
                     let name = format!("windlass_{on}server_cpu_over_this_ratio");
                     ratios.push((name, ratio(cpu(other), cpu(this))));
                 }
+            }
+        }
+        if is_windlass_websocket(this.name) {
+            let rate =
+                |of: &&MeasuredServer| Spread::of(per_s(of)).map_or(0.0, |spread| spread.median);
+            let peers = || self.servers.iter().filter(|other| other.workspace == Workspace::Peers);
+            let named = |name: &'static str| peers().find(|other| other.name == name);
+            let best = peers().max_by(|one, other| rate(one).total_cmp(&rate(other)));
+            let others = [
+                ("tungstenite", named("tungstenite")),
+                ("tungstenite-untuned", named("tungstenite-untuned")),
+                ("best_peer", best),
+            ];
+            for (name, other) in others {
+                let Some(other) = other else { continue };
+                let rates = ratio(per_s(this), per_s(other));
+                ratios.push((format!("{}_over_{name}_ratio", units_per_s(unit)), rates));
+                let times = ratio(cpu(this), cpu(other));
+                ratios.push((format!("server_cpu_over_{name}_ratio"), times));
             }
         }
         ratios

@@ -3,3 +3,5 @@
 #![deny(unsafe_code)]
 
 pub mod floor;
+#[cfg(feature = "servers")]
+pub mod websocket;

@@ -14,6 +14,9 @@ use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
 const FLOOR_RING: &str = env!("CARGO_BIN_EXE_bench-server-floor-ring");
 const FLOOR: &str = env!("CARGO_BIN_EXE_bench-server-floor");
 const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-server-windlass");
+const TOKIO_ECHO: &str = env!("CARGO_BIN_EXE_bench-server-tokio-echo");
+const WEBSOCKET: &str = env!("CARGO_BIN_EXE_bench-server-websocket");
+const WEBSOCKET_TASK: &str = env!("CARGO_BIN_EXE_bench-server-websocket-task");
 const RUSTLS: &str = env!("CARGO_BIN_EXE_bench-server-rustls");
 
 /// A program that ends with the test.
@@ -58,9 +61,20 @@ impl Drop for Running {
 
 /// Starts a server for a case, and a client that connects to it.
 fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
+    connect_with(program, &[], case)
+}
+
+/// The same, with more arguments for the server.
+fn connect_with(program: &str, more: &[&str], case: &Case) -> (Running, Running, Reply) {
+    let case = case.workload();
     let mode = if matches!(case, Case::Publish { .. }) { "broadcast" } else { "echo" };
-    let deflate: &[&str] =
-        if matches!(case, Case::Messages { deflate: true, .. }) { &["--deflate"] } else { &[] };
+    let deflate: &[&str] = if let Case::Messages { deflate: true, .. }
+    | Case::IdleConnection { deflate: true, .. } = case
+    {
+        &["--deflate"]
+    } else {
+        &[]
+    };
     let work_us = match case {
         Case::BurstOfWork { work_us, .. } => *work_us,
         _ => 0,
@@ -68,7 +82,7 @@ fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
     let work = ["--work-us", &work_us.to_string()];
     let is_secure = matches!(case, Case::Tls(case) if case.is_secure());
     let tls: &[&str] = if is_secure { &["--tls"] } else { &[] };
-    let mut server = Running::start(program, &[&[mode], deflate, tls, &work].concat());
+    let mut server = Running::start(program, &[&[mode], deflate, tls, &work, more].concat());
     let said: ServerInfo = serde_json::from_str(&server.line()).unwrap();
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
     let connected = client.ask(&Request::Connect { case: case.clone(), server: said });
@@ -77,7 +91,11 @@ fn connect(program: &str, case: &Case) -> (Running, Running, Reply) {
 
 /// The client compares every byte, so an outcome means that they were right.
 fn passes(program: &str, case: &Case) -> Outcome {
-    let (_server, mut client, connected) = connect(program, case);
+    passes_with(program, &[], case)
+}
+
+fn passes_with(program: &str, more: &[&str], case: &Case) -> Outcome {
+    let (_server, mut client, connected) = connect_with(program, more, case);
     assert!(matches!(connected, Reply::Ready), "{case:?}: {connected:?}");
     let mut outcome = Outcome::default();
     for rounds in [1, 300] {
@@ -142,32 +160,47 @@ fn windlass_echoes_what_it_receives() {
     }
 }
 
+fn deflated(bytes: usize) -> Case {
+    Case::Messages { content: Content::Json, bytes, connections: 3, depth: 2, deflate: true }
+}
+
 #[test]
 fn windlass_compresses_and_inflates() {
     for bytes in [128, 1_024, 16_384] {
-        passes(
-            WINDLASS,
-            &Case::Messages {
-                content: Content::Json,
-                bytes,
-                connections: 3,
-                depth: 2,
-                deflate: true,
-            },
-        );
+        passes(WINDLASS, &deflated(bytes));
+    }
+}
+
+#[test]
+fn a_server_that_echoes_bytes_is_checked_by_the_bytes() {
+    for (bytes, depth) in [(20, 1), (20, 16), (1_024, 1), (30_000, 16), (70_000, 1)] {
+        passes(TOKIO_ECHO, &messages(Content::Binary, bytes, 3, depth));
+    }
+    passes(TOKIO_ECHO, &deflated(4_096));
+    passes(TOKIO_ECHO, &Case::Upgrade { parallel: 4 });
+}
+
+#[test]
+fn windlass_websocket_serves_every_workload_on_two_runtimes() {
+    for program in [WEBSOCKET, WEBSOCKET_TASK] {
+        for case in echo_cases() {
+            passes(program, &case);
+        }
+        for case in [
+            deflated(4_096),
+            Case::Upgrade { parallel: 4 },
+            Case::Publish { receivers: 7, bytes: 64, outstanding: 16 },
+            Case::Publish { receivers: 5, bytes: 10_000, outstanding: 3 },
+        ] {
+            passes(program, &Case::Websocket { workload: Box::new(case) });
+        }
+        passes_with(program, &["--owned"], &messages(Content::Binary, 1_024, 2, 16));
     }
 }
 
 #[test]
 fn without_compression_there_is_no_case_with_it() {
-    let case = Case::Messages {
-        content: Content::Json,
-        bytes: 128,
-        connections: 1,
-        depth: 1,
-        deflate: true,
-    };
-    let (_server, _client, connected) = connect(FLOOR, &case);
+    let (_server, _client, connected) = connect(FLOOR, &deflated(128));
     assert!(matches!(connected, Reply::Failed { .. }), "{connected:?}");
 }
 
@@ -237,10 +270,13 @@ fn beside_a_flood_of_handshakes_messages_come_back() {
 fn idle_connections_take_memory_that_can_be_seen() {
     let connections = 300;
     let tls = |bytes, tls| Case::Tls(TlsCase::TlsIdleConnection { connections, bytes, tls });
-    let plain = Case::IdleConnection { connections };
+    let plain = Case::IdleConnection { connections, deflate: false };
     for (program, case) in [
         (FLOOR, plain.clone()),
-        (WINDLASS, plain),
+        (WINDLASS, plain.clone()),
+        (TOKIO_ECHO, plain),
+        (TOKIO_ECHO, Case::IdleConnection { connections, deflate: true }),
+        (WEBSOCKET, Case::IdleConnection { connections, deflate: true }),
         (WINDLASS, tls(64, true)),
         (WINDLASS, tls(64, false)),
         (RUSTLS, tls(16_384, true)),

@@ -1,6 +1,7 @@
 //! A server of tokio-websockets for the suites of `windlass-bench` that measure servers.
 //!
-//! All messages that are readable at once are answered by one flush.
+//! All messages that are readable at once are answered by one flush. They are collected before,
+//! because each poll of the stream flushes what waits.
 
 #![deny(unsafe_code)]
 
@@ -11,17 +12,20 @@ use tokio::net::TcpStream;
 use tokio::sync::broadcast::{self, Sender};
 use tokio::task::unconstrained;
 use tokio_websockets::{Config, Limits, Message, ServerBuilder, WebSocketStream};
-use windlass_bench_driver::server::{MESSAGE_MAX, Mode, PUBLISHER, Settings};
+use windlass_bench_driver::server::{MESSAGE_MAX, Mode, PUBLISHER, Settings, Traffic};
 use windlass_bench_tokio_server::{self as tokio_server, LAG_MAX};
 
+/// Maximum number of messages that are answered by one flush.
+const BATCH_LEN_MAX: usize = 128;
+
 fn main() -> ExitCode {
-    tokio_server::run("tokio-websockets", |Settings { mode, .. }| {
+    tokio_server::run("tokio-websockets", |Settings { mode, traffic, .. }| {
         let all = Sender::new(LAG_MAX);
         Ok(move |stream| {
             let all = all.clone();
             unconstrained(async move {
                 // It ends with an error when its client disconnects.
-                let _ = connection(stream, mode, all).await;
+                let _ = connection(stream, mode, traffic, all).await;
             })
         })
     })
@@ -30,42 +34,55 @@ fn main() -> ExitCode {
 async fn connection(
     stream: TcpStream,
     mode: Mode,
+    traffic: Traffic,
     all: Sender<Message>,
 ) -> Result<(), tokio_websockets::Error> {
     let builder = ServerBuilder::new()
         .config(Config::default().frame_size(usize::MAX))
         .limits(Limits::default().max_payload_len(Some(MESSAGE_MAX)));
-    let (request, socket) = builder.accept(stream).await?;
+    let (request, mut socket) = builder.accept(stream).await?;
     match mode {
-        Mode::Echo => echo(socket).await,
-        Mode::Broadcast if request.uri().path() == PUBLISHER => publish(socket, &all).await,
-        Mode::Broadcast => receive(socket, all.subscribe()).await,
+        Mode::Echo if matches!(traffic, Traffic::Any | Traffic::Pipelined) => {
+            echo(&mut socket).await
+        }
+        Mode::Echo => echo_each(&mut socket).await,
+        Mode::Broadcast if request.uri().path() == PUBLISHER => publish(&mut socket, &all).await,
+        Mode::Broadcast => receive(&mut socket, all.subscribe()).await,
     }
 }
 
-async fn echo(mut socket: WebSocketStream<TcpStream>) -> Result<(), tokio_websockets::Error> {
-    loop {
-        let next = match socket.next().now_or_never() {
-            Some(next) => next,
-            None => {
-                socket.flush().await?;
-                socket.next().await
-            }
-        };
-        match next {
-            Some(message) => {
-                let message = message?;
-                if message.is_text() || message.is_binary() {
-                    socket.feed(message).await?;
-                }
-            }
-            None => return Ok(()),
+/// Sends each answer on its own, which is cheaper if a client has one message in flight.
+async fn echo_each(socket: &mut WebSocketStream<TcpStream>) -> Result<(), tokio_websockets::Error> {
+    while let Some(message) = socket.next().await {
+        let message = message?;
+        if message.is_text() || message.is_binary() {
+            socket.send(message).await?;
         }
     }
+    Ok(())
+}
+
+async fn echo(socket: &mut WebSocketStream<TcpStream>) -> Result<(), tokio_websockets::Error> {
+    let mut batch = Vec::new();
+    while let Some(message) = socket.next().await {
+        batch.push(message?);
+        while batch.len() < BATCH_LEN_MAX {
+            match socket.next().now_or_never() {
+                Some(Some(message)) => batch.push(message?),
+                Some(None) => return Ok(()),
+                None => break,
+            }
+        }
+        for message in batch.drain(..).filter(|message| message.is_text() || message.is_binary()) {
+            socket.feed(message).await?;
+        }
+        socket.flush().await?;
+    }
+    Ok(())
 }
 
 async fn publish(
-    mut socket: WebSocketStream<TcpStream>,
+    socket: &mut WebSocketStream<TcpStream>,
     all: &Sender<Message>,
 ) -> Result<(), tokio_websockets::Error> {
     while let Some(message) = socket.next().await {
@@ -79,7 +96,7 @@ async fn publish(
 }
 
 async fn receive(
-    mut socket: WebSocketStream<TcpStream>,
+    socket: &mut WebSocketStream<TcpStream>,
     mut all: broadcast::Receiver<Message>,
 ) -> Result<(), tokio_websockets::Error> {
     while let Ok(message) = all.recv().await {

@@ -18,6 +18,8 @@ pub(crate) struct EchoClient {
     connections: Vec<Connection>,
     shared: EchoState,
     clock: ServerClock,
+    /// The mean length of an answer, if they are compressed.
+    compressed_bytes: Option<f64>,
 }
 
 /// The state that the connections share.
@@ -67,7 +69,9 @@ impl EchoClient {
                 position: CyclePosition::default(),
             });
         }
-        let replies = if spec.deflate {
+        let replies = if server.echoes_bytes {
+            requests.clone()
+        } else if spec.deflate {
             learn(&mut open[0].link, spec, &payloads, &requests)?
         } else {
             payloads.iter().map(|payload| spec.reply(payload)).collect()
@@ -78,7 +82,9 @@ impl EchoClient {
             depth,
             buffer: vec![0; RECEIVE_BYTES],
         };
-        Ok(Self { poll, connections: open, shared, clock: ServerClock::of(server.process)? })
+        let compressed_bytes = spec.deflate.then(|| shared.replies.frame_bytes_mean());
+        let clock = ServerClock::of(server.process)?;
+        Ok(Self { poll, connections: open, shared, clock, compressed_bytes })
     }
 
     /// Exchanges messages until enough have been measured, and then waits for those in flight.
@@ -114,7 +120,10 @@ impl Measured for EchoClient {
         let warm = WARM_RUNS * (self.connections.len() * self.shared.depth) as u64;
         let mut window = Window::new(self.clock, warm, rounds);
         self.run(&mut window)?;
-        Ok(window.outcome())
+        let mut outcome = window.outcome();
+        let bytes = self.compressed_bytes.map(|bytes| ("answer_bytes_per_message".into(), bytes));
+        outcome.gauges.extend(bytes);
+        Ok(outcome)
     }
 }
 

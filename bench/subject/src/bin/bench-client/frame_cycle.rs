@@ -83,14 +83,16 @@ fn head(first: u8, length: usize, mask: u8) -> Vec<u8> {
     head
 }
 
-/// Returns the offset and the length of the payload of a server's frame, once its header is
-/// complete.
+/// Returns the offset and the length of a frame's payload, once its header is complete. A frame
+/// with a mask is one of the client's own, from a server that echoes bytes.
 pub(crate) fn split(frame: &[u8]) -> Option<(usize, usize)> {
-    Some(match *frame.get(1)? {
+    let second = *frame.get(1)?;
+    let (start, length) = match second & 0x7f {
         126 => (4, usize::from(u16::from_be_bytes(frame.get(2..4)?.try_into().ok()?))),
         127 => (10, u64::from_be_bytes(frame.get(2..10)?.try_into().ok()?) as usize),
         length => (2, usize::from(length)),
-    })
+    };
+    Some((if second & 0x80 == 0 { start } else { start + 4 }, length))
 }
 
 /// Compresses as in RFC 7692 section 7.2.1.
@@ -143,6 +145,11 @@ impl FrameCycle {
     /// Returns the range of `count` frames from frame `first`, at most a run.
     pub(crate) fn run(&self, first: usize, count: usize) -> std::ops::Range<usize> {
         self.starts[first]..self.starts[first + count]
+    }
+
+    /// Returns the mean length of a frame.
+    pub(crate) fn frame_bytes_mean(&self) -> f64 {
+        self.starts[self.frames] as f64 / self.frames as f64
     }
 
     pub(crate) fn bytes(&self, range: std::ops::Range<usize>) -> &[u8] {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
+use windlass_bench_driver::protocol::{Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
 use crate::frame_cycle::MessageSpec;
@@ -14,6 +14,8 @@ const BEFORE: usize = 20;
 
 pub(crate) struct IdleClient {
     address: SocketAddr,
+    /// The server sends the bytes of a request back.
+    echoes_bytes: bool,
     process: u32,
     connections: usize,
     spec: MessageSpec,
@@ -26,14 +28,15 @@ impl IdleClient {
     pub(crate) fn connect(
         server: &ServerInfo,
         connections: usize,
-        bytes: usize,
+        spec: MessageSpec,
         tls: Option<TlsClient>,
     ) -> Result<Self, Error> {
         let mut idle = Self {
             address: server.address,
+            echoes_bytes: server.echoes_bytes,
             process: server.process,
             connections,
-            spec: MessageSpec { content: Content::Binary, bytes, deflate: false },
+            spec,
             tls,
             open: Vec::with_capacity(connections),
         };
@@ -48,8 +51,13 @@ impl IdleClient {
         let request = spec.request(payload, [9, 8, 7, 6])?;
         for _ in 0..count {
             let tls = self.tls.as_mut().map(TlsClient::begin).transpose()?;
-            let mut link = Link::open(self.address, false, tls)?;
-            if link.ask(&request)? != spec.reply(payload) {
+            let mut link = Link::open(self.address, spec.deflate, tls)?;
+            let answer = link.ask(&request)?;
+            let is_right = match self.echoes_bytes {
+                true => answer == request,
+                false => spec.is_reply(&answer, payload)?,
+            };
+            if !is_right {
                 return Err("an answer is not the message".into());
             }
             self.open.push(link);

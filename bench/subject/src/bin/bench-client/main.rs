@@ -1,5 +1,5 @@
-//! The client of the suites `echo`, `broadcast`, `handshake`, `memory`, `tls` and `cluster`, for
-//! all servers.
+//! The client of the suites `echo`, `broadcast`, `handshake`, `memory`, `websocket`, `tls` and
+//! `cluster`, for all servers.
 //!
 //! It reads requests as lines of JSON, like every measured program, and connects to the server that
 //! they name. It must be cheap, because its cost limits the measurement. So it prepares its
@@ -72,8 +72,14 @@ fn answer(request: Request, connected: &mut Option<Box<dyn Measured>>) -> Result
     }
 }
 
+/// The messages of connections that wait then: plain ones, and compressed ones.
+const IDLE: [frame_cycle::MessageSpec; 2] = [
+    frame_cycle::MessageSpec { content: Content::Binary, bytes: 64, deflate: false },
+    frame_cycle::MessageSpec { content: Content::Json, bytes: 4096, deflate: true },
+];
+
 fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error> {
-    Ok(match *case {
+    Ok(match *case.workload() {
         Case::Messages { content, bytes, connections, depth, deflate } => {
             let spec = frame_cycle::MessageSpec { content, bytes, deflate };
             Box::new(echo::EchoClient::connect(server, spec, connections, depth, None)?)
@@ -85,9 +91,12 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
             Box::new(publish::PublishClient::connect(server, receivers, bytes, outstanding)?)
         }
         Case::Upgrade { parallel } => Box::new(upgrade::UpgradeClient::new(server, parallel)?),
-        Case::IdleConnection { connections } => {
-            Box::new(idle::IdleClient::connect(server, connections, 64, None)?)
-        }
+        Case::IdleConnection { connections, deflate } => Box::new(idle::IdleClient::connect(
+            server,
+            connections,
+            IDLE[usize::from(deflate)],
+            None,
+        )?),
         Case::Tls(ref case) => connect_tls(case, server)?,
         Case::Cluster(ClusterCase::NodeEcho { bytes, connections, .. }) => {
             let spec = frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };
@@ -118,7 +127,8 @@ fn connect_tls(case: &TlsCase, server: &ServerInfo) -> Result<Box<dyn Measured>,
         }
         TlsCase::TlsIdleConnection { connections, bytes, tls } => {
             let tls = tls.then(link::TlsClient::new).transpose()?;
-            Box::new(idle::IdleClient::connect(server, connections, bytes, tls)?)
+            let spec = frame_cycle::MessageSpec { bytes, ..IDLE[0] };
+            Box::new(idle::IdleClient::connect(server, connections, spec, tls)?)
         }
     })
 }
