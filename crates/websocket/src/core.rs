@@ -255,7 +255,7 @@ impl<S: Transport> Core<S> {
     }
 
     /// Starts the time limit of the closing handshake.
-    fn note_closing(&mut self) {
+    pub(crate) fn note_closing(&mut self) {
         self.liveness.note_closing(self.io.now());
     }
 
@@ -328,22 +328,31 @@ impl<S: Transport> Core<S> {
                     let _ = self.ping(&[]);
                     let _ = self.poll_flush(context);
                 }
-                Due::Limit(limit) => {
-                    let reason = match limit {
-                        TimeLimit::Idle => "idle_timeout",
-                        TimeLimit::Lifetime => "lifetime_max",
-                        TimeLimit::Answer | TimeLimit::Close => {
-                            return Poll::Ready(RecvError::TimedOut(limit));
-                        }
-                    };
-                    // As far as the transport takes it at once.
-                    let _ = self.start_close(CloseCode::GOING_AWAY, reason);
-                    let _ = self.poll_flush(context);
-                    return Poll::Ready(RecvError::TimedOut(limit));
-                }
+                Due::Limit(limit) => return Poll::Ready(self.end_by(limit, context)),
             }
         }
         Poll::Pending
+    }
+
+    /// Ends the connection because a limit of time is over.
+    fn end_by(&mut self, limit: TimeLimit, context: &mut Context<'_>) -> RecvError {
+        let reason = match limit {
+            TimeLimit::Idle => "idle_timeout",
+            TimeLimit::Lifetime => "lifetime_max",
+            TimeLimit::Answer | TimeLimit::Close => return RecvError::TimedOut(limit),
+        };
+        // As far as the transport takes it at once.
+        let _ = self.start_close(CloseCode::GOING_AWAY, reason);
+        let _ = self.poll_flush(context);
+        RecvError::TimedOut(limit)
+    }
+
+    /// Ends the connection if a limit was over when bytes were read last.
+    pub(crate) fn check_passed(&mut self, context: &mut Context<'_>) -> Result<(), RecvError> {
+        match self.liveness.passed(self.config.settings()) {
+            Some(limit) => Err(self.end_by(limit, context)),
+            None => Ok(()),
+        }
     }
 
     /// The current second of the transport's timer, or of the system's clock.

@@ -186,6 +186,9 @@ impl Inbox {
             if !self.unsent.is_empty() || core.output.has_work() {
                 ready!(self.poll_send(core, context))?;
             }
+            if let Err(error) = core.check_passed(context) {
+                return Poll::Ready(core.tell_end(Err(error)).map(|()| false));
+            }
             ready!(self.poll_read(core, context))?;
         }
     }
@@ -219,6 +222,8 @@ impl Inbox {
             return Poll::Ready(end.map(|()| false));
         }
         self.queue_unsent(core);
+        // The peer may not read the Close frame that tells it about its violation.
+        core.note_closing();
         let end = ready!(core.poll_protocol_end(context));
         self.release();
         Poll::Ready(core.tell_end(end).map(|()| false))

@@ -66,6 +66,17 @@ impl Liveness {
         }
     }
 
+    /// The limit that was over when the last bytes were read, for a peer that always sends: reading
+    /// never waits for it, so nothing waits for the timer.
+    pub(crate) fn passed(&self, settings: &Settings) -> Option<TimeLimit> {
+        let times = self.times.as_ref()?;
+        let (since, limit, kind) = match times.closing {
+            Some(closing) => (closing, settings.close_timeout, TimeLimit::Close),
+            None => (times.opened, settings.lifetime_max?, TimeLimit::Lifetime),
+        };
+        (times.read >= since.saturating_add(limit)).then_some(kind)
+    }
+
     /// The next moment at which something is due.
     pub(crate) fn next(&self, settings: &Settings) -> Option<(Duration, Due)> {
         let times = self.times.as_ref()?;

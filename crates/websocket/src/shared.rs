@@ -3,7 +3,7 @@
 //! A socket holds a buffer from the moment bytes arrive until they are processed. An idle one holds
 //! none.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use windlass_ws::Scratch;
 
@@ -24,12 +24,13 @@ pub(crate) struct Shared {
     pub(crate) pool: windlass_ws::deflate::CodecPool,
     /// More of them, for messages that are held for long.
     read_buffers: Vec<Box<[u8]>>,
-    outputs: Vec<Vec<u8>>,
 }
 
 thread_local! {
     /// The buffer that is used next.
     static READ_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+    /// Empty outputs, which are taken while the rest is in use.
+    static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     static SHARED: Cell<Option<Box<Shared>>> = const { Cell::new(None) };
 }
 
@@ -79,7 +80,7 @@ fn give_another_buffer(buffer: Box<[u8]>) {
 
 /// An empty buffer.
 pub(crate) fn take_output() -> Vec<u8> {
-    with(|shared| shared.outputs.pop()).unwrap_or_default()
+    OUTPUTS.try_with(|outputs| outputs.borrow_mut().pop()).ok().flatten().unwrap_or_default()
 }
 
 pub(crate) fn give_output(mut output: Vec<u8>) {
@@ -87,9 +88,10 @@ pub(crate) fn give_output(mut output: Vec<u8>) {
         return;
     }
     output.clear();
-    with(|shared| {
-        if shared.outputs.len() < SPARES_MAX {
-            shared.outputs.push(output);
+    let _ = OUTPUTS.try_with(|outputs| {
+        let mut outputs = outputs.borrow_mut();
+        if outputs.len() < SPARES_MAX {
+            outputs.push(output);
         }
     });
 }

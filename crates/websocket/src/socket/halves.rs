@@ -103,6 +103,18 @@ impl<S: Transport> Joint<S> {
         use_it(&mut lock(&self.core), &mut Context::from_waker(&self.waker))
     }
 
+    /// Sends by the writer. If writing fails, the reader is woken, because it ends too.
+    fn send(
+        &self,
+        send: impl FnOnce(&mut Core<S>, &mut Context<'_>) -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
+        let result = self.with(send);
+        if let Err(SendError::Io(_)) = &result {
+            wake(&self.tasks.reader);
+        }
+        result
+    }
+
     fn poll_writer<R>(
         &self,
         context: &Context<'_>,
@@ -203,7 +215,7 @@ impl<S: Transport> Writer<S> {
     pub async fn send(&mut self, message: impl Into<Outgoing<'_>>) -> Result<(), SendError> {
         let message = message.into();
         poll_fn(|context| self.poll_ready_now(context)).await?;
-        self.joint.with(|core, context| core.send(&message, Some(context)))?;
+        self.joint.send(|core, context| core.send(&message, Some(context)))?;
         self.flush().await
     }
 
