@@ -4,13 +4,15 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     future::Future,
-    io,
+    io::{self, IoSlice},
     pin::pin,
     rc::Rc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
 };
 
 use windlass_websocket::{ClientRequest, Config, Role, Transport, WebSocket};
+
+const MAX: usize = usize::MAX;
 
 /// How a stream behaves.
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +23,27 @@ pub(crate) struct Manner {
     pub(crate) capacity: usize,
     /// Every other call is `Pending`, and wakes at once.
     pub(crate) stutters: bool,
+    /// It takes several buffers in one call.
+    pub(crate) is_vectored: bool,
+    /// It holds what is written until it is flushed, as a TLS stream does.
+    pub(crate) holds: bool,
 }
 
 impl Manner {
     /// Takes and gives everything.
     pub(crate) const SMOOTH: Self =
-        Self { chunk: usize::MAX, capacity: usize::MAX, stutters: false };
+        Self { chunk: MAX, capacity: MAX, stutters: false, is_vectored: false, holds: false };
     /// One byte a call, and every other call is `Pending`.
-    pub(crate) const BYTE_BY_BYTE: Self = Self { chunk: 1, capacity: usize::MAX, stutters: true };
+    pub(crate) const BYTE_BY_BYTE: Self = Self { chunk: 1, stutters: true, ..Self::SMOOTH };
+
+    /// Manners of every kind: for each of them the others are one byte a call and small capacity.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::SMOOTH,
+        Self::BYTE_BY_BYTE,
+        Self { capacity: 3, ..Self::BYTE_BY_BYTE },
+        Self { chunk: 7, capacity: 10, is_vectored: true, ..Self::BYTE_BY_BYTE },
+        Self { chunk: 5, capacity: 20, stutters: false, is_vectored: true, holds: true },
+    ];
 }
 
 /// One direction.
@@ -45,6 +60,8 @@ pub(crate) struct Stream {
     read: Rc<RefCell<Pipe>>,
     write: Rc<RefCell<Pipe>>,
     manner: Manner,
+    /// What was written since the last flush, if it holds that.
+    held: VecDeque<u8>,
     /// How often each direction was called.
     calls: [usize; 2],
     /// Reading fails after so many bytes, with an error of this kind.
@@ -60,6 +77,7 @@ pub(crate) fn pair(manner: Manner) -> (Stream, Stream) {
         read: Rc::clone(&pipes[read]),
         write: Rc::clone(&pipes[1 - read]),
         manner,
+        held: VecDeque::new(),
         calls: [0; 2],
         read_fails: None,
         write_fails: None,
@@ -87,7 +105,23 @@ impl Stream {
 
     /// What waits for this end.
     pub(crate) fn take_received(&self) -> Vec<u8> {
-        self.read.borrow_mut().bytes.drain(..).collect()
+        self.take_some(MAX)
+    }
+
+    /// At most `len_max` bytes of what waits for this end.
+    pub(crate) fn take_some(&self, len_max: usize) -> Vec<u8> {
+        let mut pipe = self.read.borrow_mut();
+        let len = len_max.min(pipe.bytes.len());
+        let bytes = pipe.bytes.drain(..len).collect();
+        if let Some(waker) = pipe.writer.take() {
+            waker.wake();
+        }
+        bytes
+    }
+
+    /// Ends writing.
+    pub(crate) fn end(&self) {
+        close(&self.write);
     }
 
     /// Gives the other end bytes.
@@ -147,34 +181,86 @@ impl Transport for Stream {
     }
 
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.stutter(WRITE, context) {
-            return Poll::Pending;
-        }
-        let mut pipe = self.write.borrow_mut();
-        let room = self.manner.capacity - pipe.bytes.len().min(self.manner.capacity);
-        if room == 0 {
-            pipe.writer = Some(context.waker().clone());
-            return Poll::Pending;
-        }
-        let count = bytes.len().min(room).min(self.manner.chunk);
-        let count = allowed(&mut self.write_fails, count)?;
-        pipe.bytes.extend(&bytes[..count]);
-        if let Some(waker) = pipe.reader.take() {
-            waker.wake();
-        }
-        Poll::Ready(Ok(count))
+        self.write_parts(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        &mut self,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.write_parts(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.manner.is_vectored
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.stutter(WRITE, context) { Poll::Pending } else { Poll::Ready(Ok(())) }
+        if self.stutter(WRITE, context) { Poll::Pending } else { self.flush_held(context) }
     }
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.stutter(WRITE, context) {
             return Poll::Pending;
         }
+        ready!(self.flush_held(context))?;
         close(&self.write);
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Stream {
+    fn write_parts(
+        &mut self,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        assert!(!parts[0].is_empty(), "a write of nothing");
+        if self.stutter(WRITE, context) {
+            return Poll::Pending;
+        }
+        let mut pipe = self.write.borrow_mut();
+        let waits = if self.manner.holds { self.held.len() } else { pipe.bytes.len() };
+        let room = self.manner.capacity - waits.min(self.manner.capacity);
+        if room == 0 {
+            drop(pipe);
+            if self.manner.holds {
+                // Writing makes room by itself.
+                ready!(self.flush_held(context))?;
+                context.waker().wake_by_ref();
+            } else {
+                self.write.borrow_mut().writer = Some(context.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let count = allowed(&mut self.write_fails, len.min(room).min(self.manner.chunk))?;
+        let bytes = parts.iter().flat_map(|part| part.iter().copied()).take(count);
+        if self.manner.holds {
+            self.held.extend(bytes);
+        } else {
+            pipe.bytes.extend(bytes);
+            if let Some(waker) = pipe.reader.take() {
+                waker.wake();
+            }
+        }
+        Poll::Ready(Ok(count))
+    }
+
+    fn flush_held(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut pipe = self.write.borrow_mut();
+        let room = self.manner.capacity - pipe.bytes.len().min(self.manner.capacity);
+        let count = self.held.len().min(room);
+        pipe.bytes.extend(self.held.drain(..count));
+        if let (1.., Some(waker)) = (count, pipe.reader.clone()) {
+            waker.wake();
+        }
+        if self.held.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        pipe.writer = Some(context.waker().clone());
+        Poll::Pending
     }
 }
 
