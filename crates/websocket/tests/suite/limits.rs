@@ -134,11 +134,14 @@ fn replies_and_answers_together_are_bounded() {
     }
 }
 
+/// A configuration, the first bytes and lengths of frames, and what they give.
+type Case<'a> = (Config, &'a [(u8, usize)], Violation, u16);
+
 #[test]
 fn each_limit_gives_the_error_that_names_it_and_its_close_code() {
     let config = || Config::new();
     for role in ROLES {
-        let cases: [(Config, &[(u8, usize)], Violation, u16); 6] = [
+        let cases: [Case<'_>; 6] = [
             (config().frame_max(50), &[(BINARY, 51)], Violation::FrameTooBig, 1009),
             (config().message_max(100), &[(BINARY, 101)], Violation::MessageTooBig, 1009),
             (
