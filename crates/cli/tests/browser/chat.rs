@@ -64,6 +64,7 @@ pub(crate) fn another_room_reads_nothing_of_it(browser: &Browser) {
     assert_eq!(alan.messages(), [entry("", "Kurt", "up here")]);
     assert_eq!(kurt.messages(), [entry("own", "Kurt", "up here")]);
     // The form changes to another room, which does not show the old room's messages.
+    grace.wait_live();
     grace.fill("#room", "attic");
     grace.0.press("Enter");
     grace.wait_for_message("You are in attic.");
@@ -102,7 +103,6 @@ pub(crate) fn strange_names_are_rooms_or_refused(browser: &Browser) {
     let page = Page::open(&devtools, server.address, &format!("#{long}\u{1f44d}"));
     assert_eq!(page.0.evaluate("document.title"), "lobby · Windlass");
     let enter = |page: &Page, name: &str| {
-        // A browser warns of a WebSocket that ends before it is open.
         page.wait_live();
         // Set by a script, because typed text is never cut within a character.
         let name = serde_json::to_string(name).expect("text").replace("HALF", "\\ud83d");
@@ -204,6 +204,7 @@ pub(crate) fn members_are_counted_and_their_coming_is_told(browser: &Browser) {
     grace.0.navigate(&grace_in_lobby);
     grace.wait_connected();
     grace.set_name("Grace");
+    grace.wait_live();
     grace.fill("#room", "attic");
     grace.0.press("Enter");
     ada.wait_for_message("Grace joined.");
@@ -269,6 +270,7 @@ pub(crate) fn each_tab_has_its_own_guest_and_all_have_a_chosen_name(browser: &Br
     let duplicate = first.0.evaluate(of_duplicate);
     assert!(duplicate != *guest && duplicate != *name(&second), "{duplicate}");
     // Its own name outlives a load.
+    first.wait_live();
     first.0.reload();
     first.wait_connected();
     assert_eq!(name(&first), guest);
@@ -276,6 +278,7 @@ pub(crate) fn each_tab_has_its_own_guest_and_all_have_a_chosen_name(browser: &Br
     // The change of a field is complete when another one gets the focus.
     first.say("hello");
     assert_eq!(name(&open()), "Ada");
+    second.wait_live();
     second.0.reload();
     assert!(name(&second).starts_with("guest "), "{}", name(&second));
     assert_eq!(devtools.complaints(), [""; 0]);

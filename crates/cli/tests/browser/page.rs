@@ -29,7 +29,8 @@ impl Page {
         self.0.wait("document.querySelector('#state').dataset.state === 'open'");
     }
 
-    /// Waits until the live view of the room is connected.
+    /// Waits until the live view of the room is connected. A test that leaves the room waits for it
+    /// first: Chromium warns of a WebSocket that ends before it is open.
     pub(crate) fn wait_live(&self) {
         self.0.wait("document.querySelector('#members').textContent");
     }
