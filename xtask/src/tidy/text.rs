@@ -10,11 +10,6 @@ const SOURCE_LINES_MAX: usize = 600;
 /// The maximum length of another file.
 const LINES_MAX: usize = 1000;
 
-/// Source files that are longer still, with the lengths that they may have. The list and its
-/// numbers may only shrink.
-const LONG_SOURCES: &[(&str, usize)] =
-    &[("crates/server/tests/suite/cluster.rs", 622), ("crates/server/tests/suite/fixture.rs", 612)];
-
 /// Directories of one machine or one user. Each is in two pieces, because this file is checked too.
 const MACHINE_PATHS: &[(&str, &str)] = &[
     ("/wo", "rk/"),
@@ -47,18 +42,9 @@ pub(super) fn check(file: &TextFile, found: &mut Vec<Violation>) {
 
 fn check_length(file: &TextFile, found: &mut Vec<Violation>) {
     let lines = file.text.lines().count();
-    let listed = LONG_SOURCES.iter().find(|(path, _)| *path == file.path);
-    let max = match listed {
-        Some((_, max)) => *max,
-        None if file.is_rust() => SOURCE_LINES_MAX,
-        None => LINES_MAX,
-    };
+    let max = if file.is_rust() { SOURCE_LINES_MAX } else { LINES_MAX };
     if lines > max && !is_generated(&file.path) {
         let message = format!("{lines} lines, more than {max}: split it");
-        found.push(Violation::new(&file.path, 0, message));
-    }
-    if listed.is_some() && lines <= SOURCE_LINES_MAX {
-        let message = "is not long any more: remove it from `LONG_SOURCES`, in text.rs";
         found.push(Violation::new(&file.path, 0, message));
     }
 }
@@ -101,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_file_may_have_the_longest_length_and_no_more() {
-        for (path, max) in [("a.rs", SOURCE_LINES_MAX), ("a.md", LINES_MAX), LONG_SOURCES[0]] {
+        for (path, max) in [("a.rs", SOURCE_LINES_MAX), ("a.md", LINES_MAX)] {
             let found_in = |count| {
                 let file = file(path, &"x\n".repeat(count));
                 lines(|found| check(&file, found))
@@ -111,12 +97,6 @@ mod tests {
         }
         let longer = file("Cargo.lock", &"x\n".repeat(LINES_MAX + 1));
         assert!(lines(|found| check(&longer, found)).is_empty());
-    }
-
-    #[test]
-    fn a_listed_source_that_is_short_is_found() {
-        let short = file(LONG_SOURCES[0].0, "x\n");
-        assert_eq!(lines(|found| check(&short, found)), [0]);
     }
 
     #[test]

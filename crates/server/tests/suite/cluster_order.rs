@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use tungstenite::Message as WsMessage;
 use windlass_server::bus::MemoryNetwork;
 
-use crate::cluster::{Client, Member, WAIT_MAX, wait_for_messages};
+use crate::cluster_member::{Client, Member, WAIT_MAX, wait_for_messages};
 
 /// Another node gets the publications of a turn in the order in which the own connections get them.
 #[test]

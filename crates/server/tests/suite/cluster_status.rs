@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_server::bus::{Cluster, MemoryNetwork};
 
-use crate::cluster::{Client, Member, wait_for_messages};
+use crate::cluster_member::{Client, Member, wait_for_messages};
 
 const DASHBOARD: &str = include_str!("../../../../docs/grafana-dashboard.json");
 

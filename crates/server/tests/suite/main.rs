@@ -3,7 +3,9 @@
 use windlass_testkit::backend;
 
 mod adopt;
+mod client;
 mod cluster;
+mod cluster_member;
 mod cluster_order;
 mod cluster_status;
 mod connection;

@@ -25,7 +25,7 @@ use windlass_server::{
 
 use crate::{
     backend::chosen,
-    cluster::{Client, WAIT_MAX},
+    cluster_member::{Client, WAIT_MAX},
 };
 
 /// Takes commands of the form `command topic|payload`.
