@@ -3,7 +3,7 @@
 use std::{future::poll_fn, io};
 
 use windlass_ws::handshake::{
-    AcceptOptions, ClientRequest, HeadReader, Negotiated, Rejection, Upgrade,
+    AcceptOptions, ClientRequest, HeadReader, Negotiated, Rejection, Upgrade, write_refusal,
 };
 
 use crate::{
@@ -231,13 +231,12 @@ impl Decision {
     }
 
     fn refused(status: u16, headers: &[(&str, &str)]) -> Self {
-        let mut answer =
-            format!("HTTP/1.1 {status} \r\nConnection: close\r\nContent-Length: 0\r\n");
-        for (name, value) in headers {
-            answer.extend([name, ": ", value, "\r\n"]);
-        }
-        answer.push_str("\r\n");
-        Self { answer: answer.into(), result: Err(AcceptError::Refused(status)) }
+        let mut answer = Vec::new();
+        let result = match write_refusal(status, headers, &mut answer) {
+            Ok(()) => AcceptError::Refused(status),
+            Err(error) => AcceptError::Answer(error),
+        };
+        Self { answer, result: Err(result) }
     }
 }
 

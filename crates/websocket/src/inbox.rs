@@ -200,8 +200,14 @@ impl Inbox {
         core: &mut Core<S>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), RecvError>> {
+        let before = core.output.len() + self.unsent.len();
         if self.poll_flush(core, context).is_ready() {
             return Poll::Ready(Ok(()));
+        }
+        if core.output.len() + self.unsent.len() < before {
+            // The peer reads. While nothing is read here, that is its only sign of life.
+            core.note_read();
+            core.note_message();
         }
         if core.output.answers() + self.unsent.len() <= core.config.settings().answers_max {
             return Poll::Ready(Ok(()));

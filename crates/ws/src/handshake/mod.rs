@@ -60,7 +60,7 @@ pub use client::{ClientRequest, HandshakeError, Negotiated, RequestError};
 pub use fields::{Header, Headers};
 pub use head::HeadLimits;
 pub use head_reader::HeadReader;
-pub use rejection::Rejection;
+pub use rejection::{Rejection, write_refusal};
 pub use request::{BodyLength, Request};
 pub use response::Response;
 pub use upgrade::{AcceptError, AcceptOptions, Accepted, Protocols, Upgrade};

@@ -208,6 +208,41 @@ impl Rejection {
     }
 }
 
+/// Appends a response of any status without a body, for a request that the application refuses.
+/// Close the connection after it.
+///
+/// ```
+/// let mut response = Vec::new();
+/// windlass_ws::handshake::write_refusal(403, &[("X-Reason", "not today")], &mut response)?;
+/// assert!(response.starts_with(b"HTTP/1.1 403 \r\nX-Reason: not today\r\n"));
+/// # Ok::<(), windlass_ws::handshake::AcceptError>(())
+/// ```
+///
+/// # Errors
+///
+/// Nothing is appended on an error.
+///
+/// - [`AcceptError::HeaderName`], [`HeaderValue`](AcceptError::HeaderValue): a header is
+///   malformed.
+/// - [`AcceptError::ReservedHeader`]: the response writes this header itself.
+pub fn write_refusal(
+    status: u16,
+    headers: &[(&str, &str)],
+    out: &mut Vec<u8>,
+) -> Result<(), AcceptError> {
+    for (name, value) in headers {
+        check_own(name, value, &[])?;
+    }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    decimal(usize::from(status), out);
+    out.extend_from_slice(b" \r\n");
+    for (name, value) in headers {
+        write_line(name, value.as_bytes(), out);
+    }
+    out.extend_from_slice(b"Connection: close\r\nContent-Length: 0\r\n\r\n");
+    Ok(())
+}
+
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())
