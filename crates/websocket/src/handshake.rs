@@ -140,7 +140,8 @@ impl<S: Transport> WebSocket<S> {
                 Ok(socket)
             }
             Err(error) => {
-                poll_fn(|context| stream.poll_shutdown(context)).await?;
+                // The client has its answer, and may be gone.
+                let _ = poll_fn(|context| stream.poll_shutdown(context)).await;
                 Err(error)
             }
         }

@@ -177,6 +177,10 @@ impl Inbox {
         context: &mut Context<'_>,
     ) -> Poll<Result<bool, RecvError>> {
         loop {
+            // The messages of one read may inflate, and so may their replies.
+            if core.output.answers() > core.config.settings().answers_max && !core.is_over() {
+                ready!(self.poll_send(core, context))?;
+            }
             if self.at < self.end && !core.is_over() && self.next_message(core) {
                 return Poll::Ready(Ok(true));
             }

@@ -66,7 +66,7 @@ pub use timer::{SleepTimer, Timed, Timer};
 pub use transport::Transport;
 pub use utf8_bytes::Utf8Bytes;
 #[cfg(feature = "deflate")]
-pub use windlass_ws::deflate::{Agreement, DeflateConfig};
+pub use windlass_ws::deflate::{Agreement, Compressor, DeflateConfig};
 pub use windlass_ws::{
     CloseCode, Violation,
     handshake::{ClientRequest, HandshakeError, HeadLimits, Rejection, RequestError, Upgrade},

@@ -1,12 +1,14 @@
 //! permessage-deflate (RFC 7692) in both roles.
 
+use std::task::Poll;
+
 use windlass_websocket::{
-    Config, DeflateConfig, Message, Prepared, RecvError, Violation, WebSocket,
+    Agreement, Compressor, Config, DeflateConfig, Message, Prepared, RecvError, Role, Violation,
+    WebSocket,
 };
-use windlass_ws::deflate::Compressor;
 
 use crate::{
-    bed::{Manner, Stream, both, connected, poll_once, run},
+    bed::{Manner, Stream, both, connected, pair, poll_once, run},
     echo::messages,
     peer::{Frame, Receiving, Sending, TEXT, frames},
 };
@@ -44,6 +46,32 @@ fn variants() -> Vec<(&'static str, DeflateConfig)> {
         ),
         ("fast", with(|it| it.level = 1)),
     ]
+}
+
+#[test]
+fn replies_to_messages_that_inflate_are_bounded_within_one_read() {
+    let (ours, theirs) = pair(Manner::SMOOTH);
+    let config = Config::new().deflate(DeflateConfig::DEFAULT);
+    let agreed = |socket: WebSocket<Stream>| socket.with_agreement(Agreement::DEFAULT);
+    let mut client = agreed(WebSocket::from_upgraded(theirs, &[], Role::Client, &config));
+    for _ in 0..100 {
+        run(client.send(&*compressible(20_000))).expect("it is open");
+    }
+    let bytes = ours.take_received();
+    assert!(bytes.len() < 64 << 10, "one read");
+
+    let mut plain = DeflateConfig::DEFAULT;
+    plain.threshold = usize::MAX;
+    let config = Config::new().deflate(plain).answers_max(50_000);
+    let (stream, peer) = pair(Manner { capacity: 0, ..Manner::SMOOTH });
+    let mut server = agreed(WebSocket::from_upgraded(stream, &bytes, Role::Server, &config));
+    let mut replies = 0;
+    while let Poll::Ready(message) = poll_once(server.recv()) {
+        message.expect("it is good").expect("a message").reply().expect("it is open");
+        replies += 1;
+    }
+    assert_eq!((replies, server.buffered()), (3, 3 * 20_004), "the peer reads nothing");
+    drop(peer);
 }
 
 fn compressible(len: usize) -> String {
@@ -218,7 +246,7 @@ fn a_message_that_becomes_too_long_or_too_much_is_an_error() {
                 }
             }
             // The peer gets the code.
-            assert!(matches!(poll_once(sender.next()), std::task::Poll::Ready(Ok(None))));
+            assert!(matches!(poll_once(sender.next()), Poll::Ready(Ok(None))));
             let code_told = sender.peer_close().expect("it has come").code;
             assert_eq!(code_told.map(windlass_websocket::CloseCode::get), Some(code));
         }
