@@ -102,6 +102,7 @@ impl<S: Transport> Core<S> {
     }
 
     /// Writes bytes that were not queued, when nothing is queued before them.
+    #[inline]
     pub(crate) fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -111,6 +112,7 @@ impl<S: Transport> Core<S> {
         Poll::Ready(self.note_write(result))
     }
 
+    #[inline]
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         self.check_write()?;
         let result = ready!(self.output.poll_flush(&mut self.io, context));
@@ -193,8 +195,19 @@ impl<S: Transport> Core<S> {
         if !self.is_server() || self.engine.has_deflate() || bytes.len() < SHARED_MIN {
             return self.send_ref(message.as_ref(), context);
         }
-        self.output.push(FrameHead::new(message.is_text(), bytes.len()).as_slice());
-        self.output.push_shared(bytes);
+        let head = FrameHead::new(message.is_text(), bytes.len());
+        let head = head.as_slice();
+        let mut written = 0;
+        if let (Some(context), true) = (context, self.output.is_empty()) {
+            let result = self.output.write_frame_now(&mut self.io, context, head, bytes);
+            written = self.note_write(result)?.min(head.len() + bytes.len());
+        }
+        if written < head.len() {
+            self.output.push(&head[written..]);
+            self.output.push_shared(bytes);
+        } else if written < head.len() + bytes.len() {
+            self.output.push_shared(&bytes.slice(written - head.len()..));
+        }
         Ok(())
     }
 
@@ -348,6 +361,7 @@ impl<S: Transport> Core<S> {
     }
 
     /// Ends the connection if a limit was over when bytes were read last.
+    #[inline]
     pub(crate) fn check_passed(&mut self, context: &mut Context<'_>) -> Result<(), RecvError> {
         match self.liveness.passed(self.config.settings()) {
             Some(limit) => Err(self.end_by(limit, context)),

@@ -147,6 +147,7 @@ impl Inbox {
     }
 
     /// Writes what waits. The replies in the buffer stay there if the transport does not take them.
+    #[inline]
     pub(crate) fn poll_flush<S: Transport>(
         &mut self,
         core: &mut Core<S>,
@@ -177,12 +178,15 @@ impl Inbox {
         context: &mut Context<'_>,
     ) -> Poll<Result<bool, RecvError>> {
         loop {
-            // The messages of one read may inflate, and so may their replies.
-            if core.output.answers() > core.config.settings().answers_max && !core.is_over() {
-                ready!(self.poll_send(core, context))?;
-            }
-            if self.at < self.end && !core.is_over() && self.next_message(core) {
-                return Poll::Ready(Ok(true));
+            if self.at < self.end && !core.is_over() {
+                // The messages of one read may inflate, and so may their replies.
+                let answers = core.output.answers();
+                if answers > 0 && answers > core.config.settings().answers_max {
+                    ready!(self.poll_send(core, context))?;
+                }
+                if self.next_message(core) {
+                    return Poll::Ready(Ok(true));
+                }
             }
             if core.is_over() {
                 return self.poll_end(core, context);
@@ -190,8 +194,10 @@ impl Inbox {
             if !self.unsent.is_empty() || core.output.has_work() {
                 ready!(self.poll_send(core, context))?;
             }
-            if let Err(error) = core.check_passed(context) {
-                return Poll::Ready(core.tell_end(Err(error)).map(|()| false));
+            if core.has_work() {
+                if let Err(error) = core.check_passed(context) {
+                    return Poll::Ready(core.tell_end(Err(error)).map(|()| false));
+                }
             }
             ready!(self.poll_read(core, context))?;
         }
@@ -240,7 +246,7 @@ impl Inbox {
     }
 
     /// Reads into the buffer. It is released if nothing has arrived.
-    #[inline]
+    #[inline(always)]
     fn poll_read<S: Transport>(
         &mut self,
         core: &mut Core<S>,
@@ -310,7 +316,7 @@ impl Inbox {
         shared::with(|shared| self.process(core, shared))
     }
 
-    #[inline]
+    #[inline(always)]
     fn process<S: Transport>(&mut self, core: &mut Core<S>, shared: &mut Shared) -> bool {
         let Shared { scratch, .. } = shared;
         if let Some(message) = self.message.take() {

@@ -68,6 +68,7 @@ impl Liveness {
 
     /// The limit that was over when the last bytes were read, for a peer that always sends: reading
     /// never waits for it, so nothing waits for the timer.
+    #[inline]
     pub(crate) fn passed(&self, settings: &Settings) -> Option<TimeLimit> {
         let times = self.times.as_ref()?;
         let (since, limit, kind) = match times.closing {

@@ -112,6 +112,7 @@ impl Output {
     }
 
     /// Writes bytes that are not queued. Nothing may be queued before them.
+    #[inline]
     pub(crate) fn poll_write_unqueued<S: Transport>(
         &mut self,
         io: &mut S,
@@ -122,6 +123,26 @@ impl Output {
         let count = not_zero(ready!(io.poll_write(context, bytes)));
         self.needs_flush = true;
         Poll::Ready(count)
+    }
+
+    /// Writes the head and the payload of a frame, which are not queued, by one call. Returns how
+    /// many bytes the transport took. Nothing may be queued before them.
+    pub(crate) fn write_frame_now<S: Transport>(
+        &mut self,
+        io: &mut S,
+        context: &mut Context<'_>,
+        head: &[u8],
+        payload: &[u8],
+    ) -> io::Result<usize> {
+        debug_assert!(self.is_empty(), "what is queued comes first");
+        if !io.is_write_vectored() {
+            return Ok(0);
+        }
+        self.needs_flush = true;
+        match io.poll_write_vectored(context, &[IoSlice::new(head), IoSlice::new(payload)]) {
+            Poll::Ready(count) => not_zero(count),
+            Poll::Pending => Ok(0),
+        }
     }
 
     /// Writes bytes that are not queued as far as the transport takes them now, if nothing is
@@ -223,6 +244,7 @@ impl Output {
     }
 }
 
+#[inline]
 fn not_zero(count: io::Result<usize>) -> io::Result<usize> {
     match count {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),
