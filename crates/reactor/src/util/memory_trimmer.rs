@@ -67,9 +67,17 @@ impl MemoryTrimmer {
     /// The time between two calls of [`trim_if_due`](Self::trim_if_due).
     pub const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-    /// Opens `/proc/self/statm`. Where that is not possible, the trimmer does nothing.
+    /// Opens `/proc/self/statm`, and notes how much is resident. Where that is not possible, the
+    /// trimmer does nothing.
     #[must_use]
     pub fn new() -> Self {
+        let mut trimmer = Self::without_resident();
+        // A load that has come and gone before the first check is noticed by its memory.
+        trimmer.resident_min = trimmer.resident().unwrap_or(u64::MAX);
+        trimmer
+    }
+
+    fn without_resident() -> Self {
         Self {
             statm: File::open("/proc/self/statm").ok(),
             resident_min: u64::MAX,
@@ -127,6 +135,8 @@ impl MemoryTrimmer {
         }
         malloc_trim();
         self.resident_last = self.resident().unwrap_or(before);
+        // The same between two checks.
+        self.resident_min = self.resident_last;
         Some((before, self.resident_last))
     }
 }
@@ -155,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_load_that_has_gone_is_time_once_and_soon() {
-        let mut trimmer = MemoryTrimmer::new();
+        let mut trimmer = MemoryTrimmer::without_resident();
         assert_eq!(checks_until_trim(&mut trimmer, 10, 0), None, "idle");
         for more in 0..100 {
             assert!(!trimmer.should_trim((10 + 5 * more) * MIB, 5 * more * MIB), "it grows");
@@ -166,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_load_that_stays_is_time_once() {
-        let mut trimmer = MemoryTrimmer::new();
+        let mut trimmer = MemoryTrimmer::without_resident();
         assert!(!trimmer.should_trim(10 * MIB, 0));
         assert_eq!(
             checks_until_trim(&mut trimmer, 500, 400),
@@ -180,8 +190,17 @@ mod tests {
     }
 
     #[test]
+    fn a_load_that_came_and_went_between_two_checks_is_time() {
+        let mut trimmer = MemoryTrimmer::without_resident();
+        trimmer.resident_min = 10 * MIB;
+        assert_eq!(checks_until_trim(&mut trimmer, 160, 0), Some(4));
+        trimmer.resident_min = 12 * MIB;
+        assert_eq!(checks_until_trim(&mut trimmer, 160, 0), Some(CHECKS_BETWEEN_TRIMS));
+    }
+
+    #[test]
     fn it_is_not_time_again_at_once() {
-        let mut trimmer = MemoryTrimmer::new();
+        let mut trimmer = MemoryTrimmer::without_resident();
         assert!(!trimmer.should_trim(100 * MIB, 90 * MIB));
         assert_eq!(checks_until_trim(&mut trimmer, 100, 40), Some(3));
         assert_eq!(checks_until_trim(&mut trimmer, 60, 0), Some(CHECKS_BETWEEN_TRIMS));
