@@ -42,13 +42,29 @@ impl TextFile {
     }
 }
 
-/// Lists every text file that is tracked, or that `git add --all` would add. Files that are not
-/// UTF-8 are left out, because no rule applies to them.
+/// The files that are tracked, or that `git add --all` would add.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub(crate) texts: Vec<TextFile>,
+    /// The paths of those that are not UTF-8.
+    pub(crate) binaries: Vec<String>,
+}
+
+/// Lists the text files: see [`files`].
 ///
 /// # Errors
 ///
 /// If git is missing or `root` is not a checkout.
 pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
+    Ok(files(root)?.texts)
+}
+
+/// Lists and reads all files.
+///
+/// # Errors
+///
+/// If git is missing or `root` is not a checkout.
+pub(crate) fn files(root: &Path) -> Result<Files> {
     let output = Command::new("git")
         // In containers, a checkout often belongs to another user. Only names are read here.
         .args(["-c", "safe.directory=*", "ls-files", "-z"])
@@ -59,7 +75,7 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
     if !output.status.success() {
         bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    let mut files = Vec::new();
+    let Files { mut texts, mut binaries } = Files::default();
     for name in output.stdout.split(|byte| *byte == 0) {
         let Ok(path) = std::str::from_utf8(name) else {
             continue;
@@ -70,11 +86,17 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
         // A deleted file that is not yet committed is still listed. It cannot be read, and is
         // skipped.
         let full = root.join(path);
-        if let Ok(text) = std::fs::read_to_string(&full) {
-            files.push(TextFile { path: path.to_owned(), text, is_link: full.is_symlink() });
+        let Ok(bytes) = std::fs::read(&full) else {
+            continue;
+        };
+        match String::from_utf8(bytes) {
+            Ok(text) => {
+                texts.push(TextFile { path: path.to_owned(), text, is_link: full.is_symlink() });
+            }
+            Err(_) => binaries.push(path.to_owned()),
         }
     }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    files.dedup_by(|a, b| a.path == b.path);
-    Ok(files)
+    texts.sort_by(|a, b| a.path.cmp(&b.path));
+    texts.dedup_by(|a, b| a.path == b.path);
+    Ok(Files { texts, binaries })
 }

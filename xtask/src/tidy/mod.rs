@@ -68,7 +68,7 @@ impl<'a> RustFile<'a> {
 ///
 /// If the files cannot be listed, or cargo rejects the manifests.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    let files = repository::text_files(root)?;
+    let repository::Files { texts: files, binaries } = repository::files(root)?;
     let packages = metadata::workspace(root)?;
     let document = |path| files.iter().find(|file| file.path == path).map_or("", |file| &file.text);
     let rust_files: Vec<RustFile<'_>> = files.iter().filter_map(rust_file).collect();
@@ -82,6 +82,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         width::check(file, source(&rust_files, file), &mut found);
         citations::check(file, source(&rust_files, file), &known, &mut found);
     }
+    text::check_binaries(&binaries, &mut found);
     for file in &rust_files {
         rust::check(file, &mut found);
         unsafe_code::check_safety_comments(file, &mut found);

@@ -1,4 +1,4 @@
-//! Rules about every text file: its length, and no paths of one machine.
+//! Rules about every text file: its length, and no paths of one machine. And where other files are.
 
 use super::Violation;
 use crate::repository::TextFile;
@@ -9,6 +9,9 @@ const SOURCE_LINES_MAX: usize = 600;
 
 /// The maximum length of another file.
 const LINES_MAX: usize = 1000;
+
+/// The folders of files that are not text.
+const BINARY_FOLDERS: &[&str] = &["docs/images/", "fuzz/corpus/"];
 
 /// Directories of one machine or one user. Each is in two pieces, because this file is checked too.
 const MACHINE_PATHS: &[(&str, &str)] = &[
@@ -38,6 +41,17 @@ fn is_generated(path: &str) -> bool {
 pub(super) fn check(file: &TextFile, found: &mut Vec<Violation>) {
     check_length(file, found);
     check_lines(file, found);
+}
+
+/// Checks the paths of the files that are not text. What a build leaves is found so.
+pub(super) fn check_binaries(paths: &[String], found: &mut Vec<Violation>) {
+    for path in paths {
+        if !BINARY_FOLDERS.iter().any(|folder| path.starts_with(folder)) {
+            let folders = BINARY_FOLDERS.join(", ");
+            let message = format!("not text, which belongs into {folders} only: remove it");
+            found.push(Violation::new(path, 0, message));
+        }
+    }
 }
 
 fn check_length(file: &TextFile, found: &mut Vec<Violation>) {
@@ -97,6 +111,14 @@ mod tests {
         }
         let longer = file("Cargo.lock", &"x\n".repeat(LINES_MAX + 1));
         assert!(lines(|found| check(&longer, found)).is_empty());
+    }
+
+    #[test]
+    fn files_that_are_no_text_have_their_folders() {
+        let paths = ["docs/images/page.png", "fuzz/corpus/frames/1"].map(str::to_owned);
+        assert!(lines(|found| check_binaries(&paths, found)).is_empty());
+        let paths = ["out/incremental/x.o", "page.png"].map(str::to_owned);
+        assert_eq!(lines(|found| check_binaries(&paths, found)), [0, 0]);
     }
 
     #[test]
