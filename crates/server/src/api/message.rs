@@ -1,6 +1,6 @@
 //! Received messages and messages to send.
 
-use core::fmt;
+use core::{fmt, str::Utf8Error};
 use std::borrow::Cow;
 
 use windlass_ws::{
@@ -8,8 +8,8 @@ use windlass_ws::{
     deflate::{Codec, CodecPool},
 };
 
-/// A received message: complete, unmasked, and still in the receive buffer. It can be read during
-/// the call, and sent back without copying:
+/// A received message: complete, unmasked, and still in the receive buffer. It can be read and
+/// changed during the call, and sent back without copying:
 /// [`Connection::reply_in_place`](crate::Connection::reply_in_place).
 ///
 /// ```
@@ -54,7 +54,7 @@ use windlass_ws::{
 /// ```
 pub struct Message<'a>(pub(crate) ReceivedMessage<'a>);
 
-impl<'a> Message<'a> {
+impl Message<'_> {
     /// Returns whether the message is text rather than bytes.
     #[must_use]
     #[inline]
@@ -65,16 +65,40 @@ impl<'a> Message<'a> {
     /// Returns the payload; valid UTF-8 if the message is text.
     #[must_use]
     #[inline]
-    pub fn as_bytes(&self) -> &'a [u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 
-    /// Returns the text if the message is text. To pass a message on, prefer
-    /// [`to_out`](Self::to_out). This call validates text that was received in pieces a second
-    /// time, because the compiler requires a checked `str`.
+    /// Returns the text if the message is text. To pass a message on, use [`to_out`](Self::to_out).
     #[must_use]
-    pub fn as_str(&self) -> Option<&'a str> {
+    #[inline]
+    pub fn as_str(&self) -> Option<&str> {
         self.0.as_str()
+    }
+
+    /// Returns the payload of a binary message, to change it.
+    #[must_use]
+    #[inline]
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        self.0.bytes_mut()
+    }
+
+    /// Changes the bytes of a text message, and checks that they are UTF-8 afterwards. A binary
+    /// message is changed without a check.
+    ///
+    /// ```
+    /// use windlass_server::{Connection, Message};
+    ///
+    /// fn shout(connection: &mut Connection<'_>, message: Message<'_>) {
+    ///     let message = message.change_text(|bytes| bytes.make_ascii_uppercase());
+    ///     let _ = connection.reply_in_place(message.expect("ASCII letters stay ASCII"));
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The text is not UTF-8 any more. The message is gone, and nothing was sent.
+    pub fn change_text(self, change: impl FnOnce(&mut [u8])) -> Result<Self, Utf8Error> {
+        self.0.change_text(change).map(Self)
     }
 
     /// Returns the length of the payload in bytes.
@@ -92,7 +116,7 @@ impl<'a> Message<'a> {
     /// Returns the same message, for sending to others.
     #[must_use]
     #[inline]
-    pub fn to_out(&self) -> OutMessage<'a> {
+    pub fn to_out(&self) -> OutMessage<'_> {
         OutMessage::checked(self.is_text(), self.as_bytes())
     }
 }
@@ -292,8 +316,8 @@ impl From<Vec<u8>> for OutMessage<'_> {
     }
 }
 
-impl<'a> From<&Message<'a>> for OutMessage<'a> {
-    fn from(message: &Message<'a>) -> Self {
+impl<'a> From<&'a Message<'_>> for OutMessage<'a> {
+    fn from(message: &'a Message<'_>) -> Self {
         message.to_out()
     }
 }

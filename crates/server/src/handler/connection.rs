@@ -151,8 +151,8 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// Sends a received message back from its receive buffer. Nothing is copied unless other output
-    /// must go first, such as a publication of this turn.
+    /// Sends a received message back from its receive buffer, with its current bytes. Nothing is
+    /// copied unless other output must go first, such as a publication of this turn.
     ///
     /// # Errors
     /// - [`SendError::Closed`] if the connection is closing.

@@ -34,6 +34,37 @@ fn messages_come_back_in_place() {
     );
 }
 
+/// Text goes through a check: what is not UTF-8 any more is not sent.
+#[test]
+fn changed_messages_come_back_in_place() {
+    let handler = TestHandler::on_message(|connection, _, mut message| {
+        if let Some(bytes) = message.bytes_mut() {
+            bytes.reverse();
+        }
+        if message.is_empty() {
+            // The reply follows other output.
+            connection.publish("nobody", "a topic without members");
+        }
+        let is_bad = message.as_str() == Some("bad");
+        match message.change_text(|bytes| bytes[..].make_ascii_uppercase()) {
+            Ok(message) if is_bad => {
+                message.change_text(|bytes| bytes[0] = 0xff).expect_err("it is not UTF-8");
+            }
+            changed => connection.reply_in_place(changed.unwrap()).unwrap(),
+        }
+    });
+    let mut fixture = Fixture::new(handler);
+    let mut client = fixture.connect("/");
+    for message in ["hello", "bad", "zwölf", ""] {
+        client.send(message);
+    }
+    client.send(&[1, 2, 3][..]);
+    for expected in ["HELLO", "ZWöLF", ""] {
+        assert_eq!(fixture.next_event(&mut client), text(expected));
+    }
+    assert_eq!(fixture.next_event(&mut client), ClientEvent::Binary(vec![3, 2, 1]));
+}
+
 #[test]
 fn the_cut_does_not_matter() {
     let mut fixture = Fixture::new(TestHandler::echo());

@@ -1,9 +1,9 @@
 //! The events of a pass.
 
 use core::{
-    cell::Cell,
     fmt,
     ops::{Deref, DerefMut},
+    str::Utf8Error,
 };
 
 use super::{Outbox, error::FrameSendError};
@@ -60,7 +60,7 @@ pub enum EngineEvent<'a> {
 pub(super) enum EventContent<'a> {
     /// The number is the new end of the open range if a reply is built in place and needs nothing
     /// more. The same applies to `Binary`.
-    Text(TextPayload<'a>, Option<usize>),
+    Text(TextBytes<'a>, Option<usize>),
     Binary(&'a mut [u8], Option<usize>),
     Piece(Piece<'a>),
     Ping(&'a [u8]),
@@ -133,42 +133,59 @@ pub struct Piece<'a> {
 /// # Ok::<(), windlass_ws::FrameSendError>(())
 /// ```
 pub struct Text<'a> {
-    payload: Cell<TextPayload<'a>>,
+    payload: TextBytes<'a>,
     reply_end: Option<usize>,
     outbox: Outbox<'a>,
 }
 
-/// The payload of a text message.
-#[derive(Clone, Copy)]
-pub(super) enum TextPayload<'a> {
-    Str(&'a str),
-    /// Known to be UTF-8: it arrived in pieces, or is ASCII. It becomes a `str`, which needs a
-    /// second validation, only when the caller asks for one.
-    Validated(&'a [u8]),
+/// The payload of a text message: UTF-8.
+pub(super) struct TextBytes<'a>(&'a mut [u8]);
+
+impl<'a> TextBytes<'a> {
+    /// `bytes` must have been validated. Text that arrived in pieces was validated piece by piece.
+    #[inline(always)]
+    pub(super) const fn validated(bytes: &'a mut [u8]) -> Self {
+        Self(bytes)
+    }
+
+    #[inline]
+    fn as_str(&self) -> &str {
+        validated_str(self.0)
+    }
+}
+
+/// The text in bytes that have been validated.
+#[inline]
+#[allow(unsafe_code, reason = "a second validation of a long text takes as long as copying it")]
+fn validated_str(bytes: &[u8]) -> &str {
+    debug_assert!(core::str::from_utf8(bytes).is_ok());
+    // SAFETY: The callers pass the bytes of a `TextBytes`. Both who make one have validated them:
+    // the engine, and `ReceivedMessage::change_text` after a change. Nothing else changes them.
+    unsafe { core::str::from_utf8_unchecked(bytes) }
 }
 
 impl<'a> Text<'a> {
     #[inline(always)]
     pub(super) const fn new(
-        payload: TextPayload<'a>,
+        payload: TextBytes<'a>,
         reply_end: Option<usize>,
         outbox: Outbox<'a>,
     ) -> Self {
-        Self { payload: Cell::new(payload), reply_end, outbox }
+        Self { payload, reply_end, outbox }
     }
 
     /// The text.
     #[must_use]
     #[inline]
-    pub fn as_str(&self) -> &'a str {
-        text_str(&self.payload)
+    pub fn as_str(&self) -> &str {
+        self.payload.as_str()
     }
 
     /// The bytes of the text. They are UTF-8.
     #[must_use]
     #[inline]
-    pub fn as_bytes(&self) -> &'a [u8] {
-        self.payload.get().as_bytes()
+    pub fn as_bytes(&self) -> &[u8] {
+        self.payload.0
     }
 
     /// Sends the message back unchanged, without a copy where possible.
@@ -178,16 +195,15 @@ impl<'a> Text<'a> {
     /// [`FrameSendError::Closed`] after the Close frame.
     #[inline]
     pub fn reply(self) -> Result<(), FrameSendError> {
-        let bytes = self.as_bytes();
         let mut outbox = self.outbox;
-        outbox.send_back(Opcode::Text, bytes, self.reply_end)
+        outbox.send_back(Opcode::Text, self.payload.0, self.reply_end)
     }
 
     /// The text, and an outbox to send something else while the text is borrowed.
     #[must_use]
     #[inline]
     pub fn split(self) -> (&'a str, Outbox<'a>) {
-        (self.as_str(), self.outbox)
+        (validated_str(self.payload.0), self.outbox)
     }
 
     /// The message, and an outbox. The outbox can send the message back, or anything else while the
@@ -206,8 +222,8 @@ impl<'a> Text<'a> {
 }
 
 /// A message of either kind, separate from its outbox. Use it to read the message while sending,
-/// and perhaps to send it back at the end. See [`Text::detach`], [`Binary::detach`] and
-/// [`Outbox::reply`].
+/// and perhaps to send it back at the end, changed or not. See [`Text::detach`],
+/// [`Binary::detach`] and [`Outbox::reply`].
 ///
 /// ```
 /// use windlass_ws::{EngineEvent, MessageRef};
@@ -230,11 +246,11 @@ pub struct ReceivedMessage<'a> {
 }
 
 enum ReceivedPayload<'a> {
-    Text(Cell<TextPayload<'a>>),
-    Binary(&'a [u8]),
+    Text(TextBytes<'a>),
+    Binary(&'a mut [u8]),
 }
 
-impl<'a> ReceivedMessage<'a> {
+impl ReceivedMessage<'_> {
     /// Whether it is a text message.
     #[must_use]
     #[inline]
@@ -245,21 +261,69 @@ impl<'a> ReceivedMessage<'a> {
     /// The bytes of the message.
     #[must_use]
     #[inline]
-    pub fn as_bytes(&self) -> &'a [u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         match &self.payload {
-            ReceivedPayload::Text(payload) => payload.get().as_bytes(),
+            ReceivedPayload::Text(text) => text.0,
             ReceivedPayload::Binary(bytes) => bytes,
         }
     }
 
-    /// The text, if this is a text message. Text that arrived in pieces is validated again to get a
-    /// `str`. To pass it on unread, use [`as_bytes`](Self::as_bytes).
+    /// The text, if this is a text message.
     #[must_use]
-    pub fn as_str(&self) -> Option<&'a str> {
+    #[inline]
+    pub fn as_str(&self) -> Option<&str> {
         match &self.payload {
-            ReceivedPayload::Text(payload) => Some(text_str(payload)),
+            ReceivedPayload::Text(text) => Some(text.as_str()),
             ReceivedPayload::Binary(_) => None,
         }
+    }
+
+    /// The bytes of a binary message, to change them.
+    #[must_use]
+    #[inline]
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.payload {
+            ReceivedPayload::Text(_) => None,
+            ReceivedPayload::Binary(bytes) => Some(bytes),
+        }
+    }
+
+    /// Changes the bytes of a text message, and validates them afterwards. A binary message is
+    /// changed without a check.
+    ///
+    /// ```
+    /// use windlass_ws::EngineEvent;
+    /// # use windlass_ws::{Config, Engine, Scratch};
+    /// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+    ///
+    /// let mut received = [0x81, 0x82, 0, 0, 0, 0, b'h', b'i'];
+    /// let mut pass = engine.process(&mut received, &mut scratch);
+    /// let Some(EngineEvent::Text(text)) = pass.next() else { panic!("a text was received") };
+    /// let (message, mut outbox) = text.detach();
+    /// outbox.reply(message.change_text(|bytes| bytes.make_ascii_uppercase())?)?;
+    /// let reply = pass.finish().in_place.unwrap();
+    /// assert_eq!(received[reply], [0x81, 2, b'H', b'I']);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The text is not UTF-8 any more. The message is gone.
+    pub fn change_text(self, change: impl FnOnce(&mut [u8])) -> Result<Self, Utf8Error> {
+        // The message has no text while the change runs, which may panic.
+        let Self { payload, reply_end } = self;
+        let payload = match payload {
+            ReceivedPayload::Text(TextBytes(bytes)) => {
+                change(bytes);
+                core::str::from_utf8(bytes)?;
+                ReceivedPayload::Text(TextBytes::validated(bytes))
+            }
+            ReceivedPayload::Binary(bytes) => {
+                change(bytes);
+                ReceivedPayload::Binary(bytes)
+            }
+        };
+        Ok(Self { payload, reply_end })
     }
 
     #[inline]
@@ -279,35 +343,6 @@ impl fmt::Debug for ReceivedMessage<'_> {
             .field("len", &self.as_bytes().len())
             .finish_non_exhaustive()
     }
-}
-
-impl<'a> TextPayload<'a> {
-    #[inline]
-    const fn as_bytes(self) -> &'a [u8] {
-        match self {
-            Self::Str(text) => text.as_bytes(),
-            Self::Validated(bytes) => bytes,
-        }
-    }
-}
-
-/// The text of a payload. The `str` is stored for the next call.
-#[inline]
-fn text_str<'a>(payload: &Cell<TextPayload<'a>>) -> &'a str {
-    match payload.get() {
-        TextPayload::Str(text) => text,
-        TextPayload::Validated(bytes) => {
-            let text = validated_str(bytes);
-            payload.set(TextPayload::Str(text));
-            text
-        }
-    }
-}
-
-/// Converts text that has been validated before.
-#[inline(never)]
-fn validated_str(bytes: &[u8]) -> &str {
-    simdutf8::basic::from_utf8(bytes).expect("the text was checked")
 }
 
 impl Deref for Text<'_> {

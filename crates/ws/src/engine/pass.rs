@@ -5,7 +5,7 @@ use core::{fmt, ops::Range};
 use super::{
     Engine, Outbox,
     error::FrameSendError,
-    event::{Binary, EngineEvent, Text, TextPayload},
+    event::{Binary, EngineEvent, Text, TextBytes},
     message::MessageRef,
     message_buffer::MessageBuffer,
     scratch::{EventBuffers, Output, Scratch},
@@ -139,15 +139,12 @@ impl<'p> Pass<'p> {
             }
             Some(ShortFrame { first: TEXT, len, key }) => {
                 let bytes = input.unmask_short_text(len, key, out.end);
-                let payload = if utf8::is_ascii(bytes) {
-                    TextPayload::Validated(bytes)
-                } else if let Some(text) = utf8::text(bytes) {
-                    TextPayload::Str(text)
-                } else {
+                if !utf8::is_ascii(bytes) && utf8::text(bytes).is_none() {
                     let violation = fail(engine, out, Violation::InvalidUtf8);
                     return Some(EngineEvent::Violation(violation));
-                };
+                }
                 let end = out.end + 2 + bytes.len();
+                let payload = TextBytes::validated(bytes);
                 return Some(EngineEvent::Text(Text::new(
                     payload,
                     Some(end),
@@ -335,7 +332,7 @@ impl PassInput<'_> {
     /// It is a call of its own and marked as cold, so that the compiler keeps the registers for
     /// binary messages. The result fits into two registers.
     #[cold]
-    fn unmask_short_text(&mut self, len: usize, key: [u8; 4], start: usize) -> &[u8] {
+    fn unmask_short_text(&mut self, len: usize, key: [u8; 4], start: usize) -> &mut [u8] {
         self.unmask_short(TEXT, len, key, start).0
     }
 }

@@ -5,7 +5,7 @@ use super::{
     Assembly, CLIENT, CLOSE_SENT, DEFLATE, Engine, PIECES,
     assembly::{HEAD_ROOM, PartialFrame},
     control::ControlFrame,
-    event::{EventContent, Piece, TextPayload},
+    event::{EventContent, Piece, TextBytes},
     fragments::Joined,
     pass::{BINARY, PassInput, TEXT, fail},
     scratch::{Output, ReplyLocation},
@@ -114,14 +114,13 @@ fn message(
     checked: bool,
     reply_end: Option<usize>,
 ) -> Result<EventContent<'_>, Violation> {
-    match text {
-        false => Ok(EventContent::Binary(bytes, reply_end)),
-        true if checked => Ok(EventContent::Text(TextPayload::Validated(bytes), reply_end)),
-        true => match simdutf8::basic::from_utf8(bytes) {
-            Ok(text) => Ok(EventContent::Text(TextPayload::Str(text), reply_end)),
-            Err(_) => Err(Violation::InvalidUtf8),
-        },
+    if !text {
+        return Ok(EventContent::Binary(bytes, reply_end));
     }
+    if !checked && simdutf8::basic::from_utf8(bytes).is_err() {
+        return Err(Violation::InvalidUtf8);
+    }
+    Ok(EventContent::Text(TextBytes::validated(bytes), reply_end))
 }
 
 impl PassInput<'_> {

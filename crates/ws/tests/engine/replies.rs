@@ -271,6 +271,72 @@ fn the_reply_to_a_detached_message_follows_earlier_output() {
     }
 }
 
+/// Changes all messages and sends them back. Those that end with `!` lose their UTF-8.
+fn shout(engine: Engine, bytes: &[u8], cut: usize) -> Vec<(u8, Vec<u8>)> {
+    let (mut engine, mut scratch, mut sent) = (engine, Scratch::new(), Vec::new());
+    for part in [&bytes[..cut], &bytes[cut..]] {
+        let mut input = part.to_vec();
+        let mut pass = engine.process(&mut input, &mut scratch);
+        while let Some(event) = pass.next() {
+            match event {
+                EngineEvent::Text(text) => {
+                    let (mut message, mut outbox) = text.detach();
+                    assert!(message.bytes_mut().is_none(), "text has a door of its own");
+                    let changed = message.change_text(|bytes| {
+                        bytes.make_ascii_uppercase();
+                        if let Some(last @ b'!') = bytes.last_mut() {
+                            *last = 0xff;
+                        }
+                    });
+                    if let Ok(message) = changed {
+                        assert!(!message.as_str().unwrap().contains('x'));
+                        outbox.reply(message).unwrap();
+                    }
+                }
+                EngineEvent::Binary(bytes) => {
+                    let (mut message, mut outbox) = bytes.detach();
+                    message.bytes_mut().expect("it is binary").reverse();
+                    let message = message.change_text(|bytes| bytes.fill(0xff)).unwrap();
+                    outbox.reply(message).unwrap();
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let outcome = pass.finish();
+        scratch.output(&outcome, &input).for_each(|piece| sent.extend_from_slice(piece));
+    }
+    unmasked(&sent)
+}
+
+#[test]
+fn a_changed_message_is_sent_back_with_its_bytes_of_then() {
+    fn entropy(_: &mut [u8]) {}
+    for len in [1, 20, 125, 126, 4_000, 5_000, 70_000] {
+        let (text, broken) = ("xü".repeat(len), format!("{}!", "x".repeat(len)));
+        let answers = [
+            (0x81, "Xü".repeat(len).into_bytes()),
+            (0x82, vec![0xff; len]),
+            (0x81, b"AFTER".into()),
+        ];
+        for is_client in [false, true] {
+            let frame = if is_client { plain } else { masked };
+            let bytes = [
+                frame(0x81, text.as_bytes()),
+                frame(0x81, broken.as_bytes()),
+                frame(0x82, &noise(len)),
+                frame(0x81, b"after"),
+            ]
+            .concat();
+            for cut in [0, 1, 8, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1] {
+                let config = if is_client { Config::client(entropy) } else { Config::server() };
+                let engine = Engine::new(&Arc::new(config));
+                let sent = shout(engine, &bytes, cut);
+                assert_eq!(sent, answers, "{len} bytes, cut at {cut}, a client: {is_client}");
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_sent_back_after_a_close_that_was_sent_meanwhile() {
     let (mut engine, mut scratch) = server();
