@@ -185,6 +185,34 @@ fn an_idle_socket_with_compression_holds_little_more() {
     assert!(held(&config, busy) <= 800, "{} bytes after work", held(&config, busy));
 }
 
+#[cfg(feature = "deflate")]
+#[test]
+fn a_long_compressed_message_in_pieces_is_never_held() {
+    use windlass_websocket::DeflateConfig;
+    const LEN: usize = 8 << 20;
+    let config = Config::new().deflate(DeflateConfig::DEFAULT).message_max(LEN).frame_max(LEN);
+    let (mut server, mut client) = connected(Manner::SMOOTH, &config, &config);
+    let text: String = (0..).map(|line| format!("line {line}\n")).take(LEN / 16).collect();
+    run(client.send(&text[..])).expect("it is open");
+    let (before, mut held_max, mut at) = (bytes_of_thread(), 0, 0);
+    loop {
+        let piece = run(server.recv_piece()).expect("it is good").expect("a piece");
+        let bytes = piece.as_bytes();
+        assert!(piece.is_text() && bytes.len() <= 64 << 10);
+        assert_eq!(&text.as_bytes()[at..at + bytes.len()], bytes);
+        at += bytes.len();
+        held_max = held_max.max(bytes_of_thread() - before);
+        if piece.is_last() {
+            break;
+        }
+    }
+    assert_eq!(at, text.len());
+    // The buffers of the read and of a piece, the decompressor, and its window.
+    assert!(held_max <= 256 << 10, "{held_max} bytes");
+    assert!(poll_once(server.recv_piece()).is_pending());
+    assert!(bytes_of_thread() - before <= 256 << 10, "a part is kept for later messages");
+}
+
 #[test]
 fn a_broadcast_of_a_prepared_message_copies_nothing() {
     const LEN: usize = 100 << 10;

@@ -93,9 +93,11 @@ impl<S: Transport> WebSocket<S> {
     /// otherwise what [`recv`](Self::recv) does.
     ///
     /// A piece is what has arrived, at most 64 KiB, so that a long message is never held. A short
-    /// message that has arrived whole is one piece, and so is a compressed one. The limits
-    /// [`message_max`](Config::message_max) and [`frame_max`](Config::frame_max) count as usual:
-    /// raise them for long uploads.
+    /// message that has arrived whole is one piece. A compressed message is decompressed while it
+    /// arrives, by a decompressor of its own (about 75 KiB), and
+    /// [`inflate_ratio_max`](Config::inflate_ratio_max) is checked for what has arrived so far. The
+    /// limits [`message_max`](Config::message_max) and [`frame_max`](Config::frame_max) count as
+    /// usual: raise them for long uploads.
     ///
     /// Dropping the future loses nothing. A `recv` within a message discards the rest of it; a
     /// `recv_piece` after a dropped `recv` begins with what has arrived.

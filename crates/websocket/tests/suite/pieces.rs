@@ -41,3 +41,40 @@ fn a_long_message_is_received_in_pieces_and_the_next_one_whole() {
         assert!(received == long && pieces > 10, "{pieces} pieces");
     }
 }
+
+#[cfg(feature = "deflate")]
+#[test]
+fn compressed_messages_are_received_in_pieces_and_whole_by_turns() {
+    use windlass_websocket::DeflateConfig;
+
+    use crate::bed::connected;
+
+    let config = Config::new().deflate(DeflateConfig::DEFAULT);
+    for manner in Manner::ALL {
+        let (mut server, mut client) = connected(manner, &config, &config);
+        let text: String = (0..3_000).map(|line| format!("line {line}: zwölf\n")).collect();
+        let receive = async {
+            for _ in 0..2 {
+                let mut received = Vec::new();
+                loop {
+                    let piece = server.recv_piece().await.expect("it is good").expect("a piece");
+                    received.extend_from_slice(piece.as_bytes());
+                    if piece.is_last() {
+                        break;
+                    }
+                }
+                assert!(received == text.as_bytes());
+                let whole = server.recv().await.expect("it is good").expect("a message");
+                assert_eq!(whole.as_str(), Some(&text[..]));
+            }
+            assert!(server.recv_piece().await.expect("it is good").is_none());
+        };
+        let send = async {
+            for _ in 0..4 {
+                client.send(&text[..]).await.expect("the connection is open");
+            }
+            client.close(CloseCode::NORMAL, "").await.expect("it is answered");
+        };
+        both(receive, send);
+    }
+}

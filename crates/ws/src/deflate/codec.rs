@@ -4,13 +4,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use zlib_rs::Deflate;
+use zlib_rs::{Deflate, Inflate};
 
 use super::codec_pool::{CodecPool, INFLATE_INPUT_COST, StreamPosition};
 use super::config::{
     Agreement, BITS_MAX, BITS_MIN, Compressor, DeflateConfig, FULL_LEVEL_LEN_MAX, LEVEL_MIN,
 };
 use super::history::History;
+use super::message_stream::{CompressedPart, MessageStream};
 use super::{compress, inflate};
 use crate::protocol::violation::Violation;
 
@@ -159,24 +160,74 @@ impl Codec {
         max: usize,
     ) -> Result<(), Violation> {
         let start = out.len();
-        let position = pool.last_stream.take();
-        let decoder = pool.inflate.get_or_insert_with(inflate::new);
+        let mut decoder = self.take_inflate(pool)?;
         let history = self.receive_context.as_ref().map(|context| &context.history);
-        if position.is_none()
-            || position != self.receive_context.as_ref().map(ReceiveContext::position)
-        {
-            inflate::restart(decoder, history, &[])?;
-        }
         let (work, result) =
-            inflate::MessageInflater::new(decoder, history, out, max).run(compressed);
+            inflate::MessageInflater::new(&mut decoder, history, out, max).run(compressed);
         pool.bytes.inflated += (work as u64).max(compressed.len() as u64 * INFLATE_INPUT_COST);
-        result?;
-        if let Some(context) = &mut self.receive_context {
-            context.history.push(&out[start..]);
-            context.messages += 1;
-            pool.last_stream = Some(context.position());
+        if result.is_ok() {
+            if let Some(context) = &mut self.receive_context {
+                context.history.push(&out[start..]);
+            }
         }
-        Ok(())
+        self.give_inflate(pool, decoder, result.is_ok());
+        result
+    }
+
+    /// Starts the decompression of a message piece by piece.
+    pub(crate) fn begin_stream(&self, pool: &mut CodecPool) -> Result<MessageStream, Violation> {
+        Ok(MessageStream::new(self.take_inflate(pool)?))
+    }
+
+    /// Appends the next piece of a message to `out`. Returns how many bytes of `part` were
+    /// consumed: all of them, unless the piece is full. `max` is the longest message for a number
+    /// of compressed bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`decompress`](Self::decompress).
+    pub(crate) fn decompress_piece(
+        &mut self,
+        pool: &mut CodecPool,
+        stream: &mut MessageStream,
+        part: &CompressedPart<'_>,
+        out: &mut Vec<u8>,
+        max: impl Fn(usize) -> usize,
+    ) -> Result<usize, Violation> {
+        let (consumed, work) = (stream.consumed(), stream.work());
+        let history = self.receive_context.as_mut().map(|context| &mut context.history);
+        let result = stream.run(history, part, out, max);
+        let (consumed, work) = (stream.consumed() - consumed, stream.work() - work);
+        pool.bytes.inflated += (work as u64).max(consumed as u64 * INFLATE_INPUT_COST);
+        result
+    }
+
+    /// Ends a message that was decompressed to its end.
+    pub(crate) fn end_stream(&mut self, pool: &mut CodecPool, stream: MessageStream) {
+        self.give_inflate(pool, stream.into_inflate(), true);
+    }
+
+    /// Takes a decompressor that goes on where this connection is.
+    fn take_inflate(&self, pool: &mut CodecPool) -> Result<Inflate, Violation> {
+        let position = pool.last_stream.take();
+        let mut decoder = pool.inflate.take().unwrap_or_else(inflate::new);
+        let context = self.receive_context.as_ref();
+        if position.is_none() || position != context.map(ReceiveContext::position) {
+            inflate::restart(&mut decoder, context.map(|context| &context.history), &[])?;
+        }
+        Ok(decoder)
+    }
+
+    /// Gives it back after a message, which it has read to its end if that is `whole`.
+    fn give_inflate(&mut self, pool: &mut CodecPool, decoder: Inflate, whole: bool) {
+        pool.inflate = Some(decoder);
+        pool.last_stream = match &mut self.receive_context {
+            Some(context) if whole => {
+                context.messages += 1;
+                Some(context.position())
+            }
+            _ => None,
+        };
     }
 }
 

@@ -10,19 +10,19 @@ use crate::protocol::violation::Violation;
 /// The bytes that senders omit at the end of a message (RFC 7692 section 7.2.2). They are the
 /// lengths of an empty stored block, whose header the message contains. The last byte is our
 /// addition: a valid message never consumes it.
-const TAIL: [u8; 5] = [0, 0, 0xff, 0xff, 0xff];
+pub(super) const TAIL: [u8; 5] = [0, 0, 0xff, 0xff, 0xff];
 
 /// The largest window of DEFLATE, in bytes.
-const WINDOW_MAX: usize = 1 << 15;
+pub(super) const WINDOW_MAX: usize = 1 << 15;
 
 /// The cost of a restart after a final block, beside the bytes of the window, in the unit of
 /// `RESTART_BUDGET`.
-const RESTART_COST: usize = 4096;
+pub(super) const RESTART_COST: usize = 4096;
 
 /// The budget for final blocks in one message: this, plus an amount for each compressed byte.
 /// Without a limit, a message of final blocks would cost a copy of the window for every two bytes.
-const RESTART_BUDGET: usize = 256 << 10;
-const RESTART_BUDGET_PER_BYTE: usize = 64;
+pub(super) const RESTART_BUDGET: usize = 256 << 10;
+pub(super) const RESTART_BUDGET_PER_BYTE: usize = 64;
 
 /// A decompressor for windows of 15 bits, which can read all smaller ones too.
 pub(super) fn new() -> Inflate {

@@ -26,6 +26,10 @@ pub(crate) struct Assembly {
     pub(crate) control_len: u8,
     /// The buffer was taken from the scratch for decompression.
     pub(crate) is_inflate_buffer: bool,
+    /// The decompression of the incomplete message, if it is passed on in pieces. `bytes` are
+    /// decompressed then.
+    #[cfg(feature = "deflate")]
+    pub(crate) stream: Option<crate::deflate::MessageStream>,
 }
 
 /// The incomplete message.
@@ -59,6 +63,8 @@ impl Assembly {
             control: [0; CONTROL_LEN_MAX],
             control_len: 0,
             is_inflate_buffer: false,
+            #[cfg(feature = "deflate")]
+            stream: None,
         }
     }
 
@@ -68,6 +74,10 @@ impl Assembly {
         self.message = None;
         self.frame = None;
         self.control_len = 0;
+        #[cfg(feature = "deflate")]
+        {
+            self.stream = None;
+        }
     }
 
     /// Starts a message.
@@ -113,9 +123,29 @@ impl Assembly {
         Ok(check)
     }
 
-    /// The length of the message so far.
+    /// The length of the message so far, as it was received.
     pub(crate) fn payload_len(&self) -> usize {
+        #[cfg(feature = "deflate")]
+        if let Some(stream) = &self.stream {
+            return stream.consumed();
+        }
         self.assembled_len() + self.message.map_or(0, |message| message.passed_on)
+    }
+
+    /// Whether the bytes that are held are compressed.
+    pub(crate) fn holds_compressed(&self) -> bool {
+        self.message.is_some_and(|message| message.compressed) && !self.is_stream()
+    }
+
+    /// Whether the message is decompressed while it arrives.
+    #[cfg(feature = "deflate")]
+    pub(crate) const fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    #[cfg(not(feature = "deflate"))]
+    pub(crate) const fn is_stream(&self) -> bool {
+        false
     }
 
     /// How many bytes of the message are held.

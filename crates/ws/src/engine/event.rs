@@ -88,9 +88,13 @@ impl<'a> EventContent<'a> {
     }
 }
 
-/// A piece of a message that has not arrived whole, as it came. A message that lies whole in the
-/// input comes as [`EngineEvent::Text`] or [`EngineEvent::Binary`], and so does a compressed one,
-/// which is assembled and decompressed.
+/// A piece of a message that has not arrived whole, as it came, or of a compressed one. A message
+/// that lies whole and uncompressed in the input comes as [`EngineEvent::Text`] or
+/// [`EngineEvent::Binary`].
+///
+/// A compressed message is decompressed while it arrives, to pieces of at most 64 KiB. Until its
+/// end it has a decompressor of its own.
+/// [`inflate_ratio_max`](crate::EngineLimits::inflate_ratio_max) bounds each beginning of it.
 ///
 /// [`EngineLimits`](crate::EngineLimits) bound the whole message, though it is not held.
 ///

@@ -20,7 +20,7 @@ use crate::protocol::{
 };
 
 /// The source of the next event.
-enum EventSource {
+pub(super) enum EventSource {
     /// A message in one frame that lies whole in the input.
     Input { text: bool, src: usize, len: usize, key: Option<[u8; 4]> },
     /// A message whose fragments were joined in the input.
@@ -30,8 +30,8 @@ enum EventSource {
     Assembled { text: bool, checked: bool },
     /// A piece of a message, in the input.
     Piece { text: bool, src: usize, len: usize, last: bool },
-    /// What was assembled of a message before pieces were asked for.
-    AssembledPiece { text: bool },
+    /// A piece of a message, which was assembled before pieces were asked for, or decompressed.
+    AssembledPiece { text: bool, last: bool },
     /// A control frame.
     Control(ControlFrame),
 }
@@ -93,10 +93,10 @@ pub(super) fn next_any<'l>(
             is_text: text,
             is_last: last,
         })),
-        Ok(Some(EventSource::AssembledPiece { text })) => Some(EventContent::Piece(Piece {
+        Ok(Some(EventSource::AssembledPiece { text, last })) => Some(EventContent::Piece(Piece {
             bytes: &mut input.buffers.message.as_mut()?.bytes[HEAD_ROOM..],
             is_text: text,
-            is_last: false,
+            is_last: last,
         })),
         Ok(Some(EventSource::Control(control))) => Some(control.answer(input, engine, out)),
         Err(violation) => Some(EventContent::Violation(fail(engine, out, violation))),
@@ -318,7 +318,8 @@ impl FrameReader<'_, '_> {
             }
         }
         let assembly = self.engine.assembly(self.out);
-        if header.opcode != Opcode::Continuation {
+        let begins = header.opcode != Opcode::Continuation;
+        if begins {
             assembly.open(text, header.compressed);
         }
         if let Some(message) = &mut assembly.message {
@@ -330,6 +331,9 @@ impl FrameReader<'_, '_> {
             key: header.key,
             left: len,
         });
+        if begins && header.compressed && self.engine.flags & PIECES != 0 {
+            self.open_stream()?;
+        }
         // Even if no payload has arrived: the frame may be empty.
         self.append_payload()
     }
@@ -344,6 +348,10 @@ impl FrameReader<'_, '_> {
     ) -> Result<Option<EventSource>, Violation> {
         let src = self.input.at;
         if header.compressed {
+            if self.engine.flags & PIECES != 0 {
+                // It may become long.
+                return Ok(None);
+            }
             self.input.at += len;
             if let Some(key) = header.key {
                 mask::mask(&mut self.input.bytes[src..src + len], key);
@@ -361,7 +369,11 @@ impl FrameReader<'_, '_> {
     /// Appends the available payload of the incomplete frame.
     fn append_payload(&mut self) -> Result<Option<EventSource>, Violation> {
         let Some(assembly) = &mut self.engine.partial else { return Ok(None) };
+        let is_stream = assembly.is_stream();
         let Some(frame) = &mut assembly.frame else { return Ok(None) };
+        if is_stream && !frame.opcode.is_control() {
+            return self.append_compressed();
+        }
         let rest = &self.input.bytes[self.input.at..];
         let piece = &rest[..rest.len().min(frame.left)];
         self.input.at += piece.len();
@@ -401,14 +413,17 @@ impl FrameReader<'_, '_> {
         Ok(Some(EventSource::Assembled { text: message.text, checked }))
     }
 
-    /// What was assembled of an uncompressed message, if pieces are asked for now.
+    /// What is held of a message, uncompressed, if pieces are asked for now.
     fn assembled_piece(&mut self) -> Option<EventSource> {
         if self.engine.flags & PIECES == 0 {
             return None;
         }
         let assembly = self.engine.partial.as_mut()?;
         let len = assembly.assembled_len();
-        let message = assembly.message.as_mut().filter(|message| !message.compressed && len > 0)?;
+        if len == 0 || assembly.holds_compressed() {
+            return None;
+        }
+        let message = assembly.message.as_mut()?;
         message.passed_on += len;
         let text = message.text;
         let mut piece = self.out.take_spare();
@@ -416,7 +431,7 @@ impl FrameReader<'_, '_> {
         assembly.bytes.clear();
         assembly.bytes.resize(HEAD_ROOM, 0);
         self.input.buffers.message = Some(piece);
-        Some(EventSource::AssembledPiece { text })
+        Some(EventSource::AssembledPiece { text, last: false })
     }
 
     /// Passes a part of an uncompressed message on, which lies in the input.

@@ -15,7 +15,7 @@ use crate::{
     pair::{deflate_pair, padded, said, talk},
 };
 
-fn settings() -> [(Agreement, DeflateConfig); 3] {
+pub(crate) fn settings() -> [(Agreement, DeflateConfig); 3] {
     let mut dedicated = DeflateConfig::DEFAULT;
     dedicated.compressor = Compressor::Dedicated;
     dedicated.threshold = 0;
@@ -28,13 +28,13 @@ fn settings() -> [(Agreement, DeflateConfig); 3] {
     [(forgetful, eager), (Agreement::DEFAULT, dedicated), (forgetful, DeflateConfig::DEFAULT)]
 }
 
-fn server(setting: usize, limits: EngineLimits) -> Engine {
+pub(crate) fn server(setting: usize, limits: EngineLimits) -> Engine {
     let (agreement, config) = settings()[setting];
     Engine::with_deflate(&Arc::new(Config::server().with_limits(limits)), &agreement, &config)
 }
 
 /// The compressed payload that a client sends for `message`.
-fn compressed(message: MessageRef<'_>) -> Vec<u8> {
+pub(crate) fn compressed(message: MessageRef<'_>) -> Vec<u8> {
     let (agreement, config) = settings()[0];
     let [mut client, _] = deflate_pair(&agreement, &config);
     let mut scratch = Scratch::new();

@@ -3,6 +3,8 @@
 mod closing;
 #[cfg(feature = "deflate")]
 mod compressed;
+#[cfg(feature = "deflate")]
+mod compressed_pieces;
 mod fixture;
 mod fragments;
 mod limits;
