@@ -29,18 +29,25 @@ pub(crate) struct Core<S> {
     agreement: Option<Agreement>,
     /// The protocol that the handshake chose.
     pub(crate) protocol: Option<Box<str>>,
-    /// The code and reason of the Close frame that this side sent first, and of the peer's.
-    pub(crate) own_close: Option<Box<CloseFrame>>,
-    pub(crate) peer_close: Option<Box<CloseFrame>>,
-    /// Writing has failed. Reading goes on, because the peer may have sent a Close frame before.
-    write_error: Option<io::Error>,
+    /// Nothing, while the connection is usual.
+    ending: Option<Box<Ending>>,
     /// The protocol has ended, or the transport.
     is_over: bool,
-    /// The end, once it was told.
-    ended: Option<Result<(), RecvError>>,
     liveness: Liveness,
     /// `recv` reads nothing until the output is written.
     pub(crate) is_reader_blocked: bool,
+}
+
+/// What ends a connection.
+#[derive(Default)]
+struct Ending {
+    /// The code and reason of the Close frame that this side sent first, and of the peer's.
+    own_close: Option<CloseFrame>,
+    peer_close: Option<CloseFrame>,
+    /// Writing has failed. Reading goes on, because the peer may have sent a Close frame before.
+    write_error: Option<io::Error>,
+    /// The end, once it was told.
+    told: Option<Result<(), RecvError>>,
 }
 
 /// The contents of a Close frame. The code is `None` if the frame is empty.
@@ -65,11 +72,8 @@ impl<S: Transport> Core<S> {
             #[cfg(feature = "deflate")]
             agreement: None,
             protocol,
-            own_close: None,
-            peer_close: None,
-            write_error: None,
+            ending: None,
             is_over: false,
-            ended: None,
             liveness,
             is_reader_blocked: false,
         }
@@ -126,7 +130,25 @@ impl<S: Transport> Core<S> {
     }
 
     fn check_write(&self) -> Result<(), SendError> {
-        self.write_error.as_ref().map_or(Ok(()), |error| Err(SendError::Io(again(error))))
+        self.write_error().map_or(Ok(()), |error| Err(SendError::Io(again(error))))
+    }
+
+    fn write_error(&self) -> Option<&io::Error> {
+        self.ending.as_ref()?.write_error.as_ref()
+    }
+
+    fn ending_mut(&mut self) -> &mut Ending {
+        self.ending.get_or_insert_default()
+    }
+
+    /// The Close frame that this side sent first.
+    pub(crate) fn own_close(&self) -> Option<&CloseFrame> {
+        self.ending.as_ref()?.own_close.as_ref()
+    }
+
+    /// The peer's Close frame.
+    pub(crate) fn peer_close(&self) -> Option<&CloseFrame> {
+        self.ending.as_ref()?.peer_close.as_ref()
     }
 
     /// Whether the connection has ended, for the protocol or for the transport.
@@ -138,13 +160,13 @@ impl<S: Transport> Core<S> {
     /// Whether something is to be done while nothing arrives.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.liveness.is_on() || self.write_error.is_some()
+        self.liveness.is_on() || self.write_error().is_some()
     }
 
     /// Remembers that writing failed, and discards what waits.
     fn note_write<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| {
-            self.write_error = Some(again(error));
+            self.ending_mut().write_error = Some(again(error));
             self.output.clear();
         })
     }
@@ -179,7 +201,7 @@ impl<S: Transport> Core<S> {
 
     fn note_sent(&mut self, result: Result<(), SendError>) -> Result<(), SendError> {
         if let Err(SendError::Io(error)) = &result {
-            self.write_error = Some(again(error));
+            self.ending_mut().write_error = Some(again(error));
             self.output.clear();
         }
         result
@@ -254,7 +276,8 @@ impl<S: Transport> Core<S> {
             self.output.push(self.engine.close(code, reason, &mut shared.scratch)?);
             Ok::<_, SendError>(())
         })?;
-        self.own_close = Some(Box::new(CloseFrame { code: Some(code), reason: reason.to_owned() }));
+        self.ending_mut().own_close =
+            Some(CloseFrame { code: Some(code), reason: reason.to_owned() });
         self.note_closing();
         Ok(())
     }
@@ -263,7 +286,7 @@ impl<S: Transport> Core<S> {
     #[cold]
     pub(crate) fn note_protocol_end(&mut self, close: Option<CloseFrame>) {
         self.is_over = true;
-        self.peer_close = close.map(Box::new);
+        self.ending_mut().peer_close = close;
         self.note_closing();
     }
 
@@ -284,7 +307,7 @@ impl<S: Transport> Core<S> {
 
     /// The end, if it was told before.
     pub(crate) fn told_end(&self) -> Option<Result<(), RecvError>> {
-        self.ended.as_ref().map(|ended| match ended {
+        self.ending.as_ref()?.told.as_ref().map(|end| match end {
             Ok(()) => Ok(()),
             Err(error) => Err(error.again()),
         })
@@ -293,7 +316,7 @@ impl<S: Transport> Core<S> {
     /// Tells the end, now and in later calls.
     pub(crate) fn tell_end(&mut self, end: Result<(), RecvError>) -> Result<(), RecvError> {
         self.is_over = true;
-        self.ended = Some(match &end {
+        self.ending_mut().told = Some(match &end {
             Ok(()) => Ok(()),
             Err(error) => Err(error.again()),
         });
@@ -305,7 +328,7 @@ impl<S: Transport> Core<S> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), RecvError>> {
-        if self.write_error.is_none() {
+        if self.write_error().is_none() {
             match self.poll_flush(context) {
                 // The peer has said all it had to, and may be gone.
                 Poll::Ready(Ok(())) => match self.io.poll_shutdown(context) {
@@ -325,7 +348,7 @@ impl<S: Transport> Core<S> {
     /// Waits for the time limits, and sends the pings that are due. Call it when nothing else is to
     /// be done.
     pub(crate) fn poll_limits(&mut self, context: &mut Context<'_>) -> Poll<RecvError> {
-        if let Some(error) = &self.write_error {
+        if let Some(error) = self.write_error() {
             return Poll::Ready(RecvError::Io(again(error)));
         }
         while let Some((deadline, due)) = self.liveness.next(self.config.settings()) {

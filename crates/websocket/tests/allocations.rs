@@ -181,8 +181,8 @@ fn an_idle_socket_holds_at_most_600_bytes() {
 fn an_idle_socket_with_compression_holds_little_more() {
     use windlass_websocket::DeflateConfig;
     let config = Config::new().deflate(DeflateConfig::DEFAULT);
-    assert!(held(&config, idle) <= 800, "{} bytes when it is new", held(&config, idle));
-    assert!(held(&config, busy) <= 800, "{} bytes after work", held(&config, busy));
+    assert!(held(&config, idle) <= 400, "{} bytes when it is new", held(&config, idle));
+    assert!(held(&config, busy) <= 400, "{} bytes after work", held(&config, busy));
 }
 
 #[cfg(feature = "deflate")]

@@ -203,7 +203,7 @@ impl<S: Transport> Reader<S> {
     /// The peer's Close frame, if it has arrived.
     #[must_use]
     pub fn peer_close(&self) -> Option<CloseFrame> {
-        self.joint.with(|core, _| core.peer_close.as_deref().cloned())
+        self.joint.with(|core, _| core.peer_close().cloned())
     }
 }
 

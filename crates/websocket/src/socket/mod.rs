@@ -194,13 +194,13 @@ impl<S: Transport> WebSocket<S> {
     /// The Close frame that this side sent, unless it was the answer to the peer's.
     #[must_use]
     pub fn own_close(&self) -> Option<&CloseFrame> {
-        self.core.own_close.as_deref()
+        self.core.own_close()
     }
 
     /// The peer's Close frame, if it has arrived.
     #[must_use]
     pub fn peer_close(&self) -> Option<&CloseFrame> {
-        self.core.peer_close.as_deref()
+        self.core.peer_close()
     }
 
     /// The subprotocol that the handshake chose.

@@ -1,6 +1,6 @@
 //! The permessage-deflate state of one connection.
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -37,17 +37,22 @@ use crate::protocol::violation::Violation;
 /// ```
 pub struct Codec {
     compressor: SendCompressor,
+    receive_context: Option<ReceiveContext>,
+    /// No message that could be compressed is longer than that, because zlib counts in `u32`.
+    threshold: u32,
     /// The window for sending, in bits: 9 to 15.
     bits: u8,
     level: u8,
-    threshold: usize,
-    receive_context: Option<ReceiveContext>,
 }
+
+// Each idle connection has one.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Codec>() <= 72, "a codec has few words");
 
 enum SendCompressor {
     Shared,
     /// Created when the first message is compressed.
-    Dedicated(Option<Deflate>),
+    Dedicated(Option<Box<Deflate>>),
 }
 
 /// The state for a peer that takes its context over.
@@ -88,7 +93,7 @@ impl Codec {
             compressor,
             bits: bits.clamp(BITS_MIN, BITS_MAX),
             level: config.level(),
-            threshold: config.threshold,
+            threshold: u32::try_from(config.threshold).unwrap_or(u32::MAX),
             receive_context: (!peer_forgets).then(|| ReceiveContext::new(peer_bits)),
         }
     }
@@ -114,7 +119,7 @@ impl Codec {
     /// The caller must send the appended bytes. With context takeover, the peer needs them to read
     /// the next message.
     pub fn compress(&mut self, pool: &mut CodecPool, payload: &[u8], out: &mut Vec<u8>) -> bool {
-        if payload.len() < self.threshold {
+        if payload.len() < self.threshold as usize {
             return false;
         }
         if payload.is_empty() {
@@ -131,7 +136,8 @@ impl Codec {
             }
             SendCompressor::Dedicated(slot) => {
                 let deflate = slot.get_or_insert_with(|| {
-                    compress::new(self.bits, self.level, compress::MEM_LEVEL_DEDICATED)
+                    let level = compress::MEM_LEVEL_DEDICATED;
+                    Box::new(compress::new(self.bits, self.level, level))
                 });
                 // The message must be sent even if it got longer. Otherwise the compressor would
                 // refer to a message that the peer never received.

@@ -6,28 +6,30 @@ use alloc::vec::Vec;
 pub(crate) struct History {
     bytes: Vec<u8>,
     /// The index of the oldest byte once the ring is full; 0 before.
-    oldest: usize,
-    size: usize,
+    oldest: u32,
+    size: u32,
 }
 
 impl History {
     /// An empty ring, which has allocated nothing. `size` must be a power of two.
     pub(crate) const fn new(size: usize) -> Self {
         assert!(size.is_power_of_two(), "a window has a power of two bytes");
-        Self { bytes: Vec::new(), oldest: 0, size }
+        assert!(size <= 1 << 15, "no window of DEFLATE is larger");
+        Self { bytes: Vec::new(), oldest: 0, size: size as u32 }
     }
 
     /// Appends `data`. Bytes older than the last `size` are dropped.
     pub(crate) fn push(&mut self, data: &[u8]) {
-        let data = &data[data.len().saturating_sub(self.size)..];
-        let (fresh, wrapped) = data.split_at(data.len().min(self.size - self.bytes.len()));
+        let (size, oldest) = (self.size as usize, self.oldest as usize);
+        let data = &data[data.len().saturating_sub(size)..];
+        let (fresh, wrapped) = data.split_at(data.len().min(size - self.bytes.len()));
         self.grow(fresh.len());
         self.bytes.extend_from_slice(fresh);
         // At this point the ring is full, or no data is left.
-        let (end, start) = wrapped.split_at(wrapped.len().min(self.size - self.oldest));
-        self.bytes[self.oldest..][..end.len()].copy_from_slice(end);
+        let (end, start) = wrapped.split_at(wrapped.len().min(size - oldest));
+        self.bytes[oldest..][..end.len()].copy_from_slice(end);
         self.bytes[..start.len()].copy_from_slice(start);
-        self.oldest = (self.oldest + wrapped.len()) & (self.size - 1);
+        self.oldest = ((oldest + wrapped.len()) & (size - 1)) as u32;
     }
 
     /// Makes room for `more` bytes. It doubles the capacity, so that growth is cheap, but never
@@ -35,14 +37,14 @@ impl History {
     fn grow(&mut self, more: usize) {
         let needed = self.bytes.len() + more;
         if needed > self.bytes.capacity() {
-            let target = needed.next_power_of_two().min(self.size);
+            let target = needed.next_power_of_two().min(self.size as usize);
             self.bytes.reserve_exact(target - self.bytes.len());
         }
     }
 
     /// The contents of the ring, oldest first, in two pieces.
     pub(crate) fn pieces(&self) -> [&[u8]; 2] {
-        let (newer, older) = self.bytes.split_at(self.oldest);
+        let (newer, older) = self.bytes.split_at(self.oldest as usize);
         [older, newer]
     }
 
