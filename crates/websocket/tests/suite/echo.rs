@@ -1,8 +1,11 @@
 //! Messages that come back.
 
-use windlass_websocket::{CloseCode, Config, Message};
+use windlass_websocket::{CloseCode, Config, Message, Role};
 
-use crate::bed::{Manner, both, connected, sockets};
+use crate::{
+    bed::{Manner, both, connected, poll_once, run, sockets},
+    peer::{Frame, TEXT, frames, socket_and_peer},
+};
 
 /// Messages of both kinds, with lengths around the limits of the frame's forms.
 pub(crate) fn messages() -> Vec<Message> {
@@ -71,8 +74,8 @@ fn a_message_is_changed_and_sent_back_where_it_lies() {
 #[test]
 fn a_text_that_is_changed_to_something_else_is_not_sent() {
     let (mut server, mut client) = sockets(Manner::SMOOTH, &Config::new());
-    crate::bed::run(client.send("text")).expect("the connection is open");
-    let mut message = crate::bed::run(server.recv()).expect("it is good").expect("a message");
+    run(client.send("text")).expect("the connection is open");
+    let mut message = run(server.recv()).expect("it is good").expect("a message");
     let broken = message.change_text(|bytes| bytes[0] = 0xff);
     assert!(broken.is_err());
     assert_eq!((message.as_str(), message.to_message()), (None, None));
@@ -89,4 +92,43 @@ fn a_text_that_is_changed_to_something_else_is_not_sent() {
     let refused = message.reply();
     assert!(matches!(refused, Err(windlass_websocket::SendError::NotUtf8)), "{refused:?}");
     assert_eq!(server.buffered(), 0);
+}
+
+/// A server writes its head and its payload by one call, which may take any part of them.
+#[test]
+fn a_long_owned_message_goes_on_where_a_vectored_write_stopped() {
+    let manner = Manner { is_vectored: true, ..Manner::SMOOTH };
+    for len in [1024, 65_536] {
+        let message = Message::from((0..len).map(|at| at as u8).collect::<Vec<_>>());
+        let head_len = if len < 65_536 { 4 } else { 10 };
+        let frame_len = head_len + len;
+        // Within the head, at its end, within the payload, at the end.
+        for taken in [1, head_len - 1, head_len, head_len + 1, frame_len - 1, frame_len] {
+            for stutters in [false, true] {
+                let manner = Manner { capacity: taken, stutters, ..manner };
+                let (mut server, mut peer) = socket_and_peer(manner, Role::Server, &Config::new());
+                let sent = poll_once(server.send(message.clone()));
+                peer.read();
+                if stutters {
+                    // The first write takes nothing, and the second is that of the flush.
+                    assert!(sent.is_pending());
+                } else {
+                    assert_eq!(sent.is_ready(), taken == frame_len, "{taken} of {frame_len}");
+                    assert_eq!(peer.bytes.len(), taken);
+                }
+                assert_eq!(server.buffered(), frame_len - peer.bytes.len());
+                while server.buffered() > 60_000 {
+                    let _ = poll_once(server.flush());
+                    peer.read();
+                }
+                run(server.feed("next")).expect("it is open");
+                while poll_once(server.flush()).is_pending() {
+                    peer.read();
+                }
+                peer.read();
+                let expected = [Frame::of(&message), Frame::new(TEXT, "next")];
+                assert!(frames(&peer.bytes) == (expected.into(), 0), "{taken} of {frame_len}");
+            }
+        }
+    }
 }

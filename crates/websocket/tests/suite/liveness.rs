@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -11,7 +12,7 @@ use windlass_websocket::{CloseCode, Config, RecvError, Role, SleepTimer, TimeLim
 use crate::{
     bed::{Manner, poll_once},
     clock::Clock,
-    executor::{Executor, Order},
+    executor::{Executor, Order, WakeUps},
     peer::{BINARY, CLOSE, Frame, PING, PONG, TEXT, close_payload, socket_and_peer},
 };
 
@@ -322,6 +323,46 @@ fn the_timers_are_never_early() {
     );
     check_timer(&mut timer, |time| clock.advance_ms(time.as_millis() as u64));
     check_timer(&mut clock.clone(), |time| clock.advance_ms(time.as_millis() as u64));
+}
+
+/// A far deadline moves with every message, and makes no sleep of its own.
+#[test]
+fn a_deadline_that_moves_away_is_served_by_the_sleep_that_began() {
+    let (clock, sleeps) = (Clock::default(), RefCell::new(Vec::new()));
+    let (now, sleeping) = (clock.clone(), clock.clone());
+    let mut timer = SleepTimer::new(
+        move || now.now(),
+        |time: Duration| {
+            sleeps.borrow_mut().push(time);
+            let mut clock = sleeping.clone();
+            let deadline = clock.now() + time;
+            std::future::poll_fn(move |context| clock.poll_until(context, deadline))
+        },
+    );
+    let wake_ups = Arc::new(WakeUps::default());
+    let waker = Waker::from(Arc::clone(&wake_ups));
+    let mut poll = |seconds: u64| {
+        let deadline = Duration::from_secs(seconds);
+        timer.poll_until(&mut Context::from_waker(&waker), deadline).is_ready()
+    };
+    for deadline in [10, 12, 14, 20] {
+        assert!(!poll(deadline));
+        clock.advance_ms(2_000);
+    }
+    assert_eq!((sleeps.borrow().as_slice(), wake_ups.count()), (&[seconds(10)][..], 0));
+    // The sleep ends, and the rest takes another one.
+    clock.advance_ms(2_000);
+    assert_eq!(wake_ups.count(), 1);
+    assert!(!poll(20));
+    assert_eq!(*sleeps.borrow(), [seconds(10), seconds(10)]);
+    // A deadline that comes nearer takes another one too.
+    assert!(!poll(15));
+    assert_eq!(*sleeps.borrow(), [seconds(10), seconds(10), seconds(5)]);
+    clock.advance_ms(5_000);
+    assert!(wake_ups.count() == 2 && poll(15));
+    // It has ended: the next deadline begins anew.
+    assert!(!poll(17));
+    assert_eq!(sleeps.borrow().last(), Some(&seconds(2)));
 }
 
 #[cfg(all(feature = "tokio", not(miri)))]
