@@ -162,8 +162,10 @@ impl Config {
 
     /// The most pings and pongs that the peer may send in a second. Default: 1,000.
     ///
-    /// The second is that of the transport's timer, or else of the system's clock. On
-    /// wasm32-unknown-unknown without a timer there is no clock, and no limit.
+    /// The second is that of the transport's timer, or else of the system's clock. It is looked up
+    /// after a read with such frames, so those after a quiet time count for an earlier second: at
+    /// most twice as many pass within one second. On wasm32-unknown-unknown without a timer there
+    /// is no clock, and no limit.
     #[must_use]
     pub fn controls_per_second_max(self, frames: u16) -> Self {
         self.edit(|it| it.limits.controls_per_second_max = frames)
