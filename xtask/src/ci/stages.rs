@@ -66,6 +66,8 @@ const MIRI: &[MiriRun] = &[
         targets: &["--lib", "--test", "suite"],
         filter: &["--skip", "budget::"],
     },
+    // What the halves share between two tasks.
+    MiriRun { package: "windlass-websocket", targets: &["--test", "suite"], filter: &["halves::"] },
 ];
 
 /// Programs with a test that takes a minute or more under Miri: random programs against models.

@@ -37,7 +37,11 @@ fn halves_are_send<S: Transport + Send>(mut reader: Reader<S>, mut writer: Write
     assert_send(&echo);
 }
 
-const COUNT: usize = if cfg!(miri) { 3 } else { 30 };
+const COUNT: usize = if cfg!(miri) { 2 } else { 30 };
+
+/// Under Miri the ones that differ most: one byte a call, and one that holds what is written.
+const MANNERS: &[Manner] =
+    if cfg!(miri) { &[Manner::ALL[3], Manner::ALL[4]] } else { &Manner::ALL };
 
 /// Sends messages, some of them fed, and closes.
 async fn send_all(writer: &mut Writer<Stream>, name: &str, closes: bool) {
@@ -60,7 +64,7 @@ async fn send_all(writer: &mut Writer<Stream>, name: &str, closes: bool) {
 
 #[test]
 fn both_halves_of_both_sides_run_beside_each_other_and_no_wake_up_is_lost() {
-    for manner in Manner::ALL {
+    for &manner in MANNERS {
         for order in Order::ALL {
             let config = Config::new().high_watermark(20);
             let (server, client) = sockets(manner, &config);
@@ -114,7 +118,7 @@ async fn let_others_run() {
 
 #[test]
 fn a_close_by_one_writer_ends_all_four() {
-    for manner in Manner::ALL {
+    for &manner in MANNERS {
         for order in Order::ALL {
             let (server, client) = sockets(manner, &Config::new().high_watermark(20));
             let (mut server_reader, server_writer) = server.split();
@@ -282,7 +286,7 @@ fn each_half_works_after_the_other_was_dropped() {
 
 #[test]
 fn halves_of_one_socket_are_put_together_and_others_are_given_back() {
-    for manner in Manner::ALL {
+    for &manner in MANNERS {
         let (socket, mut peer) = socket_and_peer(manner, Role::Server, &Config::new());
         let (other, _other_peer) = socket_and_peer(manner, Role::Server, &Config::new());
         let (mut reader, mut writer) = socket.split();
