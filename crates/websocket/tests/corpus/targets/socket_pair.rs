@@ -10,7 +10,8 @@ use std::{
 
 use futures_core::Stream as _;
 use windlass_websocket::{
-    ClientRequest, CloseCode, Config, Message, Prepared, Reader, SendError, WebSocket, Writer,
+    ClientRequest, CloseCode, Config, Message, Piece, Prepared, Reader, SendError, WebSocket,
+    Writer,
 };
 
 use super::{
@@ -45,6 +46,8 @@ struct Side {
     /// What this side has sent and the other one has not received. A future that was dropped may
     /// have sent its message, or not.
     sent: VecDeque<(Message, bool)>,
+    /// The message that it is receiving in pieces. A whole one would discard the rest.
+    pieces: Option<Vec<u8>>,
     /// Its Close frame is queued, or the other side's has arrived.
     has_closed: bool,
     /// It has told its end.
@@ -81,6 +84,7 @@ impl Session {
             socket: Socket::Whole(Box::new(socket)),
             config: config.clone(),
             sent: VecDeque::new(),
+            pieces: None,
             has_closed: false,
             has_ended: false,
         };
@@ -105,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Receives one message, if there is one, and perhaps sends it back.
+    /// Receives one message, or a piece of one, if there is one, and perhaps sends it back.
     fn receive(&mut self, at: usize, polls: usize, how: u8) {
         let [server, client] = &mut self.sides;
         let (side, other) = if at == 0 { (server, client) } else { (client, server) };
@@ -154,7 +158,29 @@ impl Session {
                 }
             }};
         }
+        let in_pieces = how == 9 || side.pieces.is_some();
+        let pieces = &mut side.pieces;
+        let mut add = |piece: Option<Piece<'_>>| {
+            let Some(mut piece) = piece else { return false };
+            let mut message = pieces.take().unwrap_or_default();
+            message.extend_from_slice(piece.as_bytes());
+            piece.bytes_mut().fill(0);
+            match (piece.is_last(), piece.is_text()) {
+                (false, _) => *pieces = Some(message),
+                (true, false) => check(&message.into()),
+                (true, true) => check(&String::from_utf8(message).expect("a text").into()),
+            }
+            true
+        };
+        macro_rules! piece {
+            ($socket:expr) => {
+                poll_times(polls, $socket.recv_piece())
+                    .map(|piece| add(piece.expect("the peer is good")))
+            };
+        }
         let is_open = match &mut side.socket {
+            Socket::Whole(socket) if in_pieces => piece!(socket),
+            Socket::Halves(reader, _) if in_pieces => piece!(reader),
             Socket::Whole(socket) if how < 6 => lent!(socket.recv()),
             Socket::Halves(reader, _) if how < 6 => lent!(reader.recv()),
             Socket::Whole(socket) => owned!(&mut **socket),
