@@ -29,6 +29,8 @@
 #![deny(unsafe_code)]
 
 mod adapters;
+#[cfg(feature = "client")]
+pub mod client;
 mod clock;
 mod config;
 mod core;
