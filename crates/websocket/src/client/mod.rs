@@ -18,6 +18,8 @@
 //! proxy, then TLS and the opening handshake. Each [`Phase`] has a limit of time, and
 //! [`ConnectError`] names the one that failed. Redirects are not followed: the error has the
 //! response.
+//!
+//! [`Client::reconnecting`] gives a socket that connects again when its connection is lost.
 
 mod connecting;
 mod error;
@@ -25,6 +27,7 @@ mod exchange;
 mod handshake;
 mod happy_eyeballs;
 mod proxy;
+mod reconnecting;
 mod response;
 mod runtime;
 mod stream;
@@ -43,6 +46,10 @@ use url::Target;
 pub use connecting::Connecting;
 pub use error::{ConnectError, Phase, ServerResponse};
 pub use proxy::{Proxy, ProxyError};
+pub use reconnecting::{
+    Attempt, Backoff, ConnectionState, LostBy, MessageSender, NoHook, Overflow, QueueError,
+    ReconnectError, Reconnecting, States, StopReconnecting,
+};
 #[cfg(feature = "async-io")]
 pub use runtime::AsyncIo;
 pub use runtime::Runtime;

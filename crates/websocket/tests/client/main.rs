@@ -4,6 +4,7 @@ mod errors;
 mod fake;
 mod happy_eyeballs;
 mod programs;
+mod reconnecting;
 mod request;
 mod runtimes;
 mod server;
