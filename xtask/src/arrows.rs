@@ -46,20 +46,6 @@ const TABLE: &[Row] = &[
         &["httparse", "sha1", "base64", "flate2", "memchr", "zlib-rs", "simdutf8"],
     ),
     library(
-        "windlass-websocket",
-        &["windlass-ws"],
-        &[
-            "bytes",
-            "futures-core",
-            "futures-io",
-            "futures-sink",
-            "getrandom",
-            "tokio?",
-            "hyper?",
-            "async-io?",
-        ],
-    ),
-    library(
         "windlass-server",
         &["windlass", "windlass-flow", "windlass-ws"],
         &["rustix", "form_urlencoded", "httparse", "httpdate", "base64", "sha1"],
@@ -69,6 +55,27 @@ const TABLE: &[Row] = &[
         "windlass-task",
         &["windlass", "windlass-flow", "windlass-task-macros"],
         &["rustix", "loom", "futures-io?", "tokio?", "hyper?"],
+    ),
+    library(
+        "windlass-websocket",
+        &["windlass-ws", "windlass-task"],
+        &[
+            "bytes",
+            "futures-core",
+            "futures-io",
+            "futures-sink",
+            "getrandom",
+            "tokio?",
+            "hyper?",
+            "async-io?",
+            "base64?",
+            "blocking?",
+            "http?",
+            "httpdate?",
+            "rustls-platform-verifier?",
+            "tokio-rustls?",
+            "webpki-roots?",
+        ],
     ),
     library("windlass-tls", &["windlass"], &["rustls", "rustls-webpki"]),
     library(
@@ -141,8 +148,7 @@ const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
 }
 
 /// Members that only the tests and examples of a library may use.
-const TESTS: &[(&str, &str)] =
-    &[("windlass-server", "windlass-tls"), ("windlass-websocket", "windlass-task")];
+const TESTS: &[(&str, &str)] = &[("windlass-server", "windlass-tls")];
 
 /// The tools that the tests of every member may use.
 const TESTKIT: &str = "windlass-testkit";

@@ -5,6 +5,8 @@
 //! stream, [`client`](WebSocket::client) a client's, and
 //! [`from_upgraded`](WebSocket::from_upgraded) begins after one. The stream is any [`Transport`].
 //!
+//! With the feature `client`, the module `client` connects by URL.
+//!
 //! # Receiving
 //!
 //! [`recv`](WebSocket::recv) lends the message from the buffer that it was read into. As a
@@ -29,6 +31,8 @@
 #![deny(unsafe_code)]
 
 mod adapters;
+#[cfg(feature = "client")]
+pub mod client;
 mod clock;
 mod config;
 mod core;

@@ -1,0 +1,10 @@
+//! The client by URL: on each runtime, over TLS and proxies, and what it says when it fails.
+
+mod errors;
+mod fake;
+mod happy_eyeballs;
+mod programs;
+mod reconnecting;
+mod request;
+mod runtimes;
+mod server;
