@@ -1,6 +1,6 @@
 //! The opening handshake as a dialogue.
 
-use std::{cell::Cell, io, sync::Arc};
+use std::{io, sync::Arc};
 
 #[cfg(feature = "deflate")]
 use windlass_ws::deflate::Agreement;
@@ -43,7 +43,7 @@ impl Handshake {
         settings: Arc<Settings>,
         target: Arc<Target>,
     ) -> Result<(Self, Vec<u8>), RequestError> {
-        let key = random_key(settings.config.settings().entropy);
+        let key = settings.config.random_key();
         let head = HeadReader::new(settings.config.settings().head_limits);
         let it = Self { settings, target, key, keeps_response: false, head, refused: None };
         let mut out = Vec::new();
@@ -87,33 +87,6 @@ impl Handshake {
         let body = self.refused.take()?;
         Some(ConnectError::Refused(Box::new(body.response)))
     }
-}
-
-/// A thread's random bytes for the next keys, and how many of them are left.
-struct Keys {
-    entropy: fn(&mut [u8]),
-    bytes: [u8; 512],
-    left: usize,
-}
-
-/// 16 random bytes. A call for each key costs a hundredth of a connection over loopback.
-fn random_key(entropy: fn(&mut [u8])) -> [u8; 16] {
-    thread_local! {
-        static KEYS: Cell<Option<Box<Keys>>> = const { Cell::new(None) };
-    }
-    // The thread may be about to end. The source is a caller's code, so nothing is borrowed.
-    let keys = KEYS.try_with(Cell::take).ok().flatten();
-    let is_good = |it: &Box<Keys>| it.left > 0 && std::ptr::fn_addr_eq(it.entropy, entropy);
-    let mut keys = keys.filter(is_good).unwrap_or_else(|| {
-        let mut keys = Box::new(Keys { entropy, bytes: [0; 512], left: 512 });
-        entropy(&mut keys.bytes);
-        keys
-    });
-    let mut key = [0; 16];
-    key.copy_from_slice(&keys.bytes[keys.left - 16..keys.left]);
-    keys.left -= 16;
-    let _ = KEYS.try_with(|place| place.set(Some(keys)));
-    key
 }
 
 impl Dialogue for Handshake {
@@ -160,26 +133,5 @@ impl Dialogue for Handshake {
     fn failed(&mut self, error: io::Error) -> ConnectError {
         // A server may reset the connection behind its response.
         self.take_refusal().unwrap_or(ConnectError::Handshake(ClientError::Io(error)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn each_key_is_another_one() {
-        let keys: HashSet<[u8; 16]> = (0..1000).map(|_| random_key(crate::entropy::fill)).collect();
-        assert_eq!(keys.len(), 1000);
-    }
-
-    #[test]
-    fn keys_are_those_of_the_source_that_is_asked() {
-        let fixed: fn(&mut [u8]) = |bytes| bytes.fill(7);
-        random_key(crate::entropy::fill);
-        assert_eq!(random_key(fixed), [7; 16]);
-        assert_ne!(random_key(crate::entropy::fill), [7; 16]);
     }
 }
