@@ -266,7 +266,7 @@ where
     /// The states as a stream, for any task.
     #[must_use]
     pub fn states(&self) -> States {
-        States { shared: self.shared.0.clone(), seen: 0 }
+        States { shared: self.shared.0.clone(), seen: 0, change: None }
     }
 
     /// The current state.
@@ -316,11 +316,10 @@ where
     /// # Errors
     /// See [`QueueError`].
     pub async fn send(&mut self, message: impl Into<Message>) -> Result<(), QueueError> {
-        let mut message = Some(message.into());
-        let sender = self.sender();
+        let mut push = self.sender().push(message.into());
         std::future::poll_fn(|context| {
             loop {
-                let queued = sender.poll_send(&mut message, context);
+                let queued = Pin::new(&mut push).poll(context);
                 let is_changed = matches!(self.poll_send_drive(context), Driven::Changed);
                 match queued {
                     Poll::Pending if is_changed => {}

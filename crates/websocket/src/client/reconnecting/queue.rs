@@ -1,19 +1,22 @@
 //! What the socket and its senders share: the unsent messages, and the state.
 //!
 //! 1. The lock is held for a few instructions, and never while a waker or other code of a user
-//!    runs.
+//!    runs. So wakers are not kept under it.
 //! 2. A message leaves the queue when it is given to a connection. It comes back only if the
 //!    connection has not taken it.
-//! 3. Whoever waits leaves a waker. Each change wakes those that it concerns.
+//! 3. Whoever waits listens first, and then looks again. Each change tells those that it concerns.
 
 use std::{
     collections::VecDeque,
     fmt,
+    future::Future,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, ready},
 };
 
+use atomic_waker::AtomicWaker;
+use event_listener::{Event, EventListener};
 use futures_core::Stream;
 
 use crate::Message;
@@ -86,8 +89,16 @@ pub(super) struct Limits {
 
 /// Shared by a socket, its senders and its states.
 #[derive(Clone)]
-pub(super) struct Shared {
-    inner: Arc<Mutex<Inner>>,
+pub(super) struct Shared(Arc<Parts>);
+
+struct Parts {
+    inner: Mutex<Inner>,
+    /// The task that drives the socket.
+    driver: AtomicWaker,
+    /// There may be room in the queue, or the socket has ended.
+    room: Event,
+    /// The state has changed.
+    change: Event,
 }
 
 struct Inner {
@@ -98,12 +109,6 @@ struct Inner {
     state: ConnectionState,
     /// Counts the changes of the state.
     version: u64,
-    is_ended: bool,
-    /// The task that drives the socket.
-    driver: Option<Waker>,
-    /// Tasks that wait for room.
-    senders: Vec<Waker>,
-    watchers: Vec<Waker>,
 }
 
 impl Shared {
@@ -115,35 +120,32 @@ impl Shared {
             dropped: 0,
             state: ConnectionState::Connecting { attempt: 1 },
             version: 1,
-            is_ended: false,
-            driver: None,
-            senders: Vec::new(),
-            watchers: Vec::new(),
         };
-        Self { inner: Arc::new(Mutex::new(inner)) }
+        Self(Arc::new(Parts {
+            inner: Mutex::new(inner),
+            driver: AtomicWaker::new(),
+            room: Event::new(),
+            change: Event::new(),
+        }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics while it is locked.
-        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     pub(super) fn set_limits(&self, change: impl FnOnce(&mut Limits)) {
         change(&mut self.lock().limits);
     }
 
-    /// Queues a message, or waits for room if `context` is there. The message is taken when it is
-    /// ready.
-    fn poll_push(
-        &self,
-        message: &mut Option<Message>,
-        context: Option<&mut Context<'_>>,
-    ) -> Poll<Result<(), QueueError>> {
+    /// Queues a message, and takes it then. `None` means that there is no room, and that it may
+    /// wait for some.
+    fn try_push(&self, message: &mut Option<Message>, may_wait: bool) -> Option<QueueResult> {
         let mut dropped = Vec::new();
         let mut inner = self.lock();
         let len = message.as_ref().map_or(0, |message| message.as_bytes().len());
-        if inner.is_ended {
-            return Poll::Ready(message.take().map_or(Ok(()), |it| Err(QueueError::Ended(it))));
+        if inner.is_ended() {
+            return Some(message.take().map_or(Ok(()), |it| Err(QueueError::Ended(it))));
         }
         while !inner.has_room(len) {
             match inner.limits.overflow {
@@ -151,35 +153,22 @@ impl Shared {
                     dropped.extend(inner.pop());
                     inner.dropped += 1;
                 }
-                Overflow::Wait if context.is_some() => {
-                    if let Some(context) = context {
-                        register(&mut inner.senders, context);
-                    }
-                    return Poll::Pending;
-                }
-                _ => {
-                    return Poll::Ready(
-                        message.take().map_or(Ok(()), |it| Err(QueueError::Full(it))),
-                    );
-                }
+                Overflow::Wait if may_wait => return None,
+                _ => return Some(message.take().map_or(Ok(()), |it| Err(QueueError::Full(it)))),
             }
         }
         inner.bytes += len;
         inner.messages.extend(message.take());
-        let driver = inner.driver.take();
         drop(inner);
         drop(dropped);
-        driver.into_iter().for_each(Waker::wake);
-        Poll::Ready(Ok(()))
+        self.0.driver.wake();
+        Some(Ok(()))
     }
 
     /// Takes the oldest message, for a connection.
     pub(super) fn pop(&self) -> Option<Message> {
-        let mut inner = self.lock();
-        let message = inner.pop()?;
-        let senders = std::mem::take(&mut inner.senders);
-        drop(inner);
-        senders.into_iter().for_each(Waker::wake);
+        let message = self.lock().pop()?;
+        self.0.room.notify(usize::MAX);
         Some(message)
     }
 
@@ -200,11 +189,7 @@ impl Shared {
 
     /// The driver's task is woken by the next message.
     pub(super) fn register_driver(&self, context: &Context<'_>) {
-        let mut inner = self.lock();
-        let place = &mut inner.driver;
-        if !place.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            *place = Some(context.waker().clone());
-        }
+        self.0.driver.register(context.waker());
     }
 
     pub(super) fn state(&self) -> ConnectionState {
@@ -213,22 +198,24 @@ impl Shared {
 
     pub(super) fn set_state(&self, state: ConnectionState) {
         let mut inner = self.lock();
-        if inner.is_ended {
+        if inner.is_ended() {
             return;
         }
         inner.state = state;
         inner.version += 1;
-        let mut wakers = std::mem::take(&mut inner.watchers);
-        if state == ConnectionState::Ended {
-            inner.is_ended = true;
-            wakers.append(&mut inner.senders);
-        }
         drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
+        self.0.change.notify(usize::MAX);
+        if state == ConnectionState::Ended {
+            self.0.room.notify(usize::MAX);
+        }
     }
 }
 
 impl Inner {
+    fn is_ended(&self) -> bool {
+        self.state == ConnectionState::Ended
+    }
+
     fn has_room(&self, len: usize) -> bool {
         // A message that is longer than all of the room is queued alone.
         self.messages.is_empty()
@@ -243,10 +230,32 @@ impl Inner {
     }
 }
 
-/// Adds the waker of a task, once.
-fn register(wakers: &mut Vec<Waker>, context: &Context<'_>) {
-    if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-        wakers.push(context.waker().clone());
+type QueueResult = Result<(), QueueError>;
+
+/// A message on its way into the queue.
+pub(super) struct Push {
+    shared: Shared,
+    message: Option<Message>,
+    room: Option<EventListener>,
+}
+
+impl Future for Push {
+    type Output = QueueResult;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<QueueResult> {
+        let Self { shared, message, room } = &mut *self;
+        loop {
+            if let Some(result) = shared.try_push(message, true) {
+                return Poll::Ready(result);
+            }
+            match room {
+                None => *room = Some(shared.0.room.listen()),
+                Some(listener) => {
+                    ready!(Pin::new(listener).poll(context));
+                    *room = None;
+                }
+            }
+        }
     }
 }
 
@@ -282,8 +291,7 @@ impl MessageSender {
     /// # Errors
     /// See [`QueueError`].
     pub async fn send(&self, message: impl Into<Message>) -> Result<(), QueueError> {
-        let mut message = Some(message.into());
-        std::future::poll_fn(|context| self.shared.poll_push(&mut message, Some(context))).await
+        self.push(message.into()).await
     }
 
     /// Queues a message if there is room, or as [`Overflow::DropOldest`] says.
@@ -291,18 +299,12 @@ impl MessageSender {
     /// # Errors
     /// See [`QueueError`].
     pub fn try_send(&self, message: impl Into<Message>) -> Result<(), QueueError> {
-        match self.shared.poll_push(&mut Some(message.into()), None) {
-            Poll::Ready(result) => result,
-            Poll::Pending => unreachable!("nothing waits without a context"),
-        }
+        let result = self.shared.try_push(&mut Some(message.into()), false);
+        result.expect("it does not wait")
     }
 
-    pub(super) fn poll_send(
-        &self,
-        message: &mut Option<Message>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), QueueError>> {
-        self.shared.poll_push(message, Some(context))
+    pub(super) fn push(&self, message: Message) -> Push {
+        Push { shared: self.shared.clone(), message: Some(message), room: None }
     }
 }
 
@@ -319,6 +321,7 @@ pub struct States {
     pub(super) shared: Shared,
     /// The version that was yielded last.
     pub(super) seen: u64,
+    pub(super) change: Option<EventListener>,
 }
 
 impl Stream for States {
@@ -328,17 +331,24 @@ impl Stream for States {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<ConnectionState>> {
-        let shared = self.shared.clone();
-        let mut inner = shared.lock();
-        if inner.version != self.seen {
-            self.seen = inner.version;
-            return Poll::Ready(Some(inner.state));
+        let Self { shared, seen, change } = &mut *self;
+        loop {
+            let Inner { state, version, .. } = *shared.lock();
+            if version != *seen {
+                *seen = version;
+                return Poll::Ready(Some(state));
+            }
+            if state == ConnectionState::Ended {
+                return Poll::Ready(None);
+            }
+            match change {
+                None => *change = Some(shared.0.change.listen()),
+                Some(listener) => {
+                    ready!(Pin::new(listener).poll(context));
+                    *change = None;
+                }
+            }
         }
-        if inner.is_ended {
-            return Poll::Ready(None);
-        }
-        register(&mut inner.watchers, context);
-        Poll::Pending
     }
 }
 
