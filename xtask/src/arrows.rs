@@ -68,6 +68,7 @@ const TABLE: &[Row] = &[
             "tokio?",
             "hyper?",
             "async-io?",
+            "axum-core?",
             "base64?",
             "blocking?",
             "http?",
@@ -148,7 +149,8 @@ const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
 }
 
 /// Members that only the tests and examples of a library may use.
-const TESTS: &[(&str, &str)] = &[("windlass-server", "windlass-tls")];
+const TESTS: &[(&str, &str)] =
+    &[("windlass-server", "windlass-tls"), ("windlass-websocket", "windlass-http")];
 
 /// The tools that the tests of every member may use.
 const TESTKIT: &str = "windlass-testkit";
