@@ -69,6 +69,7 @@ const TABLE: &[Row] = &[
             "hyper?",
             "async-io?",
             "atomic-waker?",
+            "axum-core?",
             "base64?",
             "blocking?",
             "event-listener?",
@@ -150,7 +151,8 @@ const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
 }
 
 /// Members that only the tests and examples of a library may use.
-const TESTS: &[(&str, &str)] = &[("windlass-server", "windlass-tls")];
+const TESTS: &[(&str, &str)] =
+    &[("windlass-server", "windlass-tls"), ("windlass-websocket", "windlass-http")];
 
 /// The tools that the tests of every member may use.
 const TESTKIT: &str = "windlass-testkit";

@@ -266,6 +266,16 @@ impl<S: Transport> Core<S> {
         })
     }
 
+    /// Sends a pong that no ping asked for.
+    #[cfg(feature = "axum")]
+    pub(crate) fn pong(&mut self, payload: &[u8]) -> Result<(), SendError> {
+        self.check_write()?;
+        shared::with(|shared| {
+            self.output.push(self.engine.pong(payload, &mut shared.scratch)?);
+            Ok(())
+        })
+    }
+
     /// Starts the closing handshake. Nothing happens if it was started before.
     pub(crate) fn start_close(&mut self, code: CloseCode, reason: &str) -> Result<(), SendError> {
         if self.engine.is_closing() {

@@ -55,15 +55,15 @@ impl Answer {
 }
 
 /// The outcome of a request, before its answer is written.
-struct Decision {
-    answer: Vec<u8>,
-    result: Result<Accepted, AcceptError>,
+pub(crate) struct Decision {
+    pub(crate) answer: Vec<u8>,
+    pub(crate) result: Result<Accepted, AcceptError>,
 }
 
-struct Accepted {
+pub(crate) struct Accepted {
     #[cfg(feature = "deflate")]
-    agreement: Option<windlass_ws::deflate::Agreement>,
-    protocol: Option<Box<str>>,
+    pub(crate) agreement: Option<windlass_ws::deflate::Agreement>,
+    pub(crate) protocol: Option<Box<str>>,
 }
 
 impl<S: Transport> WebSocket<S> {
@@ -225,13 +225,13 @@ impl Config {
 }
 
 impl Decision {
-    fn rejected(rejection: Rejection) -> Self {
+    pub(crate) fn rejected(rejection: Rejection) -> Self {
         let mut answer = Vec::new();
         rejection.write(&mut answer);
         Self { answer, result: Err(AcceptError::Rejected(rejection)) }
     }
 
-    fn refused(status: u16, headers: &[(&str, &str)]) -> Self {
+    pub(crate) fn refused(status: u16, headers: &[(&str, &str)]) -> Self {
         let mut answer = Vec::new();
         let result = match write_refusal(status, headers, &mut answer) {
             Ok(()) => AcceptError::Refused(status),
@@ -241,7 +241,7 @@ impl Decision {
     }
 }
 
-fn decide(
+pub(crate) fn decide(
     upgrade: &Upgrade<'_>,
     config: &Config,
     decide: impl FnOnce(&Upgrade<'_>) -> Answer,

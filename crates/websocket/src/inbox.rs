@@ -37,12 +37,57 @@ pub(crate) struct Inbox {
     is_last: bool,
     /// Messages are received in pieces.
     pieces: bool,
+    /// Pings and pongs are received too.
+    #[cfg(feature = "axum")]
+    controls: Option<Box<Controls>>,
     /// The clock is read for the next control frames.
     saw_control: bool,
     second: u32,
 }
 
+/// The current ping or pong.
+#[cfg(feature = "axum")]
+#[derive(Default)]
+struct Controls {
+    current: Option<(ControlKind, Bytes)>,
+}
+
+#[cfg(feature = "axum")]
+pub(crate) enum ControlKind {
+    Ping,
+    Pong,
+}
+
+#[cfg(feature = "axum")]
+impl Controls {
+    /// Remembers a ping or pong. Returns whether it was one.
+    fn note(&mut self, event: &EngineEvent<'_>) -> bool {
+        self.current = match *event {
+            EngineEvent::Ping(payload) => Some((ControlKind::Ping, payload)),
+            EngineEvent::Pong(payload) => Some((ControlKind::Pong, payload)),
+            _ => None,
+        }
+        .map(|(kind, payload)| (kind, Bytes::copy_from_slice(payload)));
+        self.current.is_some()
+    }
+}
+
 impl Inbox {
+    /// An inbox that receives pings and pongs like messages: see
+    /// [`take_control`](Self::take_control).
+    #[cfg(feature = "axum")]
+    pub(crate) fn with_controls() -> Self {
+        let mut inbox = Self::default();
+        inbox.controls = Some(Box::default());
+        inbox
+    }
+
+    /// What was received, if it was a ping or pong.
+    #[cfg(feature = "axum")]
+    pub(crate) fn take_control(&mut self) -> Option<(ControlKind, Bytes)> {
+        self.controls.as_mut()?.current.take()
+    }
+
     /// An inbox with bytes that were read before.
     pub(crate) fn with_bytes(bytes: &[u8]) -> Self {
         let mut inbox = Self::default();
@@ -329,6 +374,8 @@ impl Inbox {
         scratch.set_second(self.second);
         let mut pass = core.engine.process_from(input, self.at, unsent, scratch);
         let mut close = None;
+        #[cfg(feature = "axum")]
+        let mut is_control = false;
         self.is_last = true;
         let found = loop {
             let place = |bytes: &[u8]| (bytes.as_ptr().addr(), bytes.len());
@@ -343,7 +390,14 @@ impl Inbox {
                     close = Some(CloseFrame { code: event.code, reason: event.reason.to_owned() });
                     break None;
                 }
-                Some(_) => self.saw_control = true,
+                Some(_event) => {
+                    self.saw_control = true;
+                    #[cfg(feature = "axum")]
+                    if self.controls.as_mut().is_some_and(|controls| controls.note(&_event)) {
+                        is_control = true;
+                        break None;
+                    }
+                }
                 None => break None,
             }
         };
@@ -370,6 +424,10 @@ impl Inbox {
         }
         if found.is_some() {
             core.note_message();
+        }
+        #[cfg(feature = "axum")]
+        if is_control {
+            return true;
         }
         found.is_some()
     }

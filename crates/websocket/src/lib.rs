@@ -31,6 +31,8 @@
 #![deny(unsafe_code)]
 
 mod adapters;
+#[cfg(feature = "axum")]
+pub mod axum;
 #[cfg(feature = "client")]
 pub mod client;
 mod clock;
@@ -39,6 +41,8 @@ mod core;
 mod entropy;
 mod error;
 mod handshake;
+#[cfg(feature = "http2")]
+pub mod http2;
 mod inbox;
 mod liveness;
 mod message;
@@ -49,6 +53,8 @@ mod shared;
 mod socket;
 mod timer;
 mod transport;
+#[cfg(feature = "hyper")]
+pub mod upgrade;
 mod utf8_bytes;
 
 pub use adapters::FuturesIo;

@@ -1,6 +1,6 @@
 //! Text in shared bytes.
 
-use std::{fmt, ops::Deref, str::Utf8Error};
+use std::{borrow::Cow, fmt, ops::Deref, str::Utf8Error};
 
 use bytes::Bytes;
 
@@ -23,6 +23,12 @@ impl Utf8Bytes {
     pub(crate) fn from_checked(bytes: Bytes) -> Self {
         debug_assert!(std::str::from_utf8(&bytes).is_ok());
         Self { bytes }
+    }
+
+    /// Text that lives as long as the program, without a copy.
+    #[must_use]
+    pub const fn from_static(text: &'static str) -> Self {
+        Self { bytes: Bytes::from_static(text.as_bytes()) }
     }
 
     /// The text.
@@ -80,6 +86,26 @@ impl From<String> for Utf8Bytes {
     }
 }
 
+impl From<&String> for Utf8Bytes {
+    fn from(text: &String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<Utf8Bytes> for Bytes {
+    fn from(text: Utf8Bytes) -> Self {
+        text.bytes
+    }
+}
+
+impl TryFrom<Vec<u8>> for Utf8Bytes {
+    type Error = Utf8Error;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, Utf8Error> {
+        Bytes::from(bytes).try_into()
+    }
+}
+
 impl TryFrom<Bytes> for Utf8Bytes {
     type Error = Utf8Error;
 
@@ -89,17 +115,20 @@ impl TryFrom<Bytes> for Utf8Bytes {
     }
 }
 
-impl PartialEq<str> for Utf8Bytes {
-    fn eq(&self, other: &str) -> bool {
-        self.as_str() == other
-    }
+macro_rules! impl_eq {
+    ($($other:ty),+) => {
+        $(
+            impl PartialEq<$other> for Utf8Bytes {
+                fn eq(&self, other: &$other) -> bool {
+                    let other: &str = other.as_ref();
+                    self.as_str() == other
+                }
+            }
+        )+
+    };
 }
 
-impl PartialEq<&str> for Utf8Bytes {
-    fn eq(&self, other: &&str) -> bool {
-        self.as_str() == *other
-    }
-}
+impl_eq!(str, &str, String, &String, Cow<'_, str>);
 
 impl fmt::Debug for Utf8Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -20,6 +20,9 @@ use crate::metadata::Package;
 const REASONS: &[(&str, &str)] = &[
     ("Piece", "a piece of a received message; of the engine, or lent by a socket"),
     ("AcceptError", "why a stream's handshake failed; that of the engine is one of its causes"),
+    ("CloseCode", "a code of the engine; as a number in the module that is like axum's"),
+    ("CloseFrame", "the contents of a Close frame; in the module that is like axum's, as there"),
+    ("WebSocket", "a socket on any stream; in the module that is like axum's, as there"),
     ("Config", "the settings of sockets; that of the engine is made from them"),
     ("Message", "a message that owns its payload; that of the server is lent to a handler"),
     ("Prepared", "a message encoded for many sockets of a runtime; or for those of the server"),

@@ -1,0 +1,43 @@
+//! The extractor on `windlass-http`, whose runtime is not tokio's.
+
+use std::net::SocketAddr;
+
+use axum::Extension;
+use tokio::net::TcpStream;
+use windlass_http::HttpServer;
+use windlass_task::{block_on, net::TcpListener, spawn, spawn_blocking};
+use windlass_websocket::{
+    ClientRequest, Config, WebSocket, axum::SocketSpawner, http2::server_settings,
+};
+
+use crate::bed::{STREAMS_MAX, ask, client_http2, open, runtime};
+
+/// Clients of HTTP/1.1 and HTTP/2, in a thread with tokio's runtime.
+fn clients(address: SocketAddr) {
+    runtime().block_on(async {
+        let config = Config::new();
+        let connect = async || TcpStream::connect(address).await.expect("it listens");
+        let request = ClientRequest::new("localhost", "/echo", config.random_key());
+        let socket = WebSocket::client(connect().await, request, &config).await;
+        ask(socket.expect("it is accepted")).await;
+        let mut sender = client_http2(connect().await).await;
+        for _ in 0..3 {
+            ask(open(&mut sender, "http", "/echo", &config).await).await;
+        }
+    });
+}
+
+#[test]
+fn the_extractor_serves_both_versions_of_http() {
+    block_on(async {
+        let spawner = SocketSpawner::new(|task| spawn(task).detach());
+        let app = crate::axum::app().layer(Extension(spawner));
+        let mut server = HttpServer::new();
+        server_settings(server.http2_mut(), STREAMS_MAX);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        spawn(server.serve(listener, app)).detach();
+        let clients = spawn_blocking(move || clients(address)).expect("there is room");
+        clients.await.expect("the clients are good");
+    });
+}
