@@ -239,7 +239,7 @@ fn targets() -> Stage {
     // The cryptography for TLS is C and assembly, which needs a compiler for the target.
     const WITHOUT_CRYPTOGRAPHY: &[&str] = &[
         "--features",
-        "windlass-websocket/async-io,windlass-websocket/hyper,windlass-websocket/tokio,\
+        "windlass-websocket/async-io,windlass-websocket/axum,windlass-websocket/http2,\
          windlass-websocket/webpki-roots,windlass-websocket/windlass-task",
     ];
     there.retain(|target| *target != WASM);
