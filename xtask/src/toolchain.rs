@@ -38,6 +38,13 @@ pub(crate) fn need_subcommand(name: &str) -> Result<(), String> {
     output("cargo", &[name, "--version"]).map(|_| ()).map_err(missing)
 }
 
+/// Checks that the program `name` is there, which cargo can install. The error is the reason for a
+/// skip.
+pub(crate) fn need_program(name: &str) -> Result<(), String> {
+    let missing = |_| format!("{name} is missing: cargo install --locked {name}");
+    output(name, &["--version"]).map(|_| ()).map_err(missing)
+}
+
 /// The target triple of this machine.
 pub(crate) fn host() -> Result<String, String> {
     let version = output("rustc", &["-vV"])?;
@@ -103,6 +110,13 @@ mod tests {
             reason,
             "cargo-no-such-thing is missing: cargo install --locked cargo-no-such-thing"
         );
+    }
+
+    #[test]
+    fn a_missing_program_is_reported_with_its_install_command() {
+        assert_eq!(need_program("cargo"), Ok(()));
+        let reason = need_program("no-such-thing").expect_err("there is none");
+        assert_eq!(reason, "no-such-thing is missing: cargo install --locked no-such-thing");
     }
 
     #[test]

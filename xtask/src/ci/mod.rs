@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(less, [&"autobahn", &"bench"]);
         assert_eq!(
             more,
-            [&"autobahn-whole", &"aws-lc", &"bench-whole", &"asan-whole", &"miri-long"]
+            [&"autobahn-whole", &"aws-lc", &"book", &"bench-whole", &"asan-whole", &"miri-long"]
         );
     }
 

@@ -12,6 +12,7 @@ use crate::command::Cmd;
 use crate::counts;
 use crate::lanes::Lane;
 use crate::metadata::{self, Package};
+use crate::repository;
 use crate::stage::{Part, Stage, Step};
 use crate::toolchain;
 
@@ -97,7 +98,7 @@ pub(super) const NEWCOMERS: &str = "test";
 
 /// Long stages. They run with `--full`, before a release, or by name.
 pub(super) const LONG: &[&str] =
-    &["miri-long", "autobahn-whole", "bench-whole", "aws-lc", "asan-whole"];
+    &["miri-long", "autobahn-whole", "bench-whole", "aws-lc", "asan-whole", "book"];
 
 /// Stages that are a part of a long stage. `--full` leaves them out.
 pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
@@ -145,6 +146,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.extend([autobahn("autobahn", true), autobahn("autobahn-whole", false)]);
     stages.push(clients());
     stages.push(aws_lc());
+    stages.push(book(root));
     // The stage `counts` builds windlass with fat LTO, and `bench-whole` all programs.
     stages.push(smoke::bench("bench", &["--peer", "mio", "--no-lto"], root));
     stages.push(smoke::bench("bench-whole", &[], root));
@@ -395,6 +397,17 @@ fn aws_lc() -> Stage {
     let test = ["test", "-p", "windlass-tls", "--no-default-features"];
     let features = ["--features", "aws-lc-rs,uring"];
     Stage::tests("aws-lc", vec![Cmd::cargo(test).args(features).args(["--lib", "--test", "tls"])])
+}
+
+/// The book of `docs`. A page that the contents name and that is missing is created by mdbook, and
+/// `tidy` finds it before.
+fn book(root: &Path) -> Stage {
+    if let Err(reason) = toolchain::need_program("mdbook") {
+        return Stage::skip("book", reason);
+    }
+    let folder = repository::target(root).join("book");
+    let build = Cmd::new("mdbook").args(["build", "docs", "--dest-dir"]);
+    Stage::commands("book", vec![build.args([&*folder.to_string_lossy()])])
 }
 
 /// Runs the program of `conformance`.

@@ -6,6 +6,7 @@
 mod architecture;
 mod citations;
 mod documents;
+mod guide;
 mod manifest;
 mod names;
 mod paths;
@@ -93,6 +94,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     names::check(&rust_files, &packages, &mut found);
     publish::check(&files, &packages, &mut found);
     documents::check(&files, &mut found);
+    guide::check(&files, &mut found);
     paths::check(&files, &mut found);
     Ok(found.iter().map(ToString::to_string).collect())
 }
