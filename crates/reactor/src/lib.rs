@@ -25,6 +25,9 @@
 //! # }
 //! ```
 //!
+//! The guide in `docs/guide` of the repository leads from a first program to larger ones, page by
+//! page.
+//!
 //! # The parts
 //!
 //! ```text
