@@ -1,5 +1,7 @@
 //! Flow control between threads and processes, for senders that are faster than their receiver.
 //!
+//! The page `docs/guide/threads.md` of the repository leads to a first program.
+//!
 //! ```text
 //!    threads of one process                     threads, or processes that map one page
 //!

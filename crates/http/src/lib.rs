@@ -1,6 +1,8 @@
 //! HTTP/1.1 and HTTP/2 on the Windlass reactor: servers for services of hyper and tower, and for
 //! axum's `Router`.
 //!
+//! The page `docs/guide/async.md` of the repository leads to a first program.
+//!
 //! The protocol is that of [hyper], the I/O that of [`windlass_task`]. This crate accepts
 //! connections, finds out their protocol, limits them, and ends them gracefully.
 //!

@@ -1,5 +1,7 @@
 //! A WebSocket server on the Windlass reactor: handlers, topics, limits and graceful shutdown.
 //!
+//! The page `docs/guide/websocket.md` of the repository leads to a first program.
+//!
 //! An application implements [`Handler`]. A [`Server`] runs it on one or more worker threads. A
 //! [`Service`] runs it on a reactor that the application already has.
 //!

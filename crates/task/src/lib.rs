@@ -1,5 +1,7 @@
 //! Single-threaded async/await on the Windlass reactor.
 //!
+//! The page `docs/guide/async.md` of the repository leads to a first program.
+//!
 //! ```
 //! use windlass_task::{block_on, spawn};
 //!

@@ -1,5 +1,7 @@
 //! TLS for the streams of the reactor, by rustls.
 //!
+//! The page `docs/guide/tls.md` of the repository leads to a first program.
+//!
 //! A [`TlsAcceptor`] makes the sessions of servers, a [`TlsConnector`] those of clients. Streams
 //! take either as a [`TlsSessionFactory`](windlass::stream::TlsSessionFactory).
 //!

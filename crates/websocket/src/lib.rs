@@ -1,6 +1,8 @@
 //! WebSockets over any byte stream, for every async runtime: RFC 6455, and permessage-deflate of
 //! RFC 7692.
 //!
+//! The page `docs/guide/websocket.md` of the repository leads to a first program.
+//!
 //! [`WebSocket`] is the one type. [`accept`](WebSocket::accept) makes a server's handshake over a
 //! stream, [`client`](WebSocket::client) a client's, and
 //! [`from_upgraded`](WebSocket::from_upgraded) begins after one. The stream is any [`Transport`].

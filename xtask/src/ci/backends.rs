@@ -37,6 +37,8 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
             "asm_probe",
             "first",
             "readme",
+            "stream_echo",
+            "tcp_lines",
             "websocket_broadcast",
             "websocket_client",
             "websocket_echo",
