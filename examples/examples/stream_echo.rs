@@ -56,30 +56,48 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read as _, Write as _};
-    use std::net::{Shutdown, TcpStream};
+    use std::io::{ErrorKind, Read as _, Write as _};
+    use std::net::TcpStream;
     use std::thread;
 
-    /// More than the sockets and the watermarks hold, so the server pauses and resumes.
+    /// Writes while the server echoes, until neither goes on: the server has paused. Returns the
+    /// number of bytes, which are those of `byte`.
+    fn fill(reactor: &mut Reactor, client: &mut TcpStream) -> usize {
+        client.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        loop {
+            let bytes: Vec<u8> = (sent..sent + 4096).map(byte).collect();
+            match client.write(&bytes) {
+                Ok(count) => sent += count,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    if reactor.run_once(Duration::ZERO).unwrap() == 0 {
+                        return sent;
+                    }
+                }
+            }
+        }
+    }
+
+    fn byte(at: usize) -> u8 {
+        (at % 251) as u8
+    }
+
     #[test]
     fn all_bytes_of_a_client_that_reads_late_come_back() {
         let (mut reactor, address) = start("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let sent = fill(&mut reactor, &mut client);
+        client.set_nonblocking(false).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let remote = reactor.remote();
-        let client = thread::spawn(move || {
-            let sent: Vec<u8> = (0..8u32 << 20).map(|at| (at % 251) as u8).collect();
-            let mut reading = TcpStream::connect(address).unwrap();
-            let mut writing = reading.try_clone().unwrap();
-            let (bytes, mut got) = (sent.clone(), Vec::new());
-            let writer = thread::spawn(move || {
-                writing.write_all(&bytes).unwrap();
-                writing.shutdown(Shutdown::Write).unwrap();
-            });
-            reading.read_to_end(&mut got).unwrap();
-            writer.join().unwrap();
+        let reader = thread::spawn(move || {
+            let mut got = vec![0; sent];
+            let read = client.read_exact(&mut got);
             remote.stop();
-            got == sent
+            read.map(|()| got.into_iter().eq((0..sent).map(byte)))
         });
         reactor.run().unwrap();
-        assert!(client.join().unwrap());
+        assert!(reader.join().unwrap().expect("the server resumes"));
     }
 }

@@ -67,7 +67,8 @@ mod tests {
         let mut client = TcpStream::connect(address).unwrap();
         let mut run_until = |count| {
             while reactor.stats().subscribers != count {
-                reactor.run_once(None).unwrap();
+                let events = reactor.run_once(Duration::from_secs(20)).unwrap();
+                assert_ne!(events, 0, "nothing happens");
             }
         };
         run_until(2);
