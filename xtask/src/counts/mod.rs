@@ -48,6 +48,7 @@ const SUITES: &[&str] = &[
     "utf8",
     "echo",
     "broadcast",
+    "websocket",
     // An echo with the bus in memory: it needs neither nats-server nor its client.
     "cluster",
 ];
