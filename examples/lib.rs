@@ -23,10 +23,13 @@ mod documents {
         websocket_readme "../crates/websocket/README.md"
         ws_readme "../crates/ws/README.md"
         flow "../docs/flow.md"
+        from_fastwebsockets "../docs/from-fastwebsockets.md"
+        from_tungstenite "../docs/from-tungstenite.md"
         server "../docs/server.md"
         streams "../docs/streams.md"
         technical "../docs/technical.md"
         websocket "../docs/websocket.md"
+        websocket_client "../docs/websocket-client.md"
     }
 }
 

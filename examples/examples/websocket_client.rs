@@ -5,10 +5,10 @@
 
 use std::error::Error;
 
-use windlass_websocket::client::{self, ClientSocket, Tokio};
+use windlass_websocket::client;
 
 async fn talk(url: &str, line: &str) -> Result<(), Box<dyn Error>> {
-    let mut socket: ClientSocket<Tokio> = client::connect(url).await?;
+    let mut socket = client::connect(url).await?;
     socket.send(line).await?;
     while let Some(message) = socket.recv().await? {
         println!("{}", message.as_str().unwrap_or("(binary)"));

@@ -8,12 +8,18 @@ const CHILD_VARIABLE: &str = "WINDLASS_TEST_CHILD";
 /// child, checks that the child has passed, and returns `false`. In the child it returns `true`,
 /// and the test continues.
 pub fn is_own_process(test: &str) -> bool {
+    is_own_process_with(test, &[])
+}
+
+/// The same, and the child has these variables in its environment.
+pub fn is_own_process_with(test: &str, variables: &[(&str, &str)]) -> bool {
     if std::env::var_os(CHILD_VARIABLE).is_some_and(|name| name == *test) {
         return true;
     }
     let output = Command::new(std::env::current_exe().expect("it runs"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(CHILD_VARIABLE, test)
+        .envs(variables.iter().copied())
         .output()
         .expect("it can be started again");
     let text = String::from_utf8_lossy(&output.stdout);

@@ -6,5 +6,6 @@ mod happy_eyeballs;
 mod programs;
 mod reconnecting;
 mod request;
+mod roots;
 mod runtimes;
 mod server;

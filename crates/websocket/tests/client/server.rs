@@ -15,7 +15,8 @@ use rustls::{
 use tokio_rustls::TlsAcceptor;
 use windlass_websocket::{Answer, Config, Transport, WebSocket};
 
-const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
+pub(crate) const CERTIFICATES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
 
 /// The cryptography. It is named, because both kinds may be compiled in.
 fn provider() -> Arc<CryptoProvider> {
