@@ -24,7 +24,8 @@ use windlass_websocket::{
     upgrade::{UpgradedIo, Upgrading, upgrade},
 };
 
-const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
+pub(crate) const CERTIFICATES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
 
 pub(crate) const STREAMS_MAX: u32 = 16;
 
@@ -55,6 +56,12 @@ pub(crate) fn acceptor() -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
+/// Connects with TLS, for HTTP/2.
+pub(crate) async fn tls_client(stream: TcpStream) -> client::TlsStream<TcpStream> {
+    let name = ServerName::try_from("localhost").expect("a name");
+    connector().connect(name, stream).await.expect("a handshake")
+}
+
 fn connector() -> TlsConnector {
     let ca = CertificateDer::from_pem_file(format!("{CERTIFICATES}ca.pem")).expect("it is there");
     let mut roots = RootCertStore::empty();
@@ -66,11 +73,10 @@ fn connector() -> TlsConnector {
 
 pub(crate) async fn tls_streams() -> (server::TlsStream<TcpStream>, client::TlsStream<TcpStream>) {
     let (ours, theirs) = streams().await;
-    let name = ServerName::try_from("localhost").expect("a name");
-    let (ours, theirs) = tokio::join!(acceptor().accept(ours), connector().connect(name, theirs));
+    let (ours, theirs) = tokio::join!(acceptor().accept(ours), tls_client(theirs));
     let ours = ours.expect("a handshake");
     assert_eq!(ours.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-    (ours, theirs.expect("a handshake"))
+    (ours, theirs)
 }
 
 /// Serves a connection of HTTP/2. Each WebSocket goes to `handle`, with the path of its request.
@@ -134,8 +140,8 @@ fn noise(len: usize) -> Vec<u8> {
     std::iter::repeat_n((), len).scan(7, |state, ()| next(state)).collect()
 }
 
-/// Sends messages of many lengths, one at a time and then together, and closes.
-pub(crate) async fn ask<S: Transport>(mut socket: WebSocket<S>) {
+/// Sends messages of many lengths to an echo, one at a time and then together.
+pub(crate) async fn converse<S: Transport>(socket: &mut WebSocket<S>) {
     let messages = [0, 1, 125, 126, 4096, 65_536, 300_000].map(noise);
     for message in &messages {
         socket.send(&message[..]).await.expect("the connection is open");
@@ -150,6 +156,15 @@ pub(crate) async fn ask<S: Transport>(mut socket: WebSocket<S>) {
         let received = socket.recv().await.expect("the server is good").expect("an echo");
         assert!(received.as_bytes() == message);
     }
+}
+
+/// [Converses](converse), and closes.
+pub(crate) async fn ask<S: Transport>(mut socket: WebSocket<S>) {
+    converse(&mut socket).await;
+    close(socket).await;
+}
+
+pub(crate) async fn close<S: Transport>(mut socket: WebSocket<S>) {
     socket.close(CloseCode::NORMAL, "done").await.expect("it is answered");
     let code = socket.peer_close().expect("it has answered").code;
     assert_eq!(code, Some(CloseCode::NORMAL));

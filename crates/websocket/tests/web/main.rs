@@ -7,5 +7,6 @@ mod http1;
 mod http2;
 mod http2_ends;
 mod http2_pressure;
+mod hypercorn;
 #[cfg(target_os = "linux")]
 mod windlass_http;
