@@ -5,6 +5,7 @@
 
 mod autobahn;
 mod clients;
+mod echo_server;
 mod output;
 mod process;
 mod server;
@@ -29,6 +30,9 @@ enum Suite {
     /// Run third-party WebSocket clients against the server: Python websockets, npm ws, Go
     /// gorilla/websocket
     Clients(clients::ClientsArgs),
+    /// Run windlass-websocket against WebSocket clients and servers of five other languages, plain
+    /// and over TLS
+    Echo,
 }
 
 /// Returns 0 if every case passed or the suite cannot be installed here, 1 after a failure, and 2
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().suite {
         Suite::Autobahn(args) => autobahn::run(&args),
         Suite::Clients(args) => clients::run(&args),
+        Suite::Echo => clients::echo::run(),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

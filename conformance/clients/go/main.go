@@ -1,6 +1,7 @@
 // Tests `windlass serve` with the library gorilla/websocket.
 //
 // usage: client alone URL | client relay URL NAME PEER... | client goodbye URL
+// | client serve plain | client serve CERTIFICATE KEY
 //
 // Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test.
 // ../README.md describes the tests.
@@ -158,7 +159,7 @@ func anotherOriginIsRefused(url string) error {
 	if response == nil || response.StatusCode != http.StatusForbidden {
 		return fmt.Errorf("not refused by 403: %v, %v", response, err)
 	}
-	own := options{origin: strings.Replace(url, "ws://", "http://", 1)}
+	own := options{origin: strings.Replace(url, "ws", "http", 1)}
 	return with(url, own, func(socket *websocket.Conn, _ *http.Response) error {
 		return echoes(socket, text, []byte("hello"))
 	})
@@ -453,6 +454,8 @@ func main() {
 		run("a_room_hears_everybody_in_order", func() error { return relay(url, names[0], names[1:]) })
 	case "goodbye":
 		run("a_stop_says_goodbye", func() error { return goodbye(url) })
+	case "serve":
+		serve(url, names)
 	default:
 		fmt.Fprintln(os.Stderr, "there is no", what)
 		os.Exit(2)

@@ -3,6 +3,8 @@
 // usage: node client.js alone URL
 //        node client.js relay URL NAME PEER...
 //        node client.js goodbye URL
+//        node client.js serve plain
+//        node client.js serve CERTIFICATE KEY
 //
 // Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test.
 // ../README.md describes the tests.
@@ -87,7 +89,7 @@ const ALONE = {
   async another_origin_is_refused(url) {
     const refused = await open(url, "/echo", { origin: "http://elsewhere.example" }).then(() => null, (error) => error);
     check(refused?.message === "Unexpected server response: 403", `${refused}`);
-    const client = await open(url, "/echo", { origin: url.replace("ws://", "http://") });
+    const client = await open(url, "/echo", { origin: url.replace("ws", "http") });
     await echoes(client, "hello", "its own origin");
     await close(client, 1000);
   },
@@ -225,6 +227,8 @@ async function main([what, url, ...names]) {
     await run("a_room_hears_everybody_in_order", () => relay(url, names[0], names.slice(1)));
   } else if (what === "goodbye") {
     await run("a_stop_says_goodbye", () => goodbye(url));
+  } else if (what === "serve") {
+    await require("./server.js").serve(url, names[0]);
   } else {
     console.error(`there is no ${what}`);
     process.exitCode = 2;

@@ -1,6 +1,7 @@
 """Tests `windlass serve` with the library websockets.
 
 usage: client.py alone URL | client.py relay URL NAME PEER... | client.py goodbye URL
+       client.py serve plain | client.py serve CERTIFICATE KEY
 
 Prints `test NAME ... ok` or `test NAME ... FAILED: why` for each test.
 ../README.md describes the tests.
@@ -75,7 +76,7 @@ async def another_origin_is_refused(url):
             raise AssertionError("it is let in")
     except InvalidStatus as refusal:
         check(refusal.response.status_code == 403, f"status {refusal.response.status_code}")
-    async with open_to(url, origin=url.replace("ws://", "http://")) as socket:
+    async with open_to(url, origin=url.replace("ws", "http", 1)) as socket:
         await echoes(socket, "hello", "its own origin")
 
 
@@ -237,6 +238,9 @@ def main(what, url, *names):
         run("a_room_hears_everybody_in_order", relay(url, names[0], names[1:]))
     elif what == "goodbye":
         run("a_stop_says_goodbye", goodbye(url))
+    elif what == "serve":
+        import server
+        asyncio.run(server.serve(url, *names))
     else:
         sys.exit(f"there is no {what}")
 

@@ -3,7 +3,6 @@
 
 mod cases;
 mod client;
-mod echo_server;
 mod shards;
 mod suite;
 mod table;
@@ -24,10 +23,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use self::cases::CaseId;
-use self::echo_server::EchoServer;
 use self::suite::{Installation, Job};
 use self::verdict::{CaseOutcome, Outcomes};
 use self::websocket::Runtime;
+use crate::echo_server::EchoServer;
 use crate::server::Server;
 
 /// Number of parts per concurrent process. A part that takes longer than expected delays the end by

@@ -7,7 +7,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use tokio_tungstenite::accept_async;
 use windlass_task::{net::TcpStream, time::timeout};
 
-use super::echo_server::{END_MAX, end};
+use crate::echo_server::{END_MAX, end};
 
 /// Echoes messages until the end, or the first violation of the protocol.
 pub(super) async fn echo(stream: TcpStream) {

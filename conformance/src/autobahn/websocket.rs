@@ -13,8 +13,8 @@ use windlass_task::Executor;
 use windlass_websocket::{ClientRequest, Config, RecvError, SendError, WebSocket};
 
 use super::client::wishes;
-use super::echo_server::{END_MAX, EchoServer, end};
 use super::suite::{MESSAGE_MAX, SILENCE_MAX};
+use crate::echo_server::{END_MAX, EchoServer, end};
 
 /// The runtime under windlass-websocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -10,12 +10,17 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+/// The variable of OpenSSL and of Go.
+const OPENSSL_AUTHORITIES: &str = "SSL_CERT_FILE";
+
 /// The command of a client.
 #[derive(Debug, Clone)]
 pub(super) struct ClientProgram {
     program: PathBuf,
     arguments: Vec<OsString>,
     variable: Option<(&'static str, PathBuf)>,
+    /// The variable that names the file with the authorities that it trusts.
+    authorities: &'static str,
 }
 
 impl ClientProgram {
@@ -25,6 +30,13 @@ impl ClientProgram {
             .args(&self.arguments)
             .args(arguments)
             .envs(self.variable.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// The same, and it trusts the authority in this file.
+    pub(super) fn command_trusting(&self, authority: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.command(arguments);
+        command.env(self.authorities, authority);
         command
     }
 }
@@ -43,6 +55,8 @@ pub(super) fn install(name: &str, root: &Path, output: &Path) -> Result<Installe
         "python" => python(&source),
         "node" => node(&source),
         "go" => go(&source, output),
+        "perl" => script(&source, "perl", "echo.pl", &["-MMojolicious", "-MIO::Socket::SSL"]),
+        "ruby" => script(&source, "ruby", "echo.rb", &["-rwebsocket/driver", "-ropenssl"]),
         other => bail!("there is no client in {other}"),
     }
 }
@@ -69,6 +83,7 @@ fn python(source: &Path) -> Result<InstalledClient> {
         program: "python3".into(),
         arguments: vec![source.join("client.py").into()],
         variable: Some(("PYTHONPATH", packages)),
+        authorities: OPENSSL_AUTHORITIES,
     }))
 }
 
@@ -84,6 +99,7 @@ fn node(source: &Path) -> Result<InstalledClient> {
         program: "node".into(),
         arguments: vec![source.join("client.js").into()],
         variable: Some(("NODE_PATH", packages.join("node_modules"))),
+        authorities: "NODE_EXTRA_CA_CERTS",
     }))
 }
 
@@ -112,7 +128,21 @@ fn go(source: &Path, output: &Path) -> Result<InstalledClient> {
         .status()
         .context("cannot start go")?;
     ensure!(built.success(), "go cannot build {}", source.display());
-    Ok(Ok(ClientProgram { program, arguments: Vec::new(), variable: None }))
+    let authorities = OPENSSL_AUTHORITIES;
+    Ok(Ok(ClientProgram { program, arguments: Vec::new(), variable: None, authorities }))
+}
+
+/// A program whose libraries are those of the distribution.
+fn script(source: &Path, program: &str, file: &str, libraries: &[&str]) -> Result<InstalledClient> {
+    if let Err(reason) = fetch(Command::new(program).args(libraries).args(["-e", "1"]))? {
+        return Ok(Err(reason));
+    }
+    Ok(Ok(ClientProgram {
+        program: program.into(),
+        arguments: vec![source.join(file).into()],
+        variable: None,
+        authorities: OPENSSL_AUTHORITIES,
+    }))
 }
 
 fn cache(name: &str) -> Result<PathBuf> {

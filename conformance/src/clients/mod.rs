@@ -4,7 +4,10 @@
 //! The clients are the programs in `conformance/clients`. `conformance/README.md` describes their
 //! tests.
 
+pub(crate) mod echo;
 mod install;
+mod our_client;
+mod our_server;
 mod verdict;
 
 use std::{
@@ -48,6 +51,9 @@ const WORKERS_RELAY: &str = "two_workers::a_room_hears_everybody_in_order";
 /// is rejected for its length. The output buffer is large enough that no message is dropped.
 const SERVER_OPTIONS: [&str; 6] =
     ["--message-max", "2097152", "--buffer", "16777216", "--inflate-ratio-max", "0"];
+
+/// The option `--message-max`, for servers in this program.
+const MESSAGE_MAX: usize = 2 << 20;
 
 /// Maximum time without output of a client. Each client limits a test to a minute.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
@@ -128,6 +134,11 @@ pub(crate) fn run(args: &ClientsArgs) -> Result<bool> {
     } else {
         test(args, root, folder.clone(), &clients, &mut results)?
     };
+    Ok(report(&results, fault, start, &folder))
+}
+
+/// Prints the verdicts and their number. Returns true if no test failed.
+fn report(results: &Results, fault: Option<String>, start: Instant, folder: &Path) -> bool {
     for (test, verdict) in &results.0 {
         println!("test {test} ... {verdict}");
     }
@@ -142,7 +153,7 @@ pub(crate) fn run(args: &ClientsArgs) -> Result<bool> {
     println!("test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored");
     println!("took {:.0} s; logs are in {}", start.elapsed().as_secs_f64(), folder.display());
     println!("{passed} passed, {failed} failed, {ignored} skipped");
-    Ok(failed == 0)
+    failed == 0
 }
 
 /// Tests a server with these clients. Returns the fault of the server itself, if it has one.

@@ -365,12 +365,14 @@ fn autobahn_of_websocket(most: &[&str], few: &[&str]) -> Vec<Part> {
     ]
 }
 
-/// Third-party clients against the server on each backend. Clients that cannot be installed here
-/// count as ignored.
+/// Third-party clients against the server on each backend, then clients and servers against
+/// windlass-websocket. Those that cannot be installed here count as ignored.
 fn clients() -> Stage {
     let run =
         |backend: &str| vec![Step::Command(conformance("clients").args(["--backend", backend]))];
-    Stage::parts("clients", backends::parts(run))
+    let mut parts = backends::parts(run);
+    parts.push(Part { name: "", steps: Ok(vec![Step::Command(conformance("echo"))]) });
+    Stage::parts("clients", parts)
 }
 
 /// A minute of load, after which all figures are those of the clients. It leaves most of the

@@ -8,11 +8,11 @@ use windlass::{Backend, Reactor};
 use windlass_task::{Executor, cancel::Cancel};
 
 /// How long a connection that was ended here waits for the end of the suite's side.
-pub(super) const END_MAX: Duration = Duration::from_secs(5);
+pub(crate) const END_MAX: Duration = Duration::from_secs(5);
 
 /// A running server.
-pub(super) struct EchoServer {
-    pub(super) address: SocketAddr,
+pub(crate) struct EchoServer {
+    pub(crate) address: SocketAddr,
     stop: Box<dyn FnOnce()>,
     thread: thread::JoinHandle<io::Result<()>>,
 }
@@ -25,7 +25,7 @@ impl fmt::Debug for EchoServer {
 
 impl EchoServer {
     /// Starts a server on windlass-task, on the backend of this name.
-    pub(super) fn on_task<F>(
+    pub(crate) fn on_task<F>(
         backend: &str,
         serve: fn(windlass_task::net::TcpStream) -> F,
     ) -> Result<Self>
@@ -57,7 +57,7 @@ impl EchoServer {
     }
 
     /// Starts a server on tokio's current-thread runtime.
-    pub(super) fn on_tokio<F>(serve: fn(tokio::net::TcpStream) -> F) -> Result<Self>
+    pub(crate) fn on_tokio<F>(serve: fn(tokio::net::TcpStream) -> F) -> Result<Self>
     where
         F: Future<Output = ()> + 'static,
     {
@@ -96,7 +96,7 @@ impl EchoServer {
     }
 
     /// Stops it. Returns its error, or that it has panicked.
-    pub(super) fn stop(self) -> Result<()> {
+    pub(crate) fn stop(self) -> Result<()> {
         (self.stop)();
         ended(self.thread)
     }
@@ -109,7 +109,7 @@ fn ended(thread: thread::JoinHandle<io::Result<()>>) -> Result<()> {
 
 /// Ends writing, and discards what the suite still sends. A close with unread bytes would reset the
 /// connection, and the suite lose what it has not read yet.
-pub(super) async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()> {
+pub(crate) async fn end<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()> {
     stream.shutdown().await?;
     while stream.read(&mut [0; 4096]).await? > 0 {}
     Ok(())
