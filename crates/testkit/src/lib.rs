@@ -15,6 +15,10 @@ pub mod alloc;
 pub mod any_certificate;
 #[cfg(feature = "reactor")]
 pub mod backend;
+#[cfg(feature = "browser")]
+pub mod browser;
+#[cfg(feature = "browser")]
+pub mod devtools;
 pub mod exposition;
 #[cfg(feature = "reactor")]
 pub mod fork;

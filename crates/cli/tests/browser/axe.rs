@@ -30,7 +30,7 @@ pub(crate) fn trial(
         let Ok(axe) = fs::read_to_string(AXE) else {
             return Ok(Completion::ignored_with("there is no axe-core; .ci/install installs it"));
         };
-        axe_finds_no_violation(browser.get_or_init(|| Browser::start(program)), &axe);
+        axe_finds_no_violation(browser.get_or_init(|| crate::start(program)), &axe);
         Ok(Completion::Completed)
     })
 }

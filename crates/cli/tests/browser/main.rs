@@ -4,8 +4,6 @@
 mod appearance;
 mod axe;
 mod chat;
-mod chromium;
-mod devtools;
 mod echo;
 mod forwarder;
 #[path = "../suite/harness.rs"]
@@ -15,14 +13,16 @@ mod page;
 mod tls;
 
 use std::{
+    path::Path,
     process::ExitCode,
     sync::{Arc, OnceLock},
 };
 
 use libtest_mimic::{Completion, Trial};
-use windlass_testkit::mimic;
-
-use self::chromium::Browser;
+use windlass_testkit::{
+    browser::{self as chromium, Browser},
+    devtools, mimic,
+};
 
 /// A test with the browser as its argument.
 type Scenario = (&'static str, fn(&Browser));
@@ -70,6 +70,10 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         every_control_has_a_name_and_a_state;
 };
 
+fn start(program: &Path) -> Browser {
+    Browser::start(program, Path::new(env!("CARGO_TARGET_TMPDIR")))
+}
+
 fn main() -> ExitCode {
     let program = Arc::new(chromium::find());
     // The first test starts it. It is not started to list the tests.
@@ -78,7 +82,7 @@ fn main() -> ExitCode {
         let (program, browser) = (Arc::clone(&program), Arc::clone(&browser));
         Trial::ignorable_test(name, move || match &*program {
             Ok(program) => {
-                scenario(browser.get_or_init(|| Browser::start(program)));
+                scenario(browser.get_or_init(|| start(program)));
                 Ok(Completion::Completed)
             }
             Err(reason) => Ok(Completion::ignored_with(reason)),

@@ -3,6 +3,7 @@
 mod axum;
 mod axum_tasks;
 mod bed;
+mod chromium;
 mod http1;
 mod http2;
 mod http2_ends;

@@ -11,11 +11,11 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket, client::IntoClientRequest as _, protocol::WebSocketConfig};
 
-use crate::harness::WAIT_MAX;
+use crate::browser::WAIT_MAX;
 
 /// A connection to the browser with its own context, which shares nothing with the tabs of other
 /// tests. Dropping it closes all of its tabs.
-pub(crate) struct Devtools {
+pub struct Devtools {
     wire: Rc<Wire>,
     /// The context: tabs, cookies and storage.
     context: String,
@@ -69,7 +69,7 @@ impl Wire {
 }
 
 impl Devtools {
-    pub(crate) fn connect(address: &str) -> Self {
+    pub fn connect(address: &str) -> Self {
         let request = address.into_client_request().expect("the browser names a proper address");
         let authority = request.uri().authority().expect("with a host").as_str();
         let stream = TcpStream::connect(authority).expect("the browser listens");
@@ -92,14 +92,14 @@ impl Devtools {
     }
 
     /// Opens a tab with `url`, and waits until it is loaded.
-    pub(crate) fn open(&self, url: &str) -> Tab {
+    pub fn open(&self, url: &str) -> Tab {
         let tab = self.empty_tab();
         tab.navigate(url);
         tab
     }
 
     /// Opens an empty tab.
-    pub(crate) fn empty_tab(&self) -> Tab {
+    pub fn empty_tab(&self) -> Tab {
         let target = json!({"url": "about:blank", "browserContextId": self.context});
         let target =
             self.wire.call(None, "Target.createTarget", target).expect("a tab can be opened");
@@ -118,7 +118,7 @@ impl Devtools {
 
     /// Returns the exceptions, warnings and errors of the pages since the last call, including
     /// violations of the policy.
-    pub(crate) fn complaints(&self) -> Vec<String> {
+    pub fn complaints(&self) -> Vec<String> {
         // The answer to a command follows all earlier events of the tab.
         for session in &*self.sessions.borrow() {
             self.wire
@@ -154,37 +154,37 @@ fn text(value: &Value, field: &str) -> String {
 }
 
 /// A tab.
-pub(crate) struct Tab {
+pub struct Tab {
     wire: Rc<Wire>,
     session: String,
 }
 
 /// The properties of a screen and of its user.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Screen {
-    pub(crate) width: u32,
-    pub(crate) height: u32,
-    pub(crate) phone: bool,
-    pub(crate) dark: bool,
+pub struct Screen {
+    pub width: u32,
+    pub height: u32,
+    pub phone: bool,
+    pub dark: bool,
 }
 
 impl Tab {
     /// Sends any command of the protocol. Panics if it fails.
-    pub(crate) fn call(&self, method: &str, params: Value) -> Value {
+    pub fn call(&self, method: &str, params: Value) -> Value {
         self.wire
             .call(Some(&self.session), method, params)
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Navigates to `url`, which is another document, and waits until it is loaded.
-    pub(crate) fn navigate(&self, url: &str) {
+    pub fn navigate(&self, url: &str) {
         let answer = self.call("Page.navigate", json!({"url": url}));
         assert!(answer.get("errorText").is_none(), "{url}: {answer}");
         self.wait_for_event("Page.loadEventFired");
     }
 
     /// Loads the document again, and waits until it is loaded.
-    pub(crate) fn reload(&self) {
+    pub fn reload(&self) {
         self.call("Page.reload", json!({}));
         self.wait_for_event("Page.loadEventFired");
     }
@@ -204,7 +204,7 @@ impl Tab {
     }
 
     /// Returns the value of an expression, awaited if it is a promise. Panics after an exception.
-    pub(crate) fn evaluate(&self, expression: &str) -> Value {
+    pub fn evaluate(&self, expression: &str) -> Value {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let mut answer = self.call("Runtime.evaluate", params);
         if let Some(exception) = answer.get("exceptionDetails") {
@@ -215,7 +215,7 @@ impl Tab {
     }
 
     /// Waits until an expression is true. Evaluates it again whenever the page changes.
-    pub(crate) fn wait(&self, condition: &str) {
+    pub fn wait(&self, condition: &str) {
         let wait_max_ms = WAIT_MAX.as_millis();
         let promise = format!(
             "new Promise((resolve, reject) => {{
@@ -237,12 +237,12 @@ impl Tab {
     }
 
     /// Types text into the focused element.
-    pub(crate) fn type_text(&self, text: &str) {
+    pub fn type_text(&self, text: &str) {
         self.call("Input.insertText", json!({"text": text}));
     }
 
     /// Presses and releases a key: `Enter`, `Tab`, `Space` or `ArrowLeft`.
-    pub(crate) fn press(&self, key: &str) {
+    pub fn press(&self, key: &str) {
         let (key, code, number, text) = match key {
             "Enter" => ("Enter", "Enter", 13, "\r"),
             "Tab" => ("Tab", "Tab", 9, ""),
@@ -261,7 +261,7 @@ impl Tab {
     }
 
     /// Changes the screen.
-    pub(crate) fn show_on(&self, screen: Screen) {
+    pub fn show_on(&self, screen: Screen) {
         let Screen { width, height, phone, dark } = screen;
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone});
@@ -272,7 +272,7 @@ impl Tab {
     }
 
     /// Returns the whole page as a PNG.
-    pub(crate) fn screenshot(&self) -> Vec<u8> {
+    pub fn screenshot(&self) -> Vec<u8> {
         let size = self.call("Page.getLayoutMetrics", json!({}));
         let (width, height) = (&size["cssContentSize"]["width"], &size["cssContentSize"]["height"]);
         let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});

@@ -1,18 +1,19 @@
-//! A headless Chromium, which is started once for all tests.
+//! A headless Chromium, and its DevTools.
 
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
+    time::Duration,
 };
 
-use crate::{
-    devtools::Devtools,
-    harness::{Running, WAIT_MAX},
-};
+use crate::{devtools::Devtools, waiting::until};
+
+/// The longest time of a step of the browser, which needs seconds to start.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Programs that may be Chromium, the smallest first.
 const NAMES: [&str; 5] = [
@@ -45,7 +46,7 @@ const FLAGS: [&str; 16] = [
 ];
 
 /// The browser, or the reason why there is none.
-pub(crate) fn find() -> Result<PathBuf, String> {
+pub fn find() -> Result<PathBuf, String> {
     let paths = env::var_os("PATH").unwrap_or_default();
     let found =
         NAMES.iter().flat_map(|name| env::split_paths(&paths).map(move |folder| folder.join(name)));
@@ -61,17 +62,17 @@ pub(crate) fn find() -> Result<PathBuf, String> {
 const WITH_LIFELINE: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null";
 
 /// A running browser with its own profile. Dropping it ends the browser and removes the profile.
-pub(crate) struct Browser {
-    running: Running,
+pub struct Browser {
+    child: Child,
     profile: PathBuf,
     /// The `ws://` address of its DevTools.
     devtools: String,
 }
 
 impl Browser {
-    pub(crate) fn start(program: &Path) -> Self {
-        let profile =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chromium-{}", std::process::id()));
+    /// Starts it, with its profile in this folder.
+    pub fn start(program: &Path, folder: &Path) -> Self {
+        let profile = folder.join(format!("chromium-{}", std::process::id()));
         let mut command = Command::new("sh");
         command.args(["-c", WITH_LIFELINE]).arg(program);
         command.arg(format!("--user-data-dir={}", profile.display())).args(FLAGS);
@@ -79,21 +80,29 @@ impl Browser {
         let mut child = command.spawn().expect("there is a shell");
         let errors = child.stderr.take().expect("piped");
         // The value is a `Browser` from here on, so that a panic ends the child.
-        let mut browser = Self { running: Running(child), profile, devtools: String::new() };
+        let mut browser = Self { child, profile, devtools: String::new() };
         browser.devtools = announced(errors);
         browser
     }
 
     /// Opens a new connection to the browser.
-    pub(crate) fn connect(&self) -> Devtools {
+    pub fn connect(&self) -> Devtools {
         Devtools::connect(&self.devtools)
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        drop(self.running.0.stdin.take());
-        self.running.wait();
+        drop(self.child.stdin.take());
+        if thread::panicking() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        } else {
+            until(
+                || self.child.try_wait().expect("it is a child"),
+                || "the browser's end".to_owned(),
+            );
+        }
         // Other processes of the browser may still write. The remaining files are in the target
         // directory.
         let _ = fs::remove_dir_all(&self.profile);
