@@ -17,7 +17,7 @@ use tokio_tungstenite::{
 };
 use windlass_websocket::{Config, Transport, WebSocket};
 
-use crate::bed::{client_http2, open, runtime};
+use crate::bed::{client_http2, open, run};
 
 /// The common programs with axum's WebSockets, as a module for one of the two.
 macro_rules! programs {
@@ -223,7 +223,7 @@ fn both_have_the_same_conversation() {
         ("/split/you", vec![(ping, 3), (pong, 1), (text("close"), 0)]),
         ("/split/you", vec![(text("ping"), 3), (TheirMessage::Close(None), 0)]),
     ];
-    runtime().block_on(async {
+    run(async {
         for (path, script) in scripts {
             let theirs = transcript(theirs::app(), path, &script).await;
             let ours = transcript(ours::app(), path, &script).await;
@@ -234,7 +234,7 @@ fn both_have_the_same_conversation() {
 
 #[test]
 fn both_end_in_the_same_way() {
-    runtime().block_on(async {
+    run(async {
         for app in [theirs::app(), ours::app()] {
             let mut socket = connect(serve(app).await, "/ends", None).await;
             let mut seen = Vec::new();
@@ -248,7 +248,7 @@ fn both_end_in_the_same_way() {
 
 #[test]
 fn both_select_a_protocol() {
-    runtime().block_on(async {
+    run(async {
         for app in [theirs::app(), ours::app()] {
             let mut socket = connect(serve(app).await, "/echo", Some("other, echo, best")).await;
             socket.send(TheirMessage::text("hi")).await.expect("it is open");
@@ -279,7 +279,7 @@ fn both_reject_with_the_same_status_and_reason() {
         format!("GET /rejected HTTP/1.1\r\n{}", without("Sec-WebSocket-Key")),
         format!("GET /rejected HTTP/1.1\r\n{}", without("Sec-WebSocket-Version")),
     ];
-    runtime().block_on(async {
+    run(async {
         for request in requests {
             let mut answers = Vec::new();
             for app in [theirs::app(), ours::app()] {
@@ -309,7 +309,7 @@ async fn say<S: Transport>(mut socket: WebSocket<S>) {
 
 #[test]
 fn both_serve_http2() {
-    runtime().block_on(async {
+    run(async {
         for app in [theirs::app(), ours::app()] {
             let stream = TcpStream::connect(serve(app).await).await.expect("it listens");
             let mut sender = client_http2(stream).await;

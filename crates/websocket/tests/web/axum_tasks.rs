@@ -11,7 +11,7 @@ use tokio::{
 };
 use windlass_websocket::axum::{WebSocket, WebSocketUpgrade};
 
-use crate::bed::runtime;
+use crate::bed::run;
 
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n";
@@ -53,7 +53,7 @@ async fn receive(stream: &mut TcpStream, len: usize) -> Vec<u8> {
 
 #[test]
 fn an_answer_that_was_deferred_is_written_when_the_task_waits() {
-    runtime().block_on(async {
+    run(async {
         let mut stream = connect(async |mut socket| {
             let message = socket.recv().await.expect("a message").expect("it is good");
             socket.send(message).await.expect("it is open");
@@ -68,7 +68,7 @@ fn an_answer_that_was_deferred_is_written_when_the_task_waits() {
 
 #[test]
 fn an_answer_that_was_deferred_is_written_after_the_callback() {
-    runtime().block_on(async {
+    run(async {
         let mut stream = connect(async |mut socket| {
             let message = socket.recv().await.expect("a message").expect("it is good");
             socket.send(message).await.expect("it is open");
@@ -81,7 +81,7 @@ fn an_answer_that_was_deferred_is_written_after_the_callback() {
 
 #[test]
 fn a_socket_in_another_task_goes_on_after_the_callback() {
-    runtime().block_on(async {
+    run(async {
         let mut stream = connect(async |mut socket| {
             spawn(async move {
                 while let Some(Ok(message)) = socket.recv().await {
@@ -99,7 +99,7 @@ fn a_socket_in_another_task_goes_on_after_the_callback() {
 
 #[test]
 fn a_dropped_socket_ends_the_connection_while_the_callback_runs() {
-    runtime().block_on(async {
+    run(async {
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
         let mut stream = connect(move |socket| {
@@ -117,7 +117,7 @@ fn a_dropped_socket_ends_the_connection_while_the_callback_runs() {
 
 #[test]
 fn a_task_that_panics_ends_the_connection() {
-    runtime().block_on(async {
+    run(async {
         let (done, finished) = oneshot::channel::<()>();
         let done = Arc::new(std::sync::Mutex::new(Some(done)));
         let mut stream = connect(move |socket| {

@@ -14,10 +14,12 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    runtime::{Builder, Runtime},
+    runtime::Builder,
     spawn,
+    time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use windlass_testkit::waiting::WAIT_MAX;
 use windlass_websocket::{
     ClientRequest, CloseCode, Config, Transport, WebSocket,
     http2::{client_settings, connect, server_settings, watch},
@@ -32,8 +34,10 @@ pub(crate) const STREAMS_MAX: u32 = 16;
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
-pub(crate) fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
+/// Runs a test on one thread, for a limited time.
+pub(crate) fn run<F: Future>(test: F) -> F::Output {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { timeout(2 * WAIT_MAX, test).await }).expect("the test ends in time")
 }
 
 /// A server's and a client's stream.

@@ -13,7 +13,7 @@ use windlass_websocket::{
     upgrade::{Upgrading, upgrade},
 };
 
-use crate::bed::{STREAMS_MAX, acceptor, echo, runtime};
+use crate::bed::{STREAMS_MAX, acceptor, echo, run};
 
 /// Two sockets at the same time. Each sends three messages, and closes after their echoes.
 const SCRIPT: &str = "
@@ -66,7 +66,7 @@ fn it_opens_several_sockets_on_the_connection_of_the_page() {
             return std::io::stderr().write_all(line.as_bytes()).expect("it is open");
         }
     };
-    runtime().block_on(async {
+    run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         spawn(async move {

@@ -18,13 +18,13 @@ use windlass_websocket::{
     upgrade::{ClientUpgrade, UpgradeError, upgrade, upgrade_with},
 };
 
-use crate::bed::{ask, echo, runtime, streams};
+use crate::bed::{ask, echo, run, streams};
 
 const KEY: [u8; 16] = [0; 16];
 
 #[test]
 fn an_upgrade_in_both_roles() {
-    runtime().block_on(async {
+    run(async {
         let (ours, theirs) = streams().await;
         let config = Config::new().protocols(["chat"]).deflate(DeflateConfig::DEFAULT);
         let server_config = config.clone();

@@ -8,9 +8,7 @@ use windlass_websocket::{
     upgrade::{ClientUpgrade, UpgradeError},
 };
 
-use crate::bed::{
-    Stream, ask, client_http2, echo, open, runtime, serve_http2, streams, tls_streams,
-};
+use crate::bed::{Stream, ask, client_http2, echo, open, run, serve_http2, streams, tls_streams};
 
 async fn several_sockets(ours: impl Stream, theirs: impl Stream, scheme: &str) {
     let config = Config::new().deflate(DeflateConfig::DEFAULT);
@@ -34,7 +32,7 @@ async fn several_sockets(ours: impl Stream, theirs: impl Stream, scheme: &str) {
 
 #[test]
 fn several_sockets_on_one_connection_in_cleartext() {
-    runtime().block_on(async {
+    run(async {
         let (ours, theirs) = streams().await;
         several_sockets(ours, theirs, "http").await;
     });
@@ -42,7 +40,7 @@ fn several_sockets_on_one_connection_in_cleartext() {
 
 #[test]
 fn several_sockets_on_one_connection_with_tls() {
-    runtime().block_on(async {
+    run(async {
         let (ours, theirs) = tls_streams().await;
         several_sockets(ours, theirs, "https").await;
     });
@@ -50,7 +48,7 @@ fn several_sockets_on_one_connection_with_tls() {
 
 #[test]
 fn a_refused_socket_leaves_the_connection_to_the_others() {
-    runtime().block_on(async {
+    run(async {
         let (ours, theirs) = streams().await;
         let config = Config::new().hosts(["localhost"]);
         spawn(serve_http2(ours, config.clone(), async |_, upgrading| {

@@ -12,7 +12,7 @@ use tokio::{
 };
 use windlass_websocket::{CloseCode, Config, RecvError, WebSocket, upgrade::UpgradedIo};
 
-use crate::bed::{Stream, runtime, serve_http2, streams, tls_streams};
+use crate::bed::{Stream, run, serve_http2, streams, tls_streams};
 
 /// A server's socket, and its peer's stream.
 struct Pair {
@@ -69,7 +69,7 @@ fn a_stream_that_ends_is_abnormal_and_one_that_is_reset_is_an_error() {
         (Some(Reason::INTERNAL_ERROR), Some(ErrorKind::ConnectionReset)),
         (Some(Reason::PROTOCOL_ERROR), Some(ErrorKind::ConnectionReset)),
     ];
-    runtime().block_on(async {
+    run(async {
         for (reset, expected) in ends {
             let (ours, theirs) = streams().await;
             let Pair { mut socket, mut send, receive } = pair(ours, theirs).await;
@@ -93,7 +93,7 @@ fn a_stream_that_ends_is_abnormal_and_one_that_is_reset_is_an_error() {
 
 #[test]
 fn close_frames_make_a_clean_end_however_the_stream_ends() {
-    runtime().block_on(async {
+    run(async {
         for is_reset in [false, true] {
             let (ours, theirs) = streams().await;
             let Pair { mut socket, mut send, mut receive } = pair(ours, theirs).await;
@@ -113,7 +113,7 @@ fn close_frames_make_a_clean_end_however_the_stream_ends() {
 
 #[test]
 fn a_cut_tls_connection_is_cut_and_an_ended_one_fails() {
-    runtime().block_on(async {
+    run(async {
         for is_cut in [false, true] {
             let (ours, theirs) = tls_streams().await;
             // h2 writes to one end of a pipe, so that the TLS stream can be ended below it.

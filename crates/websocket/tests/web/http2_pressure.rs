@@ -4,7 +4,7 @@ use futures_util::FutureExt as _;
 use tokio::{spawn, sync::mpsc, task::yield_now};
 use windlass_websocket::{Config, http2::STREAM_WINDOW, upgrade::UpgradedIo};
 
-use crate::bed::{ask, client_http2, echo, open, runtime, serve_http2, streams};
+use crate::bed::{ask, client_http2, echo, open, run, serve_http2, streams};
 
 type Socket = windlass_websocket::WebSocket<UpgradedIo>;
 
@@ -34,7 +34,7 @@ async fn fill(socket: &mut Socket) -> usize {
 
 #[test]
 fn sockets_that_are_not_read_stop_no_other_one() {
-    runtime().block_on(async {
+    run(async {
         let (ours, theirs) = streams().await;
         let (give, mut stalled) = mpsc::unbounded_channel();
         let config = Config::new();

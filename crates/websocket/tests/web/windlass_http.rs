@@ -10,11 +10,11 @@ use windlass_websocket::{
     ClientRequest, Config, WebSocket, axum::SocketSpawner, http2::server_settings,
 };
 
-use crate::bed::{STREAMS_MAX, ask, client_http2, open, runtime};
+use crate::bed::{STREAMS_MAX, ask, client_http2, open, run};
 
 /// Clients of HTTP/1.1 and HTTP/2, in a thread with tokio's runtime.
 fn clients(address: SocketAddr) {
-    runtime().block_on(async {
+    run(async {
         let config = Config::new();
         let connect = async || TcpStream::connect(address).await.expect("it listens");
         let request = ClientRequest::new("localhost", "/echo", config.random_key());
