@@ -185,13 +185,25 @@ impl Client {
     #[must_use]
     pub fn reconnecting_on<R: Runtime>(self, runtime: R) -> Reconnecting<R> {
         let limits = Limits { messages_max: 256, bytes_max: 1 << 20, overflow: Overflow::Wait };
-        Reconnecting {
-            client: self,
+        let shared = Owner(Shared::new(limits));
+        Reconnecting::new(self, runtime, Backoff::DEFAULT, |client, _| ready(Ok(client)), shared)
+    }
+}
+
+impl<R, H, F> Reconnecting<R, H, F>
+where
+    R: Runtime,
+    H: FnMut(Client, Attempt) -> F,
+    F: Future<Output = Result<Client, StopReconnecting>>,
+{
+    fn new(client: Client, runtime: R, backoff: Backoff, hook: H, shared: Owner) -> Self {
+        Self {
+            client,
             timer: runtime.timer(),
             runtime,
-            backoff: Backoff::DEFAULT,
-            hook: |client, _| ready(Ok(client)),
-            shared: Owner(Shared::new(limits)),
+            backoff,
+            hook,
+            shared,
             phase: Phase::Next,
             failures: 0,
             attempt: 0,
@@ -204,14 +216,7 @@ impl Client {
             is_closing: false,
         }
     }
-}
 
-impl<R, H, F> Reconnecting<R, H, F>
-where
-    R: Runtime,
-    H: FnMut(Client, Attempt) -> F,
-    F: Future<Output = Result<Client, StopReconnecting>>,
-{
     /// Sets the delays between attempts.
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
@@ -237,24 +242,7 @@ where
         H2: FnMut(Client, Attempt) -> F2,
         F2: Future<Output = Result<Client, StopReconnecting>>,
     {
-        Reconnecting {
-            client: self.client,
-            runtime: self.runtime,
-            timer: self.timer,
-            backoff: self.backoff,
-            hook,
-            shared: self.shared,
-            phase: Phase::Next,
-            failures: 0,
-            attempt: 0,
-            connections: 0,
-            opened: Duration::ZERO,
-            writing: None,
-            cut: None,
-            send_error: None,
-            lost_by: None,
-            is_closing: false,
-        }
+        Reconnecting::new(self.client, self.runtime, self.backoff, hook, self.shared)
     }
 
     /// Queues messages from other tasks.
