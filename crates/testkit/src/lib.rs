@@ -17,6 +17,8 @@ pub mod any_certificate;
 pub mod backend;
 #[cfg(feature = "browser")]
 pub mod browser;
+#[cfg(feature = "tls")]
+pub mod certificates;
 #[cfg(feature = "browser")]
 pub mod devtools;
 pub mod exposition;

@@ -5,25 +5,18 @@ use std::{
     fmt,
     io::{self, BufRead as _, BufReader, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
-    path::PathBuf,
     sync::Arc,
     thread::{self, JoinHandle},
 };
 
-use rustls::{
-    ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use windlass_server::bus::Envelope;
 
+use crate::certificates::server_config;
+
 /// The longest payload that it takes.
 const PAYLOAD_MAX: usize = 1 << 30;
-
-/// A certificate of the tests of `windlass-tls`, for localhost, or that of its authority.
-pub fn certificate(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates").join(name)
-}
 
 pub struct Fake {
     listener: TcpListener,
@@ -49,15 +42,7 @@ impl Fake {
 
     /// The same with a certificate of the tests of `windlass-tls`.
     pub fn tls_first_as(name: &str) -> Self {
-        let chain = CertificateDer::pem_file_iter(certificate(&format!("{name}.pem"))).unwrap();
-        let key = PrivateKeyDer::from_pem_file(certificate(&format!("{name}.key"))).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain.map(Result::unwrap).collect(), key)
-            .unwrap();
+        let config = server_config(name);
         Self { tls: Some(Arc::new(config)), ..Self::start() }
     }
 

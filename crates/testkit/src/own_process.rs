@@ -1,6 +1,6 @@
 //! Tests that need a process of their own: for its limits, its descriptors, its memory.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 const CHILD_VARIABLE: &str = "WINDLASS_TEST_CHILD";
 
@@ -11,8 +11,8 @@ pub fn is_own_process(test: &str) -> bool {
     is_own_process_with(test, &[])
 }
 
-/// The same, and the child has these variables in its environment.
-pub fn is_own_process_with(test: &str, variables: &[(&str, &str)]) -> bool {
+/// The same, and the child has these variables in its environment, which name files.
+pub fn is_own_process_with(test: &str, variables: &[(&str, &Path)]) -> bool {
     if std::env::var_os(CHILD_VARIABLE).is_some_and(|name| name == *test) {
         return true;
     }

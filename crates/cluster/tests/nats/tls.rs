@@ -2,10 +2,11 @@
 
 use windlass_cluster::{NatsBus, NatsBusBuilder, NatsEvent};
 use windlass_server::bus::BusState;
+use windlass_testkit::certificates::certificate;
 
 use crate::{
     batch::publish,
-    fake::{Fake, certificate},
+    fake::Fake,
     hostile::end,
     node::{Member, Wanted, fast},
 };

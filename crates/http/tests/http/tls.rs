@@ -4,10 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hyper::{StatusCode, service::service_fn};
 use hyper_util::rt::TokioIo;
-use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 use windlass_http::{HttpListener, HttpServer, HttpVersion, TlsListener};
@@ -18,20 +15,15 @@ use windlass_task::{
     spawn,
     time::{now, sleep},
 };
+use windlass_testkit::certificates::{client_config, server_config};
 
 use crate::{
     scenarios::Build,
     tools::{Log, Running, answer, collect, get, post, run, run_paused},
 };
 
-const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
-
 fn acceptor() -> TlsAcceptor {
-    let chain = CertificateDer::pem_file_iter(format!("{CERTIFICATES}localhost.pem")).unwrap();
-    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_file(format!("{CERTIFICATES}localhost.key")).unwrap();
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
-    let mut config = config.unwrap();
+    let mut config = server_config("localhost");
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
@@ -48,9 +40,7 @@ async fn start(server: HttpServer) -> Running {
 }
 
 async fn connect(server: &Running, protocol: &[u8]) -> TokioIo<TlsStream<TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(format!("{CERTIFICATES}ca.pem")).unwrap()).unwrap();
-    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let mut config = client_config("ca");
     config.alpn_protocols = vec![protocol.to_vec()];
     let name = ServerName::try_from("localhost").unwrap();
     let stream = TlsConnector::from(Arc::new(config)).connect(name, server.connect().await).await;

@@ -5,14 +5,15 @@
 //!    the buffer. The task writes after the poll what was deferred and is not written yet.
 //! 3. All three wait by one waker, which wakes them all: a transport knows one waker for each
 //!    direction, and whatever receives may write.
-//! 4. The lock protects each single poll. No user code runs under it.
+//! 4. The lock protects each single poll. No user code runs under it, except a waker that hyper
+//!    wakes.
 
 use std::{
-    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Wake, Waker, ready},
 };
 
+use atomic_waker::AtomicWaker;
 use bytes::Bytes;
 use windlass_ws::CloseCode;
 
@@ -34,7 +35,7 @@ pub(super) enum Waiting {
 
 #[derive(Default)]
 struct Tasks {
-    wakers: Mutex<[Option<Waker>; 3]>,
+    wakers: [AtomicWaker; 3],
 }
 
 impl Wake for Tasks {
@@ -43,8 +44,7 @@ impl Wake for Tasks {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let wakers = mem::take(&mut *lock(&self.wakers));
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        self.wakers.iter().for_each(AtomicWaker::wake);
     }
 }
 
@@ -96,10 +96,7 @@ impl Shared {
     }
 
     fn register(&self, waiting: Waiting, context: &Context<'_>) {
-        let place = &mut lock(&self.tasks.wakers)[waiting as usize];
-        if !place.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            *place = Some(context.waker().clone());
-        }
+        self.tasks.wakers[waiting as usize].register(context.waker());
     }
 
     pub(super) fn poll_receive(
@@ -183,11 +180,11 @@ impl Shared {
 
     /// Writes what was deferred. Ready when it is written.
     pub(super) fn poll_deferred(&self, context: &Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.state);
-        if !state.is_deferred {
+        if !lock(&self.state).is_deferred {
             return Poll::Ready(());
         }
         self.register(Waiting::Flusher, context);
+        let mut state = lock(&self.state);
         if let Some(open) = &mut state.open {
             // The owner is told the error by its next call.
             let _ = ready!(open.core.poll_flush(&mut Context::from_waker(&self.waker)));

@@ -1,9 +1,9 @@
 //! The root certificates of clients without a TLS configuration of their own.
 
-use windlass_testkit::own_process::is_own_process_with;
+use windlass_testkit::{certificates::certificate, own_process::is_own_process_with};
 use windlass_websocket::client::{Client, ConnectError, Phase};
 
-use crate::server::{CERTIFICATES, echo_server};
+use crate::server::echo_server;
 
 /// One echo over TLS with a server whose certificate is that of the authority `ca`.
 fn echo(change: impl FnOnce(Client) -> Client) -> Result<(), ConnectError> {
@@ -31,7 +31,7 @@ fn assert_unknown_issuer(outcome: Result<(), ConnectError>) {
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "SSL_CERT_FILE is for Linux")]
 fn the_authorities_of_ssl_cert_file_are_trusted() {
-    let trusted = format!("{CERTIFICATES}ca.pem");
+    let trusted = certificate("ca.pem");
     let test = "roots::the_authorities_of_ssl_cert_file_are_trusted";
     if is_own_process_with(test, &[("SSL_CERT_FILE", &trusted)]) {
         echo(|client| client).expect("its authority is in the file");
@@ -41,7 +41,7 @@ fn the_authorities_of_ssl_cert_file_are_trusted() {
 #[test]
 #[cfg_attr(not(target_os = "linux"), ignore = "SSL_CERT_FILE is for Linux")]
 fn another_authority_in_ssl_cert_file_is_not_enough() {
-    let other = format!("{CERTIFICATES}other-ca.pem");
+    let other = certificate("other-ca.pem");
     let test = "roots::another_authority_in_ssl_cert_file_is_not_enough";
     if is_own_process_with(test, &[("SSL_CERT_FILE", &other)]) {
         assert_unknown_issuer(echo(|client| client));
@@ -51,7 +51,7 @@ fn another_authority_in_ssl_cert_file_is_not_enough() {
 /// Even where the system trusts it, so that it is clear which roots count.
 #[test]
 fn the_bundled_roots_trust_no_private_authority() {
-    let trusted = format!("{CERTIFICATES}ca.pem");
+    let trusted = certificate("ca.pem");
     let test = "roots::the_bundled_roots_trust_no_private_authority";
     if is_own_process_with(test, &[("SSL_CERT_FILE", &trusted)]) {
         assert_unknown_issuer(echo(Client::bundled_roots));

@@ -7,41 +7,18 @@ use std::{
     thread,
 };
 
-use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-};
+use rustls::ClientConfig;
 use tokio_rustls::TlsAcceptor;
+use windlass_testkit::certificates::{client_config, server_config};
 use windlass_websocket::{Answer, Config, Transport, WebSocket};
 
-pub(crate) const CERTIFICATES: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
-
-/// The cryptography. It is named, because both kinds may be compiled in.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
 pub(crate) fn acceptor() -> TlsAcceptor {
-    let chain = CertificateDer::pem_file_iter(format!("{CERTIFICATES}localhost.pem"))
-        .and_then(Iterator::collect)
-        .expect("a chain");
-    let key = PrivateKeyDer::from_pem_file(format!("{CERTIFICATES}localhost.key")).expect("a key");
-    let builder = ServerConfig::builder_with_provider(provider());
-    let builder = builder.with_safe_default_protocol_versions().expect("it has them");
-    let config = builder.with_no_client_auth().with_single_cert(chain, key);
-    TlsAcceptor::from(Arc::new(config.expect("the key is that of the chain")))
+    TlsAcceptor::from(Arc::new(server_config("localhost")))
 }
 
 /// A configuration of clients that trusts one authority: `ca` signed the server's certificate.
 pub(crate) fn trusting(authority: &str) -> Arc<ClientConfig> {
-    let path = format!("{CERTIFICATES}{authority}.pem");
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(path).expect("it is there")).expect("a certificate");
-    let builder = ClientConfig::builder_with_provider(provider());
-    let builder = builder.with_safe_default_protocol_versions().expect("it has them");
-    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    Arc::new(client_config(authority))
 }
 
 async fn echo<S: Transport>(stream: S) {

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use windlass_testkit::certificates::{client_config, server_config};
 use windlass_websocket::{Config, RecvError, Role, WebSocket};
 
 use crate::{
@@ -15,23 +13,12 @@ use crate::{
     tokio::{current_thread, streams},
 };
 
-const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
-
 fn acceptor() -> TlsAcceptor {
-    let chain = CertificateDer::pem_file_iter(format!("{CERTIFICATES}localhost.pem"))
-        .and_then(Iterator::collect)
-        .expect("a chain");
-    let key = PrivateKeyDer::from_pem_file(format!("{CERTIFICATES}localhost.key")).expect("a key");
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
-    TlsAcceptor::from(Arc::new(config.expect("the key is that of the chain")))
+    TlsAcceptor::from(Arc::new(server_config("localhost")))
 }
 
 fn connector() -> TlsConnector {
-    let ca = CertificateDer::from_pem_file(format!("{CERTIFICATES}ca.pem")).expect("it is there");
-    let mut roots = RootCertStore::empty();
-    roots.add(ca).expect("a certificate");
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
+    TlsConnector::from(Arc::new(client_config("ca")))
 }
 
 async fn tls_streams() -> (server::TlsStream<TcpStream>, client::TlsStream<TcpStream>) {

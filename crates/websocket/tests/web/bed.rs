@@ -7,10 +7,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -19,15 +16,15 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
-use windlass_testkit::waiting::WAIT_MAX;
+use windlass_testkit::{
+    certificates::{client_config, server_config},
+    waiting::WAIT_MAX,
+};
 use windlass_websocket::{
     ClientRequest, CloseCode, Config, Transport, WebSocket,
     http2::{client_settings, connect, server_settings, watch},
     upgrade::{UpgradedIo, Upgrading, upgrade},
 };
-
-pub(crate) const CERTIFICATES: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/");
 
 pub(crate) const STREAMS_MAX: u32 = 16;
 
@@ -50,12 +47,7 @@ pub(crate) async fn streams() -> (TcpStream, TcpStream) {
 
 /// Accepts TLS, for HTTP/2.
 pub(crate) fn acceptor() -> TlsAcceptor {
-    let chain = CertificateDer::pem_file_iter(format!("{CERTIFICATES}localhost.pem"))
-        .and_then(Iterator::collect)
-        .expect("a chain");
-    let key = PrivateKeyDer::from_pem_file(format!("{CERTIFICATES}localhost.key")).expect("a key");
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
-    let mut config = config.expect("the key is that of the chain");
+    let mut config = server_config("localhost");
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }
@@ -67,10 +59,7 @@ pub(crate) async fn tls_client(stream: TcpStream) -> client::TlsStream<TcpStream
 }
 
 fn connector() -> TlsConnector {
-    let ca = CertificateDer::from_pem_file(format!("{CERTIFICATES}ca.pem")).expect("it is there");
-    let mut roots = RootCertStore::empty();
-    roots.add(ca).expect("a certificate");
-    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let mut config = client_config("ca");
     config.alpn_protocols = vec![b"h2".to_vec()];
     TlsConnector::from(Arc::new(config))
 }

@@ -4,13 +4,15 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     net::{SocketAddr, TcpListener},
     os::fd::OwnedFd,
+    path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
 use tokio::{net::TcpStream, spawn};
+use windlass_testkit::certificates::certificate;
 use windlass_websocket::{Config, DeflateConfig};
 
-use crate::bed::{CERTIFICATES, Stream, client_http2, close, converse, open, run, tls_client};
+use crate::bed::{Stream, client_http2, close, converse, open, run, tls_client};
 
 /// An echo on the listener that is its standard input.
 const SCRIPT: &str = "
@@ -51,7 +53,7 @@ struct Hypercorn {
 impl Hypercorn {
     /// Starts it with the names of files for TLS. `None` if it is missing, which is written as a
     /// skipped test.
-    fn start(test: &str, files: &[String]) -> Option<Self> {
+    fn start(test: &str, files: &[PathBuf]) -> Option<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let mut command = Command::new("python3");
@@ -122,7 +124,7 @@ fn it_serves_several_sockets_in_cleartext() {
 
 #[test]
 fn it_serves_several_sockets_with_tls() {
-    let files = ["pem", "key"].map(|kind| format!("{CERTIFICATES}localhost.{kind}"));
+    let files = ["pem", "key"].map(|kind| certificate(&format!("localhost.{kind}")));
     let Some(server) = Hypercorn::start("it_serves_several_sockets_with_tls", &files) else {
         return;
     };
