@@ -72,18 +72,11 @@ fn blocks(text: &str) -> Vec<Block> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::violations;
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
-        let file = |(path, text): &(&str, &str)| TextFile {
-            path: (*path).to_owned(),
-            text: (*text).to_owned(),
-            ..TextFile::default()
-        };
-        let files: Vec<TextFile> = files.iter().map(file).collect();
-        let mut found = Vec::new();
-        check(&files, &mut found);
-        found.iter().map(ToString::to_string).collect()
+        violations(files, check)
     }
 
     const PARAGRAPH: &str = "one two three four five six\nseven eight nine ten eleven twelve\n";

@@ -213,21 +213,14 @@ fn parts(text: &str) -> Vec<(Part, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::violations;
     use super::*;
 
     const PROGRAM: &str = "use std::io;\n\nfn main() {\n    run();\n}\n";
     const END: &str = "## When something goes wrong\n\nx\n";
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
-        let file = |(path, text): &(&str, &str)| TextFile {
-            path: (*path).to_owned(),
-            text: (*text).to_owned(),
-            ..TextFile::default()
-        };
-        let files: Vec<TextFile> = files.iter().map(file).collect();
-        let mut found = Vec::new();
-        check(&files, &mut found);
-        found.iter().map(ToString::to_string).collect()
+        violations(files, check)
     }
 
     /// The violations of a page of the guide, beside a program.

@@ -142,6 +142,22 @@ mod testing {
         RustFile::new(path, text)
     }
 
+    /// The violations that `check` finds in text files with these paths and texts.
+    pub(super) fn violations(
+        files: &[(&str, &str)],
+        check: impl FnOnce(&[TextFile], &mut Vec<Violation>),
+    ) -> Vec<String> {
+        let file = |(path, text): &(&str, &str)| TextFile {
+            path: (*path).to_owned(),
+            text: (*text).to_owned(),
+            ..TextFile::default()
+        };
+        let files: Vec<TextFile> = files.iter().map(file).collect();
+        let mut found = Vec::new();
+        check(&files, &mut found);
+        found.iter().map(ToString::to_string).collect()
+    }
+
     /// The lines of the violations that `check` finds.
     pub(super) fn lines(check: impl FnOnce(&mut Vec<Violation>)) -> Vec<usize> {
         let mut found = Vec::new();
