@@ -3,16 +3,12 @@
 use std::{
     fmt,
     io::{self, IoSlice},
-    pin::Pin,
     task::{Context, Poll, ready},
 };
 
-use hyper::{
-    rt::{Read as _, ReadBuf, Write as _},
-    upgrade::Upgraded,
-};
+use hyper::upgrade::Upgraded;
 
-use crate::Transport;
+use crate::{HyperIo, Transport};
 
 /// The most bytes that one call gives to a stream of HTTP/2. hyper holds up to four of them.
 const PIECE_MAX: usize = 32 << 10;
@@ -22,7 +18,7 @@ const PIECE_MAX: usize = 32 << 10;
 /// A stream of HTTP/2 ends as RFC 8441 section 5 says: its END_STREAM is the end of a TCP
 /// connection, and its RST_STREAM, also with the code CANCEL, is a reset.
 pub struct UpgradedIo {
-    stream: Upgraded,
+    stream: HyperIo<Upgraded>,
     is_http2: bool,
     /// The stream of HTTP/2 has ended. It is not known yet how.
     has_ended: bool,
@@ -30,7 +26,7 @@ pub struct UpgradedIo {
 
 impl UpgradedIo {
     pub(super) fn new(stream: Upgraded, is_http2: bool) -> Self {
-        Self { stream, is_http2, has_ended: false }
+        Self { stream: HyperIo::new(stream), is_http2, has_ended: false }
     }
 
     /// Whether this is a stream of HTTP/2.
@@ -42,7 +38,7 @@ impl UpgradedIo {
     /// The connection of hyper, for example to get its parts.
     #[must_use]
     pub fn into_inner(self) -> Upgraded {
-        self.stream
+        self.stream.stream
     }
 
     /// The end of a stream of HTTP/2. hyper tells a reader that CANCEL is an end too, and tells a
@@ -60,7 +56,7 @@ impl UpgradedIo {
             return Poll::Ready(Err(if is_reset { io::Error::new(reset, error) } else { error }));
         }
         self.has_ended = true;
-        let ended = ready!(Pin::new(&mut self.stream).poll_shutdown(context));
+        let ended = ready!(self.stream.poll_shutdown(context));
         Poll::Ready(match ended {
             Ok(()) => Ok(0),
             Err(error) => Err(io::Error::new(io::ErrorKind::ConnectionReset, error)),
@@ -77,9 +73,7 @@ impl Transport for UpgradedIo {
         if self.has_ended {
             return self.poll_http2_end(context, Ok(0));
         }
-        let mut buffer = ReadBuf::new(buffer);
-        let result = ready!(Pin::new(&mut self.stream).poll_read(context, buffer.unfilled()));
-        match result.map(|()| buffer.filled().len()) {
+        match ready!(self.stream.poll_read(context, buffer)) {
             end @ (Ok(0) | Err(_)) if self.is_http2 => self.poll_http2_end(context, end),
             read => Poll::Ready(read),
         }
@@ -87,7 +81,7 @@ impl Transport for UpgradedIo {
 
     fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let bytes = if self.is_http2 { &bytes[..bytes.len().min(PIECE_MAX)] } else { bytes };
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        self.stream.poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -96,10 +90,10 @@ impl Transport for UpgradedIo {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if !self.is_http2 {
-            return Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+            return self.stream.poll_write_vectored(context, parts);
         }
         // hyper would write the first part alone, as a DATA frame. It copies what it takes.
-        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        ready!(self.stream.poll_flush(context))?;
         let len = parts.iter().map(|part| part.len()).sum::<usize>().min(PIECE_MAX);
         let mut bytes = Vec::with_capacity(len);
         for part in parts {
@@ -114,11 +108,11 @@ impl Transport for UpgradedIo {
     }
 
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        self.stream.poll_flush(context)
     }
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        self.stream.poll_shutdown(context)
     }
 }
 
