@@ -3,11 +3,14 @@
 
 use std::{
     collections::VecDeque,
-    future::poll_fn,
+    future::{Future as _, poll_fn},
     io,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    task::{Context, Poll},
+    pin::{Pin, pin},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -19,8 +22,8 @@ use tokio::{
 use windlass_websocket::{
     CloseCode, Config, Message, WebSocket,
     client::{
-        Backoff, Client, ConnectionState, LostBy, Overflow, QueueError, ReconnectError,
-        Reconnecting, StopReconnecting,
+        Backoff, Client, ConnectionState, LostBy, MessageSender, Overflow, QueueError,
+        ReconnectError, Reconnecting, StopReconnecting,
     },
 };
 
@@ -371,6 +374,41 @@ fn a_task_that_waits_for_room_goes_on_when_the_server_is_there() {
         sending.await.expect("it is good");
         assert_eq!(log.lock().unwrap().len(), 5);
     });
+}
+
+/// A waker that calls the queue, and counts.
+struct Curious {
+    sender: MessageSender,
+    wakes: AtomicUsize,
+}
+
+impl Wake for Curious {
+    fn wake(self: Arc<Self>) {
+        assert!(self.sender.try_send("in a waker").is_err(), "the socket has ended");
+        self.wakes.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn wakers_may_use_the_queue_and_a_wait_that_is_dropped_leaves_none() {
+    let socket = client().reconnecting_on(answering(&[])).queue(1, 100, Overflow::Wait);
+    let sender = socket.sender();
+    sender.try_send("one").expect("there is room");
+    let curious = Arc::new(Curious { sender: sender.clone(), wakes: AtomicUsize::new(0) });
+    let waker = Waker::from(Arc::clone(&curious));
+    let context = &mut Context::from_waker(&waker);
+    for _ in 0..100 {
+        assert!(pin!(sender.send("two")).poll(context).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&curious), 2, "this one, and that of `waker`");
+    let mut waiting = pin!(sender.send("two"));
+    assert!(waiting.as_mut().poll(context).is_pending());
+    let mut states = socket.states();
+    assert!(states.poll_next_unpin(context).is_ready());
+    assert!(states.poll_next_unpin(context).is_pending());
+    drop(socket);
+    assert_eq!(curious.wakes.load(Relaxed), 2);
+    assert!(matches!(waiting.poll(context), Poll::Ready(Err(QueueError::Ended(_)))));
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! Messages that are written together, and the tasks that write them.
 
-use std::{future::pending, sync::Arc};
+use std::{
+    future::pending,
+    io::ErrorKind,
+    os::fd::AsFd as _,
+    sync::{Arc, OnceLock},
+};
 
 use axum::{Router, routing::any};
 use tokio::{
@@ -76,6 +81,48 @@ fn an_answer_that_was_deferred_is_written_after_the_callback() {
         .await;
         stream.write_all(&MESSAGE.repeat(2)).await.expect("it is open");
         assert_eq!(receive(&mut stream, 3).await, ECHO);
+    });
+}
+
+#[test]
+fn answers_to_messages_that_arrive_together_are_written_together() {
+    run(async {
+        let client = Arc::new(OnceLock::<std::net::TcpStream>::new());
+        let others = Arc::clone(&client);
+        let mut stream = connect(move |mut socket| {
+            let client = Arc::clone(&others);
+            async move {
+                let message = socket.recv().await.expect("a message").expect("it is good");
+                socket.send(message).await.expect("it is open");
+                let client = client.get().expect("it has sent a message");
+                let early = client.peek(&mut [0]).map_err(|error| error.kind());
+                assert_eq!(early, Err(ErrorKind::WouldBlock), "nothing is written yet");
+                let message = socket.recv().await.expect("a message").expect("it is good");
+                socket.send(message).await.expect("it is open");
+                pending::<()>().await;
+            }
+        })
+        .await;
+        let copy = stream.as_fd().try_clone_to_owned().expect("a descriptor");
+        client.set(copy.into()).expect("it is set once");
+        stream.write_all(&MESSAGE.repeat(2)).await.expect("it is open");
+        assert_eq!(receive(&mut stream, 6).await, ECHO.repeat(2));
+    });
+}
+
+#[test]
+fn a_socket_that_is_dropped_with_a_deferred_answer_ends_the_connection_behind_it() {
+    run(async {
+        let mut stream = connect(async |mut socket| {
+            let message = socket.recv().await.expect("a message").expect("it is good");
+            socket.send(message).await.expect("it is open");
+            drop(socket);
+            pending::<()>().await;
+        })
+        .await;
+        stream.write_all(&MESSAGE.repeat(2)).await.expect("it is open");
+        assert_eq!(receive(&mut stream, 3).await, ECHO);
+        assert_eq!(stream.read(&mut [0; 8]).await.expect("an end"), 0);
     });
 }
 
