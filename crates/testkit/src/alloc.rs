@@ -13,6 +13,7 @@ use std::{
 std::thread_local! {
     static THREAD_CALLS: Cell<usize> = const { Cell::new(0) };
     static THREAD_BYTES: Cell<isize> = const { Cell::new(0) };
+    static THREAD_BYTES_MAX: Cell<isize> = const { Cell::new(0) };
 }
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -51,6 +52,14 @@ pub fn peak_of(run: impl FnOnce()) -> usize {
     BYTES_MAX.load(Ordering::Relaxed) - before
 }
 
+/// How far [`bytes_of_thread`] rose above its initial number while the closure ran.
+pub fn peak_of_thread(run: impl FnOnce()) -> usize {
+    let before = bytes_of_thread();
+    THREAD_BYTES_MAX.set(before);
+    run();
+    (THREAD_BYTES_MAX.get() - before).cast_unsigned()
+}
+
 /// A size as a difference. No allocation is larger than `isize::MAX` (`Layout`).
 #[must_use]
 pub const fn signed(size: usize) -> isize {
@@ -63,7 +72,9 @@ fn count_call() {
 }
 
 fn count_more(size: usize) {
-    THREAD_BYTES.set(THREAD_BYTES.get() + signed(size));
+    let of_thread = THREAD_BYTES.get() + signed(size);
+    THREAD_BYTES.set(of_thread);
+    THREAD_BYTES_MAX.set(THREAD_BYTES_MAX.get().max(of_thread));
     let bytes = BYTES.fetch_add(size, Ordering::Relaxed) + size;
     BYTES_MAX.fetch_max(bytes, Ordering::Relaxed);
 }

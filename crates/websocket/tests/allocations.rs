@@ -13,7 +13,10 @@ use std::{
 
 use bed::{Manner, Stream, both, connected, pair, poll_once, run, sockets};
 use futures_core::Stream as _;
-use windlass_testkit::alloc::{Counting, bytes_of_thread, calls_of_thread};
+use windlass_testkit::{
+    alloc::{Counting, bytes_of_thread, calls_of_thread, peak_of_thread},
+    frames::{BINARY, PING, masked},
+};
 use windlass_websocket::{Config, Message, Prepared, Role, WebSocket};
 
 #[global_allocator]
@@ -233,4 +236,53 @@ fn a_broadcast_of_a_prepared_message_copies_nothing() {
     }
     let bytes = bytes_of_thread() - before;
     assert!(bytes < LEN as isize, "{bytes} bytes for 100 sockets");
+}
+
+/// What a server with the default limits allocates at most while a peer sends these bytes, and
+/// reads nothing.
+fn peak_under(name: &str, config: &Config, bytes: &[u8]) -> usize {
+    let (mut server, client) =
+        connected(Manner { capacity: 4096, ..Manner::SMOOTH }, config, config);
+    let (to_server, _) = client.into_inner();
+    to_server.give(bytes);
+    let mut messages = 0;
+    let peak = peak_of_thread(|| {
+        // Until the end, or until it waits for the peer to read or to send.
+        while let Poll::Ready(Ok(Some(message))) = poll_once(server.recv()) {
+            message.reply().expect("the connection is open");
+            messages += 1;
+        }
+    });
+    println!("{name}: {peak} bytes after {messages} messages, {} left", to_server.unread());
+    peak
+}
+
+/// The output of a server that has stopped reading, or its message.
+#[test]
+fn a_server_under_attack_holds_little() {
+    const KIB: usize = 1 << 10;
+    let config = Config::new().controls_per_second_max(u16::MAX);
+    let byte_by_byte: Vec<u8> = (0..200_000)
+        .flat_map(|number| masked(if number == 0 { 0x02 } else { 0x00 }, b"x"))
+        .collect();
+    assert!(peak_under("fragments of one byte", &config, &byte_by_byte) <= 512 * KIB);
+    let frames = masked(BINARY, b"x").repeat(1_000_000);
+    assert!(peak_under("frames of one byte, echoed", &config, &frames) <= 128 * KIB);
+    let pings = masked(PING, &[7; 125]).repeat(20_000);
+    assert!(peak_under("pings", &config, &pings) <= 512 * KIB);
+}
+
+#[cfg(feature = "deflate")]
+#[test]
+fn a_server_under_a_bomb_holds_one_message() {
+    use windlass_websocket::DeflateConfig;
+    const LEN: usize = 64 << 20;
+    let config = Config::new().deflate(DeflateConfig::DEFAULT);
+    let large = config.clone().message_max(2 * LEN).frame_max(2 * LEN);
+    let (server, mut bomber) = connected(Manner::SMOOTH, &config, &large);
+    run(bomber.send(&vec![0; LEN][..])).expect("it is open");
+    let bomb = server.into_inner().0.take_received();
+    assert!(bomb.len() < LEN / 500);
+    let peak = peak_under("a bomb of 64 MiB", &config, &bomb);
+    assert!(peak <= 5 << 18, "{peak} bytes");
 }
