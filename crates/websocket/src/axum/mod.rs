@@ -39,9 +39,10 @@
 //!
 //! # Other runtimes than tokio
 //!
-//! `on_upgrade` starts a task of tokio. On another runtime, such as that of `windlass-http`, add
-//! a [`SocketSpawner`] to the router:
-//! `.layer(Extension(SocketSpawner::new(|task| spawn(task).detach())))`.
+//! `on_upgrade` starts a task of tokio. With the feature `windlass-task` it starts one of
+//! `windlass-task` where that runs, so on `windlass-http` too nothing but the import changes. For
+//! another runtime, add a [`SocketSpawner`] to the router:
+//! `.layer(Extension(SocketSpawner::new(|task| my_spawn(task))))`.
 
 mod message;
 pub mod rejection;
@@ -72,7 +73,8 @@ pub use socket::WebSocket;
 /// The task of a socket.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Starts the tasks of sockets on a runtime that is not tokio's, as an extension of the request.
+/// Starts the tasks of sockets on another runtime than tokio and `windlass-task`, as an extension of
+/// the request.
 #[derive(Clone)]
 pub struct SocketSpawner {
     spawn: Arc<dyn Fn(Task) + Send + Sync>,
@@ -194,7 +196,8 @@ impl<F> WebSocketUpgrade<F> {
     /// The response to return. `callback` gets the socket when it was sent, in a task of its own.
     ///
     /// # Panics
-    /// Outside of tokio's runtime without a [`SocketSpawner`].
+    /// Without a [`SocketSpawner`], outside of tokio's runtime and of `windlass-task` (with its
+    /// feature).
     #[must_use = "to set up the WebSocket connection, this response must be returned"]
     pub fn on_upgrade<C, Fut>(self, callback: C) -> Response
     where
@@ -221,7 +224,7 @@ impl<F> WebSocketUpgrade<F> {
                 let task = socket::run(upgrading, protocol, write_buffer, callback, failed);
                 match self.spawner {
                     Some(spawner) => (spawner.spawn)(Box::pin(task)),
-                    None => drop(tokio::spawn(task)),
+                    None => spawn(task),
                 }
             }
             Err(error) => self.on_failed_upgrade.call(Error::new(error)),
@@ -287,6 +290,16 @@ impl<S: Send + Sync> FromRequestParts<S> for WebSocketUpgrade {
             on_failed_upgrade: DefaultOnFailedUpgrade,
         })
     }
+}
+
+/// Starts a task on the runtime of this thread. That of `windlass-task` comes first: its connections
+/// must stay on its thread, also if the program has entered a runtime of tokio there.
+fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(all(feature = "windlass-task", target_os = "linux"))]
+    if windlass_task::stats().is_some() {
+        return windlass_task::spawn(task).detach();
+    }
+    drop(tokio::spawn(task));
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response {
