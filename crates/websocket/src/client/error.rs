@@ -99,12 +99,13 @@ impl ConnectError {
         }
     }
 
-    /// Whether a later attempt cannot succeed either: the request itself is wrong, or the server
-    /// answered with 400 to 499, but for 408 and 429.
+    /// Whether a later attempt cannot succeed either: the request itself or the configuration is
+    /// wrong, or the server answered with 400 to 499, but for 408 and 429.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Url(_) | Self::NoTls | Self::Handshake(ClientError::Request(_)) => true,
+            Self::Url(_) | Self::NoTls | Self::TlsConfig(_) => true,
+            Self::Handshake(ClientError::Request(_)) => true,
             Self::Refused(response) => {
                 matches!(response.status, 400..=499) && !matches!(response.status, 408 | 429)
             }
@@ -118,7 +119,7 @@ impl fmt::Display for ConnectError {
         match self {
             Self::Url(error) => error.fmt(f),
             Self::NoTls => {
-                f.write_str("wss: needs TLS; enable a feature such as rustls-ring of the crate")
+                f.write_str("wss: and a proxy with https: need TLS; enable the feature rustls-ring")
             }
             Self::TlsConfig(error) => write!(f, "TLS cannot be configured: {error}"),
             Self::NoAddress => f.write_str("the host has no address"),

@@ -1,7 +1,7 @@
 //! The root certificates of clients without a TLS configuration of their own.
 
 use windlass_testkit::{certificates::certificate, own_process::is_own_process_with};
-use windlass_websocket::client::{Client, ConnectError, Phase};
+use windlass_websocket::client::{Backoff, Client, ConnectError, Phase, ReconnectError};
 
 use crate::server::echo_server;
 
@@ -45,6 +45,25 @@ fn another_authority_in_ssl_cert_file_is_not_enough() {
     let test = "roots::another_authority_in_ssl_cert_file_is_not_enough";
     if is_own_process_with(test, &[("SSL_CERT_FILE", &other)]) {
         assert_unknown_issuer(echo(|client| client));
+    }
+}
+
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "SSL_CERT_FILE is for Linux")]
+fn a_system_without_authorities_ends_a_reconnecting_socket() {
+    let missing = certificate("missing.pem");
+    let test = "roots::a_system_without_authorities_ends_a_reconnecting_socket";
+    if is_own_process_with(test, &[("SSL_CERT_FILE", &missing), ("SSL_CERT_DIR", &missing)]) {
+        let url = format!("wss://localhost:{}/", echo_server(true).port());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let mut backoff = Backoff::DEFAULT;
+            backoff.attempts_max = Some(1);
+            let mut socket = Client::new(&url).reconnecting().backoff(backoff);
+            let error = socket.recv().await.expect_err("no certificate can be checked");
+            let is_told = matches!(&error, ReconnectError::Permanent(ConnectError::TlsConfig(_)));
+            assert!(is_told, "{error}");
+        });
     }
 }
 

@@ -133,7 +133,7 @@ pub type NoHook = fn(Client, Attempt) -> Ready<Result<Client, StopReconnecting>>
 /// ```
 ///
 /// - A lost connection is made again after a delay: see [`Backoff`]. An answer with a status from
-///   400 to 499 ends it, but for 408 and 429.
+///   400 to 499 ends it, but for 408 and 429, and so does TLS that cannot be configured.
 /// - Unsent messages wait in a bounded queue. A message that was given to a connection may have
 ///   been sent, and is not sent again: let the peer acknowledge what must not be lost. The message
 ///   that a failure cut is kept: [`take_cut`](Self::take_cut).
