@@ -16,7 +16,7 @@ use super::{
     exchange::Exchange,
     handshake::{Accepted, Handshake},
     happy_eyeballs::Attempts,
-    proxy::ProxyDialogue,
+    proxy::{Proxy, ProxyDialogue},
     runtime::Runtime,
     stream::MaybeTls,
     url::Target,
@@ -43,12 +43,17 @@ enum State<R: Runtime> {
     Start,
     Resolve(R::Resolving),
     Connect(Attempts<R>),
-    Proxy(R::Stream, Exchange<ProxyDialogue>),
     #[cfg(feature = "rustls")]
-    Tls(Box<super::tls::Connect<R::Stream>>),
+    ProxyTls(Box<TlsConnect<R>>),
+    Proxy(MaybeTls<R::Stream>, Exchange<ProxyDialogue>),
+    #[cfg(feature = "rustls")]
+    Tls(Box<TlsConnect<R>>),
     Handshake(MaybeTls<R::Stream>, Exchange<Handshake>),
     Done,
 }
+
+#[cfg(feature = "rustls")]
+type TlsConnect<R> = super::tls::Connect<MaybeTls<<R as Runtime>::Stream>>;
 
 /// A socket, and the response if it was asked for.
 type Connected<R> = (ClientSocket<R>, Option<ServerResponse>);
@@ -121,7 +126,14 @@ impl<R: Runtime> Connecting<R> {
             }
             State::Connect(attempts) => {
                 let stream = ready!(attempts.poll(context)).map_err(ConnectError::Connect)?;
-                self.through_proxy(stream)?;
+                self.reach_proxy(stream)?;
+            }
+            #[cfg(feature = "rustls")]
+            State::ProxyTls(connect) => {
+                let stream = ready!(Pin::new(&mut **connect).poll(context))
+                    .map_err(|error| ConnectError::Proxy(super::ProxyError::Tls(error)))?;
+                // The limit of time goes on: the phase is the same.
+                self.state = self.ask_proxy(MaybeTls::proxy(stream))?;
             }
             State::Proxy(stream, exchange) => {
                 ready!(exchange.poll(stream, context)).map_err(ConnectError::Proxy)?;
@@ -156,18 +168,17 @@ impl<R: Runtime> Connecting<R> {
 
     fn start(&mut self) -> Result<(), ConnectError> {
         let target = self.settings.target.clone().map_err(ConnectError::Url)?;
-        if target.is_secure && cfg!(not(feature = "rustls")) {
+        let proxy = self.settings.proxy.clone().transpose().map_err(ConnectError::Url)?;
+        let is_proxy_secure = proxy.as_ref().is_some_and(Proxy::is_secure);
+        if (target.is_secure || is_proxy_secure) && cfg!(not(feature = "rustls")) {
             return Err(ConnectError::NoTls);
         }
         let handshake = Handshake::new(self.settings.clone(), target.clone())
             .map_err(|error| ConnectError::Handshake(ClientError::Request(error)))?;
         self.handshake = Some(handshake);
-        let (host, port) = match &self.settings.proxy {
+        let (host, port) = match proxy {
             None => (target.host.clone(), target.port),
-            Some(proxy) => {
-                let proxy = proxy.clone().map_err(ConnectError::Url)?;
-                (proxy.host, proxy.port)
-            }
+            Some(proxy) => (proxy.host, proxy.port),
         };
         self.target = Some(target);
         self.timer = Some(self.runtime.timer());
@@ -192,32 +203,56 @@ impl<R: Runtime> Connecting<R> {
         self.target.clone().expect("the first phase has read it")
     }
 
-    fn through_proxy(&mut self, stream: R::Stream) -> Result<(), ConnectError> {
-        let target = self.target();
-        match &self.settings.proxy {
-            Some(Ok(proxy)) => {
-                let dialogue = proxy.dialogue(&target.host, target.port);
-                let (dialogue, out) = dialogue.map_err(ConnectError::Url)?;
-                self.enter(State::Proxy(stream, Exchange::new(dialogue, out)));
-                Ok(())
+    fn reach_proxy(&mut self, stream: R::Stream) -> Result<(), ConnectError> {
+        let stream = MaybeTls::plain(stream);
+        let state = match &self.settings.proxy {
+            #[cfg(feature = "rustls")]
+            Some(Ok(proxy)) if proxy.is_secure() => {
+                let connect = self.tls(&self.settings.proxy_tls, &proxy.host, stream)?;
+                State::ProxyTls(connect)
             }
-            _ => self.secure(stream),
-        }
+            Some(_) => self.ask_proxy(stream)?,
+            None => return self.secure(stream),
+        };
+        self.enter(state);
+        Ok(())
     }
 
-    fn secure(&mut self, stream: R::Stream) -> Result<(), ConnectError> {
+    fn ask_proxy(&self, stream: MaybeTls<R::Stream>) -> Result<State<R>, ConnectError> {
+        let target = self.target();
+        let Some(Ok(proxy)) = &self.settings.proxy else {
+            unreachable!("the first phase has read it");
+        };
+        let dialogue = proxy.dialogue(&target.host, target.port);
+        let (dialogue, out) = dialogue.map_err(ConnectError::Url)?;
+        Ok(State::Proxy(stream, Exchange::new(dialogue, out)))
+    }
+
+    fn secure(&mut self, stream: MaybeTls<R::Stream>) -> Result<(), ConnectError> {
         #[cfg(feature = "rustls")]
         if self.target().is_secure {
-            let name = super::tls::name(&self.target().host).map_err(ConnectError::Url)?;
-            let config = match &self.settings.tls {
-                Some(config) => config.clone(),
-                None => super::tls::config(self.settings.roots).map_err(ConnectError::TlsConfig)?,
-            };
-            self.enter(State::Tls(Box::new(super::tls::connect(config, name, stream))));
+            let connect = self.tls(&self.settings.tls, &self.target().host, stream)?;
+            self.enter(State::Tls(connect));
             return Ok(());
         }
-        self.ask(MaybeTls::plain(stream));
+        self.ask(stream);
         Ok(())
+    }
+
+    /// A TLS handshake with a host, with this configuration or the default.
+    #[cfg(feature = "rustls")]
+    fn tls(
+        &self,
+        config: &Option<Arc<super::rustls::ClientConfig>>,
+        host: &str,
+        stream: MaybeTls<R::Stream>,
+    ) -> Result<Box<TlsConnect<R>>, ConnectError> {
+        let name = super::tls::name(host).map_err(ConnectError::Url)?;
+        let config = match config {
+            Some(config) => config.clone(),
+            None => super::tls::config(self.settings.roots).map_err(ConnectError::TlsConfig)?,
+        };
+        Ok(Box::new(super::tls::connect(config, name, stream)))
     }
 
     fn ask(&mut self, stream: MaybeTls<R::Stream>) {
@@ -250,6 +285,8 @@ impl<R: Runtime> State<R> {
             Self::Start | Self::Done => Phase::Prepare,
             Self::Resolve(_) => Phase::Resolve,
             Self::Connect(_) => Phase::Connect,
+            #[cfg(feature = "rustls")]
+            Self::ProxyTls(_) => Phase::Proxy,
             Self::Proxy(..) => Phase::Proxy,
             #[cfg(feature = "rustls")]
             Self::Tls(_) => Phase::Tls,

@@ -52,7 +52,8 @@ impl fmt::Display for Phase {
 pub enum ConnectError {
     /// The URL of the server or the proxy.
     Url(UrlError),
-    /// The URL is `wss`, and the crate was built without the feature `rustls`.
+    /// The URL is `wss`, or that of the proxy `https`, and the crate was built without the feature
+    /// `rustls`.
     NoTls,
     /// The TLS configuration could not be made, for example because no root certificate of the
     /// system was found.

@@ -108,6 +108,8 @@ struct Settings {
     #[cfg(feature = "rustls")]
     tls: Option<Arc<rustls::ClientConfig>>,
     #[cfg(feature = "rustls")]
+    proxy_tls: Option<Arc<rustls::ClientConfig>>,
+    #[cfg(feature = "rustls")]
     roots: tls::Roots,
 }
 
@@ -136,6 +138,8 @@ impl Client {
             time_limits: Vec::new(),
             #[cfg(feature = "rustls")]
             tls: None,
+            #[cfg(feature = "rustls")]
+            proxy_tls: None,
             #[cfg(feature = "rustls")]
             roots: tls::Roots::System,
         };
@@ -202,7 +206,7 @@ impl Client {
         })
     }
 
-    /// The TLS configuration, for example with root certificates or a client certificate of your
+    /// The TLS configuration for the server, for example with root certificates or a client certificate of your
     /// own.
     ///
     /// Default: the cryptography that the process has installed, or that of the crate's features;
@@ -214,8 +218,15 @@ impl Client {
         self.edit(|it| it.tls = Some(config))
     }
 
+    /// The TLS configuration for a proxy `https://…`. Default: as that of [`tls`](Self::tls).
+    #[cfg(feature = "rustls")]
+    #[must_use]
+    pub fn proxy_tls(self, config: Arc<rustls::ClientConfig>) -> Self {
+        self.edit(|it| it.proxy_tls = Some(config))
+    }
+
     /// Trusts the root certificates of Mozilla that are in the program, instead of the system's,
-    /// unless [`tls`](Self::tls) is called.
+    /// where [`tls`](Self::tls) or [`proxy_tls`](Self::proxy_tls) is not called.
     #[cfg(feature = "webpki-roots")]
     #[must_use]
     pub fn bundled_roots(self) -> Self {

@@ -1,4 +1,4 @@
-//! The stream of a client: TCP, or TLS over it.
+//! The stream of a client: TCP, TLS over it, or TLS over that, through a proxy with TLS.
 
 use std::{
     fmt, io,
@@ -13,9 +13,16 @@ pub struct MaybeTls<S>(Inner<S>);
 
 enum Inner<S> {
     Plain(S),
+    /// TLS to the server.
     #[cfg(feature = "rustls")]
-    Tls(Box<super::tls::Stream<S>>),
+    Tls(Box<TlsStream<S>>),
+    /// TLS to the proxy.
+    #[cfg(feature = "rustls")]
+    Proxy(Box<TlsStream<S>>),
 }
+
+#[cfg(feature = "rustls")]
+type TlsStream<S> = super::tls::Stream<MaybeTls<S>>;
 
 impl<S> MaybeTls<S> {
     pub(super) const fn plain(stream: S) -> Self {
@@ -23,8 +30,13 @@ impl<S> MaybeTls<S> {
     }
 
     #[cfg(feature = "rustls")]
-    pub(super) fn tls(stream: super::tls::Stream<S>) -> Self {
+    pub(super) fn tls(stream: TlsStream<S>) -> Self {
         Self(Inner::Tls(Box::new(stream)))
+    }
+
+    #[cfg(feature = "rustls")]
+    pub(super) fn proxy(stream: TlsStream<S>) -> Self {
+        Self(Inner::Proxy(Box::new(stream)))
     }
 
     /// The connection below TLS.
@@ -33,16 +45,16 @@ impl<S> MaybeTls<S> {
         match &self.0 {
             Inner::Plain(stream) => stream,
             #[cfg(feature = "rustls")]
-            Inner::Tls(stream) => stream.get_ref().0.get_ref(),
+            Inner::Tls(stream) | Inner::Proxy(stream) => stream.get_ref().0.get_ref().get_ref(),
         }
     }
 
-    /// The TLS connection, for example to ask for the peer's certificates.
+    /// The TLS connection to the server, for example to ask for its certificates.
     #[cfg(feature = "rustls")]
     #[must_use]
     pub fn tls_connection(&self) -> Option<&super::rustls::ClientConnection> {
         match &self.0 {
-            Inner::Plain(_) => None,
+            Inner::Plain(_) | Inner::Proxy(_) => None,
             Inner::Tls(stream) => Some(stream.get_ref().1),
         }
     }
@@ -54,6 +66,8 @@ impl<S> fmt::Debug for MaybeTls<S> {
             Inner::Plain(_) => "MaybeTls(plain)",
             #[cfg(feature = "rustls")]
             Inner::Tls(_) => "MaybeTls(TLS)",
+            #[cfg(feature = "rustls")]
+            Inner::Proxy(_) => "MaybeTls(TLS to the proxy)",
         })
     }
 }
@@ -64,7 +78,7 @@ macro_rules! delegate {
         match &mut $self.0 {
             Inner::Plain($stream) => $call,
             #[cfg(feature = "rustls")]
-            Inner::Tls($stream) => $call,
+            Inner::Tls($stream) | Inner::Proxy($stream) => $call,
         }
     };
 }
@@ -96,7 +110,7 @@ impl<S: Transport> Transport for MaybeTls<S> {
         match &self.0 {
             Inner::Plain(stream) => stream.is_write_vectored(),
             #[cfg(feature = "rustls")]
-            Inner::Tls(stream) => Transport::is_write_vectored(&**stream),
+            Inner::Tls(stream) | Inner::Proxy(stream) => Transport::is_write_vectored(&**stream),
         }
     }
 

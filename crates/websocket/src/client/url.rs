@@ -12,7 +12,7 @@ pub enum UrlError {
     /// It is no URL with a scheme and a host. A host with other than ASCII letters must be given in
     /// its form for DNS (`xn--…`).
     Malformed,
-    /// The scheme is not `ws` or `wss`; for a proxy, `http`, `socks5` or `socks5h`.
+    /// The scheme is not `ws` or `wss`; for a proxy, `http`, `https`, `socks5` or `socks5h`.
     Scheme,
     /// It has a fragment, which a WebSocket's URL must not have (RFC 6455 section 3).
     Fragment,

@@ -3,6 +3,7 @@
 mod errors;
 mod fake;
 mod happy_eyeballs;
+mod https_proxy;
 mod programs;
 mod reconnecting;
 mod request;

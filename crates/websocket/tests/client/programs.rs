@@ -7,10 +7,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use tokio::io::copy_bidirectional;
 use windlass_testkit::waiting::until;
 use windlass_websocket::client::{Client, Phase};
 
-use crate::server::{echo_server, trusting};
+use crate::server::{acceptor, echo_server, on_each_connection, trusting};
 
 /// A proxy in a process of its own. It ends with its value.
 struct Program {
@@ -77,12 +78,13 @@ fn check(scheme: &str, port: u16, refusal: &str) {
             let server = echo_server(tls).port();
             let to = if tls { "wss" } else { "ws" };
             let client = Client::new(&format!("{to}://localhost:{server}/")).tls(trusting("ca"));
-            let good = client.clone().proxy(&format!("{scheme}://me:p%77@127.0.0.1:{port}"));
+            let client = client.proxy_tls(trusting("ca"));
+            let good = client.clone().proxy(&format!("{scheme}://me:p%77@localhost:{port}"));
             let mut socket = good.connect().await.expect("the proxy accepts it");
             socket.send("through").await.expect("it is open");
             let echo = socket.recv().await.expect("it is good").expect("an echo");
             assert_eq!(echo.as_str(), Some("through"));
-            let bad = client.proxy(&format!("{scheme}://me:other@127.0.0.1:{port}"));
+            let bad = client.proxy(&format!("{scheme}://me:other@localhost:{port}"));
             let error = bad.connect().await.expect_err("the password is wrong");
             assert_eq!(error.phase(), Phase::Proxy, "{error}");
             assert!(error.to_string().contains(refusal), "{error}");
@@ -102,6 +104,17 @@ fn tinyproxy_connects_by_http() {
     });
     let Some(program) = program else { return };
     check("http", program.port, "the proxy answered with status 401");
+    // It has no TLS itself.
+    let port = program.port;
+    let secured = on_each_connection(async move |stream| {
+        tokio::spawn(async move {
+            let mut stream = acceptor().accept(stream).await.expect("the client trusts it");
+            let proxy = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+            // It fails where one of the two ends its TLS roughly.
+            let _ = copy_bidirectional(&mut stream, &mut proxy.expect("it listens")).await;
+        });
+    });
+    check("https", secured.port(), "the proxy answered with status 401");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use rustls::ClientConfig;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio_rustls::TlsAcceptor;
 use windlass_testkit::certificates::{client_config, server_config};
 use windlass_websocket::{Answer, Config, Transport, WebSocket};
@@ -34,8 +35,10 @@ async fn echo<S: Transport>(stream: S) {
     }
 }
 
-/// A server that echoes messages of any number of connections, one after another.
-pub(crate) fn echo_server(tls: bool) -> SocketAddr {
+/// Calls a function with each connection, one after another, on a thread of its own.
+pub(crate) fn on_each_connection(
+    serve: impl AsyncFn(tokio::net::TcpStream) + Send + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     listener.set_nonblocking(true).expect("it is a socket");
@@ -45,18 +48,32 @@ pub(crate) fn echo_server(tls: bool) -> SocketAddr {
             let listener = tokio::net::TcpListener::from_std(listener).expect("it is good");
             loop {
                 let (stream, _) = listener.accept().await.expect("it is accepted");
-                match tls {
-                    false => echo(stream).await,
-                    true => {
-                        if let Ok(stream) = acceptor().accept(stream).await {
-                            echo(stream).await;
-                        }
-                    }
-                }
+                serve(stream).await;
             }
         });
     });
     address
+}
+
+/// A server that echoes messages of any number of connections, one after another.
+pub(crate) fn echo_server(tls: bool) -> SocketAddr {
+    on_each_connection(async move |stream| match tls {
+        false => echo(stream).await,
+        true => {
+            if let Ok(stream) = acceptor().accept(stream).await {
+                echo(stream).await;
+            }
+        }
+    })
+}
+
+/// Reads the head of a request.
+pub(crate) async fn read_head_async(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.expect("a whole head"));
+    }
+    String::from_utf8(head).expect("text")
 }
 
 /// Reads the head of a request.

@@ -14,8 +14,7 @@ use super::{
 use http_connect::HttpConnect;
 use socks5::Socks5;
 
-/// A proxy. The connection to the proxy itself is plain TCP. The host's name is resolved by the
-/// proxy.
+/// A proxy. It resolves the host's name.
 ///
 /// ```
 /// use windlass_websocket::client::Proxy;
@@ -35,13 +34,15 @@ pub struct Proxy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Http,
+    Https,
     Socks5,
 }
 
 impl Proxy {
     /// A proxy from its URL: `http://host:port` for HTTP CONNECT (RFC 9110 section 9.3.6),
-    /// `socks5://host:port` or `socks5h://host:port` for SOCKS5 (RFC 1928). Both may have a user
-    /// and a password, with percent encoding. The default ports are 80 and 1080.
+    /// `https://host:port` for the same over TLS to the proxy, `socks5://host:port` or
+    /// `socks5h://host:port` for SOCKS5 (RFC 1928). All may have a user and a password, with percent
+    /// encoding. The default ports are 80, 443 and 1080.
     ///
     /// # Errors
     /// See [`UrlError`]. SOCKS5 takes at most 255 bytes of user and of password.
@@ -49,6 +50,7 @@ impl Proxy {
         let Parts { uri, host, port, credentials } = Parts::parse(url)?;
         let (kind, default) = match uri.scheme_str() {
             Some("http") => (Kind::Http, 80),
+            Some("https") => (Kind::Https, 443),
             Some("socks5" | "socks5h") => (Kind::Socks5, 1080),
             _ => return Err(UrlError::Scheme),
         };
@@ -60,6 +62,11 @@ impl Proxy {
         Ok(Self { kind, host, port: port.unwrap_or(default), credentials })
     }
 
+    /// Whether the connection to the proxy itself has TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        self.kind == Kind::Https
+    }
+
     /// The dialogue that makes the proxy connect to a host, and its first bytes.
     pub(super) fn dialogue(
         &self,
@@ -68,7 +75,7 @@ impl Proxy {
     ) -> Result<(ProxyDialogue, Vec<u8>), UrlError> {
         let credentials = self.credentials.as_ref();
         Ok(match self.kind {
-            Kind::Http => {
+            Kind::Http | Kind::Https => {
                 let (dialogue, out) = HttpConnect::new(host, port, credentials);
                 (ProxyDialogue::Http(dialogue), out)
             }
@@ -114,6 +121,8 @@ pub enum ProxyError {
     EarlyBytes,
     /// The proxy ended the connection before its answer was complete.
     Ended,
+    /// The TLS handshake with the proxy failed. The source of the error is that of rustls.
+    Tls(io::Error),
     /// Reading or writing failed.
     Io(io::Error),
 }
@@ -153,6 +162,7 @@ impl fmt::Display for ProxyError {
             }
             Self::EarlyBytes => f.write_str("the proxy sent bytes that cannot be the server's"),
             Self::Ended => f.write_str("the proxy ended the connection before its answer"),
+            Self::Tls(error) => write!(f, "the TLS handshake with the proxy failed: {error}"),
             Self::Io(error) => error.fmt(f),
         }
     }
@@ -162,7 +172,7 @@ impl std::error::Error for ProxyError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Response(error) => Some(error),
-            Self::Io(error) => Some(error),
+            Self::Tls(error) | Self::Io(error) => Some(error),
             _ => None,
         }
     }
@@ -203,6 +213,7 @@ mod tests {
         let cases = [
             ("http://p.example", Kind::Http, 80),
             ("http://p.example:3128/", Kind::Http, 3128),
+            ("https://u:p@p.example", Kind::Https, 443),
             ("socks5://p.example", Kind::Socks5, 1080),
             ("socks5h://u:p@p.example:9", Kind::Socks5, 9),
         ];
@@ -216,7 +227,7 @@ mod tests {
     fn bad_urls_of_proxies_say_what_is_bad() {
         let long = format!("socks5://{}:p@p.example", "u".repeat(256));
         let cases = [
-            ("https://p.example", UrlError::Scheme),
+            ("ftp://p.example", UrlError::Scheme),
             ("socks4://p.example", UrlError::Scheme),
             ("socks5://u@p.example", UrlError::UserInfo),
             (&long, UrlError::UserInfo),
