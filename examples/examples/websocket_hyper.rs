@@ -1,32 +1,24 @@
-//! A chat on hyper's connections, by hand: HTTP and WebSockets on one port, under tokio.
+//! A chat on hyper's connections: HTTP and WebSockets on one port, under tokio.
 //!
 //! Run `cargo run --example websocket_hyper -- 127.0.0.1:9021`. `GET /` is a page, and `/chat` a
 //! chat: each text goes to all members.
 //!
 //! It shows:
-//! - hyper makes the connection, and the program answers the handshake. Requests of axum are the
-//!   same type, so a handler of axum does the same.
-//! - `from_upgraded` begins after the handshake, with the stream of hyper. `with_agreement` adds
-//!   the compression that was agreed on.
+//! - `upgrade` answers the handshake of a request of hyper, and gives the future of the socket. A
+//!   request that is no handshake gets a response that says why.
 //! - A member is one task. `recv` may be dropped after any poll, so it stands in `select!`.
 
 use std::{convert::Infallible, error::Error, io};
 
-use http_body_util::Full;
 use hyper::{
-    Request, Response, StatusCode,
-    body::{Bytes, Incoming},
-    header::{self, HeaderValue},
-    server::conn::http1,
-    service::service_fn,
-    upgrade::{OnUpgrade, Upgraded},
+    Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
 };
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, sync::broadcast};
 use windlass_websocket::{
-    Agreement, CloseCode, Config, DeflateConfig, HyperIo, Message, Role, WebSocket,
+    CloseCode, Config, DeflateConfig, Message,
+    upgrade::{Upgrading, upgrade},
 };
-use windlass_ws::handshake::{accept_value, answer_extensions};
 
 /// The messages that wait for a member at most.
 const QUEUE_MAX: usize = 64;
@@ -52,74 +44,33 @@ async fn serve(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-fn answer(
-    mut request: Request<Incoming>,
-    room: &broadcast::Sender<Message>,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
+fn answer(mut request: Request<Incoming>, room: &broadcast::Sender<Message>) -> Response<String> {
+    let mut response = Response::new(String::new());
     match request.uri().path() {
         "/" => *response.body_mut() = "connect to /chat\n".into(),
-        "/chat" => match shake_hands(&request, &mut response) {
-            Ok(agreement) => {
-                let upgrade = hyper::upgrade::on(&mut request);
+        "/chat" => match upgrade(&mut request, &Config::new().deflate(DEFLATE)) {
+            Ok((accepted, upgrading)) => {
                 let room = room.clone();
                 tokio::spawn(async move {
-                    if let Err(error) = member(upgrade, agreement, room).await {
+                    if let Err(error) = member(upgrading, room).await {
                         eprintln!("a member: {error}");
                     }
                 });
+                return accepted;
             }
-            Err(status) => *response.status_mut() = status,
+            Err(refused) => return refused.into_response(),
         },
         _ => *response.status_mut() = StatusCode::NOT_FOUND,
     }
     response
 }
 
-/// Checks a handshake and sets its answer (RFC 6455 section 4.2). A server with cookies also
-/// compares Origin, because a browser sends them for pages of others too (section 10.2).
-fn shake_hands(
-    request: &Request<Incoming>,
-    response: &mut Response<Full<Bytes>>,
-) -> Result<Option<Agreement>, StatusCode> {
-    let headers = request.headers();
-    let is = |name, wanted: &str| {
-        let value = headers.get(name).and_then(|value| value.to_str().ok());
-        value.is_some_and(|it| it.split(',').any(|it| it.trim().eq_ignore_ascii_case(wanted)))
-    };
-    if !is(header::UPGRADE, "websocket") || !is(header::SEC_WEBSOCKET_VERSION, "13") {
-        return Err(StatusCode::UPGRADE_REQUIRED);
-    }
-    let key = headers.get(header::SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes);
-    let accept = key.and_then(accept_value).ok_or(StatusCode::BAD_REQUEST)?;
-    let offers = headers.get_all(header::SEC_WEBSOCKET_EXTENSIONS);
-    let agreed = answer_extensions(offers.iter().map(HeaderValue::as_bytes), &DEFLATE);
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let mut set = |name, value: &[u8]| {
-        let value = HeaderValue::from_bytes(value).expect("it is ASCII");
-        response.headers_mut().insert(name, value);
-    };
-    set(header::UPGRADE, b"websocket");
-    set(header::CONNECTION, b"Upgrade");
-    set(header::SEC_WEBSOCKET_ACCEPT, accept.as_ref());
-    Ok(agreed.map(|(extension, agreement)| {
-        set(header::SEC_WEBSOCKET_EXTENSIONS, extension.as_ref());
-        agreement
-    }))
-}
-
 /// Serves one member to its end.
 async fn member(
-    upgrade: OnUpgrade,
-    agreement: Option<Agreement>,
+    upgrading: Upgrading,
     room: broadcast::Sender<Message>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (stream, config) = (HyperIo::new(upgrade.await?), Config::new().deflate(DEFLATE));
-    let mut socket: WebSocket<HyperIo<Upgraded>> =
-        WebSocket::from_upgraded(stream, &[], Role::Server, &config);
-    if let Some(agreement) = agreement {
-        socket = socket.with_agreement(agreement);
-    }
+    let mut socket = upgrading.await?;
     let mut texts = room.subscribe();
     loop {
         tokio::select! {
@@ -155,7 +106,7 @@ mod tests {
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::TcpStream,
     };
-    use windlass_websocket::ClientRequest;
+    use windlass_websocket::{ClientRequest, WebSocket};
 
     async fn start() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
