@@ -13,20 +13,24 @@ use crate::{HyperIo, Transport};
 /// The most bytes that one call gives to a stream of HTTP/2. hyper holds up to four of them.
 const PIECE_MAX: usize = 32 << 10;
 
+/// How often a reader that has seen the end lets hyper's task run, which knows how the stream ended.
+const END_POLLS_MAX: u8 = 32;
+
 /// What hyper has upgraded, as a [`Transport`].
 ///
 /// A stream of HTTP/2 ends as RFC 8441 section 5 says: its END_STREAM is the end of a TCP
-/// connection, and its RST_STREAM, also with the code CANCEL, is a reset.
+/// connection, and its RST_STREAM, also with the code CANCEL, is a reset. While output waits for a
+/// peer that does not read, a CANCEL may be told as an end.
 pub struct UpgradedIo {
     stream: HyperIo<Upgraded>,
     is_http2: bool,
-    /// The stream of HTTP/2 has ended. It is not known yet how.
-    has_ended: bool,
+    /// The stream of HTTP/2 has ended. It was asked so often how.
+    end_polls: Option<u8>,
 }
 
 impl UpgradedIo {
     pub(super) fn new(stream: Upgraded, is_http2: bool) -> Self {
-        Self { stream: HyperIo::new(stream), is_http2, has_ended: false }
+        Self { stream: HyperIo::new(stream), is_http2, end_polls: None }
     }
 
     /// Whether this is a stream of HTTP/2.
@@ -55,12 +59,20 @@ impl UpgradedIo {
             let reset = io::ErrorKind::ConnectionReset;
             return Poll::Ready(Err(if is_reset { io::Error::new(reset, error) } else { error }));
         }
-        self.has_ended = true;
-        let ended = ready!(self.stream.poll_shutdown(context));
-        Poll::Ready(match ended {
-            Ok(()) => Ok(0),
-            Err(error) => Err(io::Error::new(io::ErrorKind::ConnectionReset, error)),
-        })
+        let polls = self.end_polls.get_or_insert(0);
+        match self.stream.poll_shutdown(context) {
+            Poll::Ready(Err(error)) => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionReset, error)))
+            }
+            // It may wait for a window that the peer never opens (RFC 9113 section 5.2). The stream
+            // is reset when this is dropped.
+            Poll::Pending if *polls < END_POLLS_MAX => {
+                *polls += 1;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(0)),
+        }
     }
 }
 
@@ -70,7 +82,7 @@ impl Transport for UpgradedIo {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if self.has_ended {
+        if self.end_polls.is_some() {
             return self.poll_http2_end(context, Ok(0));
         }
         match ready!(self.stream.poll_read(context, buffer)) {

@@ -3,12 +3,14 @@
 
 use std::{future::poll_fn, io::ErrorKind};
 
+use futures_util::FutureExt as _;
 use h2::{Reason, RecvStream, SendStream, client, ext::Protocol};
 use hyper::{Method, Request, body::Bytes, http::Extensions};
 use tokio::{
     io::AsyncWriteExt as _,
     spawn,
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    task::yield_now,
 };
 use windlass_websocket::{CloseCode, Config, RecvError, WebSocket, upgrade::UpgradedIo};
 
@@ -88,6 +90,26 @@ fn a_stream_that_ends_is_abnormal_and_one_that_is_reset_is_an_error() {
             assert_eq!(kind, expected, "after {reset:?}: {end}");
             drop(receive);
         }
+    });
+}
+
+#[test]
+fn the_end_of_a_peer_that_does_not_read_is_told_at_once() {
+    run(async {
+        let (ours, theirs) = streams().await;
+        let Pair { mut socket, mut send, receive } = pair(ours, theirs).await;
+        // Until its window is full, and everything on the way to it.
+        let mut waits = 0;
+        while waits < 1000 {
+            match socket.feed(&[7; 4096][..]).now_or_never() {
+                Some(result) => result.expect("the connection is open"),
+                None => waits += 1,
+            }
+            yield_now().await;
+        }
+        send.send_data(Bytes::new(), true).expect("it is open");
+        assert!(matches!(socket.recv().await, Err(RecvError::Abnormal)));
+        drop(receive);
     });
 }
 
