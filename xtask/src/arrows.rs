@@ -80,6 +80,22 @@ const TABLE: &[Row] = &[
             "webpki-roots?",
         ],
     ),
+    library(
+        "windlass-tungstenite",
+        &["windlass-ws"],
+        &[
+            "bytes",
+            "getrandom",
+            "base64?",
+            "http?",
+            "httparse?",
+            "rustls?",
+            "rustls-native-certs?",
+            "sha1?",
+            "url?",
+            "webpki-roots?",
+        ],
+    ),
     library("windlass-tls", &["windlass"], &["rustls", "rustls-webpki"]),
     library(
         "windlass-http",

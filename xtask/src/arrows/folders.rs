@@ -11,7 +11,7 @@ use super::syntax;
 use crate::repository::TextFile;
 
 /// The crates whose folders have an order.
-const CRATES: &str = "crates/";
+const CRATES: [&str; 2] = ["crates/", "compat/"];
 
 /// How many items a crate may have as exceptions.
 const ITEMS_MAX: usize = 5;
@@ -76,7 +76,8 @@ struct Crate<'f> {
 
 fn crates(files: &[TextFile]) -> Vec<Crate<'_>> {
     let mut crates: BTreeMap<&str, Vec<&TextFile>> = BTreeMap::new();
-    for file in files.iter().filter(|file| file.is_rust() && file.path.starts_with(CRATES)) {
+    let is_inside = |path: &str| CRATES.iter().any(|folder| path.starts_with(folder));
+    for file in files.iter().filter(|file| file.is_rust() && is_inside(&file.path)) {
         if let Some((folder, _)) = file.path.split_once("/src/") {
             crates.entry(folder).or_default().push(file);
         }

@@ -5,7 +5,7 @@ use crate::metadata::Package;
 use crate::repository::TextFile;
 
 /// Where the crates are that users depend on. All of them can be published.
-const CRATES: &str = "crates/";
+const CRATES: [&str; 2] = ["crates/", "compat/"];
 
 /// The exception: the tools of tests.
 const TESTKIT: &str = "windlass-testkit";
@@ -23,12 +23,17 @@ const FILES: &[&str] = &["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
 /// Checks all packages.
 pub(super) fn check(files: &[TextFile], packages: &[Package], found: &mut Vec<Violation>) {
-    let is_checked =
-        |package: &&Package| package.folder.starts_with(CRATES) && package.name != TESTKIT;
+    let is_checked = |package: &&Package| {
+        CRATES.iter().any(|folder| package.folder.starts_with(folder)) && package.name != TESTKIT
+    };
     for package in packages.iter().filter(is_checked) {
         let manifest = format!("{}/Cargo.toml", package.folder);
         if !package.is_published {
-            found.push(Violation::new(&manifest, 0, "a crate in `crates` can be published"));
+            found.push(Violation::new(
+                &manifest,
+                0,
+                "a crate in `crates` or `compat` can be published",
+            ));
         }
         let text = files.iter().find(|file| file.path == manifest).map_or("", |file| &file.text);
         let library = if package.is_library() { LIBRARY_KEYS } else { &[] };
@@ -117,7 +122,10 @@ mod tests {
     #[test]
     fn a_package_that_cannot_be_published_is_found() {
         let found = found(MANIFEST, false, &[APACHE]);
-        assert_eq!(found, ["crates/a/Cargo.toml: a crate in `crates` can be published"]);
+        assert_eq!(
+            found,
+            ["crates/a/Cargo.toml: a crate in `crates` or `compat` can be published"]
+        );
     }
 
     #[test]

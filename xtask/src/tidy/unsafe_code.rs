@@ -51,7 +51,7 @@ fn listed(list: &str) -> BTreeMap<String, usize> {
 /// tools.
 fn is_published(path: &str) -> bool {
     let folders: Vec<&str> = path.split('/').collect();
-    matches!(folders[..], ["crates", name, "src", ..] if name != "testkit")
+    matches!(folders[..], ["crates" | "compat", name, "src", ..] if name != "testkit")
 }
 
 /// The list names exactly the published files with unsafe code.

@@ -112,6 +112,11 @@ impl Codec {
         Self::new(true, &agreement, config)
     }
 
+    /// Messages with fewer bytes are not compressed.
+    pub(crate) const fn threshold(&self) -> usize {
+        self.threshold as usize
+    }
+
     /// Appends the payload of a message with RSV1 set to `out`: `payload` compressed, without the
     /// last four bytes `00 00 ff ff`. Returns `false` if nothing was appended because the message
     /// is below the threshold or does not get shorter. Send it uncompressed then.

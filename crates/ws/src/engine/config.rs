@@ -98,19 +98,27 @@ pub struct Config {
     pub role: Role,
     /// The limits on what the peer may send.
     pub limits: EngineLimits,
+    /// A server takes unmasked frames too, although RFC 6455 section 5.1 forbids clients to send
+    /// them: a script can then send through a proxy what looks like a request to it (section 10.3).
+    /// Default: no.
+    pub accept_unmasked: bool,
 }
 
 impl Config {
     /// A server's configuration with the default limits.
     #[must_use]
     pub const fn server() -> Self {
-        Self { role: Role::Server, limits: EngineLimits::DEFAULT }
+        Self::new(Role::Server)
     }
 
     /// A client's configuration with the default limits. See [`Role::Client`] for `entropy`.
     #[must_use]
     pub const fn client(entropy: fn(&mut [u8])) -> Self {
-        Self { role: Role::Client { entropy }, limits: EngineLimits::DEFAULT }
+        Self::new(Role::Client { entropy })
+    }
+
+    const fn new(role: Role) -> Self {
+        Self { role, limits: EngineLimits::DEFAULT, accept_unmasked: false }
     }
 
     /// The same configuration with other limits.

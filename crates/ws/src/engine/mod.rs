@@ -49,6 +49,9 @@ const CLIENT: u8 = 4;
 const DEFLATE: u8 = 8;
 /// Messages that arrive in pieces are passed on in pieces.
 const PIECES: u8 = 16;
+/// The length of what is kept about the header of the frame that failed: see
+/// [`Engine::failed_header`].
+const FAILED_LEN: usize = 1 + size_of::<u64>();
 
 /// The protocol state of one connection after its handshake. It takes 48 bytes. It owns a buffer
 /// only while it waits for the rest of a frame or message.
@@ -93,7 +96,8 @@ pub struct Engine {
     /// The second that `controls` counts.
     second: u32,
     controls: u16,
-    /// The first `head_len` bytes of an incomplete header. A whole header is always longer.
+    /// The first `head_len` bytes of an incomplete header. A whole header is always longer. After a
+    /// violation, [`FAILED_LEN`] bytes about the header that showed it.
     head: [u8; HEADER_LEN_MAX - 1],
     head_len: u8,
     /// Payloads with fewer bytes take the fast path: see [`Pass::next`]. 0 while the state forbids
@@ -123,14 +127,10 @@ impl Engine {
             flags: 0,
             failed: None,
         };
-        let limits = &config.limits;
         if matches!(config.role, Role::Client { .. }) {
             engine.flags = CLIENT;
-        } else if limits.fragments_max > 0 {
-            engine.fast_len_end_usual =
-                limits.frame_max.min(limits.message_max).min(CONTROL_LEN_MAX) as u8 + 1;
         }
-        engine.update_fast_path();
+        engine.choose_fast_path();
         engine
     }
 
@@ -147,10 +147,7 @@ impl Engine {
         engine.codec =
             Some(Box::new(crate::deflate::Codec::new(!engine.is_client(), agreement, deflate)));
         engine.flags |= DEFLATE;
-        // The fast path builds the reply to a short message in place and never compresses it.
-        engine.fast_len_end_usual =
-            deflate.threshold.min(usize::from(engine.fast_len_end_usual)) as u8;
-        engine.update_fast_path();
+        engine.choose_fast_path();
         engine
     }
 
@@ -276,6 +273,43 @@ impl Engine {
         Ok(self.send_outside_pass(scratch, |outbox| outbox.close(code, reason)))
     }
 
+    /// Like [`close`](Self::close), with a Close frame that has neither code nor reason.
+    ///
+    /// ```
+    /// # use windlass_ws::{Config, Engine, FrameSendError, Scratch};
+    /// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+    /// assert_eq!(engine.close_without_code(&mut scratch)?, [0x88, 0]);
+    /// assert!(engine.is_closing());
+    /// # Ok::<(), FrameSendError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`FrameSendError::Closed`] after the first Close frame.
+    pub fn close_without_code<'s>(
+        &mut self,
+        scratch: &'s mut Scratch,
+    ) -> Result<&'s [u8], FrameSendError> {
+        self.check_open()?;
+        Ok(self.send_outside_pass(scratch, |outbox| {
+            outbox.close_frame(&[]);
+            Ok(())
+        }))
+    }
+
+    /// Replaces the configuration, from the next pass on. A frame whose header has arrived was
+    /// checked with the limits before.
+    ///
+    /// # Panics
+    ///
+    /// If the new configuration is for the other role.
+    pub fn set_config(&mut self, config: &Arc<Config>) {
+        let is_client = matches!(config.role, Role::Client { .. });
+        assert!(is_client == self.is_client(), "an engine keeps its role");
+        self.config = Arc::clone(config);
+        self.choose_fast_path();
+    }
+
     /// Chooses whether messages that arrive in pieces are passed on in pieces
     /// ([`EngineEvent::Piece`]) or assembled, from the next pass on. Default: assembled.
     ///
@@ -314,6 +348,33 @@ impl Engine {
         }
     }
 
+    /// More about a violation that the header of a frame shows: the first byte of the frame, and a
+    /// length. The length is that of the frame for [`Violation::FrameTooBig`], and that of the
+    /// message so far, with this frame, for [`Violation::MessageTooBig`] before decompression.
+    /// Otherwise it is 0. `None` if the connection has not failed because of a header.
+    ///
+    /// ```
+    /// # use windlass_ws::{Config, Engine, Scratch};
+    /// # let (mut engine, mut scratch) = (Engine::new(&Config::server().into()), Scratch::new());
+    /// let mut received = [0x83, 0x80, 0, 0, 0, 0];
+    /// assert!(engine.process(&mut received, &mut scratch).next().is_some());
+    /// assert_eq!(engine.failed_header(), Some((0x83, 0)));
+    /// ```
+    #[must_use]
+    pub fn failed_header(&self) -> Option<(u8, u64)> {
+        let [first, len @ ..] = self.head.first_chunk::<FAILED_LEN>()?;
+        let is_noted = self.failed.is_some() && usize::from(self.head_len) == FAILED_LEN;
+        is_noted.then(|| (*first, u64::from_be_bytes(*len)))
+    }
+
+    /// Keeps what [`failed_header`](Self::failed_header) returns, where no header is kept any more.
+    #[cold]
+    fn note_failed_header(&mut self, first: u8, len: u64) {
+        self.head[0] = first;
+        self.head[1..FAILED_LEN].copy_from_slice(&len.to_be_bytes());
+        self.head_len = FAILED_LEN as u8;
+    }
+
     /// The heap memory, in bytes, that this engine holds for an incomplete message or frame. The
     /// state of a decompressor is not included.
     #[must_use]
@@ -335,6 +396,21 @@ impl Engine {
 
     fn is_client(&self) -> bool {
         self.flags & CLIENT != 0
+    }
+
+    /// Chooses what takes the fast path in the usual state.
+    fn choose_fast_path(&mut self) {
+        let limits = &self.config.limits;
+        let len_end = if self.is_client() || limits.fragments_max == 0 {
+            0
+        } else {
+            limits.frame_max.min(limits.message_max).min(CONTROL_LEN_MAX) + 1
+        };
+        // The fast path builds the reply to a short message in place and never compresses it.
+        #[cfg(feature = "deflate")]
+        let len_end = self.codec.as_ref().map_or(len_end, |codec| len_end.min(codec.threshold()));
+        self.fast_len_end_usual = len_end as u8;
+        self.update_fast_path();
     }
 
     /// Recomputes whether the state allows the fast path. Call it when the state may allow the path

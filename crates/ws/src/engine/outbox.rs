@@ -102,10 +102,15 @@ impl<'a> Outbox<'a> {
         let len = 2 + reason.len();
         payload[..2].copy_from_slice(&code.get().to_be_bytes());
         payload[2..len].copy_from_slice(reason.as_bytes());
-        self.frame(Opcode::Close, false, &payload[..len]);
+        self.close_frame(&payload[..len]);
+        Ok(())
+    }
+
+    /// Sends the Close frame with this payload.
+    pub(super) fn close_frame(&mut self, payload: &[u8]) {
+        self.frame(Opcode::Close, false, payload);
         self.engine.flags |= CLOSE_SENT;
         self.engine.fast_len_end = 0;
-        Ok(())
     }
 
     fn control(&mut self, opcode: Opcode, payload: &[u8]) -> Result<(), FrameSendError> {

@@ -238,13 +238,16 @@ impl FrameReader<'_, '_> {
     /// Parses the header of the next frame. An incomplete header is kept for the next pass.
     fn header(&mut self) -> Result<Option<FrameHeader>, Violation> {
         let engine = &mut *self.engine;
-        let masked = Some(!engine.is_client());
+        let masked = match engine.is_client() {
+            true => Some(false),
+            false if engine.config.accept_unmasked => None,
+            false => Some(true),
+        };
         let rest = &self.input.bytes[self.input.at..];
         let kept = usize::from(engine.head_len);
         if kept == 0 {
-            if let Some((header, len)) =
-                parse_with(rest, masked, |first| engine.check_allowed(first))?
-            {
+            let parsed = parse_with(rest, masked, |first| engine.check_allowed(first));
+            if let Some((header, len)) = noted(engine, rest, parsed)? {
                 self.input.at += len;
                 return Ok(Some(header));
             }
@@ -253,7 +256,8 @@ impl FrameReader<'_, '_> {
         let mut head = [0; HEADER_LEN_MAX];
         head[..kept].copy_from_slice(&engine.head[..kept]);
         head[kept..kept + taken].copy_from_slice(&rest[..taken]);
-        match parse_with(&head[..kept + taken], masked, |first| engine.check_allowed(first))? {
+        let parsed = parse_with(&head[..kept + taken], masked, |first| engine.check_allowed(first));
+        match noted(engine, &head, parsed)? {
             Some((header, len)) => {
                 self.input.at += len - kept;
                 engine.head_len = 0;
@@ -303,6 +307,8 @@ impl FrameReader<'_, '_> {
             None => (0, 0),
         };
         if len > limits.message_max.saturating_sub(so_far) {
+            let size = so_far as u64 + len as u64;
+            self.engine.note_failed_header(header.first_byte(), size);
             return Err(Violation::MessageTooBig);
         }
         if fragments >= limits.fragments_max {
@@ -477,6 +483,18 @@ impl FrameReader<'_, '_> {
     }
 }
 
+/// Keeps what a header that begins with `bytes` says about its violation.
+fn noted<T>(
+    engine: &mut Engine,
+    bytes: &[u8],
+    parsed: Result<T, Violation>,
+) -> Result<T, Violation> {
+    if let (Err(_), Some(first)) = (&parsed, bytes.first()) {
+        engine.note_failed_header(*first, 0);
+    }
+    parsed
+}
+
 impl Engine {
     /// The end of a reply at this location, if such a reply needs nothing more.
     fn reply_end(&self, location: ReplyLocation) -> Option<usize> {
@@ -512,10 +530,13 @@ impl Engine {
         }
     }
 
-    fn check_frame_len(&self, header: &FrameHeader) -> Result<usize, Violation> {
+    fn check_frame_len(&mut self, header: &FrameHeader) -> Result<usize, Violation> {
         match usize::try_from(header.len) {
             Ok(len) if len <= self.config.limits.frame_max => Ok(len),
-            _ => Err(Violation::FrameTooBig),
+            _ => {
+                self.note_failed_header(header.first_byte(), header.len);
+                Err(Violation::FrameTooBig)
+            }
         }
     }
 

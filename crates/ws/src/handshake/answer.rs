@@ -1,4 +1,4 @@
-//! The parts of an answer, for hosts that use another HTTP implementation.
+//! The parts of a request and of its answer, for hosts that use another HTTP implementation.
 
 use super::key;
 
@@ -44,6 +44,47 @@ pub fn answer_extensions<'a>(
     let mut out = alloc::vec::Vec::new();
     let agreement = answer_offers(values, config, &mut out)?;
     Some((out.into_iter().map(char::from).collect(), agreement))
+}
+
+/// The value of a client's `Sec-WebSocket-Extensions` header, which offers permessage-deflate.
+///
+/// ```
+/// use windlass_ws::{deflate::DeflateConfig, handshake::{check_extensions, offer_extensions}};
+///
+/// let config = DeflateConfig::DEFAULT;
+/// let offer = "permessage-deflate; client_no_context_takeover; client_max_window_bits";
+/// assert_eq!(offer_extensions(&config), offer);
+/// let answer = b"permessage-deflate; client_max_window_bits=12";
+/// assert_eq!(check_extensions(answer, &config).unwrap().client_max_window_bits, 12);
+/// assert!(check_extensions(b"x-other", &config).is_none());
+/// ```
+#[cfg(feature = "deflate")]
+#[must_use]
+pub fn offer_extensions(config: &crate::deflate::DeflateConfig) -> alloc::string::String {
+    let mut out = alloc::vec::Vec::new();
+    super::negotiate::write_offer(config, &mut out);
+    out.into_iter().map(char::from).collect()
+}
+
+/// Checks the value of a response's `Sec-WebSocket-Extensions` header, after a request with
+/// [`offer_extensions`]. `None` means that the server chose something that was not offered, and the
+/// connection must fail. A response without the header has no agreement; one without an offer must
+/// have no such header (RFC 6455 section 4.1).
+#[cfg(feature = "deflate")]
+#[must_use]
+pub fn check_extensions(
+    value: &[u8],
+    config: &crate::deflate::DeflateConfig,
+) -> Option<crate::deflate::Agreement> {
+    use super::negotiate;
+    let mut extensions = super::extensions::Extensions::new(value);
+    match (extensions.next(), extensions.next()) {
+        (Some(Ok(extension)), None) if extension.name == negotiate::NAME => {
+            negotiate::Parameters::read(extension)
+                .and_then(|answer| negotiate::check(config, &answer))
+        }
+        _ => None,
+    }
 }
 
 /// Appends the answer to the first acceptable offer. Offers come in the client's order of

@@ -3,17 +3,15 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-#[cfg(feature = "deflate")]
-use super::extensions::Extensions;
 use super::fields::{FieldError, KnownName, check_own, write_line};
 use super::head::HeadLimits;
-#[cfg(feature = "deflate")]
-use super::negotiate;
 use super::request::content_length;
 use super::response::Response;
 use super::syntax::{is_token, is_value_byte};
 use super::upgrade::lists_token;
 use super::{PROTOCOLS_MAX, key, target};
+#[cfg(feature = "deflate")]
+use super::{answer::check_extensions, negotiate};
 #[cfg(feature = "deflate")]
 use crate::deflate::{Agreement, DeflateConfig};
 
@@ -401,14 +399,7 @@ impl<'a> ClientRequest<'a> {
         else {
             return Ok(None);
         };
-        let mut extensions = Extensions::new(value);
-        let agreement = match (extensions.next(), extensions.next(), &self.deflate) {
-            (Some(Ok(extension)), None, Some(config)) if extension.name == negotiate::NAME => {
-                negotiate::Parameters::read(extension)
-                    .and_then(|answer| negotiate::check(config, &answer))
-            }
-            _ => None,
-        };
-        agreement.map(Some).ok_or(HandshakeError::Extension)
+        let config = self.deflate.as_ref().ok_or(HandshakeError::Extension)?;
+        check_extensions(value, config).map(Some).ok_or(HandshakeError::Extension)
     }
 }

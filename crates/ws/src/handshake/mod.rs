@@ -55,7 +55,7 @@ mod upgrade;
 
 pub use answer::accept_value;
 #[cfg(feature = "deflate")]
-pub use answer::answer_extensions;
+pub use answer::{answer_extensions, check_extensions, offer_extensions};
 pub use client::{ClientRequest, HandshakeError, Negotiated, RequestError};
 pub use fields::{Header, Headers};
 pub use head::HeadLimits;

@@ -143,10 +143,15 @@ impl FrameHeader {
         plain_len(self.len) + if self.key.is_some() { 4 } else { 0 }
     }
 
+    #[inline]
+    pub(crate) const fn first_byte(&self) -> u8 {
+        ((self.fin as u8) << 7) | ((self.compressed as u8) << 6) | self.opcode as u8
+    }
+
     /// Writes the header to the start of `out` and returns its length.
     #[inline]
     pub fn encode(&self, out: &mut [u8; HEADER_LEN_MAX]) -> usize {
-        out[0] = (u8::from(self.fin) << 7) | (u8::from(self.compressed) << 6) | self.opcode as u8;
+        out[0] = self.first_byte();
         let masked = u8::from(self.key.is_some()) << 7;
         let len = plain_len(self.len);
         match len {

@@ -103,3 +103,14 @@ fn a_close_between_fragments_and_in_pieces_is_a_close() {
     assert_eq!(session.output, plain(0x88, &close_payload(1000, "enough")));
     assert_eq!(session.engine.buffered(), 0);
 }
+
+#[test]
+fn our_close_may_have_no_code() {
+    let mut session = Session::server(Handler::Echo);
+    assert_eq!(session.engine.close_without_code(&mut session.scratch), Ok(&[0x88, 0][..]));
+    let again = session.engine.close_without_code(&mut session.scratch);
+    assert_eq!(again, Err(FrameSendError::Closed));
+    session.feed(&masked(0x88, b""));
+    assert_eq!(session.end, Some(End::Closed));
+    assert!(session.output.is_empty(), "the peer's Close frame is the answer");
+}

@@ -122,3 +122,23 @@ fn a_flood_of_the_default_size_is_stopped() {
     assert_eq!(session.end, Some(End::Failed(Violation::TooManyControls)));
     assert_eq!(session.seen.len(), 1001);
 }
+
+#[test]
+fn other_limits_apply_from_the_next_pass_on() {
+    let mut session = server(|_| {});
+    session.feed(&masked(0x82, &[7; 100]));
+    assert_eq!(session.output.len(), 102);
+    let mut limits = EngineLimits::DEFAULT;
+    limits.message_max = 99;
+    session.engine.set_config(&Config::server().with_limits(limits).into());
+    session.feed(&masked(0x82, &[7; 99]));
+    assert_eq!((session.output.len(), session.end), (203, None));
+    session.feed(&masked(0x82, &[7; 100]));
+    assert_eq!(session.end, Some(End::Failed(Violation::MessageTooBig)));
+}
+
+#[test]
+#[should_panic(expected = "an engine keeps its role")]
+fn a_role_is_for_life() {
+    server(|_| {}).engine.set_config(&Config::client(crate::fixture::entropy).into());
+}

@@ -2,7 +2,7 @@
 
 use windlass_ws::{CloseCode, Config, End, EngineLimits, FrameSendError, MessageRef, Violation};
 
-use crate::fixture::{Handler, Seen, Session, close_payload, masked, plain};
+use crate::fixture::{Handler, Seen, Session, close_payload, entropy, masked, plain};
 
 /// For a server: bytes, the violation, and the number of bytes after which it is certain.
 fn cases() -> Vec<(Violation, Vec<u8>, usize)> {
@@ -137,4 +137,53 @@ fn every_violation_of_the_table_has_a_case_somewhere() {
         assert_eq!(session.end, Some(End::Failed(violation)));
         assert_eq!(session.output, plain(0x88, &close_payload(code_of(violation), "")));
     }
+}
+
+#[test]
+fn a_header_that_fails_says_more_about_it() {
+    let limits = {
+        let mut limits = EngineLimits::DEFAULT;
+        (limits.frame_max, limits.message_max) = (300, 400);
+        limits
+    };
+    let fragment = masked(0x01, &[b'x'; 300]);
+    let cases = [
+        (vec![0x83, 0x80], Some((0x83, 0))),
+        (vec![0x8f], Some((0x8f, 0))),
+        ([&masked(0x01, b"a")[..], &[0x82]].concat(), Some((0x82, 0))),
+        (masked(0x82, &[0; 301]), Some((0x82, 301))),
+        ([fragment, masked(0x80, &[b'x'; 101])].concat(), Some((0x80, 401))),
+        (masked(0x81, b"\xff"), None),
+        (masked(0x88, b"x"), None),
+    ];
+    for (bytes, expected) in cases {
+        for size in [1, bytes.len()] {
+            let session = Session::new(Config::server().with_limits(limits), Handler::Silent);
+            let session = session.feed_all(bytes.chunks(size));
+            assert!(session.end.is_some(), "{bytes:x?}");
+            assert_eq!(session.engine.failed_header(), expected, "{:x?}", session.end);
+        }
+    }
+    let mut open = Session::server(Handler::Silent);
+    open.feed(&[0x82, 0xff, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(open.engine.failed_header(), None, "nine bytes of an incomplete header");
+}
+
+#[test]
+fn a_server_takes_unmasked_frames_only_if_it_is_configured_to() {
+    let frames =
+        [plain(0x81, b"hi"), masked(0x82, b"there"), plain(0x01, b"a"), plain(0x80, b"b")].concat();
+    let mut config = Config::server();
+    config.accept_unmasked = true;
+    let seen =
+        [Seen::Text("hi".to_owned()), Seen::Binary(b"there".to_vec()), Seen::Text("ab".to_owned())];
+    let echoes = [plain(0x81, b"hi"), plain(0x82, b"there"), plain(0x81, b"ab")].concat();
+    for size in [1, 2, 3, frames.len()] {
+        let session = Session::new(config, Handler::Echo).feed_all(frames.chunks(size));
+        assert_eq!((&session.seen[..], &session.output, session.end), (&seen[..], &echoes, None));
+    }
+    let mut client = Config::client(entropy);
+    client.accept_unmasked = true;
+    let session = Session::new(client, Handler::Echo).feed_all([&masked(0x81, b"hi")[..]]);
+    assert_eq!(session.end, Some(End::Failed(Violation::Masked)), "a client takes no masked ones");
 }

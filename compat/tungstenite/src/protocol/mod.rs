@@ -1,0 +1,24 @@
+//! Messages over a stream, after the handshake.
+
+mod config;
+mod context;
+pub mod frame;
+mod input;
+mod message;
+pub(crate) mod output;
+mod socket;
+mod violation;
+
+pub use self::{
+    config::WebSocketConfig, context::WebSocketContext, frame::CloseFrame, message::Message,
+    socket::WebSocket,
+};
+
+/// Which end of the connection a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It has accepted the connection.
+    Server,
+    /// It has opened the connection, and masks what it sends.
+    Client,
+}
