@@ -73,8 +73,8 @@ pub use socket::WebSocket;
 /// The task of a socket.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Starts the tasks of sockets on another runtime than tokio and `windlass-task`, as an extension of
-/// the request.
+/// Starts the tasks of sockets on another runtime than tokio and `windlass-task`, as an extension
+/// of the request.
 #[derive(Clone)]
 pub struct SocketSpawner {
     spawn: Arc<dyn Fn(Task) + Send + Sync>,
@@ -292,8 +292,8 @@ impl<S: Send + Sync> FromRequestParts<S> for WebSocketUpgrade {
     }
 }
 
-/// Starts a task on the runtime of this thread. That of `windlass-task` comes first: its connections
-/// must stay on its thread, also if the program has entered a runtime of tokio there.
+/// Starts a task on the runtime of this thread. That of `windlass-task` comes first: its
+/// connections must stay on its thread, also if the program has entered a runtime of tokio there.
 fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     #[cfg(all(feature = "windlass-task", target_os = "linux"))]
     if windlass_task::stats().is_some() {

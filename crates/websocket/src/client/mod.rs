@@ -206,8 +206,8 @@ impl Client {
         })
     }
 
-    /// The TLS configuration for the server, for example with root certificates or a client certificate of your
-    /// own.
+    /// The TLS configuration for the server, for example with root certificates or a client
+    /// certificate of your own.
     ///
     /// Default: the cryptography that the process has installed, or that of the crate's features;
     /// the root certificates of the system. The process makes it at the first connection, which may

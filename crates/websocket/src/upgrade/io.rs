@@ -13,7 +13,7 @@ use crate::{HyperIo, Transport};
 /// The most bytes that one call gives to a stream of HTTP/2. hyper holds up to four of them.
 const PIECE_MAX: usize = 32 << 10;
 
-/// How often a reader that has seen the end lets hyper's task run, which knows how the stream ended.
+/// How often a reader that has seen the end lets hyper's task run, which knows how it ended.
 const END_POLLS_MAX: u8 = 32;
 
 /// What hyper has upgraded, as a [`Transport`].
