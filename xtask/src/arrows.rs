@@ -109,7 +109,15 @@ const TABLE: &[Row] = &[
     ),
     program(
         "windlass-cli",
-        &["windlass", "windlass-server", "windlass-ws", "windlass-tls", "windlass-cluster"],
+        &[
+            "windlass",
+            "windlass-server",
+            "windlass-ws",
+            "windlass-tls",
+            "windlass-cluster",
+            "windlass-task",
+            "windlass-websocket",
+        ],
     ),
     // The tools of tests.
     program("windlass-testkit", &["windlass", "windlass-task", "windlass-server"]),

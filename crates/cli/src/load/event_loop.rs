@@ -19,14 +19,14 @@ use super::{
 };
 
 /// Interval of a worker's periodic work.
-const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// Time from when all workers are ready to the first message, if there are several workers. Each
 /// learns of the start at its next tick.
-const START_DELAY: Duration = Duration::from_millis(50);
+pub(crate) const START_DELAY: Duration = Duration::from_millis(50);
 
 /// Subscribers other than connections: signals, timers, and some spare ones.
-const OTHER_SUBSCRIBERS: usize = 64;
+pub(crate) const OTHER_SUBSCRIBERS: usize = 64;
 
 /// Bytes of output beside the messages: headers, handshakes, control frames.
 const OUTPUT_EXTRA: usize = 1 << 16;

@@ -1,11 +1,14 @@
 //! The part of a connection that both protocols share: checks each answer and selects the next
 //! message.
 
+use std::rc::Rc;
+
 use windlass_ws::MessageRef;
 
 use super::{
     fault::{self, Answer, Fault},
     payload::PayloadPool,
+    plan::LoadArgs,
     results::LoadResults,
     schedule::{LoadSchedule, MessageSequence, Nanos},
 };
@@ -13,8 +16,25 @@ use super::{
 /// State that all exchanges of a worker share.
 pub(crate) struct ExchangeState {
     pub(crate) schedule: LoadSchedule,
-    pub(crate) pool: PayloadPool,
+    pub(crate) pool: Rc<PayloadPool>,
     pub(crate) results: LoadResults,
+}
+
+impl ExchangeState {
+    /// The state before the start.
+    pub(crate) fn new(args: &LoadArgs) -> Self {
+        let pool = PayloadPool::new(args.size as usize, args.text, args.deflate);
+        let (schedule, results) = (LoadSchedule::WAITING, LoadResults::new());
+        Self { schedule, pool: Rc::new(pool), results }
+    }
+
+    /// Ends the measured time.
+    pub(crate) fn end(&mut self, now: Nanos) {
+        let window = &mut self.schedule.window;
+        window.end = window.end.min(now);
+        window.start = window.start.min(window.end);
+        self.results.ended = window.end;
+    }
 }
 
 /// The exchange of messages and answers on one connection, at one moment.
@@ -143,7 +163,7 @@ mod tests {
             LoadSchedule { rate: SendRate::FullSpeed, window: 0..Nanos::MAX, depth: MESSAGES };
         let mut state = ExchangeState {
             schedule,
-            pool: PayloadPool::new(SIZE, None, false),
+            pool: Rc::new(PayloadPool::new(SIZE, None, false)),
             results: LoadResults::new(),
         };
         let mut sequence = MessageSequence::new(5, MESSAGES, MESSAGES);

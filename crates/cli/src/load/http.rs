@@ -27,6 +27,30 @@ const LINE_BYTES_MAX: usize = 8 << 10;
 /// Maximum number of lines in a trailer.
 const TRAILER_LINES_MAX: usize = FIELDS_MAX;
 
+/// The name of this program in requests.
+pub(crate) const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"));
+
+/// Checks the length of a body. Only that of a correct answer counts.
+///
+/// # Errors
+///
+/// The fault, if it is another one than `--body-size`.
+pub(crate) fn check_body(
+    due: u64,
+    status: u16,
+    bytes: u64,
+    expected: Option<u64>,
+) -> Result<(), Fault> {
+    let is_good = (200..300).contains(&status);
+    let Some(expected) = expected.filter(|&size| is_good && size != bytes) else { return Ok(()) };
+    Err(Fault::new(
+        FaultKind::WrongContent,
+        format_args!(
+            "the body of response {due} has {bytes} bytes instead of {expected} (--body-size)"
+        ),
+    ))
+}
+
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct HttpSetup {
@@ -41,9 +65,8 @@ pub(crate) struct HttpSetup {
 impl HttpSetup {
     pub(crate) fn new(resource: &Resource, body_size: Option<u64>, informational_max: u32) -> Self {
         let Resource { host, path } = resource;
-        let agent = concat!("windlass/", env!("CARGO_PKG_VERSION"));
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nAccept: */*\r\n\r\n"
         );
         Self { request: request.into_bytes(), body_size, informational_max }
     }
@@ -136,17 +159,7 @@ impl Responses {
 
     fn complete(&mut self, setup: &HttpSetup, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
         let (status, bytes) = (std::mem::take(&mut self.status), self.body_bytes);
-        let is_good = (200..300).contains(&status);
-        if let Some(expected) = setup.body_size.filter(|&size| is_good && size != bytes) {
-            let due = exchange.due();
-            return Err(Fault::new(
-                FaultKind::WrongContent,
-                format_args!(
-                    "the body of response {due} has {bytes} bytes instead of {expected} \
-                     (--body-size)"
-                ),
-            ));
-        }
+        check_body(exchange.due(), status, bytes, setup.body_size)?;
         exchange.response(status, bytes);
         self.informational = 0;
         self.complete += 1;

@@ -8,6 +8,7 @@
 //! | `exchange.rs`, `fault.rs` | checks of the answers of one connection, and its faults |
 //! | `websocket.rs`, `http.rs`, `connection.rs` | one connection |
 //! | `worker.rs`, `event_loop.rs` | the connections of a worker, and the reactor that runs them |
+//! | `http2/` | the workers, connections and streams of `--http2` |
 //! | `run_state.rs` | state that workers share |
 //! | `results.rs`, `report.rs`, `progress.rs` | results, and how they are shown |
 
@@ -16,6 +17,7 @@ mod event_loop;
 mod exchange;
 mod fault;
 mod http;
+mod http2;
 mod payload;
 mod plan;
 mod progress;
@@ -34,6 +36,7 @@ use anyhow::Context as _;
 use windlass::{Signal, SignalSet, stream::Workers};
 
 use crate::nofile;
+use http2::Http2Workers;
 use plan::LoadPlan;
 use report::LoadReport;
 use run_state::RunState;
@@ -60,16 +63,21 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
     let workers = usize::from(args.workers);
     nofile::connections_max(Some(args.connections), workers)?;
-    let tls = LoadTls::new(&args.tls, &args.target, args.timeout)?;
+    let tls = LoadTls::new(&args.tls, &args.target, args.timeout, args.http2)?;
     let plan = Arc::new(LoadPlan { args, addresses, tls });
     let run_state = Arc::new(RunState::new(workers));
-    let (planned, shared) = (Arc::clone(&plan), Arc::clone(&run_state));
-    let running = Workers::new(workers)
-        .named("load")
-        .start(move |worker| event_loop::set_up(worker, &planned, &shared))
-        .context("cannot start the workers")?;
+    let cannot_start = "cannot start the workers";
     let progress = progress::show(&plan, &run_state);
-    running.join().context("a worker failed")?;
+    if plan.args.http2 {
+        Http2Workers::start(&plan, &run_state).context(cannot_start)?.join()?;
+    } else {
+        let (planned, shared) = (Arc::clone(&plan), Arc::clone(&run_state));
+        let running = Workers::new(workers)
+            .named("load")
+            .start(move |worker| event_loop::set_up(worker, &planned, &shared))
+            .context(cannot_start)?;
+        running.join().context("a worker failed")?;
+    }
     drop((progress, signals));
     let signal = run_state.signal();
     let run_state =

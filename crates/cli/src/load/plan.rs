@@ -45,6 +45,17 @@ pub(crate) struct LoadArgs {
     #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,
 
+    /// Use HTTP/2: over TLS by ALPN, otherwise with prior knowledge. WebSockets need a server with
+    /// RFC 8441. --depth of http:// and https:// is then the number of concurrent requests of a
+    /// connection
+    #[arg(long)]
+    pub(crate) http2: bool,
+
+    /// WebSockets of each connection with --http2, of which each has --depth messages in flight
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) streams: u32,
+
     /// Payload length of each message in bytes, except for http:// and https://
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64 << 20))]
@@ -132,6 +143,18 @@ impl LoadArgs {
                 "--text and --deflate need a WebSocket target: ws://, wss:// or ws+unix:",
             );
         }
+        if self.http2 && !is_websocket && !self.target.is_http() {
+            return refuse(
+                "--http2 needs a target with WebSocket or HTTP: ws://, wss://, ws+unix:, \
+                           http:// or https://",
+            );
+        }
+        if self.streams > 1 && !(self.http2 && is_websocket) {
+            return refuse(
+                "--streams needs --http2 and a WebSocket target; the concurrent requests of a \
+                 connection of HTTP/2 are --depth",
+            );
+        }
         if self.body_size.is_some() && !self.target.is_http() {
             return refuse("--body-size needs an HTTP target: http:// or https://");
         }
@@ -155,6 +178,26 @@ impl LoadArgs {
             );
         }
         Ok(())
+    }
+
+    /// Returns the number of message sequences of a connection: one, or one for each stream of
+    /// HTTP/2.
+    pub(crate) fn streams_per_connection(&self) -> u32 {
+        match self.http2 {
+            true if self.target.is_http() => self.depth,
+            true => self.streams,
+            false => 1,
+        }
+    }
+
+    /// Returns the number of messages in flight of a sequence.
+    pub(crate) fn depth_of_stream(&self) -> u32 {
+        if self.http2 && self.target.is_http() { 1 } else { self.depth }
+    }
+
+    /// Returns the number of all message sequences.
+    pub(crate) fn streams_in_all(&self) -> u32 {
+        self.connections * self.streams_per_connection()
     }
 
     /// Returns the time limit for a whole answer, and for the end of the run.
@@ -188,18 +231,19 @@ impl LoadPlan {
             .args
             .duration()
             .map_or(Nanos::MAX, |duration| start.saturating_add(nanos(duration)));
-        let connections = self.args.connections.into();
+        let connections = self.args.streams_in_all().into();
         let rate = match self.args.rate {
             Some(rate) => SendRate::Fixed(FixedRate { origin, interval: 1e9 / rate, connections }),
             None => SendRate::FullSpeed,
         };
-        LoadSchedule { rate, window: start..end, depth: self.args.depth.into() }
+        LoadSchedule { rate, window: start..end, depth: self.args.depth_of_stream().into() }
     }
 
-    /// Returns the number of measured messages that a connection may send: its share of --messages.
+    /// Returns the number of measured messages that a connection, or a stream of HTTP/2, may send:
+    /// its share of --messages.
     pub(crate) fn quota(&self, connection: u32) -> u64 {
         let Some(messages) = self.args.messages else { return u64::MAX };
-        let connections = u64::from(self.args.connections);
+        let connections = u64::from(self.args.streams_in_all());
         messages / connections + u64::from(u64::from(connection) < messages % connections)
     }
 
@@ -283,6 +327,10 @@ mod tests {
             &[URL, "--workers", "11"],
             &["tcp://localhost:1", "--text", "ascii"],
             &["tcp://localhost:1", "--deflate"],
+            &["tcp://localhost:1", "--http2"],
+            &[URL, "--streams", "2"],
+            &[URL, "--http2", "--streams", "0"],
+            &["http://localhost:1", "--http2", "--streams", "2"],
             &["tcp://localhost:1", "--size", "0"],
             &["tcp://localhost:1", "--body-size", "1"],
             &["http://localhost:1", "--deflate"],

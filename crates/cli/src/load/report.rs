@@ -57,6 +57,9 @@ pub(crate) struct LoadReport {
 #[derive(Debug, Serialize)]
 struct Parameters {
     connections: u32,
+    http2: bool,
+    /// WebSockets of a connection of HTTP/2.
+    streams: u32,
     /// `null` for HTTP.
     size_bytes: Option<u32>,
     /// The length that every body of HTTP must have.
@@ -247,6 +250,8 @@ impl Parameters {
         let args = &plan.args;
         Self {
             connections: args.connections,
+            http2: args.http2,
+            streams: args.streams,
             size_bytes: (!args.target.is_http()).then_some(args.size),
             body_size_bytes: args.body_size,
             depth: args.depth,
@@ -299,11 +304,16 @@ impl fmt::Display for LoadReport {
         let asked = &self.parameters;
         let connections = asked.connections;
         writeln!(f, "{}", self.url)?;
+        write!(f, "  {connections} connections")?;
+        if asked.http2 {
+            write!(f, " of HTTP/2")?;
+        }
+        if asked.streams > 1 {
+            write!(f, " with {} WebSockets each", asked.streams)?;
+        }
         match asked.size_bytes {
-            None => write!(f, "  {connections} connections, GET")?,
-            Some(size) => {
-                write!(f, "  {connections} connections, {size} bytes ({})", asked.content)?
-            }
+            None => write!(f, ", GET")?,
+            Some(size) => write!(f, ", {size} bytes ({})", asked.content)?,
         }
         write!(
             f,

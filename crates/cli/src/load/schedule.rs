@@ -183,6 +183,14 @@ impl MessageSequence {
         })
     }
 
+    /// Returns when the next message is due, if a fixed rate says so and there is room for it.
+    pub(crate) fn next_moment(&self, schedule: &LoadSchedule) -> Option<Nanos> {
+        let SendRate::Fixed(_) = schedule.rate else { return None };
+        let moment = self.moment(schedule, 0);
+        let is_to_come = moment < schedule.window.end && !self.has_sent_all(schedule, moment);
+        (is_to_come && self.outstanding() < schedule.depth).then_some(moment)
+    }
+
     /// Returns when the next message is due.
     fn moment(&self, schedule: &LoadSchedule, now: Nanos) -> Nanos {
         match &schedule.rate {

@@ -1,10 +1,20 @@
 //! TLS of the target: its options, and advice about handshakes that fail.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use serde::Serialize;
+use tokio_rustls::{client::TlsStream, rustls::HandshakeKind};
 use windlass::stream::{TlsFailure, TlsSessionFactory};
+use windlass_task::net::TcpStream;
 use windlass_tls::TlsConnector;
 
 use super::{
@@ -12,8 +22,9 @@ use super::{
     target::Target,
 };
 
-/// The protocol of WebSocket handshakes, for ALPN (RFC 7301).
+/// The protocols for ALPN (RFC 7301).
 const HTTP_1_1: &[u8] = b"http/1.1";
+const HTTP_2: &[u8] = b"h2";
 
 /// The options of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -41,7 +52,10 @@ pub(crate) struct LoadTls {
     pub(crate) sessions: Arc<dyn TlsSessionFactory>,
     server_name: String,
     is_verified: bool,
-    handshake_timeout: Duration,
+    pub(crate) handshake_timeout: Duration,
+    /// Those by tokio-rustls.
+    handshakes: AtomicU64,
+    resumed: AtomicU64,
 }
 
 /// How the handshakes went, for the JSON.
@@ -66,9 +80,10 @@ impl LoadTls {
         args: &TlsArgs,
         target: &Target,
         handshake_timeout: Duration,
+        is_http2: bool,
     ) -> anyhow::Result<Option<Self>> {
         let Some(host) = target.tls_host() else { return Ok(None) };
-        let builder = TlsConnector::builder().alpn([HTTP_1_1]);
+        let builder = TlsConnector::builder().alpn([if is_http2 { HTTP_2 } else { HTTP_1_1 }]);
         let builder = match &args.cacert {
             Some(path) => builder.roots(path),
             None if args.insecure => builder.insecure(),
@@ -83,7 +98,31 @@ impl LoadTls {
             .to(&server_name)
             .context("cannot verify the server; --server-name NAME sets its name")?;
         let (sessions, is_verified) = (Arc::new(sessions), !args.insecure);
-        Ok(Some(Self { connector, sessions, server_name, is_verified, handshake_timeout }))
+        Ok(Some(Self {
+            connector,
+            sessions,
+            server_name,
+            is_verified,
+            handshake_timeout,
+            handshakes: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+        }))
+    }
+
+    /// Makes a handshake by tokio-rustls, whose streams have the traits that hyper needs.
+    ///
+    /// # Errors
+    ///
+    /// That of the handshake.
+    pub(crate) async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let connector = tokio_rustls::TlsConnector::from(self.connector.client_config());
+        let name = self.server_name.clone().try_into().map_err(io::Error::other)?;
+        let stream = connector.connect(name, stream).await?;
+        self.handshakes.fetch_add(1, Relaxed);
+        if stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed) {
+            self.resumed.fetch_add(1, Relaxed);
+        }
+        Ok(stream)
     }
 
     /// How the handshakes went.
@@ -92,8 +131,8 @@ impl LoadTls {
         TlsResults {
             server_name: self.server_name.clone(),
             is_verified: self.is_verified,
-            handshakes: counts.completed,
-            resumed: counts.resumed,
+            handshakes: counts.completed + self.handshakes.load(Relaxed),
+            resumed: counts.resumed + self.resumed.load(Relaxed),
         }
     }
 

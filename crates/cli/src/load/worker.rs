@@ -19,18 +19,16 @@ use super::{
     exchange::ExchangeState,
     fault::{self, Fault, FaultKind},
     http::HttpSetup,
-    payload::PayloadPool,
     plan::{LoadPlan, nanos},
-    results::LoadResults,
     run_state::RunState,
-    schedule::{LoadSchedule, MessageSequence, Nanos, SendRate},
+    schedule::{MessageSequence, Nanos, SendRate},
     target::{Address, Protocol},
     websocket::WebSocketSetup,
 };
 
 /// Maximum number of connections that a worker opens at the same time: few enough for the backlog
 /// of any server.
-const OPENING_MAX: usize = 100;
+pub(crate) const OPENING_MAX: usize = 100;
 
 /// Interval of the checks for timeouts.
 const TIMEOUT_CHECK_INTERVAL: Nanos = 100_000_000;
@@ -98,11 +96,7 @@ impl LoadWorker {
             .collect();
         let context = WorkerContext {
             clock: run_state.clock,
-            exchange: ExchangeState {
-                schedule: LoadSchedule::WAITING,
-                pool: PayloadPool::new(size, args.text, args.deflate),
-                results: LoadResults::new(),
-            },
+            exchange: ExchangeState::new(args),
             scratch: Scratch::new(),
             websocket: match &args.target.protocol {
                 Protocol::Bytes | Protocol::Http(_) => None,
@@ -380,11 +374,8 @@ impl LoadWorker {
             return;
         }
         self.ended = Some(self.context.clock.now());
-        let window = &mut self.context.exchange.schedule.window;
-        window.end = window.end.min(self.context.clock.now());
-        window.start = window.start.min(window.end);
-        self.context.exchange.results.ended = window.end;
         let now = self.context.clock.now();
+        self.context.exchange.end(now);
         for index in 0..self.connections.len() {
             // This worker may itself be late, so it sends the messages that there is room for.
             self.send_due_on(index, turn, now);

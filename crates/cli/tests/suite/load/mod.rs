@@ -6,6 +6,7 @@ mod bad_servers;
 mod endings;
 mod good_servers;
 mod http;
+mod http2;
 mod own_certificates;
 mod runs;
 mod timing;
