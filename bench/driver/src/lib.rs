@@ -16,6 +16,7 @@
 mod affinity;
 pub mod alloc;
 pub mod calls;
+pub mod client;
 mod clock;
 pub mod cluster;
 pub mod deflate;
