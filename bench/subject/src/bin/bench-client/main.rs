@@ -13,6 +13,7 @@ mod echo;
 mod fan_out;
 mod frame_cycle;
 mod handshakes;
+mod http2;
 mod idle;
 mod link;
 mod publish;
@@ -25,6 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_bench_driver::cluster::ClusterCase;
 use windlass_bench_driver::protocol::{Case, Content, ServerInfo};
 use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
+use windlass_bench_driver::websocket_cases::WebsocketCase;
 use windlass_bench_driver::{Error, Measured, client};
 
 fn main() -> ExitCode {
@@ -59,6 +61,13 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
             IDLE[usize::from(deflate)],
             None,
         )?),
+        Case::WebsocketOnly(WebsocketCase::AxumEcho { bytes, connections, depth }) => {
+            let spec = frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };
+            Box::new(echo::EchoClient::connect(server, spec, connections, depth, None)?)
+        }
+        Case::WebsocketOnly(WebsocketCase::Http2Echo { bytes, connections, streams, depth }) => {
+            Box::new(http2::Http2Client::connect(server, bytes, connections, streams, depth)?)
+        }
         Case::Tls(ref case) => connect_tls(case, server)?,
         Case::Cluster(ClusterCase::NodeEcho { bytes, connections, .. }) => {
             let spec = frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };
