@@ -16,6 +16,7 @@
 mod affinity;
 pub mod alloc;
 pub mod calls;
+pub mod client;
 mod clock;
 pub mod cluster;
 pub mod deflate;
@@ -42,6 +43,7 @@ pub mod unmask;
 pub mod utf8;
 pub mod wakeup;
 pub mod websocket;
+pub mod websocket_cases;
 
 pub use affinity::{PRIORITIES, on_all_processors, pin, pin_off_opposite, raise_priority};
 pub use clock::work;

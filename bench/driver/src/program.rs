@@ -198,12 +198,12 @@ fn failed(error: Error) -> Reply {
     if error.is::<Unsupported>() { Reply::Unsupported { reason } } else { Reply::Failed { reason } }
 }
 
-/// Returns the version of the package `name` in the text of a Cargo.lock, or `unknown`.
+/// Returns the newest version of the package `name` in the text of a Cargo.lock, or `unknown`.
 pub fn locked_version(lock: &str, name: &str) -> String {
-    let package = format!("name = \"{name}\"");
-    let mut lines = lock.lines().skip_while(|line| *line != package).skip(1);
-    let version = lines.next().and_then(|line| line.strip_prefix("version = "));
-    version.map_or_else(|| "unknown".to_owned(), |version| version.trim_matches('"').to_owned())
+    // The versions of a package are in ascending order.
+    let package = format!("name = \"{name}\"\nversion = \"");
+    let version = lock.rsplit_once(&package).and_then(|(_, rest)| rest.split_once('"'));
+    version.map_or_else(|| "unknown".to_owned(), |(version, _)| version.to_owned())
 }
 
 #[cfg(test)]
@@ -215,5 +215,7 @@ mod tests {
         let lock = "[[package]]\nname = \"mio\"\nversion = \"1.2.4\"\nsource = \"x\"\n";
         assert_eq!(locked_version(lock, "mio"), "1.2.4");
         assert_eq!(locked_version(lock, "tokio"), "unknown");
+        let newer = format!("{lock}\n{}", lock.replace("1.2.4", "1.3.0"));
+        assert_eq!(locked_version(&newer, "mio"), "1.3.0");
     }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::ClusterCase;
 use crate::http::HttpCase;
 use crate::tls::TlsCase;
+use crate::websocket_cases::WebsocketCase;
 
 pub use params::{Awake, Compressor, Content, EchoedBy, Script, Trigger, Writer};
 
@@ -479,6 +480,9 @@ pub enum Case {
     /// A case of the suite `tls`.
     #[serde(untagged)]
     Tls(TlsCase),
+    /// A case that only the suite `websocket` has.
+    #[serde(untagged)]
+    WebsocketOnly(WebsocketCase),
     /// A case of the suite `cluster`.
     #[serde(untagged)]
     Cluster(ClusterCase),
@@ -540,6 +544,7 @@ impl Case {
                 "echo/deflate" | "memory/deflate" => "websocket/deflate",
                 _ => "websocket",
             },
+            Self::WebsocketOnly(case) => case.part(),
             Self::Tls(_) => "tls",
             Self::Cluster(ClusterCase::NodeEcho { .. }) => "cluster/echo",
             Self::Cluster(ClusterCase::FanOut { .. }) => "cluster/fan_out",

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 pub const CERTIFICATE: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/tls/tests/certificates/localhost.pem");
 
+/// The certificate of the authority that has signed [`CERTIFICATE`].
+pub const AUTHORITY: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/tls/tests/certificates/ca.pem");
+
 /// The private key of [`CERTIFICATE`].
 pub const PRIVATE_KEY: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/tls/tests/certificates/localhost.key");

@@ -314,6 +314,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Upgrade { .. } => "handshake",
         Case::IdleConnection { .. } => "connection",
         Case::Websocket { workload } => unit(workload),
+        Case::WebsocketOnly(case) => websocket::unit(case),
         Case::Http(http) => http::unit(http),
         Case::Tls(case) => tls::unit(case),
         Case::Cluster(case) => cluster::unit(case),

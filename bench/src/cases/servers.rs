@@ -104,6 +104,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     let is_counted = |case: &Case| match *case.workload() {
         Case::Tls(ref case) => tls::counted_rounds(case).is_some(),
+        Case::WebsocketOnly(ref case) => websocket::counted_rounds(case).is_some(),
         Case::Cluster(ref case) => cluster::counted_rounds(case).is_some(),
         Case::Messages { connections, .. } => connections <= 100,
         Case::Publish { receivers, .. } => receivers == 100,
@@ -112,7 +113,9 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     };
     // The cases whose counts do not follow from those of other cases.
     let is_quick = |case: &Case| match *case {
-        Case::Websocket { ref workload } => websocket::is_counted_quickly(workload),
+        Case::Websocket { .. } | Case::WebsocketOnly(_) => {
+            websocket::is_counted_quickly(case.workload())
+        }
         Case::Messages { deflate: true, .. } => false,
         Case::Messages { connections, bytes, depth, .. } => {
             depth != 16 || (connections, bytes) == (10, 64)
@@ -122,6 +125,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
     };
     let rounds = |case: &Case| match *case.workload() {
         Case::Tls(ref case) => tls::counted_rounds(case).unwrap_or(0),
+        Case::WebsocketOnly(ref case) => websocket::counted_rounds(case).unwrap_or(0),
         Case::Cluster(ref case) => cluster::counted_rounds(case).unwrap_or(0),
         Case::Messages { bytes, depth, .. } if bytes <= KIB => 2_000 * depth.min(16) as u64,
         Case::Publish { .. } => 32_000,

@@ -1,6 +1,8 @@
 //! The cases of the suite `websocket`: libraries on a runtime.
 
 use windlass_bench_driver::protocol::{Case, Content};
+use windlass_bench_driver::tls::TlsHandshake;
+use windlass_bench_driver::websocket_cases::WebsocketCase;
 
 const KIB: usize = 1024;
 
@@ -34,23 +36,72 @@ pub(crate) fn cases(quick: bool) -> Vec<Case> {
         Case::IdleConnection { connections: 5_000, deflate: false },
         Case::IdleConnection { connections: 1_000, deflate: true },
     ]);
-    cases.into_iter().map(|workload| Case::Websocket { workload: Box::new(workload) }).collect()
+    let shared = cases.into_iter().map(|workload| Case::Websocket { workload: Box::new(workload) });
+    shared.chain(own().into_iter().map(Case::WebsocketOnly)).collect()
+}
+
+/// The cases that only this suite has.
+fn own() -> Vec<WebsocketCase> {
+    use TlsHandshake::{Full, None, Resumed};
+    use WebsocketCase::{AxumEcho, Connect, Http2Echo};
+    let mut cases: Vec<_> =
+        [None, Full].map(|handshake| Connect { handshake, parallel: 16 }).into();
+    // rustls keeps eight tickets of a server. More connections in flight would find none.
+    cases.push(Connect { handshake: Resumed, parallel: 4 });
+    for (bytes, depth) in [(20, 1), (20, 16), (KIB, 1)] {
+        cases.push(AxumEcho { bytes, connections: 100, depth });
+        cases.push(Http2Echo { bytes, connections: 10, streams: 10, depth });
+    }
+    cases
+}
+
+/// Returns the unit of a case.
+pub(super) fn unit(case: &WebsocketCase) -> &'static str {
+    match case {
+        WebsocketCase::AxumEcho { .. } | WebsocketCase::Http2Echo { .. } => "message",
+        WebsocketCase::Connect { .. } => "handshake",
+    }
+}
+
+/// Returns the number of rounds of the longer count of a case, if it is counted. The counts are
+/// those of servers, so clients have none.
+pub(super) fn counted_rounds(case: &WebsocketCase) -> Option<u64> {
+    match *case {
+        WebsocketCase::AxumEcho { depth, .. } | WebsocketCase::Http2Echo { depth, .. } => {
+            Some(2_000 * depth as u64)
+        }
+        WebsocketCase::Connect { .. } => None,
+    }
 }
 
 /// Returns whether a quick run counts the instructions and system calls of this workload.
 pub(super) fn is_counted_quickly(workload: &Case) -> bool {
-    matches!(workload, Case::Messages { bytes: 20, connections: 100, depth: 1, .. })
+    use WebsocketCase::{AxumEcho, Http2Echo};
+    matches!(
+        workload,
+        Case::Messages { bytes: 20, connections: 100, depth: 1, .. }
+            | Case::WebsocketOnly(
+                AxumEcho { bytes: 20, depth: 1, .. } | Http2Echo { bytes: 20, depth: 1, .. }
+            )
+    )
 }
 
 /// Returns the traffic that a server may choose its settings for: each peer has those that its
 /// documentation has for it.
 pub(crate) fn traffic(case: &Case) -> Option<&'static str> {
-    let Case::Websocket { workload } = case else { return None };
-    match **workload {
-        Case::Messages { depth: 1, bytes, .. } if bytes >= 16 * KIB => Some("large"),
-        Case::Messages { depth: 1, .. } => Some("single"),
-        Case::Messages { .. } => Some("pipelined"),
-        Case::IdleConnection { .. } => Some("idle"),
+    use WebsocketCase::{AxumEcho, Http2Echo};
+    match case {
+        Case::WebsocketOnly(AxumEcho { depth: 1, .. } | Http2Echo { depth: 1, .. }) => {
+            Some("single")
+        }
+        Case::WebsocketOnly(AxumEcho { .. } | Http2Echo { .. }) => Some("pipelined"),
+        Case::Websocket { workload } => match **workload {
+            Case::Messages { depth: 1, bytes, .. } if bytes >= 16 * KIB => Some("large"),
+            Case::Messages { depth: 1, .. } => Some("single"),
+            Case::Messages { .. } => Some("pipelined"),
+            Case::IdleConnection { .. } => Some("idle"),
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct ServerProgram {
     pub(crate) counted: Option<&'static str>,
     /// Its arguments in every case.
     pub(crate) arguments: &'static [&'static str],
+    /// The server of the case, if the measured program is a client.
+    pub(crate) served_by: Option<Program>,
 }
 
 /// The parts for libraries without permessage-deflate on tokio.
@@ -55,7 +57,7 @@ const fn server(
     binary: &'static str,
 ) -> ServerProgram {
     let program = Program { name, parts, backends: EPOLL, workspace, package, binary };
-    ServerProgram { program, counted: None, arguments: &[] }
+    ServerProgram { program, counted: None, arguments: &[], served_by: None }
 }
 
 const fn own(
@@ -78,6 +80,12 @@ const fn on_a_ring(server: ServerProgram) -> ServerProgram {
 pub(crate) const WINDLASS_WEBSOCKET: &str = "windlass-websocket";
 /// The same, with messages that it gives away.
 pub(crate) const WINDLASS_WEBSOCKET_OWNED: &str = "windlass-websocket-owned";
+/// Its extractor of axum.
+pub(crate) const WINDLASS_WEBSOCKET_AXUM: &str = "windlass-websocket-axum";
+/// Its server of HTTP/2.
+pub(crate) const WINDLASS_WEBSOCKET_HTTP2: &str = "windlass-websocket-http2";
+/// Its client by URL.
+pub(crate) const WINDLASS_WEBSOCKET_CONNECT: &str = "windlass-websocket-connect";
 
 /// Returns whether a server is one of windlass-websocket, on any runtime.
 pub(crate) fn is_windlass_websocket(name: &str) -> bool {
@@ -94,6 +102,13 @@ const fn nodes(name: &'static str, arguments: &'static [&'static str]) -> Server
     ServerProgram { arguments, ..server(name, FAN_OUT, Workspace::Peers, package, package) }
 }
 
+/// A client by URL. Its server is cheap, and the same for all of them.
+const fn connects(server: ServerProgram) -> ServerProgram {
+    let served_by = Some(own("rustls", &[], "bench-server-rustls").program);
+    let program = Program { parts: &["websocket/connect"], ..server.program };
+    ServerProgram { program, served_by, ..server }
+}
+
 /// All servers, in the order of the report. `floor-again` is the same program as `floor`; their
 /// difference shows the noise.
 pub(crate) const SERVERS: &[ServerProgram] = &[
@@ -107,6 +122,9 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
         ..own(WINDLASS_WEBSOCKET_OWNED, &["websocket"], "bench-server-websocket")
     },
     own("windlass-websocket-task", WEBSOCKET, "bench-server-websocket-task"),
+    own(WINDLASS_WEBSOCKET_AXUM, &["websocket/axum"], "bench-server-websocket-axum"),
+    own(WINDLASS_WEBSOCKET_HTTP2, &["websocket/http2"], "bench-server-websocket-http2"),
+    connects(own(WINDLASS_WEBSOCKET_CONNECT, &[], "bench-websocket-connect")),
     on_each_backend(own(crate::programs::WINDLASS, ALL, "bench-server-windlass")),
     server(
         "windlass-uncounted",
@@ -145,6 +163,31 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
         "windlass-bench-server-yawc",
     ),
     peer("tokio-websockets", "windlass-bench-server-tokio-websockets"),
+    server(
+        "axum",
+        &["websocket/axum"],
+        Workspace::Peers,
+        "windlass-bench-server-axum",
+        "windlass-bench-server-axum",
+    ),
+    ServerProgram {
+        arguments: &["--traffic", "untuned"],
+        ..server(
+            "axum-untuned",
+            &["websocket/axum"],
+            Workspace::Peers,
+            "windlass-bench-server-axum",
+            "windlass-bench-server-axum",
+        )
+    },
+    server(
+        "yawc-http2",
+        &["websocket/http2"],
+        Workspace::Peers,
+        "windlass-bench-server-yawc",
+        "windlass-bench-server-yawc-http2",
+    ),
+    connects(peer("tokio-tungstenite", "windlass-bench-tungstenite-connect")),
     own("windlass-node", &["cluster/echo"], "bench-server-node"),
     nodes("windlass-no-cluster", &["--nodes", "0"]),
     nodes("windlass-1-node", &["--nodes", "1"]),
@@ -180,6 +223,9 @@ pub(crate) const UNSUPPORTED: &[(&str, &str, &str)] = &[
     ("echo/deflate", "fastwebsockets", "it has no permessage-deflate"),
     ("echo/deflate", "tungstenite", "it has no permessage-deflate"),
     ("echo/deflate", "tokio-websockets", "it has no permessage-deflate"),
+    ("websocket/http2", "fastwebsockets", "it has no WebSockets over HTTP/2"),
+    ("websocket/http2", "tungstenite", "it has no WebSockets over HTTP/2"),
+    ("websocket/http2", "tokio-websockets", "it has no WebSockets over HTTP/2"),
     ("websocket/deflate", "fastwebsockets", "it has no permessage-deflate"),
     ("websocket/deflate", "tungstenite", "it has no permessage-deflate"),
     ("websocket/deflate", "tokio-websockets", "it has no permessage-deflate"),
@@ -205,7 +251,8 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), SERVERS.len());
-        for part in ALL.iter().chain(WEBSOCKET) {
+        let own_parts = ["websocket/axum", "websocket/http2", "websocket/connect"];
+        for part in ALL.iter().chain(WEBSOCKET).chain(&own_parts) {
             let suite = part.split('/').next().unwrap();
             assert!(
                 crate::cases::servers::cases(suite, false).iter().any(|case| case.part() == *part),

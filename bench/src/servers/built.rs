@@ -52,6 +52,8 @@ pub(super) struct BuiltServer {
     pub(super) server: &'static ServerProgram,
     pub(super) backend: &'static str,
     pub(super) path: PathBuf,
+    /// The measured program, if it is a client. `path` is its server then.
+    pub(super) client: Option<PathBuf>,
 }
 
 impl BuiltServer {

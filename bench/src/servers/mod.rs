@@ -107,13 +107,18 @@ fn build_all(suite: &str, options: &Options, report: &mut Report) -> Vec<BuiltSe
             }
             _ => Ok(path),
         });
-        match path {
-            Ok(path) => {
+        let both = path.and_then(|path| match &server.served_by {
+            None => Ok((path, None)),
+            Some(served_by) => Ok((build(served_by)?, Some(path))),
+        });
+        match both {
+            Ok((path, client)) => {
                 let backends = server.program.backends(&options.backends).into_iter();
                 built.extend(backends.map(|backend| BuiltServer {
                     server,
                     backend,
                     path: path.clone(),
+                    client: client.clone(),
                 }));
             }
             Err(error) => report.skip(suite, "*", server.program.name, error),

@@ -45,7 +45,12 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
     if let Case::BurstOfWork { work_us, .. } = case {
         arguments.extend(["--work-us".to_owned(), work_us.to_string()]);
     }
-    if matches!(case, Case::Tls(case) if case.is_secure()) {
+    let is_secure = match case {
+        Case::Tls(case) => case.is_secure(),
+        Case::WebsocketOnly(case) => case.is_secure(),
+        _ => false,
+    };
+    if is_secure {
         arguments.push("--tls".to_owned());
     }
     if let Case::Cluster(ClusterCase::NodeEcho { bus, .. }) = case {

@@ -28,14 +28,33 @@ struct MeasuredServer {
     workspace: Workspace,
     process: ServerProcess,
     client: Child,
+    /// The side that is measured.
+    side: Side,
     rounds: u64,
     samples: Vec<Sample>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Server,
+    Client,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+        }
+    }
 }
 
 /// The result of one slice.
 struct Sample {
     outcome: Outcome,
-    /// Allocations of the server per round, including those of the warm-up.
+    /// The side that is measured.
+    side: Side,
+    /// Allocations of that side per round. Those of a server include those of the warm-up.
     allocations: Option<f64>,
 }
 
@@ -44,8 +63,10 @@ impl Sample {
         self.outcome.units as f64 * 1e9 / self.outcome.ns.max(1) as f64
     }
 
-    fn server_cpu_us(&self) -> f64 {
-        self.gauge("server_cpu_ns").unwrap_or(f64::NAN) / 1e3 / self.outcome.units.max(1) as f64
+    /// The processor time of the measured side for a unit.
+    fn cpu_us(&self) -> f64 {
+        let ns = self.gauge(&format!("{}_cpu_ns", self.side.name())).unwrap_or(f64::NAN);
+        ns / 1e3 / self.outcome.units.max(1) as f64
     }
 
     fn gauge(&self, name: &str) -> Option<f64> {
@@ -64,6 +85,8 @@ impl MeasuredServer {
         let mut command = Command::new(built.path());
         command.args(built.arguments(case, processors.server, processors.first));
         let process = ServerProcess::start(command)?;
+        let side = if built.client.is_some() { Side::Client } else { Side::Server };
+        let client = built.client.as_deref().unwrap_or(client);
         let mut client = Child::start_as(client, processors.client_pin(), processors.first)?;
         match client
             .ask(&Request::Connect { case: case.clone(), server: process.server.clone() })?
@@ -78,6 +101,7 @@ impl MeasuredServer {
             workspace: built.server.program.workspace,
             process,
             client,
+            side,
             rounds,
             samples: Vec::new(),
         })
@@ -86,10 +110,13 @@ impl MeasuredServer {
     fn slice(&mut self) -> Result<(), MeasureError> {
         let before = self.process.allocations();
         let outcome = self.client.slice(self.rounds)?;
-        let allocations =
-            self.process.allocations().zip(before).map(|(after, before)| after - before);
-        let allocations = allocations.map(|count| count as f64 / outcome.turns.max(1) as f64);
-        self.samples.push(Sample { outcome, allocations });
+        let of_server = self.process.allocations().zip(before);
+        let allocations = match self.side {
+            Side::Client => Some((outcome.allocations, outcome.units)),
+            Side::Server => of_server.map(|(after, before)| (after - before, outcome.turns)),
+        };
+        let allocations = allocations.map(|(count, rounds)| count as f64 / rounds.max(1) as f64);
+        self.samples.push(Sample { outcome, side: self.side, allocations });
         Ok(())
     }
 }
@@ -193,8 +220,8 @@ impl<'a> ServerTiming<'a> {
             let unit = crate::cases::unit(self.case);
             put(&units_per_s(unit), Spread::of(samples().map(Sample::per_s)));
             put(
-                &format!("server_cpu_us_per_{unit}"),
-                Spread::of(samples().map(Sample::server_cpu_us)),
+                &format!("{}_cpu_us_per_{unit}", server.side.name()),
+                Spread::of(samples().map(Sample::cpu_us)),
             );
             put(
                 &format!("allocations_per_{unit}"),
@@ -210,7 +237,10 @@ impl<'a> ServerTiming<'a> {
             params,
             implementation: server.name.to_owned(),
             backend: server.backend.to_owned(),
-            version: server.process.server.version.clone(),
+            version: match server.side {
+                Side::Server => server.process.server.version.clone(),
+                Side::Client => server.client.version.clone(),
+            },
             metrics,
         }
     }
@@ -221,7 +251,7 @@ impl<'a> ServerTiming<'a> {
             of.samples.iter().map(Sample::per_s).collect::<Vec<_>>().into_iter()
         };
         let cpu = |of: &MeasuredServer| {
-            of.samples.iter().map(Sample::server_cpu_us).collect::<Vec<_>>().into_iter()
+            of.samples.iter().map(Sample::cpu_us).collect::<Vec<_>>().into_iter()
         };
         let mut ratios = Vec::new();
         let is_this =
@@ -270,17 +300,14 @@ impl<'a> ServerTiming<'a> {
             let peers = || self.servers.iter().filter(|other| other.workspace == Workspace::Peers);
             let named = |name: &'static str| peers().find(|other| other.name == name);
             let best = peers().max_by(|one, other| rate(one).total_cmp(&rate(other)));
-            let others = [
-                ("tungstenite", named("tungstenite")),
-                ("tungstenite-untuned", named("tungstenite-untuned")),
-                ("best_peer", best),
-            ];
-            for (name, other) in others {
+            let named = ["tungstenite", "tungstenite-untuned", "axum", "axum-untuned"]
+                .map(|name| (name, named(name)));
+            for (name, other) in named.into_iter().chain([("best_peer", best)]) {
                 let Some(other) = other else { continue };
                 let rates = ratio(per_s(this), per_s(other));
                 ratios.push((format!("{}_over_{name}_ratio", units_per_s(unit)), rates));
                 let times = ratio(cpu(this), cpu(other));
-                ratios.push((format!("server_cpu_over_{name}_ratio"), times));
+                ratios.push((format!("{}_cpu_over_{name}_ratio", this.side.name()), times));
             }
         }
         ratios
@@ -309,7 +336,7 @@ mod tests {
     fn a_sample_divides_by_what_was_measured() {
         let mut outcome = Outcome { ns: 2_000, units: 4, turns: 8, ..Outcome::default() };
         outcome.gauges.insert("server_cpu_ns".to_owned(), 1_000.0);
-        let sample = Sample { outcome, allocations: None };
-        assert_eq!((sample.per_s(), sample.server_cpu_us()), (2e6, 0.25));
+        let sample = Sample { outcome, side: Side::Server, allocations: None };
+        assert_eq!((sample.per_s(), sample.cpu_us()), (2e6, 0.25));
     }
 }

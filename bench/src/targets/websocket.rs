@@ -2,7 +2,10 @@
 
 use super::Bound::{AtLeast, AtMost};
 use super::{Bound, Target};
-use crate::programs::servers::{WINDLASS_WEBSOCKET, WINDLASS_WEBSOCKET_OWNED};
+use crate::programs::servers::{
+    WINDLASS_WEBSOCKET, WINDLASS_WEBSOCKET_AXUM, WINDLASS_WEBSOCKET_CONNECT,
+    WINDLASS_WEBSOCKET_HTTP2, WINDLASS_WEBSOCKET_OWNED,
+};
 
 /// The name of what a server has over the one that echoes bytes.
 macro_rules! over_tokio_echo {
@@ -21,6 +24,11 @@ const fn instructions(metric: &'static str, most: f64) -> Target {
 
 const fn over_tungstenite(params: &'static [&'static str], least: f64) -> Target {
     target("messages", "messages_per_s_over_tungstenite_ratio", AtLeast(least)).with(params)
+}
+
+const fn axum(metric: &'static str, params: &'static [&'static str], least: f64) -> Target {
+    let target = target("axum_echo", metric, AtLeast(least)).with(params);
+    Target { implementation: WINDLASS_WEBSOCKET_AXUM, ..target }
 }
 
 /// The targets of the suite.
@@ -49,4 +57,14 @@ pub(super) const TARGETS: &[Target] = &[
         AtMost(0.2),
     )
     .with(&["deflate=true"]),
+    Target {
+        implementation: WINDLASS_WEBSOCKET_CONNECT,
+        ..target("connect", "handshakes_per_s_over_best_peer_ratio", AtLeast(1.0))
+    },
+    Target {
+        implementation: WINDLASS_WEBSOCKET_HTTP2,
+        ..target("http2_echo", "messages_per_s_over_best_peer_ratio", AtLeast(0.9))
+    },
+    axum("messages_per_s_over_axum_ratio", &["bytes=20", "depth=1"], 1.2),
+    axum("messages_per_s_over_axum-untuned_ratio", &["depth=16"], 2.0),
 ];

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, ServerInfo};
 use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
+use windlass_bench_driver::websocket_cases::WebsocketCase;
 
 const FLOOR_RING: &str = env!("CARGO_BIN_EXE_bench-server-floor-ring");
 const FLOOR: &str = env!("CARGO_BIN_EXE_bench-server-floor");
@@ -17,6 +18,8 @@ const WINDLASS: &str = env!("CARGO_BIN_EXE_bench-server-windlass");
 const TOKIO_ECHO: &str = env!("CARGO_BIN_EXE_bench-server-tokio-echo");
 const WEBSOCKET: &str = env!("CARGO_BIN_EXE_bench-server-websocket");
 const WEBSOCKET_TASK: &str = env!("CARGO_BIN_EXE_bench-server-websocket-task");
+const WEBSOCKET_AXUM: &str = env!("CARGO_BIN_EXE_bench-server-websocket-axum");
+const WEBSOCKET_HTTP2: &str = env!("CARGO_BIN_EXE_bench-server-websocket-http2");
 const RUSTLS: &str = env!("CARGO_BIN_EXE_bench-server-rustls");
 
 /// A program that ends with the test.
@@ -80,11 +83,21 @@ fn connect_with(program: &str, more: &[&str], case: &Case) -> (Running, Running,
         _ => 0,
     };
     let work = ["--work-us", &work_us.to_string()];
-    let is_secure = matches!(case, Case::Tls(case) if case.is_secure());
+    let is_secure = match case {
+        Case::Tls(case) => case.is_secure(),
+        Case::WebsocketOnly(case) => case.is_secure(),
+        _ => false,
+    };
     let tls: &[&str] = if is_secure { &["--tls"] } else { &[] };
     let mut server = Running::start(program, &[&[mode], deflate, tls, &work, more].concat());
     let said: ServerInfo = serde_json::from_str(&server.line()).unwrap();
-    let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
+    let client = match case {
+        Case::WebsocketOnly(WebsocketCase::Connect { .. }) => {
+            env!("CARGO_BIN_EXE_bench-websocket-connect")
+        }
+        _ => env!("CARGO_BIN_EXE_bench-client"),
+    };
+    let mut client = Running::start(client, &[]);
     let connected = client.ask(&Request::Connect { case: case.clone(), server: said });
     (server, client, connected)
 }
@@ -195,6 +208,32 @@ fn windlass_websocket_serves_every_workload_on_two_runtimes() {
             passes(program, &Case::Websocket { workload: Box::new(case) });
         }
         passes_with(program, &["--owned"], &messages(Content::Binary, 1_024, 2, 16));
+    }
+}
+
+#[test]
+fn windlass_websocket_echoes_in_axum_and_over_http2() {
+    for (bytes, depth) in [(1, 1), (20, 1), (20, 16), (900, 16), (16_000, 1)] {
+        let case = WebsocketCase::AxumEcho { bytes, connections: 3, depth };
+        passes(WEBSOCKET_AXUM, &Case::WebsocketOnly(case));
+        let case = WebsocketCase::Http2Echo { bytes, connections: 2, streams: 5, depth };
+        passes(WEBSOCKET_HTTP2, &Case::WebsocketOnly(case));
+    }
+}
+
+#[test]
+fn a_server_without_websockets_over_http2_fails_the_case() {
+    let case = WebsocketCase::Http2Echo { bytes: 20, connections: 1, streams: 1, depth: 1 };
+    let (_server, _client, connected) = connect(WINDLASS, &Case::WebsocketOnly(case));
+    assert!(matches!(connected, Reply::Failed { .. }), "{connected:?}");
+}
+
+#[test]
+fn a_client_by_url_makes_the_handshake_of_its_case() {
+    for handshake in [TlsHandshake::None, TlsHandshake::Full, TlsHandshake::Resumed] {
+        let case = Case::WebsocketOnly(WebsocketCase::Connect { handshake, parallel: 4 });
+        let outcome = passes(RUSTLS, &case);
+        assert!(outcome.allocations > 0 && outcome.gauges["client_cpu_ns"] > 0.0, "{outcome:?}");
     }
 }
 

@@ -1,6 +1,10 @@
-//! The frame of the servers on tokio: runtime, announcement, and a task for each connection.
+//! The frame of the servers on tokio: runtime, announcement, and a task for each connection; and
+//! that of the clients on tokio.
 
 #![deny(unsafe_code)]
+
+#[cfg(feature = "connect")]
+pub mod connect;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

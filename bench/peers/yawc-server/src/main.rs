@@ -3,9 +3,11 @@
 
 #![deny(unsafe_code)]
 
+mod echo;
+
 use std::process::ExitCode;
 
-use futures_util::{FutureExt, SinkExt};
+use futures_util::SinkExt;
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -13,16 +15,16 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use tokio::sync::broadcast::{self, Sender};
 use tokio::task::unconstrained;
-use windlass_bench_driver::server::{MESSAGE_MAX, Mode, PUBLISHER, Settings, Traffic};
+use windlass_bench_driver::server::{Mode, PUBLISHER, Traffic};
 use windlass_bench_tokio_server::{self as tokio_server, LAG_MAX};
-use yawc::{DeflatePool, Frame, HttpStream, OpCode, Options, Result, WebSocket};
+use yawc::{Frame, HttpStream, OpCode, Options, Result, WebSocket};
 
 fn main() -> ExitCode {
     tokio_server::run("yawc", |settings| {
         let server = Server {
             mode: settings.mode,
             traffic: settings.traffic,
-            options: options(&settings),
+            options: echo::options(&settings),
             all: Sender::new(LAG_MAX),
         };
         Ok(move |stream| {
@@ -45,22 +47,6 @@ struct Server {
     all: Sender<Bytes>,
 }
 
-fn options(settings: &Settings) -> Options {
-    let options = Options::default().with_utf8().with_limits(MESSAGE_MAX, 2 * MESSAGE_MAX);
-    let options = match settings.traffic {
-        Traffic::Idle => options.with_read_buffer_capacity(1024).with_write_buffer_capacity(1024),
-        _ => options.with_read_buffer_capacity(128 << 10).with_backpressure_boundary(64 << 10),
-    };
-    if !settings.deflate {
-        return options.without_compression();
-    }
-    options
-        .with_balanced_compression()
-        .server_no_context_takeover()
-        .client_no_context_takeover()
-        .with_deflate_pool(DeflatePool::new(64))
-}
-
 async fn upgrade(mut request: Request<Incoming>, server: Server) -> Result<Response<Empty<Bytes>>> {
     let (response, future) = WebSocket::upgrade_with_options(&mut request, server.options.clone())?;
     let is_publisher = request.uri().path() == PUBLISHER;
@@ -68,42 +54,12 @@ async fn upgrade(mut request: Request<Incoming>, server: Server) -> Result<Respo
         let Ok(mut socket) = future.await else { return };
         // It ends with an error when its client disconnects.
         let _ = match server.mode {
-            Mode::Echo if server.traffic == Traffic::Pipelined => echo_batches(&mut socket).await,
-            Mode::Echo => echo(&mut socket).await,
+            Mode::Echo => echo::run(&mut socket, server.traffic).await,
             Mode::Broadcast if is_publisher => publish(&mut socket, &server.all).await,
             Mode::Broadcast => receive(&mut socket, server.all.subscribe()).await,
         };
     }));
     Ok(response)
-}
-
-async fn echo(socket: &mut WebSocket<HttpStream>) -> Result<()> {
-    loop {
-        let frame = socket.next_frame().await?;
-        match frame.opcode() {
-            OpCode::Text | OpCode::Binary => socket.send(frame).await?,
-            OpCode::Close => return Ok(()),
-            _ => {}
-        }
-    }
-}
-
-/// Answers all messages that are readable at once by one flush.
-async fn echo_batches(socket: &mut WebSocket<HttpStream>) -> Result<()> {
-    loop {
-        let frame = match socket.next_frame().now_or_never() {
-            Some(next) => next?,
-            None => {
-                socket.flush().await?;
-                socket.next_frame().await?
-            }
-        };
-        match frame.opcode() {
-            OpCode::Text | OpCode::Binary => socket.feed(frame).await?,
-            OpCode::Close => return Ok(()),
-            _ => {}
-        }
-    }
 }
 
 async fn publish(socket: &mut WebSocket<HttpStream>, all: &Sender<Bytes>) -> Result<()> {

@@ -7,10 +7,10 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
+use windlass_bench_driver::client::{ServerClock, Window};
 use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
-use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec};
 use crate::socket::{self, Poll, RECEIVE_BYTES, ReadResult, Writes};
 

@@ -1,9 +1,9 @@
 //! Messages that a server echoes. Each connection has `depth` of them in flight.
 
+use windlass_bench_driver::client::{ServerClock, Window};
 use windlass_bench_driver::protocol::{Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
-use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec};
 use crate::link::{Link, TlsClient};
 use crate::socket::{Poll, RECEIVE_BYTES, Writes};

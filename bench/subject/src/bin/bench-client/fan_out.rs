@@ -6,11 +6,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use windlass_bench_driver::client::{ServerClock, Window};
 use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
 use windlass_bench_driver::server::{PUBLISHER, TOPIC};
 use windlass_bench_driver::{Error, Measured};
 
-use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::MessageSpec;
 use crate::socket::{self, Poll, RECEIVE_BYTES, ReadResult, Writes};
 

@@ -4,11 +4,11 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use windlass_bench_driver::client::{ServerClock, Window};
 use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
 use windlass_bench_driver::tls::TlsHandshake;
 use windlass_bench_driver::{Error, Measured};
 
-use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::MessageSpec;
 use crate::link::{Link, TlsClient, TlsEnd};
 use crate::socket::{self, Poll, RECEIVE_BYTES, ReadResult, Writes, is_upgraded};

@@ -9,67 +9,31 @@
 #![deny(unsafe_code)]
 
 mod burst;
-mod clocks;
 mod echo;
 mod fan_out;
 mod frame_cycle;
 mod handshakes;
+mod http2;
 mod idle;
 mod link;
 mod publish;
 mod socket;
 mod upgrade;
 
-use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_bench_driver::cluster::ClusterCase;
-use windlass_bench_driver::protocol::{Case, Content, Reply, Request, ServerInfo};
+use windlass_bench_driver::protocol::{Case, Content, ServerInfo};
 use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
-use windlass_bench_driver::{Error, Measured, pin};
+use windlass_bench_driver::websocket_cases::WebsocketCase;
+use windlass_bench_driver::{Error, Measured, client};
 
 fn main() -> ExitCode {
     let limit = getrlimit(Resource::Nofile);
     // If this fails, a failed connect is reported.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let mut connected: Option<Box<dyn Measured>> = None;
-    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let reply = match serde_json::from_str(&line) {
-            Ok(request) => answer(request, &mut connected),
-            Err(error) => Err(error.into()),
-        };
-        let reply = reply.unwrap_or_else(|error| Reply::Failed { reason: error.to_string() });
-        let text = serde_json::to_string(&reply).expect("replies are plain data");
-        if writeln!(std::io::stdout(), "{text}").is_err() {
-            return ExitCode::FAILURE;
-        }
-    }
-    ExitCode::SUCCESS
-}
-
-fn answer(request: Request, connected: &mut Option<Box<dyn Measured>>) -> Result<Reply, Error> {
-    match request {
-        Request::Hello { cpu, first } => {
-            if first && !windlass_bench_driver::raise_priority() {
-                return Err("not allowed to come first".into());
-            }
-            Ok(Reply::Hello {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                pinned: cpu.is_some_and(pin),
-            })
-        }
-        Request::Connect { case, server } => {
-            *connected = None;
-            *connected = Some(connect(&case, &server)?);
-            Ok(Reply::Ready)
-        }
-        Request::Slice { rounds } => {
-            let measured = connected.as_mut().ok_or("nothing is connected")?;
-            Ok(Reply::Slice(measured.slice(rounds)?))
-        }
-        Request::Prepare { .. } => Err("a client has nothing to prepare".into()),
-    }
+    client::serve(env!("CARGO_PKG_VERSION"), connect)
 }
 
 /// The messages of connections that wait then: plain ones, and compressed ones.
@@ -97,6 +61,13 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
             IDLE[usize::from(deflate)],
             None,
         )?),
+        Case::WebsocketOnly(WebsocketCase::AxumEcho { bytes, connections, depth }) => {
+            let spec = frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };
+            Box::new(echo::EchoClient::connect(server, spec, connections, depth, None)?)
+        }
+        Case::WebsocketOnly(WebsocketCase::Http2Echo { bytes, connections, streams, depth }) => {
+            Box::new(http2::Http2Client::connect(server, bytes, connections, streams, depth)?)
+        }
         Case::Tls(ref case) => connect_tls(case, server)?,
         Case::Cluster(ClusterCase::NodeEcho { bytes, connections, .. }) => {
             let spec = frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };

@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::net::TcpStream;
 
+use windlass_bench_driver::client::{ServerClock, Window};
 use windlass_bench_driver::protocol::{Content, Outcome, ServerInfo};
 use windlass_bench_driver::server::PUBLISHER;
 use windlass_bench_driver::{Error, Measured};
 
-use crate::clocks::{ServerClock, Window};
 use crate::frame_cycle::{CyclePosition, FrameCycle, MessageSpec};
 use crate::socket::{self, Poll, RECEIVE_BYTES, ReadResult, Writes};
 

@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with};
+use windlass_bench_driver::client::{ServerClock, Window};
 use windlass_bench_driver::protocol::{Outcome, ServerInfo};
 use windlass_bench_driver::{Error, Measured};
 
-use crate::clocks::{ServerClock, Window};
 use crate::socket::{self, Poll, ReadResult, Writes, is_upgraded};
 
 /// Number of connections of the warm-up, or that of the measurement if it is less: a slice that is
