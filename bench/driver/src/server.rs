@@ -215,15 +215,23 @@ fn end_with_parent() {
 }
 
 /// Raises the soft limit of open files to the hard one. If this fails, a failed accept is reported.
-fn raise_open_files() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is writable for the length of the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return;
-    }
-    limit.rlim_cur = limit.rlim_max;
+pub(crate) fn raise_open_files() {
+    let limit = open_files();
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
     // SAFETY: the limit is readable for the length of the call.
-    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+}
+
+/// Returns the limit of open files.
+pub(crate) fn files_max() -> u64 {
+    open_files().rlim_cur
+}
+
+fn open_files() -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is writable for the length of the call, which fails for no valid resource.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit
 }
 
 #[cfg(test)]
