@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterCase;
 use crate::http::HttpCase;
+use crate::load::LoadCase;
 use crate::tls::TlsCase;
 
 pub use params::{Awake, Compressor, Content, EchoedBy, Script, Trigger, Writer};
@@ -482,6 +483,9 @@ pub enum Case {
     /// A case of the suite `cluster`.
     #[serde(untagged)]
     Cluster(ClusterCase),
+    /// A case of the suites `scaling`, `fairness`, `fixed-rate` and `startup`.
+    #[serde(untagged)]
+    Load(LoadCase),
 }
 
 impl Case {
@@ -543,6 +547,7 @@ impl Case {
             Self::Tls(_) => "tls",
             Self::Cluster(ClusterCase::NodeEcho { .. }) => "cluster/echo",
             Self::Cluster(ClusterCase::FanOut { .. }) => "cluster/fan_out",
+            Self::Load(load) => load.part(),
             Self::PingPong { .. } | Self::AcceptChurn { .. } | Self::TaskRoundTrip { .. } => {
                 "latency"
             }

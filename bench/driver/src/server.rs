@@ -2,7 +2,7 @@
 //! announcement and the end. A program has the loop of its server alone ([`run`]).
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--tls`, `--work-us N`,
-//! `--traffic NAME`, `--owned`, `--nodes N`, `--ordered`, `--cpu N` and `--first`.
+//! `--workers N`, `--traffic NAME`, `--owned`, `--nodes N`, `--ordered`, `--cpu N` and `--first`.
 //! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
 //! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
 //! messages, and all others receive them.
@@ -83,6 +83,8 @@ pub struct Settings {
     /// How long the server works on a message before it echoes it. Only servers with the part
     /// `echo/work` get a time other than zero.
     pub work: Duration,
+    /// Number of threads that serve; `None` for the usual single one.
+    pub workers: Option<usize>,
     /// The traffic to come.
     pub traffic: Traffic,
     /// The server takes messages that own their payload, where its library also lends them.
@@ -154,6 +156,7 @@ impl Settings {
             deflate: false,
             tls: false,
             work: Duration::ZERO,
+            workers: None,
             traffic: Traffic::Any,
             owned: false,
             backend: None,
@@ -172,6 +175,10 @@ impl Settings {
                 "--work-us" => {
                     let time_us = arguments.next().ok_or("no working time is named")?.parse()?;
                     settings.work = Duration::from_micros(time_us);
+                }
+                "--workers" => {
+                    let number = arguments.next().ok_or("no number of workers")?.parse()?;
+                    settings.workers = Some(number);
                 }
                 "--traffic" => {
                     settings.traffic = arguments.next().ok_or("no traffic is named")?.parse()?
@@ -254,6 +261,7 @@ mod tests {
                 deflate: true,
                 tls: false,
                 work: Duration::ZERO,
+                workers: None,
                 traffic: Traffic::Any,
                 owned: false,
                 backend,
@@ -267,6 +275,7 @@ mod tests {
         assert!(read(&["echo", "--tls"]).unwrap().tls);
         assert!(read(&["echo", "--owned"]).unwrap().owned);
         assert_eq!(read(&["echo", "--traffic", "idle"]).unwrap().traffic, Traffic::Idle);
+        assert_eq!(read(&["echo", "--workers", "4"]).unwrap().workers, Some(4));
         assert!(read(&["broadcast", "--ordered"]).unwrap().ordered);
         assert_eq!(read(&["broadcast", "--nodes", "2"]).unwrap().nodes, 2);
         assert_eq!(read(&["echo", "--work-us", "200"]).unwrap().work, Duration::from_micros(200));
@@ -277,6 +286,7 @@ mod tests {
             &["echo", "--backend"],
             &["echo", "--traffic", "x"],
             &["echo", "--work-us"],
+            &["echo", "--workers", "x"],
             &["echo", "--work-us", "-1"],
             &["echo", "--cpu", "x"],
             &["echo", "--x"],

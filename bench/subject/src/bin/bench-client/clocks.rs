@@ -49,7 +49,7 @@ impl ServerClock {
         }
     }
 
-    fn ns(self) -> u64 {
+    pub(crate) fn ns(self) -> u64 {
         self.refresh();
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the time is writable for the length of the call; of a process that has ended it
@@ -105,6 +105,11 @@ impl Window {
             _ => {}
         }
         self.end.is_none()
+    }
+
+    /// Ends the measured part, whatever its number of rounds is.
+    pub(crate) fn end(&mut self) {
+        self.end = Some((Moment::now(self.clock), self.done));
     }
 
     /// Returns the result. `allocations` is unknown here.
