@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod http;
 mod in_memory;
+pub(crate) mod load;
 pub(crate) mod servers;
 pub(crate) mod tasks;
 pub(crate) mod tls;
@@ -319,6 +320,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Http(http) => http::unit(http),
         Case::Tls(case) => tls::unit(case),
         Case::Cluster(case) => cluster::unit(case),
+        Case::Load(case) => load::unit(case),
         _ => tasks::unit(case),
     }
 }

@@ -1,7 +1,7 @@
 //! The Rust side: reads the command line, counts, and prints the address.
 
 use std::ffi::{CString, c_char};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 // Links the zlib that uWebSockets calls.
 use libz_sys as _;
-use windlass_bench_driver::server::{self, Mode, announce};
+use windlass_bench_driver::server::{self, ANY_PORT, Mode, announce};
 use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
 use windlass_bench_driver::{Error, alloc, locked_version, work};
 
@@ -42,10 +42,13 @@ extern "C" fn windlass_bench_worker_listening(port: i32) {
 fn echo_on(workers: usize) -> Result<(), Error> {
     let (sender, listening) = channel();
     LISTENING.get_or_init(|| sender);
-    let mut port = 0;
+    // uWebSockets shares a port unless the kernel chooses it, so it must be known.
+    let port = i32::from(TcpListener::bind(ANY_PORT)?.local_addr()?.port());
     for _ in 0..workers {
         std::thread::spawn(move || windlass_bench_echo_on(port));
-        port = listening.recv()?;
+        if listening.recv()? != port {
+            return Err("a worker cannot listen".into());
+        }
     }
     windlass_bench_listening(port);
     loop {

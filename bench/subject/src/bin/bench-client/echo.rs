@@ -12,9 +12,12 @@ use crate::socket::{Poll, RECEIVE_BYTES, Writes};
 /// gap TCP acknowledges some sixteen segments at once.
 const WARM_RUNS: u64 = 24;
 
-/// Maximum number of messages of a warm-up. Of thousands of connections none has sixteen segments
-/// in a slice, so TCP acknowledges all of them at once.
-const WARM_MAX: u64 = 24_000;
+/// The same for ten thousand connections. TCP acknowledges all their segments at once, because a
+/// longer warm-up would take some seconds.
+const WARM_RUNS_OF_MANY: u64 = 2;
+
+/// So many connections are many.
+const MANY: usize = 10_000;
 
 /// All connections of a case.
 pub(crate) struct EchoClient {
@@ -138,8 +141,8 @@ impl EchoClient {
 
 impl Measured for EchoClient {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let in_flight = (self.connections.len() * self.shared.depth) as u64;
-        let warm = (WARM_RUNS * in_flight).min(WARM_MAX.max(in_flight));
+        let runs = if self.connections.len() < MANY { WARM_RUNS } else { WARM_RUNS_OF_MANY };
+        let warm = runs * (self.connections.len() * self.shared.depth) as u64;
         let mut window = Window::new(self.clock, warm, rounds);
         self.run(&mut window)?;
         let mut outcome = window.outcome();
