@@ -104,7 +104,9 @@ impl ServerClock {
         }
     }
 
-    fn ns(self) -> u64 {
+    /// Processor time of the process up to now, in nanoseconds.
+    #[must_use]
+    pub fn ns(self) -> u64 {
         self.refresh();
         clock_ns(self.clock)
     }
@@ -167,6 +169,11 @@ impl Window {
             _ => {}
         }
         self.end.is_none()
+    }
+
+    /// Ends the measured part, whatever its number of rounds is.
+    pub fn end(&mut self) {
+        self.end = Some((Moment::now(self.clock), self.done));
     }
 
     /// Returns the result. Its allocations are those of this process.

@@ -24,6 +24,7 @@ pub mod dispatch;
 mod epoll;
 pub mod flow;
 pub mod http;
+pub mod load;
 mod measured;
 pub mod payload;
 mod poll;

@@ -34,6 +34,23 @@ impl std::fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
+/// The error of a case with more sources than the limit of open files allows. It is no failure.
+#[derive(Debug)]
+pub(crate) struct TooFewFiles {
+    pub(crate) sources: usize,
+    pub(crate) limit: u64,
+}
+
+impl std::fmt::Display for TooFewFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { sources, limit } = self;
+        write!(f, "needs {sources} descriptors, and the limit of open files is {limit}; ")?;
+        f.write_str("raise it by `ulimit -n`")
+    }
+}
+
+impl std::error::Error for TooFewFiles {}
+
 /// Set in the environment of a program whose instructions are counted step by step. Two signals,
 /// `SIGUSR1`, then enclose the measured part, and tell the tracer where to begin and to end.
 pub const STEPPED: &str = "WINDLASS_BENCH_STEPPED";

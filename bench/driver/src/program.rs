@@ -8,9 +8,10 @@ use crate::calls::{self, Prices};
 use crate::deflate::{self, DeflateSubject};
 use crate::dispatch::{self, Subject};
 use crate::flow::{self, CounterSubject};
-use crate::measured::{Error, Measured, Unsupported};
+use crate::measured::{Error, Measured, TooFewFiles, Unsupported};
 use crate::poll0::{self, PollSubject};
 use crate::protocol::{Case, Reply, Request};
+use crate::server::raise_open_files;
 use crate::sleep::{self, SleepSubject};
 use crate::streams::{self, StreamSubject};
 use crate::tasks::{self, TaskSubject};
@@ -143,6 +144,7 @@ pub struct Program {
 impl Program {
     /// Answers requests from standard input until the end of the input.
     pub fn serve(self) -> ExitCode {
+        raise_open_files();
         let mut prepared: Option<Box<dyn Measured>> = None;
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else {
@@ -195,7 +197,10 @@ impl Program {
 
 fn failed(error: Error) -> Reply {
     let reason = error.to_string();
-    if error.is::<Unsupported>() { Reply::Unsupported { reason } } else { Reply::Failed { reason } }
+    match error.is::<Unsupported>() || error.is::<TooFewFiles>() {
+        true => Reply::Unsupported { reason },
+        false => Reply::Failed { reason },
+    }
 }
 
 /// Returns the newest version of the package `name` in the text of a Cargo.lock, or `unknown`.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterCase;
 use crate::http::HttpCase;
+use crate::load::LoadCase;
 use crate::tls::TlsCase;
 use crate::websocket_cases::WebsocketCase;
 
@@ -486,6 +487,9 @@ pub enum Case {
     /// A case of the suite `cluster`.
     #[serde(untagged)]
     Cluster(ClusterCase),
+    /// A case of the suites `scaling`, `fairness`, `fixed-rate` and `startup`.
+    #[serde(untagged)]
+    Load(LoadCase),
 }
 
 impl Case {
@@ -548,6 +552,7 @@ impl Case {
             Self::Tls(_) => "tls",
             Self::Cluster(ClusterCase::NodeEcho { .. }) => "cluster/echo",
             Self::Cluster(ClusterCase::FanOut { .. }) => "cluster/fan_out",
+            Self::Load(load) => load.part(),
             Self::PingPong { .. } | Self::AcceptChurn { .. } | Self::TaskRoundTrip { .. } => {
                 "latency"
             }

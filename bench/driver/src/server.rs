@@ -2,7 +2,7 @@
 //! announcement and the end. A program has the loop of its server alone ([`run`]).
 //!
 //! The arguments are `echo` or `broadcast`, then optionally `--deflate`, `--tls`, `--work-us N`,
-//! `--traffic NAME`, `--owned`, `--nodes N`, `--ordered`, `--cpu N` and `--first`.
+//! `--workers N`, `--traffic NAME`, `--owned`, `--nodes N`, `--ordered`, `--cpu N` and `--first`.
 //! The program listens on a free port of 127.0.0.1, prints one line of JSON, [`ServerInfo`], and
 //! serves until it is killed. With `broadcast` a connection to [`PUBLISHER`] publishes its
 //! messages, and all others receive them.
@@ -83,6 +83,8 @@ pub struct Settings {
     /// How long the server works on a message before it echoes it. Only servers with the part
     /// `echo/work` get a time other than zero.
     pub work: Duration,
+    /// Number of threads that serve; `None` for the usual single one.
+    pub workers: Option<usize>,
     /// The traffic to come.
     pub traffic: Traffic,
     /// The server takes messages that own their payload, where its library also lends them.
@@ -154,6 +156,7 @@ impl Settings {
             deflate: false,
             tls: false,
             work: Duration::ZERO,
+            workers: None,
             traffic: Traffic::Any,
             owned: false,
             backend: None,
@@ -172,6 +175,10 @@ impl Settings {
                 "--work-us" => {
                     let time_us = arguments.next().ok_or("no working time is named")?.parse()?;
                     settings.work = Duration::from_micros(time_us);
+                }
+                "--workers" => {
+                    let number = arguments.next().ok_or("no number of workers")?.parse()?;
+                    settings.workers = Some(number);
                 }
                 "--traffic" => {
                     settings.traffic = arguments.next().ok_or("no traffic is named")?.parse()?
@@ -215,15 +222,23 @@ fn end_with_parent() {
 }
 
 /// Raises the soft limit of open files to the hard one. If this fails, a failed accept is reported.
-fn raise_open_files() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is writable for the length of the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return;
-    }
-    limit.rlim_cur = limit.rlim_max;
+pub(crate) fn raise_open_files() {
+    let limit = open_files();
+    let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
     // SAFETY: the limit is readable for the length of the call.
-    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
+}
+
+/// Returns the limit of open files.
+pub(crate) fn files_max() -> u64 {
+    open_files().rlim_cur
+}
+
+fn open_files() -> libc::rlimit {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is writable for the length of the call, which fails for no valid resource.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit
 }
 
 #[cfg(test)]
@@ -246,6 +261,7 @@ mod tests {
                 deflate: true,
                 tls: false,
                 work: Duration::ZERO,
+                workers: None,
                 traffic: Traffic::Any,
                 owned: false,
                 backend,
@@ -259,6 +275,7 @@ mod tests {
         assert!(read(&["echo", "--tls"]).unwrap().tls);
         assert!(read(&["echo", "--owned"]).unwrap().owned);
         assert_eq!(read(&["echo", "--traffic", "idle"]).unwrap().traffic, Traffic::Idle);
+        assert_eq!(read(&["echo", "--workers", "4"]).unwrap().workers, Some(4));
         assert!(read(&["broadcast", "--ordered"]).unwrap().ordered);
         assert_eq!(read(&["broadcast", "--nodes", "2"]).unwrap().nodes, 2);
         assert_eq!(read(&["echo", "--work-us", "200"]).unwrap().work, Duration::from_micros(200));
@@ -269,6 +286,7 @@ mod tests {
             &["echo", "--backend"],
             &["echo", "--traffic", "x"],
             &["echo", "--work-us"],
+            &["echo", "--workers", "x"],
             &["echo", "--work-us", "-1"],
             &["echo", "--cpu", "x"],
             &["echo", "--x"],

@@ -6,6 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
+use crate::measured::{Error, TooFewFiles};
+use crate::server::files_max;
+
 /// A watched eventfd, by its number.
 ///
 /// The `SourcePool` owns every descriptor and outlives the implementation that watches it, so an
@@ -51,10 +54,24 @@ impl AsFd for Source {
 #[derive(Debug)]
 pub(crate) struct SourcePool(Vec<OwnedFd>);
 
+/// Descriptors of the program itself and of the implementation, beside the sources.
+const OTHER_FILES: usize = 64;
+
 impl SourcePool {
     /// Opens `count` non-blocking eventfds with the value zero.
-    pub(crate) fn new(count: usize) -> io::Result<Self> {
-        (0..count).map(|_| eventfd()).collect::<io::Result<_>>().map(Self)
+    ///
+    /// # Errors
+    ///
+    /// [`TooFewFiles`] if the limit of open files is too low; otherwise the kernel's error.
+    pub(crate) fn new(count: usize) -> Result<Self, Error> {
+        Self::within(files_max(), count)
+    }
+
+    fn within(limit: u64, count: usize) -> Result<Self, Error> {
+        if (count + OTHER_FILES) as u64 > limit {
+            return Err(TooFewFiles { sources: count, limit }.into());
+        }
+        Ok(Self((0..count).map(|_| eventfd()).collect::<io::Result<_>>()?))
     }
 
     pub(crate) fn sources(&self) -> Vec<Source> {
@@ -180,6 +197,17 @@ mod tests {
         assert!(!sources[0].drain());
         assert!(sources[1].drain());
         assert!(!sources[1].drain());
+    }
+
+    #[test]
+    fn more_sources_than_open_files_are_not_supported() {
+        let reason = SourcePool::within(100, 37).unwrap_err();
+        assert!(reason.is::<TooFewFiles>());
+        assert_eq!(
+            reason.to_string(),
+            "needs 37 descriptors, and the limit of open files is 100; raise it by `ulimit -n`"
+        );
+        assert!(SourcePool::within(100, 36).is_ok());
     }
 
     #[test]

@@ -67,7 +67,8 @@ fn engine(quick: bool) -> Vec<Case> {
 }
 
 fn unmask(quick: bool) -> Vec<Case> {
-    let all = [20, 64, 256, KIB, 16 * KIB, 64 * KIB, 1024 * KIB];
+    // The last does not fit into a cache.
+    let all = [20, 64, 256, KIB, 16 * KIB, 64 * KIB, 1024 * KIB, 64 * 1024 * KIB];
     let sizes: &[usize] = if quick { &[20, KIB, 16 * KIB] } else { &all };
     // The length of a frame header for payloads up to 125 bytes, up to 65 535, and above.
     let offset = |bytes| match bytes {

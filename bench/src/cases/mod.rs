@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod http;
 mod in_memory;
+pub(crate) mod load;
 pub(crate) mod servers;
 pub(crate) mod tasks;
 pub(crate) mod tls;
@@ -42,9 +43,11 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
 }
 
 fn dispatch(quick: bool) -> Vec<Case> {
-    let one: &[usize] = if quick { &[1, 1_000, 8_000] } else { &[1, 10, 100, 1_000, 8_000] };
+    // A program skips what its limit of open files does not allow.
+    let one: &[usize] =
+        if quick { &[1, 1_000, 8_000] } else { &[1, 10, 100, 1_000, 8_000, 100_000] };
     let all: &[usize] = if quick { &[16, 1_024] } else { &[16, 64, 256, 1_024] };
-    let devices: &[usize] = if quick { &[100] } else { &[100, 1_000] };
+    let devices: &[usize] = if quick { &[100] } else { &[100, 1_000, 4_000, 10_000] };
     let mut cases = Vec::new();
     for trigger in [Trigger::Edge, Trigger::Level] {
         cases.extend(one.iter().map(|&registered| Case::OneReady { registered, trigger }));
@@ -318,6 +321,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::Http(http) => http::unit(http),
         Case::Tls(case) => tls::unit(case),
         Case::Cluster(case) => cluster::unit(case),
+        Case::Load(case) => load::unit(case),
         _ => tasks::unit(case),
     }
 }

@@ -1,17 +1,29 @@
 //! The cases of the suites that measure servers.
 
+use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::{Case, Content};
 
-use super::{cluster, tls, websocket};
+use super::{cluster, load, tls, websocket};
 
 /// The suites, in the order in which they run.
-pub(crate) const SUITES: &[&str] =
-    &["echo", "broadcast", "handshake", "memory", "websocket", "tls", "cluster"];
+pub(crate) const SUITES: &[&str] = &[
+    "echo",
+    "broadcast",
+    "handshake",
+    "memory",
+    "websocket",
+    "tls",
+    "cluster",
+    "scaling",
+    "fairness",
+    "fixed-rate",
+    "startup",
+];
 
 const KIB: usize = 1024;
 
 /// Returns the cases of a suite. A quick run has shorter slices of the same cases, except that it
-/// has fewer of `websocket`.
+/// has fewer of `websocket`, `scaling` and `fixed-rate`.
 pub(crate) fn cases(suite: &str, quick: bool) -> Vec<Case> {
     match suite {
         "echo" => echo(),
@@ -21,6 +33,10 @@ pub(crate) fn cases(suite: &str, quick: bool) -> Vec<Case> {
         "websocket" => websocket::cases(quick),
         "tls" => tls::cases(),
         "cluster" => cluster::cases(),
+        "scaling" => load::scaling(quick),
+        "fairness" => load::fairness(),
+        "fixed-rate" => load::fixed_rate(quick),
+        "startup" => vec![Case::Load(LoadCase::FirstAnswer)],
         _ => Vec::new(),
     }
 }
@@ -93,6 +109,7 @@ pub(crate) fn shape(case: &Case, quick: bool) -> ServerShape {
         Case::Cluster(_) => {
             ServerShape { slice_ns: 200_000_000, slices: if quick { 5 } else { 15 } }
         }
+        Case::Load(case) => load::shape(case, quick),
         Case::IdleConnection { .. } => ServerShape { slice_ns: 0, slices: 1 },
         case if tls::is_idle(case) => ServerShape { slice_ns: 0, slices: 1 },
         _ => ServerShape { slice_ns: slice_ms * 1_000_000, slices },
@@ -108,7 +125,7 @@ pub(crate) fn counted(suite: &str, quick: bool) -> Vec<(Case, u64)> {
         Case::Cluster(ref case) => cluster::counted_rounds(case).is_some(),
         Case::Messages { connections, .. } => connections <= 100,
         Case::Publish { receivers, .. } => receivers == 100,
-        Case::Upgrade { .. } => true,
+        Case::Upgrade { .. } | Case::Load(LoadCase::FirstAnswer) => true,
         _ => false,
     };
     // The cases whose counts do not follow from those of other cases.

@@ -182,6 +182,24 @@ pub(crate) const PROGRAMS: &[Program] = &[
         )
     },
     Program {
+        backends: &["uring"],
+        ..peer(
+            "monoio",
+            &["latency", "tasks"],
+            "windlass-bench-peer-monoio",
+            "windlass-bench-peer-monoio",
+        )
+    },
+    Program {
+        backends: &["uring"],
+        ..peer(
+            "glommio",
+            &["latency", "tasks"],
+            "windlass-bench-peer-glommio",
+            "windlass-bench-peer-glommio",
+        )
+    },
+    Program {
         workspace: Workspace::PeersCpp,
         ..peer(
             "asio",

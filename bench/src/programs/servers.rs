@@ -23,8 +23,20 @@ pub(crate) struct ServerProgram {
 }
 
 /// The parts for libraries without permessage-deflate on tokio.
-const PLAIN: &[&str] =
-    &["echo", "broadcast", "handshake", "memory", "websocket", "websocket/broadcast"];
+const PLAIN: &[&str] = &[
+    "echo",
+    "broadcast",
+    "handshake",
+    "memory",
+    "websocket",
+    "websocket/broadcast",
+    "scaling",
+    "scaling/workers",
+    "fairness",
+    "fairness/work",
+    "fixed-rate",
+    "startup",
+];
 /// The parts for a library with its default settings.
 const UNTUNED: &[&str] = &["websocket", "websocket/broadcast"];
 /// The parts of the suite `websocket`.
@@ -32,7 +44,18 @@ const WEBSOCKET: &[&str] = &["websocket", "websocket/broadcast", "websocket/defl
 /// The parts for a server that only speaks TLS on request.
 const TLS: &[&str] = &["tls"];
 /// The parts for the hand-written server.
-const FLOOR_PARTS: &[&str] = &["echo", "echo/work", "broadcast", "handshake", "memory"];
+const FLOOR_PARTS: &[&str] = &[
+    "echo",
+    "echo/work",
+    "broadcast",
+    "handshake",
+    "memory",
+    "scaling",
+    "fairness",
+    "fairness/work",
+    "fixed-rate",
+    "startup",
+];
 /// The part for what carries publications to other servers.
 const FAN_OUT: &[&str] = &["cluster/fan_out"];
 /// The parts for a library that has permessage-deflate.
@@ -45,9 +68,28 @@ const DEFLATING: &[&str] = &[
     "websocket",
     "websocket/broadcast",
     "websocket/deflate",
+    "scaling",
+    "scaling/workers",
+    "fairness",
+    "fairness/work",
+    "fixed-rate",
+    "startup",
 ];
-const ALL: &[&str] =
-    &["echo", "echo/deflate", "echo/work", "broadcast", "handshake", "memory", "tls"];
+const ALL: &[&str] = &[
+    "echo",
+    "echo/deflate",
+    "echo/work",
+    "broadcast",
+    "handshake",
+    "memory",
+    "tls",
+    "scaling",
+    "scaling/workers",
+    "fairness",
+    "fairness/work",
+    "fixed-rate",
+    "startup",
+];
 
 const fn server(
     name: &'static str,

@@ -8,12 +8,15 @@ mod built;
 mod counts;
 mod over_floor;
 mod process;
+mod starts;
 mod timing;
 
 use std::path::Path;
 
+use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::Case;
 
+use crate::cases::load::threads;
 use crate::cases::servers::{SUITES, cases, counted};
 use crate::error::MeasureError;
 use crate::options::Options;
@@ -58,7 +61,17 @@ fn run_suite(
             report.skip(suite, &name, server, MeasureError::Unsupported((*reason).to_owned()));
         }
         let participating = servers.iter().filter(|built| built.server.program.has(case.part()));
-        ServerTiming::run(case, participating, &client, processors, options.quick, report);
+        match case {
+            Case::Load(LoadCase::FirstAnswer) => {
+                starts::run(case, participating, &client, processors, options.quick, report)?;
+            }
+            _ => {
+                // Threads that share all processors are not pinned.
+                let is_shared = threads(case).is_some();
+                let processors = Processors::choose(if is_shared { Pin::Nowhere } else { pin })?;
+                ServerTiming::run(case, participating, &client, processors, options.quick, report);
+            }
+        }
     }
     count_suite(suite, &servers, &client, options, processors, report);
     if suite == "websocket" {

@@ -8,6 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use windlass_bench_driver::cluster::ClusterCase;
+use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::{Case, ServerInfo};
 
 use crate::cases;
@@ -42,8 +43,13 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
     if let Some(traffic) = traffic {
         arguments.extend(["--traffic".to_owned(), traffic.to_owned()]);
     }
-    if let Case::BurstOfWork { work_us, .. } = case {
+    if let Case::BurstOfWork { work_us, .. } | Case::Load(LoadCase::BurstOfOne { work_us, .. }) =
+        case
+    {
         arguments.extend(["--work-us".to_owned(), work_us.to_string()]);
+    }
+    if let Some(workers) = cases::load::threads(case) {
+        arguments.extend(["--workers".to_owned(), workers.to_string()]);
     }
     let is_secure = match case {
         Case::Tls(case) => case.is_secure(),
@@ -173,6 +179,10 @@ mod tests {
         assert_eq!(arguments(&Case::Upgrade { parallel: 1 }, None, false), ["echo"]);
         let case = Case::BurstOfWork { connections: 1, work_us: 200 };
         assert_eq!(arguments(&case, None, false), ["echo", "--work-us", "200"]);
+        let case = Case::Load(LoadCase::BurstOfOne { burst: 9, others: 1, work_us: 200 });
+        assert_eq!(arguments(&case, None, false), ["echo", "--work-us", "200"]);
+        let case = Case::Load(LoadCase::Workers { workers: 4, connections: 32 });
+        assert_eq!(arguments(&case, None, false), ["echo", "--workers", "4"]);
         let workload = Box::new(Case::IdleConnection { connections: 1, deflate: true });
         let case = Case::Websocket { workload };
         assert_eq!(arguments(&case, None, false), ["echo", "--deflate", "--traffic", "idle"]);

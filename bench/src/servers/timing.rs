@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
 use super::built::{BuiltServer, Processors};
 use super::process::ServerProcess;
+use crate::cases::load::threads;
 use crate::cases::servers::{ServerShape, shape};
 use crate::cases::tls::is_idle;
 use crate::child::Child;
 use crate::error::MeasureError;
+use crate::pin::allowed_cpus;
 use crate::programs::servers::{FLOOR, TOKIO_ECHO, UWEBSOCKETS, is_windlass_websocket};
 use crate::programs::{WINDLASS, Workspace};
 use crate::report::stats::Spread;
@@ -196,7 +199,8 @@ impl<'a> ServerTiming<'a> {
     }
 
     fn entry(&self, server: &MeasuredServer) -> Entry {
-        let (name, params) = crate::cases::describe(self.case);
+        let (name, mut params) = crate::cases::describe(self.case);
+        params.extend(lack_of_processors(self.case, allowed_cpus().len()));
         let mut metrics = BTreeMap::new();
         let mut put = |name: &str, spread: Option<Spread>| {
             metrics.extend(spread.map(|spread| (name.to_owned(), spread)));
@@ -207,6 +211,8 @@ impl<'a> ServerTiming<'a> {
             "server_cpu_share",
             "latency_p50_us",
             "latency_p99_us",
+            "latency_p999_us",
+            "due_per_s",
             "handshakes_per_s",
             "answer_bytes_per_message",
             "rss_bytes_per_connection",
@@ -253,6 +259,10 @@ impl<'a> ServerTiming<'a> {
         let cpu = |of: &MeasuredServer| {
             of.samples.iter().map(Sample::cpu_us).collect::<Vec<_>>().into_iter()
         };
+        let late = |of: &MeasuredServer| {
+            let latencies = of.samples.iter().filter_map(|sample| sample.gauge("latency_p99_us"));
+            latencies.collect::<Vec<_>>().into_iter()
+        };
         let mut ratios = Vec::new();
         let is_this =
             |other: &&MeasuredServer| (other.name, other.backend) == (this.name, this.backend);
@@ -287,6 +297,10 @@ impl<'a> ServerTiming<'a> {
                 };
                 let both = ratio(per_s(other), per_s(this));
                 ratios.push((format!("windlass_{on}{}_over_this_ratio", units_per_s(unit)), both));
+                if matches!(self.case.suite(), "fairness" | "fixed-rate") {
+                    let name = format!("windlass_{on}latency_p99_over_this_ratio");
+                    ratios.push((name, ratio(late(other), late(this))));
+                }
                 // The client of TLS does as much cryptography as the server, and limits the rates.
                 if self.case.suite() == "tls" {
                     let name = format!("windlass_{on}server_cpu_over_this_ratio");
@@ -314,6 +328,14 @@ impl<'a> ServerTiming<'a> {
     }
 }
 
+/// Returns the parameter that marks a case with more threads than processors: those of the server,
+/// and that of the client.
+fn lack_of_processors(case: &Case, allowed: usize) -> Option<(String, Value)> {
+    let threads = threads(case)? + 1;
+    let mark = format!("{allowed} for {threads} threads");
+    (threads > allowed).then(|| ("processors".to_owned(), mark.into()))
+}
+
 /// Returns the name of a rate: `messages_per_s` for `message`.
 fn units_per_s(unit: &str) -> String {
     match unit.strip_suffix('y') {
@@ -325,11 +347,21 @@ fn units_per_s(unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_bench_driver::load::LoadCase;
 
     #[test]
     fn a_rate_is_named_after_what_is_counted() {
         assert_eq!(units_per_s("message"), "messages_per_s");
         assert_eq!(units_per_s("delivery"), "deliveries_per_s");
+    }
+
+    #[test]
+    fn a_case_with_more_threads_than_processors_is_marked() {
+        let case = |workers| Case::Load(LoadCase::Workers { workers, connections: 100 });
+        let mark = |workers, allowed| lack_of_processors(&case(workers), allowed);
+        assert_eq!(mark(1, 2), None);
+        assert_eq!(mark(4, 2), Some(("processors".into(), "2 for 5 threads".into())));
+        assert_eq!(lack_of_processors(&Case::Upgrade { parallel: 1 }, 1), None);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 
 use windlass_testkit::rings;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, ServerInfo};
 use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
 use windlass_bench_driver::websocket_cases::WebsocketCase;
@@ -79,7 +81,9 @@ fn connect_with(program: &str, more: &[&str], case: &Case) -> (Running, Running,
         &[]
     };
     let work_us = match case {
-        Case::BurstOfWork { work_us, .. } => *work_us,
+        Case::BurstOfWork { work_us, .. } | Case::Load(LoadCase::BurstOfOne { work_us, .. }) => {
+            *work_us
+        }
         _ => 0,
     };
     let work = ["--work-us", &work_us.to_string()];
@@ -269,6 +273,67 @@ fn answers_to_a_burst_take_as_long_as_the_work() {
 }
 
 #[test]
+fn many_connections_and_several_workers_echo() {
+    for program in [FLOOR, WINDLASS] {
+        passes(program, &Case::Load(LoadCase::Connections { connections: 30 }));
+    }
+    let case = Case::Load(LoadCase::Workers { workers: 3, connections: 30 });
+    for program in [WINDLASS, TOKIO_ECHO] {
+        passes_with(program, &["--workers", "3"], &case);
+    }
+}
+
+#[test]
+fn each_message_of_a_burst_is_worked_on() {
+    let case = Case::Load(LoadCase::BurstOfOne { burst: 20, others: 2, work_us: 100 });
+    for program in [FLOOR, WINDLASS] {
+        let outcome = passes(program, &case);
+        assert!(outcome.ns >= outcome.units * 100_000, "{program}: {outcome:?}");
+        // The two others are worked on before or after.
+        assert!(outcome.gauges["latency_p50_us"] >= 100.0, "{program}: {outcome:?}");
+    }
+}
+
+#[test]
+fn beside_a_hot_connection_messages_come_back_at_their_rate() {
+    let hot = |depth| Case::Load(LoadCase::HotConnection { depth, bytes: 64, quiet: 3 });
+    for program in [FLOOR, WINDLASS] {
+        let alone = passes(program, &hot(0));
+        // The last of 300 messages is due then.
+        assert!(alone.ns as f64 >= 299.0 * 1e9 / alone.gauges["due_per_s"], "{alone:?}");
+        assert_eq!(alone.units, 300);
+        assert!(passes(program, &hot(16)).units > 300);
+    }
+}
+
+#[test]
+fn messages_are_due_at_a_share_of_the_rate_that_the_server_reaches() {
+    for program in [FLOOR, WINDLASS] {
+        let case = Case::Load(LoadCase::AtRate { per_cent: 50, connections: 3 });
+        let outcome = passes(program, &case);
+        assert_eq!(outcome.units, 300);
+        assert!(outcome.ns as f64 >= 299.0 * 1e9 / outcome.gauges["due_per_s"], "{outcome:?}");
+        let latencies = ["latency_p50_us", "latency_p99_us", "latency_p999_us"];
+        assert!(latencies.map(|name| outcome.gauges[name]).is_sorted(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_start_is_measured_until_the_first_answer() {
+    for program in [FLOOR, WINDLASS] {
+        let (_server, mut client, connected) = connect(program, &Case::Load(LoadCase::FirstAnswer));
+        assert!(matches!(connected, Reply::Ready), "{connected:?}");
+        match client.ask(&Request::Slice { rounds: 1 }) {
+            Reply::Slice(outcome) => {
+                assert!(outcome.ns > 0 && outcome.gauges["server_cpu_ns"] > 0.0, "{outcome:?}");
+                assert!(outcome.gauges["rss_bytes_after_start"] > 1e5, "{outcome:?}");
+            }
+            reply => panic!("{reply:?}"),
+        }
+    }
+}
+
+#[test]
 fn connections_come_and_go() {
     for program in [FLOOR, WINDLASS] {
         passes(program, &Case::Upgrade { parallel: 4 });
@@ -376,11 +441,12 @@ fn servers_under_valgrind_end_at_sigterm() {
     }
 }
 
-/// Accepts the upgrade. Then it answers every 26 bytes, a frame with 20 bytes, by a frame whose
-/// last byte is wrong.
-fn wrong_byte_server() -> ServerInfo {
-    use std::io::Read;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+/// Length of a client's frame with 20 bytes.
+const FRAME_BYTES: usize = 26;
+
+/// A server in this process: accepts a connection and the upgrade, and passes the connection on.
+fn upgraded(serve: impl FnOnce(TcpStream) + Send + 'static) -> ServerInfo {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
@@ -393,29 +459,62 @@ fn wrong_byte_server() -> ServerInfo {
                       Connection: Upgrade\r\n\
                       Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
         socket.write_all(answer.as_bytes()).unwrap();
-        let mut frame = [0; 26];
-        while socket.read_exact(&mut frame).is_ok() {
-            let key: [u8; 4] = frame[2..6].try_into().unwrap();
-            let mut payload: Vec<u8> =
-                frame[6..].iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
-            payload[19] ^= 1;
-            // The client may have disconnected.
-            let _ = socket.write_all(&[&[0x82, 20][..], &payload].concat());
-        }
+        serve(socket);
     });
     ServerInfo::new(address, "")
+}
+
+/// Returns the answer to a frame of 20 bytes.
+fn answer(frame: &[u8]) -> Vec<u8> {
+    let key = frame[2..6].iter().cycle();
+    let payload = frame[6..].iter().zip(key).map(|(byte, key)| byte ^ key);
+    [0x82, 20].into_iter().chain(payload).collect()
 }
 
 #[test]
 fn a_wrong_byte_is_noticed() {
     let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
-    let connected = client.ask(&Request::Connect {
-        case: messages(Content::Binary, 20, 1, 1),
-        server: wrong_byte_server(),
+    let server = upgraded(|mut socket| {
+        let mut frame = [0; FRAME_BYTES];
+        while socket.read_exact(&mut frame).is_ok() {
+            let mut answer = answer(&frame);
+            *answer.last_mut().unwrap() ^= 1;
+            // The client may have disconnected.
+            let _ = socket.write_all(&answer);
+        }
     });
+    let case = messages(Content::Binary, 20, 1, 1);
+    let connected = client.ask(&Request::Connect { case, server });
     assert!(matches!(connected, Reply::Ready), "{connected:?}");
     match client.ask(&Request::Slice { rounds: 1 }) {
         Reply::Failed { reason } => assert!(reason.starts_with("wrong bytes"), "{reason}"),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// The server is silent until all messages have come. With coordinated omission the client would
+/// not send the second one before the first answer.
+#[test]
+fn a_latency_counts_from_when_the_message_was_due() {
+    const MESSAGES: usize = 20;
+    let mut client = Running::start(env!("CARGO_BIN_EXE_bench-client"), &[]);
+    let server = upgraded(|mut socket| {
+        let mut frames = [0; MESSAGES * FRAME_BYTES];
+        socket.read_exact(&mut frames).unwrap();
+        let answers: Vec<_> = frames.chunks_exact(FRAME_BYTES).map(answer).collect();
+        socket.write_all(&answers.concat()).unwrap();
+    });
+    let case = Case::Load(LoadCase::HotConnection { depth: 0, bytes: 64, quiet: 1 });
+    let connected = client.ask(&Request::Connect { case, server });
+    assert!(matches!(connected, Reply::Ready), "{connected:?}");
+    match client.ask(&Request::Slice { rounds: MESSAGES as u64 }) {
+        Reply::Slice(outcome) => {
+            let spacing_us = 1e6 / outcome.gauges["due_per_s"];
+            // The two first have waited for the last, and half of them for a half.
+            let [half, late] =
+                ["latency_p50_us", "latency_p99_us"].map(|name| outcome.gauges[name]);
+            assert!(late >= 18.0 * spacing_us && half >= 9.0 * spacing_us, "{outcome:?}");
+        }
         reply => panic!("{reply:?}"),
     }
 }

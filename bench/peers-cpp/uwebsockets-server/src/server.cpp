@@ -5,8 +5,12 @@
 #include "../../counted.hpp"
 
 extern "C" {
+/* Says that one of several threads listens. */
+void windlass_bench_worker_listening(int port);
 /* Prints the address of the server. */
 void windlass_bench_listening(int port);
+/* Works for the time of the command line. */
+void windlass_bench_work(void);
 }
 
 namespace {
@@ -34,9 +38,14 @@ template <typename AnyApp> void listen(AnyApp &app, int ssl) {
     }).run();
 }
 
-template <typename AnyApp> void echo_with(AnyApp &&app, bool deflate, int ssl) {
+template <typename AnyApp> void echo_with(AnyApp &&app, bool deflate, bool work, int ssl) {
     auto echo = behavior<std::remove_reference_t<AnyApp>>(deflate);
-    if (deflate) {
+    if (work) {
+        echo.message = [](auto *ws, std::string_view message, uWS::OpCode opCode) {
+            windlass_bench_work();
+            ws->send(message, opCode);
+        };
+    } else if (deflate) {
         echo.message = [](auto *ws, std::string_view message, uWS::OpCode opCode) { ws->send(message, opCode, true); };
     } else {
         echo.message = [](auto *ws, std::string_view message, uWS::OpCode opCode) { ws->send(message, opCode); };
@@ -48,19 +57,29 @@ template <typename AnyApp> void echo_with(AnyApp &&app, bool deflate, int ssl) {
 }
 
 /* Without a certificate it does not speak TLS. */
-extern "C" void windlass_bench_echo(bool deflate, const char *certificate, const char *key) {
+extern "C" void windlass_bench_echo(bool deflate, bool work, const char *certificate, const char *key) {
     if (!certificate) {
-        return echo_with(uWS::App(), deflate, 0);
+        return echo_with(uWS::App(), deflate, work, 0);
     }
 #ifdef LIBUS_USE_OPENSSL
     uWS::SocketContextOptions options;
     options.cert_file_name = certificate;
     options.key_file_name = key;
-    echo_with(uWS::SSLApp(options), deflate, 1);
+    echo_with(uWS::SSLApp(options), deflate, work, 1);
 #else
     (void) key;
     windlass_bench_listening(0);
 #endif
+}
+
+/* Echoes on this thread, one of several that listen on one port: the kernel distributes the connections. */
+extern "C" void windlass_bench_echo_on(int port) {
+    uWS::App app;
+    auto echo = behavior<uWS::App>(false);
+    echo.message = [](auto *ws, std::string_view message, uWS::OpCode opCode) { ws->send(message, opCode); };
+    app.ws<Nothing>("/*", std::move(echo)).listen("127.0.0.1", port, [](auto *socket) {
+        windlass_bench_worker_listening(socket ? us_socket_local_port(0, (us_socket_t *) socket) : 0);
+    }).run();
 }
 
 extern "C" void windlass_bench_broadcast(void) {

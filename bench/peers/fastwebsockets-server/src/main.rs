@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use fastwebsockets::{FragmentCollector, Frame, OpCode, Payload, WebSocketError, upgrade};
 use http_body_util::Empty;
@@ -13,16 +14,18 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use tokio::sync::broadcast::{self, Sender};
 use windlass_bench_driver::server::{MESSAGE_MAX, Mode, PUBLISHER, Settings};
+use windlass_bench_driver::work;
 use windlass_bench_tokio_server::{self as tokio_server, LAG_MAX};
 
 fn main() -> ExitCode {
-    tokio_server::run("fastwebsockets", |Settings { mode, .. }| {
+    tokio_server::run("fastwebsockets", |Settings { mode, work, .. }| {
         let all = Sender::new(LAG_MAX);
         Ok(move |stream| {
             let all = all.clone();
             async move {
                 let io = hyper_util::rt::TokioIo::new(stream);
-                let service = service_fn(|request| server_upgrade(request, mode, all.clone()));
+                let service =
+                    service_fn(|request| server_upgrade(request, mode, work, all.clone()));
                 // A client that disconnects before its upgrade is ignored.
                 let _ = http1::Builder::new().serve_connection(io, service).with_upgrades().await;
             }
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
 async fn server_upgrade(
     mut request: Request<Incoming>,
     mode: Mode,
+    work: Duration,
     all: Sender<Bytes>,
 ) -> Result<Response<Empty<Bytes>>, WebSocketError> {
     let (response, future) = upgrade::upgrade(&mut request)?;
@@ -42,7 +46,7 @@ async fn server_upgrade(
         socket.set_max_message_size(MESSAGE_MAX);
         // It ends with an error when its client disconnects.
         let _ = match mode {
-            Mode::Echo => echo(FragmentCollector::new(socket)).await,
+            Mode::Echo => echo(FragmentCollector::new(socket), work).await,
             Mode::Broadcast if is_publisher => publish(FragmentCollector::new(socket), &all).await,
             Mode::Broadcast => receive(socket, all.subscribe()).await,
         };
@@ -52,12 +56,15 @@ async fn server_upgrade(
 
 type Io = hyper_util::rt::TokioIo<hyper::upgrade::Upgraded>;
 
-async fn echo(mut socket: FragmentCollector<Io>) -> Result<(), WebSocketError> {
+async fn echo(mut socket: FragmentCollector<Io>, time: Duration) -> Result<(), WebSocketError> {
     loop {
         let frame = socket.read_frame().await?;
         match frame.opcode {
             OpCode::Close => return Ok(()),
-            OpCode::Text | OpCode::Binary => socket.write_frame(frame).await?,
+            OpCode::Text | OpCode::Binary => {
+                work(time);
+                socket.write_frame(frame).await?;
+            }
             _ => {}
         }
     }

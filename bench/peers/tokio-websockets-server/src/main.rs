@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use tokio::net::TcpStream;
@@ -13,19 +14,20 @@ use tokio::sync::broadcast::{self, Sender};
 use tokio::task::unconstrained;
 use tokio_websockets::{Config, Limits, Message, ServerBuilder, WebSocketStream};
 use windlass_bench_driver::server::{MESSAGE_MAX, Mode, PUBLISHER, Settings, Traffic};
+use windlass_bench_driver::work;
 use windlass_bench_tokio_server::{self as tokio_server, LAG_MAX};
 
 /// Maximum number of messages that are answered by one flush.
 const BATCH_LEN_MAX: usize = 128;
 
 fn main() -> ExitCode {
-    tokio_server::run("tokio-websockets", |Settings { mode, traffic, .. }| {
+    tokio_server::run("tokio-websockets", |Settings { mode, work, traffic, .. }| {
         let all = Sender::new(LAG_MAX);
         Ok(move |stream| {
             let all = all.clone();
             unconstrained(async move {
                 // It ends with an error when its client disconnects.
-                let _ = connection(stream, mode, traffic, all).await;
+                let _ = connection(stream, mode, work, traffic, all).await;
             })
         })
     })
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
 async fn connection(
     stream: TcpStream,
     mode: Mode,
+    work: Duration,
     traffic: Traffic,
     all: Sender<Message>,
 ) -> Result<(), tokio_websockets::Error> {
@@ -43,7 +46,7 @@ async fn connection(
     let (request, mut socket) = builder.accept(stream).await?;
     match mode {
         Mode::Echo if matches!(traffic, Traffic::Any | Traffic::Pipelined) => {
-            echo(&mut socket).await
+            echo(&mut socket, work).await
         }
         Mode::Echo => echo_each(&mut socket).await,
         Mode::Broadcast if request.uri().path() == PUBLISHER => publish(&mut socket, &all).await,
@@ -62,7 +65,10 @@ async fn echo_each(socket: &mut WebSocketStream<TcpStream>) -> Result<(), tokio_
     Ok(())
 }
 
-async fn echo(socket: &mut WebSocketStream<TcpStream>) -> Result<(), tokio_websockets::Error> {
+async fn echo(
+    socket: &mut WebSocketStream<TcpStream>,
+    time: Duration,
+) -> Result<(), tokio_websockets::Error> {
     let mut batch = Vec::new();
     while let Some(message) = socket.next().await {
         batch.push(message?);
@@ -74,6 +80,7 @@ async fn echo(socket: &mut WebSocketStream<TcpStream>) -> Result<(), tokio_webso
             }
         }
         for message in batch.drain(..).filter(|message| message.is_text() || message.is_binary()) {
+            work(time);
             socket.feed(message).await?;
         }
         socket.flush().await?;

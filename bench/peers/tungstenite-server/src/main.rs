@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use tokio::net::TcpStream;
@@ -15,6 +16,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
 use windlass_bench_driver::server::{Mode, PUBLISHER, Settings, Traffic};
+use windlass_bench_driver::work;
 use windlass_bench_tokio_server::{self as tokio_server, LAG_MAX};
 
 /// Returns the size of the read buffer, whose unused part is zeroed before each read. So the
@@ -29,13 +31,13 @@ fn read_buffer_bytes(traffic: Traffic) -> usize {
 }
 
 fn main() -> ExitCode {
-    tokio_server::run("tokio-tungstenite", |Settings { mode, traffic, .. }| {
+    tokio_server::run("tokio-tungstenite", |Settings { mode, work, traffic, .. }| {
         let all = Sender::new(LAG_MAX);
         Ok(move |stream| {
             let all = all.clone();
             unconstrained(async move {
                 // It ends with an error when its client disconnects.
-                let _ = connection(stream, mode, traffic, all).await;
+                let _ = connection(stream, mode, work, traffic, all).await;
             })
         })
     })
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
 async fn connection(
     stream: TcpStream,
     mode: Mode,
+    work: Duration,
     traffic: Traffic,
     all: Sender<Message>,
 ) -> tungstenite::Result<()> {
@@ -57,7 +60,7 @@ async fn connection(
     let mut socket = accept_hdr_async_with_config(stream, callback, Some(config)).await?;
     match mode {
         Mode::Echo if matches!(traffic, Traffic::Any | Traffic::Pipelined) => {
-            echo(&mut socket).await
+            echo(&mut socket, work).await
         }
         Mode::Echo => echo_each(&mut socket).await,
         Mode::Broadcast if is_publisher => publish(&mut socket, &all).await,
@@ -76,7 +79,7 @@ async fn echo_each(socket: &mut WebSocketStream<TcpStream>) -> tungstenite::Resu
     Ok(())
 }
 
-async fn echo(socket: &mut WebSocketStream<TcpStream>) -> tungstenite::Result<()> {
+async fn echo(socket: &mut WebSocketStream<TcpStream>, time: Duration) -> tungstenite::Result<()> {
     loop {
         let next = match socket.next().now_or_never() {
             Some(next) => next,
@@ -89,6 +92,7 @@ async fn echo(socket: &mut WebSocketStream<TcpStream>) -> tungstenite::Result<()
             Some(message) => {
                 let message = message?;
                 if message.is_text() || message.is_binary() {
+                    work(time);
                     socket.feed(message).await?;
                 }
             }

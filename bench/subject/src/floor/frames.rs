@@ -56,6 +56,16 @@ pub fn echo(received: &mut [u8], output: &mut Output) -> Echoed {
     Echoed::InOutput { used: append(received, output) }
 }
 
+/// Returns the number of complete frames.
+#[must_use]
+pub fn count(received: &[u8]) -> u32 {
+    let (mut used, mut count) = (0, 0);
+    while let Some(frame) = next(received, used) {
+        (used, count) = (frame.payload.end, count + 1);
+    }
+    count
+}
+
 /// Appends every complete frame in the form that a server sends. Returns the number of received
 /// bytes that they took.
 #[inline]

@@ -1,4 +1,5 @@
-//! Messages that arrive all at once, at a server that works on each before it answers.
+//! Messages that arrive all at once, at a server that works on each before it answers. The first
+//! connection may send several of them.
 //!
 //! The server is stopped (SIGSTOP) while the client sends. So all messages have arrived when it
 //! continues, and the latency of an answer is counted from that moment.
@@ -22,7 +23,10 @@ pub(crate) struct BurstClient {
     connections: Vec<(TcpStream, CyclePosition)>,
     requests: FrameCycle,
     replies: FrameCycle,
-    next: usize,
+    /// Number of messages of the first connection.
+    burst: usize,
+    /// The next request of the first connection, and that of all others.
+    next: [usize; 2],
     server: u32,
     clock: ServerClock,
     buffer: Vec<u8>,
@@ -31,7 +35,11 @@ pub(crate) struct BurstClient {
 }
 
 impl BurstClient {
-    pub(crate) fn connect(server: &ServerInfo, connections: usize) -> Result<Self, Error> {
+    pub(crate) fn connect(
+        server: &ServerInfo,
+        burst: usize,
+        connections: usize,
+    ) -> Result<Self, Error> {
         let payloads = SPEC.payloads();
         let requests: Result<Vec<_>, _> =
             payloads.iter().map(|payload| SPEC.request(payload, [5, 6, 7, 8])).collect();
@@ -46,9 +54,10 @@ impl BurstClient {
         Ok(Self {
             poll,
             connections: open,
-            requests: FrameCycle::new(&requests?, 1),
+            requests: FrameCycle::new(&requests?, burst),
             replies: FrameCycle::new(&replies, 1),
-            next: 0,
+            burst,
+            next: [0; 2],
             server: server.process,
             clock: ServerClock::of(server.process)?,
             buffer: vec![0; RECEIVE_BYTES],
@@ -56,19 +65,27 @@ impl BurstClient {
         })
     }
 
-    /// Sends a message on each connection, and waits for all answers.
+    /// Number of messages that arrive at once.
+    fn at_once(&self) -> u64 {
+        (self.connections.len() - 1 + self.burst) as u64
+    }
+
+    /// Sends the messages of each connection, and waits for all answers.
     fn burst(&mut self) -> Result<(), Error> {
         let stopped = Stopped::stop(self.server)?;
-        let request = self.requests.run(self.next, 1);
-        self.next = self.requests.after(self.next, 1);
-        for (socket, _) in &self.connections {
+        for (number, (socket, _)) in self.connections.iter().enumerate() {
+            let count = if number == 0 { self.burst } else { 1 };
+            let request = self.requests.run(self.next[number.min(1)], count);
             if socket::transmit(socket, self.requests.bytes(request.clone()))? != request.len() {
                 return Err("a message does not fit into its socket".into());
             }
         }
+        for (next, count) in self.next.iter_mut().zip([self.burst, 1]) {
+            *next = self.requests.after(*next, count);
+        }
         let begun = Instant::now();
         drop(stopped);
-        let mut lacking = self.connections.len() as u64;
+        let mut lacking = self.at_once();
         while lacking > 0 {
             for index in 0..self.poll.wait()? {
                 let number = self.poll.ready(index);
@@ -79,7 +96,10 @@ impl BurstClient {
                 let ended = position.advance(&self.replies, &self.buffer[..count]);
                 let ended = ended.ok_or_else(|| format!("wrong bytes for connection {number}"))?;
                 let latency_us = begun.elapsed().as_nanos() as f64 / 1e3;
-                self.latencies_us.extend((0..ended).map(|_| latency_us));
+                // The question is how late the others are.
+                if number > 0 || self.burst == 1 {
+                    self.latencies_us.extend((0..ended).map(|_| latency_us));
+                }
                 lacking =
                     lacking.checked_sub(ended).ok_or("more answers than messages have come")?;
             }
@@ -90,7 +110,7 @@ impl BurstClient {
 
 impl Measured for BurstClient {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let in_burst = self.connections.len() as u64;
+        let in_burst = self.at_once();
         let mut window = Window::new(self.clock, in_burst, rounds);
         self.burst()?;
         self.latencies_us.clear();
@@ -98,12 +118,19 @@ impl Measured for BurstClient {
             self.burst()?;
         }
         let mut outcome = window.outcome();
-        self.latencies_us.sort_by(f64::total_cmp);
-        let last = self.latencies_us.len() - 1;
-        for (name, per_cent) in [("latency_p50_us", 50), ("latency_p99_us", 99)] {
-            outcome.gauges.insert(name.to_owned(), self.latencies_us[last * per_cent / 100]);
-        }
+        put_percentiles(&mut outcome, &mut self.latencies_us);
         Ok(outcome)
+    }
+}
+
+/// Adds the percentiles of latencies, of which there is at least one.
+pub(crate) fn put_percentiles(outcome: &mut Outcome, latencies_us: &mut [f64]) {
+    latencies_us.sort_by(f64::total_cmp);
+    let last = latencies_us.len() - 1;
+    for (name, per_mille) in
+        [("latency_p50_us", 500), ("latency_p99_us", 990), ("latency_p999_us", 999)]
+    {
+        outcome.gauges.insert(name.to_owned(), latencies_us[last * per_mille / 1000]);
     }
 }
 

@@ -12,26 +12,33 @@ use crate::socket::{Poll, RECEIVE_BYTES, Writes};
 /// gap TCP acknowledges some sixteen segments at once.
 const WARM_RUNS: u64 = 24;
 
+/// The same for ten thousand connections. TCP acknowledges all their segments at once, because a
+/// longer warm-up would take some seconds.
+const WARM_RUNS_OF_MANY: u64 = 2;
+
+/// So many connections are many.
+const MANY: usize = 10_000;
+
 /// All connections of a case.
 pub(crate) struct EchoClient {
-    poll: Poll,
-    connections: Vec<Connection>,
-    shared: EchoState,
-    clock: ServerClock,
+    pub(crate) poll: Poll,
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) shared: EchoState,
+    pub(crate) clock: ServerClock,
     /// The mean length of an answer, if they are compressed.
     compressed_bytes: Option<f64>,
 }
 
 /// The state that the connections share.
 #[derive(Debug)]
-struct EchoState {
+pub(crate) struct EchoState {
     requests: FrameCycle,
     replies: FrameCycle,
     depth: usize,
     buffer: Vec<u8>,
 }
 
-struct Connection {
+pub(crate) struct Connection {
     link: Link,
     /// The next request to send.
     next: usize,
@@ -89,35 +96,53 @@ impl EchoClient {
 
     /// Exchanges messages until enough have been measured, and then waits for those in flight.
     fn run(&mut self, window: &mut Window) -> Result<(), Error> {
-        let Self { poll, connections, shared, .. } = self;
-        for connection in connections.iter_mut() {
-            connection.send(shared.depth, shared)?;
-        }
-        let mut under_way = (connections.len() * shared.depth) as u64;
+        let mut under_way = self.begin()?;
         while under_way > 0 {
-            for index in 0..poll.wait()? {
-                let connection = &mut connections[poll.ready(index)];
-                if !connection.unsent.is_empty() || connection.link.has_records() {
-                    connection.send_rest(shared)?;
-                }
-                let answered = connection.receive(shared)?;
-                if answered == 0 {
-                    continue;
-                }
-                under_way -= answered;
-                if window.count(answered) {
-                    under_way += answered;
-                    connection.send(answered as usize, shared)?;
-                }
-            }
+            let ready = self.poll.wait()?;
+            under_way -= self.exchange(ready, |answered| window.count(answered))?;
         }
         Ok(())
+    }
+
+    /// Sends the first messages. Returns how many are in flight.
+    pub(crate) fn begin(&mut self) -> Result<u64, Error> {
+        let Self { connections, shared, .. } = self;
+        connections.iter_mut().try_for_each(|each| each.send(shared.depth, shared))?;
+        Ok((connections.len() * shared.depth) as u64)
+    }
+
+    /// Receives answers from ready sockets. Sends as many messages again if `goes_on`, which gets
+    /// the number of answers. Returns how many fewer are in flight.
+    pub(crate) fn exchange(
+        &mut self,
+        ready: usize,
+        mut goes_on: impl FnMut(u64) -> bool,
+    ) -> Result<u64, Error> {
+        let Self { poll, connections, shared, .. } = self;
+        let mut fewer = 0;
+        for index in 0..ready {
+            let connection = &mut connections[poll.ready(index)];
+            if !connection.unsent.is_empty() || connection.link.has_records() {
+                connection.send_rest(shared)?;
+            }
+            let answered = connection.receive(shared)?;
+            if answered == 0 {
+                continue;
+            }
+            if goes_on(answered) {
+                connection.send(answered as usize, shared)?;
+            } else {
+                fewer += answered;
+            }
+        }
+        Ok(fewer)
     }
 }
 
 impl Measured for EchoClient {
     fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-        let warm = WARM_RUNS * (self.connections.len() * self.shared.depth) as u64;
+        let runs = if self.connections.len() < MANY { WARM_RUNS } else { WARM_RUNS_OF_MANY };
+        let warm = runs * (self.connections.len() * self.shared.depth) as u64;
         let mut window = Window::new(self.clock, warm, rounds);
         self.run(&mut window)?;
         let mut outcome = window.outcome();
@@ -129,7 +154,7 @@ impl Measured for EchoClient {
 
 impl Connection {
     /// Compares the received bytes. Returns the number of messages that they complete.
-    fn receive(&mut self, shared: &mut EchoState) -> Result<u64, Error> {
+    pub(crate) fn receive(&mut self, shared: &mut EchoState) -> Result<u64, Error> {
         let mut answered = 0;
         loop {
             let Some(received) = self.link.receive(&mut shared.buffer)? else {
@@ -143,6 +168,16 @@ impl Connection {
             if received.is_drained {
                 return Ok(answered);
             }
+        }
+    }
+
+    /// Sends the next request, all of it at once.
+    pub(crate) fn send_one(&mut self, shared: &EchoState) -> Result<(), Error> {
+        self.send(1, shared)?;
+        if self.unsent.is_empty() {
+            Ok(())
+        } else {
+            Err("a message does not fit its socket".into())
         }
     }
 

@@ -64,11 +64,20 @@ impl IdleClient {
         }
         Ok(())
     }
+}
 
-    /// Reads the server's resident memory. This count is exact, because the kernel walks the page
-    /// tables for it.
-    fn resident(&self) -> Result<Resident, Error> {
-        let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.process))?;
+/// Resident bytes: all of them, and those without the pages of files. The latter are the program's
+/// text, and their number depends on how many pages the kernel has mapped ahead.
+pub(crate) struct Resident {
+    pub(crate) all: u64,
+    pub(crate) anonymous: u64,
+}
+
+impl Resident {
+    /// Reads the memory of a process. This count is exact, because the kernel walks the page tables
+    /// for it.
+    pub(crate) fn of(process: u32) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
         let bytes = |field: &'static str| -> Result<u64, Error> {
             let line = text
                 .lines()
@@ -77,24 +86,17 @@ impl IdleClient {
             let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
             Ok(kib * 1024)
         };
-        Ok(Resident { all: bytes("Rss:")?, anonymous: bytes("Anonymous:")? })
+        Ok(Self { all: bytes("Rss:")?, anonymous: bytes("Anonymous:")? })
     }
-}
-
-/// Resident bytes: all of them, and those without the pages of files. The latter are the program's
-/// text, and their number depends on how many pages the kernel has mapped ahead.
-struct Resident {
-    all: u64,
-    anonymous: u64,
 }
 
 impl Measured for IdleClient {
     fn slice(&mut self, _rounds: u64) -> Result<Outcome, Error> {
-        let before = self.resident()?;
+        let before = Resident::of(self.process)?;
         self.more(self.connections)?;
         let units = self.connections as u64;
         let mut outcome = Outcome { ns: 1, units, turns: 1, ..Outcome::default() };
-        let after = self.resident()?;
+        let after = Resident::of(self.process)?;
         for (gauge, grown) in [
             ("rss_bytes_per_connection", after.all.saturating_sub(before.all)),
             ("anonymous_bytes_per_connection", after.anonymous.saturating_sub(before.anonymous)),

@@ -1,5 +1,5 @@
-//! The client of the suites `echo`, `broadcast`, `handshake`, `memory`, `websocket`, `tls` and
-//! `cluster`, for all servers.
+//! The client of the suites `echo`, `broadcast`, `handshake`, `memory`, `websocket`, `tls`,
+//! `cluster`, `scaling`, `fairness`, `fixed-rate` and `startup`, for all servers.
 //!
 //! It reads requests as lines of JSON, like every measured program, and connects to the server that
 //! they name. It must be cheap, because its cost limits the measurement. So it prepares its
@@ -11,11 +11,13 @@
 mod burst;
 mod echo;
 mod fan_out;
+mod first;
 mod frame_cycle;
 mod handshakes;
 mod http2;
 mod idle;
 mod link;
+mod paced;
 mod publish;
 mod socket;
 mod upgrade;
@@ -24,6 +26,7 @@ use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use windlass_bench_driver::cluster::ClusterCase;
+use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::{Case, Content, ServerInfo};
 use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
 use windlass_bench_driver::websocket_cases::WebsocketCase;
@@ -49,7 +52,7 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
             Box::new(echo::EchoClient::connect(server, spec, connections, depth, None)?)
         }
         Case::BurstOfWork { connections, .. } => {
-            Box::new(burst::BurstClient::connect(server, connections)?)
+            Box::new(burst::BurstClient::connect(server, 1, connections)?)
         }
         Case::Publish { receivers, bytes, outstanding } => {
             Box::new(publish::PublishClient::connect(server, receivers, bytes, outstanding)?)
@@ -76,7 +79,31 @@ fn connect(case: &Case, server: &ServerInfo) -> Result<Box<dyn Measured>, Error>
         Case::Cluster(ClusterCase::FanOut { receivers, bytes, outstanding }) => {
             Box::new(fan_out::FanOutClient::connect(server, receivers, bytes, outstanding)?)
         }
+        Case::Load(ref case) => connect_load(case, server)?,
         _ => return Err("no case of a server".into()),
+    })
+}
+
+fn connect_load(case: &LoadCase, server: &ServerInfo) -> Result<Box<dyn Measured>, Error> {
+    let spec = |bytes| frame_cycle::MessageSpec { content: Content::Binary, bytes, deflate: false };
+    let echo = |bytes, connections, depth| {
+        echo::EchoClient::connect(server, spec(bytes), connections, depth, None)
+    };
+    Ok(match *case {
+        LoadCase::Connections { connections } | LoadCase::Workers { connections, .. } => {
+            Box::new(echo(20, connections, 1)?)
+        }
+        LoadCase::HotConnection { depth, bytes, quiet } => {
+            let hot = (depth > 0).then(|| echo(bytes, 1, depth)).transpose()?;
+            Box::new(paced::PacedClient::beside(hot, echo(20, quiet, 1)?))
+        }
+        LoadCase::BurstOfOne { burst, others, .. } => {
+            Box::new(burst::BurstClient::connect(server, burst, others + 1)?)
+        }
+        LoadCase::AtRate { per_cent, connections } => {
+            Box::new(paced::PacedClient::at_share(per_cent, echo(20, connections, 1)?))
+        }
+        LoadCase::FirstAnswer => Box::new(first::FirstClient::connect(server, spec(20))?),
     })
 }
 

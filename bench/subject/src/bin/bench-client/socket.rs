@@ -157,11 +157,18 @@ impl Poll {
 
     /// Waits, and returns the number of ready sockets.
     pub(crate) fn wait(&mut self) -> Result<usize, Error> {
+        match self.wait_within(SILENCE_MAX)? {
+            0 => Err("the server is silent".into()),
+            count => Ok(count),
+        }
+    }
+
+    /// Waits for at most this time, and returns the number of ready sockets.
+    pub(crate) fn wait_within(&mut self, limit: Duration) -> Result<usize, Error> {
         self.events.clear();
-        let timeout = Timespec::try_from(SILENCE_MAX)?;
+        let timeout = Timespec::try_from(limit)?;
         loop {
             match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
-                Ok(0) => return Err("the server is silent".into()),
                 Ok(count) => return Ok(count),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

@@ -120,7 +120,7 @@ impl Floor {
             }
             Role::Echo | Role::Work => {
                 if connection.role == Role::Work {
-                    work(self.settings.work);
+                    work(self.settings.work * frames::count(&self.buffer[received.clone()]));
                 }
                 let connection = self.table.get(fd).expect("it was there");
                 match frames::echo(&mut self.buffer[received.clone()], &mut self.output) {

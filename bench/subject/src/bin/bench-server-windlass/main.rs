@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass::{Backend, Reactor};
+use windlass_bench_driver::protocol::ServerInfo;
 use windlass_bench_driver::server::{
-    self, ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce,
+    self, ANY_PORT, MESSAGE_MAX, Mode, PUBLISHER, Settings, TOPIC, announce, announce_as,
 };
 use windlass_bench_driver::tls::{CERTIFICATE, PRIVATE_KEY};
 use windlass_bench_driver::{Error, work};
 use windlass_server::http::{Accept, Reject, UpgradeRequest};
-use windlass_server::{Connection, Handler, Message, Options, Service};
+use windlass_server::{Connection, Handler, Message, Options, Server, Service};
 use windlass_tls::TlsAcceptor;
 use windlass_ws::deflate::DeflateConfig;
 
@@ -24,6 +25,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     server::run(|settings| match settings.mode {
+        Mode::Echo if settings.workers.is_some() => serve_on_workers(&settings),
         Mode::Echo if settings.work.is_zero() => serve(Echo, settings),
         Mode::Echo => serve(WorkingEcho(settings.work), settings),
         Mode::Broadcast => serve(Broadcast, settings),
@@ -57,6 +59,22 @@ fn serve(handler: impl Handler, settings: Settings) -> Result<(), Error> {
     announce(address, env!("CARGO_PKG_VERSION"));
     reactor.run()?;
     Ok(())
+}
+
+/// Serves with several threads, each with a listener of its own on the same port.
+fn serve_on_workers(settings: &Settings) -> Result<(), Error> {
+    let mut options = Options::new();
+    options.ping_interval = Some(PING_INTERVAL);
+    options.idle_timeout = Some(2 * PING_INTERVAL);
+    let running = Server::new(options, |_| Echo)
+        .workers(settings.workers.unwrap_or(1))
+        .backend(settings.backend_or(Backend::Auto)?)
+        .listen(ANY_PORT)
+        .start()?;
+    let address = running.addresses()[0].socket_addr().ok_or("an address without a port")?;
+    // Allocations of several threads are not counted.
+    announce_as(&ServerInfo::new(address, env!("CARGO_PKG_VERSION")));
+    Ok(running.join()?)
 }
 
 /// Sends every message back.
