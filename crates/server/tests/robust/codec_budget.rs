@@ -4,8 +4,6 @@
 use std::{
     cell::{Cell, RefCell},
     io::{ErrorKind, Read as _, Write as _},
-    net::TcpListener,
-    os::fd::OwnedFd,
     os::unix::net::UnixStream,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
@@ -22,7 +20,7 @@ use windlass_ws::deflate::{Agreement, Codec, CodecPool, DeflateConfig};
 
 use crate::{
     own_process::{is_own_process, peak_of},
-    raw_client::{BINARY, CLOSE, COMPRESSED, RawClient, TEXT, masked},
+    raw_client::{BINARY, CLOSE, COMPRESSED, TEXT, masked},
 };
 
 const LEN: usize = 256 << 10;
@@ -146,16 +144,16 @@ impl Fixture {
         client
     }
 
-    /// Opens a connection over TCP, which its peer can reset.
-    fn open_tcp(&mut self, role: Role) -> RawClient {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("there is a free port");
-        let client = RawClient::connect(listener.local_addr().expect("it is bound"));
-        let (ours, _) = listener.accept().expect("it has connected");
+    /// Opens a connection that is reset when the client is dropped: the client has not read a byte
+    /// then (`unix_release_sock` in the kernel's `net/unix/af_unix.c`).
+    fn open_for_reset(&mut self, role: Role) -> UnixStream {
+        let (mut ours, client) = UnixStream::pair().expect("there are descriptors");
+        ours.write_all(b"?").expect("the kernel takes it");
         self.adopt(ours, role, true);
         client
     }
 
-    fn adopt(&mut self, ours: impl Into<OwnedFd>, role: Role, has_deflate: bool) {
+    fn adopt(&mut self, ours: UnixStream, role: Role, has_deflate: bool) {
         let upgraded = Upgraded::new((self.ids.len(), role)).deflate(has_deflate.then(agreement));
         let id = self
             .service
@@ -417,18 +415,19 @@ pub(crate) fn connections_that_end_in_the_codec_queue_do_not_block_others() {
     let mut fixture = Fixture::new(|options| options.inflate_bytes_per_turn = 1);
     let roles =
         [Role::Sink, Role::Sink, Role::Panic, Role::Bye, Role::Pause, Role::Sink, Role::Sink];
-    let mut clients: Vec<RawClient> = roles.iter().map(|role| fixture.open_tcp(*role)).collect();
-    clients[0].send(&bomb().repeat(4));
+    let mut clients: Vec<UnixStream> =
+        roles.iter().map(|role| fixture.open_for_reset(*role)).collect();
+    clients[0].write_all(&bomb().repeat(4)).expect("the kernel takes it");
     while fixture.seen() == 0 {
         fixture.turn();
     }
     for client in &mut clients[1..] {
-        client.send(&bomb().repeat(4));
+        client.write_all(&bomb().repeat(4)).expect("the kernel takes it");
     }
     // All of them are in the queue now.
     fixture.turn();
     // Two connections in the queue disconnect, including the first one.
-    clients.drain(..2).for_each(RawClient::reset);
+    clients.drain(..2).for_each(drop);
     let mut panics = 0;
     for _ in 0..100 {
         panics += u32::from(catch_unwind(AssertUnwindSafe(|| fixture.turn())).is_err());

@@ -20,7 +20,7 @@ pub(crate) fn a_drain_notifies_all_and_ends_with_the_last() {
     begun.send(&upgrade("/echo", "")[..20]);
     fixture.until_connections(12);
     clients[0].send_frame(BINARY, b"just now");
-    fixture.settle();
+    fixture.until("the message", |fixture| (fixture.log.messages.get() == 1).then_some(()));
     let is_over = fixture.drain(100 * SECOND);
     assert!(TcpStream::connect(fixture.address).is_err(), "nobody comes any more");
     assert_eq!(fixture.read_to_end(silent), b"");
@@ -72,8 +72,10 @@ pub(crate) fn a_slow_receiver_gets_waiting_messages_before_the_close() {
         let mut said = 0_u32;
         while fixture.buffered(id) < 100_000 {
             speaker.send_frame(BINARY, [&said.to_be_bytes()[..], &[0; 16_000]].concat());
-            fixture.settle();
             said += 1;
+            fixture.until("the message", |fixture| {
+                (fixture.log.messages.get() == said as usize).then_some(())
+            });
         }
         let is_over = fixture.drain(100 * SECOND);
         for number in 0..said {

@@ -142,6 +142,7 @@ pub(crate) fn a_slow_client_has_as_long_for_its_last_page_as_other_output_may_wa
         let mut fixture = Fixture::new(&options);
         let mut client = RawClient::with_small_window(fixture.address);
         client.send(b"GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        fixture.until("the request", |fixture| (fixture.stats().requests == 1).then_some(()));
         fixture.settle();
         fixture.advance(Duration::from_secs(seconds));
         assert_eq!(fixture.stats().connections, u64::from(is_whole), "after {seconds} s");

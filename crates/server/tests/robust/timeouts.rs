@@ -20,15 +20,15 @@ fn with(change: impl FnOnce(&mut Options)) -> Fixture {
 /// Sends these bytes, one each second. Each arrives in its second.
 fn trickle(fixture: &mut Fixture, client: &mut RawClient, bytes: &[u8]) {
     for byte in bytes {
-        send_one(fixture, client, *byte);
+        send_now(fixture, client, &[*byte]);
         fixture.advance_time(SECOND);
     }
 }
 
-/// Sends one byte, and waits until the service has it.
-fn send_one(fixture: &mut Fixture, client: &mut RawClient, byte: u8) {
+/// Sends some bytes, and waits until the service has the first ones.
+fn send_now(fixture: &mut Fixture, client: &mut RawClient, bytes: &[u8]) {
     let before = fixture.stats().wire_received;
-    client.send(&[byte]);
+    client.send(bytes);
     fixture.until("a byte", |fixture| (fixture.stats().wire_received > before).then_some(()));
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn a_request_that_comes_byte_by_byte_in_time_is_answered() {
     let mut fixture = with(|options| options.handshake_timeout = 10 * SECOND);
     let mut client = RawClient::connect(fixture.address);
     for byte in upgrade("/echo", "") {
-        send_one(&mut fixture, &mut client, byte);
+        send_now(&mut fixture, &mut client, &[byte]);
         fixture.advance(SECOND / 50);
     }
     let head = fixture.head(&mut client);
@@ -114,8 +114,7 @@ pub(crate) fn a_silent_peer_is_pinged_and_lives_as_long_as_it_answers() {
         assert_eq!(client.received(), b"", "not before");
         fixture.advance_time(2 * SECOND);
         assert_eq!(fixture.frame(&mut client), Frame::new(PING, b""));
-        client.send_frame(PONG, b"");
-        fixture.settle();
+        send_now(&mut fixture, &mut client, &masked(PONG, b""));
     }
     assert_eq!(fixture.log.closed(), []);
 }

@@ -58,6 +58,8 @@ pub(crate) struct Client {
     /// Number of bytes received after it.
     pub(crate) read_bytes: usize,
     skips_head: bool,
+    /// Bytes that the kernel has not accepted yet.
+    unsent: Vec<u8>,
 }
 
 const KEY: [u8; 16] = *b"the sample nonce";
@@ -91,10 +93,12 @@ impl Client {
             response: String::new(),
             read_bytes: 0,
             skips_head: false,
+            unsent: Vec::new(),
         }
     }
 
     fn read(&mut self) -> ControlFlow<ClientEvent, Option<Vec<u8>>> {
+        self.push();
         let mut bytes = vec![0; 1 << 16];
         match self.socket.read(&mut bytes) {
             Ok(0) => ControlFlow::Break(ClientEvent::End(None)),
@@ -240,9 +244,22 @@ impl Client {
         self.write(&[0x88, 0x82, 0, 0, 0, 0, 3, 0xe8]);
     }
 
+    /// Sends bytes. Those that the kernel does not accept now are sent when the client reads.
     #[track_caller]
     pub(crate) fn write(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).unwrap();
+        self.unsent.extend_from_slice(bytes);
+        self.push();
+    }
+
+    #[track_caller]
+    fn push(&mut self) {
+        while !self.unsent.is_empty() {
+            match self.socket.write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 }
 
