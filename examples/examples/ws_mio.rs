@@ -209,12 +209,17 @@ mod tests {
             thread::spawn(move || {
                 let stream = net::TcpStream::connect(address).expect("it listens");
                 let (mut socket, _) = client("ws://localhost/", stream).expect("it accepts");
-                for number in 0..100 {
-                    socket.send(Message::text("ä".repeat(len + number))).expect("it reads");
-                }
-                for number in 0..100 {
-                    let echo = socket.read().expect("it answers");
-                    assert_eq!(echo, Message::text("ä".repeat(len + number)));
+                let message = |number| Message::text("ä".repeat(len + number));
+                // So few that the sockets hold them: the server reads no more while its client
+                // does not.
+                const IN_FLIGHT: usize = 3;
+                for number in 0..100 + IN_FLIGHT {
+                    if number < 100 {
+                        socket.send(message(number)).expect("it reads");
+                    }
+                    if let Some(number) = number.checked_sub(IN_FLIGHT) {
+                        assert_eq!(socket.read().expect("it answers"), message(number));
+                    }
                 }
                 socket.close(None).expect("it reads");
                 assert!(matches!(socket.read(), Ok(Message::Close(None))), "it is answered");
