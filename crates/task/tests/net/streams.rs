@@ -5,6 +5,7 @@ use std::{
     task::Poll,
 };
 
+use rustix::net::sockopt;
 use windlass_task::{net::UnixStream, spawn};
 
 use crate::{
@@ -55,6 +56,8 @@ fn bytes_are_echoed(build: Build) {
 fn a_reader_that_is_slow_stops_the_writer(build: Build) {
     on_both!(build, |client, server| {
         let (mut client, mut server) = (client, server);
+        sockopt::set_socket_send_buffer_size(&client, 64 << 10).unwrap();
+        sockopt::set_socket_recv_buffer_size(&server, 64 << 10).unwrap();
         let bytes = pattern(8 << 20);
         let expected = bytes.clone();
         let writer = spawn(async move {
