@@ -143,7 +143,8 @@ impl ExecutorBuilder {
     ///
     /// - [`time::advance`](crate::time::advance()) moves it.
     /// - When no task can run and no event is ready, it moves to the deadline of the next
-    ///   [`Sleep`](crate::time::Sleep). So sleeps take no time.
+    ///   [`Sleep`](crate::time::Sleep). So sleeps take no time. If there are descriptors, it moves
+    ///   after a millisecond of real time: the kernel may still deliver what a socket has sent.
     ///
     /// Timers that are made with the reactor's turn do not move it. One of them is the deadline of
     /// [`WorkersHandle::stop_within`](crate::WorkersHandle::stop_within). Other threads and

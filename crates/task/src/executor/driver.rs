@@ -46,10 +46,12 @@ impl<'e> Driver<'e> {
             return NextTurn::Stop;
         }
         let is_idle = !has_more && local.queue.is_empty() && !owner.shared().injector.has_spawns();
-        if local.limits.has_paused_clock && after_paused_round(is_idle) {
-            return NextTurn::Again;
+        let paused = if local.limits.has_paused_clock { after_paused_round(is_idle) } else { None };
+        match (paused, is_idle) {
+            (Some(next), _) => next,
+            (None, true) => NextTurn::Wait,
+            (None, false) => NextTurn::Again,
         }
-        if is_idle { NextTurn::Wait } else { NextTurn::Again }
     }
 }
 

@@ -3,7 +3,9 @@
 //! # How a paused clock moves
 //!
 //! 1. The executor reports the end of each round here. It is idle after two idle rounds in a row
-//!    with a turn between them and without a poll. So events that are ready come first.
+//!    with a turn between them and without a poll. So events that are ready come first. If there
+//!    are descriptors, a moment of real time must have passed between them: the kernel may still
+//!    deliver what was sent through a socket.
 //! 2. When it is idle and a call of [`advance`] waits, that call goes on.
 //! 3. When it is idle otherwise, the clock moves to the first deadline, and a turn follows.
 
@@ -18,15 +20,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass::{Builder, Key};
+use windlass::{Builder, Key, NextTurn};
 
 use crate::{
-    handle::{Handle, with_local},
+    handle::{Handle, with_local, with_turn},
     time::{after, custom::custom_now},
 };
 
 /// A call of [`advance`] goes on after so many rounds for each deadline, although tasks still run.
 const ROUNDS_MAX: u32 = 16;
+
+/// How long the kernel may take to deliver, in real time.
+const DELIVERY_MAX: Duration = Duration::from_millis(1);
 
 /// The current time, for deadlines, by the clock of the executor that runs on this thread: the
 /// system's monotonic clock, the paused clock, or that of
@@ -130,8 +135,8 @@ pub(super) struct Paused {
     settling: RefCell<Vec<Waker>>,
     /// Rounds since the last call began to wait.
     rounds: Cell<u32>,
-    /// The number of polls at the last idle round.
-    idle_at: Cell<Option<u64>>,
+    /// The number of polls at the last idle round, and the real time of the first one with it.
+    idle_at: Cell<Option<(u64, Instant)>>,
     /// How often the executor was idle.
     settled: Cell<u64>,
 }
@@ -209,10 +214,23 @@ impl Paused {
         .await;
     }
 
-    fn after_round(&self, is_idle: bool, polls: u64) -> bool {
+    /// Returns what follows, if it is not for the executor to say.
+    fn after_round(
+        &self,
+        is_idle: bool,
+        polls: u64,
+        has_descriptors: impl FnOnce() -> bool,
+    ) -> Option<NextTurn> {
         self.rounds.set(self.rounds.get() + 1);
-        let was_idle = is_idle && self.idle_at.get() == Some(polls);
-        self.idle_at.set(is_idle.then_some(polls));
+        let before = self.idle_at.get().filter(|&(at, _)| is_idle && at == polls);
+        let since = before.map(|(_, since)| since);
+        // A ring ends waits for completions of its own, so the time counts, and not the wait.
+        let left = match since {
+            Some(since) if has_descriptors() => DELIVERY_MAX.saturating_sub(since.elapsed()),
+            _ => Duration::ZERO,
+        };
+        let was_idle = since.is_some() && left.is_zero();
+        self.idle_at.set(is_idle.then(|| (polls, since.unwrap_or_else(Instant::now))));
         let is_settling = !self.settling.borrow().is_empty();
         if is_settling && (was_idle || self.rounds.get() >= ROUNDS_MAX) {
             self.settled.set(self.settled.get() + 1);
@@ -220,24 +238,28 @@ impl Paused {
             for waker in wakers {
                 waker.wake();
             }
-            return true;
+            return Some(NextTurn::Again);
         }
-        if !was_idle {
-            return is_idle;
+        let first = self.first();
+        if !is_idle || (first.is_none() && !is_settling) {
+            return None;
         }
-        let Some(first) = self.first() else { return false };
-        self.move_to(first);
-        true
+        if was_idle {
+            self.move_to(first?);
+        } else if !left.is_zero() {
+            // The wait takes real time, although this clock stands still.
+            return Some(NextTurn::Until(after(self.clock.0.get(), left)));
+        }
+        Some(NextTurn::Again)
     }
 }
 
-/// Called after each round of an executor with a paused clock. True if another turn follows at
-/// once.
+/// Called after each round of an executor with a paused clock. Returns what follows, if it is not
+/// for the executor to say.
 #[cold]
-pub(crate) fn after_paused_round(is_idle: bool) -> bool {
-    let polls = with_local(|local| local.counters.polls.get());
-    match (Paused::current(), polls) {
-        (Some(paused), Some(polls)) => paused.after_round(is_idle, polls),
-        _ => false,
-    }
+pub(crate) fn after_paused_round(is_idle: bool) -> Option<NextTurn> {
+    let polls = with_local(|local| local.counters.polls.get())?;
+    Paused::current()?.after_round(is_idle, polls, || {
+        with_turn(|turn| turn.stats().subscribers > 0).unwrap_or(false)
+    })
 }
