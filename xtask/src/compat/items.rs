@@ -4,7 +4,7 @@
 //! 1. An item has a line for each public path. It begins with its kind and path, and ends with its
 //!    signature.
 //! 2. A type of the crate is named by its shortest public path, one of another crate by where it is
-//!    defined. Aliases of the crate are replaced by what they stand for.
+//!    defined, but one of a compared crate by its name alone. Aliases of the crate are replaced by what they stand for.
 //! 3. Names of parameters, documents and attributes are left out.
 //! 4. Of implementations, those of traits are lines with the trait and the type. The automatic ones
 //!    are `Send`, `Sync` and `Unpin`, without their conditions.
@@ -216,8 +216,15 @@ impl<'d> Crate<'d> {
         if known["crate_id"] == 0 || known.is_null() {
             return written.rsplit("::").next().unwrap_or_default().to_owned();
         }
-        let parts = known["path"].as_array().into_iter().flatten().map(text);
-        parts.collect::<Vec<_>>().join("::")
+        let parts: Vec<_> = known["path"].as_array().into_iter().flatten().map(text).collect();
+        match &parts[..] {
+            // One pair may be below the other. Where its crates define a type is their own matter.
+            [first, .., last] if ["tungstenite", "windlass_tungstenite"].contains(&&**first) => {
+                format!("tungstenite::..::{last}")
+            }
+            [first] if first == "windlass_tungstenite" => "tungstenite".to_owned(),
+            parts => parts.join("::"),
+        }
     }
 
     fn signature(&self, value: &Value) -> String {

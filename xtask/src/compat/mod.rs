@@ -27,13 +27,22 @@ struct Pair {
     missing: &'static [(&'static str, &'static str)],
 }
 
-const PAIRS: &[Pair] = &[Pair {
-    theirs: "tungstenite",
-    version: "0.30.0",
-    ours: "windlass-tungstenite",
-    features: &["url", "rustls-tls-webpki-roots"],
-    missing: &[],
-}];
+const PAIRS: &[Pair] = &[
+    Pair {
+        theirs: "tungstenite",
+        version: "0.30.0",
+        ours: "windlass-tungstenite",
+        features: &["url", "rustls-tls-webpki-roots"],
+        missing: &[],
+    },
+    Pair {
+        theirs: "tokio-tungstenite",
+        version: "0.30.0",
+        ours: "windlass-tokio-tungstenite",
+        features: &["url", "rustls-tls-webpki-roots"],
+        missing: &[],
+    },
+];
 
 /// Compares the public items of each pair. Returns whether none is missing without a reason.
 ///
