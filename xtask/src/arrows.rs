@@ -96,6 +96,19 @@ const TABLE: &[Row] = &[
             "webpki-roots?",
         ],
     ),
+    library(
+        "windlass-tokio-tungstenite",
+        &["windlass-tungstenite"],
+        &[
+            "atomic-waker",
+            "futures-core",
+            "futures-sink",
+            "tokio",
+            "rustls-native-certs?",
+            "tokio-rustls?",
+            "webpki-roots?",
+        ],
+    ),
     library("windlass-tls", &["windlass"], &["rustls", "rustls-webpki"]),
     library(
         "windlass-http",

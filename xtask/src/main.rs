@@ -10,6 +10,7 @@ mod asm;
 mod check;
 mod ci;
 mod command;
+mod compat;
 mod counts;
 mod dist;
 mod lanes;
@@ -84,6 +85,9 @@ enum Task {
         #[arg(long)]
         root: Option<PathBuf>,
     },
+    /// Compare the public items of the crates in `compat` with those of the crates whose interface
+    /// they have
+    Compat,
     /// Pack the crates that can be published, and build the libraries from their packages
     Package,
     /// Build the release archive and its checksum in `target/dist`
@@ -114,6 +118,7 @@ fn main() -> ExitCode {
         }
         Task::Counts { record } => counts::run(record),
         Task::Prose { root } => prose::run(&root.unwrap_or_else(repository::root)),
+        Task::Compat => compat::run(),
         Task::Package => package::run(),
         Task::Dist { tag } => dist::run(tag.as_deref()),
         Task::Asm { what, profile } => asm::run(what, &profile),

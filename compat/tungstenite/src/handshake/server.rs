@@ -1,7 +1,7 @@
 //! The server's side of a handshake.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     marker::PhantomData,
 };
 
@@ -84,7 +84,7 @@ fn check(method: &Method, version: Version, headers: &HeaderMap) -> Result<Strin
 ///
 /// # Errors
 /// A header that is not ASCII, and those of `w`.
-pub fn write_response<T>(mut w: impl Write, response: &HttpResponse<T>) -> Result<()> {
+pub fn write_response<T>(mut w: impl io::Write, response: &HttpResponse<T>) -> Result<()> {
     write!(w, "{} {}\r\n", version_text(response.version())?, response.status())?;
     for (name, value) in response.headers() {
         write!(w, "{name}: {}\r\n", value.to_str()?)?;

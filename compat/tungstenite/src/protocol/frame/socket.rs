@@ -52,7 +52,10 @@ impl<Stream> FrameSocket<Stream> {
     }
 }
 
-impl<Stream: Read> FrameSocket<Stream> {
+impl<Stream> FrameSocket<Stream>
+where
+    Stream: Read,
+{
     /// Reads a frame. `None` is the end of the stream, also within a frame.
     ///
     /// # Errors
@@ -100,7 +103,10 @@ impl<Stream: Read> FrameSocket<Stream> {
     }
 }
 
-impl<Stream: Write> FrameSocket<Stream> {
+impl<Stream> FrameSocket<Stream>
+where
+    Stream: Write,
+{
     /// Writes a frame and flushes the stream.
     ///
     /// # Errors
