@@ -20,6 +20,17 @@ pub enum MaybeTlsStream<S> {
     Rustls(tokio_rustls::client::TlsStream<S>),
 }
 
+impl<S> MaybeTlsStream<S> {
+    /// The stream, below TLS if there is any.
+    pub fn get_ref(&self) -> &S {
+        match self {
+            Self::Plain(stream) => stream,
+            #[cfg(feature = "__rustls-tls")]
+            Self::Rustls(stream) => stream.get_ref().0,
+        }
+    }
+}
+
 /// Calls a method of the stream inside.
 macro_rules! with_stream {
     ($self:expr, $stream:ident => $call:expr) => {

@@ -237,7 +237,7 @@ compare! {
             let (mut client, response) = client.unwrap();
             note!(log, response.status());
             let MaybeTlsStream::Plain(stream) = client.get_ref() else { panic!("it is plain") };
-            note!(log, stream.nodelay().unwrap());
+            note!(log, (stream.nodelay().unwrap(), client.get_ref().get_ref().nodelay().unwrap()));
             client.send(Message::text("there")).await.unwrap();
             note!(log, server.next().await);
             server.send(Message::text("back")).await.unwrap();
@@ -300,4 +300,19 @@ fn deflate_is_negotiated_if_both_sides_have_it() {
         let received = server.as_mut().unwrap().next().await.unwrap().unwrap();
         assert_eq!(received.into_text().unwrap(), "a message, ".repeat(100));
     });
+}
+
+#[test]
+fn futures_can_go_to_another_thread() {
+    use windlass_tokio_tungstenite as ws;
+    fn is_send(_: impl Send) {}
+    let stream = || duplex(1).0;
+    is_send(ws::accept_async(stream()));
+    is_send(ws::client_async("ws://a/", stream()));
+    is_send(ws::connect_async("ws://a/"));
+    is_send(ws::WebSocketStream::from_raw_socket(
+        stream(),
+        ws::tungstenite::protocol::Role::Server,
+        None,
+    ));
 }

@@ -4,7 +4,8 @@
 //! 1. An item has a line for each public path. It begins with its kind and path, and ends with its
 //!    signature.
 //! 2. A type of the crate is named by its shortest public path, one of another crate by where it is
-//!    defined, but one of a compared crate by its name alone. Aliases of the crate are replaced by what they stand for.
+//!    defined, but one of a compared crate by its name alone. Aliases of the crate are replaced by
+//!    what they stand for.
 //! 3. Names of parameters, documents and attributes are left out.
 //! 4. Of implementations, those of traits are lines with the trait and the type. The automatic ones
 //!    are `Send`, `Sync` and `Unpin`, without their conditions.
