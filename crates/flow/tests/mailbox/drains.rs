@@ -74,7 +74,7 @@ fn only_a_push_to_an_empty_queue_wakes() {
     sender.push_timeout('d', std::time::Duration::MAX).unwrap();
     assert!(woken(&inbox));
     inbox.drain(9).for_each(drop);
-    assert!(inbox.drain(9).eq([]));
+    assert_eq!(inbox.drain(9).next(), None);
     assert!(!woken(&inbox), "there was nothing to leave behind");
     let _ = rejection(scales(Bounds::items(0)).0.try_push(1));
 }
