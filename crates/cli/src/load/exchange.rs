@@ -1,8 +1,6 @@
 //! The part of a connection that both protocols share: checks each answer and selects the next
 //! message.
 
-use std::rc::Rc;
-
 use windlass_ws::MessageRef;
 
 use super::{
@@ -16,16 +14,15 @@ use super::{
 /// State that all exchanges of a worker share.
 pub(crate) struct ExchangeState {
     pub(crate) schedule: LoadSchedule,
-    pub(crate) pool: Rc<PayloadPool>,
+    pub(crate) pool: PayloadPool,
     pub(crate) results: LoadResults,
 }
 
 impl ExchangeState {
     /// The state before the start.
     pub(crate) fn new(args: &LoadArgs) -> Self {
-        let pool = PayloadPool::new(args.size as usize, args.text, args.deflate);
         let (schedule, results) = (LoadSchedule::WAITING, LoadResults::new());
-        Self { schedule, pool: Rc::new(pool), results }
+        Self { schedule, pool: PayloadPool::of(args), results }
     }
 
     /// Ends the measured time.
@@ -134,6 +131,7 @@ impl<'a> Exchange<'a> {
         self.sequence.next(&self.state.schedule, self.now).is_some()
     }
 
+    #[inline]
     fn answered(&mut self) {
         let latency = self.sequence.answer(&self.state.schedule, self.now);
         self.state.results.answered(latency, self.now);
@@ -163,7 +161,7 @@ mod tests {
             LoadSchedule { rate: SendRate::FullSpeed, window: 0..Nanos::MAX, depth: MESSAGES };
         let mut state = ExchangeState {
             schedule,
-            pool: Rc::new(PayloadPool::new(SIZE, None, false)),
+            pool: PayloadPool::new(SIZE, None, false),
             results: LoadResults::new(),
         };
         let mut sequence = MessageSequence::new(5, MESSAGES, MESSAGES);

@@ -19,7 +19,7 @@ fn read(text: &str, piece: usize, body_size: Option<u64>) -> (Result<(), Fault>,
     let schedule = LoadSchedule { rate: SendRate::FullSpeed, window: 0..Nanos::MAX, depth: 3 };
     let mut state = ExchangeState {
         schedule,
-        pool: PayloadPool::new(1, None, false).into(),
+        pool: PayloadPool::new(1, None, false),
         results: LoadResults::new(),
     };
     let mut sequence = MessageSequence::new(5, 3, 6);

@@ -9,6 +9,8 @@
 use clap::ValueEnum;
 use windlass_ws::MessageRef;
 
+use super::plan::LoadArgs;
+
 /// Number of messages after which a connection's contents repeat. A power of two.
 pub(crate) const PERIOD: u64 = 8192;
 
@@ -46,6 +48,11 @@ enum PoolBytes {
 }
 
 impl PayloadPool {
+    /// Creates the pool of a run.
+    pub(crate) fn of(args: &LoadArgs) -> Self {
+        Self::new(args.size as usize, args.text, args.deflate)
+    }
+
     /// Creates a pool for messages of `size` bytes, which must be even for two-byte text. A
     /// compressible pool is generated from a small vocabulary.
     pub(crate) fn new(size: usize, text: Option<Charset>, is_compressible: bool) -> Self {

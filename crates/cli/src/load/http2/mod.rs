@@ -36,7 +36,8 @@ use windlass_task::{
 use super::{
     event_loop::{OTHER_SUBSCRIBERS, START_DELAY, TICK},
     exchange::ExchangeState,
-    fault::Fault,
+    fault::{Fault, FaultKind},
+    payload::PayloadPool,
     plan::LoadPlan,
     run_state::RunState,
     schedule::Nanos,
@@ -91,6 +92,7 @@ fn run(
     let mut executor = Executor::builder().reactor(reactor).build().map_err(io::Error::other)?;
     let shared = Rc::new(Shared {
         exchange: RefCell::new(ExchangeState::new(&plan.args)),
+        pool: PayloadPool::of(&plan.args),
         plan: Arc::clone(plan),
         run_state: Arc::clone(run_state),
         ended: Cell::new(None),
@@ -131,6 +133,8 @@ struct Shared {
     plan: Arc<LoadPlan>,
     run_state: Arc<RunState>,
     exchange: RefCell<ExchangeState>,
+    /// The messages to send, which are borrowed while they are fed to a socket.
+    pool: PayloadPool,
     /// When the measured time has ended, if it has.
     ended: Cell<Option<Nanos>>,
     /// The beginning and the end of the measured time.
@@ -302,7 +306,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The fault of something that took too long.
-fn late(kind: super::fault::FaultKind, what: &str, limit: Duration) -> Fault {
+fn late(kind: FaultKind, what: &str, limit: Duration) -> Fault {
     let seconds = limit.as_secs_f64();
     Fault::new(kind, format_args!("no {what} within {seconds} s; --timeout sets the limit"))
 }

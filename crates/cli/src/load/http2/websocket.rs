@@ -13,7 +13,6 @@ use windlass_ws::MessageRef;
 use super::{late, open::Connection, stream::LoadStream};
 use crate::load::{
     fault::{Answer, Fault, FaultKind},
-    payload::PayloadPool,
     schedule::Nanos,
 };
 
@@ -26,8 +25,7 @@ impl LoadStream {
     ) -> JoinHandle<()> {
         let connection = Rc::clone(connection);
         spawn(async move {
-            let pool = Rc::clone(&self.shared.exchange.borrow().pool);
-            let mut ended = self.exchange_messages(&mut socket, &pool).await;
+            let mut ended = self.exchange_messages(&mut socket).await;
             if ended.is_ok() {
                 ended = self.close(&mut socket).await;
             }
@@ -39,7 +37,6 @@ impl LoadStream {
     async fn exchange_messages<S: Transport>(
         &mut self,
         socket: &mut WebSocket<S>,
-        pool: &PayloadPool,
     ) -> Result<(), Fault> {
         let shared = Rc::clone(&self.shared);
         let clock = shared.run_state.clock;
@@ -50,7 +47,7 @@ impl LoadStream {
             let now = shared.now();
             let was_idle = self.sequence.outstanding() == 0;
             while let Some(number) = self.next(now) {
-                match pool.message(self.sequence.connection(), number) {
+                match shared.pool.message(self.sequence.connection(), number) {
                     MessageRef::Binary(bytes) => socket.feed(bytes).await,
                     MessageRef::Text(text) => socket.feed(text).await,
                 }
