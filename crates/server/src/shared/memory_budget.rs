@@ -252,7 +252,8 @@ impl MemoryBudget {
     /// Pauses reading from the connections that hold the most, until the others together hold no
     /// more than the high watermark of this worker's share. The others continue. A connection is
     /// never paused for its topics alone: that would free nothing, and hide the end of the
-    /// connection.
+    /// connection. If topics alone are above the watermark, none is paused: it would be for as long
+    /// as they exist. Then evictions decide.
     pub(crate) fn pause_largest(
         &self,
         mut holders: Vec<MemoryHolder>,
@@ -264,14 +265,18 @@ impl MemoryBudget {
         holders.retain(|holder| holder.waiting > 0);
         holders.sort_unstable_by_key(|holder| Reverse(holder.waiting));
         let pool = &*self.pool;
+        let threshold = pool.pause_threshold() / pool.worker_count;
         let mut left = if self.must_pause() { self.used(turn) } else { 0 };
         let mut paused = Vec::new();
         for holder in holders {
-            if left <= pool.pause_threshold() / pool.worker_count {
+            if left <= threshold {
                 break;
             }
             left -= holder.waiting.min(left);
             paused.push(holder.index);
+        }
+        if left > threshold {
+            paused.clear();
         }
         paused.sort_unstable();
         let was_short = self.is_low.replace(!paused.is_empty());

@@ -330,6 +330,36 @@ fn names_of_topics_count_with_what_they_take() {
 }
 
 #[test]
+pub(crate) fn topics_above_the_high_watermark_pause_nobody() {
+    let mut fixture = Fixture::new(&with(MIB));
+    let mut witness = fixture.open("/echo");
+    let mut client = fixture.open("/names");
+    let mut count = 0;
+    while (fixture.stats().memory as usize) < MIB / 100 * 85 {
+        client.send_frame(TEXT, names(count, 10, 250));
+        count += 10;
+        fixture.until("they are there", |fixture| {
+            (fixture.stats().topics == count as u64).then_some(())
+        });
+        run_timer(&mut fixture);
+    }
+    let frame = masked(BINARY, &vec![1; 20_000]);
+    for part in frame.chunks(10_000) {
+        witness.send(part);
+        fixture.until("it is taken", |fixture| {
+            witness.push();
+            fixture.advance(Duration::from_millis(100));
+            (witness.unsent() == 0).then_some(())
+        });
+        run_timer(&mut fixture);
+    }
+    assert_eq!(fixture.frame(&mut witness).payload.len(), 20_000);
+    assert_eq!((fixture.stats().reading_paused, fixture.stats().evicted), (0, 0));
+    drop((client, witness));
+    expect_empty(&mut fixture);
+}
+
+#[test]
 pub(crate) fn a_client_with_too_many_names_is_closed_and_others_are_served() {
     let mut fixture = Fixture::new(&with(MIB));
     let mut witness = fixture.open("/echo");
