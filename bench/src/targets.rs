@@ -9,7 +9,7 @@ use crate::programs::{WINDLASS, WINDLASS_TASK, WINDLASS_TIMER};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Reached, title};
 
-/// Two times nearer than this cannot be told apart (see "Known bias" in the README).
+/// Two times nearer than this cannot be told apart (see "Known bias" in `docs/benchmarks.md`).
 const TIE: f64 = 1.1;
 
 /// The same where both programs do nothing but the same system call. The row `raw-again` shows
