@@ -4,16 +4,20 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use windlass_bench_driver::protocol::{Outcome, Reply, Request};
 
 use crate::error::MeasureError;
+use crate::interrupt;
 use crate::pin::Pin;
 
 /// Maximum time for an answer. The slowest program takes some seconds to set a million timers. A
 /// program that has lost an event would never answer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// The time between two looks at whether the run is interrupted.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -83,13 +87,28 @@ impl Child {
             return Err(MeasureError::failed("has ended"));
         };
         writeln!(requests, "{line}").map_err(|_| MeasureError::failed("has ended"))?;
-        let line = self.replies.recv_timeout(ANSWER_MAX).map_err(|error| match error {
-            RecvTimeoutError::Timeout => {
-                MeasureError::TimedOut(format!("no answer within {} s", ANSWER_MAX.as_secs()))
+        parse(&self.answer()?)
+    }
+
+    /// Waits for a line, and looks again and again whether the run is interrupted.
+    fn answer(&self) -> Result<String, MeasureError> {
+        let started = Instant::now();
+        loop {
+            match self.replies.recv_timeout(LOOK_EVERY) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(MeasureError::failed("has ended without an answer"));
+                }
+                Err(RecvTimeoutError::Timeout) if interrupt::is_set() => {
+                    return Err(MeasureError::failed("the run was interrupted"));
+                }
+                Err(RecvTimeoutError::Timeout) if started.elapsed() >= ANSWER_MAX => {
+                    let reason = format!("no answer within {} s", ANSWER_MAX.as_secs());
+                    return Err(MeasureError::TimedOut(reason));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
             }
-            RecvTimeoutError::Disconnected => MeasureError::failed("has ended without an answer"),
-        })?;
-        parse(&line)
+        }
     }
 }
 

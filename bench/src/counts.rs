@@ -211,6 +211,7 @@ fn entry(
         backend: cases::backend(case.suite(), counts.implementation.backend),
         version: counts.version.clone(),
         metrics,
+        samples: Vec::new(),
     }
 }
 

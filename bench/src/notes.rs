@@ -83,6 +83,7 @@ mod tests {
             backend: "epoll".into(),
             version: "1".into(),
             metrics: metrics.iter().map(metric).collect(),
+            samples: Vec::new(),
         }
     }
 

@@ -3,21 +3,27 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand};
 use windlass_bench_driver::protocol::Case;
 
 use crate::cases;
 use crate::pin::Pin;
 use crate::programs::servers::SERVERS;
 use crate::programs::{PROGRAMS, Program, WINDLASS, Workspace};
+use crate::report::suites::about;
 use crate::tools::instructions::Tool;
 
 /// Measures windlass and its peers in one interleaved run, and reports figures and ratios.
 #[derive(Debug, Parser)]
 #[command(name = "windlass-bench", version)]
+#[command(args_conflicts_with_subcommands = true, subcommand_precedence_over_arg = true)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
     /// Suites to run [default: all]
     #[arg(value_parser = suite_names())]
     pub(crate) suites: Vec<String>,
@@ -80,7 +86,72 @@ pub(crate) struct Options {
     /// without peers
     #[arg(long, conflicts_with = "no_counts")]
     pub(crate) counts_only: bool,
+
+    /// Minutes for the run. Slices are left out to keep them, and cases once they are over
+    /// [default: one for a quick run of one suite without its build, none otherwise]
+    #[arg(long, value_name = "MINUTES")]
+    pub(crate) budget: Option<f64>,
+
+    /// Compare with the JSON of an earlier run, and fail if a figure of windlass is worse than the
+    /// noise of both runs explains
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
 }
+
+/// What the program does instead of running suites.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure everything once, and write the record of this machine. A record that is begun is
+    /// continued
+    Record(RecordOptions),
+    /// Write the tables and pictures of the documents from the newest record
+    Tables(TablesOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordOptions {
+    /// Minutes for the whole record, with the builds
+    #[arg(long, value_name = "MINUTES", default_value_t = 80.0)]
+    pub(crate) budget: f64,
+
+    /// The record to write or to continue [default: bench/record/DATE.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// Only these suites; may be repeated [default: all]
+    #[arg(long = "suite", value_name = "NAME", value_parser = suite_names())]
+    pub(crate) suites: Vec<String>,
+
+    /// Fewer cases with shorter slices, to try it
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Do not count instructions in builds with fat LTO
+    #[arg(long)]
+    pub(crate) no_lto: bool,
+
+    /// The summary of `cargo llvm-cov --json --summary-only`, whose share of lines is noted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) coverage: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TablesOptions {
+    /// The record [default: the newest of bench/record]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Only check that the documents have the figures of the record
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Also write the record as one HTML page to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+/// The minutes of a quick run of one suite.
+const QUICK_MINUTES: f64 = 0.9;
 
 /// The builds that can be timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -123,6 +194,43 @@ fn backend_names() -> PossibleValuesParser {
 }
 
 impl Options {
+    /// Returns the options of a run for a record.
+    pub(crate) fn of_record(record: &RecordOptions, file: PathBuf) -> Self {
+        let mut options = Self::parse_from(["windlass-bench"]);
+        options.suites.clone_from(&record.suites);
+        options.quick = record.quick;
+        options.no_lto = record.no_lto;
+        options.budget = Some(record.budget);
+        options.json = Some(file);
+        options
+    }
+
+    /// Returns the time that limits the run.
+    pub(crate) fn budget(&self) -> Option<Duration> {
+        let is_quick = self.quick && self.suites.len() == 1 && !self.counts_only;
+        let minutes = self.budget.or_else(|| is_quick.then_some(QUICK_MINUTES))?;
+        Some(Duration::from_secs_f64(minutes.max(0.0) * 60.0))
+    }
+
+    /// Returns the cases of the wanted suites if `--case` names none of them, nearest first.
+    pub(crate) fn nearest_cases(&self) -> Option<Vec<String>> {
+        let wanted = self.case.as_deref()?;
+        let word = wanted.split_whitespace().next().unwrap_or_default();
+        let mut names: BTreeSet<String> = COUNTS.map(str::to_owned).into();
+        for suite in cases::SUITES.iter().filter(|suite| self.wants_suite(suite)) {
+            names.extend(cases::groups(suite, self.quick).iter().flatten().map(name_of));
+        }
+        for suite in cases::servers::SUITES.iter().filter(|suite| self.wants_suite(suite)) {
+            names.extend(cases::servers::cases(suite, self.quick).iter().map(name_of));
+        }
+        let mut names = Vec::from_iter(names);
+        names.sort_by(|one, other| {
+            let near = |name: &str| strsim::jaro_winkler(word, name);
+            near(other).total_cmp(&near(one))
+        });
+        Some(names)
+    }
+
     /// Returns whether cases with this name are to be run.
     pub(crate) fn wants_case(&self, name: &str) -> bool {
         self.case.as_deref().is_none_or(|text| name.contains(text))
@@ -175,11 +283,18 @@ impl Options {
     }
 }
 
+/// The counts that `--case` can name beside cases.
+const COUNTS: [&str; 3] = ["instructions", "system_calls", "allocations"];
+
+fn name_of(case: &Case) -> String {
+    cases::describe(case).0
+}
+
 /// Returns the output of `--list`.
 pub(crate) fn list() -> String {
     let mut text = String::new();
     for suite in cases::SUITES {
-        writeln!(text, "{suite}").expect("writing to a string");
+        writeln!(text, "{suite}: {}", about(suite)).expect("writing to a string");
         for case in cases::groups(suite, false).into_iter().flatten() {
             let (name, params) = cases::describe(&case);
             let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -187,7 +302,7 @@ pub(crate) fn list() -> String {
         }
     }
     for suite in cases::servers::SUITES {
-        writeln!(text, "{suite}").expect("writing to a string");
+        writeln!(text, "{suite}: {}", about(suite)).expect("writing to a string");
         for case in cases::servers::cases(suite, false) {
             let (name, params) = cases::describe(&case);
             let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -253,8 +368,47 @@ mod tests {
     }
 
     #[test]
+    fn unknown_names_are_told_with_the_nearest() {
+        let told = |arguments: &[&str]| {
+            let error = Options::try_parse_from([&["windlass-bench"], arguments].concat());
+            let error = error.unwrap_err();
+            (error.exit_code(), error.to_string())
+        };
+        for (arguments, nearest) in [
+            (&["dispach"][..], "dispatch"),
+            (&["--peer", "mio-slap"], "mio-slab"),
+            (&["record", "--suite", "echoo"], "echo"),
+        ] {
+            let (code, text) = told(arguments);
+            assert!(code == 2 && text.contains(&format!("'{nearest}'")), "{text}");
+        }
+        let nearest = |arguments: &[&str]| {
+            let options = Options::parse_from([&["windlass-bench"], arguments].concat());
+            options.nearest_cases().map(|names| names[0].clone())
+        };
+        assert_eq!(nearest(&["dispatch", "--case", "one_raedy"]).as_deref(), Some("one_ready"));
+        assert_eq!(nearest(&["echo", "--case", "mesages bytes=20"]).as_deref(), Some("messages"));
+        assert_eq!(nearest(&["dispatch"]), None);
+    }
+
+    #[test]
+    fn only_a_quick_run_of_one_suite_and_a_record_have_a_budget() {
+        let budget = |arguments: &[&str]| {
+            Options::parse_from([&["windlass-bench"], arguments].concat()).budget()
+        };
+        assert_eq!(budget(&["dispatch"]), None);
+        assert!(budget(&["dispatch", "--quick"]).is_some_and(|time| time.as_secs() < 60));
+        assert_eq!(budget(&["dispatch", "--quick", "--counts-only"]), None);
+        assert_eq!(budget(&["--quick"]), None);
+        assert_eq!(budget(&["--budget", "2"]), Some(Duration::from_secs(120)));
+    }
+
+    #[test]
     fn the_list_names_every_suite_and_program() {
         let text = list();
+        let without = cases::SUITES.iter().chain(cases::servers::SUITES);
+        let without: Vec<_> = without.filter(|suite| about(suite).is_empty()).collect();
+        assert!(without.is_empty(), "not described in bench/report/src/suites.rs: {without:?}");
         assert!(cases::SUITES.iter().all(|suite| text.contains(suite)));
         assert!(PROGRAMS.iter().all(|program| text.contains(program.name)));
     }

@@ -1,24 +1,25 @@
 //! A whole run: builds the programs, times them and counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::Value;
 use windlass_bench_driver::protocol::{Case, Trigger};
 
-use crate::cases;
+use crate::cases::{self, Shape};
 use crate::counts::Build;
 use crate::error::MeasureError;
-use crate::notes;
+use crate::interrupt;
 use crate::options::Options;
 use crate::pin::{Pin, allowed_cpus};
+use crate::plan::{Step, Work, scaled};
+use crate::programs::build::{Built, build};
 use crate::programs::{PROGRAMS, Program, RAW, UNSUPPORTED};
-use crate::report::meta::Meta;
 use crate::report::stats::{Line, Spread};
 use crate::report::{Entry, Report};
 use crate::servers;
+use crate::session::Session;
 use crate::syscalls;
-use crate::targets;
 use crate::timing::{self, CaseRun, Implementation, participating, time};
 use crate::tools::instructions::{CountedCase, Tool};
 
@@ -29,73 +30,139 @@ fn profiles(options: &Options) -> Vec<&'static str> {
     [timed].into_iter().chain(["lto"].into_iter().filter(is_also_counted)).collect()
 }
 
-/// Runs the requested suites.
-pub(crate) fn run(options: &Options) -> anyhow::Result<Report> {
-    let mut report = Report::new(Meta::now(options.quick));
+/// The programs that are built before the first step, so that their time is not that of a case.
+struct Programs {
+    timed: Built,
+    /// With fat LTO, if instructions of them are counted.
+    lto: Built,
+}
+
+impl Programs {
+    fn build(options: &Options, steps: &[Step]) -> Self {
+        let suites: BTreeSet<&str> = steps.iter().map(|step| step.suite).collect();
+        let takes_part = |program: &Program| {
+            program.suites().iter().any(|suite| suites.contains(suite))
+                && options.wants_program(program)
+                && options.lacks_processors(program, allowed_cpus().len()).is_none()
+        };
+        let all = || PROGRAMS.iter().filter(|program| takes_part(program)).copied();
+        let servers = servers::programs(options, &suites);
+        let timed = options.profile.name();
+        let mut release = Vec::from_iter(all());
+        if timed == "release" {
+            release.extend(servers.iter().copied());
+        }
+        let mut programs = Self { timed: build(&release, timed), lto: Built::default() };
+        if timed != "release" && !servers.is_empty() {
+            // Servers are always those of `release`.
+            programs.timed.extend(build(&servers, "release"));
+        }
+        let counted = |program: &Program| {
+            let is_counted = |step: &Step| {
+                matches!(step.work, Work::Instructions)
+                    && program.suites().contains(&step.suite)
+                    && has_lto_counts(step.suite, options.quick)
+            };
+            steps.iter().any(is_counted)
+        };
+        let lto: Vec<Program> = all().filter(counted).collect();
+        if profiles(options).len() > 1 && !lto.is_empty() {
+            programs.lto = build(&lto, "lto");
+        }
+        programs
+    }
+}
+
+/// Returns whether the counts of a suite differ much in the build with fat LTO.
+fn has_lto_counts(suite: &str, quick: bool) -> bool {
+    suite == "dispatch" || cases::counted(suite, quick).iter().any(cases::is_counted_with_lto)
+}
+
+/// Runs the steps of the requested suites that the session has not done.
+pub(crate) fn run(options: &Options, steps: &[Step], session: &mut Session) -> anyhow::Result<()> {
     let pin = options.cpu.unwrap_or_else(Pin::default_cpu);
-    let suites: Vec<&str> =
-        cases::SUITES.iter().copied().filter(|suite| options.wants_suite(suite)).collect();
-    let mut implementations =
-        implementations(options, &suites, options.profile.name(), &mut report);
-    for suite in suites {
+    session.expect(steps);
+    let left: Vec<&Step> = steps.iter().filter(|step| !session.is_done(step)).collect();
+    if left.is_empty() {
+        return session.finish();
+    }
+    let programs = Programs::build(options, steps);
+    session.start_after_build(options);
+    let mut suites: Vec<&str> = left.iter().map(|step| step.suite).collect();
+    suites.dedup();
+    for suite in suites.into_iter().filter(|_| !interrupt::is_set()) {
+        let steps = left.iter().copied().filter(|step| step.suite == suite);
+        if cases::servers::SUITES.contains(&suite) {
+            servers::run(suite, steps, options, &programs.timed, pin, session)?;
+            continue;
+        }
         for (_, peer, reason) in
             UNSUPPORTED.iter().filter(|(of, peer, _)| *of == suite && options.wants_peer(peer))
         {
-            report.skip(suite, "*", peer, MeasureError::Unsupported((*reason).to_owned()));
+            let error = MeasureError::Unsupported((*reason).to_owned());
+            session.report.skip(suite, "*", peer, error);
         }
-        if options.counts_only {
-            count_allocations(suite, options, pin, &mut implementations, &mut report);
-        } else {
-            time_suite(suite, options, pin, &mut implementations, &mut report);
-        }
-        if options.no_counts {
-            continue;
-        }
-        if suite == "dispatch" && options.wants_case("instructions") {
-            instructions(options, &implementations, &mut report);
-        }
-        if !cases::counted(suite, options.quick).is_empty() && options.wants_case("instructions") {
-            count_in_memory(suite, options, &implementations, &mut report);
-        }
-        if options.wants_case("system_calls") {
-            syscalls::count(suite, &implementations, &mut report);
+        let timed = options.profile.name();
+        let mut implementations =
+            implementations(options, suite, timed, &programs.timed, &mut session.report);
+        for step in steps {
+            session.step(step, |report, scale| {
+                work(step, scale, options, pin, &programs, &mut implementations, report);
+            })?;
         }
     }
-    servers::run(options, pin, &mut report);
-    report.targets = targets::reached(&report.results);
-    report.notes = notes::of(&report.results);
-    report.meta = Meta::now(options.quick);
-    Ok(report)
+    session.finish()
 }
 
-/// Builds every program that takes part.
+fn work(
+    step: &Step,
+    scale: f64,
+    options: &Options,
+    pin: Pin,
+    programs: &Programs,
+    implementations: &mut [Implementation],
+    report: &mut Report,
+) {
+    let suite = step.suite;
+    match &step.work {
+        Work::Time(group) => {
+            let shape = scaled(cases::shape(&group[0], options.quick), scale);
+            time_group(group, shape, pin, implementations, report);
+        }
+        Work::Allocations(case) => count_allocations(case, pin, implementations, report),
+        Work::Instructions => {
+            implementations.iter_mut().for_each(Implementation::rest);
+            if suite == "dispatch" {
+                instructions(options, implementations, programs, report);
+            } else {
+                count_in_memory(suite, options, implementations, programs, report);
+            }
+        }
+        Work::SystemCalls => {
+            implementations.iter_mut().for_each(Implementation::rest);
+            syscalls::count(suite, implementations, report);
+        }
+        Work::Server(_) | Work::ServerCounts => unreachable!("a step of servers"),
+    }
+}
+
+/// Returns the programs that take part in a suite, on each backend.
 fn implementations(
     options: &Options,
-    suites: &[&str],
+    suite: &str,
     profile: &'static str,
+    built: &Built,
     report: &mut Report,
 ) -> Vec<Implementation> {
     let mut implementations = Vec::new();
-    for program in PROGRAMS {
-        let takes_part = program.suites().iter().any(|suite| suites.contains(suite));
-        if !takes_part || !options.wants_program(program) {
-            continue;
-        }
+    let takes_part =
+        |program: &&Program| program.suites().contains(&suite) && options.wants_program(program);
+    for program in PROGRAMS.iter().filter(takes_part) {
         let lack = options.lacks_processors(program, allowed_cpus().len());
-        let built = match lack {
-            Some(reason) => Err(reason),
-            None => {
-                eprintln!("building {} ({profile})", program.name);
-                program.build(profile)
-            }
-        };
-        match built {
+        match lack.map_or_else(|| built.path(program), Err) {
             Ok(path) => implementations.extend(backends(program, options, profile, &path)),
             Err(reason) => {
-                let error = MeasureError::Unsupported(reason);
-                for suite in program.suites().into_iter().filter(|suite| suites.contains(suite)) {
-                    report.skip(suite, "*", program.name, error.clone());
-                }
+                report.skip(suite, "*", program.name, MeasureError::Unsupported(reason));
             }
         }
     }
@@ -113,91 +180,69 @@ fn backends(
     backends.map(on).collect()
 }
 
-fn time_suite(
-    suite: &str,
-    options: &Options,
+fn time_group(
+    group: &[Case],
+    shape: Shape,
     pin: Pin,
     implementations: &mut [Implementation],
     report: &mut Report,
 ) {
-    let groups = cases::groups(suite, options.quick);
-    for group in groups.iter().filter(|group| group.iter().any(|case| options.wants(case))) {
-        eprintln!("{suite}/{}", title(group));
-        let shape = cases::shape(&group[0], options.quick);
-        let mut takes_part = participating(group[0].part());
-        let participating =
-            implementations.iter_mut().filter(|implementation| takes_part(implementation));
-        if let [case] = &group[..] {
-            let mut runs: Vec<_> =
-                participating.map(|implementation| CaseRun { implementation, case }).collect();
-            time(&mut runs, shape, pin, report);
-            continue;
-        }
-        // A program has one prepared case at a time, so each case of a group has its own program.
-        let participating: Vec<&Implementation> =
-            participating.map(|implementation| &*implementation).collect();
-        let all = group.iter().flat_map(|case| {
-            participating.iter().map(move |implementation| (implementation.another(), case))
-        });
-        let mut all: Vec<(Implementation, &Case)> = all.collect();
+    let mut takes_part = participating(group[0].part());
+    let participating =
+        implementations.iter_mut().filter(|implementation| takes_part(implementation));
+    if let [case] = group {
         let mut runs: Vec<_> =
-            all.iter_mut().map(|(implementation, case)| CaseRun { implementation, case }).collect();
+            participating.map(|implementation| CaseRun { implementation, case }).collect();
         time(&mut runs, shape, pin, report);
-    }
-    implementations.iter_mut().for_each(Implementation::rest);
-}
-
-/// Counts the allocations and bytes of a suite's cases, in slices that are not timed.
-fn count_allocations(
-    suite: &str,
-    options: &Options,
-    pin: Pin,
-    implementations: &mut [Implementation],
-    report: &mut Report,
-) {
-    if !options.wants_case("allocations") {
         return;
     }
-    let all = cases::groups(suite, options.quick).into_iter().flatten();
-    for case in all.filter(cases::counts_allocations) {
-        eprintln!("{suite}/{} (allocations)", title(std::slice::from_ref(&case)));
-        let rounds = cases::untimed_rounds(&case);
-        let mut takes_part = participating(case.part());
-        for implementation in implementations.iter_mut() {
-            if takes_part(implementation) {
-                let mut run = CaseRun { implementation, case: &case };
-                timing::count(&mut run, rounds, pin, report);
-            }
-        }
-    }
-    implementations.iter_mut().for_each(Implementation::rest);
+    // A program has one prepared case at a time, so each case of a group has its own program.
+    let participating: Vec<&Implementation> =
+        participating.map(|implementation| &*implementation).collect();
+    let all = group.iter().flat_map(|case| {
+        participating.iter().map(move |implementation| (implementation.another(), case))
+    });
+    let mut all: Vec<(Implementation, &Case)> = all.collect();
+    let mut runs: Vec<_> =
+        all.iter_mut().map(|(implementation, case)| CaseRun { implementation, case }).collect();
+    time(&mut runs, shape, pin, report);
 }
 
-/// Returns the name of a group's case, and the parameters of each.
-fn title(group: &[Case]) -> String {
-    let params = group.iter().map(|case| {
-        let (_, params) = cases::describe(case);
-        let params: Vec<String> = params.values().map(Value::to_string).collect();
-        params.join(" ")
-    });
-    let params: Vec<String> = params.collect();
-    format!("{} {}", cases::describe(&group[0]).0, params.join(", ")).trim_end().to_owned()
+/// Counts the allocations and bytes of a case, in slices that are not timed.
+fn count_allocations(
+    case: &Case,
+    pin: Pin,
+    implementations: &mut [Implementation],
+    report: &mut Report,
+) {
+    let rounds = cases::untimed_rounds(case);
+    let mut takes_part = participating(case.part());
+    for implementation in implementations.iter_mut() {
+        if takes_part(implementation) {
+            timing::count(&mut CaseRun { implementation, case }, rounds, pin, report);
+        }
+    }
 }
 
 /// Counts the instructions of a suite per round, in both builds where they differ much.
-fn count_in_memory(suite: &str, options: &Options, timed: &[Implementation], report: &mut Report) {
+fn count_in_memory(
+    suite: &'static str,
+    options: &Options,
+    timed: &[Implementation],
+    programs: &Programs,
+    report: &mut Report,
+) {
     let tool = options.find_tool();
     for profile in profiles(options) {
         let is_timed = profile == options.profile.name();
-        if !is_timed && !cases::counted(suite, options.quick).iter().any(cases::is_counted_with_lto)
-        {
+        if !is_timed && !has_lto_counts(suite, options.quick) {
             continue;
         }
         let built;
         let implementations = if is_timed {
             timed
         } else {
-            built = implementations(options, &[suite], profile, report);
+            built = implementations(options, suite, profile, &programs.lto, report);
             &built
         };
         Build { profile, implementations, timed, is_timed }.count(
@@ -228,7 +273,12 @@ fn counted_cases() -> Vec<(CountedCase, u64)> {
 }
 
 /// Counts the instructions of the suite `dispatch` in both builds.
-fn instructions(options: &Options, timed: &[Implementation], report: &mut Report) {
+fn instructions(
+    options: &Options,
+    timed: &[Implementation],
+    programs: &Programs,
+    report: &mut Report,
+) {
     let tool = match options.find_tool() {
         Ok(tool) => tool,
         Err(reason) => {
@@ -241,7 +291,7 @@ fn instructions(options: &Options, timed: &[Implementation], report: &mut Report
         let implementations = if profile == options.profile.name() {
             timed
         } else {
-            built = implementations(options, &["dispatch"], profile, report);
+            built = implementations(options, "dispatch", profile, &programs.lto, report);
             &built
         };
         let mut counts = Vec::new();
@@ -322,6 +372,7 @@ impl DispatchCounts {
                     backend: implementation.backend.to_owned(),
                     version: version.to_owned(),
                     metrics: metrics.map(|(k, v)| (k, Spread::exact(v))).collect(),
+                    samples: Vec::new(),
                 }
             };
         let mut metrics = vec![

@@ -117,6 +117,11 @@ fn traced(suite: &str) -> Vec<TracedCase> {
     }
 }
 
+/// Returns whether system calls of a suite are counted.
+pub(crate) fn counts(suite: &str) -> bool {
+    !traced(suite).is_empty()
+}
+
 /// Counts the system calls of a suite.
 pub(crate) fn count(suite: &str, implementations: &[Implementation], report: &mut Report) {
     let traced = traced(suite);
@@ -140,6 +145,7 @@ pub(crate) fn count(suite: &str, implementations: &[Implementation], report: &mu
                     backend: implementation.backend.to_owned(),
                     version: implementation.version.clone(),
                     metrics: traced.metrics(&per_round),
+                    samples: Vec::new(),
                 }),
                 Err(error) => report.skip(suite, &case, implementation.program.name, error),
             }

@@ -4,16 +4,12 @@
 mod http;
 mod websocket;
 
-use std::fmt;
-
-use serde::Serialize;
-
 use crate::cases;
 use crate::programs::{WINDLASS, WINDLASS_TASK, WINDLASS_TIMER};
 use crate::report::stats::Spread;
-use crate::report::{Entry, number, title};
+use crate::report::{Entry, Reached, title};
 
-/// Two times nearer than this cannot be told apart (see "Known bias" in the README).
+/// Two times nearer than this cannot be told apart (see "Known bias" in `docs/benchmarks.md`).
 const TIE: f64 = 1.1;
 
 /// The same where both programs do nothing but the same system call. The row `raw-again` shows
@@ -106,32 +102,6 @@ const TARGETS: &[Target] = &[
     Target::new("turn_per_poll", "ns_per_turn", AtLeast(5.0)).over("short_sleep", "ns_per_sleep"),
 ];
 
-/// A target with the figure that was measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Reached {
-    /// Suite, case and parameters.
-    row: String,
-    #[serde(rename = "impl")]
-    implementation: String,
-    backend: String,
-    metric: String,
-    value: f64,
-    /// `at most 0.25`
-    bound: String,
-    verdict: &'static str,
-}
-
-impl fmt::Display for Reached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { row, implementation, backend, metric, value, bound, verdict } = self;
-        let value = number(*value);
-        write!(
-            f,
-            "target {verdict}: {row} {implementation} on {backend}: {metric} {value}, {bound}"
-        )
-    }
-}
-
 /// Returns the targets of which there is a figure, in the order of the list.
 pub(crate) fn reached(results: &[Entry]) -> Vec<Reached> {
     let mut all = Vec::new();
@@ -193,6 +163,7 @@ impl Target {
             (false, false) => "missed",
         };
         let (implementation, backend) = (entry.implementation.clone(), entry.backend.clone());
+        let verdict = verdict.to_owned();
         Some(Reached { row, implementation, backend, metric, value, bound, verdict })
     }
 }
@@ -218,6 +189,7 @@ mod tests {
             backend: backend.into(),
             version: "1".into(),
             metrics: metrics.iter().map(metric).collect(),
+            samples: Vec::new(),
         }
     }
 
@@ -226,7 +198,7 @@ mod tests {
         let pairs = [("echoed_by", "own_task".into()), ("pairs", 16.into())];
         let verdicts = |backend: &str, ratio: f64| {
             let entry = entry("ping_pong", &pairs, backend, &[("p50_over_best_peer_ratio", ratio)]);
-            reached(&[entry]).iter().map(|reached| reached.verdict).collect::<Vec<_>>()
+            reached(&[entry]).iter().map(|reached| reached.verdict.clone()).collect::<Vec<_>>()
         };
         assert_eq!(verdicts("epoll", 0.9), ["met"]);
         assert_eq!(verdicts("epoll", 1.05), ["tie"]);
@@ -238,7 +210,7 @@ mod tests {
     fn a_reactor_is_judged_more_narrowly_than_a_runtime() {
         let verdict = |ratio: f64| {
             let entry = entry("one_ready", &[], "epoll", &[("ns_over_raw_ratio", ratio)]);
-            reached(&[Entry { implementation: WINDLASS.into(), ..entry }])[0].verdict
+            reached(&[Entry { implementation: WINDLASS.into(), ..entry }])[0].verdict.clone()
         };
         assert_eq!([1.02, 1.03, 1.05].map(verdict), ["met", "tie", "missed"]);
     }
@@ -261,7 +233,7 @@ mod tests {
         let turn = entry("turn_per_poll", &timers, "epoll", &[("ns_per_turn", 600.0)]);
         let sleep = |backend, ns| entry("short_sleep", &timers, backend, &[("ns_per_sleep", ns)]);
         let all = reached(&[turn.clone(), sleep("uring", 1.0), sleep("epoll", 200.0)]);
-        let values: Vec<_> = all.iter().map(|reached| (reached.value, reached.verdict)).collect();
+        let values: Vec<_> = all.iter().map(|reached| (reached.value, &*reached.verdict)).collect();
         assert_eq!(values, [(3.0, "met"), (3.0, "missed")]);
         assert!(reached(&[turn]).is_empty(), "there is nothing to divide by");
     }

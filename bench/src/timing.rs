@@ -13,7 +13,7 @@ use crate::pin::Pin;
 use crate::programs::{
     EVENTFD, Program, RAW, TOKIO, WINDLASS, WINDLASS_TASK, WINDLASS_TIMER, Workspace,
 };
-use crate::report::stats::Spread;
+use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
 
 /// An implementation on one backend.
@@ -233,6 +233,7 @@ fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
         backend: cases::backend(case.suite(), implementation.backend),
         version: implementation.version.clone(),
         metrics,
+        samples: if cases::is_timed(case) { rounded(sample.ns_per_unit()) } else { Vec::new() },
     }
 }
 

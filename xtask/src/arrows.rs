@@ -155,6 +155,7 @@ const TABLE: &[Row] = &[
     ),
     Row { name: "windlass-bench", members: Members::All, outside: None },
     program("windlass-bench-driver", &[]),
+    program("windlass-bench-report", &[]),
     program("windlass-bench-tokio-server", &["windlass-bench-driver"]),
     program(
         "windlass-bench-subject",
@@ -172,7 +173,8 @@ const TABLE: &[Row] = &[
             "windlass-websocket",
         ],
     ),
-    program("xtask", &[]),
+    // Compares the documents with the record.
+    program("xtask", &["windlass-bench-report"]),
 ];
 
 const fn library(

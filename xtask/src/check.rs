@@ -108,6 +108,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
 const TOOLS: &[&str] = &[
     "windlass-bench",
     "windlass-bench-driver",
+    "windlass-bench-report",
     "windlass-bench-subject",
     "windlass-bench-tokio-server",
     "windlass-cluster",
@@ -287,9 +288,10 @@ mod tests {
         let root = repository::root();
         let packages = metadata::workspace(&root).expect("the workspace is readable");
         let commands: Vec<String> = tools(&packages).iter().map(Cmd::to_string).collect();
-        let common = "cargo test -p windlass-bench -p windlass-bench-driver \
-                      -p windlass-bench-subject -p windlass-bench-tokio-server \
-                      -p windlass-cluster -p conformance -p windlass-cli \
+        let common = "cargo test -p windlass-bench -p windlass-bench-driver -p \
+                      windlass-bench-report -p windlass-bench-subject -p \
+                      windlass-bench-tokio-server -p windlass-cluster -p conformance -p \
+                      windlass-cli \
                       --features windlass-cli/cluster";
         let rest = |command: &str| command.strip_prefix(common).map(str::to_owned);
         assert_eq!(rest(&commands[1]).as_deref(), Some(" --doc"));

@@ -1,11 +1,7 @@
 //! The measured programs, and how they are built.
 
+pub(crate) mod build;
 pub(crate) mod servers;
-
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-use serde_json::Value;
 
 /// The hand-written epoll loop on epoll_wait(2), the cheapest wait. It is the reference of the
 /// suite `dispatch`. Its other forms have names that begin with the same word.
@@ -26,11 +22,11 @@ pub(crate) const TOKIO_MULTI_THREAD: &str = "tokio-multi-thread";
 pub(crate) const EVENTFD: &str = "eventfd";
 
 /// The workspace of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Workspace {
     /// The workspace of the repository.
     Root,
-    /// The same, compiled with a server that does not count: see [`UNCOUNTED`].
+    /// The same, compiled with a server that does not count.
     Uncounted,
     /// `bench/peers`.
     Peers,
@@ -38,12 +34,8 @@ pub(crate) enum Workspace {
     PeersCpp,
 }
 
-/// Makes the counters of `windlass-server` do nothing. It is no feature, because another crate of
-/// the workspace could turn a feature on for all of them.
-const UNCOUNTED: &str = "--cfg windlass_uncounted";
-
 /// One implementation.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
     /// Its name, which is `impl` in the report.
     pub(crate) name: &'static str,
@@ -293,67 +285,11 @@ impl Program {
     pub(crate) fn has(&self, part: &str) -> bool {
         self.parts.contains(&part)
     }
-
-    /// Builds it with a profile. Returns the path of the executable, or the reason of the failure.
-    pub(crate) fn build(&self, profile: &str) -> Result<PathBuf, String> {
-        let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let directory = match self.workspace {
-            Workspace::Root | Workspace::Uncounted => bench.join(".."),
-            Workspace::Peers => bench.join("peers"),
-            Workspace::PeersCpp => bench.join("peers-cpp"),
-        };
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        if self.workspace == Workspace::Uncounted {
-            // In a directory of its own, so that neither build replaces the other.
-            let target = std::env::current_exe().map_err(|error| error.to_string())?;
-            let target = target.with_file_name("uncounted");
-            command.env("RUSTFLAGS", UNCOUNTED).arg("build").arg("--target-dir").arg(target);
-        } else {
-            command.arg("build");
-        }
-        if profile == "lto" && self.workspace == Workspace::Root {
-            // Its servers and their dependencies take long to build. They are not counted so.
-            command.args(["--no-default-features", "--features", "uring"]);
-        }
-        let output = command
-            .args(["--quiet", "--locked", "--message-format=json-render-diagnostics"])
-            .args(["--profile", profile, "--package", self.package, "--bin", self.binary])
-            .current_dir(directory)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| format!("cargo does not start: {error}"))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let error = text.lines().find(|line| line.starts_with("error"));
-            return Err(format!("does not build: {}", error.unwrap_or("cargo said nothing")));
-        }
-        executable(&String::from_utf8_lossy(&output.stdout), self.binary)
-            .ok_or_else(|| "cargo named no executable".to_owned())
-    }
-}
-
-/// Finds the executable in cargo's messages, which are one JSON object per line.
-fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
-    messages.lines().find_map(|line| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        let named = message["target"]["name"] == binary;
-        named.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_executable_is_that_of_the_binary_asked_for() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"other"},"executable":null}
-{"reason":"compiler-artifact","target":{"name":"wanted"},"executable":"/x/wanted"}
-{"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(messages, "wanted"), Some(PathBuf::from("/x/wanted")));
-        assert_eq!(executable(messages, "other"), None);
-    }
 
     #[test]
     fn every_part_belongs_to_a_suite_that_exists() {

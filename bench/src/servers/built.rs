@@ -7,7 +7,6 @@ use windlass_bench_driver::protocol::Case;
 use super::process;
 use crate::error::MeasureError;
 use crate::pin::{Pin, allowed_cpus};
-use crate::programs::Program;
 use crate::programs::servers::ServerProgram;
 
 /// The processors of a server and of its client.
@@ -74,12 +73,6 @@ impl BuiltServer {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Builds a program for release.
-pub(super) fn build(program: &Program) -> Result<PathBuf, MeasureError> {
-    eprintln!("building {} (release)", program.name);
-    program.build("release").map_err(MeasureError::Unsupported)
 }
 
 #[cfg(test)]

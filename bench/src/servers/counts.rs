@@ -181,6 +181,7 @@ fn count_case(
             backend: built.backend.to_owned(),
             version,
             metrics: [(tool.metric(crate::cases::unit(case)), Spread::exact(per_round))].into(),
+            samples: Vec::new(),
         }),
         Err(MeasureError::TimedOut(reason)) => {
             let title = format!("{} on {}", built.name(), built.backend);

@@ -60,6 +60,7 @@ mod tests {
             backend: "epoll".into(),
             version: "1".into(),
             metrics: [(FIGURES[0].to_owned(), Spread::exact(instructions))].into(),
+            samples: Vec::new(),
         };
         let mut all = [
             entry(TOKIO_ECHO, 100.0),

@@ -12,11 +12,10 @@ use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
 use super::built::{BuiltServer, Processors};
 use super::process::ServerProcess;
-use crate::cases::servers::shape;
 use crate::child::Child;
 use crate::error::MeasureError;
 use crate::programs::WINDLASS;
-use crate::report::stats::Spread;
+use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
 use crate::timing::{Shuffle, ratio};
 
@@ -44,14 +43,13 @@ pub(super) fn run<'a>(
     servers: impl Iterator<Item = &'a BuiltServer>,
     client: &Path,
     processors: Processors,
-    quick: bool,
+    slices: usize,
     report: &mut Report,
 ) -> Result<(), MeasureError> {
     let mut client = Child::start_as(client, processors.client_pin(), processors.first)?;
     let begun = |built| Started { built, version: String::new(), starts: Vec::new() };
     let mut all: Vec<_> = servers.map(begun).collect();
     let order: Vec<_> = all.iter().map(|of| (of.built.name(), of.built.backend)).collect();
-    let slices = shape(case, quick).slices;
     let mut shuffle = Shuffle(slices as u64);
     // The first start brings the program into memory.
     for number in 0..=slices {
@@ -116,5 +114,6 @@ fn entry(case: &Case, of: &Started<'_>, windlass: Option<&Started<'_>>) -> Entry
         backend: of.built.backend.to_owned(),
         version: of.version.clone(),
         metrics: metrics.filter_map(|(name, spread)| Some((name.to_owned(), spread?))).collect(),
+        samples: rounded(us(of)),
     }
 }

@@ -10,14 +10,14 @@ use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 use super::built::{BuiltServer, Processors};
 use super::process::ServerProcess;
 use crate::cases::load::threads;
-use crate::cases::servers::{ServerShape, shape};
+use crate::cases::servers::ServerShape;
 use crate::cases::tls::is_idle;
 use crate::child::Child;
 use crate::error::MeasureError;
 use crate::pin::allowed_cpus;
 use crate::programs::servers::{FLOOR, TOKIO_ECHO, UWEBSOCKETS, is_windlass_websocket};
 use crate::programs::{WINDLASS, Workspace};
-use crate::report::stats::Spread;
+use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
 use crate::timing::{Shuffle, calibrate, ratio};
 
@@ -137,10 +137,9 @@ impl<'a> ServerTiming<'a> {
         servers: impl Iterator<Item = &'b BuiltServer>,
         client: &Path,
         processors: Processors,
-        quick: bool,
+        shape: ServerShape,
         report: &mut Report,
     ) {
-        let shape = shape(case, quick);
         let name = crate::cases::describe(case).0;
         let mut timing = Self { case, servers: Vec::new() };
         for built in servers {
@@ -248,6 +247,7 @@ impl<'a> ServerTiming<'a> {
                 Side::Client => server.client.version.clone(),
             },
             metrics,
+            samples: if is_idle { Vec::new() } else { rounded(samples().map(Sample::per_s)) },
         }
     }
 

@@ -6,6 +6,7 @@
 mod architecture;
 mod citations;
 mod documents;
+mod figures;
 mod guide;
 mod manifest;
 mod names;
@@ -94,6 +95,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     names::check(&rust_files, &packages, &mut found);
     publish::check(&files, &packages, &mut found);
     documents::check(&files, &mut found);
+    figures::check(root, &mut found);
     guide::check(&files, &mut found);
     paths::check(&files, &mut found);
     Ok(found.iter().map(ToString::to_string).collect())

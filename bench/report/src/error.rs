@@ -2,7 +2,7 @@
 
 /// Why something was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MeasureError {
+pub enum MeasureError {
     /// The implementation or the machine does not support it.
     Unsupported(String),
     /// It failed: wrong handlers, an error, a crash or no output.
@@ -12,7 +12,8 @@ pub(crate) enum MeasureError {
 }
 
 impl MeasureError {
-    pub(crate) fn failed(reason: impl Into<String>) -> Self {
+    /// Makes the error of a failure.
+    pub fn failed(reason: impl Into<String>) -> Self {
         Self::Failed(reason.into())
     }
 }

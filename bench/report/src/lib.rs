@@ -1,94 +1,210 @@
-//! The results of a run, as JSON and as text.
+//! The results of a run, as JSON, as text, as a page, and as tables and pictures of the documents.
+//!
+//! `windlass-bench` fills a [`Report`]. `cargo xtask tidy` compares the documents with the newest
+//! record by the same code that writes them.
 
-pub(crate) mod html;
-pub(crate) mod meta;
-pub(crate) mod stats;
+#![deny(unsafe_code)]
+
+pub mod baseline;
+pub mod curves;
+pub mod documents;
+pub mod error;
+pub mod headline;
+pub mod html;
+pub mod meta;
+pub mod pictures;
+pub mod stats;
+pub mod suites;
+pub mod summary;
+pub mod svg;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::path::Path;
 
-use serde::Serialize;
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::MeasureError;
-use crate::targets::Reached;
+use error::MeasureError;
 use meta::Meta;
 use stats::Spread;
 
 /// The result of one implementation in one case.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Entry {
-    pub(crate) suite: String,
-    pub(crate) case: String,
-    pub(crate) params: BTreeMap<String, Value>,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// The suite.
+    pub suite: String,
+    /// The name of the case.
+    pub case: String,
+    /// Its parameters, and how it was measured.
+    pub params: BTreeMap<String, Value>,
+    /// What was measured.
     #[serde(rename = "impl")]
-    pub(crate) implementation: String,
-    pub(crate) backend: String,
-    pub(crate) version: String,
-    pub(crate) metrics: BTreeMap<String, Spread>,
+    pub implementation: String,
+    /// Its way to wait, or `memory`.
+    pub backend: String,
+    /// Its version.
+    pub version: String,
+    /// The figures by their names.
+    pub metrics: BTreeMap<String, Spread>,
+    /// The slices of the timed figure, in the order of the repetitions. Those of one case belong
+    /// together, so that ratios can be taken within a repetition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<f64>,
 }
 
 impl Entry {
     /// Returns the title of its row in a table, which names backends other than epoll.
-    pub(crate) fn title(&self) -> String {
+    #[must_use]
+    pub fn title(&self) -> String {
         if let Some(Value::String(call)) = self.params.get("call") {
             return call.clone();
         }
         let name = format!("{} {}", self.implementation, self.version);
         if self.backend == "epoll" { name } else { format!("{name} on {}", self.backend) }
     }
+
+    /// Returns the title without the version. That memory has no backend goes without saying.
+    #[must_use]
+    pub fn short_title(&self) -> String {
+        match &*self.backend {
+            "epoll" | "memory" => self.implementation.clone(),
+            backend => format!("{} on {backend}", self.implementation),
+        }
+    }
 }
 
 /// A measurement that was skipped, and the reason.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Skipped {
-    pub(crate) suite: String,
-    pub(crate) case: String,
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The suite.
+    pub suite: String,
+    /// The case, or `*` for all.
+    pub case: String,
+    /// The implementation, or `*` for all.
     #[serde(rename = "impl")]
-    pub(crate) implementation: String,
-    pub(crate) reason: String,
+    pub implementation: String,
+    /// Why.
+    pub reason: String,
 }
 
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) meta: Meta,
-    pub(crate) results: Vec<Entry>,
-    pub(crate) skipped: Vec<Skipped>,
+/// A target with the figure that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reached {
+    /// Suite, case and parameters.
+    pub row: String,
+    /// The implementation.
+    #[serde(rename = "impl")]
+    pub implementation: String,
+    /// Its backend.
+    pub backend: String,
+    /// The name of the figure.
+    pub metric: String,
+    /// The figure.
+    pub value: f64,
+    /// `at most 0.25`
+    pub bound: String,
+    /// `met`, `tie` or `missed`.
+    pub verdict: String,
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { row, implementation, backend, metric, value, bound, verdict } = self;
+        let value = number(*value);
+        write!(
+            f,
+            "target {verdict}: {row} {implementation} on {backend}: {metric} {value}, {bound}"
+        )
+    }
+}
+
+/// How the reason of a failure begins, in contrast to that of a skipped measurement.
+const FAILED: &str = "failed: ";
+
+/// The results of a run. Its JSON has the same form for all suites.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The machine, the versions and the time.
+    pub meta: Meta,
+    /// All figures.
+    pub results: Vec<Entry>,
+    /// What was not measured.
+    pub skipped: Vec<Skipped>,
     /// The targets of which a figure was measured.
-    pub(crate) targets: Vec<Reached>,
+    pub targets: Vec<Reached>,
     /// Sentences about the figures.
-    pub(crate) notes: Vec<String>,
-    failures: Vec<Skipped>,
-}
-
-/// The JSON, which has the same form for all suites.
-#[derive(Debug, Serialize)]
-pub(crate) struct Json<'a> {
-    meta: &'a Meta,
-    results: &'a [Entry],
-    skipped: &'a [Skipped],
-    targets: &'a [Reached],
-    notes: &'a [String],
+    pub notes: Vec<String>,
+    /// The steps that have ended, so that a run can be resumed, with their seconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub done: BTreeMap<String, f64>,
 }
 
 impl Report {
-    pub(crate) fn new(meta: Meta) -> Self {
+    /// Returns a report without results.
+    #[must_use]
+    pub fn new(meta: Meta) -> Self {
         Self {
             meta,
             results: Vec::new(),
             skipped: Vec::new(),
             targets: Vec::new(),
             notes: Vec::new(),
-            failures: Vec::new(),
+            done: BTreeMap::new(),
         }
     }
 
+    /// Reads the JSON of a run.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or is no report.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{} is no report of windlass-bench", path.display()))
+    }
+
+    /// Writes the JSON. A run that is killed meanwhile leaves the former file.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be written.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let new = path.with_extension("new");
+        let text = self.json()?;
+        std::fs::write(&new, text)
+            .and_then(|()| std::fs::rename(&new, path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Returns the JSON with a result in each line.
+    fn json(&self) -> anyhow::Result<String> {
+        let Value::Object(fields) = serde_json::to_value(self)? else {
+            unreachable!("a report is an object in JSON");
+        };
+        let mut text = String::from("{");
+        for (number, (name, value)) in fields.iter().enumerate() {
+            text.push_str(if number == 0 { "\n" } else { ",\n" });
+            match value {
+                Value::Array(items) if !items.is_empty() => {
+                    let items: Vec<String> = items.iter().map(Value::to_string).collect();
+                    write!(text, "\"{name}\": [\n{}\n]", items.join(",\n"))?;
+                }
+                value => write!(text, "\"{name}\": {value}")?,
+            }
+        }
+        Ok(text + "\n}\n")
+    }
+
     /// Notes a measurement that was skipped. A failure also makes the run fail.
-    pub(crate) fn skip(&mut self, suite: &str, case: &str, name: &str, error: MeasureError) {
+    pub fn skip(&mut self, suite: &str, case: &str, name: &str, error: MeasureError) {
         let (reason, failed) = match error {
             MeasureError::Unsupported(reason) => (reason, false),
             MeasureError::Failed(reason) | MeasureError::TimedOut(reason) => {
-                (format!("failed: {reason}"), true)
+                (format!("{FAILED}{reason}"), true)
             }
         };
         let skip = Skipped {
@@ -102,13 +218,12 @@ impl Report {
         }
         if failed {
             eprintln!("  {name}: {}", skip.reason);
-            self.failures.push(skip.clone());
         }
         self.skipped.push(skip);
     }
 
     /// Adds the metrics of an entry that do not depend on time: allocations, bytes, sends.
-    pub(crate) fn push_counts(&mut self, mut entry: Entry) {
+    pub fn push_counts(&mut self, mut entry: Entry) {
         let is_count = |name: &str| {
             name.starts_with("allocations_per_")
                 || name.starts_with("sends_per_")
@@ -123,18 +238,13 @@ impl Report {
 
     /// Returns the failures, without the cases that an implementation or the machine does not
     /// support.
-    pub(crate) fn failures(&self) -> &[Skipped] {
-        &self.failures
-    }
-
-    pub(crate) fn json(&self) -> Json<'_> {
-        let Self { meta, results, skipped, targets, notes, .. } = self;
-        Json { meta, results, skipped, targets, notes }
+    pub fn failures(&self) -> impl Iterator<Item = &Skipped> {
+        self.skipped.iter().filter(|skip| skip.reason.starts_with(FAILED))
     }
 
     /// Returns tables of the entries with the same case and parameters, as they were measured.
     /// Times and instructions of an implementation stand in one row.
-    pub(crate) fn tables(&self) -> Vec<Table> {
+    pub fn tables(&self) -> Vec<Table> {
         let mut tables: Vec<Table> = Vec::new();
         for entry in &self.results {
             let (title, row) = (table_title(entry), entry.title());
@@ -152,7 +262,7 @@ impl Report {
     }
 
     /// Returns the tables as text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let meta = &self.meta;
         let mut text = format!(
             "windlass {} ({}), Linux {}, {} × {}, {}{}\n",
@@ -183,7 +293,7 @@ impl Report {
 }
 
 /// Returns suite, case and parameters in one line.
-pub(crate) fn title(entry: &Entry) -> String {
+pub fn title(entry: &Entry) -> String {
     titled(entry, &[])
 }
 
@@ -208,7 +318,7 @@ fn titled(entry: &Entry, without: &[&str]) -> String {
 }
 
 /// Formats a figure with its significant digits.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1_000.0 => format!("{value:.0}"),
         size if size >= 100.0 => format!("{value:.1}"),
@@ -230,15 +340,16 @@ fn cell(spread: Option<&Spread>) -> String {
 
 /// A table of the report.
 #[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) title: String,
+pub struct Table {
+    /// Suite, case and parameters.
+    pub title: String,
     /// The rows by their titles.
-    pub(crate) rows: Vec<(String, BTreeMap<String, Spread>)>,
+    pub rows: Vec<(String, BTreeMap<String, Spread>)>,
 }
 
 impl Table {
     /// Returns the names of all metrics, sorted.
-    pub(crate) fn metrics(&self) -> BTreeSet<&str> {
+    pub fn metrics(&self) -> BTreeSet<&str> {
         self.rows.iter().flat_map(|(_, metrics)| metrics.keys().map(String::as_str)).collect()
     }
 
@@ -278,6 +389,7 @@ pub(crate) mod tests {
             cores: 2,
             date: "2026-01-01T00:00:00Z".into(),
             quick: true,
+            ..Meta::default()
         };
         let mut report = Report::new(meta);
         let spread = Spread { median: 2.0, low: 1.0, high: 3.0 };
@@ -289,6 +401,7 @@ pub(crate) mod tests {
             backend: "epoll".into(),
             version: "1".into(),
             metrics: [("ns_per_event".to_owned(), spread)].into(),
+            samples: vec![1.0, 2.0, 3.0],
         });
         report.results.push(Entry { backend: "uring".into(), ..report.results[0].clone() });
         report.skip("dispatch", "one_ready", "mio", MeasureError::Unsupported("no".into()));
@@ -297,7 +410,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_has_the_shape_that_all_suites_share() {
-        let value = serde_json::to_value(sample().json()).unwrap();
+        let value: Value = serde_json::from_str(&sample().json().unwrap()).unwrap();
         assert_eq!(value["meta"]["quick"], true);
         let result = &value["results"][0];
         assert_eq!((&result["impl"], &result["params"]["registered"]), (&"raw".into(), &1.into()));
@@ -342,9 +455,9 @@ pub(crate) mod tests {
     #[test]
     fn only_failures_fail_the_run() {
         let mut report = sample();
-        assert!(report.failures().is_empty());
+        assert_eq!(report.failures().count(), 0);
         report.skip("dispatch", "one_ready", "mio", MeasureError::Failed("wrong handler".into()));
-        assert_eq!(report.failures().len(), 1);
+        assert_eq!(report.failures().count(), 1);
         assert_eq!(report.skipped.len(), 2);
     }
 

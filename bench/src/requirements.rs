@@ -1,0 +1,134 @@
+//! What a case needs of the machine: descriptors, processors, memory.
+
+use windlass_bench_driver::protocol::Case;
+
+use crate::cases;
+use crate::pin::allowed_cpus;
+
+/// Descriptors of a program beside those of its case.
+const DESCRIPTORS_OWN: u64 = 64;
+/// Memory of a source, connection or timer, of all programs and of the kernel, in bytes. It is
+/// above what any of them takes, so that no case begins that the machine cannot hold.
+const BYTES_EACH: u64 = 64 * 1024;
+
+/// The parameters that count descriptors of one process, and how many each one takes.
+const DESCRIPTORS: [(&str, u64); 8] = [
+    ("registered", 1),
+    ("subscribers", 4),
+    ("connections", 1),
+    ("receivers", 1),
+    ("streams", 2),
+    ("pairs", 4),
+    ("parallel", 2),
+    ("quiet", 1),
+];
+
+/// What the machine has.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    descriptors_max: u64,
+    processors: usize,
+    memory_bytes: u64,
+}
+
+/// What a case needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Needs {
+    descriptors: u64,
+    processors: usize,
+    memory_bytes: u64,
+}
+
+/// Returns why these cases cannot be measured on this machine; `None` if they can.
+pub(crate) fn lack(cases: &[Case]) -> Option<String> {
+    let machine = Machine {
+        descriptors_max: descriptors_max(&read("/proc/self/limits")).unwrap_or(u64::MAX),
+        processors: allowed_cpus().len(),
+        memory_bytes: available(&read("/proc/meminfo")).unwrap_or(u64::MAX),
+    };
+    cases.iter().find_map(|case| missing(needs(case), machine))
+}
+
+fn needs(case: &Case) -> Needs {
+    let (_, params) = cases::describe(case);
+    let value = |name: &str| params.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let descriptors = DESCRIPTORS.iter().map(|(name, each)| value(name) * each).sum::<u64>();
+    // In the suite `calls` and in memory nothing is registered.
+    let descriptors = if cases::works_in_memory(case.suite()) { 0 } else { descriptors };
+    let is_pair = cases::servers::SUITES.contains(&case.suite()) && case.suite() != "cluster";
+    // Messages wait in buffers of both sides.
+    let bytes = descriptors * BYTES_EACH + 4 * value("connections") * value("bytes");
+    Needs { descriptors, processors: if is_pair { 2 } else { 1 }, memory_bytes: bytes }
+}
+
+fn missing(needs: Needs, machine: Machine) -> Option<String> {
+    let descriptors = needs.descriptors + DESCRIPTORS_OWN;
+    if descriptors > machine.descriptors_max && needs.descriptors > 0 {
+        let max = machine.descriptors_max;
+        return Some(format!(
+            "needs {descriptors} descriptors, and the limit is {max}; raise it with `ulimit -Hn`"
+        ));
+    }
+    if needs.processors > machine.processors {
+        let has = machine.processors;
+        return Some(format!("needs {} processors, and {has} may be used", needs.processors));
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    (needs.memory_bytes > machine.memory_bytes).then(|| {
+        let (needed, has) = (mib(needs.memory_bytes), mib(machine.memory_bytes));
+        format!("may need {needed} MiB of memory, and {has} MiB are available")
+    })
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Returns the hard limit, to which programs raise their own.
+fn descriptors_max(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass_bench_driver::protocol::Trigger;
+
+    const MACHINE: Machine =
+        Machine { descriptors_max: 20_000, processors: 2, memory_bytes: 8 << 30 };
+
+    #[test]
+    fn what_the_machine_lacks_is_named() {
+        let trigger = Trigger::Edge;
+        let one = |registered| needs(&Case::OneReady { registered, trigger });
+        assert_eq!(missing(one(8_000), MACHINE), None);
+        let reason = missing(one(100_000), MACHINE).unwrap();
+        assert!(reason.contains("100064 descriptors") && reason.contains("20000"), "{reason}");
+        let four = needs(&Case::FourFds { subscribers: 10_000, trigger });
+        assert!(missing(four, MACHINE).unwrap().contains("40064"));
+        let little = Machine { memory_bytes: 1 << 20, ..MACHINE };
+        assert!(missing(one(8_000), little).unwrap().contains("500 MiB"));
+        let server = needs(&Case::Upgrade { parallel: 16 });
+        let reason = missing(server, Machine { processors: 1, ..MACHINE }).unwrap();
+        assert_eq!(reason, "needs 2 processors, and 1 may be used");
+    }
+
+    #[test]
+    fn limits_are_read_as_the_kernel_writes_them() {
+        let limits = "Limit   Soft Limit   Hard Limit   Units\nMax open files   1024   20000   f\n";
+        assert_eq!(descriptors_max(limits), Some(20_000));
+        assert_eq!(descriptors_max("Max open files  1024  unlimited  f"), None);
+        assert_eq!(available("MemTotal: 2 kB\nMemAvailable:   8 kB\n"), Some(8192));
+    }
+
+    #[test]
+    fn nothing_is_registered_in_memory() {
+        assert_eq!(needs(&Case::IdleEngine { engines: 100 }).descriptors, 0);
+    }
+}

@@ -1,0 +1,297 @@
+//! A run from step to step: what is shown, kept in files, and left out.
+
+use std::io::{IsTerminal, Write as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::error::MeasureError;
+use crate::interrupt;
+use crate::options::Options;
+use crate::plan::Step;
+use crate::report::meta::Meta;
+use crate::report::{Report, headline, html};
+use crate::requirements;
+use crate::{notes, targets};
+
+/// The least share of the slices that a budget leaves.
+const SCALE_MIN: f64 = 0.05;
+/// The number of characters of the bar.
+const BAR: usize = 20;
+
+/// A run.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) report: Report,
+    json: Option<PathBuf>,
+    html: Option<PathBuf>,
+    budget: Option<Duration>,
+    /// The beginning of the time that the budget limits.
+    started: Instant,
+    /// Minutes of the runs that this one resumes.
+    minutes_before: f64,
+    /// Expected seconds of the steps that are left, of all and of those that can be shortened.
+    left: f64,
+    left_scaled: f64,
+    /// Seconds that the finished steps took, and that were expected of them.
+    took: f64,
+    expected: f64,
+    is_terminal: bool,
+    number: usize,
+    count: usize,
+}
+
+impl Session {
+    /// Begins a run, or goes on with one that has a report.
+    pub(crate) fn new(options: &Options, resumed: Option<Report>) -> Self {
+        let report = resumed.unwrap_or_else(|| Report::new(Meta::now(options.quick)));
+        Self {
+            minutes_before: report.meta.minutes,
+            report,
+            json: options.json.clone(),
+            html: options.html.clone(),
+            budget: options.budget(),
+            started: Instant::now(),
+            left: 0.0,
+            left_scaled: 0.0,
+            took: 0.0,
+            expected: 0.0,
+            is_terminal: std::io::stderr().is_terminal(),
+            number: 0,
+            count: 0,
+        }
+    }
+
+    /// Leaves the time of the builds out of the budget of a quick run: it is that of measuring.
+    pub(crate) fn start_after_build(&mut self, options: &Options) {
+        if options.quick {
+            self.started = Instant::now();
+        }
+    }
+
+    /// Returns whether a step is already in the report.
+    pub(crate) fn is_done(&self, step: &Step) -> bool {
+        self.report.done.contains_key(&step.key)
+    }
+
+    /// Sets the steps of the run.
+    pub(crate) fn expect(&mut self, steps: &[Step]) {
+        let left = || steps.iter().filter(|step| !self.is_done(step));
+        let of = |steps: &mut dyn Iterator<Item = &Step>| steps.map(|s| s.seconds).sum();
+        let (all, scaled) = (of(&mut left()), of(&mut left().filter(|step| step.is_scaled())));
+        self.count = left().count();
+        (self.left, self.left_scaled) = (all, scaled);
+    }
+
+    /// Returns how much longer than expected the finished steps took.
+    fn pace(&self) -> f64 {
+        if self.expected < 5.0 { 1.0 } else { (self.took / self.expected).clamp(0.2, 5.0) }
+    }
+
+    /// Returns the share of the slices for which there is time, or `None` if the time is over.
+    fn scale(&self) -> Option<f64> {
+        let Some(budget) = self.budget else { return Some(1.0) };
+        let left = budget.checked_sub(self.started.elapsed())?.as_secs_f64();
+        let fixed = self.left - self.left_scaled;
+        let scale = (left / self.pace() - fixed) / self.left_scaled.max(1e-3);
+        Some(scale.clamp(SCALE_MIN, 1.0))
+    }
+
+    /// Runs a step unless it is done, the machine lacks something, or the time is over. What it has
+    /// found is printed and written. Nothing is kept of a step that is interrupted.
+    pub(crate) fn step(
+        &mut self,
+        step: &Step,
+        run: impl FnOnce(&mut Report, f64),
+    ) -> anyhow::Result<()> {
+        if interrupt::is_set() || self.is_done(step) {
+            return Ok(());
+        }
+        self.number += 1;
+        let case = step.key.split_once('/').map_or("", |(_, case)| case);
+        if let Some(reason) = requirements::lack(step.cases()) {
+            self.report.skip(step.suite, case, "*", MeasureError::Unsupported(reason));
+            self.report.done.insert(step.key.clone(), 0.0);
+            return self.ended(step, 0.0, 1.0);
+        }
+        let Some(scale) = self.scale() else {
+            let reason = "its time was over: raise --budget, or choose cases with --case";
+            self.report.skip(step.suite, case, "*", MeasureError::Unsupported(reason.to_owned()));
+            return self.ended(step, 0.0, 1.0);
+        };
+        self.show(&step.key);
+        let (results, skipped) = (self.report.results.len(), self.report.skipped.len());
+        let started = Instant::now();
+        run(&mut self.report, scale);
+        let seconds = started.elapsed().as_secs_f64();
+        if interrupt::is_set() {
+            self.report.results.truncate(results);
+            self.report.skipped.truncate(skipped);
+            return Ok(());
+        }
+        self.report.done.insert(step.key.clone(), (seconds * 100.0).round() / 100.0);
+        self.print_results(results);
+        self.ended(step, seconds, if step.is_scaled() { scale } else { 1.0 })
+    }
+
+    fn ended(&mut self, step: &Step, seconds: f64, scale: f64) -> anyhow::Result<()> {
+        self.left -= step.seconds;
+        if step.is_scaled() {
+            self.left_scaled -= step.seconds;
+        }
+        if seconds > 0.0 {
+            self.took += seconds;
+            self.expected += step.seconds * scale;
+        }
+        // The page is large, and is written at the end.
+        match self.json.clone() {
+            Some(path) => self.finish_meta().write(&path),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings what is computed from the results up to date.
+    fn finish_meta(&mut self) -> &Report {
+        let report = &mut self.report;
+        let now = Meta::now(report.meta.quick);
+        let call = report.results.iter().find(|entry| {
+            entry.params.get("call").is_some_and(|call| call.as_str() == Some("getppid"))
+        });
+        let price = call.and_then(|entry| entry.metrics.get("ns_per_call"));
+        report.meta = Meta {
+            minutes: self.minutes_before + self.started.elapsed().as_secs_f64() / 60.0,
+            empty_call_ns: price.map(|spread| spread.median),
+            coverage_percent: report.meta.coverage_percent,
+            ..now
+        };
+        report.targets = targets::reached(&report.results);
+        report.notes = notes::of(&report.results);
+        report
+    }
+
+    /// Writes the files of the run.
+    pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
+        self.clear();
+        let (json, page) = (self.json.clone(), self.html.clone());
+        let report = self.finish_meta();
+        if let Some(path) = json {
+            report.write(&path)?;
+        }
+        if let Some(path) = page {
+            std::fs::write(&path, html::page(report))
+                .map_err(|error| anyhow::anyhow!("cannot write {}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Shows the step that begins: a line, or on a terminal a bar with the time that is left.
+    fn show(&self, key: &str) {
+        if !self.is_terminal {
+            eprintln!("{key}");
+            return;
+        }
+        let share = (self.number - 1) as f64 / self.count.max(1) as f64;
+        let filled = (share * BAR as f64) as usize;
+        let bar = format!("{}{}", "█".repeat(filled), "░".repeat(BAR - filled));
+        let mut left = self.left * self.pace();
+        if let Some(budget) = self.budget {
+            left = left.min(budget.saturating_sub(self.started.elapsed()).as_secs_f64());
+        }
+        let (number, count, left) = (self.number, self.count, in_words(left));
+        eprint!("\r\x1b[2K{bar} {number}/{count}, {left} left: {key}");
+        // Nothing is lost if a progress bar cannot be shown.
+        let _ = std::io::stderr().flush();
+    }
+
+    fn clear(&self) {
+        if self.is_terminal {
+            eprint!("\r\x1b[2K");
+        }
+    }
+
+    /// Prints what is new in the report, a line a case with the ratio first.
+    fn print_results(&self, from: usize) {
+        self.clear();
+        for case in headline::cases(&self.report.results[from..]) {
+            match headline::of(&case) {
+                Some(headline) => println!("{}", headline.line(&case.title)),
+                None => {
+                    println!("{:>28}  {}  {} figures", "", case.title, case.entries.len());
+                }
+            }
+        }
+    }
+}
+
+fn in_words(seconds: f64) -> String {
+    if seconds < 60.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::plan::plan;
+    use crate::report::Entry;
+    use crate::report::stats::Spread;
+
+    fn options(arguments: &[&str]) -> Options {
+        Options::parse_from([&["windlass-bench"], arguments].concat())
+    }
+
+    fn entry(suite: &str) -> Entry {
+        Entry {
+            suite: suite.into(),
+            case: "case".into(),
+            params: [].into(),
+            implementation: "windlass".into(),
+            backend: "epoll".into(),
+            version: "1".into(),
+            metrics: [("ns_per_call".to_owned(), Spread::exact(1.0))].into(),
+            samples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_done_is_not_run_again_by_a_resumed_run() {
+        let options = options(&["utf8", "--quick"]);
+        let steps = plan(&options);
+        let mut session = Session::new(&options, None);
+        session.expect(&steps);
+        session.step(&steps[0], |report, _| report.results.push(entry("utf8"))).unwrap();
+        let report = session.report.clone();
+        let mut resumed = Session::new(&options, Some(report));
+        resumed.expect(&steps);
+        assert_eq!(resumed.count, steps.len() - 1);
+        resumed.step(&steps[0], |_, _| panic!("it is done")).unwrap();
+        resumed.step(&steps[1], |report, _| report.results.push(entry("utf8"))).unwrap();
+        assert_eq!(resumed.report.results.len(), 2);
+    }
+
+    #[test]
+    fn each_step_is_written_when_it_ends() {
+        let path = std::env::temp_dir().join(format!("windlass-bench-{}.json", std::process::id()));
+        let options = options(&["utf8", "--quick", "--json", path.to_str().unwrap()]);
+        let steps = plan(&options);
+        let mut session = Session::new(&options, None);
+        session.step(&steps[0], |report, _| report.results.push(entry("utf8"))).unwrap();
+        let written = Report::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((written.results.len(), written.done.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_budget_shortens_slices_and_then_leaves_steps_out() {
+        let options = options(&["utf8", "--budget", "1"]);
+        let steps = plan(&options);
+        let mut session = Session::new(&options, None);
+        session.expect(&steps);
+        (session.left, session.left_scaled) = (240.0, 240.0);
+        let scale = session.scale().unwrap();
+        assert!((0.2..=0.25).contains(&scale), "a minute of four: {scale}");
+        session.budget = Some(Duration::ZERO);
+        session.step(&steps[0], |_, _| panic!("the time is over")).unwrap();
+        assert!(session.report.skipped[0].reason.contains("--budget"));
+        assert!(!session.is_done(&steps[0]), "a resumed run measures it");
+    }
+}
