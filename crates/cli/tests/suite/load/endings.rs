@@ -158,7 +158,8 @@ fn a_server_that_is_gone_when_it_is_needed_again() {
     told.send(listener.local_addr().expect("it has an address")).expect("heard");
     let serving = thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("the client connects");
-        drop(listener);
+        // Not only closed: a child that another test is starting holds it until its exec.
+        rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it listens");
         read_request(&mut socket);
         socket.write_all(LAST.as_bytes()).expect("the client waits");
     });
