@@ -81,6 +81,9 @@ fn title(group: &[Case]) -> String {
 const PREPARE_SECONDS: f64 = 0.2;
 /// The time to count one program.
 const COUNT_SECONDS: f64 = 6.0;
+/// The time to count a server in a case, and in one whose instructions are counted in steps.
+const SERVER_COUNT_SECONDS: f64 = 1.5;
+const SERVER_STEP_SECONDS: f64 = 25.0;
 
 /// Returns all steps of a run.
 pub(crate) fn plan(options: &Options) -> Vec<Step> {
@@ -150,7 +153,11 @@ fn of_servers(suite: &'static str, options: &Options, steps: &mut Vec<Step>) {
     let counted = cases::servers::counted(suite, options.quick);
     if !options.no_counts && is_wanted && !counted.is_empty() {
         let programs = of(&|server| server.suites().contains(&suite));
-        let seconds = programs * counted.len() as f64 * COUNT_SECONDS;
+        let each = counted.iter().map(|(case, _)| match case.workload() {
+            Case::Upgrade { .. } if !options.counts_only => SERVER_STEP_SECONDS,
+            _ => SERVER_COUNT_SECONDS,
+        });
+        let seconds = programs * each.sum::<f64>();
         steps.push(Step::new(suite, Work::ServerCounts, seconds));
     }
 }
