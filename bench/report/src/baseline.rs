@@ -17,6 +17,8 @@ use crate::{Entry, Report};
 
 /// Draws of the bootstrap.
 const DRAWS: usize = 2_000;
+/// The least number of repetitions of which a bootstrap says something.
+const REPETITIONS_MIN: usize = 5;
 /// Programs that run twice in each case, and their second names.
 const PAIRS: [(&str, &str); 2] = [("raw", "raw-again"), ("floor", "floor-again")];
 /// Counted figures, and by how much each may grow. The kernel counts memory in pages.
@@ -55,7 +57,7 @@ impl Change {
 pub struct Comparison {
     /// In the order of the new run.
     pub changes: Vec<Change>,
-    /// Timed rows of which the earlier run has no counterpart.
+    /// Timed rows of which the earlier run has no counterpart, or of too few repetitions.
     pub without: usize,
 }
 
@@ -92,8 +94,12 @@ impl Comparison {
         writeln!(text, "baseline: {same} of {all} figures are unchanged within the noise")
             .expect("writing to a string");
         if self.without > 0 {
-            writeln!(text, "baseline: {} timed rows have no counterpart", self.without)
-                .expect("writing to a string");
+            writeln!(
+                text,
+                "baseline: {} timed rows have no counterpart or too few repetitions",
+                self.without
+            )
+            .expect("writing to a string");
         }
         text
     }
@@ -156,7 +162,8 @@ fn timed(
         let before = cost_ratios(old, find(old_case, other)?, figure)?;
         Some((before, cost_ratios(new, other, figure)?))
     })?;
-    Some((figure.to_owned(), bootstrap(&before, &now)))
+    let is_enough = before.len().min(now.len()) >= REPETITIONS_MIN;
+    is_enough.then(|| (figure.to_owned(), bootstrap(&before, &now)))
 }
 
 /// Returns the counted figures of both.
@@ -290,5 +297,8 @@ mod tests {
         let old = report(&[RAW], 19.0);
         let new = report(&[RAW, ("windlass", &[100.0; 5])], 19.0);
         assert_eq!(compare(&old, &new).without, 1);
+        let short = report(&[RAW, ("windlass", &[100.0; 2])], 19.0);
+        let comparison = compare(&short, &short);
+        assert_eq!((comparison.without, comparison.changes.len()), (1, 1), "two repetitions");
     }
 }
