@@ -24,7 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn serve(root: &Path) -> Stage {
     let root = root.to_path_buf();
     Stage::inspect("serve", move || {
-        build(&root, &["build", "--release", "--bin", "windlass"])?;
+        // The same command, because `cargo build` unites the features of other packages.
+        build(&root, &["run", "--release", "--quiet", "--", "--version"])?;
         // On Unix, `cargo run` becomes the program that it runs. So the child's id is that of the
         // server.
         let server = Cmd::cargo(["run", "--release", "--quiet", "--", "serve"])
