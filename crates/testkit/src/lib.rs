@@ -25,6 +25,7 @@ pub mod exposition;
 #[cfg(feature = "reactor")]
 pub mod fork;
 pub mod frames;
+pub mod hypercorn;
 #[cfg(feature = "mimic")]
 pub mod mimic;
 #[cfg(feature = "nats")]

@@ -6,9 +6,7 @@ use std::{
     convert::Infallible,
     future::Future,
     net::{SocketAddr, TcpListener},
-    os::fd::OwnedFd,
     pin::{Pin, pin},
-    process::{Command, Stdio},
     rc::Rc,
     sync::{
         Arc,
@@ -29,6 +27,7 @@ use windlass_task::{
 };
 use windlass_testkit::{
     certificates::{certificate, server_config},
+    hypercorn::{BODY, Hypercorn},
     waiting::until,
 };
 use windlass_websocket::{
@@ -38,7 +37,7 @@ use windlass_websocket::{
 };
 
 use super::runs::{Load, load};
-use crate::harness::{Running, Server, WAIT_MAX, lines_of};
+use crate::harness::Server;
 
 /// How the server differs from a good one.
 #[derive(Clone, Copy, Default)]
@@ -366,55 +365,16 @@ fn a_signal_ends_the_measurement_in_order() {
 /// stream ends. So each connection has one WebSocket.
 #[test]
 fn hypercorn_echoes_and_answers() {
-    const SCRIPT: &str = "
-import sys
-try:
-    from hypercorn.asyncio import serve
-    from hypercorn.config import Config
-except ImportError:
-    print('missing')
-    sys.exit()
-import asyncio
-print('there', flush=True)
-
-async def app(scope, receive, send):
-    if scope['type'] == 'http':
-        assert scope['http_version'] == '2', scope
-        await send({'type': 'http.response.start', 'status': 200})
-        await send({'type': 'http.response.body', 'body': b'Hello, World!'})
-    elif scope['type'] == 'websocket':
-        assert scope['http_version'] == '2', scope
-        await receive()
-        await send({'type': 'websocket.accept'})
-        while (event := await receive())['type'] == 'websocket.receive':
-            event['type'] = 'websocket.send'
-            await send(event)
-
-config = Config()
-config.bind = ['fd://0']
-config.certfile, config.keyfile = sys.argv[1:]
-config.alpn_protocols = ['h2']
-asyncio.run(serve(app, config))
-";
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("it is bound").port();
-    let mut command = Command::new("python3");
-    command
-        .args(["-c", SCRIPT])
-        .arg(certificate("localhost.pem"))
-        .arg(certificate("localhost.key"));
-    command.stdin(OwnedFd::from(listener)).stdout(Stdio::piped()).stderr(Stdio::null());
-    let skipped = "skipped here: hypercorn_echoes_and_answers: there is no";
-    let Ok(mut child) = command.spawn() else { return eprintln!("{skipped} python3") };
-    let lines = lines_of(child.stdout.take().expect("it is piped"));
-    let _running = Running(child);
-    if lines.recv_timeout(WAIT_MAX).expect("it says whether it is there") == "missing" {
-        return eprintln!("{skipped} package hypercorn of Python");
-    }
+    let files = ["localhost.pem", "localhost.key"].map(certificate);
+    let Some(server) = Hypercorn::start("load::http2::hypercorn_echoes_and_answers", &files) else {
+        return;
+    };
+    let port = server.address.port();
+    let body_size = BODY.len().to_string();
     let (options, authority) = (["--http2", "--connections", "3", "--messages", "60"], authority());
     for (url, more) in [
         (format!("wss://localhost:{port}/"), &["--deflate", "--depth", "4"][..]),
-        (format!("https://localhost:{port}/"), &["--body-size", "13", "--depth", "4"]),
+        (format!("https://localhost:{port}/"), &["--body-size", &body_size, "--depth", "4"]),
     ] {
         let loaded = load(&[&[&*url, "--cacert", &authority], &options[..], more].concat());
         assert_eq!(loaded.expect_clean().verified(), 60);
