@@ -93,29 +93,8 @@ async fn with_tls<S: AsyncRead + AsyncWrite + Unpin>(
     let config = match connector {
         Some(Connector::Plain) => return Err(Error::Url(UrlError::TlsFeatureNotEnabled)),
         Some(Connector::Rustls(config)) => config,
-        None => default_config()?,
+        None => windlass_tungstenite::__default_tls_config()?,
     };
     let name = ServerName::try_from(host).map_err(|_| TlsError::InvalidDnsName)?.to_owned();
     Ok(MaybeTlsStream::Rustls(TlsConnector::from(config).connect(name, stream).await?))
-}
-
-#[cfg(feature = "__rustls-tls")]
-fn default_config() -> Result<std::sync::Arc<tokio_rustls::rustls::ClientConfig>, Error> {
-    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-    #[allow(unused_mut, reason = "without a feature for roots there is none")]
-    let mut roots = RootCertStore::empty();
-    #[cfg(feature = "rustls-tls-webpki-roots")]
-    roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    #[cfg(feature = "rustls-tls-native-roots")]
-    {
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
-            let text = format!("the system has no root certificates: {:?}", found.errors);
-            return Err(Error::Io(std::io::Error::new(std::io::ErrorKind::NotFound, text)));
-        }
-    }
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    Ok(std::sync::Arc::new(config))
 }

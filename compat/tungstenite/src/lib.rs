@@ -56,6 +56,10 @@ pub use crate::{
     error::{Error, Result},
     protocol::{Message, WebSocket, frame::Utf8Bytes},
 };
+/// For `windlass-tokio-tungstenite`.
+#[cfg(all(feature = "__rustls-tls", feature = "handshake"))]
+#[doc(hidden)]
+pub use tls::default_config as __default_tls_config;
 #[cfg(all(feature = "__rustls-tls", feature = "handshake"))]
 pub use tls::{Connector, client_tls, client_tls_with_config};
 #[cfg(feature = "deflate")]

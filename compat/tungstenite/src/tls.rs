@@ -85,7 +85,11 @@ fn with_tls<S: Read + Write>(
     Ok(MaybeTlsStream::Rustls(StreamOwned::new(session, stream)))
 }
 
-fn default_config() -> Result<Arc<ClientConfig>> {
+/// The configuration of connections without a [`Connector`].
+///
+/// # Errors
+/// If the system has no root certificates.
+pub fn default_config() -> Result<Arc<ClientConfig>> {
     #[allow(unused_mut, reason = "without a feature for roots there is none")]
     let mut roots = RootCertStore::empty();
     #[cfg(feature = "rustls-tls-webpki-roots")]
