@@ -52,6 +52,19 @@ fn the_clock_moves_to_the_next_deadline(build: Build) {
     });
 }
 
+/// The kernel may still deliver what a socket has sent.
+fn with_descriptors_the_clock_waits_before_it_moves(build: Build) {
+    run_paused(build, async {
+        let pair = windlass_task::net::UnixStream::pair().unwrap();
+        let start = std::time::Instant::now();
+        for _ in 0..10 {
+            sleep(LONG).await;
+        }
+        assert!(start.elapsed() >= ms(10), "a millisecond for each move");
+        drop(pair);
+    });
+}
+
 fn an_advance_stops_at_each_deadline(build: Build) {
     run_paused(build, async {
         let start = now();
@@ -175,6 +188,7 @@ fn other_executors_use_the_system_s_clock() {
 scenarios! {
     the_clock_stands_while_tasks_run,
     the_clock_moves_to_the_next_deadline,
+    with_descriptors_the_clock_waits_before_it_moves,
     an_advance_stops_at_each_deadline,
     an_advance_by_nothing_moves_nothing,
     an_advance_ends_although_a_task_never_rests,
