@@ -308,8 +308,8 @@ impl Ending {
         }
         if self.first.get().is_none() {
             self.first.set(Some(StoppedBy::HandOver(to)));
-            tracing::info!(process = to.as_raw_nonzero().get(), "handed over");
             (self.end)(ShutdownMode::HandOver);
+            tracing::info!(process = to.as_raw_nonzero().get(), "handed over");
         }
     }
 

@@ -162,6 +162,30 @@ fn clients_that_connect_without_pause_are_all_served() {
     }
 }
 
+#[test]
+fn a_request_that_the_old_server_has_begun_to_read_is_answered() {
+    let folder = Folder::new("hand-over-half");
+    let path = folder.path("socket");
+    let old = Server::of(windlass(&offering(&path, &[])));
+    let request = upgrade("/echo");
+    let (first, rest) = request.split_at(30);
+    let mut half = old.connect();
+    half.write_all(first.as_bytes()).expect("it reads");
+    // The one worker has accepted it before this one.
+    visit(old.address).expect("it is served");
+    let new = Server::of(windlass(&taking(&path, &[])));
+    old.wait_for_error("handed over");
+    half.write_all(rest.as_bytes()).expect("it reads");
+    let head = read_head(&mut half).expect("it answers");
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    let mut close = [0; 4];
+    half.read_exact(&mut close).expect("then it drains");
+    assert_eq!(close, [0x88, 2, 0x03, 0xe9]);
+    drop(half);
+    assert!(old.ended().0.success());
+    new.stop_cleanly();
+}
+
 /// The next one can take them as well, and in the end nothing is left.
 #[test]
 fn paths_and_the_claim_on_the_port_go_on_from_server_to_server() {
