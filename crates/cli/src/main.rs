@@ -19,6 +19,7 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::{anyhow, bail};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use windlass::stream::inherited_sockets;
 
@@ -50,13 +51,17 @@ fn main() -> ExitCode {
     // SAFETY: this is the first statement of `main`, and no code of this program runs before it. So
     // this program has opened no descriptor, and has started no thread that could open one.
     let inherited = unsafe { inherited_sockets() };
-    let cli = match parse(std::env::args_os().collect()) {
-        Ok(cli) => cli,
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let (cli, given) = match parse(arguments.clone()) {
+        Ok(parsed) => parsed,
         Err(error) => return error.report(),
     };
     let ended = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => {
-            serve::run(&args, inherited, &mut io::stdout()).map(|()| ExitCode::SUCCESS)
+            let configuration = serve::Configuration { args, given };
+            let read_again = Box::new(move || read_again(arguments.clone()));
+            let served = serve::run(&configuration, read_again, inherited, &mut io::stdout());
+            served.map(|()| ExitCode::SUCCESS)
         }
         Command::Load(args) => load::run(*args),
         Command::Top(args) => top::run(&args).map(|()| ExitCode::SUCCESS),
@@ -90,10 +95,34 @@ impl StartError {
         }
         ExitCode::from(2)
     }
+
+    /// The same on one line, for a server that goes on.
+    fn into_line(self) -> anyhow::Error {
+        let first = |error: clap::Error| {
+            let text = error.to_string();
+            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        };
+        match self {
+            Self::Arguments(error) => anyhow!(first(error)),
+            Self::File(error) => error,
+            Self::Options(path, error) => anyhow!("in {}: {}", path.display(), first(error)),
+        }
+    }
 }
 
-/// Parses the arguments, together with the options of the file that they name, if any.
-fn parse(mut arguments: Vec<OsString>) -> Result<Cli, StartError> {
+/// Reads the configuration of a running server again, by the arguments that it was started with.
+fn read_again(arguments: Vec<OsString>) -> anyhow::Result<serve::Configuration> {
+    let (cli, given) = parse(arguments).map_err(StartError::into_line)?;
+    match cli.command {
+        None => Ok(serve::Configuration { args: cli.serve, given }),
+        Some(Command::Serve(args)) => Ok(serve::Configuration { args, given }),
+        Some(_) => bail!("these arguments do not start a server"),
+    }
+}
+
+/// Parses the arguments, together with the options of the file that they name, if any. Also returns
+/// the values of the chosen subcommand's options.
+fn parse(mut arguments: Vec<OsString>) -> Result<(Cli, serve::Given), StartError> {
     let mut command = Cli::command();
     command.build();
     let matches =
@@ -102,7 +131,8 @@ fn parse(mut arguments: Vec<OsString>) -> Result<Cli, StartError> {
         Some((name, given)) => (command.find_subcommand(name).unwrap_or(&command), given),
         None => (&command, &matches),
     };
-    let path = given.try_get_one::<PathBuf>(serve::CONFIG).ok().flatten().cloned();
+    let file = |name| given.try_get_one::<PathBuf>(name).ok().flatten().cloned();
+    let path = file(serve::CONFIG).or_else(|| file(serve::CHECK));
     let start_error = |error| match &path {
         Some(path) => StartError::Options(path.clone(), error),
         None => StartError::Arguments(error),
@@ -111,7 +141,9 @@ fn parse(mut arguments: Vec<OsString>) -> Result<Cli, StartError> {
         arguments.extend(serve::file_arguments(path, of, given).map_err(StartError::File)?);
     }
     let matches = command.clone().try_get_matches_from(arguments).map_err(start_error)?;
-    Cli::from_arg_matches(&matches).map_err(StartError::Arguments)
+    let cli = Cli::from_arg_matches(&matches).map_err(StartError::Arguments)?;
+    let given = serve::Given::new(of, matches.subcommand().map_or(&matches, |(_, given)| given));
+    Ok((cli, given))
 }
 
 #[cfg(test)]
@@ -120,7 +152,8 @@ mod tests {
     use clap::error::ErrorKind;
 
     fn parsed(arguments: &[&str]) -> Result<Cli, StartError> {
-        parse([&["windlass"], arguments].concat().into_iter().map(OsString::from).collect())
+        let arguments = [&["windlass"], arguments].concat();
+        parse(arguments.into_iter().map(OsString::from).collect()).map(|(cli, _)| cli)
     }
 
     fn serve_args(arguments: &[&str]) -> Box<serve::ServeArgs> {
@@ -138,8 +171,10 @@ mod tests {
 
     #[test]
     fn without_a_subcommand_it_serves() {
-        assert_eq!(serve_args(&[]).listen, None);
-        assert_eq!(serve_args(&["--listen", "[::1]:7"]).listen, Some("[::1]:7".parse().unwrap()));
+        assert_eq!(serve_args(&[]).listen, []);
+        let places = ["--listen", "[::1]:7", "--listen", "https://localhost:8"];
+        let expected = ["[::1]:7", "https://localhost:8"].map(|place| place.parse().unwrap());
+        assert_eq!(serve_args(&places).listen, expected);
         assert_eq!(serve_args(&["serve", "--connections", "3"]).connections, Some(3));
     }
 

@@ -100,7 +100,7 @@ mod state;
 mod table;
 mod workers;
 
-pub use admin::{Admin, RunningAdmin};
+pub use admin::{Admin, AdminToken, RunningAdmin};
 pub use api::{
     CloseReason, Closed, ConnectionId, ControlError, Message, Options, OptionsError, OutMessage,
     Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy, StartError, SubscribeError,
@@ -120,4 +120,4 @@ pub use windlass::{
 pub use windlass_flow::Bounds;
 /// From [`windlass_ws`]: what [`Options`] and [`Connection::close`] use.
 pub use windlass_ws::{CloseCode, EngineLimits, deflate::DeflateConfig, handshake::HeadLimits};
-pub use workers::{Drainer, RunningServer, Server};
+pub use workers::{Drainer, Reconfigurer, RunningServer, Server};

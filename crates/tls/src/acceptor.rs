@@ -156,7 +156,7 @@ impl TlsAcceptorBuilder {
     pub fn build(self) -> Result<TlsAcceptor, TlsConfigError> {
         let config = Mutex::new(self.config()?);
         let inner = Inner {
-            builder: self,
+            builder: Mutex::new(self),
             config,
             counters: Arc::default(),
             reloads: AtomicU64::new(0),
@@ -223,7 +223,8 @@ pub struct TlsAcceptor {
 }
 
 struct Inner {
-    builder: TlsAcceptorBuilder,
+    /// Of the last reload.
+    builder: Mutex<TlsAcceptorBuilder>,
     config: Mutex<Loaded>,
     counters: Arc<Counters>,
     reloads: AtomicU64,
@@ -238,7 +239,7 @@ struct Loaded {
 
 impl fmt::Debug for TlsAcceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsAcceptor").field("builder", &self.inner.builder).finish_non_exhaustive()
+        f.debug_struct("TlsAcceptor").field("builder", &self.builder_now()).finish_non_exhaustive()
     }
 }
 
@@ -254,21 +255,68 @@ impl TlsAcceptor {
     /// # Errors
     /// A file cannot be read or used: the error names it, and nothing has changed.
     pub fn reload(&self) -> Result<(), TlsConfigError> {
-        let loaded = self.inner.builder.config();
-        let counter = match &loaded {
-            Ok(_) => &self.inner.reloads,
-            Err(_) => &self.inner.failed_reloads,
-        };
-        count(counter);
-        let old = core::mem::replace(&mut *self.inner.lock(), loaded?);
-        drop(old);
+        self.prepare(self.builder_now())?.apply();
         Ok(())
+    }
+
+    /// The first half of a [reload](Self::reload), with other settings or files: reads the files
+    /// and changes nothing. For programs that read other files too, all of which must be good. It
+    /// blocks for the files.
+    ///
+    /// ```no_run
+    /// use windlass_tls::TlsAcceptor;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tls = TlsAcceptor::builder().certificate("cert.pem", "key.pem").build()?;
+    /// let prepared = tls.prepare(TlsAcceptor::builder().certificate("new.pem", "new-key.pem"))?;
+    /// // Now read what else there is. If all of it is good:
+    /// prepared.apply();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A file cannot be read or used: the error names it.
+    pub fn prepare(&self, builder: TlsAcceptorBuilder) -> Result<PreparedReload, TlsConfigError> {
+        let loaded = builder.config().inspect_err(|_| count(&self.inner.failed_reloads))?;
+        Ok(PreparedReload { acceptor: self.clone(), builder, loaded })
+    }
+
+    fn builder_now(&self) -> TlsAcceptorBuilder {
+        self.inner.builder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many handshakes there were.
     #[must_use]
     pub fn handshakes(&self) -> HandshakeCounts {
         self.inner.counters.counts()
+    }
+}
+
+/// Files that were read for a [`TlsAcceptor`]: see [`TlsAcceptor::prepare`].
+#[must_use = "nothing changes before `apply`"]
+pub struct PreparedReload {
+    acceptor: TlsAcceptor,
+    builder: TlsAcceptorBuilder,
+    loaded: Loaded,
+}
+
+impl fmt::Debug for PreparedReload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PreparedReload").field("builder", &self.builder).finish_non_exhaustive()
+    }
+}
+
+impl PreparedReload {
+    /// Takes the files into use, for the handshakes that begin afterwards. Sessions from before are
+    /// not resumed.
+    pub fn apply(self) {
+        let Self { acceptor, builder, loaded } = self;
+        let inner = &acceptor.inner;
+        *inner.builder.lock().unwrap_or_else(PoisonError::into_inner) = builder;
+        let old = core::mem::replace(&mut *inner.lock(), loaded);
+        count(&inner.reloads);
+        drop(old);
     }
 }
 

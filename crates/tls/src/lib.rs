@@ -52,7 +52,7 @@ mod subject;
 mod validity;
 mod verifier;
 
-pub use acceptor::{TlsAcceptor, TlsAcceptorBuilder};
+pub use acceptor::{PreparedReload, TlsAcceptor, TlsAcceptorBuilder};
 pub use connector::{TlsConnector, TlsConnectorBuilder, TlsTarget};
 pub use counts::HandshakeCounts;
 pub use error::TlsConfigError;

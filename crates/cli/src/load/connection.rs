@@ -3,6 +3,7 @@
 //! Its phases are `Idle`, `Connecting`, `Upgrading` (WebSocket only), `Open`, `Closing`,
 //! `AwaitingTcpClose` (WebSocket only), `Over`. The first [`Fault`] ends it. If an HTTP server ends
 //! the connection between two responses, `Open` is followed by `Renewing`, `Dormant` and `Idle`.
+//! With `--churn` these come in the place of `Over`, as long as there are messages.
 
 use windlass::{
     Key,
@@ -49,8 +50,12 @@ pub(crate) struct LoadConnection {
     since: Nanos,
     /// Time from which the limit of the answer that is due counts. Parts of it do not change this.
     due_since: Nanos,
-    /// It was open before, and the server has ended it.
+    /// It was open before, and the server has ended it, or `--churn`.
     is_reopened: bool,
+    /// Messages after which it ends, to be opened again: `--churn`.
+    churn: Option<u64>,
+    /// It closes for that.
+    is_churning: bool,
 }
 
 /// The phase of a connection.
@@ -84,9 +89,12 @@ enum ProtocolState {
 }
 
 impl LoadConnection {
-    pub(crate) fn new(sequence: MessageSequence) -> Self {
+    pub(crate) fn new(mut sequence: MessageSequence, churn: Option<u64>) -> Self {
+        sequence.allow(churn.unwrap_or(u64::MAX));
         Self {
             sequence,
+            churn,
+            is_churning: false,
             phase: ConnPhase::Idle,
             protocol: ProtocolState::Raw(0),
             key: None,
@@ -152,7 +160,10 @@ impl LoadConnection {
                 self.open(context);
                 self.send_again(context, stream, now);
             }
-            None => self.open(context),
+            None => {
+                self.open(context);
+                self.send_due(context, stream, now);
+            }
             Some(setup) => {
                 let (upgrade, request) = ClientHandshake::begin(setup);
                 self.phase = ConnPhase::Upgrading;
@@ -255,7 +266,9 @@ impl LoadConnection {
             };
         }
         if self.sequence.outstanding() == 0 {
-            if self.sequence.is_over(&context.exchange.schedule, now) {
+            let is_over = self.sequence.is_over(&context.exchange.schedule, now);
+            if is_over || self.sequence.is_exhausted() {
+                self.is_churning = !is_over;
                 self.begin_close(context, stream, now);
             }
         } else if was_idle {
@@ -348,11 +361,16 @@ impl LoadConnection {
                 "the server has disconnected without a Close frame",
             )),
             _ => {
-                self.phase = ConnPhase::Over;
+                self.phase = self.after_close();
                 stream.close();
                 Ok(())
             }
         }
+    }
+
+    /// Returns the phase after an orderly end.
+    fn after_close(&self) -> ConnPhase {
+        if self.is_churning { ConnPhase::Renewing } else { ConnPhase::Over }
     }
 
     /// Returns whether the server may end the connection now. If it has not answered a request on
@@ -378,6 +396,8 @@ impl LoadConnection {
         };
         if renews {
             (self.key, self.phase, self.is_reopened) = (None, ConnPhase::Dormant, true);
+            self.is_churning = false;
+            self.sequence.allow(self.churn.unwrap_or(u64::MAX));
         }
         renews
     }
@@ -428,7 +448,7 @@ impl LoadConnection {
             | (ConnPhase::AwaitingTcpClose, _)
                 if waited > TCP_CLOSE_MAX =>
             {
-                self.give_up();
+                self.phase = self.after_close();
                 Ok(true)
             }
             _ => Ok(false),

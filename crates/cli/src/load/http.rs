@@ -14,6 +14,7 @@ use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
 use super::{
     exchange::Exchange,
     fault::{Fault, FaultKind},
+    header::RequestHeader,
     target::Resource,
     tls,
 };
@@ -28,7 +29,15 @@ const LINE_BYTES_MAX: usize = 8 << 10;
 const TRAILER_LINES_MAX: usize = FIELDS_MAX;
 
 /// The name of this program in requests.
-pub(crate) const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"));
+
+/// Returns the headers of each request, with those that have a default.
+pub(crate) fn with_defaults(headers: &[RequestHeader]) -> impl Iterator<Item = (&str, &str)> {
+    let defaults = [("User-Agent", USER_AGENT), ("Accept", "*/*")];
+    let is_missing = move |(name, _): &(&str, &str)| !headers.iter().any(|header| header.is(name));
+    let given = headers.iter().map(|header| (header.name.as_str(), header.value.as_str()));
+    defaults.into_iter().filter(is_missing).chain(given)
+}
 
 /// Checks the length of a body. Only that of a correct answer counts.
 ///
@@ -63,11 +72,18 @@ pub(crate) struct HttpSetup {
 }
 
 impl HttpSetup {
-    pub(crate) fn new(resource: &Resource, body_size: Option<u64>, informational_max: u32) -> Self {
+    pub(crate) fn new(
+        resource: &Resource,
+        headers: &[RequestHeader],
+        body_size: Option<u64>,
+        informational_max: u32,
+    ) -> Self {
         let Resource { host, path } = resource;
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nAccept: */*\r\n\r\n"
-        );
+        let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n");
+        for (name, value) in with_defaults(headers) {
+            request += &format!("{name}: {value}\r\n");
+        }
+        request += "\r\n";
         Self { request: request.into_bytes(), body_size, informational_max }
     }
 }

@@ -26,7 +26,7 @@ fn read(text: &str, piece: usize, body_size: Option<u64>) -> (Result<(), Fault>,
     let mut exchange = Exchange::new(&mut sequence, &mut state, 0);
     while exchange.next_is_due() {}
     let resource = Resource { host: "localhost".to_owned(), path: "/".to_owned() };
-    let setup = HttpSetup::new(&resource, body_size, 3);
+    let setup = HttpSetup::new(&resource, &[], body_size, 3);
     let mut responses = Responses::default();
     let mut exchange = Exchange::new(&mut sequence, &mut state, 7);
     let result = text
@@ -51,7 +51,8 @@ fn fault(text: &str) -> (FaultKind, String) {
 #[test]
 fn the_request_has_path_and_host() {
     let resource = Resource { host: "[::1]:80".to_owned(), path: "/a?b".to_owned() };
-    let text = String::from_utf8(HttpSetup::new(&resource, None, 0).request).expect("it is text");
+    let text =
+        String::from_utf8(HttpSetup::new(&resource, &[], None, 0).request).expect("it is text");
     assert!(text.starts_with("GET /a?b HTTP/1.1\r\nHost: [::1]:80\r\n"), "{text}");
     assert!(text.ends_with("\r\n\r\n"));
 }

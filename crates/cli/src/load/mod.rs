@@ -3,19 +3,21 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `plan.rs`, `target.rs`, `tls.rs` | arguments, the URL, and TLS |
+//! | `plan.rs`, `target.rs`, `header.rs`, `tls.rs` | arguments, the URL, and TLS |
 //! | `payload.rs`, `schedule.rs` | contents of messages, and the times at which they are sent |
 //! | `exchange.rs`, `fault.rs` | checks of the answers of one connection, and its faults |
 //! | `websocket.rs`, `http.rs`, `connection.rs` | one connection |
 //! | `worker.rs`, `event_loop.rs` | the connections of a worker, and the reactor that runs them |
 //! | `http2/` | the workers, connections and streams of `--http2` |
 //! | `run_state.rs` | state that workers share |
-//! | `results.rs`, `report.rs`, `progress.rs` | results, and how they are shown |
+//! | `results.rs`, `threshold.rs` | results, and what is expected of them |
+//! | `report.rs`, `progress.rs` | how they are shown |
 
 mod connection;
 mod event_loop;
 mod exchange;
 mod fault;
+mod header;
 mod http;
 mod http2;
 mod payload;
@@ -26,6 +28,7 @@ mod results;
 mod run_state;
 mod schedule;
 mod target;
+mod threshold;
 mod tls;
 mod websocket;
 mod worker;
@@ -47,9 +50,12 @@ pub(crate) use plan::LoadArgs;
 /// Exit statuses above this value mean the end by a signal, by convention.
 const SIGNALLED: u8 = 128;
 
-/// Runs the measurement. The exit status is 0 if every message was answered correctly, and 1 if
-/// anything went wrong. It is 128 plus the signal's number if a signal ended the run early and
-/// nothing was wrong until then.
+/// The exit status if nothing went wrong, but a threshold of `--expect` was missed.
+const MISSED: u8 = 3;
+
+/// Runs the measurement. The exit status is 0 if every message was answered correctly, 1 if
+/// anything went wrong, and 3 if a threshold was missed. It is 128 plus the signal's number if a
+/// signal ended the run early and nothing was wrong until then.
 ///
 /// # Errors
 ///
@@ -86,6 +92,7 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     report.show().context("cannot write the results")?;
     Ok(match signal {
         _ if !report.is_clean() => ExitCode::FAILURE,
+        None if !report.is_as_expected() => ExitCode::from(MISSED),
         Some(signal) => ExitCode::from(SIGNALLED + u8::try_from(signal).unwrap_or(0)),
         None => ExitCode::SUCCESS,
     })

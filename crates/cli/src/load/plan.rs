@@ -6,9 +6,11 @@ use clap::error::ErrorKind;
 use windlass::Backend;
 
 use super::{
+    header::RequestHeader,
     payload::{Charset, PERIOD},
     schedule::{FixedRate, LoadSchedule, Nanos, SendRate},
     target::{Address, Target},
+    threshold::Threshold,
     tls::{LoadTls, TlsArgs},
 };
 use crate::backend;
@@ -71,8 +73,23 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "BYTES")]
     pub(crate) body_size: Option<u64>,
 
-    /// Duration of the measurement in seconds [default: 10]
-    #[arg(long, value_name = "SECONDS", conflicts_with = "messages")]
+    /// Header of each request, `NAME: VALUE`, such as Origin or Cookie; may be repeated. For
+    /// WebSocket and HTTP targets
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: Vec<RequestHeader>,
+
+    /// Subprotocol of the WebSockets, which the server must choose
+    #[arg(long, value_name = "NAME")]
+    pub(crate) subprotocol: Option<String>,
+
+    /// Threshold of the results, such as p99<20ms or rate>1000: min, mean, p50, p90, p99, p99.9 or
+    /// max below a time, or a rate of messages a second above a number. May be repeated. If one is
+    /// missed, the exit status is 3
+    #[arg(long, value_name = "THRESHOLD")]
+    pub(crate) expect: Vec<Threshold>,
+
+    /// Duration of the measurement: seconds, or a number with ms, s, m or h [default: 10s]
+    #[arg(long, value_name = "TIME", conflicts_with = "messages")]
     #[arg(value_parser = positive_seconds)]
     duration: Option<Duration>,
 
@@ -98,17 +115,25 @@ pub(crate) struct LoadArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
-    /// Warm-up in seconds before the measurement
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    /// Warm-up before the measurement
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = seconds)]
     pub(crate) warm_up: Duration,
 
-    /// Time limit in seconds for a connection, an answer and a close
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive_seconds)]
+    /// Close each connection after so many messages, and open it again; not with --http2
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) churn: Option<u64>,
+
+    /// Time over which the connections are opened evenly, before the warm-up; not with --http2
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = seconds)]
+    pub(crate) ramp_up: Duration,
+
+    /// Time limit for a connection, an answer and a close
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_seconds)]
     pub(crate) timeout: Duration,
 
-    /// Time limit in seconds for a whole HTTP response, however steadily it arrives, and for the
-    /// last answers after the end of the run [default: 30, or --timeout if that is longer]
-    #[arg(long, value_name = "SECONDS", value_parser = positive_seconds)]
+    /// Time limit for a whole HTTP response, however steadily it arrives, and for the last answers
+    /// after the end of the run [default: 30s, or --timeout if that is longer]
+    #[arg(long, value_name = "TIME", value_parser = positive_seconds)]
     answer_timeout: Option<Duration>,
 
     /// Maximum number of informational responses (status 1xx) before each HTTP response
@@ -142,6 +167,15 @@ impl LoadArgs {
             return refuse(
                 "--text and --deflate need a WebSocket target: ws://, wss:// or ws+unix:",
             );
+        }
+        if !is_websocket && self.subprotocol.is_some() {
+            return refuse("--subprotocol needs a WebSocket target: ws://, wss:// or ws+unix:");
+        }
+        if !is_websocket && !self.target.is_http() && !self.header.is_empty() {
+            return refuse("--header needs a target with WebSocket or HTTP");
+        }
+        if self.http2 && (!self.ramp_up.is_zero() || self.churn.is_some()) {
+            return refuse("--ramp-up and --churn are not available with --http2");
         }
         if self.http2 && !is_websocket && !self.target.is_http() {
             return refuse(
@@ -258,8 +292,15 @@ pub(crate) const fn nanos(duration: Duration) -> Nanos {
     duration.as_nanos() as Nanos
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+/// Parses a time: a number of seconds, or one with a unit.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let with_unit = units.into_iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)));
+    let (number, unit) = with_unit.unwrap_or((text, 1.0));
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "not a number of seconds, or one with ms, s, m or h".to_owned())?;
+    let seconds = number * unit;
     if (0.0..=SECONDS_MAX).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
@@ -319,6 +360,13 @@ mod tests {
             &[URL, "--duration", "-1"],
             &[URL, "--duration", "NaN"],
             &[URL, "--duration", "1e99"],
+            &[URL, "--duration", "5d"],
+            &[URL, "--duration", "s"],
+            &[URL, "--duration", "1000h"],
+            &[URL, "--expect", "p99"],
+            &[URL, "--header", "Host: a"],
+            &["tcp://localhost:1", "--header", "X: a"],
+            &["http://localhost:1", "--subprotocol", "a"],
             &[URL, "--rate", "0"],
             &[URL, "--rate", "inf"],
             &[URL, "--rate", "1e-20"],
@@ -328,6 +376,9 @@ mod tests {
             &["tcp://localhost:1", "--text", "ascii"],
             &["tcp://localhost:1", "--deflate"],
             &["tcp://localhost:1", "--http2"],
+            &[URL, "--http2", "--ramp-up", "1s"],
+            &[URL, "--http2", "--churn", "1"],
+            &[URL, "--churn", "0"],
             &[URL, "--streams", "2"],
             &[URL, "--http2", "--streams", "0"],
             &["http://localhost:1", "--http2", "--streams", "2"],
@@ -342,6 +393,20 @@ mod tests {
         ] {
             let error = args(nonsense).expect_err(&format!("{nonsense:?}"));
             assert_eq!(error.exit_code(), 2, "{nonsense:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_may_have_a_unit() {
+        for (text, ms) in [
+            ("2", 2000),
+            ("2s", 2000),
+            ("1.5", 1500),
+            ("250ms", 250),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(seconds(text), Ok(Duration::from_millis(ms)), "{text}");
         }
     }
 

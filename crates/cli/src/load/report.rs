@@ -16,6 +16,7 @@ use super::{
     results::LoadResults,
     run_state::RunState,
     schedule::Nanos,
+    threshold::{Checked, Metric},
     tls::{LoadTls, TlsResults},
 };
 
@@ -44,6 +45,8 @@ pub(crate) struct LoadReport {
     /// HTTP responses with a status other than 2xx, by their status. They are no verified messages.
     other_statuses: BTreeMap<u16, u64>,
     latency: Latency,
+    /// What was expected by `--expect`.
+    thresholds: Vec<Checked>,
     /// This program's CPU use: 1 is one full CPU.
     own_cpu_share: Option<f64>,
     errors: BTreeMap<&'static str, u64>,
@@ -68,6 +71,8 @@ struct Parameters {
     duration_s: Option<f64>,
     messages: Option<u64>,
     rate_per_s: Option<f64>,
+    /// Messages of a connection before it is closed and opened again.
+    churn: Option<u64>,
     content: &'static str,
     deflate: bool,
     workers: u16,
@@ -80,7 +85,8 @@ struct Parameters {
 struct Connections {
     opened: u64,
     failed: u64,
-    /// Connections opened again, because an HTTP server had ended them between two responses.
+    /// Connections opened again, because an HTTP server had ended them between two responses, or
+    /// for `--churn`.
     reconnects: u64,
 }
 
@@ -139,7 +145,22 @@ impl LoadReport {
         let elapsed_s = end.saturating_sub(start) as f64 / 1e9;
         let per_s = |count: f64| if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 };
         let messages_per_s = per_s(results.messages as f64);
+        let latency = Latency::of(&results, args.rate.is_some());
+        let checked = args.expect.iter().map(|threshold| {
+            let measured = match threshold.metric {
+                Metric::Min => latency.min_us,
+                Metric::Mean => latency.mean_us,
+                Metric::P50 => latency.p50_us,
+                Metric::P90 => latency.p90_us,
+                Metric::P99 => latency.p99_us,
+                Metric::P99_9 => latency.p99_9_us,
+                Metric::Max => latency.max_us,
+                Metric::Rate => messages_per_s,
+            };
+            threshold.check(measured, results.latency.len())
+        });
         Self {
+            thresholds: checked.collect(),
             version: env!("CARGO_PKG_VERSION"),
             url: args.target.to_string(),
             parameters: Parameters::of(plan),
@@ -165,7 +186,7 @@ impl LoadReport {
                 false => messages_per_s * f64::from(args.size),
             },
             other_statuses: results.other_statuses().collect(),
-            latency: Latency::of(&results, args.rate.is_some()),
+            latency,
             own_cpu_share: results.cpu_share(),
             errors: results.faults().map(|(kind, count)| (kind.name(), count)).collect(),
             error_texts: results.texts().to_vec(),
@@ -176,6 +197,11 @@ impl LoadReport {
     /// Returns whether nothing went wrong.
     pub(crate) const fn is_clean(&self) -> bool {
         self.is_clean
+    }
+
+    /// Returns whether all thresholds are met.
+    pub(crate) fn is_as_expected(&self) -> bool {
+        self.thresholds.iter().all(|checked| checked.is_met)
     }
 
     /// Writes the requested reports.
@@ -192,6 +218,9 @@ impl LoadReport {
         match self.connections.failed - self.error_texts.len() as u64 {
             0 => {}
             more => eprintln!("windlass: and {more} more"),
+        }
+        for missed in self.thresholds.iter().filter(|checked| !checked.is_met) {
+            eprintln!("windlass: {missed}");
         }
         if let Some(advice) = self.advice() {
             eprintln!("windlass: {advice}");
@@ -258,6 +287,7 @@ impl Parameters {
             duration_s: args.duration().map(|duration| duration.as_secs_f64()),
             messages: args.messages,
             rate_per_s: args.rate,
+            churn: args.churn,
             content: match args.text {
                 None if args.target.is_http() => "http",
                 None => "binary",
@@ -353,7 +383,18 @@ impl fmt::Display for LoadReport {
         }
         if self.connections.reconnects > 0 {
             let reconnects = Grouped(self.connections.reconnects);
-            writeln!(f, "  reconnects  {reconnects}: the server ended connections in order")?;
+            match asked.churn {
+                None => {
+                    writeln!(
+                        f,
+                        "  reconnects  {reconnects}: the server ended connections in order"
+                    )?;
+                }
+                Some(_) => {
+                    let per_s = self.connections.reconnects as f64 / self.elapsed_s.max(1e-9);
+                    writeln!(f, "  reconnects  {reconnects}, {per_s:.0} a second (--churn)")?;
+                }
+            }
         }
         if self.messages.unanswered > 0 {
             writeln!(f, "  unanswered  {}", Grouped(self.messages.unanswered))?;
@@ -362,6 +403,9 @@ impl fmt::Display for LoadReport {
             let one = |(status, count): (&u16, &u64)| format!("{status}: {}", Grouped(*count));
             let all: Vec<String> = self.other_statuses.iter().map(one).collect();
             writeln!(f, "  not 2xx     {}", all.join(", "))?;
+        }
+        for checked in &self.thresholds {
+            writeln!(f, "  expected    {checked}")?;
         }
         if self.errors.is_empty() {
             return writeln!(f, "  errors      none");

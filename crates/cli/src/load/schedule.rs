@@ -77,6 +77,8 @@ pub(crate) struct MessageSequence {
     answered: u64,
     /// Number of measured messages that may still be sent.
     left: u64,
+    /// Number of messages after which the connection ends, to be opened again.
+    sent_max: u64,
     is_stopped: bool,
     /// When each unanswered message was due: message `n` is at index `n % depth`.
     moments: Box<[Nanos]>,
@@ -91,9 +93,20 @@ impl MessageSequence {
             sent: 0,
             answered: 0,
             left: quota,
+            sent_max: u64::MAX,
             is_stopped: false,
             moments: vec![0; depth as usize].into(),
         }
+    }
+
+    /// Sets how many messages may be sent from now on, until the next call.
+    pub(crate) fn allow(&mut self, messages: u64) {
+        self.sent_max = self.sent.saturating_add(messages);
+    }
+
+    /// Returns whether none may be sent before the next call of [`allow`](Self::allow).
+    pub(crate) const fn is_exhausted(&self) -> bool {
+        self.sent >= self.sent_max
     }
 
     /// Returns the number of the connection.
@@ -142,7 +155,7 @@ impl MessageSequence {
     /// Returns when the next message was due, if it is to be sent now.
     #[inline]
     fn due_moment(&self, schedule: &LoadSchedule, now: Nanos) -> Option<Nanos> {
-        if self.outstanding() >= schedule.depth {
+        if self.outstanding() >= schedule.depth || self.is_exhausted() {
             return None;
         }
         let moment = self.moment(schedule, now);
@@ -315,6 +328,19 @@ mod tests {
         assert!(sequence.is_over(&full(1000..Nanos::MAX, 1), 1000));
         assert!(sequence.is_over(&fixed(100..Nanos::MAX, 1), 100));
         assert!(!sequence.is_over(&full(1000..Nanos::MAX, 1), 999), "but it warms up");
+    }
+
+    #[test]
+    fn no_more_is_sent_on_a_connection_than_is_allowed() {
+        let schedule = full(1000..2000, 2);
+        let mut sequence = MessageSequence::new(0, 2, 5);
+        sequence.allow(1);
+        assert_eq!([1000, 1000].map(|now| sequence.next(&schedule, now)), [Some(0), None]);
+        assert!(sequence.is_exhausted() && !sequence.is_over(&schedule, 1000));
+        sequence.answer(&schedule, 1500);
+        assert!(!sequence.is_due(&schedule, 1500));
+        sequence.allow(u64::MAX);
+        assert_eq!([1500, 1500].map(|now| sequence.next(&schedule, now)), [Some(1), Some(2)]);
     }
 
     #[test]

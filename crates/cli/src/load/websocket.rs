@@ -12,6 +12,8 @@ use windlass_ws::{
 use super::{
     exchange::Exchange,
     fault::{Answer, Fault, FaultKind},
+    header::RequestHeader,
+    plan::LoadArgs,
     target::Resource,
     tls,
 };
@@ -19,31 +21,63 @@ use super::{
 /// Upper bound of a frame's bytes beside the payload.
 const FRAME_EXTRA: usize = 1024;
 
+/// The text of the fault.
+pub(crate) const SUBPROTOCOL_DECLINED: &str = "the server declines the subprotocol (--subprotocol)";
+
 /// WebSocket state that all connections share.
 pub(crate) struct WebSocketSetup {
     resource: Resource,
     config: Arc<Config>,
     deflate: Option<DeflateConfig>,
+    headers: Vec<RequestHeader>,
+    subprotocol: Option<String>,
 }
 
 impl WebSocketSetup {
-    /// Creates the state for messages of `size` bytes.
-    pub(crate) fn new(resource: Resource, size: usize, deflate: bool) -> Self {
+    /// Creates the state for the messages of a run.
+    pub(crate) fn new(resource: Resource, args: &LoadArgs) -> Self {
+        let LoadArgs { size, deflate, header, subprotocol, .. } = args;
+        let size = *size as usize;
         let mut limits = EngineLimits::DEFAULT;
         limits.frame_max = limits.frame_max.max(size + FRAME_EXTRA);
         limits.message_max = limits.frame_max;
         // The answers contain this program's own messages, so any compression ratio is legitimate.
         limits.inflate_ratio_max = None;
         let config = Arc::new(Config::client(entropy).with_limits(limits));
-        Self { resource, config, deflate: deflate.then_some(DeflateConfig::DEFAULT) }
+        Self {
+            resource,
+            config,
+            deflate: deflate.then_some(DeflateConfig::DEFAULT),
+            headers: header.clone(),
+            subprotocol: subprotocol.clone(),
+        }
     }
 
     fn request(&self, key: [u8; 16]) -> ClientRequest<'_> {
         let request = ClientRequest::new(&self.resource.host, &self.resource.path, key);
+        let request = with_options(request, &self.headers, self.subprotocol.as_deref());
         match &self.deflate {
             Some(deflate) => request.deflate(deflate),
             None => request,
         }
+    }
+}
+
+/// Adds what the options ask for.
+pub(crate) fn with_options<'a>(
+    mut request: ClientRequest<'a>,
+    headers: &'a [RequestHeader],
+    subprotocol: Option<&'a str>,
+) -> ClientRequest<'a> {
+    for RequestHeader { name, value } in headers {
+        request = match name.eq_ignore_ascii_case("Origin") {
+            true => request.origin(value),
+            false => request.header(name, value),
+        };
+    }
+    match subprotocol {
+        Some(subprotocol) => request.protocol(subprotocol),
+        None => request,
     }
 }
 
@@ -85,6 +119,9 @@ impl ClientHandshake {
         let read = request.read_response(&self.received, &HeadLimits::DEFAULT);
         let (agreed, used) = match read {
             Ok(None) => return Ok(None),
+            Ok(Some((upgraded, _))) if upgraded.protocol != setup.subprotocol.as_deref() => {
+                return Err(Fault::new(FaultKind::Handshake, SUBPROTOCOL_DECLINED));
+            }
             Ok(Some((upgraded, used))) => (upgraded.deflate, used),
             Err(_) if tls::is_answer_to_plain_http(&self.received) => {
                 let text = "the server speaks TLS on this port: use wss://";

@@ -48,6 +48,7 @@ pub(crate) struct LoadWorker {
     /// The address that worked last, which new connections try first.
     good_address: usize,
     opening: usize,
+    ramp: RampUp,
     /// Number of connections that are not over.
     unfinished: usize,
     phase: WorkerPhase,
@@ -70,6 +71,28 @@ struct AddressCursor {
     begun: Option<Nanos>,
 }
 
+/// Opens connections evenly over a time.
+#[derive(Debug)]
+struct RampUp {
+    length: Nanos,
+    begun: Option<Nanos>,
+    opened: u64,
+}
+
+impl RampUp {
+    /// Returns whether one more of all connections may be opened now, and counts it.
+    fn take(&mut self, all: u64, now: Nanos) -> bool {
+        let since = (now - *self.begun.get_or_insert(now)).min(self.length);
+        let due = match self.length {
+            0 => u128::from(all),
+            length => 1 + u128::from(all) * u128::from(since) / u128::from(length),
+        };
+        let may = u128::from(self.opened) < due;
+        self.opened += u64::from(may);
+        may
+    }
+}
+
 /// The phase of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerPhase {
@@ -86,12 +109,12 @@ type Handled = Result<(), Fault>;
 impl LoadWorker {
     pub(crate) fn new(plan: &Arc<LoadPlan>, run_state: &Arc<RunState>, worker: usize) -> Self {
         let args = &plan.args;
-        let size = args.size as usize;
         let depth = u64::from(args.depth);
         let connections: Vec<LoadConnection> = plan
             .connections_of(worker)
             .map(|number| {
-                LoadConnection::new(MessageSequence::new(number.into(), depth, plan.quota(number)))
+                let sequence = MessageSequence::new(number.into(), depth, plan.quota(number));
+                LoadConnection::new(sequence, args.churn)
             })
             .collect();
         let context = WorkerContext {
@@ -100,13 +123,12 @@ impl LoadWorker {
             scratch: Scratch::new(),
             websocket: match &args.target.protocol {
                 Protocol::Bytes | Protocol::Http(_) => None,
-                Protocol::WebSocket(resource) => {
-                    Some(WebSocketSetup::new(resource.clone(), size, args.deflate))
-                }
+                Protocol::WebSocket(resource) => Some(WebSocketSetup::new(resource.clone(), args)),
             },
             http: match &args.target.protocol {
                 Protocol::Http(resource) => {
-                    Some(HttpSetup::new(resource, args.body_size, args.informational_max))
+                    let (size, informational) = (args.body_size, args.informational_max);
+                    Some(HttpSetup::new(resource, &args.header, size, informational))
                 }
                 _ => None,
             },
@@ -122,6 +144,7 @@ impl LoadWorker {
             cursors: vec![AddressCursor::default(); connections.len()],
             good_address: 0,
             opening: 0,
+            ramp: RampUp { length: nanos(args.ramp_up), begun: None, opened: 0 },
             unfinished: connections.len(),
             connections,
             phase: WorkerPhase::Opening,
@@ -136,6 +159,13 @@ impl LoadWorker {
     pub(crate) fn next_to_open(&mut self) -> Option<(usize, Address)> {
         if self.opening >= OPENING_MAX || self.run_state.is_given_up() {
             return None;
+        }
+        if self.phase == WorkerPhase::Opening {
+            let now = self.context.clock.now();
+            let first = self.queue.front().filter(|index| self.cursors[**index].begun.is_none());
+            if first.is_some() && !self.ramp.take(self.connections.len() as u64, now) {
+                return None;
+            }
         }
         let index = self.queue.pop_front()?;
         let cursor = &mut self.cursors[index];
@@ -464,5 +494,23 @@ impl Drop for LoadWorker {
         self.context.exchange.results.unanswered +=
             in_use.map(|connection| connection.sequence.outstanding()).sum::<u64>();
         self.run_state.add_results(&self.context.exchange.results);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ramp_opens_evenly_and_all_in_the_end() {
+        let mut ramp = RampUp { length: 1000, begun: None, opened: 0 };
+        let opened = |ramp: &mut RampUp, now| (0..20).filter(|_| ramp.take(10, now)).count();
+        assert_eq!([7, 106, 107, 507, 907].map(|now| opened(&mut ramp, now)), [1, 0, 1, 4, 4]);
+        assert!(opened(&mut ramp, 5000) > 0);
+        let mut none = RampUp { length: 0, begun: None, opened: 0 };
+        assert_eq!(opened(&mut none, 7), 10);
+        // The longest time and the most connections.
+        let mut long = RampUp { length: 2_419_200_000_000_000, begun: Some(0), opened: 0 };
+        assert!(long.take(1_000_000, 2_419_200_000_000_000));
     }
 }

@@ -1,13 +1,15 @@
 //! `--admin`: metrics, health and status for the operator.
 
-use std::{fs, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{fs, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, str::FromStr};
 
-use anyhow::{Context as _, bail};
-use windlass_server::{Admin, RunningAdmin, StatsHandle, http::Hosts};
+use anyhow::{Context as _, ensure};
+use windlass_server::{Admin, AdminToken, RunningAdmin, StatsHandle, http::Hosts};
 
 use super::{
     args::{Mode, ServeArgs},
+    hand_over::Passed,
     refusal_log::RefusalLog,
+    reload::{Apply, Part},
     sockets::Sockets,
 };
 
@@ -38,43 +40,101 @@ pub(crate) struct AdminListener {
     admin: Admin,
     /// Removes the file of a Unix socket at the end.
     sockets: Sockets,
+    /// For a hand-over.
+    copies: Vec<(String, OwnedFd)>,
 }
 
 /// The running listener, which ends with the server or when it is dropped.
 pub(crate) struct AdminServer {
-    _running: RunningAdmin,
-    _sockets: Sockets,
+    running: RunningAdmin,
+    sockets: Sockets,
+}
+
+/// Reads the token, if there is one.
+fn read_token(args: &ServeArgs) -> anyhow::Result<Option<AdminToken>> {
+    let Some(path) = &args.admin_token_file else { return Ok(None) };
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read --admin-token-file {}", path.display()))?;
+    AdminToken::new(text.trim_end()).context("invalid --admin-token-file").map(Some)
+}
+
+fn hosts(args: &ServeArgs) -> anyhow::Result<Hosts> {
+    Hosts::parse(&args.host).context("invalid --host")
+}
+
+/// Checks the options of the listener, and the file that they name.
+pub(crate) fn check(args: &ServeArgs) -> anyhow::Result<()> {
+    ensure!(args.admin.is_some() || args.admin_token_file.is_none(), "{TOKEN_ALONE}");
+    ensure!(args.admin.is_none() || args.mode != Mode::Raw, "{NOT_IN_RAW}");
+    let (token, _) = (read_token(args)?, hosts(args)?);
+    let is_local = match &args.admin {
+        Some(AdminPlace::Tcp(address)) => address.ip().to_canonical().is_loopback(),
+        _ => true,
+    };
+    ensure!(is_local || token.is_some(), "{TOKEN_NEEDED}");
+    Ok(())
+}
+
+const TOKEN_ALONE: &str = "--admin-token-file needs --admin";
+const NOT_IN_RAW: &str = "--admin is not available in mode raw";
+const TOKEN_NEEDED: &str = "cannot start the admin listener (--admin-token-file sets a token)";
+
+impl AdminServer {
+    /// Makes /readyz answer 503.
+    pub(crate) fn announce_shutdown(&self) {
+        self.running.announce_shutdown();
+    }
+
+    /// Stops accepting: another server has the same socket.
+    pub(crate) fn stop_accepting(&self) {
+        self.running.stop_accepting();
+    }
+
+    /// The file of the socket is another server's from now on, if that has taken it.
+    pub(crate) fn leave_file(&self, taken: &[String]) {
+        self.sockets.leave_files(taken);
+    }
+
+    /// The file of the socket is this server's from now on.
+    pub(crate) fn own_file(&self) {
+        self.sockets.own_files();
+    }
+
+    /// Returns the part of the configuration that may change.
+    pub(crate) fn part(self: &Rc<Self>) -> Part {
+        let admin = Rc::clone(self);
+        let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
+            let (token, hosts, admin) = (read_token(args)?, hosts(args)?, Rc::clone(&admin));
+            admin.running.check_access(token.as_ref()).context("--admin-token-file is missing")?;
+            // It was checked just now.
+            Ok(Box::new(move || _ = admin.running.set_access(token, hosts)))
+        };
+        Part { options: &["admin-token-file", "host"], prepare: Box::new(prepare) }
+    }
 }
 
 impl AdminListener {
     /// Opens the listener, if there is to be one.
-    pub(crate) fn open(args: &ServeArgs) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn open(args: &ServeArgs, passed: &mut Passed) -> anyhow::Result<Option<Self>> {
+        check(args)?;
         let Some(place) = &args.admin else {
-            if args.admin_token_file.is_some() {
-                bail!("--admin-token-file needs --admin");
-            }
             return Ok(None);
         };
-        if args.mode == Mode::Raw {
-            bail!("--admin is not available in mode raw");
-        }
-        let token = args.admin_token_file.as_ref().map(|path| {
-            let text = fs::read_to_string(path);
-            text.with_context(|| format!("cannot read --admin-token-file {}", path.display()))
-        });
-        let mut sockets =
-            Sockets::open_admin(place, args.backend).context("cannot open the admin listener")?;
-        let socket = sockets.take_per_worker()?.into_iter().flatten().next();
+        let token = read_token(args)?;
+        let mut sockets = Sockets::open_admin(place, args.backend, passed)
+            .context("cannot open the admin listener")?;
+        let copies = sockets.copies().context("cannot copy the socket")?;
+        let socket = sockets.take_per_worker(false)?.into_iter().flatten().next();
         let socket = socket.context("there is one listener")?;
         let refusal_log = RefusalLog::default();
         let mut admin = Admin::listen_on(socket)?
             .backend(args.backend)
             .on_rejected(move |refused| refusal_log.note_rejected_by_admin(refused))
-            .hosts(Hosts::parse(&args.host).context("invalid --host")?);
-        if let Some(token) = token.transpose()? {
-            admin = admin.token(token.trim_end()).context("invalid --admin-token-file")?;
+            .hosts(hosts(args)?);
+        if let Some(token) = token {
+            admin = admin.with_token(token);
         }
-        Ok(Some(Self { admin, sockets }))
+        Ok(Some(Self { admin, sockets, copies }))
     }
 
     /// The address, in a form for people.
@@ -82,12 +142,15 @@ impl AdminListener {
         &self.sockets.addresses[0]
     }
 
+    /// Takes copies of the socket out, with its name.
+    pub(crate) fn take_copies(&mut self) -> Vec<(String, OwnedFd)> {
+        std::mem::take(&mut self.copies)
+    }
+
     pub(crate) fn start(self, stats: StatsHandle) -> anyhow::Result<AdminServer> {
-        let Self { admin, sockets } = self;
-        let running = admin
-            .start(stats)
-            .context("cannot start the admin listener (--admin-token-file sets a token)")?;
-        Ok(AdminServer { _running: running, _sockets: sockets })
+        let Self { admin, sockets, .. } = self;
+        let running = admin.start(stats).context(TOKEN_NEEDED)?;
+        Ok(AdminServer { running, sockets })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The options of `windlass serve`, on the command line or in a file.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 use windlass::{Backend, stream::StreamOptions};
@@ -9,16 +9,18 @@ use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
 };
 
-use super::{admin::AdminPlace, cluster::ClusterArgs, log, tls::TlsArgs};
+use super::{admin::AdminPlace, cluster::ClusterArgs, log, place::ListenPlace, tls::TlsArgs};
 use crate::backend;
 
 /// The options of `windlass serve`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// IP address and port to listen on; port 0 picks a free port [default: 127.0.0.1:9001, unless
-    /// --unix or the service manager provides a socket]
+    /// IP address or name, and port, to listen on; port 0 picks a free port. May be repeated. With
+    /// http:// before it (in mode raw tcp://) it has no TLS although there is a certificate, as
+    /// https:// (tls://) demands [default: 127.0.0.1:9001, unless --unix or the service manager
+    /// provides a socket]
     #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) listen: Vec<ListenPlace>,
 
     /// Path of a Unix socket to listen on
     #[arg(long, value_name = "PATH")]
@@ -27,13 +29,38 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
 
+    /// Offer all listening sockets at this path to the next server, which --take-over starts. The
+    /// file is for the same user alone. When that server is ready, this one stops accepting,
+    /// answers the requests that it has accepted, drains and exits. Not in mode raw
+    #[arg(long, value_name = "PATH")]
+    pub(crate) hand_over: Option<PathBuf>,
+
+    /// Take the listening sockets that the server at this path offers. Those of the same --listen,
+    /// --unix, --admin and --hand-over are used; others are closed. If this server fails before it
+    /// is ready, the old one goes on
+    #[arg(long, value_name = "PATH")]
+    pub(crate) take_over: Option<PathBuf>,
+
+    /// Time limit in seconds of --hand-over and --take-over, from the connection until the new
+    /// server is ready
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) hand_over_timeout: u32,
+
     /// What the server does with messages from clients
     #[arg(long, value_enum, default_value_t = Mode::Chat)]
     pub(crate) mode: Mode,
 
-    /// TOML file with options, by their long names; options on the command line take precedence
+    /// TOML file with options, by their long names; options on the command line take precedence.
+    /// SIGHUP reads it again, and takes --connections, --connections-per-address, --host,
+    /// --inflate-ratio-max, --log-level, --memory, --message-max, --origin and the files of --tls-*
+    /// and --admin-token-file; the others need a restart
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Check the options of such a file, and the files that it names, and exit
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) check: Option<PathBuf>,
 
     /// Worker threads; each runs an event loop and serves a share of the connections
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -143,11 +170,18 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) write_timeout: u32,
 
-    /// Time limit of a graceful shutdown in seconds, after SIGINT, SIGTERM or SIGHUP (with
-    /// --tls-cert, SIGHUP reloads the certificates)
+    /// Time limit of a graceful shutdown in seconds, after SIGINT or SIGTERM, or when the server's
+    /// terminal has gone
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub(crate) drain_timeout: u32,
+
+    /// Time in seconds for which the server still takes new connections after SIGINT or SIGTERM,
+    /// while /readyz of --admin answers 503 already: until load balancers have noticed. The
+    /// graceful shutdown begins after it
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub(crate) drain_delay: u32,
 
     /// Leave the live view of the server out of the page: connections, rates, workers, and the
     /// names of the busiest rooms, which every visitor can read
@@ -182,10 +216,11 @@ pub(crate) struct ServeArgs {
 }
 
 /// What the server does with messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// Chat rooms at /room/NAME: a message goes to everyone else in the room. /echo echoes.
     /// Browsers get a page at / and for each room
+    #[default]
     Chat,
     /// WebSocket echo on every path
     Echo,

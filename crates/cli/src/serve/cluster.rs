@@ -18,7 +18,7 @@ use super::args::{Mode, ServeArgs};
 mod nats;
 
 /// The options of `windlass serve` for a cluster.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ClusterArgs {
     /// Addresses of NATS servers, nats://HOST:PORT or tls://HOST:PORT. All windlass servers with
     /// the same NATS and --cluster-prefix share their rooms: a message goes to the members at each
@@ -101,7 +101,6 @@ impl ClusterArgs {
 /// A server's part in its cluster, before it starts.
 pub(crate) struct NodeSetup {
     cluster: Cluster,
-    /// The maximum payload of the NATS server, if it was there to be asked.
     payload_max: Option<usize>,
 }
 
@@ -115,21 +114,28 @@ impl NodeSetup {
         connect(&args.cluster).map(Some)
     }
 
-    /// Lowers the maximum length of a message to what goes to other nodes.
-    pub(crate) fn limit(self, options: &mut Options) -> Cluster {
-        let Self { cluster, payload_max } = self;
-        let longest = payload_max.map(|bytes| bytes.saturating_sub(envelope_len()));
-        let limits = &mut options.limits;
-        if let Some(longest) = longest.filter(|longest| *longest < limits.message_max) {
-            tracing::info!(
-                message_max = longest,
-                "--message-max {} is lowered to what the NATS server takes (max_payload)",
-                limits.message_max
-            );
-            limits.message_max = longest;
-            limits.frame_max = limits.frame_max.min(longest);
-        }
-        cluster
+    /// The maximum payload of the NATS server, if it was there to be asked.
+    pub(crate) fn payload_max(&self) -> Option<usize> {
+        self.payload_max
+    }
+
+    pub(crate) fn into_cluster(self) -> Cluster {
+        self.cluster
+    }
+}
+
+/// Lowers the maximum length of a message to what goes to other nodes.
+pub(crate) fn limit_to_payload(payload_max: Option<usize>, options: &mut Options) {
+    let longest = payload_max.map(|bytes| bytes.saturating_sub(envelope_len()));
+    let limits = &mut options.limits;
+    if let Some(longest) = longest.filter(|longest| *longest < limits.message_max) {
+        tracing::info!(
+            message_max = longest,
+            "--message-max {} is lowered to what the NATS server takes (max_payload)",
+            limits.message_max
+        );
+        limits.message_max = longest;
+        limits.frame_max = limits.frame_max.min(longest);
     }
 }
 
@@ -162,9 +168,7 @@ mod tests {
             let mut options = Options::new();
             options.limits.message_max = 1000;
             options.limits.frame_max = 1000;
-            let network = windlass_server::bus::MemoryNetwork::new(1);
-            let _ =
-                NodeSetup { cluster: Cluster::new(network.bus()), payload_max }.limit(&mut options);
+            limit_to_payload(payload_max, &mut options);
             (options.limits.message_max, options.limits.frame_max)
         };
         assert_eq!(envelope_len(), 28);

@@ -6,11 +6,14 @@
 use std::{ffi::OsString, fs, path::Path};
 
 use anyhow::{Context as _, bail};
-use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
+use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 use toml::{Table, Value};
 
 /// The option that names the file; a file cannot name another file.
 pub(crate) const CONFIG: &str = "config";
+
+/// The option that names a file to be checked.
+pub(crate) const CHECK: &str = "check";
 
 /// Returns the arguments that the file stands for, except those overridden by `given`, the command
 /// line.
@@ -38,7 +41,9 @@ fn append(
     given: &ArgMatches,
     arguments: &mut Vec<OsString>,
 ) -> anyhow::Result<()> {
-    let known = command.get_arguments().find(|arg| arg.get_long() == Some(name) && name != CONFIG);
+    let is_named = |arg: &&Arg| arg.get_long() == Some(name);
+    let known = command.get_arguments().find(is_named);
+    let known = known.filter(|_| !matches!(name, CONFIG | CHECK));
     let Some(arg) = known else { bail!("there is no option `{name}`") };
     if given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine) {
         return Ok(());

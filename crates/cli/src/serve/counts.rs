@@ -1,6 +1,6 @@
 //! The counts of a running server, WebSocket or raw.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use windlass_server::{ServerStats, StatsHandle};
 
@@ -19,6 +19,14 @@ impl ServerCounts {
         match self {
             Self::WebSocket(counts) => Some(counts.clone()),
             Self::Raw(_) => None,
+        }
+    }
+
+    /// Returns how long ago the slowest worker has finished a turn. That of raw mode is not known.
+    pub(crate) fn slowest_worker_age(&self) -> Duration {
+        match self {
+            Self::WebSocket(counts) => counts.slowest_worker_age(),
+            Self::Raw(_) => Duration::ZERO,
         }
     }
 

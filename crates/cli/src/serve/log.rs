@@ -4,7 +4,12 @@ use std::io;
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{fmt, layer::SubscriberExt as _, reload, util::SubscriberInitExt as _};
+
+use super::{
+    args::ServeArgs,
+    reload::{Apply, Part},
+};
 
 /// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,14 +47,20 @@ impl Level {
     }
 }
 
-/// Starts the log of this process. A second call has no effect.
-pub(crate) fn begin(format: Format, level: Level) {
-    let log = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_max_level(level.filter())
-        .with_target(false);
+/// Starts the log of this process. A second call has no effect. Returns the part whose level may
+/// change.
+pub(crate) fn begin(format: Format, level: Level) -> Part {
+    let (filter, handle) = reload::Layer::new(level.filter());
+    let log = tracing_subscriber::registry().with(filter);
+    let lines = fmt::layer().with_writer(io::stderr).with_target(false);
     let _ = match format {
-        Format::Text => log.with_ansi(false).finish().try_init(),
-        Format::Json => log.json().flatten_event(true).finish().try_init(),
+        Format::Text => log.with(lines.with_ansi(false)).try_init(),
+        Format::Json => log.with(lines.json().flatten_event(true)).try_init(),
     };
+    let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
+        let (handle, level) = (handle.clone(), args.log_level.filter());
+        // It fails only if the log is gone.
+        Ok(Box::new(move || _ = handle.reload(level)))
+    };
+    Part { options: &["log-level"], prepare: Box::new(prepare) }
 }

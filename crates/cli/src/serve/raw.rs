@@ -20,13 +20,16 @@ use super::{
     args::ServeArgs,
     counts::ServerCounts,
     raw_counts::{RawCounts, add},
+    reload::{Apply, Part},
     sockets::Sockets,
-    supervisor::{ServerControl, ShutdownMode},
+    supervisor::{ConnectionsMax, ServerControl, ShutdownMode},
     tls::ServerTls,
 };
+use crate::nofile;
 
-/// Subscribers beside the connections of a worker: its listeners and the reactor's own.
-const OTHER_SUBSCRIBERS: usize = 1100;
+/// Limit of subscribers of a worker: the most connections that --connections allows, its listeners
+/// and the reactor's own.
+const SUBSCRIBERS_MAX: usize = 1_000_000 + 1100;
 
 /// One connection. It has no state: output that the client has not read waits in its stream.
 struct RawHandler {
@@ -67,6 +70,7 @@ struct RawServer {
     workers: RunningWorkers,
     counts: Arc<RawCounts>,
     backend: Backend,
+    limit: StreamLimit,
 }
 
 impl ServerControl for RawServer {
@@ -84,6 +88,20 @@ impl ServerControl for RawServer {
         Box::new(move |_| stops.iter().for_each(windlass::Stop::stop))
     }
 
+    fn part(&self, shown: &ConnectionsMax) -> Part {
+        let (limit, shown, workers) =
+            (self.limit.clone(), shown.clone(), self.workers.stops().len());
+        let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
+            let connections_max = nofile::connections_max(args.connections, workers)?;
+            let (limit, shown) = (limit.clone(), shown.clone());
+            Ok(Box::new(move || {
+                limit.set_max(connections_max);
+                shown.set(connections_max);
+            }))
+        };
+        Part { options: &["connections"], prepare: Box::new(prepare) }
+    }
+
     fn join(self: Box<Self>) -> io::Result<()> {
         self.workers.join()
     }
@@ -99,20 +117,30 @@ pub(crate) fn start(
     let count = usize::from(args.workers);
     let options = ListenOptions::new().stream(args.stream_options());
     let limit = StreamLimit::new(connections_max);
-    let sockets = Mutex::new(sockets.take_per_worker().context("cannot copy the sockets")?);
+    let mut of_workers = || -> io::Result<Vec<Vec<(OwnedFd, bool)>>> {
+        let mut sets: Vec<_> = (0..count).map(|_| Vec::new()).collect();
+        for has_tls in [false, true] {
+            let sockets = sockets.take_per_worker(has_tls)?;
+            for (set, sockets) in sets.iter_mut().zip(sockets) {
+                set.extend(sockets.into_iter().map(|socket| (socket, has_tls)));
+            }
+        }
+        Ok(sets)
+    };
+    let sockets = Mutex::new(of_workers().context("cannot copy the sockets")?);
     let counts = Arc::new(RawCounts::default());
     let shared = Arc::clone(&counts);
     let tls = tls.map(ServerTls::sessions);
     let (backend, at_work) = (args.backend, Arc::new(OnceLock::new()));
     let chosen = Arc::clone(&at_work);
+    let shared_limit = limit.clone();
     let set_up = move |worker: Worker| {
         let sockets = std::mem::take(
             &mut sockets.lock().unwrap_or_else(PoisonError::into_inner)[worker.index],
         );
-        let builder = Reactor::builder()
-            .backend(backend)
-            .subscribers_max(connections_max + OTHER_SUBSCRIBERS);
-        let reactor = set_up(sockets, options, builder, &limit, &shared, tls.as_ref())?;
+        // The limit of connections may be raised later.
+        let builder = Reactor::builder().backend(backend).subscribers_max(SUBSCRIBERS_MAX);
+        let reactor = set_up(sockets, options, builder, &shared_limit, &shared, tls.as_ref())?;
         // All workers use the same backend, so the first one sets the value.
         let _ = chosen.set(reactor.backend());
         Ok(reactor)
@@ -120,11 +148,11 @@ pub(crate) fn start(
     let workers =
         Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
     let backend = at_work.get().copied().unwrap_or(backend);
-    Ok(Box::new(RawServer { workers, counts, backend }))
+    Ok(Box::new(RawServer { workers, counts, backend, limit }))
 }
 
 fn set_up(
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<(OwnedFd, bool)>,
     options: ListenOptions,
     builder: Builder,
     limit: &StreamLimit,
@@ -133,9 +161,9 @@ fn set_up(
 ) -> io::Result<Reactor> {
     let mut reactor = builder.build()?;
     let mut keys = Vec::new();
-    for socket in sockets {
+    for (socket, has_tls) in sockets {
         let mut listener = options.from_fd(socket)?.limited(limit);
-        if let Some(tls) = tls {
+        if let (true, Some(tls)) = (has_tls, tls) {
             listener = listener.with_tls(Arc::clone(tls));
         }
         let counts = Arc::clone(counts);

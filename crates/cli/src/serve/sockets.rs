@@ -1,23 +1,17 @@
 //! The listening sockets: TCP addresses, a Unix socket, sockets from the service manager.
 
 use std::{
-    fs, io,
+    io,
     io::ErrorKind,
     net::SocketAddr,
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::fs::{FileTypeExt as _, MetadataExt as _},
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
-use rustix::{
-    io::Errno,
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
-};
+use anyhow::{Context as _, ensure};
+use rustix::net::sockopt;
 use windlass::{
     Backend,
     stream::{Inherited, ListenOptions, Listener},
@@ -26,6 +20,8 @@ use windlass::{
 use super::{
     admin::AdminPlace,
     args::{Mode, ServeArgs},
+    hand_over::Passed,
+    socket_file::{SocketFile, replacing_abandoned},
 };
 
 /// Default address.
@@ -41,123 +37,146 @@ const ADDRESS_RETRY_STEP: Duration = Duration::from_millis(10);
 /// stops listening.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    /// The scheme in the addresses.
-    scheme: &'static str,
+    mode: Mode,
     workers: usize,
     /// How long to retry if an address is in use.
     retry_max: Duration,
-    /// One group for each worker, or one for all.
-    groups: Vec<Vec<OwnedFd>>,
+    groups: Vec<Group>,
     /// The addresses, in a form for people.
     pub(crate) addresses: Vec<String>,
-    /// The file of the Unix socket; it is removed when the server ends.
-    file: Option<SocketFile>,
+    /// The files of Unix sockets, which are removed when the server ends.
+    files: Vec<SocketFile>,
 }
 
-/// The file of a Unix socket, which the server creates and removes.
+/// The sockets of one place: one for each worker, or one for all.
 #[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    /// Identifies the file on its device: while this server drains, its successor may replace the
-    /// file.
-    identity: Identity,
-}
-
-impl SocketFile {
-    fn made_at(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), identity: identity(path)? })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|there| there == self.identity) {
-            // The file may have been removed just now.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Device, inode number, and creation time if the file system has it: inode numbers are soon
-/// reused.
-type Identity = (u64, u64, Option<SystemTime>);
-
-fn identity(path: &Path) -> io::Result<Identity> {
-    let file = fs::symlink_metadata(path)?;
-    Ok((file.dev(), file.ino(), file.created().ok()))
+struct Group {
+    name: String,
+    has_tls: bool,
+    sockets: Vec<OwnedFd>,
 }
 
 impl Sockets {
-    /// Opens the requested sockets. Sockets from the service manager come first. If nothing was
-    /// requested, the default address is used.
-    pub(crate) fn open(args: &ServeArgs, inherited: Vec<Inherited>) -> anyhow::Result<Self> {
-        let scheme = match (args.mode, args.tls.is_on()) {
-            (Mode::Raw, false) => "tcp",
-            (Mode::Raw, true) => "tls",
-            (_, false) => "http",
-            (_, true) => "https",
-        };
-        let retry_max =
-            if args.backend == Backend::Uring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
-        let sockets =
-            Self { scheme, workers: usize::from(args.workers), retry_max, ..Self::default() };
-        sockets.open_at(inherited, args.listen, args.unix.as_deref())
-    }
-
-    /// Opens the socket of the admin listener.
-    pub(crate) fn open_admin(place: &AdminPlace, backend: Backend) -> anyhow::Result<Self> {
-        let retry_max = if backend == Backend::Uring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
-        let sockets = Self { scheme: "http", workers: 1, retry_max, ..Self::default() };
-        match place {
-            AdminPlace::Tcp(address) => sockets.open_at(Vec::new(), Some(*address), None),
-            AdminPlace::Unix(path) => sockets.open_at(Vec::new(), None, Some(path)),
-        }
-    }
-
-    fn open_at(
-        self,
+    /// Opens the requested sockets, except those that another server has passed. Sockets from the
+    /// service manager come first. If nothing was requested, the default address is used.
+    pub(crate) fn open(
+        args: &ServeArgs,
         inherited: Vec<Inherited>,
-        listen: Option<SocketAddr>,
-        unix: Option<&Path>,
+        passed: &mut Passed,
     ) -> anyhow::Result<Self> {
-        let mut sockets = self;
-        let needs_default = inherited.is_empty() && unix.is_none();
-        for inherited in inherited {
-            let listener = ListenOptions::new().from_fd(inherited.socket);
-            let listener = listener.context("cannot listen on the service manager's socket")?;
-            sockets
-                .take(vec![listener])
-                .context("cannot listen on the service manager's socket")?;
+        let workers = usize::from(args.workers);
+        let mut sockets = Self::new(args.mode, workers, args.backend);
+        let (unix, has_tls) = (args.unix.as_deref(), args.tls.is_on());
+        let is_default = args.listen.is_empty() && unix.is_none() && inherited.is_empty();
+        for (index, Inherited { socket, name }) in inherited.into_iter().enumerate() {
+            let listener = ListenOptions::new().from_fd(socket);
+            let taken = listener.and_then(|listener| {
+                sockets.take(format!("{INHERITED}{index} {name}"), has_tls, vec![listener])
+            });
+            taken.context("cannot listen on the service manager's socket")?;
+        }
+        // Those that the service manager has passed to the other server.
+        let mut has_passed = false;
+        while let Some((name, group)) = passed.take_first(INHERITED) {
+            has_passed = true;
+            sockets.take_passed(name, has_tls, group, None)?;
         }
         if let Some(path) = unix {
-            sockets.listen_at(path)?;
+            sockets.listen_at(path, has_tls, "", passed)?;
         }
-        let default = || ADDRESS_DEFAULT.parse().expect("the default is an address");
-        if let Some(address) = listen.or_else(|| needs_default.then(default)) {
-            sockets.listen_on(address)?;
+        for place in &args.listen {
+            let place_tls = place.tls.unwrap_or(has_tls);
+            ensure!(
+                has_tls || !place_tls,
+                "--listen {place} needs a certificate: add --tls-cert and --tls-key, or \
+                 --tls-self-signed"
+            );
+            let addresses = place.resolve().with_context(|| format!("--listen {place}"))?;
+            sockets.listen_on_all(&addresses, place_tls, passed)?;
+        }
+        if is_default && !has_passed {
+            let address = ADDRESS_DEFAULT.parse().expect("the default is an address");
+            sockets.listen_on(address, has_tls, "", passed)?;
         }
         Ok(sockets)
     }
 
-    /// Opens a socket for each worker: the kernel distributes the connections among them.
-    fn listen_on(&mut self, address: SocketAddr) -> io::Result<()> {
+    /// Opens the socket of the admin listener.
+    pub(crate) fn open_admin(
+        place: &AdminPlace,
+        backend: Backend,
+        passed: &mut Passed,
+    ) -> anyhow::Result<Self> {
+        let mut sockets = Self::new(Mode::Chat, 1, backend);
+        match place {
+            AdminPlace::Tcp(address) => sockets.listen_on(*address, false, "admin ", passed)?,
+            AdminPlace::Unix(path) => sockets.listen_at(path, false, "admin ", passed)?,
+        }
+        Ok(sockets)
+    }
+
+    fn new(mode: Mode, workers: usize, backend: Backend) -> Self {
+        let retry_max = if backend == Backend::Uring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
+        Self { mode, workers, retry_max, ..Self::default() }
+    }
+
+    /// Listens at all addresses of a name. Those of a family that this machine does not have are
+    /// left out, if there are others.
+    fn listen_on_all(
+        &mut self,
+        addresses: &[SocketAddr],
+        has_tls: bool,
+        passed: &mut Passed,
+    ) -> io::Result<()> {
+        let mut failed = Err(io::Error::new(ErrorKind::NotFound, "the name has no address"));
+        for address in addresses {
+            match self.listen_on(*address, has_tls, "", passed) {
+                Ok(()) if failed.is_err() => failed = Ok(()),
+                Ok(()) => {}
+                Err(error) if error.kind() != ErrorKind::AddrNotAvailable => return Err(error),
+                Err(error) => failed = failed.map_err(|_| error),
+            }
+        }
+        failed
+    }
+
+    /// Opens a socket for each worker: the kernel distributes the connections among them. `role`
+    /// begins the name.
+    fn listen_on(
+        &mut self,
+        address: SocketAddr,
+        has_tls: bool,
+        role: &str,
+        passed: &mut Passed,
+    ) -> io::Result<()> {
+        let name = format!("{role}tcp {address}");
+        if let Some(group) = passed.take(&name) {
+            return self.take_passed(name, has_tls, group, None);
+        }
         let group =
             self.retry_while_in_use(|| ListenOptions::new().tcp_group(address, self.workers))?;
-        self.take(group)
+        self.take(name, has_tls, group)
     }
 
     /// Creates the socket file. A file left by a server that no longer listens is replaced.
-    fn listen_at(&mut self, path: &Path) -> io::Result<()> {
+    fn listen_at(
+        &mut self,
+        path: &Path,
+        has_tls: bool,
+        role: &str,
+        passed: &mut Passed,
+    ) -> io::Result<()> {
+        let name = format!("{role}unix {}", path.display());
+        if let Some(group) = passed.take(&name) {
+            let file = SocketFile::passed(path, &name)?;
+            return self.take_passed(name, has_tls, group, Some(file));
+        }
         let options = ListenOptions::new();
-        let listener = self.retry_while_in_use(|| match options.unix(path) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {
-                fs::remove_file(path).map_err(|_| error)?;
-                options.unix(path)
-            }
-            listener => listener,
+        let listener = self.retry_while_in_use(|| {
+            replacing_abandoned(path, || options.unix(path), |error| error.kind())
         })?;
-        self.file = Some(SocketFile::made_at(path)?);
-        self.take(vec![listener])
+        self.files.push(SocketFile::made_at(path, &name)?);
+        self.take(name, has_tls, vec![listener])
     }
 
     /// Tries to listen, and retries while the address is in use, for at most `retry_max`.
@@ -174,48 +193,103 @@ impl Sockets {
         }
     }
 
-    fn take(&mut self, group: Vec<Listener>) -> io::Result<()> {
+    /// Takes the sockets that another server has passed. All of them are kept, because closing one
+    /// of an `SO_REUSEPORT` group resets its backlog. Workers beyond their number get further ones.
+    fn take_passed(
+        &mut self,
+        name: String,
+        has_tls: bool,
+        group: Vec<OwnedFd>,
+        file: Option<SocketFile>,
+    ) -> io::Result<()> {
+        self.files.extend(file);
+        let listeners = group.into_iter().map(|socket| ListenOptions::new().from_fd(socket));
+        let mut listeners = listeners.collect::<io::Result<Vec<_>>>()?;
+        let Some(first) = listeners.first() else { return Err(ErrorKind::InvalidData.into()) };
+        let is_inherited = name.starts_with(INHERITED);
+        if let (Some(address), false) = (first.local_addr()?.socket_addr(), is_inherited) {
+            let shares = listeners.len() < self.workers;
+            for listener in listeners.iter().filter(|_| shares) {
+                sockopt::set_socket_reuseport(listener, true)?;
+            }
+            while listeners.len() < self.workers {
+                listeners.push(ListenOptions::new().reuse_port(true).tcp(address)?);
+            }
+        }
+        self.take(name, has_tls, listeners)
+    }
+
+    fn take(&mut self, name: String, has_tls: bool, group: Vec<Listener>) -> io::Result<()> {
+        let scheme = match (self.mode, has_tls) {
+            (Mode::Raw, false) => "tcp",
+            (Mode::Raw, true) => "tls",
+            (_, false) => "http",
+            (_, true) => "https",
+        };
         let address = group[0].local_addr()?;
-        self.addresses.push(match (address.socket_addr(), self.scheme) {
+        self.addresses.push(match (address.socket_addr(), scheme) {
             (Some(address), scheme @ ("http" | "https")) => format!("{scheme}://{address}/"),
             (Some(address), scheme) => format!("{scheme}://{address}"),
             (None, _) => address.to_string(),
         });
         let sockets = group.iter().map(|listener| listener.as_fd().try_clone_to_owned());
-        self.groups.push(sockets.collect::<io::Result<_>>()?);
+        self.groups.push(Group { name, has_tls, sockets: sockets.collect::<io::Result<_>>()? });
         Ok(())
     }
 
-    /// Takes the sockets of each worker out. If there is one for all, the first worker to accept
-    /// gets the connection.
-    pub(crate) fn take_per_worker(&mut self) -> io::Result<Vec<Vec<OwnedFd>>> {
-        let groups = std::mem::take(&mut self.groups);
-        let of = |worker: usize| {
-            groups.iter().map(move |group| group[worker % group.len()].try_clone()).collect()
-        };
-        (0..self.workers).map(of).collect()
+    /// Takes out the sockets of each worker, with or without TLS. If there is one for all, the
+    /// first worker to accept gets the connection.
+    pub(crate) fn take_per_worker(&mut self, has_tls: bool) -> io::Result<Vec<Vec<OwnedFd>>> {
+        let groups = std::mem::take(&mut self.groups).into_iter();
+        let (groups, others) = groups.partition::<Vec<_>, _>(|group| group.has_tls == has_tls);
+        self.groups = others;
+        let mut sets: Vec<Vec<OwnedFd>> = (0..self.workers).map(|_| Vec::new()).collect();
+        for Group { sockets, .. } in groups {
+            for worker in sockets.len()..self.workers {
+                sets[worker].push(sockets[worker % sockets.len()].try_clone()?);
+            }
+            for (index, socket) in sockets.into_iter().enumerate() {
+                sets[index % self.workers].push(socket);
+            }
+        }
+        Ok(sets)
+    }
+
+    /// Returns copies of the sockets that were not taken out, with their names.
+    pub(crate) fn copies(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let all = self.groups.iter().flat_map(|Group { name, sockets, .. }| {
+            sockets
+                .iter()
+                .map(move |socket| -> io::Result<_> { Ok((name.clone(), socket.try_clone()?)) })
+        });
+        all.collect()
+    }
+
+    /// The files of sockets that another server has passed are this one's from now on.
+    pub(crate) fn own_files(&self) {
+        self.files.iter().for_each(|file| file.set_own(true));
+    }
+
+    /// The files of these sockets are another server's from now on.
+    pub(crate) fn leave_files(&self, names: &[String]) {
+        let left = self.files.iter().filter(|file| names.contains(&file.name));
+        left.for_each(|file| file.set_own(false));
     }
 }
 
-/// Creates a non-blocking Unix socket.
-fn stream_socket() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
-/// Returns whether the path is a socket without a listener.
-fn is_abandoned(path: &Path) -> bool {
-    // The socket is non-blocking. If a listener does not accept and its backlog is full, connect(2)
-    // returns `EAGAIN` instead of waiting.
-    let connected = || rustix::net::connect(stream_socket()?, &SocketAddrUnix::new(path)?);
-    fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
-        && connected() == Err(Errno::CONNREFUSED)
-}
+/// The beginning of the names of sockets from the service manager.
+const INHERITED: &str = "inherited ";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixListener;
+    use crate::serve::socket_file::stream_socket;
+    use clap::{Args as _, Command, FromArgMatches as _};
+    use rustix::{
+        io::Errno,
+        net::{SocketAddrUnix, sockopt::socket_reuseport},
+    };
+    use std::{fs, os::unix::net::UnixListener, path::PathBuf};
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("windlass-{name}-{}", std::process::id()));
@@ -223,26 +297,72 @@ mod tests {
         folder
     }
 
-    fn of(workers: usize) -> Sockets {
-        Sockets { scheme: "http", workers, ..Sockets::default() }
+    fn args(arguments: &[&str]) -> ServeArgs {
+        let command = ServeArgs::augment_args(Command::new("serve"));
+        let matches = command.get_matches_from([&["serve"], arguments].concat());
+        ServeArgs::from_arg_matches(&matches).expect("they are valid")
+    }
+
+    fn open(arguments: &[&str]) -> anyhow::Result<Sockets> {
+        Sockets::open(&args(arguments), Vec::new(), &mut Passed::default())
+    }
+
+    fn open_at(path: &Path) -> anyhow::Result<Sockets> {
+        open(&["--unix", path.to_str().expect("it is text")])
+    }
+
+    fn lens(sets: &[Vec<OwnedFd>]) -> Vec<usize> {
+        sets.iter().map(Vec::len).collect()
     }
 
     #[test]
     fn each_worker_has_a_listener_of_every_place() {
         let folder = folder("places");
         let path = folder.join("socket");
-        let any = "127.0.0.1:0".parse().ok();
-        let mut sockets = of(3).open_at(Vec::new(), any, Some(&path)).expect("nothing is taken");
-        let of_each = sockets.take_per_worker().expect("there are descriptors");
-        assert_eq!(of_each.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2]);
+        let unix = path.to_str().expect("it is text");
+        let places = ["--listen", "127.0.0.1:0", "--listen", "http://localhost:0"];
+        let all = [&["--workers", "3", "--unix", unix, "--tls-self-signed"], &places[..]].concat();
+        let mut sockets = open(&all).expect("nothing is taken");
+        let [plain, tls] =
+            [false, true].map(|tls| sockets.take_per_worker(tls).expect("there are"));
+        assert_eq!(lens(&tls), [2, 2, 2], "the path, and the address without a scheme");
+        assert!(lens(&plain).iter().all(|len| *len == lens(&plain)[0] && *len > 0), "{plain:?}");
         assert_eq!(sockets.addresses[0], format!("unix:{}", path.display()));
-        assert!(
-            sockets.addresses[1].starts_with("http://127.0.0.1:")
-                && sockets.addresses[1].ends_with('/')
-        );
+        let with = |scheme: &str, address: &str| {
+            address.starts_with(&format!("{scheme}://")) && address.ends_with('/')
+        };
+        assert!(with("https", &sockets.addresses[1]) && with("http", &sockets.addresses[2]));
         drop(sockets);
         assert!(!path.exists(), "the file goes with the server");
         fs::remove_dir(folder).expect("it is empty");
+    }
+
+    #[test]
+    fn tls_without_a_certificate_is_an_error() {
+        let error = open(&["--listen", "https://127.0.0.1:0"]).expect_err("there is none");
+        assert!(error.to_string().contains("--listen https://127.0.0.1:0 needs a certificate"));
+    }
+
+    /// All of the sockets that another server has passed are listened on, by every number of
+    /// workers.
+    #[test]
+    fn passed_sockets_are_shared_out_to_other_numbers_of_workers() {
+        for (before, after, expected) in
+            [(4, 2, &[2, 2][..]), (2, 4, &[1, 1, 1, 1]), (1, 3, &[1, 1, 1]), (3, 3, &[1, 1, 1])]
+        {
+            let (before, after) = (before.to_string(), after.to_string());
+            let listen = ["--listen", "127.0.0.1:0", "--workers"];
+            let old = open(&[&listen[..], &[&before]].concat()).expect("a free port");
+            let mut passed = Passed::of(old.copies().expect("there are descriptors"));
+            let args = args(&[&listen[..], &[&after]].concat());
+            let mut new = Sockets::open(&args, Vec::new(), &mut passed).expect("they are passed");
+            assert!(passed.is_empty());
+            assert_eq!(new.addresses, old.addresses);
+            let sets = new.take_per_worker(false).expect("there are descriptors");
+            assert_eq!(lens(&sets), expected, "{before} to {after}");
+            let is_shared = |socket: &OwnedFd| socket_reuseport(socket).expect("it is a socket");
+            assert!(after == "1" || sets.iter().flatten().all(is_shared) || before == after);
+        }
     }
 
     #[test]
@@ -250,14 +370,13 @@ mod tests {
         let folder = folder("abandoned");
         let path = folder.join("socket");
         drop(UnixListener::bind(&path).expect("nobody is there"));
-        let open = || of(1).open_at(Vec::new(), None, Some(&path));
-        let first = open().expect("the old file is replaced");
-        let error = open().expect_err("somebody listens");
+        let first = open_at(&path).expect("the old file is replaced");
+        let error = open_at(&path).expect_err("somebody listens");
         assert!(format!("{error:#}").contains("address already in use"), "{error:#}");
         assert!(path.exists(), "who fails removes nothing of another's");
         drop(first);
         fs::write(&path, "no socket").expect("it can be written");
-        open().expect_err("another's file is not removed");
+        open_at(&path).expect_err("another's file is not removed");
         assert!(path.exists());
         fs::remove_dir_all(folder).expect("it can be removed");
     }
@@ -268,10 +387,9 @@ mod tests {
     fn a_server_that_ends_leaves_its_successors_file() {
         let folder = folder("successor");
         let path = folder.join("socket");
-        let open = || of(1).open_at(Vec::new(), None, Some(&path)).expect("nobody listens");
-        let mut first = open();
-        drop(first.take_per_worker().expect("there are descriptors"));
-        let second = open();
+        let mut first = open_at(&path).expect("nobody listens");
+        drop(first.take_per_worker(false).expect("there are descriptors"));
+        let second = open_at(&path).expect("nobody listens");
         drop(first);
         assert!(path.exists(), "it is the second one's");
         drop(second);
@@ -297,7 +415,7 @@ mod tests {
                 Err(errno) => break assert_eq!(errno, Errno::AGAIN),
             }
         }
-        let error = of(1).open_at(Vec::new(), None, Some(&path)).expect_err("somebody listens");
+        let error = open_at(&path).expect_err("somebody listens");
         assert!(format!("{error:#}").contains("address already in use"), "{error:#}");
         assert!(path.exists());
         fs::remove_dir_all(folder).expect("it can be removed");

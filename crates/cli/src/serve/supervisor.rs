@@ -2,19 +2,31 @@
 
 use std::{
     cell::{Cell, RefCell},
-    fs, io,
+    fmt, fs, io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     rc::Rc,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+    process::Pid,
+};
 use windlass::{Backend, MemoryTrimmer, Reactor, Signal, SignalSet, Stop, Turn, interest};
 
-use super::counts::ServerCounts;
+use super::{
+    admin::AdminServer,
+    counts::ServerCounts,
+    hand_over::{RunningOffer, take_wake},
+    notify,
+    reload::{Part, Reloader},
+};
 
-/// Reads the files of the configuration that may change again.
-pub(crate) type ReloadFn = Box<dyn Fn()>;
+/// The limit of connections, which may change.
+pub(crate) type ConnectionsMax = Rc<Cell<usize>>;
 
 /// A running server.
 pub(crate) trait ServerControl: Send {
@@ -26,6 +38,9 @@ pub(crate) trait ServerControl: Send {
 
     /// Returns a function that ends the server.
     fn shutdown_fn(&self) -> Box<dyn Fn(ShutdownMode)>;
+
+    /// Returns the part of the configuration that may change, and changes this limit too.
+    fn part(&self, limit: &ConnectionsMax) -> Part;
 
     /// Returns what to do twice a second, if there is something.
     fn announcer(&self) -> Option<Box<dyn Fn()>> {
@@ -41,17 +56,37 @@ pub(crate) trait ServerControl: Send {
 pub(crate) enum ShutdownMode {
     /// Accept no new connections; notify the open ones, and give them some time.
     Graceful,
+    /// The same, after the requests of accepted connections: another server accepts from the same
+    /// sockets.
+    HandOver,
     /// End immediately.
     Immediate,
 }
 
+/// The cause of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoppedBy {
+    Signal(Signal),
+    /// This process has taken the sockets.
+    HandOver(Pid),
+}
+
+impl fmt::Display for StoppedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => f.write_str(&name(*signal)),
+            Self::HandOver(to) => write!(f, "a hand-over to process {}", to.as_raw_nonzero()),
+        }
+    }
+}
+
 impl ShutdownMode {
-    /// Returns the mode for a signal, given the signal received first. `None`: it is ignored.
-    fn for_signal(first: Option<Signal>, signal: Signal) -> Option<Self> {
+    /// Returns the mode for a signal, given the first cause. `None`: the signal is ignored.
+    fn for_signal(first: Option<StoppedBy>, signal: Signal) -> Option<Self> {
         match first {
             None => Some(Self::Graceful),
-            // A closing terminal causes this signal more than once: from the kernel and from the
-            // shell.
+            // A terminal that closes causes this signal more than once: from the kernel and from
+            // the shell.
             Some(_) if signal == Signal::HUP => None,
             Some(_) => Some(Self::Immediate),
         }
@@ -60,6 +95,7 @@ impl ShutdownMode {
     const fn name(self) -> &'static str {
         match self {
             Self::Graceful => "graceful",
+            Self::HandOver => "hand-over",
             Self::Immediate => "immediate",
         }
     }
@@ -79,43 +115,94 @@ fn is_ignored(signal: Signal) -> bool {
     mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
+/// Whether the process has a terminal, whose end would end it.
+#[derive(Clone, Copy, Debug)]
+struct Terminal(bool);
+
+impl Terminal {
+    /// The terminal does not count if hang-ups are ignored, as `nohup` arranges.
+    fn of_process() -> Self {
+        Self(!is_ignored(Signal::HUP) && open_terminal().is_ok())
+    }
+
+    /// Returns whether it has gone. The kernel takes it from all processes of its session before it
+    /// sends the hang-up, and from then on the file is `ENXIO` (tty(4)).
+    fn has_gone(self) -> bool {
+        self.0 && open_terminal().is_err_and(|errno| errno == Errno::NXIO)
+    }
+}
+
+fn open_terminal() -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/tty", flags, Mode::empty())
+}
+
 /// Waits for signals. It opens its descriptors before the server accepts connections, which may use
 /// up all descriptors.
 pub(crate) struct Supervisor {
     reactor: Reactor,
     stop: Stop,
     signals: SignalSet,
+    terminal: Terminal,
+    announcement: Announcement,
+}
+
+/// The announcement of a shutdown, for load balancers.
+#[derive(Default)]
+pub(crate) struct Announcement {
+    /// The time from the announcement to the drain, in which new connections are served.
+    pub(crate) drain_delay: Duration,
+    pub(crate) admin: Option<Rc<AdminServer>>,
+    pub(crate) offer: Option<Rc<RunningOffer>>,
 }
 
 impl Supervisor {
     /// Blocks the signals in this thread and in all threads that it starts later. A signal that
     /// arrives before [`run`](Self::run) stays pending.
-    /// A hang-up that reloads is received even if it is ignored: it ends nothing.
-    pub(crate) fn new(backend: Backend, reloads: bool) -> anyhow::Result<Self> {
-        let hang_up = Some(Signal::HUP).filter(|signal| reloads || !is_ignored(*signal));
-        let signals = SignalSet::new([Signal::INT, Signal::TERM].into_iter().chain(hang_up));
+    /// A hang-up is received even if it is ignored: it then ends nothing.
+    pub(crate) fn new(backend: Backend) -> anyhow::Result<Self> {
+        let terminal = Terminal::of_process();
+        let signals = SignalSet::new([Signal::INT, Signal::TERM, Signal::HUP]);
         let signals = signals.context("cannot receive signals")?;
         // The same backend as the workers', so that one sandbox profile suffices for all threads.
         let reactor = Reactor::builder().backend(backend).build();
         let reactor = reactor.context("cannot build the main thread's reactor")?;
         let stop = reactor.stop_handle();
-        Ok(Self { reactor, stop, signals })
+        let announcement = Announcement::default();
+        Ok(Self { reactor, stop, signals, terminal, announcement })
+    }
+
+    /// Sets how the end of the server is announced, and how long before its drain.
+    pub(crate) fn announcing(self, announcement: Announcement) -> Self {
+        Self { announcement, ..self }
     }
 
     /// Waits for the end of the server. The first signal shuts it down gracefully, the second one
-    /// ends it immediately. With `reload`, a hang-up calls that instead. Returns the first signal.
+    /// ends it immediately. A hang-up reloads instead, unless the terminal has gone. Returns the
+    /// first signal.
     pub(crate) fn run(
         self,
         server: Box<dyn ServerControl>,
-        connections_max: usize,
-        reload: Option<ReloadFn>,
-    ) -> anyhow::Result<Option<Signal>> {
-        let Self { mut reactor, stop, signals } = self;
+        connections_max: ConnectionsMax,
+        reloader: Reloader,
+    ) -> anyhow::Result<Option<StoppedBy>> {
+        let Self { mut reactor, stop, signals, terminal, announcement } = self;
         let first = Rc::new(Cell::new(None));
-        let watched = watch(signals, server.shutdown_fn(), reload, &first, &mut reactor);
+        let ending = Rc::new(Ending {
+            first: Rc::clone(&first),
+            announcement,
+            end: server.shutdown_fn().into(),
+        });
+        if let Some(offer) = ending.announcement.offer.clone() {
+            watch_for_grant(offer, Rc::clone(&ending), &mut reactor)
+                .context("cannot watch for a hand-over")?;
+        }
+        let handler = SignalHandler { terminal, reloader, ending };
+        let watched = handler.watch(signals, &mut reactor);
         watched.map_err(io::Error::from).context("cannot watch for signals")?;
         warn_about_limits(server.counts(), connections_max, &mut reactor)
             .context("cannot start a timer")?;
+        feed_watchdog(server.counts(), &mut reactor).context("cannot start a timer")?;
         trim_memory(server.counts(), &mut reactor).context("cannot start a timer")?;
         if let Some(announce) = server.announcer() {
             let announce = move |_: Turn<'_>| announce();
@@ -137,38 +224,118 @@ impl Supervisor {
     }
 }
 
-fn watch(
-    signals: SignalSet,
-    end: Box<dyn Fn(ShutdownMode)>,
-    reload: Option<ReloadFn>,
-    first: &Rc<Cell<Option<Signal>>>,
+/// Acts on signals.
+struct SignalHandler {
+    terminal: Terminal,
+    reloader: Reloader,
+    ending: Rc<Ending>,
+}
+
+impl SignalHandler {
+    fn watch(self, signals: SignalSet, reactor: &mut Reactor) -> Result<(), windlass::AddReason> {
+        interest()
+            .read()
+            .with_fd(signals)
+            .with_handler(move |signals: &mut SignalSet, turn: Turn<'_>| {
+                // A failed read has no better retry, and a signal did request the end.
+                let received = signals.read().ok();
+                let received = received.map(|received| received.iter().collect::<Vec<_>>());
+                self.receive(received.as_deref().unwrap_or(&[Signal::TERM]), turn);
+            })
+            .register_into(reactor)
+            .map(|_| ())
+    }
+
+    fn receive(&self, signals: &[Signal], turn: Turn<'_>) {
+        let is_hang_up = |signal: &Signal| *signal == Signal::HUP;
+        if signals.iter().all(is_hang_up) && !self.terminal.has_gone() {
+            if self.ending.first.get().is_none() {
+                notify::reloading();
+                self.reloader.reload();
+                notify::reloaded();
+            }
+            return;
+        }
+        let other = signals.iter().find(|signal| !is_hang_up(signal));
+        let signal = other.copied().unwrap_or(Signal::HUP);
+        let first = self.ending.first.get();
+        let Some(mode) = ShutdownMode::for_signal(first, signal) else { return };
+        if first.is_none() {
+            self.ending.announce(StoppedBy::Signal(signal));
+        }
+        tracing::info!(signal = %name(signal), shutdown = %mode.name(), "ending");
+        Ending::shut_down(&self.ending, mode, turn);
+    }
+}
+
+/// Acts when the offered sockets were granted.
+fn watch_for_grant(
+    offer: Rc<RunningOffer>,
+    ending: Rc<Ending>,
     reactor: &mut Reactor,
-) -> Result<(), windlass::AddReason> {
-    let first = Rc::clone(first);
-    interest()
-        .read()
-        .with_fd(signals)
-        .with_handler(move |signals: &mut SignalSet| {
-            // A failed read has no better retry, and a signal did request the end.
-            let received = signals.read().ok();
-            let only_hang_ups = received.is_some_and(|received| received.iter().eq([Signal::HUP]));
-            if let (true, Some(reload)) = (only_hang_ups, &reload) {
-                if first.get().is_none() {
-                    reload();
-                }
+) -> io::Result<()> {
+    let wakes = offer.wakes()?;
+    let granted = move |wakes: &mut UnixStream, _: Turn<'_>| {
+        if let (true, Some(granted)) = (take_wake(wakes), offer.granted()) {
+            ending.hand_over(granted.to);
+        }
+    };
+    interest().read().with_fd(wakes).with_handler(granted).register_into(reactor)?;
+    Ok(())
+}
+
+/// Ends the server.
+struct Ending {
+    /// The first cause.
+    first: Rc<Cell<Option<StoppedBy>>>,
+    announcement: Announcement,
+    end: Rc<dyn Fn(ShutdownMode)>,
+}
+
+impl Ending {
+    fn announce(&self, cause: StoppedBy) {
+        self.first.set(Some(cause));
+        if let Some(admin) = &self.announcement.admin {
+            admin.announce_shutdown();
+        }
+        notify::stopping("draining");
+    }
+
+    /// Another server accepts from the same sockets.
+    fn hand_over(&self, to: Pid) {
+        if let Some(admin) = &self.announcement.admin {
+            admin.stop_accepting();
+        }
+        if self.first.get().is_none() {
+            self.first.set(Some(StoppedBy::HandOver(to)));
+            (self.end)(ShutdownMode::HandOver);
+            tracing::info!(process = to.as_raw_nonzero().get(), "handed over");
+        }
+    }
+
+    /// Begins the shutdown, after a delay if it is graceful.
+    fn shut_down(this: &Rc<Self>, mode: ShutdownMode, mut turn: Turn<'_>) {
+        let drain_delay = this.announcement.drain_delay;
+        if mode == ShutdownMode::Graceful && !drain_delay.is_zero() {
+            let later = Rc::clone(this);
+            let drain = move |_: Turn<'_>| {
+                tracing::info!("draining");
+                later.drop_sockets(ShutdownMode::Graceful);
+            };
+            if turn.after(drain_delay, drain).is_ok() {
                 return;
             }
-            let others = |signal: &Signal| *signal != Signal::HUP;
-            let signal = received
-                .and_then(|received| received.iter().find(others).or(received.iter().next()));
-            let signal = signal.unwrap_or(Signal::TERM);
-            let Some(mode) = ShutdownMode::for_signal(first.get(), signal) else { return };
-            first.set(first.get().or(Some(signal)));
-            tracing::info!(signal = %name(signal), shutdown = %mode.name(), "ending");
-            end(mode);
-        })
-        .register_into(reactor)
-        .map(|_| ())
+        }
+        this.drop_sockets(mode);
+    }
+
+    /// Ends the server with its listening sockets, and with the copies of them.
+    fn drop_sockets(&self, mode: ShutdownMode) {
+        if let Some(offer) = &self.announcement.offer {
+            offer.withdraw();
+        }
+        (self.end)(mode);
+    }
 }
 
 /// Warns once about listeners that pause accepting, because too few descriptors affect every
@@ -176,7 +343,7 @@ fn watch(
 /// whenever messages were dropped.
 fn warn_about_limits(
     counts: ServerCounts,
-    connections_max: usize,
+    connections_max: ConnectionsMax,
     reactor: &mut Reactor,
 ) -> io::Result<()> {
     let none = RateLimitedCount::default;
@@ -194,8 +361,9 @@ fn warn_about_limits(
         if let Some(times) = limits.take_growth(counts.limits_reached(), Instant::now()) {
             tracing::warn!(
                 times,
-                "connection limit {connections_max} reached: further connections wait until others \
-                 end; raise --connections"
+                "connection limit {} reached: further connections wait until others end; raise \
+                 --connections",
+                connections_max.get()
             );
         }
     };
@@ -224,6 +392,27 @@ fn warn_about_drops(
              --workers, or publish less"
         );
     }
+}
+
+/// A worker that has finished no turn for so long is taken for hung.
+const HUNG: Duration = Duration::from_secs(5);
+
+/// Tells the service manager that the server is alive, if it wants to know, unless a worker hangs.
+fn feed_watchdog(counts: ServerCounts, reactor: &mut Reactor) -> io::Result<()> {
+    let Some(period) = notify::watchdog_period() else { return Ok(()) };
+    let is_hung = Cell::new(false);
+    let feed = move |_: Turn<'_>| {
+        let age = counts.slowest_worker_age();
+        if age < HUNG {
+            is_hung.set(false);
+            notify::alive();
+        } else if !is_hung.replace(true) {
+            let seconds = age.as_secs();
+            tracing::error!(seconds, "a worker hangs: the service manager's watchdog is not fed");
+        }
+    };
+    reactor.every(period, feed)?;
+    Ok(())
 }
 
 /// Returns memory to the kernel after a load has ended.
@@ -283,7 +472,7 @@ mod tests {
                 .all(|signal| ShutdownMode::for_signal(None, *signal)
                     == Some(ShutdownMode::Graceful))
         );
-        for first in all.map(Some) {
+        for first in all.map(|signal| Some(StoppedBy::Signal(signal))) {
             assert_eq!(
                 all.map(|signal| ShutdownMode::for_signal(first, signal)),
                 [Some(ShutdownMode::Immediate), Some(ShutdownMode::Immediate), None]

@@ -2,7 +2,6 @@
 
 use std::{
     fmt::Write as _,
-    net::IpAddr,
     path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -18,7 +17,8 @@ use windlass_tls::{MinimumVersion, TlsAcceptor, TlsAcceptorBuilder};
 
 use super::{
     args::{Mode, ServeArgs},
-    supervisor::ReloadFn,
+    place::ListenHost,
+    reload::{Apply, Part},
 };
 
 /// The validity of a certificate that is made for this run. Some clients accept no longer one.
@@ -28,11 +28,12 @@ const SELF_SIGNED_VALIDITY: Duration = Duration::from_secs(397 * 24 * 3600);
 const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The options of `windlass serve` for TLS.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TlsArgs {
     /// PEM file with a certificate and its chain, for https:// and wss:// on all listeners but
-    /// --admin. May be repeated, each with its --tls-key: a client gets the certificate for the
-    /// name that it asks for, else the first. SIGHUP reads all files again, for new handshakes
+    /// --admin and those of --listen http://. May be repeated, each with its --tls-key: a client
+    /// gets the certificate for the name that it asks for, else the first. SIGHUP reads all files
+    /// again, for new handshakes
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Vec<PathBuf>,
 
@@ -41,7 +42,7 @@ pub(crate) struct TlsArgs {
     pub(crate) tls_key: Vec<PathBuf>,
 
     /// TLS with a certificate that is made for this run, to try it out. It is valid for localhost,
-    /// 127.0.0.1, ::1, the address of --listen and the names of --host. No client trusts it; its
+    /// 127.0.0.1, ::1, the addresses of --listen and the names of --host. No client trusts it; its
     /// SHA-256 fingerprint is printed
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     pub(crate) tls_self_signed: bool,
@@ -115,20 +116,7 @@ impl ServerTls {
         if !args.tls.is_on() {
             return Ok(None);
         }
-        let mut builder = TlsAcceptor::builder().minimum_version(match args.tls.tls_min_version {
-            None | Some(OldestVersion::Tls12) => MinimumVersion::Tls12,
-            Some(OldestVersion::Tls13) => MinimumVersion::Tls13,
-        });
-        if args.mode != Mode::Raw {
-            builder = builder.alpn([b"http/1.1"]);
-        }
-        if let Some(authorities) = &args.tls.tls_client_ca {
-            builder = builder.require_client_certificates(authorities);
-        }
-        for (certificate, key) in args.tls.tls_cert.iter().zip(&args.tls.tls_key) {
-            builder = builder.certificate(certificate, key);
-        }
-        let mut fingerprint = None;
+        let (mut builder, mut fingerprint) = (builder(args, args.mode), None);
         if args.tls.tls_self_signed {
             let made = self_signed(builder, names(args));
             let (with_certificate, of_it) = made.context("cannot make a certificate")?;
@@ -148,21 +136,44 @@ impl ServerTls {
         self.fingerprint.as_deref()
     }
 
-    /// Returns what reads the files again. A broken file changes nothing.
-    pub(crate) fn reload_fn(self) -> Option<ReloadFn> {
-        if !self.has_files {
-            return None;
-        }
-        Some(Box::new(move || match self.acceptor.reload() {
-            Ok(()) => {
-                tracing::info!("certificates reloaded");
-                warn_about_expiry(&self.acceptor);
-            }
-            Err(error) => {
-                tracing::error!(%error, "certificates not reloaded; the old ones stay in use");
-            }
-        }))
+    /// Returns the part that reads the files again. A certificate that was made for this run stays.
+    pub(crate) fn part(self, mode: Mode) -> Option<Part> {
+        let Self { acceptor, has_files, .. } = self;
+        let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
+            args.tls.check()?;
+            ensure!(
+                args.tls.has_files(),
+                "the listeners have TLS, which takes a restart to end: --tls-cert is missing"
+            );
+            let prepared = acceptor.prepare(builder(args, mode)).context("cannot set TLS up")?;
+            let acceptor = acceptor.clone();
+            Ok(Box::new(move || {
+                prepared.apply();
+                warn_about_expiry(&acceptor);
+            }))
+        };
+        let options = &["tls-cert", "tls-key", "tls-client-ca", "tls-min-version"];
+        has_files.then(|| Part { options, prepare: Box::new(prepare) })
     }
+}
+
+/// The settings without a certificate that is made for this run.
+fn builder(args: &ServeArgs, mode: Mode) -> TlsAcceptorBuilder {
+    let TlsArgs { tls_cert, tls_key, tls_client_ca, tls_min_version, .. } = &args.tls;
+    let mut builder = TlsAcceptor::builder().minimum_version(match tls_min_version {
+        None | Some(OldestVersion::Tls12) => MinimumVersion::Tls12,
+        Some(OldestVersion::Tls13) => MinimumVersion::Tls13,
+    });
+    if mode != Mode::Raw {
+        builder = builder.alpn([b"http/1.1"]);
+    }
+    if let Some(authorities) = tls_client_ca {
+        builder = builder.require_client_certificates(authorities);
+    }
+    for (certificate, key) in tls_cert.iter().zip(tls_key) {
+        builder = builder.certificate(certificate, key);
+    }
+    builder
 }
 
 fn warn_about_expiry(acceptor: &TlsAcceptor) {
@@ -189,8 +200,13 @@ fn warn_about_expiry(acceptor: &TlsAcceptor) {
 /// The names for which a certificate of this run is valid.
 fn names(args: &ServeArgs) -> Vec<String> {
     let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    let listening = args.listen.map(|address| address.ip());
-    names.extend(listening.filter(|ip| !ip.is_unspecified()).as_ref().map(IpAddr::to_string));
+    for place in &args.listen {
+        match &place.host {
+            ListenHost::Address(address) if address.ip().is_unspecified() => {}
+            ListenHost::Address(address) => names.push(address.ip().to_string()),
+            ListenHost::Name(name, _) => names.push(name.clone()),
+        }
+    }
     for host in &args.host {
         // `any` is no name. Others that are none are reported with the other options.
         if host != "any"

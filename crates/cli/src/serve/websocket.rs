@@ -11,21 +11,25 @@ use windlass_server::{
 
 use super::{
     args::{self, Mode, ServeArgs, seconds},
-    cluster::NodeSetup,
+    cluster::{NodeSetup, limit_to_payload},
     counts::ServerCounts,
     members::Members,
     refusal_log::RefusalLog,
+    reload::{Apply, Part},
     rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms, topic_len_max},
     sockets::Sockets,
-    supervisor::{ServerControl, ShutdownMode},
+    supervisor::{ConnectionsMax, ServerControl, ShutdownMode},
     tls::ServerTls,
 };
-use crate::page;
+use crate::{nofile, page};
 
 /// The server, and the time allowed for its shutdown.
 struct WebSocketServer {
     server: RunningServer,
-    drain_timeout: Duration,
+    /// The options at the start.
+    args: ServeArgs,
+    /// The maximum payload of the NATS server of a cluster, if it is known.
+    payload_max: Option<usize>,
     members: Arc<Members>,
 }
 
@@ -39,12 +43,43 @@ impl ServerControl for WebSocketServer {
     }
 
     fn shutdown_fn(&self) -> Box<dyn Fn(ShutdownMode)> {
-        let (drainer, drain_timeout) = (self.server.drainer(), self.drain_timeout);
+        let drain_timeout = Duration::from_secs(self.args.drain_timeout.into());
+        let drainer = self.server.drainer();
         let stops = self.server.stops().to_vec();
         Box::new(move |mode| match mode {
             ShutdownMode::Graceful => drainer.drain(drain_timeout),
+            ShutdownMode::HandOver => drainer.hand_over(drain_timeout),
             ShutdownMode::Immediate => stops.iter().for_each(windlass::Stop::stop),
         })
+    }
+
+    fn part(&self, limit: &ConnectionsMax) -> Part {
+        let (start, payload_max) = (self.args.clone(), self.payload_max);
+        let (reconfigurer, limit) = (self.server.reconfigurer(), limit.clone());
+        let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
+            // These keep their values.
+            let (workers, buffer, mode) = (start.workers, start.buffer, start.mode);
+            let args = ServeArgs { workers, buffer, mode, ..args.clone() };
+            let connections_max = nofile::connections_max(args.connections, workers.into())?;
+            let mut options = args.options(connections_max)?;
+            limit_to_payload(payload_max, &mut options);
+            let (reconfigurer, limit) = (reconfigurer.clone(), limit.clone());
+            Ok(Box::new(move || {
+                // They were checked just now.
+                _ = reconfigurer.reconfigure(&options);
+                limit.set(connections_max);
+            }))
+        };
+        let options = &[
+            "connections",
+            "connections-per-address",
+            "host",
+            "inflate-ratio-max",
+            "memory",
+            "message-max",
+            "origin",
+        ];
+        Part { options, prepare: Box::new(prepare) }
     }
 
     fn announcer(&self) -> Option<Box<dyn Fn()>> {
@@ -69,7 +104,9 @@ pub(crate) fn start(
     let members = Arc::new(Members::default());
     let of_rooms = Arc::clone(&members);
     let mut options = args.options(connections_max)?;
-    let cluster = NodeSetup::prepare(args)?.map(|node| node.limit(&mut options));
+    let node = NodeSetup::prepare(args)?;
+    let payload_max = node.as_ref().and_then(NodeSetup::payload_max);
+    limit_to_payload(payload_max, &mut options);
     let mut server = Server::new(options, move |_| Rooms {
         echoes,
         name_len_max,
@@ -81,19 +118,16 @@ pub(crate) fn start(
     .pinned(args.pin)
     .watchdog(args.watchdog)
     .backend(args.backend)
-    .listen_on_each(sockets.take_per_worker().context("cannot copy the sockets")?);
+    .listen_on_each(sockets.take_per_worker(false).context("cannot copy the sockets")?);
     if let Some(tls) = tls {
-        server = server.with_tls(tls.sessions());
+        let with_tls = sockets.take_per_worker(true).context("cannot copy the sockets")?;
+        server = server.listen_on_each(with_tls).with_tls(tls.sessions());
     }
-    if let Some(cluster) = cluster {
-        server = server.cluster(cluster);
+    if let Some(node) = node {
+        server = server.cluster(node.into_cluster());
     }
     let server = server.start().context("cannot start the workers")?;
-    Ok(Box::new(WebSocketServer {
-        server,
-        drain_timeout: Duration::from_secs(args.drain_timeout.into()),
-        members,
-    }))
+    Ok(Box::new(WebSocketServer { server, args: args.clone(), payload_max, members }))
 }
 
 impl ServeArgs {
@@ -113,7 +147,7 @@ impl ServeArgs {
     }
 
     /// Returns the settings of the server.
-    fn options(&self, connections_max: usize) -> anyhow::Result<Options> {
+    pub(crate) fn options(&self, connections_max: usize) -> anyhow::Result<Options> {
         let mut options = Options::new();
         options.routes = match self.mode {
             Mode::Chat => {

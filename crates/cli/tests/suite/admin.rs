@@ -12,6 +12,8 @@ use std::{
     process::Stdio,
 };
 
+use rustix::process::{Signal, kill_process};
+
 use crate::harness::{Server, WAIT_MAX, windlass};
 use exposition::Exposition;
 
@@ -86,6 +88,28 @@ fn an_operator_reads_metrics_health_and_status() {
     server.stop_cleanly();
     let place = address.trim_start_matches("http://").trim_end_matches('/');
     assert!(TcpStream::connect(place).is_err(), "the port is closed");
+}
+
+/// A load balancer needs time to notice that a server ends.
+#[test]
+fn after_a_signal_new_clients_are_served_while_readiness_has_ended() {
+    // Longer than any wait: a second signal ends it.
+    let (server, address) = start("127.0.0.1:0", &["--drain-delay", "3600"]);
+    assert!(get(connect(&address), "/readyz", "").starts_with("HTTP/1.1 200 "));
+    kill_process(server.pid(), Signal::TERM).expect("it runs");
+    server.wait_for_error("ending signal=SIGTERM shutdown=graceful");
+    assert!(get(connect(&address), "/readyz", "").starts_with("HTTP/1.1 503 "));
+    assert!(get(connect(&address), "/healthz", "").starts_with("HTTP/1.1 200 "));
+    assert!(get(server.connect(), "/", "").starts_with("HTTP/1.1 200 "));
+    let (status, line) = server.stop(Signal::TERM);
+    assert!(status.success() && line.starts_with("stopped by SIGTERM: "), "{line}");
+
+    // After it the drain begins by itself.
+    let (server, _) = start("127.0.0.1:0", &["--drain-delay", "1"]);
+    kill_process(server.pid(), Signal::TERM).expect("it runs");
+    server.wait_for_error("draining");
+    let (status, line) = server.ended();
+    assert!(status.success() && line.starts_with("stopped by SIGTERM: "), "{line}");
 }
 
 #[test]

@@ -172,8 +172,13 @@ impl Server {
     }
 
     /// Sends a signal and waits for the end. Returns the exit status and the summary.
-    pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, String) {
+    pub(crate) fn stop(self, signal: Signal) -> (ExitStatus, String) {
         kill_process(self.pid(), signal).expect("the server still runs");
+        self.ended()
+    }
+
+    /// Waits for the end. Returns the exit status and the summary.
+    pub(crate) fn ended(mut self) -> (ExitStatus, String) {
         let line = self.output.recv_timeout(WAIT_MAX).expect("a line of statistics");
         let end = self.output.recv_timeout(WAIT_MAX);
         assert_eq!(end, Err(RecvTimeoutError::Disconnected), "nothing comes after the statistics");

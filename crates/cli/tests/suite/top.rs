@@ -41,8 +41,9 @@ fn client(server: &Server) -> std::net::TcpStream {
 }
 
 /// A terminal of this size: the program's side, and the side that shows it.
-fn terminal(columns: u16, rows: u16) -> (OwnedFd, File) {
-    let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+pub(crate) fn terminal(columns: u16, rows: u16) -> (OwnedFd, File) {
+    let shown = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .expect("there are terminals");
     grantpt(&shown).expect("it can be granted");
     unlockpt(&shown).expect("it can be unlocked");
     let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };

@@ -163,6 +163,21 @@ fn no_more_than_so_many_connections_are_open(build: Build) {
         reactor.run_once(None).unwrap();
     }
     assert_eq!(reactor.listener(key).unwrap().connections(), 2);
+    // Another maximum counts at once, in both directions.
+    let fourth = connect(to);
+    run_dry(&mut reactor);
+    assert_eq!(reactor.listener(key).unwrap().connections(), 2);
+    reactor.listener(key).unwrap().set_connections_max(3);
+    while reactor.listener(key).unwrap().connections() < 3 {
+        reactor.run_once(None).unwrap();
+    }
+    reactor.listener(key).unwrap().set_connections_max(1);
+    drop((fourth, connect(to)));
+    while reactor.listener(key).unwrap().connections() > 2 {
+        reactor.run_once(None).unwrap();
+    }
+    run_dry(&mut reactor);
+    assert_eq!(reactor.listener(key).unwrap().connections(), 2);
     let mut answer = Vec::new();
     while answer.len() < 5 {
         run_dry(&mut reactor);

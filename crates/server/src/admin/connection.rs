@@ -2,6 +2,7 @@
 
 use std::{
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -14,12 +15,12 @@ use windlass_ws::handshake::{HeadLimits, HeadReader, Rejection, Request};
 use super::{
     CONNECTIONS_MAX,
     connection_list::ConnectionList,
+    controls::Controls,
     rejections::{RejectionCause, Rejections},
-    token::Token,
 };
 use crate::{
     connection::parse_response,
-    http::{self, AddressKey, Hosts, ListenerKind, reject, without_body},
+    http::{self, AddressKey, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
     metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_rejections},
 };
@@ -37,8 +38,7 @@ const WAITING_MAX: usize = 256 << 10;
 /// Settings and counts that all connections share.
 pub(super) struct AdminState {
     stats: StatsHandle,
-    token: Option<Token>,
-    hosts: Hosts,
+    controls: Arc<Controls>,
     listener_kind: ListenerKind,
     rejections: Rejections,
     connections: ConnectionList,
@@ -178,13 +178,12 @@ impl Answer {
 impl AdminState {
     pub(super) fn new(
         stats: StatsHandle,
-        token: Option<Token>,
-        hosts: Hosts,
+        controls: Arc<Controls>,
         listener_kind: ListenerKind,
         rejections: Rejections,
     ) -> Self {
         let connections = ConnectionList::default();
-        Self { stats, token, hosts, listener_kind, rejections, connections }
+        Self { stats, controls, listener_kind, rejections, connections }
     }
 
     /// Notes a rejected request and its response.
@@ -215,7 +214,8 @@ impl AdminState {
         copy: &mut SharedCopy,
         out: &mut Vec<u8>,
     ) -> (bool, Option<RejectionCause>) {
-        if let Err(rejection) = self.hosts.check_at(request, self.listener_kind) {
+        let checked = self.controls.access().hosts.check_at(request, self.listener_kind);
+        if let Err(rejection) = checked {
             let start = out.len();
             // It has no headers that could not be sent.
             let _ = rejection.write(SystemTime::now(), out);
@@ -278,6 +278,7 @@ impl AdminState {
                 self.stats.write_status(workers, &mut body);
                 Answer::found("application/json", body)
             }
+            _ if self.controls.is_leaving() => Answer::text(503, "leaving: the server shuts down"),
             _ => match not_ready(workers).or(self.stats.cluster_not_ready()) {
                 None => Answer::text(200, "ready"),
                 Some(reason) => Answer::text(503, reason),
@@ -286,7 +287,8 @@ impl AdminState {
     }
 
     fn is_authorized(&self, request: &Request<'_>) -> bool {
-        let Some(token) = &self.token else { return true };
+        let access = self.controls.access();
+        let Some(token) = &access.token else { return true };
         request.header_bytes("Authorization").is_some_and(|value| token.is_in(value))
     }
 }

@@ -5,6 +5,7 @@
 
 mod connection;
 mod connection_list;
+mod controls;
 mod rejections;
 mod token;
 
@@ -15,19 +16,22 @@ use std::{
     os::fd::OwnedFd,
     path::Path,
     rc::Rc,
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
 
 use windlass::{
-    Backend, Reactor, Stop,
-    stream::{Address, ListenOptions, Listener, Peer, StreamOptions},
+    Backend, Reactor, Remote, Stop,
+    stream::{Address, ListenOptions, Listener, ListenerKey, Peer, StreamOptions},
 };
+
+pub use self::token::AdminToken;
 
 use self::{
     connection::{AdminConn, AdminState},
+    controls::{Access, Controls},
     rejections::{OnRejected, Rejections},
-    token::Token,
 };
 use crate::{
     api::Rejected,
@@ -100,7 +104,7 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Admin {
     listener: Listener,
     address: Address,
-    token: Option<Token>,
+    token: Option<AdminToken>,
     hosts: Hosts,
     backend: Backend,
     on_rejected: Option<OnRejected>,
@@ -145,8 +149,14 @@ impl Admin {
     /// - [`InvalidInput`](io::ErrorKind::InvalidInput) if it is shorter than 16 bytes, or has
     ///   characters other than visible ASCII.
     pub fn token(mut self, token: &str) -> io::Result<Self> {
-        self.token = Some(Token::new(token)?);
+        self.token = Some(AdminToken::new(token)?);
         Ok(self)
+    }
+
+    /// As [`token`](Self::token), with one that was checked before.
+    pub fn with_token(mut self, token: AdminToken) -> Self {
+        self.token = Some(token);
+        self
     }
 
     /// Sets the hosts that requests may ask for. Default: [`Hosts::Local`].
@@ -198,40 +208,33 @@ impl Admin {
     pub fn start(self, stats: StatsHandle) -> io::Result<RunningAdmin> {
         let Self { listener, address, token, hosts, backend, on_rejected } = self;
         let listener_kind = ListenerKind::of(&address);
-        if token.is_none() && listener_kind == ListenerKind::Network {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "the admin listener at {address} can be reached from other machines and has no \
-                     token: set one, or listen on a loopback address or a Unix socket"
-                ),
-            ));
-        }
+        check_access(&address, token.as_ref())?;
+        let controls = Arc::new(Controls::new(Access { token, hosts }));
         let (started, start) = std::sync::mpsc::sync_channel(1);
-        let own_stats = stats.clone();
+        let (own_stats, own_controls) = (stats.clone(), Arc::clone(&controls));
         let thread = thread::Builder::new().name("windlass-admin".to_owned()).spawn(move || {
             let rejections = Rejections::new(on_rejected);
-            let state = AdminState::new(own_stats, token, hosts, listener_kind, rejections);
-            let mut reactor = match build_reactor(listener, state, backend) {
-                Ok(reactor) => reactor,
+            let state = AdminState::new(own_stats, own_controls, listener_kind, rejections);
+            let (mut reactor, listener) = match build_reactor(listener, state, backend) {
+                Ok(built) => built,
                 Err(error) => {
                     let _ = started.send(Err(error));
                     return;
                 }
             };
             // The receiver waits for this.
-            let _ = started.send(Ok(reactor.stop_handle()));
+            let _ = started.send(Ok((reactor.stop_handle(), reactor.remote(), listener)));
             // A reactor that cannot wait leaves the listener closed, and the server runs on.
             let _ = reactor.run();
         })?;
-        let stop = match start.recv() {
-            Ok(Ok(stop)) => stop,
+        let (stop, remote, listener) = match start.recv() {
+            Ok(Ok(handles)) => handles,
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(io::Error::other("the thread of the admin listener panicked")),
         };
         let at_end = stop.clone();
         stats.on_end(move || at_end.stop());
-        Ok(RunningAdmin { address, stop, thread: Some(thread) })
+        Ok(RunningAdmin { address, controls, stop, remote, listener, thread: Some(thread) })
     }
 }
 
@@ -250,12 +253,30 @@ fn listen_options() -> ListenOptions {
     ListenOptions::new().stream(stream).connections_max(CONNECTIONS_MAX + 1)
 }
 
-fn build_reactor(listener: Listener, state: AdminState, backend: Backend) -> io::Result<Reactor> {
+/// Elsewhere than on the own machine a token is needed.
+fn check_access(address: &Address, token: Option<&AdminToken>) -> io::Result<()> {
+    if token.is_some() || ListenerKind::of(address) != ListenerKind::Network {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!(
+            "the admin listener at {address} can be reached from other machines and has no token: \
+             set one, or listen on a loopback address or a Unix socket"
+        ),
+    ))
+}
+
+fn build_reactor(
+    listener: Listener,
+    state: AdminState,
+    backend: Backend,
+) -> io::Result<(Reactor, ListenerKey)> {
     let mut reactor = Reactor::builder().backend(backend).build()?;
     let state = Rc::new(state);
     let accept = move |peer: &Peer<'_>| Some(AdminConn::new(Rc::clone(&state), peer.address()));
-    listener.register(accept, &mut reactor).map_err(io::Error::from)?;
-    Ok(reactor)
+    let key = listener.register(accept, &mut reactor).map_err(io::Error::from)?;
+    Ok((reactor, key))
 }
 
 /// A running admin listener. Dropping it closes the listener and its connections.
@@ -289,7 +310,10 @@ fn build_reactor(listener: Listener, state: AdminState, backend: Backend) -> io:
 #[must_use = "dropping it closes the listener"]
 pub struct RunningAdmin {
     address: Address,
+    controls: Arc<Controls>,
     stop: Stop,
+    remote: Remote,
+    listener: ListenerKey,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -298,6 +322,43 @@ impl RunningAdmin {
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Changes the token and the hosts for further requests.
+    ///
+    /// # Errors
+    /// - [`InvalidInput`](io::ErrorKind::InvalidInput) without a token on an address that is
+    ///   neither a loopback address nor a Unix socket. Nothing has changed.
+    pub fn set_access(&self, token: Option<AdminToken>, hosts: Hosts) -> io::Result<()> {
+        self.check_access(token.as_ref())?;
+        self.controls.set_access(Access { token, hosts });
+        Ok(())
+    }
+
+    /// Checks whether [`set_access`](Self::set_access) would fail.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn check_access(&self, token: Option<&AdminToken>) -> io::Result<()> {
+        check_access(&self.address, token)
+    }
+
+    /// Makes `/readyz` answer 503 from now on, so that no further clients are sent to the server.
+    /// The server itself goes on, until it is [drained](crate::RunningServer::drain).
+    pub fn announce_shutdown(&self) {
+        self.controls.leave();
+    }
+
+    /// Stops accepting, for a process that has the same socket too. Connections that were accepted
+    /// are still answered.
+    pub fn stop_accepting(&self) {
+        let listener = self.listener;
+        // It fails if the listener has ended already.
+        let _ = self.remote.call(move |mut turn| {
+            if let Ok(listening) = turn.listener(listener) {
+                listening.delete();
+            }
+        });
     }
 
     /// Waits until all workers have ended and the listener is closed.

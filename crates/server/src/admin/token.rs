@@ -1,16 +1,29 @@
 //! The bearer token of the admin listener (RFC 6750 section 2.1).
 
-use core::hint::black_box;
+use core::{fmt, hint::black_box};
 use std::io;
 
 /// Minimum length of a token in bytes.
 const LEN_MIN: usize = 16;
 
-/// A token that requests must have.
-pub(super) struct Token(Box<[u8]>);
+/// A token that requests to an [`Admin`](crate::Admin) listener must have.
+///
+/// ```
+/// use windlass_server::AdminToken;
+///
+/// assert!(AdminToken::new("0123456789abcdef").is_ok());
+/// assert!(AdminToken::new("too short").is_err());
+/// ```
+#[derive(Clone)]
+pub struct AdminToken(Box<[u8]>);
 
-impl Token {
-    pub(super) fn new(token: &str) -> io::Result<Self> {
+impl AdminToken {
+    /// Checks a token.
+    ///
+    /// # Errors
+    /// - [`InvalidInput`](io::ErrorKind::InvalidInput) if it is shorter than 16 bytes, or has
+    ///   characters other than visible ASCII.
+    pub fn new(token: &str) -> io::Result<Self> {
         let is_visible = token.bytes().all(|byte| byte.is_ascii_graphic());
         if token.len() < LEN_MIN || !is_visible {
             return Err(io::Error::new(
@@ -42,13 +55,19 @@ impl Token {
     }
 }
 
+impl fmt::Debug for AdminToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminToken").finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_the_whole_token_is_accepted() {
-        let token = Token::new("0123456789abcdef").unwrap();
+        let token = AdminToken::new("0123456789abcdef").unwrap();
         for accepted in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef "] {
             assert!(token.is_in(accepted.as_bytes()), "{accepted}");
         }
@@ -71,7 +90,7 @@ mod tests {
     #[test]
     fn a_weak_token_is_rejected() {
         for weak in ["", "0123456789abcde", "0123456789 abcdef", "0123456789abcdé\n"] {
-            assert!(Token::new(weak).is_err(), "{weak}");
+            assert!(AdminToken::new(weak).is_err(), "{weak}");
         }
     }
 }

@@ -254,7 +254,7 @@ impl<H: Handler> ServiceInner<H> {
         out: &mut Vec<u8>,
     ) -> RequestOutcome<H::Data> {
         let state = &self.state;
-        if let Err(rejection) = state.shared.options.hosts.check_at(request, listener_kind) {
+        if let Err(rejection) = state.shared.rules().hosts.check_at(request, listener_kind) {
             return self.reject(&rejection, HandshakeResult::BadHost, request, out);
         }
         if state.shared.memory.is_exhausted() {
@@ -326,7 +326,7 @@ impl<H: Handler> ServiceInner<H> {
         }
         let of = |result: HandshakeResult| move |rejection: Reject| (result, rejection);
         let has_tls = stream.tls().is_some();
-        let checked = state.shared.options.origins.check_on(upgrade.request(), has_tls);
+        let checked = state.shared.rules().origins.check_on(upgrade.request(), has_tls);
         checked.map_err(of(HandshakeResult::BadOrigin))?;
         let lookup = || stream.peer_addr().unwrap_or(Address::Unix(None));
         let lookup_tls = || stream.tls().map(TlsInfo::of);

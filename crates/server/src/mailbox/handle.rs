@@ -15,6 +15,7 @@ use windlass_flow::{Latch, Mailbox, Sender as MailboxSender, weighed_mailbox};
 use super::{
     command::{WorkerCommand, weight_of},
     open_connections::OpenConnections,
+    reconfiguration::Reconfiguration,
 };
 use crate::{
     api::Options,
@@ -57,6 +58,11 @@ pub(crate) struct WorkerHandle {
     is_watched: AtomicBool,
     /// The requested drain time in nanoseconds, plus one; 0 if no drain was requested.
     drain: AtomicU64,
+    /// The same for a [`DrainRequest::HandOver`].
+    hand_over: AtomicU64,
+    /// What the worker has not taken yet.
+    reconfiguration: Mutex<Option<Arc<Reconfiguration>>>,
+    has_reconfiguration: AtomicBool,
     /// Of all workers of the server.
     pub(crate) connections: Arc<OpenConnections>,
 }
@@ -89,6 +95,15 @@ impl WorkerHandle {
     pub(crate) fn dated_snapshot(&self) -> (WorkerSnapshot, Duration) {
         let published = self.lock();
         (published.snapshot, published.taken_at)
+    }
+
+    /// Returns the time since the last copy of its counts; zero if it has ended.
+    pub(crate) fn age(&self) -> Duration {
+        let published = self.lock();
+        if published.has_ended {
+            return Duration::ZERO;
+        }
+        self.started.elapsed().saturating_sub(published.taken_at)
     }
 
     /// Stores the figures of the busiest topics.
@@ -175,10 +190,33 @@ impl WorkerHandle {
     }
 
     /// Requests a drain. This needs no room in the mailbox.
-    pub(crate) fn request_drain(&self, deadline: Duration) {
+    pub(crate) fn request_drain(&self, request: DrainRequest) {
+        let (cell, deadline) = match request {
+            DrainRequest::Now(deadline) => (&self.drain, deadline),
+            DrainRequest::HandOver(deadline) => (&self.hand_over, deadline),
+        };
         let ns = u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX - 1);
-        self.drain.store(ns.saturating_add(1), Ordering::Release);
+        cell.store(ns.saturating_add(1), Ordering::Release);
         self.latch.wake();
+    }
+
+    /// Requests other settings. This needs no room in the mailbox.
+    pub(crate) fn request_reconfiguration(&self, new: Arc<Reconfiguration>) {
+        // Nothing panics while the lock is held, here and below.
+        *self.reconfiguration.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
+        self.has_reconfiguration.store(true, Ordering::Release);
+        self.latch.wake();
+    }
+
+    /// Takes the requested settings, if there are any.
+    pub(crate) fn take_reconfiguration(&self) -> Option<Arc<Reconfiguration>> {
+        // The load alone is cheaper, and most wake-ups have another cause.
+        if !self.has_reconfiguration.load(Ordering::Relaxed)
+            || !self.has_reconfiguration.swap(false, Ordering::Acquire)
+        {
+            return None;
+        }
+        self.reconfiguration.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Makes the worker check the state that it shares with the others.
@@ -186,10 +224,23 @@ impl WorkerHandle {
         self.latch.wake();
     }
 
-    /// Takes the request for a drain, if there is one.
-    pub(crate) fn take_drain_request(&self) -> Option<Duration> {
-        self.drain.swap(0, Ordering::AcqRel).checked_sub(1).map(Duration::from_nanos)
+    /// Takes a request for a drain, if there is one.
+    pub(crate) fn take_drain_request(&self) -> Option<DrainRequest> {
+        let take = |cell: &AtomicU64| {
+            cell.swap(0, Ordering::AcqRel).checked_sub(1).map(Duration::from_nanos)
+        };
+        // One of the second kind is of no use after one of the first.
+        let hand_over = take(&self.hand_over).map(DrainRequest::HandOver);
+        take(&self.drain).map(DrainRequest::Now).or(hand_over)
     }
+}
+
+/// A request for a drain, with its time limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DrainRequest {
+    Now(Duration),
+    /// After the handshakes that are under way. Another process accepts meanwhile.
+    HandOver(Duration),
 }
 
 /// A mailbox that is not yet registered with a loop.
@@ -213,6 +264,9 @@ impl WorkerMailbox {
             wants_stats: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
             drain: AtomicU64::new(0),
+            hand_over: AtomicU64::new(0),
+            reconfiguration: Mutex::default(),
+            has_reconfiguration: AtomicBool::new(false),
             connections: Arc::clone(connections),
         };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })

@@ -4,13 +4,15 @@ mod command;
 mod handle;
 mod open_connections;
 mod other_workers;
+mod reconfiguration;
 mod sender;
 mod stats_handle;
 mod topic_owners;
 
 pub(crate) use command::{ForwardedBatch, WorkerCommand};
-pub(crate) use handle::{WorkerHandle, WorkerMailbox};
+pub(crate) use handle::{DrainRequest, WorkerHandle, WorkerMailbox};
 pub(crate) use other_workers::OtherWorkers;
+pub(crate) use reconfiguration::Reconfiguration;
 pub(crate) use sender::WorkerQueue;
 pub use sender::{Sender, SenderError};
 pub use stats_handle::StatsHandle;

@@ -72,6 +72,14 @@ impl StatsHandle {
         stats
     }
 
+    /// Returns how long ago the slowest worker has last handled its timer event, which each running
+    /// worker does at least once a second. A worker whose handler takes long, or whose thread is
+    /// stopped, is late. Zero if all workers have ended.
+    #[must_use]
+    pub fn slowest_worker_age(&self) -> Duration {
+        self.workers.iter().map(|worker| worker.age()).max().unwrap_or_default()
+    }
+
     /// Asks the workers to copy their counts, and waits for them, at most a quarter of a second.
     /// Returns the sum. A worker that does not answer in time is counted as of its last timeout
     /// scan.

@@ -8,7 +8,7 @@ use windlass_flow::Mailbox;
 use super::host::ServiceHost;
 use crate::{
     api::NO_CONN,
-    mailbox::WorkerCommand,
+    mailbox::{DrainRequest, WorkerCommand},
     pubsub::is_reserved,
     shared::Shared,
     state::{ServiceState, Tables},
@@ -32,8 +32,13 @@ pub(crate) fn register_mailbox(
                 mailbox.latch().clear();
             }
             mailbox.latch().awake();
-            if let Some(deadline) = state.shared.worker.take_drain_request() {
-                state.drain(&mut turn, deadline);
+            match state.shared.worker.take_drain_request() {
+                Some(DrainRequest::Now(deadline)) => state.drain(&mut turn, deadline),
+                Some(DrainRequest::HandOver(deadline)) => state.hand_over(&mut turn, deadline),
+                None => {}
+            }
+            if let Some(new) = state.shared.worker.take_reconfiguration() {
+                state.reconfigure(&mut turn, &new);
             }
             let (shared, tables) = (&state.shared, &mut *state.tables.borrow_mut());
             tables.relieve_others(shared, &mut turn);

@@ -37,10 +37,10 @@ const CHUNK_MAX: usize = 1 << 20;
 /// State that the workers of a server share.
 #[derive(Debug)]
 pub(crate) struct MemoryPool {
-    limit: usize,
+    /// This value and the next two protect no other data, so relaxed accesses suffice.
+    limit: AtomicUsize,
     worker_count: usize,
-    chunk: usize,
-    /// Bytes borrowed. This value and the next protect no other data, so relaxed accesses suffice.
+    /// Bytes borrowed.
     taken: AtomicUsize,
     /// Requests get status 503.
     is_exhausted: AtomicBool,
@@ -50,9 +50,23 @@ pub(crate) struct MemoryPool {
 
 impl MemoryPool {
     pub(crate) fn new(limit: usize, worker_count: usize) -> Arc<Self> {
-        let chunk = (limit / (64 * worker_count)).clamp(1, CHUNK_MAX);
-        let (taken, is_exhausted) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { limit, worker_count, chunk, taken, is_exhausted, workers: OnceLock::new() })
+        let (limit, taken) = (AtomicUsize::new(limit), AtomicUsize::new(0));
+        let (is_exhausted, workers) = (AtomicBool::new(false), OnceLock::new());
+        Arc::new(Self { limit, worker_count, taken, is_exhausted, workers })
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. The workers notice it when they next count.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Number of bytes that a worker borrows at once.
+    fn chunk(&self) -> usize {
+        (self.limit() / (64 * self.worker_count)).clamp(1, CHUNK_MAX)
     }
 
     /// Sets how the workers are woken. Called once.
@@ -66,11 +80,11 @@ impl MemoryPool {
 
     /// Number of bytes that may be taken before reading pauses.
     fn pause_threshold(&self) -> usize {
-        self.limit / 5 * 4
+        self.limit() / 5 * 4
     }
 
     fn is_over(&self) -> bool {
-        self.taken() > self.limit
+        self.taken() > self.limit()
     }
 
     fn wake_others(&self, own: &Arc<WorkerHandle>) {
@@ -155,7 +169,7 @@ impl MemoryBudget {
     /// Returns what the workers share, for the metrics.
     pub(crate) fn figures(&self) -> PoolFigures {
         PoolFigures {
-            limit: self.pool.limit as u64,
+            limit: self.pool.limit() as u64,
             borrowed: self.pool.taken() as u64,
             is_exhausted: self.is_exhausted(),
         }
@@ -167,7 +181,7 @@ impl MemoryBudget {
 
     /// Borrows memory for the used bytes in whole chunks, and returns the surplus.
     fn adjust_grant(&self, used: usize) {
-        let (chunk, granted) = (self.pool.chunk, self.granted.get());
+        let (chunk, granted) = (self.pool.chunk(), self.granted.get());
         let wanted = used.div_ceil(chunk) * chunk;
         // One spare chunk is kept, so that small changes do not borrow each time.
         if wanted > granted {
@@ -237,8 +251,10 @@ impl MemoryBudget {
             return None;
         }
         pool.is_exhausted.store(true, Ordering::Relaxed);
-        let excess = pool.taken() - pool.limit / 10 * 9;
-        let spare = self.used(turn).saturating_sub(pool.limit / 10 * 9 / pool.worker_count);
+        let wanted = pool.limit() / 10 * 9;
+        // The limit may have been raised just now.
+        let excess = pool.taken().saturating_sub(wanted);
+        let spare = self.used(turn).saturating_sub(wanted / pool.worker_count);
         Some(excess.min(spare))
     }
 
@@ -303,7 +319,7 @@ impl MemoryBudget {
     /// The largest connections were searched for. Every connection was visited, so this is repeated
     /// only after more memory is used.
     pub(crate) fn end_search(&self, turn: &mut Turn<'_>) {
-        self.search_again_at.set(self.used(turn) + self.pool.limit / 32);
+        self.search_again_at.set(self.used(turn) + self.pool.limit() / 32);
     }
 }
 
@@ -339,7 +355,7 @@ mod tests {
         let (one, other) =
             (MemoryBudget::new(Arc::clone(&pool)), MemoryBudget::new(Arc::clone(&pool)));
         one.adjust_grant(1);
-        assert_eq!((pool.chunk, pool.taken()), (1000, 1000));
+        assert_eq!((pool.chunk(), pool.taken()), (1000, 1000));
         one.adjust_grant(100_500);
         other.adjust_grant(20_000);
         assert_eq!(pool.taken(), 121_000);

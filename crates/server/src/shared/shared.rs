@@ -1,22 +1,25 @@
 //! [`Shared`]: what the parts of a service are given.
 
-use core::cell::Cell;
-use std::sync::Arc;
+use core::cell::{Cell, RefCell};
+use std::{rc::Rc, sync::Arc};
 
 use windlass_ws::{Config, Engine, Scratch, deflate::Agreement};
 
 use super::{codec_budget::CodecBudget, memory_budget::MemoryBudget, pass::CurrentPass};
 use crate::{
     api::{CloseReason, Counters, Options},
-    mailbox::WorkerHandle,
+    http::{Hosts, Origins},
+    mailbox::{Reconfiguration, WorkerHandle},
     metrics::{Closing, LabelCounters},
     table::{CloseInfo, LARGE_LEN},
 };
 
-/// What the parts of a service share. Nothing here is behind a `RefCell`, so all of it may be used
-/// while the tables are borrowed.
+/// What the parts of a service share. All of it may be used while the tables are borrowed: what is
+/// behind a `RefCell` here is borrowed within its own methods alone.
 pub(crate) struct Shared {
+    /// The settings at the start. Those that may change are in the [`Rules`].
     pub(crate) options: Options,
+    rules: RefCell<Rc<Rules>>,
     pub(crate) bounds: OutputBounds,
     pub(crate) memory: MemoryBudget,
     pub(crate) codec: CodecBudget,
@@ -24,13 +27,27 @@ pub(crate) struct Shared {
     pub(crate) stats: Counters,
     pub(crate) labels: LabelCounters,
     pub(crate) worker: Arc<WorkerHandle>,
-    config: Arc<Config>,
     /// The time, in ticks of the timeout scan.
     tick: Cell<u32>,
     /// The time in seconds, for the rate limit of control frames.
     second: Cell<u32>,
     /// Is here unless a pass has taken it.
     scratch: Cell<Option<Box<Scratch>>>,
+}
+
+/// The rules for new requests and connections, which may change.
+pub(crate) struct Rules {
+    pub(crate) origins: Origins,
+    pub(crate) hosts: Hosts,
+    engine: Arc<Config>,
+}
+
+impl Rules {
+    fn new(from: &Reconfiguration) -> Rc<Self> {
+        let Reconfiguration { origins, hosts, limits, .. } = from;
+        let engine = Arc::new(Config::server().with_limits(*limits));
+        Rc::new(Self { origins: origins.clone(), hosts: hosts.clone(), engine })
+    }
 }
 
 /// Bounds derived from the options.
@@ -66,8 +83,8 @@ impl OutputBounds {
 
 impl Shared {
     pub(crate) fn new(options: Options, memory: MemoryBudget, worker: Arc<WorkerHandle>) -> Self {
-        let config = Arc::new(Config::server().with_limits(options.limits));
         Self {
+            rules: RefCell::new(Rules::new(&Reconfiguration::of(&options))),
             bounds: OutputBounds::new(&options),
             codec: CodecBudget::new(&options),
             options,
@@ -76,11 +93,21 @@ impl Shared {
             stats: Counters::default(),
             labels: LabelCounters::default(),
             worker,
-            config,
             tick: Cell::new(0),
             second: Cell::new(0),
             scratch: Cell::new(None),
         }
+    }
+
+    /// Returns the rules of now.
+    pub(crate) fn rules(&self) -> Rc<Rules> {
+        Rc::clone(&self.rules.borrow())
+    }
+
+    /// Changes the rules for requests and connections that begin afterwards.
+    pub(crate) fn set_rules(&self, from: &Reconfiguration) {
+        // The old ones are dropped after the borrow.
+        drop(self.rules.replace(Rules::new(from)));
     }
 
     /// The time, in ticks of the timeout scan.
@@ -128,11 +155,12 @@ impl Shared {
     }
 
     pub(crate) fn engine(&self, agreement: Option<&Agreement>) -> Engine {
+        let rules = self.rules();
         match (agreement, &self.options.deflate) {
             (Some(agreement), Some(config)) => {
-                Engine::with_deflate(&self.config, agreement, config)
+                Engine::with_deflate(&rules.engine, agreement, config)
             }
-            _ => Engine::new(&self.config),
+            _ => Engine::new(&rules.engine),
         }
     }
 

@@ -2,18 +2,34 @@
 //! those left at the deadline.
 
 use core::cell::Cell;
+use std::time::{Duration, Instant};
 
-use windlass::{Turn, stream::ListenerKey};
+use windlass::{
+    Turn,
+    stream::{ListenerKey, Listening},
+};
 
 use crate::{api::Counters, table::ConnTable};
 
 /// A closure that runs when the last connection is gone.
 pub(crate) type DrainCallback = Box<dyn FnOnce(Turn<'_>)>;
 
+/// The time before the drain in which other processes accept, and the handshakes of this one end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandOver {
+    /// The time limit of the drain.
+    pub(super) deadline: Duration,
+    /// The handshakes are waited for until then.
+    pub(super) until: Instant,
+    /// The number of the turn in which it began.
+    pub(super) turn: u64,
+}
+
 /// The listeners of a service, and the drain, which ends them.
 #[derive(Default)]
 pub(crate) struct Drain {
     has_begun: Cell<bool>,
+    hand_over: Cell<Option<HandOver>>,
     listeners: Cell<Vec<ListenerKey>>,
     callbacks: Cell<Vec<DrainCallback>>,
 }
@@ -37,9 +53,37 @@ impl Drain {
         self.callbacks.set(callbacks);
     }
 
+    /// Changes how many connections each listener has at most.
+    pub(super) fn set_connections_max(&self, turn: &mut Turn<'_>, connections_max: usize) {
+        self.for_each_listener(turn, |listening| listening.set_connections_max(connections_max));
+    }
+
+    /// Stops accepting. The sockets stay open, because closing one can reset its backlog.
+    pub(super) fn begin_hand_over(&self, turn: &mut Turn<'_>, hand_over: HandOver) {
+        self.for_each_listener(turn, |listening| listening.pause());
+        self.hand_over.set(Some(hand_over));
+    }
+
+    /// Returns the hand-over that is under way.
+    pub(super) fn hand_over(&self) -> Option<HandOver> {
+        self.hand_over.get()
+    }
+
+    fn for_each_listener(&self, turn: &mut Turn<'_>, mut call: impl FnMut(&mut Listening<'_>)) {
+        let listeners = self.listeners.take();
+        for key in &listeners {
+            // The application may have deleted it.
+            if let Ok(mut listening) = turn.listener(*key) {
+                call(&mut listening);
+            }
+        }
+        self.listeners.set(listeners);
+    }
+
     /// Begins a drain: no more connections are accepted.
     pub(super) fn begin(&self, turn: &mut Turn<'_>, stats: &Counters) {
         self.has_begun.set(true);
+        self.hand_over.set(None);
         // Removing the listeners loses their counts, so they are noted first.
         self.note_listeners(turn, stats);
         for key in self.listeners.take() {

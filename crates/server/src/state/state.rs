@@ -12,14 +12,22 @@
 //!    stay in order with the connection's own messages before and after them.
 
 use core::cell::{Cell, RefCell};
-use std::{rc::Rc, time::Duration};
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use windlass::{Backend, Turn};
 
-use super::{drain::Drain, live_status::LiveStatus, tables::Tables, timeouts::Timeouts};
+use super::{
+    drain::{Drain, HandOver},
+    live_status::LiveStatus,
+    tables::Tables,
+    timeouts::Timeouts,
+};
 use crate::{
     api::{CloseReason, OutMessage, SlowConsumerPolicy},
-    mailbox::OtherWorkers,
+    mailbox::{OtherWorkers, Reconfiguration},
     metrics::WorkerSnapshot,
     pubsub::{Delivery, is_reserved},
     shared::{PendingOutput, Shared},
@@ -182,10 +190,40 @@ impl ServiceState {
         self.drain.check(&self.tables.borrow().conns, turn);
     }
 
+    /// Stops accepting, and begins a drain when no handshake is under way any more, at the latest
+    /// after their time limit. Another process accepts meanwhile, from the same sockets.
+    pub(crate) fn hand_over(self: &Rc<Self>, turn: &mut Turn<'_>, deadline: Duration) {
+        if self.drain.has_begun() {
+            return;
+        }
+        // A custom clock is user code, and nothing is borrowed here.
+        let until = turn.now() + self.shared.options.handshake_timeout;
+        let number = turn.number();
+        self.drain.begin_hand_over(turn, HandOver { deadline, until, turn: number });
+    }
+
+    /// Begins the drain of a hand-over if it is due.
+    fn continue_hand_over(self: &Rc<Self>, turn: &mut Turn<'_>, now: Instant) {
+        let Some(hand_over) = self.drain.hand_over() else { return };
+        // Streams that were accepted in its turn or the one after are in no table before that ends.
+        let is_early = turn.number() <= hand_over.turn + 1;
+        if is_early || now < hand_over.until && self.tables.borrow().conns.handshakes() > 0 {
+            return;
+        }
+        self.drain(turn, hand_over.deadline);
+    }
+
+    /// Takes other settings.
+    pub(crate) fn reconfigure(&self, turn: &mut Turn<'_>, new: &Reconfiguration) {
+        self.shared.set_rules(new);
+        self.drain.set_connections_max(turn, new.connections_max);
+    }
+
     /// Handles a timer event of the timeouts.
     pub(crate) fn on_timer(self: &Rc<Self>, turn: &mut Turn<'_>) {
         // A custom clock is user code, so it is read before anything is borrowed.
         let now = turn.now();
+        self.continue_hand_over(turn, now);
         let tables = &mut *self.tables.borrow_mut();
         if self.timeouts.begin_tick(&self.shared, now) {
             self.scan(tables, turn);

@@ -263,6 +263,11 @@ impl ConnTable {
         self.len as u64 + self.tls_handshakes
     }
 
+    /// Number of connections whose request is not answered yet.
+    pub(crate) fn handshakes(&self) -> u64 {
+        self.counts[StateLabel::Handshake as usize].iter().sum()
+    }
+
     /// Counts a connection that has begun a TLS handshake.
     pub(crate) fn begin_tls_handshake(&mut self) {
         self.tls_handshakes += 1;

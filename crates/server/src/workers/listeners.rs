@@ -33,12 +33,15 @@ impl From<ListenTarget> for ServerListener {
     }
 }
 
-/// Opens the listeners of each worker, and returns their addresses.
+/// The listeners of each worker, their addresses, and the limit that they share.
+pub(super) type OpenListeners = (Vec<Vec<Listener>>, Vec<Address>, StreamLimit);
+
+/// Opens the listeners of each worker.
 pub(super) fn open_listeners(
     options: &Options,
     targets: Vec<ServerListener>,
     count: usize,
-) -> io::Result<(Vec<Vec<Listener>>, Vec<Address>)> {
+) -> io::Result<OpenListeners> {
     let listen = options.listener();
     // One limit for all workers: the kernel's distribution of connections decides each worker's
     // share.
@@ -78,7 +81,7 @@ pub(super) fn open_listeners(
             set.push(complete(listener));
         }
     }
-    Ok((sets, addresses))
+    Ok((sets, addresses, limit))
 }
 
 /// Shares one socket among all workers: the first to accept gets the connection.

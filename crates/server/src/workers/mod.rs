@@ -2,9 +2,11 @@
 
 mod cluster;
 mod listeners;
+mod reconfigurer;
 mod running;
 mod server;
 mod setup;
 
+pub use reconfigurer::Reconfigurer;
 pub use running::{Drainer, RunningServer};
 pub use server::Server;

@@ -8,10 +8,11 @@ use windlass::{
     stream::{Address, RunningWorkers},
 };
 
+use super::reconfigurer::Reconfigurer;
 use crate::{
     api::ServerStats,
     bus::Node,
-    mailbox::{Sender, StatsHandle, WorkerHandle},
+    mailbox::{DrainRequest, Sender, StatsHandle, WorkerHandle},
 };
 
 /// A running server. Dropping it ends all connections and waits for the workers.
@@ -47,6 +48,7 @@ pub struct RunningServer {
     pub(super) handles: Arc<[Arc<WorkerHandle>]>,
     pub(super) backend: Backend,
     pub(super) node: Option<Arc<Node>>,
+    pub(super) reconfigurer: Reconfigurer,
 }
 
 impl RunningServer {
@@ -81,6 +83,12 @@ impl RunningServer {
     #[must_use]
     pub fn drainer(&self) -> Drainer {
         Drainer(Arc::clone(&self.handles))
+    }
+
+    /// Returns a handle that changes settings of the running server, from any thread.
+    #[must_use]
+    pub fn reconfigurer(&self) -> Reconfigurer {
+        self.reconfigurer.clone()
     }
 
     /// Ends the server immediately: connections are closed as by close(2). Does not wait.
@@ -161,8 +169,22 @@ pub struct Drainer(Arc<[Arc<WorkerHandle>]>);
 impl Drainer {
     /// See [`RunningServer::drain`].
     pub fn drain(&self, deadline: Duration) {
+        self.request(DrainRequest::Now(deadline));
+    }
+
+    /// Leaves the listening sockets to another process that has them too. This server stops
+    /// accepting, and keeps its sockets, because closing one of an `SO_REUSEPORT` group resets its
+    /// backlog. The requests of connections that it has accepted are still answered, for at most
+    /// [`handshake_timeout`](crate::Options::handshake_timeout). Then it [drains](Self::drain).
+    ///
+    /// The other process must accept already, from all of these sockets.
+    pub fn hand_over(&self, deadline: Duration) {
+        self.request(DrainRequest::HandOver(deadline));
+    }
+
+    fn request(&self, request: DrainRequest) {
         for worker in self.0.iter() {
-            worker.request_drain(deadline);
+            worker.request_drain(request);
         }
     }
 }

@@ -17,14 +17,15 @@ use windlass::{
 
 use super::{
     listeners::{ListenTarget, ServerListener, open_listeners},
+    reconfigurer::Reconfigurer,
     running::RunningServer,
-    setup::worker_setups,
+    setup::{WorkerSetups, worker_setups},
 };
 use crate::{
     api::{Options, StartError},
     bus::{Cluster, Node},
     handler::Handler,
-    mailbox::{StatsHandle, WorkerHandle},
+    mailbox::StatsHandle,
 };
 
 /// Serves WebSocket connections with one or more workers. Each worker is a thread with its own
@@ -240,17 +241,24 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         let Self { options, make, count, is_pinned, has_watchdog, backend, .. } = self;
         let Self { targets, on_panic, cluster, .. } = self;
         options.check()?;
-        let (sets, addresses) = open_listeners(&options, targets, count)?;
+        let (sets, addresses, limit) = open_listeners(&options, targets, count)?;
         if sets.iter().all(Vec::is_empty) {
             return Err(StartError::NoListener.into());
         }
         let node = cluster.map(Node::new);
-        let (handles, setups, sender) = worker_setups(&options, sets, count, node.as_ref())?;
-        let handles: Arc<[Arc<WorkerHandle>]> = handles.into();
+        let WorkerSetups { handles, setups, sender, limiter, memory_pool } =
+            worker_setups(&options, sets, count, node.as_ref())?;
         if let Some(node) = node.clone() {
             // Also if the workers cannot be started.
             StatsHandle::new(Arc::clone(&handles), None).on_end(move || node.stop());
         }
+        let reconfigurer = Reconfigurer {
+            workers: Arc::clone(&handles),
+            limit,
+            limiter,
+            memory_pool,
+            receiver_buffer_max: options.receiver_buffer_max,
+        };
         let setups = Mutex::new(setups);
         let workers_left = Arc::new(AtomicUsize::new(count));
         let hook = move |worker: Worker, panic: Box<dyn Any + Send>| {
@@ -272,7 +280,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         };
         let workers = workers.start(start_worker)?;
         let backend = chosen_backend.get().copied().unwrap_or(backend);
-        Ok(RunningServer { workers, addresses, sender, handles, backend, node })
+        Ok(RunningServer { workers, addresses, sender, handles, backend, node, reconfigurer })
     }
 }
 

@@ -19,11 +19,15 @@ use crate::{
     http::ConnectionLimiter,
     mailbox::{Sender, TopicOwners, WorkerHandle, WorkerMailbox, WorkerQueue},
     service::{Service, WorkerLinks, memory_pool},
+    shared::MemoryPool,
 };
 
 /// Subscribers of a worker's reactor other than its connections: listeners, the mailbox, and the
 /// reactor's own.
 const OTHER_SUBSCRIBERS: usize = 1024;
+
+/// The least limit of a worker's subscribers, which takes no memory: the default of a reactor.
+const SUBSCRIBERS_MIN: usize = 1 << 20;
 
 /// Everything that a worker receives when it starts.
 pub(super) struct WorkerSetup {
@@ -42,7 +46,8 @@ impl WorkerSetup {
     ) -> io::Result<Reactor> {
         // This runs on the worker's own thread, and the cell is set once.
         let _ = self.thread.set(thread::current().id());
-        let max = options.connections_max.saturating_add(OTHER_SUBSCRIBERS);
+        // The limit of connections may be raised later.
+        let max = options.connections_max.saturating_add(OTHER_SUBSCRIBERS).max(SUBSCRIBERS_MIN);
         let mut reactor = builder.subscribers_max(max).build()?;
         let service = Service::with_links(handler, options, self.links, &mut reactor)?;
         for listener in self.listeners {
@@ -60,7 +65,14 @@ impl WorkerSetup {
     }
 }
 
-pub(super) type WorkerSetups = (Vec<Arc<WorkerHandle>>, Vec<Option<WorkerSetup>>, Sender);
+/// The parts of a server before its workers run.
+pub(super) struct WorkerSetups {
+    pub(super) handles: Arc<[Arc<WorkerHandle>]>,
+    pub(super) setups: Vec<Option<WorkerSetup>>,
+    pub(super) sender: Sender,
+    pub(super) limiter: Arc<ConnectionLimiter>,
+    pub(super) memory_pool: Arc<MemoryPool>,
+}
 
 pub(super) fn worker_setups(
     options: &Options,
@@ -86,8 +98,7 @@ pub(super) fn worker_setups(
     if let Some(node) = node {
         start_node(node, senders.clone(), owners.clone(), options)?;
     }
-    let limiter =
-        options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
+    let limiter = ConnectionLimiter::new(None, options.connections_per_address_max);
     let mut setups = Vec::new();
     for (index, ((mailbox, thread), listeners)) in
         mailboxes.into_iter().zip(threads).zip(sets).enumerate()
@@ -104,11 +115,11 @@ pub(super) fn worker_setups(
             others: others.collect(),
             owners: owners.clone(),
             sender: sender.clone(),
-            limiter: limiter.clone(),
+            limiter: Some(Arc::clone(&limiter)),
             memory_pool: Arc::clone(&memory_pool),
             node: node.map(Arc::clone),
         };
         setups.push(Some(WorkerSetup { links, thread, listeners }));
     }
-    Ok((handles, setups, sender))
+    Ok(WorkerSetups { handles: handles.into(), setups, sender, limiter, memory_pool })
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketType};
-use windlass_server::{Admin, RunningAdmin, http::Hosts};
+use windlass_server::{Admin, AdminToken, RunningAdmin, http::Hosts};
 
 use crate::{
     backend::chosen,
@@ -376,5 +376,66 @@ pub(crate) fn a_drain_ends_readiness_and_then_the_listener() {
         assert_eq!(last.get("connections_closed_total{reason=\"local\"}"), 1);
         assert_eq!(last.get("close_codes_total{code=\"1001\"}"), 1);
         assert_eq!(last.sum("connections"), 0);
+    }
+}
+
+pub(crate) fn access_changes_while_it_runs() {
+    let site = Site::new(1, |_| {});
+    let admin = start(&site, |admin| admin.token(TOKEN).unwrap());
+    let ask = |token: &str, host: &str| {
+        let address = admin.address().socket_addr().unwrap();
+        let lines = format!("Host: {host}\r\nAuthorization: Bearer {token}\r\n");
+        exchange(address, &format!("GET /healthz HTTP/1.1\r\nConnection: close\r\n{lines}\r\n"))
+    };
+    let other = "another-token-of-the-test";
+    assert_status(&ask(TOKEN, "localhost"), 200);
+    assert_status(&ask(other, "localhost"), 401);
+    assert_status(&ask(TOKEN, "admin.example"), 421);
+    let hosts = Hosts::parse(&["admin.example"]).unwrap();
+    admin.set_access(Some(AdminToken::new(other).unwrap()), hosts).unwrap();
+    assert_status(&ask(TOKEN, "admin.example"), 401);
+    assert_status(&ask(other, "admin.example"), 200);
+    admin.set_access(None, Hosts::default()).unwrap();
+    assert_status(&ask(TOKEN, "localhost"), 200);
+
+    let listener = Admin::listen("0.0.0.0:0".parse().unwrap()).unwrap();
+    let public = listener.token(TOKEN).unwrap().start(site.counts.clone()).unwrap();
+    let error = public.set_access(None, Hosts::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let port = public.address().socket_addr().unwrap().port();
+    let head = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    assert_status(&exchange(([127, 0, 0, 1], port).into(), head), 401);
+}
+
+pub(crate) fn it_ends_readiness_and_leaves_its_socket() {
+    let site = Site::new(1, |_| {});
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let admin = Admin::listen_on(socket.try_clone().unwrap()).unwrap().backend(chosen());
+    let admin = admin.start(site.counts.clone()).unwrap();
+    admin.announce_shutdown();
+    assert_status(&get(&admin, "/readyz", ""), 503);
+    assert_status(&get(&admin, "/healthz", ""), 200);
+    Client::open(site.address, "/echo").send(1, b"it is served still");
+
+    let mut accepted = TcpStream::connect(address).unwrap();
+    accepted.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut start = [0; 15];
+    accepted.write_all(head.as_bytes()).unwrap();
+    accepted.read_exact(&mut start).unwrap();
+    admin.stop_accepting();
+    socket.set_nonblocking(false).unwrap();
+    let left = TcpStream::connect(address).unwrap();
+    let (other, _) = socket.accept().unwrap();
+    assert_eq!(other.peer_addr().unwrap(), left.local_addr().unwrap());
+    // Connections that it has accepted are answered.
+    accepted.write_all(head.as_bytes()).unwrap();
+    let mut text = String::new();
+    while text.matches("alive").count() < 2 {
+        let mut some = [0; 512];
+        let count = accepted.read(&mut some).unwrap();
+        assert!(count > 0, "it ended after {text}");
+        text.push_str(std::str::from_utf8(&some[..count]).unwrap());
     }
 }

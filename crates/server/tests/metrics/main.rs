@@ -15,7 +15,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 32] = [
+    let tests: [(&str, fn()); 34] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::rejections_and_closes", values::rejections_and_closes_are_counted_by_cause),
         ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
@@ -46,6 +46,8 @@ fn main() -> ExitCode {
         ("admin::first_byte", admin::a_silent_connection_is_closed_soon),
         ("admin::pipelined", admin::pipelined_requests_share_a_copy),
         ("admin::unix_socket", admin::a_unix_socket_needs_no_token),
+        ("admin::access", admin::access_changes_while_it_runs),
+        ("admin::hand_over", admin::it_ends_readiness_and_leaves_its_socket),
         ("admin::drain", admin::a_drain_ends_readiness_and_then_the_listener),
         ("exposition::accepts", exposition_errors::what_the_format_allows_is_accepted),
         ("exposition::rejects", exposition_errors::each_error_of_the_format_is_found),

@@ -13,6 +13,7 @@ mod counts;
 mod drain;
 mod errors;
 mod fixture;
+mod hand_over;
 mod handler_fn;
 mod http;
 mod ordered;

@@ -174,7 +174,15 @@ fn a_reload_counts_for_new_handshakes_and_a_broken_file_changes_nothing(build: B
     still.until(&mut reactor, |client| !client.tls.is_handshaking());
     assert_eq!(certificate(&still), certificate(&old));
 
+    // What was only prepared changes nothing.
     folder.put("example");
+    drop(acceptor.prepare(TlsAcceptor::builder().certificate(&cert, &key)).unwrap());
+    let mut yet = Client::new(address, both(), "localhost");
+    yet.until(&mut reactor, |client| !client.tls.is_handshaking());
+    assert_eq!(certificate(&yet), certificate(&old));
+    let status = acceptor.status();
+    assert_eq!((status.reloads, status.failed_reloads), (0, 3));
+
     acceptor.reload().unwrap();
     let status = acceptor.status();
     assert_eq!((status.reloads, status.failed_reloads), (1, 3));

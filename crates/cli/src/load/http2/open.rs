@@ -27,6 +27,7 @@ use crate::load::{
     fault::{Fault, FaultKind},
     target::{Address, Protocol},
     tls::LoadTls,
+    websocket::{SUBPROTOCOL_DECLINED, with_options},
 };
 
 /// Bytes of a message beside its payload.
@@ -108,6 +109,7 @@ impl Connection {
             config = config.deflate(DeflateConfig::DEFAULT);
         }
         let request = ClientRequest::new(&resource.host, &resource.path, config.random_key());
+        let request = with_options(request, &args.header, args.subprotocol.as_deref());
         let (mut sender, _) = self.sender();
         let connecting = http2::connect(&mut sender, self.shared.scheme(), request, &config);
         let socket = match timeout(args.timeout, connecting).await {
@@ -125,6 +127,9 @@ impl Connection {
         if args.deflate && !socket.has_compression() {
             let text = "the server declines permessage-deflate";
             return Err(Fault::new(FaultKind::Handshake, text));
+        }
+        if socket.protocol() != args.subprotocol.as_deref() {
+            return Err(Fault::new(FaultKind::Handshake, SUBPROTOCOL_DECLINED));
         }
         Ok(socket)
     }

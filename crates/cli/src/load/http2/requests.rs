@@ -22,7 +22,7 @@ use super::{
 };
 use crate::load::{
     fault::{Fault, FaultKind},
-    http::{USER_AGENT, check_body},
+    http::{check_body, with_defaults},
     plan::nanos,
     target::Protocol,
 };
@@ -146,7 +146,10 @@ impl LoadStream {
             unreachable!("the arguments were checked");
         };
         let uri = format!("{}://{}{}", self.shared.scheme(), resource.host, resource.path);
-        let request = Request::get(uri).header("user-agent", USER_AGENT).header("accept", "*/*");
+        let mut request = Request::get(uri);
+        for (name, value) in with_defaults(&self.shared.plan.args.header) {
+            request = request.header(name, value);
+        }
         request.body(String::new()).expect("host and path were checked")
     }
 }

@@ -7,6 +7,7 @@ mod endings;
 mod good_servers;
 mod http;
 mod http2;
+mod options;
 mod own_certificates;
 mod runs;
 mod timing;

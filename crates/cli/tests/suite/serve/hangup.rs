@@ -1,6 +1,6 @@
-//! `SIGHUP` in programs that a test starts.
+//! `SIGHUP` and the terminal of programs that a test starts.
 
-#![allow(unsafe_code, reason = "signal(2) in a child between fork(2) and execve(2)")]
+#![allow(unsafe_code, reason = "system calls in a child between fork(2) and execve(2)")]
 
 use std::{io, os::unix::process::CommandExt as _, process::Command};
 
@@ -11,6 +11,19 @@ pub(crate) fn with_default_hangup(mut command: Command) -> Command {
     // child of a process with threads.
     unsafe { command.pre_exec(restore) };
     command
+}
+
+/// Makes the program the leader of a session whose terminal is its standard input.
+pub(crate) fn with_terminal(mut command: Command) -> Command {
+    // SAFETY: `take_terminal` makes two system calls, allocates nothing and takes no lock.
+    unsafe { command.pre_exec(take_terminal) };
+    command
+}
+
+fn take_terminal() -> io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+    Ok(())
 }
 
 fn restore() -> io::Result<()> {

@@ -2,8 +2,12 @@
 
 use windlass_testkit::rings;
 
+mod hand_over;
 mod hangup;
+mod notify;
+mod reload;
 mod sandbox;
+mod stopped;
 mod tls;
 
 use std::{
@@ -18,7 +22,6 @@ use std::{
 use crate::harness::{
     Running, Server, number_before, pattern, windlass, windlass_under_ulimit, with_arguments,
 };
-use hangup::with_default_hangup;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     net::sockopt,
@@ -202,12 +205,10 @@ fn the_default_limit_of_connections_fits_the_limit_of_open_files() {
 
 #[test]
 fn a_signal_stops_it_cleanly_with_connections_open() {
-    for (signal, name) in
-        [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT"), (Signal::HUP, "SIGHUP")]
-    {
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
         let arguments =
             ["serve", "--listen", "127.0.0.1:0", "--mode", "raw", "--drain-timeout", "0"];
-        let server = Server::of(with_default_hangup(windlass(&arguments)));
+        let server = Server::of(windlass(&arguments));
         let mut client = server.connect();
         ping(&mut client);
         let (status, line) = server.stop(signal);
@@ -215,22 +216,6 @@ fn a_signal_stops_it_cleanly_with_connections_open() {
         assert!(line.starts_with(&format!("stopped by {name}: 1 connections")), "{line}");
         assert_eq!(client.read(&mut [0; 8]).expect("the connection was closed in order"), 0);
     }
-}
-
-/// `nohup` starts programs with an ignored signal, which must not end them.
-#[test]
-fn a_hang_up_that_is_ignored_stays_so() {
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_windlass")]);
-    let arguments = ["serve", "--mode", "raw", "--listen", "127.0.0.1:0", "--connections", "1"];
-    let server = Server::of(with_arguments(command, &arguments));
-    kill_process(server.pid(), Signal::HUP).expect("it runs");
-    let mut client = server.connect();
-    // The thread that waits for signals logs this, after it has handled earlier signals.
-    server.wait_for_error("connection limit 1 reached");
-    ping(&mut client);
-    let (status, line) = server.stop(Signal::TERM);
-    assert!(status.success() && line.starts_with("stopped by SIGTERM: "), "{line}");
 }
 
 #[test]
@@ -248,7 +233,7 @@ fn the_connection_limit_warning_names_the_option_to_raise() {
 
 #[test]
 fn the_log_says_things_plainly() {
-    let server = Server::of(with_default_hangup(windlass(&[
+    let server = Server::of(windlass(&[
         "serve",
         "--listen",
         "127.0.0.1:0",
@@ -258,7 +243,7 @@ fn the_log_says_things_plainly() {
         "chat",
         "--drain-timeout",
         "60",
-    ])));
+    ]));
     let mut lines = Vec::new();
     for path in ["/room/lobby", "/echo"] {
         let mut client = server.connect();
@@ -273,7 +258,7 @@ fn the_log_says_things_plainly() {
         client.write_all(&[0x88, 0x80, 0, 0, 0, 0]).expect("the server reads");
         lines.push(server.wait_for_error(" closed "));
     }
-    kill_process(server.pid(), Signal::HUP).expect("it runs");
+    kill_process(server.pid(), Signal::TERM).expect("it runs");
     lines.push(server.wait_for_error(" ending "));
     lines.push(server.wait_for_error(" stopped "));
     for (line, part) in lines.iter().zip([
@@ -281,8 +266,8 @@ fn the_log_says_things_plainly() {
         "reason=closed by the peer",
         "room=/echo",
         "reason=closed by the peer",
-        "signal=SIGHUP shutdown=graceful",
-        "stopped_by=SIGHUP",
+        "signal=SIGTERM shutdown=graceful",
+        "stopped_by=SIGTERM",
     ]) {
         assert!(line.contains(part), "{part} in {line}");
     }

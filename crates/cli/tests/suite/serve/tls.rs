@@ -256,7 +256,7 @@ fn a_hang_up_reloads_the_certificates_for_new_connections() {
     // A broken file changes nothing.
     fs::write(&cert, "-----BEGIN CERTIFICATE-----\nnot base64!\n").expect("it can be written");
     hang_up();
-    let line = server.wait_for_error("certificates not reloaded");
+    let line = server.wait_for_error("configuration not reloaded");
     assert!(line.contains("cert.pem: damaged PEM") && line.contains("ERROR"), "{line}");
     let mut still = websocket(&server, connect_as(&server, "localhost", trusting()));
     echo(&mut still, "still");
@@ -264,7 +264,7 @@ fn a_hang_up_reloads_the_certificates_for_new_connections() {
 
     folder.make(2040);
     hang_up();
-    server.wait_for_error("certificates reloaded");
+    server.wait_for_error("configuration reloaded");
     let mut new = websocket(&server, connect_as(&server, "localhost", trusting_all()));
     echo(&mut new, "new");
     assert!(certificate(new.get_ref()) != first);

@@ -42,7 +42,7 @@ pub(crate) struct ListenerState {
     /// closed.
     pub(super) socket: Option<OwnedFd>,
     cell: Key,
-    options: Box<ListenOptions>,
+    pub(super) options: Box<ListenOptions>,
     /// The limit shared with other listeners. Each open stream holds one place of it.
     limit: Option<StreamLimit>,
     /// Makes the sessions of accepted streams.

@@ -35,8 +35,8 @@ pub struct StreamLimit(Arc<OpenCount>);
 
 #[derive(Debug)]
 struct OpenCount {
-    most: usize,
-    /// A plain counter that orders no other memory accesses, so `Relaxed` is enough.
+    /// These plain numbers order no other memory accesses, so `Relaxed` is enough.
+    most: AtomicUsize,
     open: AtomicUsize,
 }
 
@@ -44,7 +44,12 @@ impl StreamLimit {
     /// Allows at most `most` open streams.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(OpenCount { most, open: AtomicUsize::new(0) }))
+        Self(Arc::new(OpenCount { most: AtomicUsize::new(most), open: AtomicUsize::new(0) }))
+    }
+
+    /// Changes the maximum. Streams beyond a lower one stay open.
+    pub fn set_max(&self, most: usize) {
+        self.0.most.store(most, Ordering::Relaxed);
     }
 
     /// The number of streams that are open now.
@@ -55,7 +60,8 @@ impl StreamLimit {
 
     /// Reserves a place for one stream, if one is free.
     pub(in crate::stream) fn take(&self) -> Option<StreamPermit> {
-        let more = |open: usize| (open < self.0.most).then(|| open + 1);
+        let most = self.0.most.load(Ordering::Relaxed);
+        let more = |open: usize| (open < most).then(|| open + 1);
         self.0.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(StreamPermit { limit: self.clone(), is_filled: false })
     }
@@ -103,6 +109,20 @@ mod tests {
         limit.give_back(1);
         assert_eq!(limit.open(), 0);
         assert!(StreamLimit::new(0).take().is_none());
+    }
+
+    #[test]
+    fn another_maximum_counts_for_further_streams() {
+        let limit = StreamLimit::new(1);
+        let first = limit.take().unwrap();
+        assert!(limit.take().is_none());
+        limit.set_max(2);
+        let second = limit.take().unwrap();
+        limit.set_max(1);
+        drop(first);
+        assert!(limit.take().is_none(), "one is open still");
+        drop(second);
+        assert!(limit.take().is_some());
     }
 
     #[test]

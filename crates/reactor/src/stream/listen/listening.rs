@@ -129,6 +129,15 @@ impl Listening<'_> {
         self.set_paused(false);
     }
 
+    /// Changes the maximum number of its open streams:
+    /// [`ListenOptions::connections_max`](crate::stream::ListenOptions::connections_max). Streams
+    /// beyond a lower one stay open.
+    pub fn set_connections_max(&mut self, streams: usize) {
+        let ReactorParts { streams: table, kernel, .. } = self.reactor.parts();
+        table.listener_state(self.slot).options.connections_max = streams;
+        table.sync_listener(kernel, self.slot);
+    }
+
     fn set_paused(&mut self, is_paused: bool) {
         let ReactorParts { streams, kernel, .. } = self.reactor.parts();
         streams.listener_state(self.slot).is_paused = is_paused;

@@ -125,7 +125,8 @@ type Hasher = RandomState;
 /// ```
 pub struct ConnectionLimiter {
     connections_max: usize,
-    per_address_max: usize,
+    /// This number and the next protect no other data, so relaxed accesses suffice.
+    per_address_max: AtomicUsize,
     acquired: AtomicUsize,
     hasher: Hasher,
     shards: [Mutex<AddressCounts>; SHARDS],
@@ -139,7 +140,7 @@ impl ConnectionLimiter {
         let hasher = Hasher::new();
         Arc::new(Self {
             connections_max: connections_max.unwrap_or(usize::MAX),
-            per_address_max: per_address_max.unwrap_or(usize::MAX),
+            per_address_max: AtomicUsize::new(per_address_max.unwrap_or(usize::MAX)),
             acquired: AtomicUsize::new(0),
             shards: core::array::from_fn(|_| {
                 Mutex::new(AddressCounts::with_hasher(hasher.clone()))
@@ -163,13 +164,14 @@ impl ConnectionLimiter {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .map_err(|_| PermitError::Full)?;
         // Without a limit the count of one address is not needed.
-        let key = if self.per_address_max == usize::MAX { None } else { AddressKey::of(address) };
+        let per_address_max = self.per_address_max.load(Ordering::Relaxed);
+        let key = if per_address_max == usize::MAX { None } else { AddressKey::of(address) };
         let mut permit = ConnectionPermit { limiter: Arc::clone(self), key: None };
         let Some(key) = key else { return Ok(permit) };
         {
             let mut table = self.table(key);
             let count = table.entry(key).or_insert(0);
-            if *count < self.per_address_max {
+            if *count < per_address_max {
                 *count += 1;
                 permit.key = Some(key);
                 return Ok(permit);
@@ -180,6 +182,12 @@ impl ConnectionLimiter {
             }
         }
         Err(PermitError::AddressFull)
+    }
+
+    /// Changes the number of permits that one address may take. Permits taken while there was no
+    /// such limit do not count.
+    pub fn set_per_address_max(&self, per_address_max: Option<usize>) {
+        self.per_address_max.store(per_address_max.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
     /// Returns the number of permits taken.
@@ -219,7 +227,7 @@ impl fmt::Debug for ConnectionLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectionLimiter")
             .field("connections_max", &self.connections_max)
-            .field("per_address_max", &self.per_address_max)
+            .field("per_address_max", &self.per_address_max.load(Ordering::Relaxed))
             .field("acquired", &self.acquired())
             .finish_non_exhaustive()
     }

@@ -1,0 +1,29 @@
+//! Settings of a worker that change while it runs.
+
+use windlass_ws::EngineLimits;
+
+use crate::{
+    api::Options,
+    http::{Hosts, Origins},
+};
+
+/// The settings that each worker has a copy of.
+#[derive(Debug)]
+pub(crate) struct Reconfiguration {
+    pub(crate) origins: Origins,
+    pub(crate) hosts: Hosts,
+    pub(crate) limits: EngineLimits,
+    pub(crate) connections_max: usize,
+}
+
+impl Reconfiguration {
+    pub(crate) fn of(options: &Options) -> Self {
+        let Options { origins, hosts, limits, connections_max, .. } = options;
+        Self {
+            origins: origins.clone(),
+            hosts: hosts.clone(),
+            limits: *limits,
+            connections_max: *connections_max,
+        }
+    }
+}
