@@ -122,7 +122,15 @@ mod tests {
         assert_eq!(less, [&"autobahn", &"bench"]);
         assert_eq!(
             more,
-            [&"autobahn-whole", &"aws-lc", &"book", &"bench-whole", &"asan-whole", &"miri-long"]
+            [
+                &"autobahn-whole",
+                &"aws-lc",
+                &"patched",
+                &"book",
+                &"bench-whole",
+                &"asan-whole",
+                &"miri-long"
+            ]
         );
     }
 
