@@ -4,6 +4,7 @@
 //! line of the output is the plain count of tests and stages.
 
 mod backends;
+mod compat;
 mod readme;
 mod smoke;
 mod stages;

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
-use super::{backends, readme, smoke};
+use super::{backends, compat, readme, smoke};
 use crate::check;
 use crate::command::Cmd;
 use crate::counts;
@@ -146,6 +146,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(smoke::serve(root));
     stages.extend([autobahn("autobahn", true), autobahn("autobahn-whole", false)]);
     stages.push(clients());
+    stages.push(compat::stage(root));
     stages.push(aws_lc());
     stages.push(patched::stage(root));
     stages.push(book(root));
