@@ -13,6 +13,9 @@ use crate::{arrows, metadata, repository, tidy, toolchain};
 /// Other workspaces. Only their formatting is checked, because building them takes long.
 const OTHER_WORKSPACES: &[&str] = &["bench/peers", "bench/peers-cpp", "fuzz"];
 
+/// Sources without a workspace, or in one that `cargo xtask patched` generates.
+const OTHER_FILES: &str = "compat/patch/";
+
 /// A target that has `core` and `alloc` only. The one of x86-64 is not suitable, because it has no
 /// vector registers either.
 const WITHOUT_STD: &str = "aarch64-unknown-none";
@@ -168,6 +171,10 @@ fn fmt(root: &Path) -> Vec<Cmd> {
             );
         }
     }
+    let files = repository::text_files(root).unwrap_or_default();
+    let others = files.iter().filter(|file| file.is_rust() && file.path.starts_with(OTHER_FILES));
+    let rustfmt = Cmd::new("rustfmt").args(["--check", "--edition", "2024"]);
+    commands.push(rustfmt.args(others.map(|file| &*file.path)));
     commands
 }
 

@@ -18,6 +18,7 @@ mod markdown;
 mod metadata;
 mod output;
 mod package;
+mod patched;
 mod programs;
 mod prose;
 mod repository;
@@ -88,6 +89,12 @@ enum Task {
     /// Compare the public items of the crates in `compat` with those of the crates whose interface
     /// they have
     Compat,
+    /// Run crates that use tungstenite with tungstenite, and with ours in its place
+    Patched {
+        /// Run only this crate; may be repeated
+        #[arg(long = "only", value_name = "CRATE")]
+        only: Vec<String>,
+    },
     /// Pack the crates that can be published, and build the libraries from their packages
     Package,
     /// Build the release archive and its checksum in `target/dist`
@@ -119,6 +126,7 @@ fn main() -> ExitCode {
         Task::Counts { record } => counts::run(record),
         Task::Prose { root } => prose::run(&root.unwrap_or_else(repository::root)),
         Task::Compat => compat::run(),
+        Task::Patched { only } => patched::run(only),
         Task::Package => package::run(),
         Task::Dist { tag } => dist::run(tag.as_deref()),
         Task::Asm { what, profile } => asm::run(what, &profile),

@@ -45,6 +45,12 @@ pub(crate) fn need_program(name: &str) -> Result<(), String> {
     output(name, &["--version"]).map(|_| ()).map_err(missing)
 }
 
+/// Checks that cargo reaches the registry, by what it says about a crate there. The error is the
+/// reason for a skip.
+pub(crate) fn need_registry(name: &str) -> Result<(), String> {
+    output("cargo", &["info", "--quiet", "--registry", "crates-io", name]).map(|_| ())
+}
+
 /// The target triple of this machine.
 pub(crate) fn host() -> Result<String, String> {
     let version = output("rustc", &["-vV"])?;

@@ -186,6 +186,7 @@ pub enum ProtocolError {
     /// There is no header `Sec-WebSocket-Key`.
     MissingSecWebSocketKey,
     /// The header `Sec-WebSocket-Key` is not the base64 of 16 bytes.
+    #[cfg(not(tungstenite_0_29))]
     InvalidSecWebSocketKey,
     /// The header `Sec-WebSocket-Accept` is missing, or does not belong to the key.
     SecWebSocketAcceptKeyMismatch,
@@ -242,6 +243,7 @@ impl fmt::Display for ProtocolError {
             Self::MissingUpgradeWebSocketHeader => "Upgrade is not websocket",
             Self::MissingSecWebSocketVersionHeader => "Sec-WebSocket-Version is not 13",
             Self::MissingSecWebSocketKey => "there is no Sec-WebSocket-Key",
+            #[cfg(not(tungstenite_0_29))]
             Self::InvalidSecWebSocketKey => "Sec-WebSocket-Key is not the base64 of 16 bytes",
             Self::SecWebSocketAcceptKeyMismatch => "Sec-WebSocket-Accept does not fit the key",
             Self::SecWebSocketSubProtocolError(error) => {

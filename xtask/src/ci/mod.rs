@@ -4,6 +4,7 @@
 //! line of the output is the plain count of tests and stages.
 
 mod backends;
+mod compat;
 mod readme;
 mod smoke;
 mod stages;
@@ -122,7 +123,15 @@ mod tests {
         assert_eq!(less, [&"autobahn", &"bench"]);
         assert_eq!(
             more,
-            [&"autobahn-whole", &"aws-lc", &"book", &"bench-whole", &"asan-whole", &"miri-long"]
+            [
+                &"autobahn-whole",
+                &"aws-lc",
+                &"patched",
+                &"book",
+                &"bench-whole",
+                &"asan-whole",
+                &"miri-long"
+            ]
         );
     }
 

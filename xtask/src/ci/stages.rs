@@ -6,12 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
-use super::{backends, readme, smoke};
+use super::{backends, compat, readme, smoke};
 use crate::check;
 use crate::command::Cmd;
 use crate::counts;
 use crate::lanes::Lane;
 use crate::metadata::{self, Package};
+use crate::patched;
 use crate::repository;
 use crate::stage::{Part, Stage, Step};
 use crate::toolchain;
@@ -98,7 +99,7 @@ pub(super) const NEWCOMERS: &str = "test";
 
 /// Long stages. They run with `--full`, before a release, or by name.
 pub(super) const LONG: &[&str] =
-    &["miri-long", "autobahn-whole", "bench-whole", "aws-lc", "asan-whole", "book"];
+    &["miri-long", "autobahn-whole", "bench-whole", "aws-lc", "asan-whole", "book", patched::STAGE];
 
 /// Stages that are a part of a long stage. `--full` leaves them out.
 pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
@@ -145,7 +146,9 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(smoke::serve(root));
     stages.extend([autobahn("autobahn", true), autobahn("autobahn-whole", false)]);
     stages.push(clients());
+    stages.push(compat::stage(root));
     stages.push(aws_lc());
+    stages.push(patched::stage(root));
     stages.push(book(root));
     // The stage `counts` builds windlass with fat LTO, and `bench-whole` all programs.
     stages.push(smoke::bench("bench", &["--peer", "mio", "--no-lto"], root));

@@ -77,7 +77,18 @@ fn check(method: &Method, version: Version, headers: &HeaderMap) -> Result<Strin
         return Err(ProtocolError::MissingSecWebSocketVersionHeader);
     }
     let key = headers.get("Sec-WebSocket-Key").ok_or(ProtocolError::MissingSecWebSocketKey)?;
-    accept_value(key.as_bytes()).ok_or(ProtocolError::InvalidSecWebSocketKey)
+    accept_value(key.as_bytes()).ok_or_else(invalid_key)
+}
+
+#[cfg(not(tungstenite_0_29))]
+fn invalid_key() -> ProtocolError {
+    ProtocolError::InvalidSecWebSocketKey
+}
+
+/// The enum of 0.29 has no variant for it, and programs match all of them.
+#[cfg(tungstenite_0_29)]
+fn invalid_key() -> ProtocolError {
+    ProtocolError::InvalidHeader(Box::new(http::header::SEC_WEBSOCKET_KEY))
 }
 
 /// Writes the head of a response.

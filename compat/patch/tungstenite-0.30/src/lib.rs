@@ -1,0 +1,8 @@
+//! `windlass-tungstenite` under the name of tungstenite 0.30, for `[patch.crates-io]`.
+
+#![deny(unsafe_code)]
+
+#[cfg(feature = "native-tls")]
+compile_error!("Windlass has TLS by rustls alone: select `rustls-tls-native-roots` instead");
+
+pub use windlass_tungstenite::*;
