@@ -85,10 +85,9 @@ impl ServerClock {
     }
 
     /// Makes the kernel update the clock. The clock of a running process is as old as the last tick
-    /// (`read_sum_exec_runtime` in the kernel's `kernel/sched/cputime.c`), some milliseconds. A
-    /// change of policy or priority takes the process out of the queue and puts it back, which
-    /// updates the clock. The process has the processor for itself, so its priority does not
-    /// matter.
+    /// (`read_sum_exec_runtime` in the kernel's `kernel/sched/cputime.c`). A change of policy or
+    /// priority takes the process out of the queue and puts it back, which updates the clock. The
+    /// process has the processor for itself, so its priority does not matter.
     fn refresh(self) {
         // SAFETY: it takes a number.
         let policy = unsafe { libc::sched_getscheduler(self.process) };

@@ -133,7 +133,7 @@ fn deflate(quick: bool) -> Vec<Case> {
     if quick { cases.into_iter().step_by(2).collect() } else { cases }
 }
 
-/// Returns the cases whose instructions are counted. A step takes ten microseconds, so cases with
+/// Returns the cases whose instructions are counted. A step takes microseconds, so cases with
 /// hundreds of thousands of instructions are omitted.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     let is_counted = |case: &Case| match *case {

@@ -45,7 +45,7 @@ pub(crate) fn counted_rounds(case: &TlsCase) -> Option<u64> {
             Some(2_000 * depth.min(16) as u64)
         }
         TlsCase::TlsMessages { .. } => Some(500),
-        // A handshake takes a million instructions.
+        // A handshake takes as many instructions as thousands of messages.
         TlsCase::TlsUpgrade { .. } => Some(300),
         TlsCase::TlsFlood { .. } | TlsCase::TlsIdleConnection { .. } => None,
     }

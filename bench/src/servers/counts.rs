@@ -5,7 +5,7 @@
 //! strace the system calls.
 //!
 //! The instructions of handshakes are counted in steps (ptrace(2)) if that is allowed. valgrind
-//! hides the processor's instructions for SHA-1, and without them the hash is a fifth of a
+//! hides the processor's instructions for SHA-1, and without them the hash is a large part of a
 //! handshake. A server is stepped from the end of its warm-up until it sleeps.
 
 use std::path::Path;
@@ -198,7 +198,7 @@ fn count_case(
 }
 
 /// Measured rounds of a stepped slice. It has about twice as many more: the warm-up, and the rounds
-/// in flight at its end. A step takes some ten microseconds.
+/// in flight at its end. A step takes microseconds.
 const STEPPED_ROUNDS: u64 = 32;
 
 /// Rounds before the stepped slice, for everything that happens only once.

@@ -257,7 +257,7 @@ fn perf_difference(
         let requests = [counted.prepare(backend, idle), Request::Slice { rounds }];
         perf(program, &requests)
     };
-    // The start-up varies by some thousand instructions between runs, so the slices are long.
+    // The start-up varies between runs, so the slices are long.
     let (few, many) = (counted.few, counted.few + (counted.many - counted.few) * 100);
     Ok((total(many)? as f64 - total(few)? as f64) / (many - few) as f64)
 }

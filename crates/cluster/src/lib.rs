@@ -1,6 +1,8 @@
 //! Topics across machines for [`windlass-server`](windlass_server), over
 //! [NATS](https://nats.io).
 //!
+//! The page `docs/guide/operations.md` of the repository leads to a first cluster.
+//!
 //! A [`NatsBus`] is a [`Bus`](windlass_server::bus::Bus): with it, a server is a node of a cluster.
 //! What is published to a topic at one node reaches the receivers of all nodes.
 //!

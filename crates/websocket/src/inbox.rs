@@ -215,7 +215,7 @@ impl Inbox {
     }
 
     /// Waits for the next message. `false` is the clean end.
-    // As a call it would return its result in memory, which costs a tenth of an echo.
+    // As a call it would return its result in memory, which is a noticeable part of an echo.
     #[inline(always)]
     pub(crate) fn poll_next<S: Transport>(
         &mut self,

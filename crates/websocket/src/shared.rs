@@ -36,7 +36,7 @@ thread_local! {
 
 /// Runs `use_it` with the thread's state. A transport that is itself a WebSocket gets another state
 /// while it is in use.
-// As calls, this and what it runs for a received message cost a tenth of an echo.
+// As calls, this and what it runs for a received message would be a noticeable part of an echo.
 #[inline(always)]
 pub(crate) fn with<R>(use_it: impl FnOnce(&mut Shared) -> R) -> R {
     // The thread may be about to end, and its state gone.

@@ -1,6 +1,9 @@
 //! The WebSocket protocol without I/O, for both roles: RFC 6455, and permessage-deflate of RFC
 //! 7692.
 //!
+//! The page `docs/guide/choosing.md` of the repository says when a crate above this one fits
+//! better, and `examples/examples/ws_mio.rs` is a first program.
+//!
 //! The caller does all I/O: it passes received bytes in, and gets events and bytes to send back.
 //! The engine unmasks a message in the receive buffer and builds the reply around the payload in
 //! the same bytes. An echo therefore copies nothing.

@@ -128,6 +128,7 @@ mod tests {
                 &"aws-lc",
                 &"patched",
                 &"book",
+                &"coverage",
                 &"bench-whole",
                 &"asan-whole",
                 &"miri-long"

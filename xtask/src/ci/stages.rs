@@ -98,8 +98,16 @@ struct MiriRun {
 pub(super) const NEWCOMERS: &str = "test";
 
 /// Long stages. They run with `--full`, before a release, or by name.
-pub(super) const LONG: &[&str] =
-    &["miri-long", "autobahn-whole", "bench-whole", "aws-lc", "asan-whole", "book", patched::STAGE];
+pub(super) const LONG: &[&str] = &[
+    "miri-long",
+    "autobahn-whole",
+    "bench-whole",
+    "aws-lc",
+    "asan-whole",
+    "book",
+    "coverage",
+    patched::STAGE,
+];
 
 /// Stages that are a part of a long stage. `--full` leaves them out.
 pub(super) const SHORT: &[&str] = &["autobahn", "bench"];
@@ -149,7 +157,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     stages.push(compat::stage(root));
     stages.push(aws_lc());
     stages.push(patched::stage(root));
-    stages.push(book(root));
+    stages.extend([book(root), coverage(root)]);
     // The stage `counts` builds windlass with fat LTO, and `bench-whole` all programs.
     stages.push(smoke::bench("bench", &["--peer", "mio", "--no-lto"], root));
     stages.push(smoke::bench("bench-whole", &[], root));
@@ -413,6 +421,31 @@ fn book(root: &Path) -> Stage {
     let folder = repository::target(root).join("book");
     let build = Cmd::new("mdbook").args(["build", "docs", "--dest-dir"]);
     Stage::commands("book", vec![build.args([&*folder.to_string_lossy()])])
+}
+
+/// Files that are no part of a library: programs that test, measure and show.
+const NOT_COVERED: &str = "/(bench|compat/[^/]*/tests|conformance|examples|fuzz|xtask)/\
+                           |/crates/(testkit|[^/]*/(tests|examples|benches))/";
+
+/// The lines of the libraries and of the program that the stage `test` runs. The summary is a file
+/// that `windlass-bench record --coverage` notes.
+fn coverage(root: &Path) -> Stage {
+    let tools = || {
+        toolchain::need_subcommand("llvm-cov")?;
+        toolchain::need_component(&toolchain::find("stable")?, "llvm-tools")
+    };
+    if let Err(reason) = tools() {
+        return Stage::skip("coverage", reason);
+    }
+    let file = repository::target(root).join("coverage.json");
+    let report = ["llvm-cov", "report", "--ignore-filename-regex", NOT_COVERED, "--summary-only"];
+    let json = ["--json", "--output-path", &*file.to_string_lossy()];
+    let commands = vec![
+        Cmd::cargo(["llvm-cov", "--no-report", "--no-fail-fast"]),
+        Cmd::cargo(report).args(json),
+        Cmd::cargo(report),
+    ];
+    Stage::commands("coverage", commands)
 }
 
 /// Runs the program of `conformance`.

@@ -1,6 +1,6 @@
 //! Rules about the book in `docs`: its table of contents, its code, and its translations.
 //!
-//! A page shows the code of a program that is compiled and tested elsewhere. The mark
+//! A page leads to a program of `examples/`, which is compiled and tested there. The mark
 //! `<!-- file: PATH -->` above a block names the program, which must contain the block.
 
 use std::collections::BTreeSet;
@@ -26,6 +26,14 @@ const INDEX: &str = "docs/guide/README.md";
 /// The last heading of each page: mistakes and their symptoms.
 const LAST_HEADING: &str = "When something goes wrong";
 
+/// The folder of the programs, and how the guide leads to it: a link, or a block of code.
+const PROGRAMS: &str = "examples/examples/";
+const LINK: &str = "](../../examples/";
+const SHOWN: &str = "<!-- file: examples/";
+
+/// A command that runs one of them.
+const RUN: &str = "cargo run --example ";
+
 /// The mark in front of a block.
 const MARK: &str = "<!-- file: ";
 
@@ -39,6 +47,7 @@ pub(super) fn check(files: &[TextFile], found: &mut Vec<Violation>) {
     check_contents(&book, found);
     for page in book.iter().filter(|page| page.path.starts_with(GUIDE)) {
         check_code(page, files, found);
+        check_programs(page, files, found);
         let original = page.path.strip_suffix(TRANSLATION).map(|name| format!("{name}.md"));
         match original {
             Some(original) => {
@@ -76,6 +85,25 @@ fn check_contents(book: &[&TextFile], found: &mut Vec<Violation>) {
         if !listed.iter().any(|(listed, _)| listed == path) {
             found.push(Violation::new(path, 0, format!("is not listed in {SUMMARY}")));
         }
+    }
+}
+
+/// A page leads to a program, and those that it runs exist and have tests.
+fn check_programs(page: &TextFile, files: &[TextFile], found: &mut Vec<Violation>) {
+    if page.path != INDEX && ![LINK, SHOWN].iter().any(|mark| page.text.contains(mark)) {
+        let message = "leads to no program of `examples`".to_owned();
+        found.push(Violation::new(&page.path, 0, message));
+    }
+    for (number, line) in page.text.lines().enumerate() {
+        let Some((_, command)) = line.split_once(RUN) else { continue };
+        let name = command.split([' ', '`']).next().unwrap_or_default();
+        let path = format!("{PROGRAMS}{name}.rs");
+        let message = match files.iter().find(|file| file.path == path) {
+            None => format!("there is no example `{name}`"),
+            Some(file) if !file.text.contains("#[cfg(test)]") => format!("{path} has no tests"),
+            Some(_) => continue,
+        };
+        found.push(Violation::new(&page.path, number + 1, message));
     }
 }
 
@@ -217,7 +245,8 @@ mod tests {
     use super::*;
 
     const PROGRAM: &str = "use std::io;\n\nfn main() {\n    run();\n}\n";
-    const END: &str = "## When something goes wrong\n\nx\n";
+    const END: &str = "## When something goes wrong\n\n[x](../../examples/examples/x.rs)\n";
+    const BEGIN: &str = "# A\n\n[x](../../examples/examples/x.rs)\n";
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
         violations(files, check)
@@ -270,12 +299,32 @@ mod tests {
     fn a_page_ends_with_what_goes_wrong() {
         let page = |path, text| found(&[(path, text)]);
         let missing = "the last section of a page is `## When something goes wrong`";
-        assert_eq!(page("docs/guide/a.md", "# A\n"), [format!("docs/guide/a.md: {missing}")]);
+        assert_eq!(page("docs/guide/a.md", BEGIN), [format!("docs/guide/a.md: {missing}")]);
         let not_last = format!("{END}\n## More\n");
         assert_eq!(page("docs/guide/a.md", &not_last), [format!("docs/guide/a.md: {missing}")]);
         assert!(page("docs/guide/a.md", END).is_empty());
+        let without = END.replace("../../examples", "..");
+        assert_eq!(
+            page("docs/guide/a.md", &without),
+            ["docs/guide/a.md: leads to no program of `examples`"]
+        );
         assert!(page("docs/guide/README.md", "# Guide\n").is_empty());
         assert!(page("docs/a.md", "# A\n").is_empty(), "the reference is none of the guide");
+    }
+
+    #[test]
+    fn what_a_page_runs_exists_and_has_tests() {
+        let run = |program: &str| {
+            let page = format!("# A\n\n```sh\ncargo run --example a -- x\n```\n{END}");
+            found(&[("docs/guide/a.md", &page), (program, "#[cfg(test)]\nmod tests {}\n")])
+        };
+        assert!(run("examples/examples/a.rs").is_empty());
+        let none = ["docs/guide/a.md:4: there is no example `a`"];
+        assert_eq!(run("examples/examples/b.rs"), none);
+        let page = format!("# A\n\n`cargo run --example a`\n\n{END}");
+        let untested = [("docs/guide/a.md", &*page), ("examples/examples/a.rs", PROGRAM)];
+        let message = "docs/guide/a.md:3: examples/examples/a.rs has no tests";
+        assert_eq!(found(&untested), [message]);
     }
 
     #[test]
@@ -304,7 +353,7 @@ mod tests {
             assert_eq!(differ(&page(first, &middle)), 1, "{what}");
         }
         assert_eq!(differ(&format!("{original}## 3. More\n")), 1, "a section more");
-        let translation = ("docs/guide/a.zh.md", "# T\n");
+        let translation = ("docs/guide/a.zh.md", BEGIN);
         assert_eq!(found(&[translation]).len(), 1, "its original is missing");
     }
 }

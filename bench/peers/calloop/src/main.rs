@@ -22,8 +22,8 @@ fn main() -> ExitCode {
     Program { version, suites }.serve()
 }
 
-/// Maximum number of timers. Starting and cancelling take time that grows with their number, 20 µs
-/// each at a hundred thousand. A million timers would take minutes.
+/// Maximum number of timers. Starting and cancelling take time that grows with their number, so a
+/// million timers would take minutes.
 const TIMERS_MAX: usize = 10_000;
 
 /// calloop has a fixed number of events per turn, 1024, which is that of the others.

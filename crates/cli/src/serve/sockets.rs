@@ -28,7 +28,7 @@ use super::{
 const ADDRESS_DEFAULT: &str = "127.0.0.1:9001";
 
 /// How long a server on io_uring retries if its address is in use. When such a server is killed,
-/// the kernel releases its ring 10 to 20 ms after the process has ended. Until then the ring keeps
+/// the kernel releases its ring some time after the process has ended. Until then the ring keeps
 /// the listening socket open.
 const ADDRESS_RETRY_MAX: Duration = Duration::from_secs(1);
 const ADDRESS_RETRY_STEP: Duration = Duration::from_millis(10);

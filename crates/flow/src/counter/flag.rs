@@ -71,8 +71,7 @@ impl Flag {
         unsafe { ioctl(&self.0, ticks) }.is_ok()
     }
 
-    /// Sets the timer to expire at once. This takes a few microseconds, because the interrupt comes
-    /// later.
+    /// Sets the timer to expire at once. The interrupt comes a little later.
     fn set_by_time(&self) {
         self.arm(Timespec { tv_sec: 0, tv_nsec: 1 });
     }

@@ -1,6 +1,6 @@
 //! [`Idle`]: connections of HTTP/1 that wait for a request without hyper's buffers.
 //!
-//! hyper keeps its buffers, some 18 KB, as long as a connection lasts. After an idle time
+//! hyper keeps its buffers as long as a connection lasts. After an idle time
 //! ([`HttpServer::idle_buffers_timeout`](crate::HttpServer::idle_buffers_timeout)) the connection
 //! of hyper is taken apart. The stream, the service and the time of the head are kept. Whatever
 //! comes next makes a connection of hyper again: bytes, the end of the stream, an error, the time

@@ -1,10 +1,9 @@
 //! A callable of erased type: a closure that is called once, or a timer's handler. A small one is
 //! stored in place, a large one in a box.
 //!
-//! A box that one thread allocates and another frees was the largest cost of a post. The
-//! allocator's locks took two fifths of its time, and one more cache line moved between the
-//! processors (2026-11, glibc 2.36). Code that defers a closure in every turn should not allocate
-//! in every turn either (rule 12).
+//! A box that one thread allocates and another frees was the largest cost of a post: the
+//! allocator's locks, and one more cache line that moved between the processors (glibc 2.36). Code
+//! that defers a closure in every turn should not allocate in every turn either (rule 12).
 //!
 //! # The protocol of this module
 //!

@@ -1,7 +1,7 @@
 //! epoll(7): one epoll_ctl(2) per change, and per turn the cheapest wait that keeps the contract.
 //!
 //! A wait without a limit, and one that must not block, is epoll_wait(2). Only a limit between
-//! these needs the nanoseconds of epoll_pwait2(2), which costs a quarter more even if an event is
+//! these needs the nanoseconds of epoll_pwait2(2), which costs more even if an event is
 //! ready: the kernel reads its clock twice (docs/technical.md, "Prices of system calls").
 
 #![allow(

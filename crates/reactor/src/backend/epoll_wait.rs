@@ -1,9 +1,9 @@
 //! epoll_wait(2).
 //!
-//! rustix has epoll_pwait2(2) in its place. The wrapper of glibc 2.36 takes some seven instructions
-//! more in a process with one thread, by its disassembly. In one with several it also calls two
-//! functions, which switch the cancellation of threads on and off. A turn takes 41 in all, so the
-//! call is made here where its number is known.
+//! rustix has epoll_pwait2(2) in its place. The wrapper of glibc 2.36 takes more instructions, by
+//! its disassembly, and in a process with several threads it also calls two functions, which switch
+//! the cancellation of threads on and off. A turn has few instructions in all, so the call is made
+//! here where its number is known.
 
 #![allow(unsafe_code, reason = "a system call by its number, which writes events")]
 

@@ -45,7 +45,7 @@ pub(crate) use uring::{ReceivedPart, Uring};
 type Cell = CellPtr;
 
 /// The active backend. It has a tag of its own: a tag stored in a field of a variant would cost
-/// three more instructions per turn.
+/// each turn instructions.
 #[repr(u8)]
 pub(crate) enum ActiveBackend {
     Epoll(Epoll),
@@ -85,8 +85,7 @@ impl ActiveBackend {
     /// The epoll set, if the backend is epoll.
     #[inline(always)]
     pub(crate) fn usual(&mut self) -> Option<&mut Epoll> {
-        // This test takes two instructions; a `match` on all variants would compile to a jump
-        // table.
+        // A `match` on all variants would compile to a jump table.
         if let Self::Epoll(epoll) = self { Some(epoll) } else { None }
     }
 

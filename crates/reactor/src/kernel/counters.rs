@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The counters that only grow.
 ///
 /// The order matters. If `turns` and `events` were adjacent, the compiler would add to both in a
-/// vector register, which takes six instructions a turn instead of two.
+/// vector register, which takes more instructions than two additions.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Counters {

@@ -28,9 +28,8 @@ use super::CallError;
 use crate::Turn;
 
 /// How long a caller spins for the answer of a loop that polls busily before it sleeps. That loop
-/// answers in a microsecond; sleeping and waking up cost several. For a loop that sleeps, spinning
-/// made a round trip four times slower (10 µs instead of 2.4, two processors, 2026-11). The two
-/// threads are often on one processor.
+/// answers sooner; sleeping and waking up cost more. For a loop that sleeps, spinning makes a round
+/// trip slower, because the two threads are often on one processor.
 const SPIN_MAX: Duration = Duration::from_micros(4);
 
 /// A job that the loop runs for another thread.

@@ -150,7 +150,7 @@ impl Reactor {
     /// be remote calls, replies may be queued with a ring, and timers may wait.
     ///
     /// The results of the other paths are taken apart and put together again. So each path knows
-    /// whether it ends in an error, and the usual one does not test it: five instructions less.
+    /// whether it ends in an error, and the usual one does not test it.
     #[inline(always)]
     #[expect(clippy::needless_question_mark, reason = "see above")]
     fn run_short_turn<const AT_ONCE: bool, const PENDING: u32>(&mut self) -> io::Result<usize> {

@@ -51,10 +51,10 @@ const EPOCH_TRIES: usize = 4;
 
 /// The reactor's time, in nanoseconds since it was built.
 ///
-/// The system's clock is read as a number, because an [`Instant`] costs some forty instructions
-/// more. An `Instant` has no number, so both are read when the reactor is built. The number is read
-/// last. So the count is never ahead of an `Instant`, and behind it by less than the time between
-/// the two readings, some 50 ns. Therefore a timer never fires before its `Instant`.
+/// The system's clock is read as a number, because the arithmetic of an [`Instant`] costs more. An
+/// `Instant` has no number, so both are read when the reactor is built. The number is read last. So
+/// the count is never ahead of an `Instant`, and behind it by less than the time between the two
+/// readings. Therefore a timer never fires before its `Instant`.
 pub(crate) struct Time {
     /// `None` for the system's monotonic clock.
     custom: Option<UnwindSafeDrop<Box<dyn Clock>>>,
@@ -94,7 +94,7 @@ impl Time {
         }
     }
 
-    /// The system's time at a recent tick of the kernel, which takes a fifth of the time to read.
+    /// The system's time at a recent tick of the kernel, which is cheaper to read.
     /// `None` with a custom clock.
     #[inline]
     pub(crate) fn coarse_ns(&self) -> Option<u64> {

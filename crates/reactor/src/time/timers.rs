@@ -266,7 +266,7 @@ impl<R: ReactorOps> Timers<R> {
 
     /// Returns the handler to a fired timer that is scheduled again. Otherwise removes the timer:
     /// its key is stale, and the result is for the caller to drop.
-    // Its only caller passes the closure on: as a call of its own this takes 32 instructions more.
+    // Its only caller passes the closure on, which a call of its own would copy.
     #[inline(always)]
     pub(crate) fn settle(&mut self, key: Key, call: InlineTimer<R>) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;

@@ -18,7 +18,7 @@ const MANY: usize = 32 << 10;
 /// From this size on, common allocators give a block its own pages (glibc: `M_MMAP_THRESHOLD`,
 /// mallopt(3)). Untouched pages are not resident, and growing maps more pages without copying.
 /// Below this size each growth leaves a hole in the heap. With several thousand streams, the holes
-/// were a tenth of their resident memory.
+/// were a noticeable part of their resident memory.
 const PAGES: usize = 128 << 10;
 
 /// Elements of at least this size make up most of a registration's table memory.

@@ -191,7 +191,7 @@ pub struct Options {
     pub inflate_bytes_per_turn: usize,
     /// Bytes that a worker's loop deflates in one turn, counted as input: replies, and publications
     /// and prepared messages, which are compressed once for all receivers. Deflating text takes
-    /// about ten times longer than inflating it. Default: 256 KiB.
+    /// far longer than inflating it. Default: 256 KiB.
     ///
     /// Messages of timers, of a [`Hub`](crate::Hub) and of a [`Sender`](crate::Sender) count but do
     /// not wait. The application must bound their number.

@@ -169,7 +169,7 @@ impl Counters {
 /// One counter.
 ///
 /// The alignment keeps counters apart. The compiler would add to two adjacent ones in a vector
-/// register, which takes eight instructions a message instead of two.
+/// register, which takes more instructions than two additions.
 #[derive(Default)]
 #[repr(align(16))]
 pub(crate) struct Counter(Cell<u64>);

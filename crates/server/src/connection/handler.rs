@@ -68,7 +68,7 @@ impl<D> ConnPhase<D> {
     }
 
     /// Its index in the connection table, or [`NO_CONN`] before and after. Each phase stores its
-    /// own copy. A field beside the phases would take twice as much memory per connection.
+    /// own copy. A field beside the phases would take more memory per connection.
     pub(crate) fn index(&self) -> u32 {
         match self {
             Self::Open(open) => open.conn.index,

@@ -358,7 +358,7 @@ impl<'a> Connection<'a> {
         self.publish_from(self.conn.index, topic, message.into())
     }
 
-    // The generic callers are compiled in other crates. A further call takes 12 instructions.
+    // The generic callers are compiled in other crates, where it would be a further call.
     #[inline]
     fn publish_from(&mut self, from: u32, topic: &str, message: OutMessage<'_>) -> usize {
         self.share_pass_output();

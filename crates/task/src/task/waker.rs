@@ -90,7 +90,7 @@ unsafe fn drop_waker(data: *const ()) {
 #[inline(always)]
 pub(super) unsafe fn wake_task(task: TaskPtr) {
     // First, because it is a call where the linker does not resolve it. So only `task` is kept in a
-    // register that must be saved: four instructions less.
+    // register that must be saved.
     let executor = current::executor();
     // SAFETY: the caller's promise.
     let header = unsafe { task.header() };

@@ -23,8 +23,8 @@ use crate::{
     },
 };
 
-/// A shorter span is probably over when the sleep is polled. A look at the clock takes some 20 ns,
-/// and a turn for a timer takes microseconds.
+/// A shorter span is probably over when the sleep is polled. A look at the clock is far cheaper
+/// than a turn for a timer.
 const FRESH_MIN: Duration = Duration::from_micros(1);
 
 /// Waits for a time span, from now on.

@@ -30,8 +30,8 @@ pub struct CodecBytes {
 }
 
 /// Each compressed byte of a message counts as at least this many inflated bytes. Blocks without
-/// output still cost the setup of their code tables: 107 ns per compressed byte. Text takes 2 ns
-/// per byte of output (2026-11-22, a shared virtual machine with 2 cores).
+/// output still cost the setup of their code tables, which takes many times as long for a
+/// compressed byte as text takes for a byte of output.
 pub const INFLATE_INPUT_COST: u64 = 16;
 
 /// The state that all connections of one thread share: the compressors, one per window size and

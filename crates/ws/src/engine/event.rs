@@ -56,7 +56,7 @@ pub enum EngineEvent<'a> {
 /// An event before it gets its [`Outbox`].
 ///
 /// The slow path yields this type instead of the event, so that the compiler can keep an event of
-/// the fast path in registers. Copies were a third of the instructions of an echo.
+/// the fast path in registers. Copies were a large part of the instructions of an echo.
 pub(super) enum EventContent<'a> {
     /// The number is the new end of the open range if a reply is built in place and needs nothing
     /// more. The same applies to `Binary`.

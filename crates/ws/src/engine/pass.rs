@@ -127,7 +127,7 @@ impl<'p> Pass<'p> {
         clippy::should_implement_trait,
         reason = "an event borrows the pass, which an iterator's item cannot"
     )]
-    // As a call it would return the event in memory, which costs 40 of an echo's 60 instructions.
+    // As a call it would return the event in memory, which is most of a short echo.
     #[inline(always)]
     pub fn next(&mut self) -> Option<EngineEvent<'_>> {
         let Self { engine, out, input } = self;

@@ -28,7 +28,7 @@ const KEY_BYTES: usize = 256;
 ///
 /// A new one has allocated nothing. There are at most 32 spare buffers, of 4 MiB together. One more
 /// buffer is kept for decompression, as large as the longest decompressed message but at most 16
-/// MiB. Decompressing into fresh memory takes ten times as long. The output of a pass, and a
+/// MiB. Decompressing into fresh memory takes far longer. The output of a pass, and a
 /// message that it assembled or decompressed, stay until the next pass begins.
 ///
 /// ```

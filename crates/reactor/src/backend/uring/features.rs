@@ -24,9 +24,9 @@ const SETUP: [RingFeatures; 5] = [
 /// The sizes of the queues if little memory may be locked: three pages, including the kernel's own.
 const SMALL: (u32, u32) = (64, 256);
 
-/// The kernel releases the locked memory of a closed ring 20 to 60 ms later, when it has freed the
-/// ring, and over 200 ms later if all processors are busy. If a new ring is rejected meanwhile,
-/// this is the longest wait, counted from the last close.
+/// The kernel releases the locked memory of a closed ring when it has freed the ring, which takes
+/// longer if all processors are busy. If a new ring is rejected meanwhile, this is the longest
+/// wait, counted from the last close.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 const RELEASE_STEP: Duration = Duration::from_millis(2);
 

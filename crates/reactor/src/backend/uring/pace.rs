@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// with the wait.
 const HANDLED_MAX: u32 = super::waits::AT_ONCE as u32;
 
-/// Queued replies are submitted after this time. A call costs some hundred nanoseconds.
+/// Queued replies are submitted after this time, beside which a call costs little.
 const WAITED_MAX_NS: u64 = 100_000;
 
 /// The maximum number of handlers between two clock readings.

@@ -114,7 +114,7 @@ impl Send {
     }
 }
 
-/// The number of a buffer in a form in which comparing an `Option` takes one instruction.
+/// The number of a buffer in a form in which an `Option` is compared as one number.
 #[inline(always)]
 const fn named(buffer: u16) -> NonZeroU32 {
     NonZeroU32::MIN.saturating_add(buffer as u32)
