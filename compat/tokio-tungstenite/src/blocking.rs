@@ -102,6 +102,7 @@ fn or_would_block<T>(result: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 /// The reverse, for the result of a call on such a stream.
+#[inline]
 pub(crate) fn or_pending<T>(result: Result<T, Error>) -> Poll<Result<T, Error>> {
     match result {
         Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
