@@ -110,7 +110,7 @@ impl<S> WebSocketStream<S> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        self.socket.get_ref().register(Half::Receiver, context.waker());
+        self.socket.get_mut().register(Half::Receiver, context.waker());
         let error = match ready!(or_pending(receive(&mut self.socket))) {
             Ok(message) => return Poll::Ready(Some(Ok(message))),
             Err(error) => error,
@@ -139,7 +139,7 @@ impl<S> WebSocketStream<S> {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         if self.is_blocked {
-            self.socket.get_ref().register(Half::Sender, context.waker());
+            self.socket.get_mut().register(Half::Sender, context.waker());
             let result = ready!(or_pending(self.socket.flush()));
             self.is_blocked = false;
             result?;
@@ -167,7 +167,7 @@ impl<S> WebSocketStream<S> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        self.socket.get_ref().register(Half::Sender, context.waker());
+        self.socket.get_mut().register(Half::Sender, context.waker());
         let result = ready!(or_pending(self.socket.flush()));
         self.is_blocked = false;
         Poll::Ready(ended(result))
@@ -228,7 +228,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Self::Error>> {
         self.is_blocked = false;
-        self.socket.get_ref().register(Half::Sender, context.waker());
+        self.socket.get_mut().register(Half::Sender, context.waker());
         let result = match self.is_closing {
             true => self.socket.flush(),
             false => self.socket.close(None),
