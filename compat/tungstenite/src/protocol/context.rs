@@ -427,7 +427,15 @@ impl WebSocketContext {
         now: bool,
         frame: impl FnOnce() -> Frame,
     ) -> Result<()> {
-        self.check_room(message.as_bytes().len(), frame)?;
+        let len = message.as_bytes().len();
+        self.check_room(len, frame)?;
+        // A frame that waits is copied once, if it is the same without the engine.
+        let is_plain = self.role == Role::Server && !self.engine.has_deflate();
+        let waits = !self.output.is_empty() || !(now || len > self.config.write_buffer_size);
+        if is_plain && waits {
+            self.output.push_message(message);
+            return self.write_beyond_buffer(stream);
+        }
         self.queue_frame(stream, now, |engine, scratch| engine.send(message, scratch))
     }
 
