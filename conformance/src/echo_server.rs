@@ -1,6 +1,17 @@
-//! An echo server on a thread of this process, on one of the async runtimes.
+//! An echo server on a thread of this process, on one of the async runtimes, or with a thread for
+//! each connection.
 
-use std::{fmt, io, net::SocketAddr, sync::mpsc, thread, time::Duration};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, anyhow};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -80,6 +91,33 @@ impl EchoServer {
                     _ = stopped => Ok(()),
                 }
             })
+        })
+    }
+
+    /// Starts a server with a thread for each connection, which blocks.
+    pub(crate) fn on_threads(serve: fn(std::net::TcpStream)) -> Result<Self> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let stop = {
+            let is_stopped = Arc::clone(&is_stopped);
+            move || {
+                is_stopped.store(true, Ordering::SeqCst);
+                // Ends the wait for a connection.
+                drop(std::net::TcpStream::connect(address));
+            }
+        };
+        Self::start(Box::new(stop), move |started| {
+            // It fails if nobody waits for this server any more.
+            let _ = started.send(address);
+            loop {
+                let (stream, _) = listener.accept()?;
+                if is_stopped.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                stream.set_nodelay(true)?;
+                thread::spawn(move || serve(stream));
+            }
         })
     }
 

@@ -151,7 +151,15 @@ const TABLE: &[Row] = &[
     },
     program(
         "conformance",
-        &["windlass", "windlass-task", "windlass-server", "windlass-ws", "windlass-websocket"],
+        &[
+            "windlass",
+            "windlass-task",
+            "windlass-server",
+            "windlass-ws",
+            "windlass-websocket",
+            "windlass-tungstenite",
+            "windlass-tokio-tungstenite",
+        ],
     ),
     Row { name: "windlass-bench", members: Members::All, outside: None },
     program("windlass-bench-driver", &[]),

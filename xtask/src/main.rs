@@ -86,9 +86,13 @@ enum Task {
         #[arg(long)]
         root: Option<PathBuf>,
     },
-    /// Compare the public items of the crates in `compat` with those of the crates whose interface
-    /// they have
-    Compat,
+    /// Compare the crates in `compat` with those whose interface they have: public items, and the
+    /// tests of the published packages
+    Compat {
+        /// Compare only this
+        #[arg(value_enum)]
+        what: Option<compat::What>,
+    },
     /// Run crates that use tungstenite with tungstenite, and with ours in its place
     Patched {
         /// Run only this crate; may be repeated
@@ -125,7 +129,7 @@ fn main() -> ExitCode {
         }
         Task::Counts { record } => counts::run(record),
         Task::Prose { root } => prose::run(&root.unwrap_or_else(repository::root)),
-        Task::Compat => compat::run(),
+        Task::Compat { what } => compat::run(what),
         Task::Patched { only } => patched::run(only),
         Task::Package => package::run(),
         Task::Dist { tag } => dist::run(tag.as_deref()),

@@ -2,9 +2,12 @@
 //! where the other is pending.
 //!
 //! 1. The halves of a split socket are polled by two tasks, and either may read and write: reading
-//!    answers pings. A stream keeps one waker for reading and one for writing.
-//! 2. So the stream gets a waker for each direction, which wakes whoever used the direction last,
-//!    as the reader and as the writer.
+//!    answers pings, and TLS does both for each. A stream keeps one waker for reading and one for
+//!    writing.
+//! 2. While one task polls both halves, or one half was polled at all, the stream gets the waker of
+//!    that task.
+//! 3. Otherwise it gets a waker for each direction, which wakes both tasks, each once. Both are
+//!    registered when this begins, and each with its polls.
 
 use std::{
     io::{self, Read, Write},
@@ -21,8 +24,26 @@ use windlass_tungstenite::Error;
 #[derive(Debug)]
 pub(crate) struct Blocking<S> {
     stream: S,
-    read_waiters: Direction,
-    write_waiters: Direction,
+    /// The wakers of the last polls, by half.
+    wakers: [Option<Waker>; 2],
+    /// Whose waker the stream gets.
+    woken: Woken,
+    /// Made for the first time that two tasks are woken.
+    both: Option<Box<Both>>,
+}
+
+/// Who is woken by the stream.
+#[derive(Clone, Copy, Debug)]
+enum Woken {
+    One(Half),
+    Both,
+}
+
+/// A waker of two tasks for each direction.
+#[derive(Debug, Default)]
+struct Both {
+    read: Direction,
+    write: Direction,
 }
 
 /// Who waits for a direction of the stream.
@@ -33,19 +54,28 @@ struct Direction {
     waker: Waker,
 }
 
+/// The tasks, by half.
 #[derive(Debug, Default)]
-struct Waiters {
-    /// The task that receives messages, or makes the handshake.
-    receiver: AtomicWaker,
-    /// The task that sends messages.
-    sender: AtomicWaker,
-}
+struct Waiters([AtomicWaker; 2]);
 
 /// Which half of a socket is polled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
+    /// It receives messages, or makes the handshake.
     Receiver,
+    /// It sends messages.
     Sender,
+}
+
+impl Half {
+    const BOTH: [Self; 2] = [Self::Receiver, Self::Sender];
+
+    fn other(self) -> Self {
+        match self {
+            Self::Receiver => Self::Sender,
+            Self::Sender => Self::Receiver,
+        }
+    }
 }
 
 impl Wake for Waiters {
@@ -54,29 +84,55 @@ impl Wake for Waiters {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.receiver.wake();
-        self.sender.wake();
+        for waiter in &self.0 {
+            waiter.wake();
+        }
     }
 }
 
-impl Direction {
-    fn new() -> Self {
+impl Default for Direction {
+    fn default() -> Self {
         let waiters = Arc::<Waiters>::default();
         Self { waker: Waker::from(Arc::clone(&waiters)), waiters }
     }
 }
 
+impl Both {
+    fn register(&self, half: Half, waker: &Waker) {
+        for direction in [&self.read, &self.write] {
+            direction.waiters.0[half as usize].register(waker);
+        }
+    }
+}
+
 impl<S> Blocking<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self { stream, read_waiters: Direction::new(), write_waiters: Direction::new() }
+        Self { stream, wakers: [None, None], woken: Woken::One(Half::Receiver), both: None }
     }
 
     /// The task of this half waits for what the next calls are blocked by.
-    pub(crate) fn register(&self, half: Half, waker: &Waker) {
-        for direction in [&self.read_waiters, &self.write_waiters] {
-            match half {
-                Half::Receiver => direction.waiters.receiver.register(waker),
-                Half::Sender => direction.waiters.sender.register(waker),
+    #[inline]
+    pub(crate) fn register(&mut self, half: Half, waker: &Waker) {
+        let is_same = |known: &Option<Waker>| known.as_ref().is_some_and(|it| it.will_wake(waker));
+        if !is_same(&self.wakers[half as usize]) {
+            self.wakers[half as usize] = Some(waker.clone());
+        }
+        let other = &self.wakers[half.other() as usize];
+        if other.is_none() || is_same(other) {
+            self.woken = Woken::One(half);
+        } else {
+            self.register_beside_other(half);
+        }
+    }
+
+    #[inline(never)]
+    fn register_beside_other(&mut self, half: Half) {
+        let begins = !matches!(self.woken, Woken::Both);
+        self.woken = Woken::Both;
+        let both = self.both.get_or_insert_default();
+        for of in Half::BOTH {
+            if let (true, Some(waker)) = (begins || of == half, &self.wakers[of as usize]) {
+                both.register(of, waker);
             }
         }
     }
@@ -92,6 +148,20 @@ impl<S> Blocking<S> {
     pub(crate) fn into_inner(self) -> S {
         self.stream
     }
+
+    /// The stream, and the waker for a direction of it. Nobody is woken before the first poll.
+    #[inline]
+    fn parts(&mut self, direction: fn(&Both) -> &Direction) -> (Pin<&mut S>, &Waker)
+    where
+        S: Unpin,
+    {
+        let waker = match (self.woken, &self.both) {
+            (Woken::Both, Some(both)) => Some(&direction(both).waker),
+            (Woken::Both, None) => None,
+            (Woken::One(half), _) => self.wakers[half as usize].as_ref(),
+        };
+        (Pin::new(&mut self.stream), waker.unwrap_or(Waker::noop()))
+    }
 }
 
 fn or_would_block<T>(result: Poll<io::Result<T>>) -> io::Result<T> {
@@ -102,6 +172,7 @@ fn or_would_block<T>(result: Poll<io::Result<T>>) -> io::Result<T> {
 }
 
 /// The reverse, for the result of a call on such a stream.
+#[inline]
 pub(crate) fn or_pending<T>(result: Result<T, Error>) -> Poll<Result<T, Error>> {
     match result {
         Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
@@ -110,23 +181,26 @@ pub(crate) fn or_pending<T>(result: Result<T, Error>) -> Poll<Result<T, Error>> 
 }
 
 impl<S: AsyncRead + Unpin> Read for Blocking<S> {
+    #[inline]
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut buffer = ReadBuf::new(bytes);
-        let mut context = Context::from_waker(&self.read_waiters.waker);
-        or_would_block(Pin::new(&mut self.stream).poll_read(&mut context, &mut buffer))?;
+        let (stream, waker) = self.parts(|both| &both.read);
+        or_would_block(stream.poll_read(&mut Context::from_waker(waker), &mut buffer))?;
         Ok(buffer.filled().len())
     }
 }
 
 impl<S: AsyncWrite + Unpin> Write for Blocking<S> {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut context = Context::from_waker(&self.write_waiters.waker);
-        or_would_block(Pin::new(&mut self.stream).poll_write(&mut context, bytes))
+        let (stream, waker) = self.parts(|both| &both.write);
+        or_would_block(stream.poll_write(&mut Context::from_waker(waker), bytes))
     }
 
+    #[inline]
     fn flush(&mut self) -> io::Result<()> {
-        let mut context = Context::from_waker(&self.write_waiters.waker);
-        or_would_block(Pin::new(&mut self.stream).poll_flush(&mut context))
+        let (stream, waker) = self.parts(|both| &both.write);
+        or_would_block(stream.poll_flush(&mut Context::from_waker(waker)))
     }
 }
 
@@ -145,16 +219,69 @@ mod tests {
         }
     }
 
+    /// Wakes by the waker that a direction gets.
+    fn wake<S: Unpin>(stream: &mut Blocking<S>, direction: fn(&Both) -> &Direction) {
+        stream.parts(direction).1.wake_by_ref();
+    }
+
+    fn counts(tasks: [&Arc<Count>; 2]) -> [usize; 2] {
+        tasks.map(|count| count.0.swap(0, Ordering::Relaxed))
+    }
+
+    const DIRECTIONS: [fn(&Both) -> &Direction; 2] = [|both| &both.read, |both| &both.write];
+
     #[test]
     fn each_direction_wakes_both_halves() {
-        let stream = Blocking::new(());
+        let mut stream = Blocking::new(());
         let (receiver, sender) = (Arc::<Count>::default(), Arc::<Count>::default());
-        for direction in [&stream.read_waiters, &stream.write_waiters] {
+        for direction in DIRECTIONS {
             stream.register(Half::Receiver, &Arc::clone(&receiver).into());
             stream.register(Half::Sender, &Arc::clone(&sender).into());
-            direction.waker.wake_by_ref();
+            wake(&mut stream, direction);
+            assert_eq!(counts([&receiver, &sender]), [1, 1]);
+            // One that was woken and has not come back is not woken again.
+            wake(&mut stream, direction);
+            assert_eq!(counts([&receiver, &sender]), [0, 0]);
+            stream.register(Half::Receiver, &Arc::clone(&receiver).into());
+            wake(&mut stream, direction);
+            assert_eq!(counts([&receiver, &sender]), [1, 0]);
         }
-        let counts = [&receiver, &sender].map(|count| count.0.load(Ordering::Relaxed));
-        assert_eq!(counts, [2, 2]);
+    }
+
+    #[test]
+    fn the_half_that_waits_is_woken_when_another_task_begins_to_use_the_other_one() {
+        let (waits, begins) = (Arc::<Count>::default(), Arc::<Count>::default());
+        for half in Half::BOTH {
+            for direction in DIRECTIONS {
+                let mut stream = Blocking::new(());
+                stream.register(half, &Arc::clone(&waits).into());
+                stream.register(half.other(), &Arc::clone(&begins).into());
+                wake(&mut stream, direction);
+                assert_eq!(counts([&waits, &begins]), [1, 1], "{half:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_task_is_woken_by_its_own_waker() {
+        let mut stream = Blocking::new(());
+        wake(&mut stream, DIRECTIONS[0]);
+        let (first, second) = (Arc::<Count>::default(), Arc::<Count>::default());
+        for half in Half::BOTH {
+            stream.register(half, &Arc::clone(&first).into());
+            for direction in DIRECTIONS {
+                wake(&mut stream, direction);
+            }
+            assert_eq!(counts([&first, &second]), [2, 0]);
+        }
+        assert!(stream.both.is_none());
+        // The socket moves to another task.
+        for half in Half::BOTH {
+            stream.register(half, &Arc::clone(&second).into());
+        }
+        for direction in DIRECTIONS {
+            wake(&mut stream, direction);
+        }
+        assert_eq!(counts([&first, &second]), [0, 2]);
     }
 }

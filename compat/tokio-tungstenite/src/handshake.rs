@@ -115,17 +115,17 @@ where
 
 /// A handshake on an asynchronous stream.
 trait OnAsync: HandshakeRole {
-    fn register(stream: &Self::InternalStream, context: &Context<'_>);
+    fn register(stream: &mut Self::InternalStream, context: &Context<'_>);
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> OnAsync for ClientHandshake<Blocking<S>> {
-    fn register(stream: &Blocking<S>, context: &Context<'_>) {
+    fn register(stream: &mut Blocking<S>, context: &Context<'_>) {
         stream.register(Half::Receiver, context.waker());
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin, C: Callback> OnAsync for ServerHandshake<Blocking<S>, C> {
-    fn register(stream: &Blocking<S>, context: &Context<'_>) {
+    fn register(stream: &mut Blocking<S>, context: &Context<'_>) {
         stream.register(Half::Receiver, context.waker());
     }
 }
@@ -133,8 +133,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin, C: Callback> OnAsync for ServerHandshake
 async fn complete<R: OnAsync>(started: MidHandshake<R>) -> Result<R::FinalResult, Error> {
     let mut handshake = Some(started);
     poll_fn(|context| {
-        let Some(current) = handshake.take() else { unreachable!("a complete future is polled") };
-        R::register(current.get_ref().get_ref(), context);
+        let Some(mut current) = handshake.take() else {
+            unreachable!("a complete future is polled")
+        };
+        R::register(current.get_mut().get_mut(), context);
         match current.handshake() {
             Ok(result) => Poll::Ready(Ok(result)),
             Err(HandshakeError::Failure(error)) => Poll::Ready(Err(error)),

@@ -12,7 +12,7 @@ use futures_sink::Sink;
 use tokio::io::{AsyncRead, AsyncWrite};
 use windlass_tungstenite::{
     Error, Message, WebSocket,
-    protocol::{CloseFrame, Role, WebSocketConfig},
+    protocol::{CloseFrame, LentMessage, Role, WebSocketConfig},
 };
 
 use crate::blocking::{Blocking, Half, or_pending};
@@ -85,6 +85,41 @@ impl<S> WebSocketStream<S> {
         self.socket.get_config()
     }
 
+    /// Receives a message without a copy: it stays in the buffer where it was received, until the
+    /// next call that receives. `None` is the end. The future may be dropped. Not in
+    /// tokio-tungstenite.
+    ///
+    /// # Errors
+    /// Those of receiving by `Stream`. After one, the end follows.
+    pub async fn recv(&mut self) -> Option<Result<LentMessage<'_>, Error>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let received = poll_fn(|context| self.poll_receive(context, WebSocket::__receive)).await;
+        received.map(|received| received.map(|control| self.socket.__lent(control)))
+    }
+
+    fn poll_receive<M>(
+        &mut self,
+        context: &mut Context<'_>,
+        receive: impl FnOnce(&mut WebSocket<Blocking<S>>) -> Result<M, Error>,
+    ) -> Poll<Option<Result<M, Error>>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        self.socket.get_mut().register(Half::Receiver, context.waker());
+        let error = match ready!(or_pending(receive(&mut self.socket))) {
+            Ok(message) => return Poll::Ready(Some(Ok(message))),
+            Err(error) => error,
+        };
+        self.is_over = true;
+        let is_end = matches!(error, Error::ConnectionClosed | Error::AlreadyClosed);
+        Poll::Ready((!is_end).then_some(Err(error)))
+    }
+
     /// Sends a Close frame. Then receive until the end.
     ///
     /// # Errors
@@ -104,7 +139,7 @@ impl<S> WebSocketStream<S> {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         if self.is_blocked {
-            self.socket.get_ref().register(Half::Sender, context.waker());
+            self.socket.get_mut().register(Half::Sender, context.waker());
             let result = ready!(or_pending(self.socket.flush()));
             self.is_blocked = false;
             result?;
@@ -132,7 +167,7 @@ impl<S> WebSocketStream<S> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        self.socket.get_ref().register(Half::Sender, context.waker());
+        self.socket.get_mut().register(Half::Sender, context.waker());
         let result = ready!(or_pending(self.socket.flush()));
         self.is_blocked = false;
         Poll::Ready(ended(result))
@@ -151,17 +186,7 @@ where
     type Item = Result<Message, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.is_over {
-            return Poll::Ready(None);
-        }
-        self.socket.get_ref().register(Half::Receiver, context.waker());
-        let error = match ready!(or_pending(self.socket.read())) {
-            Ok(message) => return Poll::Ready(Some(Ok(message))),
-            Err(error) => error,
-        };
-        self.is_over = true;
-        let is_end = matches!(error, Error::ConnectionClosed | Error::AlreadyClosed);
-        Poll::Ready((!is_end).then_some(Err(error)))
+        self.poll_receive(context, WebSocket::read)
     }
 }
 
@@ -203,7 +228,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Self::Error>> {
         self.is_blocked = false;
-        self.socket.get_ref().register(Half::Sender, context.waker());
+        self.socket.get_mut().register(Half::Sender, context.waker());
         let result = match self.is_closing {
             true => self.socket.flush(),
             false => self.socket.close(None),

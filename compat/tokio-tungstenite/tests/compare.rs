@@ -7,7 +7,9 @@
 
 use std::future::Future;
 
-use futures_util::{SinkExt, StreamExt as _, future::join, stream::FusedStream as _};
+use futures_util::{
+    FutureExt as _, SinkExt, StreamExt as _, future::join, stream::FusedStream as _,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
     net::TcpListener,
@@ -303,6 +305,33 @@ fn deflate_is_negotiated_if_both_sides_have_it() {
 }
 
 #[test]
+fn messages_are_lent() {
+    use windlass_tokio_tungstenite::{
+        WebSocketStream,
+        tungstenite::protocol::{LentMessage, Role},
+    };
+    run(async {
+        let (here, mut there) = duplex(1 << 16);
+        let mut socket = WebSocketStream::from_raw_socket(here, Role::Server, None).await;
+        // A future that is dropped loses nothing.
+        assert!(socket.recv().now_or_never().is_none());
+        there.write_all(&frame(0x81, b"text")[..3]).await.unwrap();
+        assert!(socket.recv().now_or_never().is_none());
+        let frames = [frame(0x82, b"binary"), frame(0x88, b"")].concat();
+        there.write_all(&frame(0x81, b"text")[3..]).await.unwrap();
+        there.write_all(&frames).await.unwrap();
+        assert!(matches!(socket.recv().await, Some(Ok(LentMessage::Text("text")))));
+        assert!(matches!(socket.recv().await, Some(Ok(LentMessage::Binary(b"binary")))));
+        let close = socket.recv().await;
+        assert!(matches!(close, Some(Ok(LentMessage::Control(message))) if message.is_close()));
+        assert!(socket.recv().await.is_none());
+        assert!(socket.is_terminated());
+        drop(socket);
+        assert_eq!(rest(there).await, [0x88, 0]);
+    });
+}
+
+#[test]
 fn futures_can_go_to_another_thread() {
     use windlass_tokio_tungstenite as ws;
     fn is_send(_: impl Send) {}
@@ -310,6 +339,10 @@ fn futures_can_go_to_another_thread() {
     is_send(ws::accept_async(stream()));
     is_send(ws::client_async("ws://a/", stream()));
     is_send(ws::connect_async("ws://a/"));
+    is_send(async {
+        let mut socket = ws::accept_async(stream()).await?;
+        socket.recv().await.transpose().map(|_| ())
+    });
     is_send(ws::WebSocketStream::from_raw_socket(
         stream(),
         ws::tungstenite::protocol::Role::Server,

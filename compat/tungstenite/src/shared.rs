@@ -2,10 +2,11 @@
 
 use std::{
     cell::{Cell, RefCell},
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    time::Instant,
 };
 
-use windlass_ws::{Config, Role, Scratch};
+use windlass_ws::{Config, MessageBuffer, Role, Scratch};
 
 /// The length of a buffer for reading, in bytes.
 pub(crate) const READ_BUFFER_LEN: usize = 64 << 10;
@@ -36,6 +37,12 @@ pub(crate) fn with_scratch<R>(use_it: impl FnOnce(&mut Scratch) -> R) -> R {
     let result = use_it(&mut scratch);
     let _ = SCRATCH.try_with(|place| place.set(Some(scratch)));
     result
+}
+
+/// Keeps the buffer of a message for later ones.
+#[cold]
+pub(crate) fn recycle(message: MessageBuffer) {
+    with_scratch(|scratch| scratch.recycle(message));
 }
 
 #[inline]
@@ -105,6 +112,15 @@ pub(crate) fn config(config: Config) -> Arc<Config> {
             }
         })
         .unwrap_or_else(|_| Arc::new(config))
+}
+
+/// The seconds since the first call, where there is a clock.
+pub(crate) fn second() -> Option<u32> {
+    if cfg!(all(target_family = "wasm", target_os = "unknown")) {
+        return None;
+    }
+    static START: OnceLock<Instant> = OnceLock::new();
+    Some(START.get_or_init(Instant::now).elapsed().as_secs() as u32)
 }
 
 /// Unpredictable bytes for masking keys and the handshake's key.

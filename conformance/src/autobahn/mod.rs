@@ -3,6 +3,7 @@
 
 mod cases;
 mod client;
+mod compat;
 mod shards;
 mod suite;
 mod table;
@@ -23,6 +24,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use self::cases::CaseId;
+use self::compat::Compat;
 use self::suite::{Installation, Job};
 use self::verdict::{CaseOutcome, Outcomes};
 use self::websocket::Runtime;
@@ -36,7 +38,8 @@ const PARTS_PER_SHARD: usize = 4;
 /// The suite's messages have up to 16 MiB, and are echoed.
 const SERVER_OPTIONS: [&str; 4] = ["--message-max", "16777216", "--buffer", "33554432"];
 
-/// Groups that need an extension, which tungstenite does not have.
+/// Groups that need an extension, which tungstenite does not have, and our crates with its
+/// interface only if they are asked.
 const COMPRESSION: [u16; 2] = [12, 13];
 
 fn can_run_uncompressed(case: &CaseId) -> bool {
@@ -92,6 +95,16 @@ pub(crate) struct AutobahnArgs {
     #[arg(conflicts_with_all = ["server", "tls", "tungstenite", "update"])]
     websocket: Option<Runtime>,
 
+    /// Test this crate with the interface of tungstenite instead of the engine's own server or
+    /// client. Its outcomes must be those of the engine's table
+    #[arg(long, value_name = "CRATE", value_enum)]
+    #[arg(conflicts_with_all = ["server", "tls", "tungstenite", "update", "websocket"])]
+    compat: Option<Compat>,
+
+    /// Test that crate with its default settings: without compression, and without the cases of it
+    #[arg(long, requires = "compat")]
+    uncompressed: bool,
+
     /// Connect with TLS: wss://. `windlass serve` then makes itself a certificate
     #[arg(long, conflicts_with = "client")]
     tls: bool,
@@ -123,7 +136,7 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         ([], false) => cases::all(),
         (some, _) => some.to_vec(),
     };
-    if args.tungstenite {
+    if args.tungstenite || args.uncompressed {
         cases.retain(can_run_uncompressed);
     }
     let Tested { role, subject } = match (args.client, args.tungstenite) {
@@ -132,9 +145,11 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         _ => SERVER,
     };
     // The format is that of `cargo test`, because `cargo xtask ci` counts the cases by these lines.
-    let program = match args.websocket {
-        Some(runtime) => format!("websocket {role} on {}", runtime.name()),
-        None => role.to_owned(),
+    let plain = if args.uncompressed { " uncompressed" } else { "" };
+    let program = match (args.websocket, args.compat) {
+        (Some(runtime), _) => format!("websocket {role} on {}", runtime.name()),
+        (None, Some(tested)) => format!("{}{plain} {role}", tested.name()),
+        (None, None) => role.to_owned(),
     };
     println!(
         "     Running {program} (conformance/autobahn-{})",
@@ -149,29 +164,36 @@ pub(crate) fn run(args: &AutobahnArgs) -> Result<bool> {
         }
     };
     let start = Instant::now();
-    let run = match (args.websocket, args.client, args.tls) {
-        (Some(runtime), ..) => format!("{role}-websocket-{}", runtime.name()),
-        (_, true, _) => role.to_owned(),
-        (_, false, true) => format!("{role}-tls-{}", args.backend),
-        _ => format!("{role}-{}", args.backend),
+    let run = match (args.client, args.tls) {
+        _ if args.websocket.is_some() || args.compat.is_some() => program.replace(' ', "-"),
+        (true, _) => role.to_owned(),
+        (false, true) => format!("{role}-tls-{}", args.backend),
+        (false, false) => format!("{role}-{}", args.backend),
     };
     let folder = crate::output::folder(root, "autobahn").join(run);
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let shards = args.shards.map_or_else(default_shards, usize::from);
     let in_shards =
         |work: &Work<'_>| self::in_shards(&wstest, &cases, &folder, shards, |job| work(job));
-    let (outcomes, faults) = match (args.client, args.websocket) {
-        (true, None) => in_shards(&|job| client::play(job, client::echo)),
-        (true, Some(runtime)) => in_shards(&|job| {
+    let is_compressed = !args.uncompressed;
+    let (outcomes, faults) = match (args.client, args.websocket, args.compat) {
+        (true, None, None) => in_shards(&|job| client::play(job, client::echo)),
+        (true, Some(runtime), _) => in_shards(&|job| {
             client::play(job, |address, path| websocket::echo(runtime, address, path))
         }),
-        (false, Some(runtime)) => {
+        (true, None, Some(tested)) => in_shards(&|job| {
+            client::play(job, |address, path| compat::echo(tested, is_compressed, address, path))
+        }),
+        (false, Some(runtime), _) => {
             test_echo_server(websocket::serve(runtime, &args.backend)?, in_shards)
         }
-        (false, None) if args.tungstenite => {
+        (false, None, Some(tested)) => {
+            test_echo_server(compat::serve(tested, is_compressed)?, in_shards)
+        }
+        (false, None, None) if args.tungstenite => {
             test_echo_server(start_tungstenite(&args.backend)?, in_shards)
         }
-        (false, None) => test_server(args, root, &folder, in_shards)?,
+        (false, None, None) => test_server(args, root, &folder, in_shards)?,
     };
     let table = table_of(root, role);
     if args.update {

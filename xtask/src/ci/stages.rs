@@ -327,7 +327,8 @@ const OF_THE_TRANSPORT: &[&str] = &[
 /// The Autobahn TestSuite: the server and the client, which uses no backend. `--quick` selects the
 /// short cases and a sample of the rest. It runs on epoll, and [`OF_THE_TRANSPORT`] on the other
 /// backends and over TLS. The whole run has every case on each backend, and tokio-tungstenite on
-/// windlass-task. The roles and runtimes of windlass-websocket are in [`autobahn_of_websocket`].
+/// windlass-task. The roles and runtimes of windlass-websocket are in [`autobahn_of_websocket`],
+/// and the crates with the interface of tungstenite in [`autobahn_of_compat`].
 /// Cases count as tests. The build is optimised because of the volume of data.
 fn autobahn(name: &'static str, is_quick: bool) -> Stage {
     let suite = |which: &[&str], role: &[&str]| {
@@ -345,6 +346,8 @@ fn autobahn(name: &'static str, is_quick: bool) -> Stage {
             vec![Step::Command(run.args(["--backend", backend]))]
         }));
         parts.extend(autobahn_of_websocket(&[], &[]));
+        parts.extend(autobahn_of_compat(&[]));
+        parts.extend(autobahn_of_compat(&["--uncompressed"]));
         return Stage::parts(name, parts);
     }
     let few: Vec<&str> = OF_THE_TRANSPORT.iter().flat_map(|case| ["--case", case]).collect();
@@ -357,6 +360,7 @@ fn autobahn(name: &'static str, is_quick: bool) -> Stage {
     let steps = Ok(suite(&few, &["--backend", "epoll", "--tls"]));
     parts.push(Part { name: "epoll over TLS", steps });
     parts.extend(autobahn_of_websocket(&["--quick"], &few));
+    parts.extend(autobahn_of_compat(&few));
     Stage::parts(name, parts)
 }
 
@@ -374,6 +378,18 @@ fn autobahn_of_websocket(most: &[&str], few: &[&str]) -> Vec<Part> {
         part(few, &["tokio", "--client"]),
         part(most, &["task", "--client"]),
     ]
+}
+
+/// The Autobahn TestSuite through the crates with the interface of tungstenite, in each role.
+fn autobahn_of_compat(which: &[&str]) -> Vec<Part> {
+    let crates = ["tungstenite", "tokio-tungstenite"];
+    let roles: [&[&str]; 2] = [&[], &["--client"]];
+    let run = |tested: &'static str, role: &[&str]| {
+        let suite = conformance("autobahn").args(which.iter().copied());
+        let suite = suite.args(["--compat", tested]).args(role.iter().copied());
+        Part { name: "", steps: Ok(vec![Step::Command(suite)]) }
+    };
+    crates.into_iter().flat_map(|tested| roles.map(|role| run(tested, role))).collect()
 }
 
 /// Third-party clients against the server on each backend, then clients and servers against

@@ -1,10 +1,11 @@
 //! `cargo xtask compat`: what the crates in `compat` offer, compared with the crates whose
-//! interface they have.
+//! interface they have, and the tests of those on ours.
 //!
 //! Everything is generated in `compat` in the target directory. Nothing of the other crates is
 //! committed. They come from the registry, in the versions of the lock file.
 
 mod items;
+pub(crate) mod published;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,9 +13,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
 
 use crate::output::print;
 use crate::{repository, toolchain};
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum What {
+    /// Public items, with their signatures
+    Items,
+    /// The examples and tests of the published packages, on our crates
+    Tests,
+}
 
 /// A crate with the interface of another one.
 struct Pair {
@@ -44,12 +55,21 @@ const PAIRS: &[Pair] = &[
     },
 ];
 
-/// Compares the public items of each pair. Returns whether none is missing without a reason.
+/// Compares this, or everything. Returns whether nothing differs without a reason.
 ///
 /// # Errors
 ///
 /// If the crates cannot be had, or their documents not be built.
-pub(crate) fn run() -> Result<bool> {
+pub(crate) fn run(what: Option<What>) -> Result<bool> {
+    Ok(match what {
+        Some(What::Items) => compare_items()?,
+        Some(What::Tests) => published::run()?,
+        None => compare_items()? & published::run()?,
+    })
+}
+
+/// Compares the public items of each pair. Returns whether none is missing without a reason.
+fn compare_items() -> Result<bool> {
     let root = repository::root();
     let nightly = toolchain::find("nightly").map_err(anyhow::Error::msg)?;
     let mut complete = true;

@@ -5,6 +5,7 @@ use windlass_ws::deflate::DeflateConfig;
 use windlass_ws::{Config, EngineLimits};
 
 use super::Role;
+use crate::shared;
 
 /// The settings of a connection.
 ///
@@ -36,6 +37,10 @@ pub struct WebSocketConfig {
     pub accept_unmasked_frames: bool,
     /// The most frames that a message of the peer may have. Default: 262,144. Not in tungstenite.
     pub max_fragments: u32,
+    /// The most pings and pongs that the peer may send in a second. The clock is read after those
+    /// that arrive, so after a quiet time up to twice as many pass. Default: no limit. Not in
+    /// tungstenite.
+    pub max_controls_per_second: Option<u16>,
     /// permessage-deflate (RFC 7692), which handshakes negotiate. Default: off. Not in tungstenite.
     #[cfg(feature = "deflate")]
     pub deflate: Option<DeflateConfig>,
@@ -55,6 +60,7 @@ impl Default for WebSocketConfig {
             max_frame_size: Some(16 << 20),
             accept_unmasked_frames: false,
             max_fragments: EngineLimits::DEFAULT.fragments_max,
+            max_controls_per_second: None,
             #[cfg(feature = "deflate")]
             deflate: None,
             #[cfg(feature = "deflate")]
@@ -85,6 +91,7 @@ impl WebSocketConfig {
         max_frame_size: Option<usize>,
         accept_unmasked_frames: bool,
         max_fragments: u32,
+        max_controls_per_second: Option<u16>,
         #[cfg(feature = "deflate")]
         deflate: Option<DeflateConfig>,
         #[cfg(feature = "deflate")]
@@ -108,15 +115,24 @@ impl WebSocketConfig {
         limits.message_max = self.max_message_size.unwrap_or(usize::MAX);
         limits.frame_max = self.max_frame_size.unwrap_or(usize::MAX);
         limits.fragments_max = self.max_fragments;
+        limits.controls_per_second_max = self.max_controls_per_second.unwrap_or(u16::MAX);
         #[cfg(feature = "deflate")]
         {
             limits.inflate_ratio_max = self.max_inflate_ratio;
         }
         let mut config = match role {
             Role::Server => Config::server(),
-            Role::Client => Config::client(crate::shared::entropy),
+            Role::Client => Config::client(shared::entropy),
         };
         config.accept_unmasked = self.accept_unmasked_frames;
         config.with_limits(limits)
+    }
+
+    /// The second for which the next control frame counts, after one of `second`. Without a limit,
+    /// each has its own.
+    #[cold]
+    pub(super) fn next_second(&self, second: u32) -> u32 {
+        let limited = self.max_controls_per_second.and_then(|_| shared::second());
+        limited.unwrap_or(second.wrapping_add(1))
     }
 }

@@ -17,10 +17,11 @@ use windlass_ws::{Close, Engine, EngineEvent, FrameSendError, MessageRef, Scratc
 use super::{
     CloseFrame, Message, Role, WebSocketConfig,
     frame::{
-        Frame, FrameHeader, Utf8Bytes,
+        Frame, FrameHeader, Utf8Bytes, checked_str,
         coding::{CloseCode, Data, OpCode},
     },
     input::Input,
+    lent::{LentMessage, Receive},
     output::Output,
     violation,
 };
@@ -43,6 +44,9 @@ pub struct WebSocketContext {
     answer: Option<Answer>,
     /// An answer was written, and the stream not flushed since.
     is_answer_unflushed: bool,
+    /// The second for which the engine counts the next control frame. Without a limit, each frame
+    /// has its own.
+    second: u32,
 }
 
 /// A frame that answers the peer, as it is written.
@@ -76,8 +80,8 @@ impl State {
 }
 
 /// What the engine found.
-enum Found {
-    Message(Message),
+enum Found<M> {
+    Message(M),
     Close(Option<CloseFrame>),
     Violation(Violation),
 }
@@ -107,6 +111,7 @@ impl WebSocketContext {
             output: Output::default(),
             answer: None,
             is_answer_unflushed: false,
+            second: 0,
         }
     }
 
@@ -155,6 +160,47 @@ impl WebSocketContext {
     where
         Stream: Read + Write,
     {
+        self.receive(stream)
+    }
+
+    /// [`read`](Self::read) without a copy: the message stays in the buffer where it was received,
+    /// until the next call that reads. That call gives the buffer back. Not in tungstenite.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    #[inline]
+    pub fn recv<Stream>(&mut self, stream: &mut Stream) -> Result<LentMessage<'_>>
+    where
+        Stream: Read + Write,
+    {
+        let control = self.__receive(stream)?;
+        Ok(self.__lent(control))
+    }
+
+    /// The first half of [`recv`](Self::recv): a control frame, or nothing, and data are lent.
+    #[doc(hidden)]
+    #[inline]
+    pub fn __receive<Stream>(&mut self, stream: &mut Stream) -> Result<Option<Message>>
+    where
+        Stream: Read + Write,
+    {
+        self.receive(stream)
+    }
+
+    /// The second half: that frame, or what is lent.
+    #[doc(hidden)]
+    #[inline]
+    pub fn __lent(&self, control: Option<Message>) -> LentMessage<'_> {
+        match (control, self.input.lent()) {
+            (Some(control), _) => LentMessage::Control(control),
+            (None, (true, bytes)) => LentMessage::Text(checked_str(bytes)),
+            (None, (false, bytes)) => LentMessage::Binary(bytes),
+        }
+    }
+
+    #[inline]
+    fn receive<M: Receive>(&mut self, stream: &mut (impl Read + Write)) -> Result<M> {
+        self.input.take_back();
         loop {
             if self.answer.is_some() || self.is_answer_unflushed || self.state != State::Open {
                 self.drive(stream)?;
@@ -190,10 +236,7 @@ impl WebSocketContext {
 
     /// Reads a message, unless a Close frame has arrived that is not to be shown.
     #[inline]
-    fn read_message<Stream: Read + Write>(
-        &mut self,
-        stream: &mut Stream,
-    ) -> Result<Option<Message>> {
+    fn read_message<M: Receive>(&mut self, stream: &mut (impl Read + Write)) -> Result<Option<M>> {
         loop {
             if !self.input.is_empty() {
                 if !self.state.can_read() {
@@ -203,8 +246,10 @@ impl WebSocketContext {
                 match self.next_found() {
                     None => {}
                     Some(Found::Message(message)) => return Ok(Some(message)),
-                    Some(Found::Close(close)) => return Ok(Some(self.note_close(close))),
-                    Some(Found::Violation(violation)) => return self.fail(violation, stream),
+                    Some(Found::Close(close)) => return Ok(Some(self.note_close(close).into())),
+                    Some(Found::Violation(violation)) => {
+                        return Ok(Some(self.fail(violation, stream)?.into()));
+                    }
                 }
                 continue;
             }
@@ -225,25 +270,33 @@ impl WebSocketContext {
 
     /// Processes what was read, up to the next event.
     #[inline]
-    fn next_found(&mut self) -> Option<Found> {
-        let Self { engine, input, answer, .. } = self;
+    fn next_found<M: Receive>(&mut self) -> Option<Found<M>> {
+        let Self { engine, input, answer, second, config, .. } = self;
         shared::with_scratch(|scratch| {
+            scratch.set_second(*second);
             let mut pass = engine.process(input.bytes_mut(), scratch);
             let mut is_pong = false;
+            let mut data = None;
+            let mut note = |is_text: bool, bytes: &[u8]| {
+                data = M::LENDS.then(|| (is_text, bytes.as_ptr().addr(), bytes.len()));
+            };
             let found = match pass.next() {
                 Some(EngineEvent::Text(text)) => {
-                    let bytes = Bytes::copy_from_slice(text.as_bytes());
-                    Some(Found::Message(Message::Text(Utf8Bytes::from_checked(bytes))))
+                    note(true, text.as_bytes());
+                    Some(Found::Message(M::text(&text)))
                 }
                 Some(EngineEvent::Binary(bytes)) => {
-                    Some(Found::Message(Message::Binary(Bytes::copy_from_slice(&bytes))))
+                    note(false, &bytes);
+                    Some(Found::Message(M::binary(&bytes)))
                 }
                 Some(EngineEvent::Ping(payload)) => {
                     is_pong = true;
-                    Some(Found::Message(Message::Ping(Bytes::copy_from_slice(payload))))
+                    *second = config.next_second(*second);
+                    Some(Found::Message(Message::Ping(Bytes::copy_from_slice(payload)).into()))
                 }
                 Some(EngineEvent::Pong(payload)) => {
-                    Some(Found::Message(Message::Pong(Bytes::copy_from_slice(payload))))
+                    *second = config.next_second(*second);
+                    Some(Found::Message(Message::Pong(Bytes::copy_from_slice(payload)).into()))
                 }
                 Some(EngineEvent::Close(Close { code, reason })) => Some(Found::Close(
                     code.map(|code| CloseFrame { code: code.get().into(), reason: reason.into() }),
@@ -252,12 +305,16 @@ impl WebSocketContext {
                 // Pieces are not asked for.
                 Some(_) | None => None,
             };
+            let message = data.and_then(|_| pass.take_message());
             let outcome = pass.finish();
             if outcome.len > 0 {
                 let pieces = scratch.output(&outcome, input.bytes_mut());
                 set_answer(answer, is_pong, pieces.flatten().copied().collect());
             }
-            input.consume(outcome.consumed);
+            match data {
+                Some(data) => input.lend(outcome.consumed, message, data),
+                None => input.consume(outcome.consumed),
+            }
             found
         })
     }
@@ -277,13 +334,11 @@ impl WebSocketContext {
         &mut self,
         violation: Violation,
         stream: &mut Stream,
-    ) -> Result<Option<Message>> {
+    ) -> Result<Message> {
         if violation == Violation::BadCloseCode {
             // The interface shows it as a Close frame with the code that was answered.
             let reason = Utf8Bytes::from_static("Protocol violation");
-            return Ok(Some(
-                self.note_close(Some(CloseFrame { code: CloseCode::Protocol, reason })),
-            ));
+            return Ok(self.note_close(Some(CloseFrame { code: CloseCode::Protocol, reason })));
         }
         let error = violation::error(violation, &self.engine, &self.config);
         self.input.clear();
@@ -347,7 +402,7 @@ impl WebSocketContext {
             }
             Message::Pong(data) => {
                 shared::with_scratch(|scratch| {
-                    let frame = self.engine.pong(&data, scratch).map_err(refused)?;
+                    let frame = self.engine.pong(&data, scratch).map_err(violation::refused)?;
                     set_answer(&mut self.answer, true, frame.into());
                     Ok::<_, Error>(())
                 })?;
@@ -372,7 +427,15 @@ impl WebSocketContext {
         now: bool,
         frame: impl FnOnce() -> Frame,
     ) -> Result<()> {
-        self.check_room(message.as_bytes().len(), frame)?;
+        let len = message.as_bytes().len();
+        self.check_room(len, frame)?;
+        // A frame that waits is copied once, if it is the same without the engine.
+        let is_plain = self.role == Role::Server && !self.engine.has_deflate();
+        let waits = !self.output.is_empty() || !(now || len > self.config.write_buffer_size);
+        if is_plain && waits {
+            self.output.push_message(message);
+            return self.write_beyond_buffer(stream);
+        }
         self.queue_frame(stream, now, |engine, scratch| engine.send(message, scratch))
     }
 
@@ -402,7 +465,7 @@ impl WebSocketContext {
     ) -> Result<()> {
         let Self { engine, output, config, .. } = self;
         let written = shared::with_scratch(|scratch| {
-            let frame = make(engine, scratch).map_err(refused)?;
+            let frame = make(engine, scratch).map_err(violation::refused)?;
             if output.is_empty() && (now || frame.len() > config.write_buffer_size) {
                 return Ok(output.write_now(stream, frame));
             }
@@ -495,7 +558,7 @@ impl WebSocketContext {
                     }
                     None => engine.close_without_code(scratch),
                 };
-                output.push(frame.map_err(refused)?);
+                output.push(frame.map_err(violation::refused)?);
                 Ok::<_, Error>(())
             })?;
             self.state = State::ClosedByUs;
@@ -524,14 +587,4 @@ fn set_answer(answer: &mut Option<Answer>, is_pong: bool, frame: Box<[u8]>) {
     if answer.as_ref().is_none_or(|answer| answer.is_pong) {
         *answer = Some(Answer { is_pong, frame });
     }
-}
-
-/// Why the engine does not send a frame.
-#[cold]
-fn refused(error: FrameSendError) -> Error {
-    Error::Protocol(match error {
-        FrameSendError::TooLong => ProtocolError::ControlFrameTooBig,
-        FrameSendError::BadCloseCode => ProtocolError::InvalidCloseSequence,
-        _ => ProtocolError::SendAfterClosing,
-    })
 }

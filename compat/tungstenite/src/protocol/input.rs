@@ -1,18 +1,29 @@
 //! What was read and is not yet processed.
 
-use std::{fmt, io, io::Read};
+use std::{fmt, io, io::Read, ops::Range};
 
-use windlass_ws::HEADER_LEN_MAX;
+use windlass_ws::{HEADER_LEN_MAX, MessageBuffer};
 
 use crate::shared;
 
-/// Received bytes. It holds a buffer only while they are not processed.
+/// Received bytes. It holds a buffer only while they are not processed, or a message in them is
+/// lent.
 #[derive(Default)]
 pub(super) struct Input {
     buffer: Option<Box<[u8]>>,
     /// The bytes from `at` to `end` of the buffer are to be processed.
     at: usize,
     end: usize,
+    /// The lent message. It is `None` as soon as bytes are processed or read.
+    lent: Option<Lent>,
+}
+
+struct Lent {
+    is_text: bool,
+    /// The buffer of the message, if it has its own.
+    message: Option<MessageBuffer>,
+    /// Where it lies in the input, if it has not.
+    range: Range<usize>,
 }
 
 impl Input {
@@ -20,7 +31,7 @@ impl Input {
     pub(super) fn new(bytes: Vec<u8>) -> Self {
         let end = bytes.len();
         let buffer = (end > 0).then(|| bytes.into_boxed_slice());
-        Self { buffer, at: 0, end }
+        Self { buffer, at: 0, end, lent: None }
     }
 
     #[inline]
@@ -43,6 +54,47 @@ impl Input {
         self.at += count;
         if self.is_empty() {
             self.clear();
+        }
+    }
+
+    /// So many of them were processed, and what was found is lent: a message in a buffer of its
+    /// own, or the one at this address and of this length.
+    #[inline]
+    pub(super) fn lend(
+        &mut self,
+        count: usize,
+        message: Option<MessageBuffer>,
+        (is_text, address, len): (bool, usize, usize),
+    ) {
+        let start = match (&message, &self.buffer) {
+            (None, Some(buffer)) if len > 0 => address - buffer.as_ptr().addr(),
+            _ => 0,
+        };
+        self.at += count;
+        self.lent = Some(Lent { is_text, message, range: start..start + len });
+    }
+
+    /// The lent message, and whether it is text.
+    pub(super) fn lent(&self) -> (bool, &[u8]) {
+        let Some(Lent { is_text, message, range }) = &self.lent else { return (false, &[]) };
+        let bytes = match (message, &self.buffer) {
+            (Some(message), _) => message.payload(),
+            (None, Some(buffer)) => &buffer[range.clone()],
+            (None, None) => &[],
+        };
+        (*is_text, bytes)
+    }
+
+    /// Nothing is lent any more.
+    #[inline]
+    pub(super) fn take_back(&mut self) {
+        if let Some(lent) = self.lent.take() {
+            if let Some(message) = lent.message {
+                shared::recycle(message);
+            }
+            if self.is_empty() {
+                self.clear();
+            }
         }
     }
 
@@ -75,6 +127,9 @@ impl Input {
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Input").field("len", &(self.end - self.at)).finish_non_exhaustive()
+        let len = self.end - self.at;
+        let mut parts = f.debug_struct("Input");
+        parts.field("holds_buffer", &self.buffer.is_some()).field("len", &len);
+        parts.finish_non_exhaustive()
     }
 }

@@ -4,14 +4,15 @@ mod config;
 mod context;
 pub mod frame;
 mod input;
+mod lent;
 mod message;
 pub(crate) mod output;
 mod socket;
 mod violation;
 
 pub use self::{
-    config::WebSocketConfig, context::WebSocketContext, frame::CloseFrame, message::Message,
-    socket::WebSocket,
+    config::WebSocketConfig, context::WebSocketContext, frame::CloseFrame, lent::LentMessage,
+    message::Message, socket::WebSocket,
 };
 
 /// Which end of the connection a socket is.

@@ -5,6 +5,8 @@ use std::{
     io::{self, ErrorKind, Write},
 };
 
+use windlass_ws::MessageRef;
+
 use super::frame::Frame;
 use crate::{error::Result, shared};
 
@@ -29,6 +31,11 @@ impl Output {
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.buffer().extend_from_slice(bytes);
+    }
+
+    /// Queues the frame that a server sends for this message, uncompressed.
+    pub(crate) fn push_message(&mut self, message: MessageRef<'_>) {
+        message.encode(self.buffer());
     }
 
     /// Queues a frame as it is, masked if it has a key.

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use super::{CloseFrame, Message, Role, WebSocketConfig, WebSocketContext};
+use super::{CloseFrame, LentMessage, Message, Role, WebSocketConfig, WebSocketContext};
 use crate::error::Result;
 
 /// A WebSocket over a stream, blocking or not.
@@ -94,6 +94,44 @@ impl<Stream: Read + Write> WebSocket<Stream> {
     #[inline]
     pub fn read(&mut self) -> Result<Message> {
         self.context.read(&mut self.stream)
+    }
+
+    /// [`read`](Self::read) without a copy: the message stays in the buffer where it was received.
+    /// Not in tungstenite.
+    ///
+    /// ```
+    /// use windlass_tungstenite::{WebSocket, protocol::{LentMessage, Role}};
+    /// # fn main() -> Result<(), windlass_tungstenite::Error> {
+    /// # let stream = std::io::Cursor::new(b"\x81\x82\0\0\0\0hi".to_vec());
+    ///
+    /// let mut socket = WebSocket::from_raw_socket(stream, Role::Server, None);
+    /// match socket.recv()? {
+    ///     LentMessage::Text(text) => assert_eq!(text, "hi"),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    #[inline]
+    pub fn recv(&mut self) -> Result<LentMessage<'_>> {
+        self.context.recv(&mut self.stream)
+    }
+
+    /// The first half of [`recv`](Self::recv).
+    #[doc(hidden)]
+    #[inline]
+    pub fn __receive(&mut self) -> Result<Option<Message>> {
+        self.context.__receive(&mut self.stream)
+    }
+
+    /// The second half.
+    #[doc(hidden)]
+    #[inline]
+    pub fn __lent(&self, control: Option<Message>) -> LentMessage<'_> {
+        self.context.__lent(control)
     }
 
     /// Sends a message: [`write`](Self::write) and [`flush`](Self::flush).

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use windlass_ws::{Engine, Violation};
+use windlass_ws::{Engine, FrameSendError, Violation};
 
 use super::{
     WebSocketConfig,
@@ -38,5 +38,15 @@ pub(super) fn error(violation: Violation, engine: &Engine, config: &WebSocketCon
         Violation::FrameTooBig => return too_long(config.max_frame_size),
         Violation::MessageTooBig => return too_long(config.max_message_size),
         other => return Error::Io(io::Error::new(io::ErrorKind::InvalidData, other)),
+    })
+}
+
+/// Why the engine does not send a frame.
+#[cold]
+pub(super) fn refused(error: FrameSendError) -> Error {
+    Error::Protocol(match error {
+        FrameSendError::TooLong => ProtocolError::ControlFrameTooBig,
+        FrameSendError::BadCloseCode => ProtocolError::InvalidCloseSequence,
+        _ => ProtocolError::SendAfterClosing,
     })
 }

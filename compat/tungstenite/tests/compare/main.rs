@@ -22,4 +22,5 @@ mod messages;
 mod more;
 mod sessions;
 mod stream;
+mod tls;
 mod values;

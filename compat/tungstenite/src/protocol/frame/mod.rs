@@ -7,6 +7,7 @@ mod header;
 mod socket;
 mod utf8_bytes;
 
+pub(super) use self::utf8_bytes::checked_str;
 pub use self::{
     frame::{CloseFrame, Frame},
     header::FrameHeader,

@@ -27,13 +27,8 @@ impl Utf8Bytes {
 
     /// The text.
     #[inline]
-    #[allow(unsafe_code, reason = "a second check of a long text takes as long as copying it")]
     pub fn as_str(&self) -> &str {
-        debug_assert!(str::from_utf8(&self.0).is_ok());
-        // SAFETY: The bytes are UTF-8 (str::from_utf8_unchecked): every safe constructor takes a
-        // string, checks the bytes, or takes those of a text message, which the engine has checked.
-        // `from_bytes_unchecked` demands it of its caller. `Bytes` never change.
-        unsafe { str::from_utf8_unchecked(&self.0) }
+        checked_str(&self.0)
     }
 
     /// Text in bytes that are not checked.
@@ -51,6 +46,20 @@ impl Utf8Bytes {
         debug_assert!(str::from_utf8(&bytes).is_ok());
         Self(bytes)
     }
+}
+
+/// The text in bytes that were checked to be UTF-8.
+#[inline]
+#[allow(unsafe_code, reason = "a second check of a long text takes as long as copying it")]
+pub(crate) fn checked_str(bytes: &[u8]) -> &str {
+    debug_assert!(str::from_utf8(bytes).is_ok());
+    // SAFETY: The bytes are UTF-8 (str::from_utf8_unchecked). There are two callers.
+    // - `Utf8Bytes`: every safe constructor takes a string, checks the bytes, or takes those of a
+    //   text message, which the engine has checked. `from_bytes_unchecked` demands it of its
+    //   caller. `Bytes` never change.
+    // - `WebSocketContext::__lent`, for a text message where the engine has checked it. Its bytes
+    //   are private to `Input`, which forgets the message before more is processed or read.
+    unsafe { str::from_utf8_unchecked(bytes) }
 }
 
 impl Deref for Utf8Bytes {

@@ -1,0 +1,441 @@
+//! The examples, documentation tests and unit tests of the published packages, on our crates.
+//!
+//! 1. Each package is copied to the target directory, and its library replaced: it exports ours.
+//!    Its benchmarks are left out.
+//! 2. Examples stay as they are. Cargo compiles them with the tests.
+//! 3. A documentation test becomes one of the new library.
+//! 4. The unit tests of a file move to an integration test. There `crate` is the library, and
+//!    `super` the public module of the file, with what the file imports from other crates.
+//! 5. Tests that use private items are in [`PRIVATE`], with the reason. An entry that names no test
+//!    is an error, and so is a test that does not compile. One for 32-bit targets is left out.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use toml::Table;
+
+use super::{PAIRS, Pair};
+use crate::command::Cmd;
+use crate::output::print;
+use crate::repository;
+
+/// Unit tests that cannot run here: package, file, test and reason.
+const PRIVATE: &[(&str, &str, &str, &str)] = &[
+    ("tungstenite", "buffer.rs", "reading_in_chunks", "reads a private field of `ReadBuffer`"),
+    ("tungstenite", "protocol/frame/frame.rs", "format_into_buf", "calls a private method"),
+    ("tungstenite", "protocol/frame/mask.rs", "test_apply_mask", "calls private functions"),
+    (
+        "tungstenite",
+        "protocol/mod.rs",
+        "size_limiting_text_fragmented",
+        "has a struct expression of `WebSocketConfig`, which is non-exhaustive",
+    ),
+    (
+        "tungstenite",
+        "protocol/mod.rs",
+        "size_limiting_binary",
+        "has a struct expression of `WebSocketConfig`, which is non-exhaustive",
+    ),
+    ("tokio-tungstenite", "lib.rs", "web_socket_stream_has_traits", "names a private type"),
+];
+
+/// What cargo says if a package can be had from no registry. Other errors are failures.
+const WITHOUT_REGISTRY: [&str; 2] = ["failed to download", "you're using offline mode"];
+
+/// Development dependencies that only benchmarks have.
+const OF_BENCHMARKS: [&str; 2] = ["criterion", "input_buffer"];
+
+/// The crates whose imports in a file are those of its tests too.
+const IMPORTED: [&str; 4] = ["std", "core", "bytes", "http"];
+
+/// Compiles the examples and runs the tests of all packages. Returns whether all pass.
+///
+/// # Errors
+///
+/// If a package has another form than this module expects.
+pub(super) fn run() -> Result<bool> {
+    let root = repository::root();
+    let commands = match commands(&root)? {
+        Err(reason) => {
+            print(&format!("the tests of the published packages: skipped: {reason}\n"));
+            return Ok(true);
+        }
+        Ok(commands) => commands,
+    };
+    let mut passed = true;
+    for command in commands {
+        passed &= command.build(&root).status()?.success();
+    }
+    Ok(passed)
+}
+
+/// Writes the packages, and returns the commands that run their tests, or why they cannot be had.
+///
+/// # Errors
+///
+/// If a package has another form than this module expects.
+pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
+    let folder = repository::target(root).join("compat").join("published");
+    fs::create_dir_all(&folder)?;
+    for pair in PAIRS {
+        let source = match source(root, pair)? {
+            Ok(source) => source,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let counts = write_package(root, pair, &source, &folder.join(pair.theirs))
+            .with_context(|| format!("the package {} {}", pair.theirs, pair.version))?;
+        print(&format!("{} {} on {}: {counts}\n", pair.theirs, pair.version, pair.ours));
+    }
+    let members: Vec<_> = PAIRS.iter().map(|pair| pair.theirs).collect();
+    let manifest = format!(
+        "[workspace]\nmembers = {members:?}\nresolver = \"2\"\n\n[profile.dev]\ndebug = 0\n"
+    );
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
+    if let Err(reason) = cargo(&folder, &["fetch", "--quiet"])? {
+        return Ok(Err(reason));
+    }
+    // One by one, because examples of both have the same names.
+    let test = |pair: &Pair| {
+        let test = Cmd::cargo(["test", "--no-fail-fast", "--package", pair.theirs]);
+        test.directory(&folder).target("compat")
+    };
+    Ok(Ok(PAIRS.iter().map(test).collect()))
+}
+
+/// The folder of a published package, which cargo has downloaded, or why it has not.
+fn source(root: &Path, pair: &Pair) -> Result<Result<PathBuf, String>> {
+    let folder = super::generate(root, pair)?;
+    let metadata = match cargo(&folder, &["metadata", "--quiet", "--format-version", "1"])? {
+        Ok(metadata) => metadata,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let metadata: Value = serde_json::from_str(&metadata).context("the JSON of cargo metadata")?;
+    let packages = metadata["packages"].as_array().context("packages of cargo metadata")?;
+    let is_it =
+        |package: &&Value| package["name"] == pair.theirs && package["version"] == pair.version;
+    let manifest = packages.iter().find(is_it).and_then(|it| it["manifest_path"].as_str());
+    let manifest = Path::new(manifest.context("the package is no dependency")?);
+    Ok(Ok(manifest.parent().context("the manifest is in a folder")?.to_path_buf()))
+}
+
+/// What a cargo command prints, or why the registry cannot be reached.
+fn cargo(folder: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
+    let output = Command::new("cargo").current_dir(folder).args(arguments).output()?;
+    if output.status.success() {
+        return Ok(Ok(String::from_utf8(output.stdout)?));
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    let cause = error.lines().find(|line| WITHOUT_REGISTRY.iter().any(|it| line.contains(it)));
+    let cause = cause.with_context(|| format!("cargo {}: {error}", arguments[0]))?;
+    Ok(Err(format!("the registry cannot be reached: {}", cause.trim())))
+}
+
+/// Writes a package whose library is ours. Returns what it has, for the reader.
+fn write_package(root: &Path, pair: &Pair, source: &Path, folder: &Path) -> Result<String> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    for part in ["src", "tests", "examples"] {
+        fs::create_dir_all(folder.join(part))?;
+    }
+    let mut examples = 0;
+    for entry in fs::read_dir(source.join("examples"))? {
+        let entry = entry?;
+        fs::copy(entry.path(), folder.join("examples").join(entry.file_name()))?;
+        examples += usize::from(entry.path().extension().is_some_and(|it| it == "rs"));
+    }
+    let theirs = fs::read_to_string(source.join("Cargo.toml"))?;
+    let ours = root.join("compat").join(pair.theirs);
+    let table = fs::read_to_string(ours.join("Cargo.toml"))?.parse()?;
+    let mut manifest = manifest(&theirs, &table, pair, &ours)?;
+
+    let (theirs, ours) = (pair.theirs.replace('-', "_"), pair.ours.replace('-', "_"));
+    let mut library = format!("pub use {ours}::*;\n");
+    let mut tests = format!("#![allow(unused_imports)]\n\npub use {theirs}::*;\n");
+    let (mut documents, mut units, mut left_out) = (0, 0, BTreeSet::new());
+    for file in sources(&source.join("src"))? {
+        let text = fs::read_to_string(source.join("src").join(&file))?;
+        let module = file.trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
+        for example in documentation_tests(&text) {
+            documents += 1;
+            writeln!(library, "\n{example}pub const _{documents}: () = ();")?;
+        }
+        let Some(unit) = unit_tests(&text) else { continue };
+        let is_private =
+            |test: &str| PRIVATE.iter().any(|it| [it.0, it.1, it.2] == [pair.theirs, &*file, test]);
+        let (unit, names) = without(&unit, is_private)?;
+        units += names.kept.len();
+        left_out.extend(names.left_out.into_iter().map(|name| (file.clone(), name)));
+        if !names.kept.is_empty() {
+            let parent = fs::read_to_string(source.join("src").join(parent(&file)))?;
+            tests.push_str(&tested_module(&theirs, &module, &parent, &imports(&text), &unit));
+        }
+    }
+    for (package, file, test, reason) in PRIVATE {
+        if *package == pair.theirs {
+            let known = left_out.contains(&((*file).to_owned(), (*test).to_owned()));
+            ensure!(known, "src/{file} has no test {test}, although xtask/src/compat says so");
+            print(&format!("not run: {package}, src/{file}, {test}: it {reason}\n"));
+        }
+    }
+    ensure!(examples > 0 && documents > 0, "there are no examples or documentation tests");
+    fs::write(folder.join("src/lib.rs"), library)?;
+    if units > 0 {
+        fs::write(folder.join("tests/unit.rs"), tests)?;
+        // Theirs says that cargo is not to look for targets.
+        manifest.push_str("\n[[test]]\nname = \"unit\"\npath = \"tests/unit.rs\"\n");
+    }
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    Ok(format!(
+        "{examples} examples, {documents} documentation tests, {units} unit tests, {} not run",
+        left_out.len()
+    ))
+}
+
+/// The manifest with our crate in place of what their library needs, and without benchmarks. Cargo
+/// has written theirs, with one table for each dependency.
+fn manifest(theirs: &str, ours: &Table, pair: &Pair, path: &Path) -> Result<String> {
+    let mut made = String::new();
+    for section in sections(theirs) {
+        let name = section.lines().next().unwrap_or_default().trim_matches(['[', ']']);
+        let tool = name.strip_prefix("dev-dependencies.").unwrap_or_default();
+        let is_optional = section.contains("\noptional = true\n");
+        let is_left_out = ["bench", "features"].contains(&name)
+            || name.starts_with("profile.")
+            || OF_BENCHMARKS.contains(&tool)
+            // Tests name `http`.
+            || (is_optional && name != "dependencies.http");
+        if is_left_out {
+            continue;
+        }
+        made += &section.trim_end().replace("\noptional = true", "");
+        let dependency = name.strip_prefix("dependencies.").unwrap_or_default();
+        if PAIRS.iter().any(|pair| pair.theirs == dependency) {
+            write!(made, "\npath = \"../{dependency}\"")?;
+        }
+        made += "\n\n";
+    }
+    write!(made, "[dependencies.{}]\npath = {path:?}\ndefault-features = false\n", pair.ours)?;
+    made += "\n[features]\n";
+    let theirs: Table = theirs.parse()?;
+    let features = theirs["features"].as_table().context("the manifest has features")?;
+    for (name, value) in features {
+        if name == "default" {
+            let names = value.as_array().into_iter().flatten().filter_map(toml::Value::as_str);
+            writeln!(made, "default = {:?}", names.collect::<Vec<_>>())?;
+        } else if ours["features"].get(name).is_some() {
+            writeln!(made, "{name} = [\"{}/{name}\"]", pair.ours)?;
+        }
+    }
+    Ok(made)
+}
+
+/// The tables of a manifest, each with its head. What comes before them is the first one.
+fn sections(manifest: &str) -> Vec<String> {
+    let mut sections = vec![String::new()];
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            sections.push(String::new());
+        }
+        if let Some(section) = sections.last_mut() {
+            section.push_str(line);
+            section.push('\n');
+        }
+    }
+    sections
+}
+
+/// The Rust files below a folder, relative to it.
+fn sources(folder: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut open = vec![String::new()];
+    while let Some(inner) = open.pop() {
+        for entry in fs::read_dir(folder.join(&inner))? {
+            let entry = entry?;
+            let name = format!("{inner}{}", entry.file_name().to_string_lossy());
+            match entry.file_type()?.is_dir() {
+                true => open.push(format!("{name}/")),
+                false if name.ends_with(".rs") => found.push(name),
+                false => {}
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The file that declares the module of a file.
+fn parent(file: &str) -> String {
+    let module = file.trim_end_matches(".rs").trim_end_matches("/mod");
+    match module.rsplit_once('/') {
+        Some((folder, _)) => format!("{folder}/mod.rs"),
+        None => "lib.rs".to_owned(),
+    }
+}
+
+/// The fenced blocks in the documentation of items, with their comment marks.
+fn documentation_tests(text: &str) -> Vec<String> {
+    let (mut found, mut open) = (Vec::new(), None::<String>);
+    for line in text.lines().map(str::trim_start) {
+        let is_fence = line.starts_with("/// ```");
+        match &mut open {
+            Some(block) => {
+                let _ = writeln!(block, "{line}");
+                if is_fence {
+                    found.extend(open.take());
+                }
+            }
+            None if is_fence => open = Some(format!("{line}\n")),
+            None => {}
+        }
+    }
+    found
+}
+
+/// The module with the unit tests of a file, which is its last item.
+fn unit_tests(text: &str) -> Option<String> {
+    let start = text.find("#[cfg(test)]\nmod ")?;
+    Some(text[start..].lines().skip(1).fold(String::new(), |all, line| all + line + "\n"))
+}
+
+/// Names of tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Names {
+    kept: Vec<String>,
+    left_out: Vec<String>,
+}
+
+/// A module without some of its tests. Tests are indented once.
+fn without(module: &str, is_left_out: impl Fn(&str) -> bool) -> Result<(String, Names)> {
+    let (mut text, mut names) = (String::new(), Names::default());
+    let mut lines = module.lines();
+    while let Some(line) = lines.next() {
+        if line != "    #[test]" {
+            text = text + line + "\n";
+            continue;
+        }
+        let mut test = format!("{line}\n");
+        for line in lines.by_ref() {
+            test = test + line + "\n";
+            if line == "    }" {
+                break;
+            }
+        }
+        let name = test.split_once("    fn ").and_then(|(_, rest)| rest.split_once('('));
+        let (name, _) = name.with_context(|| format!("a test without a name: {test}"))?;
+        if is_left_out(name) {
+            names.left_out.push(name.to_owned());
+        } else if !test.contains("#[cfg(target_pointer_width = \"32\")]") {
+            names.kept.push(name.to_owned());
+            text.push_str(&test);
+        }
+    }
+    Ok((text, names))
+}
+
+/// The imports of a file from crates that are not the package's.
+fn imports(text: &str) -> String {
+    let (mut found, mut open) = (String::new(), false);
+    for line in text.lines() {
+        let path = line.strip_prefix("use ").and_then(|path| path.split("::").next());
+        open |= path.is_some_and(|first| IMPORTED.contains(&first));
+        if open {
+            found = found + line + "\n";
+        }
+        open &= !line.ends_with(';');
+    }
+    found
+}
+
+/// A module with the tests of a file, and what they find in `super` and above it. Its name is none
+/// of the library, because `crate` is to be the library.
+fn tested_module(library: &str, module: &str, parent: &str, imports: &str, tests: &str) -> String {
+    let (above, name) = module.rsplit_once("::").unwrap_or(("", module));
+    let path = |module: &str| match module {
+        "" => library.to_owned(),
+        module => format!("{library}::{module}"),
+    };
+    let is_public = parent.lines().any(|line| line == format!("pub mod {name};"));
+    let own = path(if is_public { module } else { above });
+    format!(
+        "\nmod of_{wrapper} {{\n\
+         pub(crate) use ::{above}::*;\n\
+         mod tested {{\npub(crate) use ::{own}::*;\n{imports}{tests}}}\n}}\n",
+        wrapper = module.replace("::", "_"),
+        above = path(above),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fenced_blocks_are_found_with_their_marks() {
+        let text = "/// Text.\n///\n/// ```no_run\n/// call();\n/// ```\nfn call() {}\n\
+                    impl A {\n    /// ```\n    /// # one();\n    /// ```\n    fn one() {}\n}\n";
+        let found = documentation_tests(text);
+        assert_eq!(
+            found,
+            ["/// ```no_run\n/// call();\n/// ```\n", "/// ```\n/// # one();\n/// ```\n"]
+        );
+    }
+
+    #[test]
+    fn a_test_is_left_out_as_a_whole() {
+        let module = "mod tests {\n    use super::*;\n\n    #[test]\n    fn one() {\n        \
+                      if true {\n        }\n    }\n\n    #[test]\n    fn two() {\n    }\n}\n";
+        let (text, names) = without(module, |name| name == "one").expect("both have names");
+        let of = |name: &str| vec![name.to_owned()];
+        assert_eq!(names, Names { kept: of("two"), left_out: of("one") });
+        assert_eq!(
+            text,
+            "mod tests {\n    use super::*;\n\n\n    #[test]\n    fn two() {\n    }\n}\n"
+        );
+    }
+
+    #[test]
+    fn imports_of_other_crates_are_kept_to_their_end() {
+        let text = "use crate::{\n    a,\n};\nuse std::{\n    fmt,\n    io,\n};\nuse log::*;\n\
+                    use bytes::Bytes;\nuse stdx::y;\n";
+        assert_eq!(imports(text), "use std::{\n    fmt,\n    io,\n};\nuse bytes::Bytes;\n");
+    }
+
+    #[test]
+    fn tests_see_the_nearest_public_module() {
+        let module = |parent| tested_module("x", "a::b", parent, "", "mod tests {}\n");
+        assert!(module("mod c;\npub mod b;\n").contains("pub(crate) use ::x::a::b::*;"));
+        let private = module("mod b;\n");
+        assert!(!private.contains("::x::a::b"), "{private}");
+        assert!(private.contains("mod tested {\npub(crate) use ::x::a::*;"), "{private}");
+        assert_eq!(parent("a/b.rs"), "a/mod.rs");
+        assert_eq!(parent("a/b/mod.rs"), "a/mod.rs");
+        assert_eq!(parent("a/mod.rs"), "lib.rs");
+        assert_eq!(parent("lib.rs"), "lib.rs");
+    }
+
+    #[test]
+    fn a_manifest_depends_on_our_crate() {
+        let theirs = "# made by cargo\n[package]\nname = \"tokio-tungstenite\"\n\n[features]\n\
+            default = [\n    \"handshake\",\n]\nhandshake = [\"sha1\"]\nother = []\n\n\
+            [[bench]]\nname = \"b\"\n\n[dependencies.http]\nversion = \"1\"\noptional = true\n\n\
+            [dependencies.sha1]\nversion = \"1\"\noptional = true\n\n\
+            [dependencies.tungstenite]\nversion = \"0.30\"\n\n\
+            [dev-dependencies.criterion]\nversion = \"1\"\n";
+        let ours = "[features]\ndefault = []\nhandshake = []\n".parse().expect("TOML");
+        let made = manifest(theirs, &ours, &PAIRS[1], Path::new("/ours")).expect("tables");
+        let expected = "# made by cargo\n\n[package]\nname = \"tokio-tungstenite\"\n\n\
+            [dependencies.http]\nversion = \"1\"\n\n\
+            [dependencies.tungstenite]\nversion = \"0.30\"\npath = \"../tungstenite\"\n\n\
+            [dependencies.windlass-tokio-tungstenite]\npath = \"/ours\"\n\
+            default-features = false\n\n[features]\ndefault = [\"handshake\"]\n\
+            handshake = [\"windlass-tokio-tungstenite/handshake\"]\n";
+        assert_eq!(made, expected);
+    }
+}
