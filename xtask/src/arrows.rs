@@ -40,7 +40,11 @@ enum Members {
 const TABLE: &[Row] = &[
     library("windlass-flow", &[], &["rustix", "loom"]),
     library("windlass-sim", &[], &["rustix"]),
-    library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?", "tokio?"]),
+    library(
+        "windlass",
+        &["windlass-flow", "windlass-sim"],
+        &["rustix", "libc", "io-uring", "mockall?", "tokio?"],
+    ),
     library(
         "windlass-ws",
         &[],

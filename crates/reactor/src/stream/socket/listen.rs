@@ -14,8 +14,7 @@ use rustix::{
 };
 
 use crate::{
-    AddReason, Errno,
-    kernel::Kernel,
+    Errno,
     stream::{Address, ListenOptions, StreamOptions, socket::stream::StreamSocket},
 };
 
@@ -103,7 +102,11 @@ impl ListenSocket {
     }
 
     /// The number by which it is registered.
-    pub(in crate::stream) fn number_in(&self, _: &Kernel) -> Result<RawFd, AddReason> {
+    #[cfg(not(feature = "sim"))]
+    pub(in crate::stream) fn number_in(
+        &self,
+        _: &crate::kernel::Kernel,
+    ) -> Result<RawFd, crate::AddReason> {
         Ok(self.number())
     }
 
