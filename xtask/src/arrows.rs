@@ -39,7 +39,12 @@ enum Members {
 /// entered here with the change that brings it.
 const TABLE: &[Row] = &[
     library("windlass-flow", &[], &["rustix", "loom"]),
-    library("windlass", &["windlass-flow"], &["rustix", "libc", "io-uring", "mockall?", "tokio?"]),
+    library("windlass-sim", &[], &["rustix"]),
+    library(
+        "windlass",
+        &["windlass-flow", "windlass-sim"],
+        &["rustix", "libc", "io-uring", "mockall?", "tokio?"],
+    ),
     library(
         "windlass-ws",
         &[],

@@ -18,10 +18,13 @@ use std::time::Duration;
 #[cfg(not(loom))]
 use std::os::fd::{AsFd, BorrowedFd};
 
+#[cfg(all(feature = "sim", not(loom)))]
+use crate::bell::Bell;
+#[cfg(any(not(feature = "sim"), loom))]
+use crate::sys::EventFd as Bell;
 use crate::{
     Errno,
     sync::{AtomicU32, Ordering},
-    sys::EventFd,
 };
 
 const AWAKE: u32 = 0;
@@ -54,7 +57,7 @@ const WOKEN: u32 = 2;
 /// ```
 pub struct Latch {
     state: AtomicU32,
-    wake: EventFd,
+    wake: Bell,
 }
 
 impl Latch {
@@ -63,7 +66,16 @@ impl Latch {
     /// # Errors
     /// The error of eventfd(2), for example `EMFILE` if the process has no descriptor left.
     pub fn new() -> Result<Self, Errno> {
-        Ok(Self { state: AtomicU32::new(AWAKE), wake: EventFd::new()? })
+        Ok(Self { state: AtomicU32::new(AWAKE), wake: Bell::new()? })
+    }
+
+    /// Creates a latch without a descriptor, whose owner is awake. A wake that finds the owner
+    /// asleep calls `ring`. For a simulation.
+    #[cfg(all(feature = "sim", not(loom)))]
+    #[doc(hidden)]
+    pub fn simulated(ring: impl Fn() + Send + Sync + 'static) -> Self {
+        let wake = Bell::Simulated(Box::new(ring));
+        Self { state: AtomicU32::new(AWAKE), wake }
     }
 
     /// Wakes the owner, or prevents its next sleep. Any thread may call it, including the owner's.

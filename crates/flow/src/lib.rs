@@ -51,6 +51,8 @@ compile_error!("windlass-flow is for Linux: it is made of eventfds and futexes")
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("windlass-flow is for 64-bit targets: the counter is one 64-bit word");
 
+#[cfg(all(feature = "sim", not(loom)))]
+mod bell;
 mod counter;
 mod latch;
 mod mailbox;

@@ -104,9 +104,13 @@ mod registry;
 mod remote;
 mod runtime;
 mod signal;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod stream;
 mod time;
 mod util;
+#[cfg(feature = "sim")]
+mod world;
 
 #[doc = include_str!("../docs/technical.md")]
 pub mod technical {}

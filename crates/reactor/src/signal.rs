@@ -16,6 +16,9 @@ use std::{
 
 use rustix::io::Errno;
 
+#[cfg(feature = "sim")]
+use crate::world::{SimFd, SimId, World};
+
 /// The largest signal number on Linux.
 const LARGEST: usize = 64;
 
@@ -189,7 +192,7 @@ thread_local! {
 /// ```
 #[doc(alias = "signalfd")]
 pub struct SignalSet {
-    fd: OwnedFd,
+    fd: SignalFd,
     signals: u64,
     not_send: PhantomData<*mut ()>,
 }
@@ -215,6 +218,11 @@ impl SignalSet {
         {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        #[cfg(feature = "sim")]
+        if let Some(world) = World::current() {
+            let fd = SignalFd::Simulated(world.signalfd(signals)?);
+            return Ok(Self { fd, signals, not_send: PhantomData });
+        }
         let set = kernel_set(signals);
         // SAFETY: -1 requests a new descriptor. The set is initialised and lives through the call.
         let fd =
@@ -224,6 +232,8 @@ impl SignalSet {
         }
         // SAFETY: signalfd has just created the descriptor, so nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        #[cfg(feature = "sim")]
+        let fd = SignalFd::Kernel(fd);
         hold(signals);
         Ok(Self { fd, signals, not_send: PhantomData })
     }
@@ -238,7 +248,7 @@ impl SignalSet {
         let mut received = 0;
         let mut infos = [0u8; INFO_SIZE * 16];
         for _ in 0..READ_MAX / 16 {
-            let length = match rustix::io::read(&self.fd, &mut infos) {
+            let length = match self.read_infos(&mut infos) {
                 Ok(length) => length,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
@@ -275,9 +285,53 @@ impl SignalSet {
         ReceivedSignals(self.end())
     }
 
+    fn read_infos(&self, infos: &mut [u8]) -> Result<usize, Errno> {
+        #[cfg(feature = "sim")]
+        if let SignalFd::Simulated(fd) = &self.fd {
+            return fd.try_read(infos);
+        }
+        rustix::io::read(&self.fd, infos)
+    }
+
     /// Returns what was discarded. A second call does nothing.
     fn end(&mut self) -> u64 {
+        #[cfg(feature = "sim")]
+        if matches!(self.fd, SignalFd::Simulated(_)) {
+            let is_first = mem::take(&mut self.signals) != 0;
+            return if is_first { self.read().map_or(0, |ReceivedSignals(rest)| rest) } else { 0 };
+        }
         release(mem::take(&mut self.signals))
+    }
+
+    /// The simulated descriptor, if it is one.
+    #[cfg(feature = "sim")]
+    pub(crate) fn sim_id(&self) -> Option<SimId> {
+        match &self.fd {
+            SignalFd::Kernel(_) => None,
+            SignalFd::Simulated(fd) => Some(fd.id()),
+        }
+    }
+}
+
+#[cfg(not(feature = "sim"))]
+type SignalFd = OwnedFd;
+
+/// A signalfd of the kernel, or of a simulation.
+#[cfg(feature = "sim")]
+enum SignalFd {
+    Kernel(OwnedFd),
+    Simulated(SimFd),
+}
+
+#[cfg(feature = "sim")]
+impl AsFd for SignalFd {
+    /// # Panics
+    /// If it is simulated.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Kernel(fd) => fd.as_fd(),
+            Self::Simulated(fd) => fd.as_fd(),
+        }
     }
 }
 

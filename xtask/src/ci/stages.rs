@@ -31,6 +31,9 @@ const SANITIZED_LONG: &[&str] = &["windlass-server"];
 /// without special flags.
 const COMPILER_TESTS: &[&str] = &["compile_fail"];
 
+/// Test programs that need a feature, which the stage `simulator` selects.
+const SIMULATOR_TESTS: &[&str] = &["sim"];
+
 /// The programs for Miri, which interprets them about a thousand times slower. Programs with long
 /// loops are left out or are in [`MIRI_LONG`]. So are modules without unsafe code: they take a
 /// quarter of the time, and the stage `test` finds what Miri would find there.
@@ -151,6 +154,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     take("test-tools", &mut stages);
     stages.push(backends::tests(&packages));
     stages.push(no_ring());
+    stages.push(simulator());
     stages.push(smoke::serve(root));
     stages.extend([autobahn("autobahn", true), autobahn("autobahn-whole", false)]);
     stages.push(clients());
@@ -211,9 +215,9 @@ fn readme_tests(root: &Path) -> Stage {
     }
 }
 
-/// Test programs of a package, except those that pin the compiler's messages.
+/// Test programs of a package, except those that pin the compiler's messages or need a feature.
 fn test_programs(package: &Package) -> impl Iterator<Item = String> {
-    let is_wanted = |name: &str| !COMPILER_TESTS.contains(&name);
+    let is_wanted = |name: &str| ![COMPILER_TESTS, SIMULATOR_TESTS].concat().contains(&name);
     let targets = package
         .targets
         .iter()
@@ -242,6 +246,13 @@ fn no_ring() -> Stage {
     let test = ["test", "-p", "windlass", "--no-default-features", "--no-fail-fast"];
     let programs = ["--lib", "--test", "rules", "--test", "suite"];
     Stage::tests("no-ring", vec![Cmd::cargo(test).args(programs)])
+}
+
+/// The reactor with the feature `sim`: all of its suites, and those in a simulation.
+fn simulator() -> Stage {
+    let test = ["test", "-p", "windlass", "--features", "sim", "--no-fail-fast"];
+    let programs = ["--lib", "--test", "rules", "--test", "suite", "--test", "sim"];
+    Stage::tests("simulator", vec![Cmd::cargo(test).args(programs)])
 }
 
 /// AddressSanitizer and LeakSanitizer over the tests of the libraries with unsafe code, in the

@@ -56,10 +56,20 @@ pub enum Backend {
     /// descriptors, [`Reactor::run_once`](crate::Reactor::run_once) returns `EINVAL`.
     #[doc(alias = "ppoll")]
     Poll,
+    /// A simulation ([`sim`](crate::sim)), which `Builder::sim` chooses together with a host.
+    #[cfg(feature = "sim")]
+    Sim,
 }
 
 impl Backend {
-    const ALL: [Self; 4] = [Self::Auto, Self::Epoll, Self::Uring, Self::Poll];
+    const ALL: &[Self] = &[
+        Self::Auto,
+        Self::Epoll,
+        Self::Uring,
+        Self::Poll,
+        #[cfg(feature = "sim")]
+        Self::Sim,
+    ];
 
     /// The backend's name.
     #[must_use]
@@ -69,6 +79,8 @@ impl Backend {
             Self::Epoll => "epoll",
             Self::Uring => "uring",
             Self::Poll => "poll",
+            #[cfg(feature = "sim")]
+            Self::Sim => "sim",
         }
     }
 }
@@ -83,7 +95,7 @@ impl FromStr for Backend {
     type Err = UnknownBackend;
 
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
-        Self::ALL.into_iter().find(|backend| backend.name() == name).ok_or(UnknownBackend)
+        Self::ALL.iter().copied().find(|backend| backend.name() == name).ok_or(UnknownBackend)
     }
 }
 
@@ -93,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_backend_is_read_as_it_is_written() {
-        for backend in Backend::ALL {
+        for &backend in Backend::ALL {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
         for name in ["", "Epoll", "epoll ", "io_uring", "select"] {

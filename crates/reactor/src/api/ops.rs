@@ -15,6 +15,11 @@ use crate::{
         timer::{Deferred, Schedule, Timer},
     },
 };
+#[cfg(feature = "sim")]
+use crate::{
+    SignalSet,
+    world::{SimFd, SimId},
+};
 
 /// Proof that a call comes from this crate. Other crates can neither name nor construct it.
 #[derive(Debug)]
@@ -90,6 +95,13 @@ pub trait Subscriber<R: ReactorOps = Reactor>: Any {
     fn into_fd(self: Box<Self>, _: Token) -> Option<Box<dyn Any>> {
         None
     }
+
+    /// The simulated descriptor, in whose place `fd` panics.
+    #[cfg(feature = "sim")]
+    #[doc(hidden)]
+    fn sim_id(&self, _: Token) -> Option<SimId> {
+        None
+    }
 }
 
 impl<R: ReactorOps> Subscriber<R> for Box<dyn Subscriber<R>> {
@@ -112,6 +124,18 @@ impl<R: ReactorOps> Subscriber<R> for Box<dyn Subscriber<R>> {
     fn into_fd(self: Box<Self>, token: Token) -> Option<Box<dyn Any>> {
         (*self).into_fd(token)
     }
+
+    #[cfg(feature = "sim")]
+    fn sim_id(&self, token: Token) -> Option<SimId> {
+        (**self).sim_id(token)
+    }
+}
+
+/// The simulated descriptor that a subscriber waits for, if its descriptor is one.
+#[cfg(feature = "sim")]
+pub(crate) fn sim_id_of(fd: &dyn Any) -> Option<SimId> {
+    let signals = || fd.downcast_ref::<SignalSet>().and_then(SignalSet::sim_id);
+    fd.downcast_ref::<SimFd>().map(SimFd::id).or_else(signals)
 }
 
 pub(crate) mod sealed {

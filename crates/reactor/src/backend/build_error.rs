@@ -67,6 +67,10 @@ pub enum BuildError {
     Os(Errno),
     /// The requested ring ([`Backend::Uring`](crate::Backend::Uring)) is not available.
     Ring(RingError),
+    /// The backend is [`Backend::Sim`](crate::Backend::Sim), and no host was chosen
+    /// (`Builder::sim`).
+    #[cfg(feature = "sim")]
+    NoSimulation,
 }
 
 impl BuildError {
@@ -87,6 +91,8 @@ plain_error!(
         Self::CapacityTooLarge(_) => "a capacity of the reactor is too large",
         Self::Os(_) => "the kernel refused a descriptor of the reactor",
         Self::Ring(_) => "the reactor cannot have a ring",
+        #[cfg(feature = "sim")]
+        Self::NoSimulation => "no simulation for the backend sim: choose a host by Builder::sim",
     },
     match e {
         BuildError::ZeroCapacity(_) | BuildError::CapacityTooLarge(_) =>
@@ -94,12 +100,16 @@ plain_error!(
         BuildError::Os(errno) => Ok(*errno),
         // With the message, which names the missing feature.
         BuildError::Ring(why) => Err(io::Error::from(why.errno()).kind()),
+        #[cfg(feature = "sim")]
+        BuildError::NoSimulation => Err(io::ErrorKind::InvalidInput),
     },
     match e {
         BuildError::ZeroCapacity(capacity) | BuildError::CapacityTooLarge(capacity) =>
             Some(capacity.to_string()),
         BuildError::Os(errno) => Some(errno.to_string()),
         BuildError::Ring(why) => Some(why.to_string()),
+        #[cfg(feature = "sim")]
+        BuildError::NoSimulation => None::<String>,
     }
 );
 

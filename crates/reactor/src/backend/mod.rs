@@ -8,7 +8,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, time::Instant};
 
 use rustix::{io::Errno, time::Timespec};
 
@@ -28,6 +28,8 @@ mod poll;
 mod pollable;
 pub(crate) mod ring_settings;
 pub(crate) mod shared_bytes;
+#[cfg(feature = "sim")]
+pub(crate) mod sim;
 #[cfg_attr(any(miri, not(feature = "uring")), path = "no_uring.rs")]
 mod uring;
 #[cfg(all(test, miri, feature = "uring"))]
@@ -51,6 +53,8 @@ pub(crate) enum ActiveBackend {
     Epoll(Epoll),
     Uring(Box<Uring>),
     Poll(Poll),
+    #[cfg(feature = "sim")]
+    Sim(Box<sim::SimBackend>),
 }
 
 impl ActiveBackend {
@@ -66,7 +70,36 @@ impl ActiveBackend {
             Backend::Auto | Backend::Epoll => Self::epoll(room)?,
             Backend::Uring => Self::Uring(Box::new(Uring::new(ring).map_err(BuildError::of_ring)?)),
             Backend::Poll => Self::Poll(Poll::new()),
+            #[cfg(feature = "sim")]
+            Backend::Sim => unreachable!("`Builder` makes it of a host"),
         })
+    }
+
+    /// The backend of a reactor in a simulation.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated(host: crate::world::Host) -> Self {
+        Self::Sim(Box::new(sim::SimBackend::new(host)))
+    }
+
+    /// The simulation, if it is the backend.
+    #[cfg(feature = "sim")]
+    pub(crate) fn sim(&self) -> Option<&sim::SimBackend> {
+        if let Self::Sim(sim) = self { Some(sim) } else { None }
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn sim_mut(&mut self) -> Option<&mut sim::SimBackend> {
+        if let Self::Sim(sim) = self { Some(sim) } else { None }
+    }
+
+    /// The time that waits are measured by.
+    #[inline]
+    pub(crate) fn now(&self) -> Instant {
+        #[cfg(feature = "sim")]
+        if let Self::Sim(sim) = self {
+            return sim.now();
+        }
+        Instant::now()
     }
 
     fn epoll(room: usize) -> Result<Self, BuildError> {
@@ -77,8 +110,8 @@ impl ActiveBackend {
     /// The features that the ring has, of those requested.
     pub(crate) fn ring_features(&self) -> Option<RingFeatures> {
         match self {
-            Self::Epoll(_) | Self::Poll(_) => None,
             Self::Uring(uring) => Some(uring.features()),
+            _ => None,
         }
     }
 
@@ -101,8 +134,8 @@ impl ActiveBackend {
     /// The size of the ring's buffers for streams, in bytes.
     pub(crate) fn pool_bytes(&self) -> usize {
         match self {
-            Self::Epoll(_) | Self::Poll(_) => 0,
             Self::Uring(uring) => uring.pool_bytes(),
+            _ => 0,
         }
     }
 
@@ -111,15 +144,22 @@ impl ActiveBackend {
             Self::Epoll(_) => Backend::Epoll,
             Self::Uring(_) => Backend::Uring,
             Self::Poll(_) => Backend::Poll,
+            #[cfg(feature = "sim")]
+            Self::Sim(_) => Backend::Sim,
         }
+    }
+
+    /// Whether another loop can wait for it.
+    pub(crate) fn is_watchable(&self) -> bool {
+        matches!(self, Self::Epoll(_) | Self::Uring(_))
     }
 
     /// Whether the backend supports an interest. If not, the registration fails with `Unsupported`
     /// before any state changes.
     pub(crate) fn supports(&self, interest: Interest) -> bool {
         match self {
-            Self::Epoll(_) | Self::Uring(_) => true,
             Self::Poll(_) => Poll::supports(interest),
+            _ => true,
         }
     }
 
@@ -129,6 +169,8 @@ impl ActiveBackend {
             Self::Epoll(epoll) => epoll.check_owner(),
             Self::Uring(uring) => uring.check_owner(),
             Self::Poll(poll) => poll.check_owner(),
+            #[cfg(feature = "sim")]
+            Self::Sim(_) => Ok(()),
         }
     }
 
@@ -138,6 +180,8 @@ impl ActiveBackend {
             Self::Epoll(epoll) => epoll.fork_guard(),
             Self::Uring(uring) => uring.fork_guard(),
             Self::Poll(poll) => poll.fork_guard(),
+            #[cfg(feature = "sim")]
+            Self::Sim(_) => None,
         }
     }
 
@@ -157,6 +201,8 @@ impl ActiveBackend {
             Self::Poll(_) => pollable::check(fd),
             #[cfg(miri)]
             Self::Poll(_) => Ok(()),
+            #[cfg(feature = "sim")]
+            Self::Sim(_) => Ok(()),
         }
     }
 
@@ -166,6 +212,8 @@ impl ActiveBackend {
             Self::Epoll(epoll) => epoll.add(cell.fd(), mask, cell.expose()),
             Self::Uring(uring) => uring.add(cell),
             Self::Poll(poll) => poll.add(cell.fd(), mask, cell.expose()),
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => sim.add(cell, mask),
         }
     }
 
@@ -176,6 +224,8 @@ impl ActiveBackend {
             Self::Epoll(epoll) => epoll.modify(cell.fd(), mask, cell.expose()),
             Self::Uring(uring) => uring.modify(cell, mask),
             Self::Poll(poll) => poll.modify(cell.fd(), mask, cell.expose()),
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => sim.modify(cell, mask),
         }
     }
 
@@ -193,14 +243,18 @@ impl ActiveBackend {
                 poll.delete(cell.fd());
                 Ok(())
             }
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => {
+                sim.delete(cell);
+                Ok(())
+            }
         }
     }
 
     /// Ends the requests of a cell other than its watch, which is already gone.
     pub(crate) fn let_go(&mut self, cell: Cell) {
-        match self {
-            Self::Epoll(_) | Self::Poll(_) => {}
-            Self::Uring(uring) => uring.delete(cell),
+        if let Self::Uring(uring) = self {
+            uring.delete(cell);
         }
     }
 
@@ -216,8 +270,8 @@ impl ActiveBackend {
     /// Whether the backend holds events of cells that the next wait reports (rule 2).
     pub(crate) fn holds_events(&self) -> bool {
         match self {
-            Self::Epoll(_) | Self::Poll(_) => false,
             Self::Uring(uring) => uring.holds_events(),
+            _ => false,
         }
     }
 
@@ -256,14 +310,15 @@ impl ActiveBackend {
             Self::Epoll(epoll) => epoll.wait(room, timeout).into(),
             Self::Uring(uring) => uring.wait(room, timeout),
             Self::Poll(poll) => poll.wait(room, timeout).into(),
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => sim.wait(room, timeout).into(),
         }
     }
 
     /// Acquires the resources for a later [`replace`](Self::replace), if they are available.
     pub(crate) fn reserve(&mut self) {
-        match self {
-            Self::Epoll(epoll) => epoll.reserve(),
-            Self::Uring(_) | Self::Poll(_) => {}
+        if let Self::Epoll(epoll) = self {
+            epoll.reserve();
         }
     }
 
@@ -273,7 +328,7 @@ impl ActiveBackend {
         match self {
             Self::Epoll(epoll) => epoll.replace(),
             // These backends have no stale entries, so this is never called.
-            Self::Uring(_) | Self::Poll(_) => Err(Errno::OPNOTSUPP),
+            _ => Err(Errno::OPNOTSUPP),
         }
     }
 
@@ -281,8 +336,8 @@ impl ActiveBackend {
     /// watchable descriptor may not report.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
         match self {
-            Self::Epoll(_) | Self::Poll(_) => Ok(false),
             Self::Uring(uring) => uring.settle(),
+            _ => Ok(false),
         }
     }
 
@@ -295,7 +350,7 @@ impl ActiveBackend {
         match self {
             Self::Epoll(epoll) => Ok(epoll.watchable()),
             Self::Uring(uring) => uring.watchable(),
-            Self::Poll(_) => Err(Errno::OPNOTSUPP),
+            _ => Err(Errno::OPNOTSUPP),
         }
     }
 
@@ -303,16 +358,15 @@ impl ActiveBackend {
     /// [`watchable`](Self::watchable) was called.
     pub(crate) fn tell_host_of(&mut self, fd: i32) -> Result<(), Errno> {
         match self {
-            Self::Epoll(_) | Self::Poll(_) => Ok(()),
             Self::Uring(uring) => uring.tell_host_of(fd),
+            _ => Ok(()),
         }
     }
 
     /// The outer loop no longer waits: undoes the set-up made for [`watchable`](Self::watchable).
     pub(crate) fn leave_host(&mut self) {
-        match self {
-            Self::Epoll(_) | Self::Poll(_) => {}
-            Self::Uring(uring) => uring.leave_host(),
+        if let Self::Uring(uring) = self {
+            uring.leave_host();
         }
     }
 
@@ -327,18 +381,16 @@ impl ActiveBackend {
 
     /// Submits queued entries, for a turn that does not end in a wait.
     pub(crate) fn submit_now(&mut self) {
-        match self {
-            Self::Epoll(_) | Self::Poll(_) => {}
-            Self::Uring(uring) => uring.submit_now(),
+        if let Self::Uring(uring) = self {
+            uring.submit_now();
         }
     }
 
     /// Waits a bounded time for the kernel's outstanding completions of deleted cells. For the end
     /// of the reactor.
     pub(crate) fn close(&mut self) {
-        match self {
-            Self::Epoll(_) | Self::Poll(_) => {}
-            Self::Uring(uring) => uring.close(),
+        if let Self::Uring(uring) = self {
+            uring.close();
         }
     }
 }

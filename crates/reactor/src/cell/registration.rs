@@ -16,6 +16,8 @@ use crate::{
     },
     util::unwind_safe_drop::UnwindSafeDrop,
 };
+#[cfg(feature = "sim")]
+use crate::{api::ops::sim_id_of, world::SimId};
 
 /// An [`Interest`] with a descriptor, without a handler yet.
 ///
@@ -288,6 +290,11 @@ where
 
     fn fd_type(&self, _: Token) -> Option<TypeId> {
         Some(TypeId::of::<Fd>())
+    }
+
+    #[cfg(feature = "sim")]
+    fn sim_id(&self, _: Token) -> Option<SimId> {
+        sim_id_of(&*self.fd)
     }
 
     fn into_fd(self: Box<Self>, _: Token) -> Option<Box<dyn Any>> {

@@ -101,6 +101,11 @@ impl<R: ReactorOps> Subscription<R> {
         self.with(|value| std::os::fd::AsRawFd::as_raw_fd(&value.fd()))
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn sim_id(&self) -> Option<crate::world::SimId> {
+        self.with(|value| value.sim_id(crate::api::ops::Token(())))
+    }
+
     /// The interest that the subscriber currently returns.
     #[must_use]
     pub fn interest(&self) -> Interest {

@@ -30,6 +30,8 @@ mod registration;
 mod turn;
 mod wait;
 
+#[cfg(feature = "sim")]
+use crate::backend::sim::SimBackend;
 use crate::{
     Key, Reactor,
     backend::{ActiveBackend, Uring, batch::Batch},
@@ -128,6 +130,17 @@ impl Kernel {
         if !self.keeps_queue {
             self.note(pending_work::QUEUED);
         }
+    }
+
+    /// The simulation, if it is the backend.
+    #[cfg(feature = "sim")]
+    pub(crate) fn sim(&self) -> Option<&SimBackend> {
+        self.backend.sim()
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn sim_mut(&mut self) -> Option<&mut SimBackend> {
+        self.backend.sim_mut()
     }
 
     /// The ring, and the conditions of the cell's events in the batch that were not dispatched.

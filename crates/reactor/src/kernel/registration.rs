@@ -8,6 +8,8 @@
 
 use core::mem;
 
+#[cfg(feature = "sim")]
+use crate::backend::sim::WAKE_NUMBER;
 use crate::{
     AddReason, Backend, Errno, Interest, Key, ModifyError, Subscriber, Subscription,
     api::interest::{ERR, ET, EXCLUSIVE, ONESHOT},
@@ -27,7 +29,12 @@ impl Kernel {
     /// its events carry.
     pub(crate) fn add_internal(&mut self, subscriber: impl Subscriber) -> Result<u64, Errno> {
         let subscription = Subscription::new(subscriber);
-        let (fd, interest) = (subscription.fd(), subscription.interest());
+        #[cfg(not(feature = "sim"))]
+        let fd = subscription.fd();
+        // A simulated reactor has one such subscriber: its wake.
+        #[cfg(feature = "sim")]
+        let fd = if self.sim().is_some() { WAKE_NUMBER } else { subscription.fd() };
+        let interest = subscription.interest();
         let cell = subscription.cell();
         self.watch(cell, fd, interest)?;
         cell.set_flag(CellFlags::INTERNAL, true);
@@ -51,6 +58,21 @@ impl Kernel {
         cell.set_flag(CellFlags::TAINTED, self.registry.is_tainted(fd));
         self.registry.insert(cell, self.turn_mark());
         Ok(key)
+    }
+
+    /// The number of a user's subscriber. Calls user code.
+    #[inline]
+    pub(crate) fn number_of(
+        &self,
+        subscription: &Subscription<crate::Reactor>,
+    ) -> Result<i32, AddReason> {
+        #[cfg(feature = "sim")]
+        match (self.sim(), subscription.sim_id()) {
+            (None, None) => {}
+            (Some(sim), Some(id)) => return sim.number_of(id),
+            _ => return Err(AddReason::Unsupported),
+        }
+        Ok(subscription.fd())
     }
 
     /// Registers a user's cell. The caller has read its descriptor and interest before (rule 3).

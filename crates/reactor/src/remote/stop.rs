@@ -54,6 +54,14 @@ impl Stop {
         Ok(Self(Arc::new(StopState { asked: AtomicBool::new(false), latch })))
     }
 
+    /// The same for a reactor of a simulation. A wake that finds the latch asleep calls `ring`.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated(ring: impl Fn() + Send + Sync + 'static) -> Self {
+        let latch = Arc::new(Latch::simulated(ring));
+        fall_asleep(&latch);
+        Self(Arc::new(StopState { asked: AtomicBool::new(false), latch }))
+    }
+
     /// Requests a stop and wakes the loop if it sleeps. Does not wait for the loop to end.
     pub fn stop(&self) {
         if !self.0.asked.swap(true, Ordering::AcqRel) {

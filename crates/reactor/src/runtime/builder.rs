@@ -3,10 +3,15 @@
 use core::{fmt, num::NonZeroU64};
 use std::{rc::Rc, time::Duration};
 
+#[cfg(feature = "sim")]
+use crate::world::Host;
 use crate::{
     Backend, BuildError, Capacity, Clock, Reactor,
     api::key::MAX_INDEX,
-    backend::ring_settings::{PoolSize, RingSettings},
+    backend::{
+        ActiveBackend,
+        ring_settings::{PoolSize, RingSettings},
+    },
     time::timers::DEFAULT_TICK_NS,
     util::unwind_safe_drop::UnwindSafeDrop,
 };
@@ -54,6 +59,8 @@ pub struct Builder {
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
     pub(crate) ring: RingSettings,
+    #[cfg(feature = "sim")]
+    pub(crate) sim: Option<Host>,
 }
 
 impl fmt::Debug for Builder {
@@ -101,6 +108,8 @@ impl Builder {
             busy_poll: Duration::ZERO,
             watchdog: false,
             ring: RingSettings::DEFAULT,
+            #[cfg(feature = "sim")]
+            sim: None,
         }
     }
 
@@ -108,6 +117,27 @@ impl Builder {
     pub const fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
+    }
+
+    /// Builds the reactor in a simulation, at one of its hosts. It sets the backend and the
+    /// [`clock`](Self::clock); busy polling is off there.
+    #[cfg(feature = "sim")]
+    pub fn sim(mut self, host: &Host) -> Self {
+        let world = Rc::clone(host.world());
+        self.backend = Backend::Sim;
+        self.sim = Some(host.clone());
+        self.clock(move || world.now())
+    }
+
+    /// Creates the backend.
+    pub(super) fn open_backend(&mut self) -> Result<ActiveBackend, BuildError> {
+        #[cfg(feature = "sim")]
+        if self.backend == Backend::Sim {
+            self.busy_poll = Duration::ZERO;
+            let host = self.sim.take().ok_or(BuildError::NoSimulation)?;
+            return Ok(ActiveBackend::simulated(host));
+        }
+        ActiveBackend::new(self.backend, self.ring, self.limits.events_per_turn)
     }
 
     limit!(

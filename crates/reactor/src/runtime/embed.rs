@@ -26,7 +26,7 @@ use rustix::{
 };
 
 use crate::{
-    Backend, Errno, NextTurn, Reactor, TurnDriver,
+    Errno, NextTurn, Reactor, TurnDriver,
     api::{
         ops::{Token, sealed::Sealed},
         registrar::Registrar,
@@ -190,7 +190,7 @@ impl Reactor {
     /// The reasons of [`embed`](Self::embed). The error returns the reactor.
     pub fn try_embed(self) -> Result<Embedded, EmbedError> {
         let refused = |reason, reactor| EmbedError { reason, reactor: Box::new(reactor) };
-        if self.backend() == Backend::Poll {
+        if !self.kernel.backend().is_watchable() {
             return Err(refused(EmbedReason::Unsupported, self));
         }
         let parts = (|| {

@@ -14,7 +14,7 @@ use crate::{
         timer::{Schedule, Timer},
     },
     cell::{CellFlags, CellPtr, NO_GROUP},
-    kernel::pending_work,
+    kernel::{Kernel, pending_work},
     stream::parts::ReactorParts,
 };
 
@@ -43,9 +43,11 @@ impl MemberReason {
 impl Member<Reactor> {
     /// Makes the calls of user code that registering it takes. Reads a descriptor member's number
     /// and interest.
-    fn ask(&mut self) -> Option<(i32, Interest)> {
+    fn ask(&mut self, kernel: &Kernel) -> Option<(Result<i32, AddReason>, Interest)> {
         match self {
-            Self::Descriptor(subscription) => Some((subscription.fd(), subscription.interest())),
+            Self::Descriptor(subscription) => {
+                Some((kernel.number_of(subscription), subscription.interest()))
+            }
             Self::Timer(_) => None,
             Self::Other(member) => {
                 member.prepare();
@@ -85,7 +87,8 @@ impl Reactor {
         };
         // All calls of user code, which may panic, come before any state changes (rule 3).
         let now = self.timing.now_ns(&mut self.kernel);
-        let asked: Vec<_> = group.members.iter_mut().map(Member::ask).collect();
+        let kernel = &self.kernel;
+        let asked: Vec<_> = group.members.iter_mut().map(|member| member.ask(kernel)).collect();
         let ErasedGroup { state, members, joins } = group;
         let mut joined = Vec::with_capacity(members.len());
         let mut waiting = members.into_iter().zip(asked);
@@ -112,14 +115,14 @@ impl Reactor {
     fn admit_member(
         &mut self,
         member: Member<Self>,
-        asked: Option<(i32, Interest)>,
+        asked: Option<(Result<i32, AddReason>, Interest)>,
         now: u64,
         group: u32,
     ) -> Result<JoinedMember, (MemberReason, Member<Self>)> {
         match member {
             Member::Descriptor(subscription) => {
                 let (fd, interest) = asked.expect("a descriptor was asked");
-                match self.kernel.admit(subscription.cell(), fd, interest) {
+                match fd.and_then(|fd| self.kernel.admit(subscription.cell(), fd, interest)) {
                     Ok(key) => {
                         subscription.into_cell().set_group(group);
                         Ok(JoinedMember::Descriptor(key))

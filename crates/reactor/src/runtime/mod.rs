@@ -10,6 +10,8 @@ pub(crate) mod embed_tokio;
 mod ending;
 mod groups;
 pub(crate) mod hook;
+#[cfg(feature = "sim")]
+pub(crate) mod hosted;
 mod ops;
 mod pending;
 pub(crate) mod reactor;

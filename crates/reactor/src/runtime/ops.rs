@@ -47,8 +47,8 @@ impl ReactorOps for Reactor {
     ) -> Result<Key, AddError<Subscription<Self>>> {
         // These are the only calls of user code, and they come before any state changes (rule 3).
         // Rule 6: each is called once.
-        let (fd, interest) = (subscription.fd(), subscription.interest());
-        match self.kernel.admit(subscription.cell(), fd, interest) {
+        let (fd, interest) = (self.kernel.number_of(&subscription), subscription.interest());
+        match fd.and_then(|fd| self.kernel.admit(subscription.cell(), fd, interest)) {
             Ok(key) => {
                 subscription.into_cell();
                 Ok(key)

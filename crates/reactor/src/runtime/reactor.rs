@@ -14,7 +14,6 @@ use crate::{
         timer::Schedule,
         turn,
     },
-    backend::ActiveBackend,
     cell::registration,
     kernel::{Kernel, KernelLimits, pending_work},
     registry::groups::Groups,
@@ -94,9 +93,9 @@ impl Reactor {
         Builder::new()
     }
 
-    pub(crate) fn from_builder(builder: Builder) -> Result<Self, BuildError> {
-        let Builder { backend, limits, clock, busy_poll, watchdog, ring, .. } = builder;
-        let backend = ActiveBackend::new(backend, ring, limits.events_per_turn)?;
+    pub(crate) fn from_builder(mut builder: Builder) -> Result<Self, BuildError> {
+        let backend = builder.open_backend()?;
+        let Builder { limits, clock, busy_poll, watchdog, .. } = builder;
         let pending = if watchdog { pending_work::WATCHDOG } else { 0 }
             | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL };
         let bounds = KernelLimits {
@@ -105,6 +104,10 @@ impl Reactor {
             quarantine_max: limits.quarantine_max,
         };
         let streams = Box::new(StreamTable::new(backend.fork_guard()));
+        #[cfg(not(feature = "sim"))]
+        let stop = Stop::new().map_err(BuildError::Os)?;
+        #[cfg(feature = "sim")]
+        let (backend, stop) = super::hosted::with_stop(backend).map_err(BuildError::Os)?;
         let mut reactor = Self {
             kernel: Kernel::new(backend, &bounds, pending),
             turn: TurnState::new(watchdog),
@@ -114,7 +117,7 @@ impl Reactor {
             inbox: None,
             streams,
             hooks: Hooks::new(),
-            stop: Stop::new().map_err(BuildError::Os)?,
+            stop,
             limits,
             busy_poll,
         };

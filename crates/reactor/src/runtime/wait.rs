@@ -54,7 +54,8 @@ impl Reactor {
         // The clock is read only for a finite timeout and for timers.
         let waits = timeout != Some(Duration::ZERO);
         let has_timers = self.timing.has_waiting();
-        let start = (waits && (timeout.is_some() || !self.busy_poll.is_zero())).then(Instant::now);
+        let reads_clock = waits && (timeout.is_some() || !self.busy_poll.is_zero());
+        let start = reads_clock.then(|| self.kernel.backend().now());
         let deadline = start.zip(timeout).and_then(|(start, timeout)| start.checked_add(timeout));
         if let Some(start) = start.filter(|_| !self.busy_poll.is_zero()) {
             if self.spin(start, deadline)? {
@@ -64,8 +65,8 @@ impl Reactor {
         let waits = waits && (!self.kernel.has(pending_work::REMOTE) || self.stop.latch().sleep());
         loop {
             let timer = if waits && has_timers { self.timing.until_next_timer() } else { None };
-            let until_deadline =
-                deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let until_deadline = deadline
+                .map(|deadline| deadline.saturating_duration_since(self.kernel.backend().now()));
             let longest = if waits { until_deadline } else { Some(Duration::ZERO) };
             let by_timer = timer.is_some_and(|timer| longest.is_none_or(|longest| timer < longest));
             let span = if by_timer { timer } else { longest };

@@ -1,12 +1,6 @@
 //! The life of a stream in the reactor: registration, interest, work that is due, and removal.
 
-use std::{
-    collections::VecDeque,
-    os::fd::{AsFd, AsRawFd},
-    time::Duration,
-};
-
-use rustix::net::sockopt;
+use std::collections::VecDeque;
 
 use super::{
     DisconnectReason, ReleasedTls, Stream, StreamHandler, StreamOptions, TlsFailure,
@@ -96,11 +90,6 @@ impl Drop for Touched<'_> {
     }
 }
 
-/// Lets the end of a socket send a RST. One that cannot is closed without it.
-fn reset_at_close(socket: &StreamSocket) {
-    let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
-}
-
 impl StreamTable {
     /// Registers a stream. `on_open` is called in the next turn.
     pub(super) fn add<H: StreamHandler>(
@@ -132,16 +121,16 @@ impl StreamTable {
                 interest().read()
             }
         };
-        let (cell, fd) = (subscription.cell(), begin.socket.as_fd().as_raw_fd());
+        let (cell, number) = (subscription.cell(), begin.socket.number_in(kernel));
         // The descriptor that the user passed may not be a socket.
         let is_ours = begin.listener.is_some()
             || is_connecting
             || begin.refused.is_some()
             || begin.socket.is_lent();
-        let admitted = if is_ours {
-            kernel.admit_socket(cell, fd, interest)
-        } else {
-            kernel.admit(cell, fd, interest)
+        let admitted = match number {
+            Ok(fd) if is_ours => kernel.admit_socket(cell, fd, interest),
+            Ok(fd) => kernel.admit(cell, fd, interest),
+            Err(reason) => Err(reason),
         };
         match admitted {
             Ok(cell) => {
@@ -245,7 +234,7 @@ impl StreamTable {
             self.keep_output(output);
         }
         if status.any(StreamFlags::RESET) && !self.is_in_child() {
-            reset_at_close(&socket);
+            socket.reset_at_close();
         }
         if let Some(cell) = kernel.find(cell) {
             let group = cell.group();
@@ -281,7 +270,7 @@ impl StreamTable {
             });
             let core = self.core(index);
             if core.output.is_some() || core.status.any(StreamFlags::RESET) {
-                reset_at_close(&core.socket);
+                core.socket.reset_at_close();
             }
         }
     }

@@ -204,6 +204,10 @@ impl Stream<'_> {
         if self.core_ref().status.any(StreamFlags::RUNNING) {
             return None;
         }
+        #[cfg(feature = "sim")]
+        if self.core_ref().socket.is_simulated() {
+            return None;
+        }
         let ReactorParts { streams, kernel, groups, .. } = self.reactor.parts();
         Some(streams.release(kernel, groups, self.index))
     }

@@ -58,8 +58,10 @@ pub(crate) struct StreamCore {
 
 // The memory of a connection beside its cell: this, and 8 bytes of its place in the table. (Under
 // Miri rustix uses another backend, whose error number is wider.)
-const _: () =
-    assert!(cfg!(miri) || (size_of::<StreamCore>() == 56 && size_of::<Option<StreamCore>>() == 56));
+const _: () = assert!(
+    cfg!(any(miri, feature = "sim"))
+        || (size_of::<StreamCore>() == 56 && size_of::<Option<StreamCore>>() == 56)
+);
 
 impl StreamCore {
     /// The number of buffered bytes.

@@ -213,6 +213,16 @@ pub(crate) fn run_dry(reactor: &mut Reactor) -> usize {
     panic!("the loop spins");
 }
 
+/// Starts a builder in a simulation of this test.
+#[cfg(feature = "sim")]
+pub(crate) fn simulated() -> windlass::Builder {
+    use windlass::sim::{Faults, Sim};
+    thread_local! {
+        static SIM: Sim = Sim::new(1, Faults::calm());
+    }
+    SIM.with(Sim::builder)
+}
+
 /// A clock that the test moves. It counts how often it is read.
 #[derive(Clone)]
 pub(crate) struct HandClock {

@@ -11,6 +11,19 @@ extern crate windlass_testkit;
 
 use windlass_testkit::{pattern, scenarios::Build};
 
+/// Makes tests in a simulation from scenarios that use no descriptor and no other thread.
+macro_rules! simulated {
+    ($($name:ident,)*) => {
+        #[cfg(feature = "sim")]
+        mod sim {
+            $(#[test]
+            fn $name() {
+                super::$name(crate::bed::simulated);
+            })*
+        }
+    };
+}
+
 mod bed;
 mod script;
 

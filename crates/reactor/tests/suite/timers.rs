@@ -579,3 +579,22 @@ scenarios! {
     the_turns_clock_stands_still_in_a_turn,
     all_five_signatures_are_called,
 }
+
+// The others use descriptors or the clock of the system.
+simulated! {
+    a_timer_fires_once_when_its_time_has_come, a_deadline_is_rounded_up_to_the_resolution,
+    no_delay_is_due_at_once_also_between_two_ticks,
+    a_timer_in_the_past_comes_before_due_ones_that_a_turn_left_over,
+    they_fire_by_deadline_then_by_insertion, a_reset_counts_as_a_new_insertion,
+    resets_to_one_deadline_fire_in_the_order_of_the_resets,
+    deadlines_of_every_magnitude_fire_in_order,
+    a_deadline_that_has_passed_fires_in_the_next_turn_without_a_wait,
+    a_tick_tells_the_key_and_the_deadline, beats_keep_their_places_and_missed_ones_are_counted,
+    a_cancelled_timer_is_dropped_at_once_and_silent,
+    a_timer_cancels_another_that_is_due_in_the_same_turn,
+    a_key_lives_until_its_handler_has_returned, a_repeated_timer_cancels_itself,
+    a_timer_gives_itself_another_round, a_timer_that_resets_itself_may_change_its_mind,
+    a_reset_moves_a_deadline_both_ways, a_reset_shifts_all_beats_that_follow,
+    a_timer_started_in_a_turn_does_not_fire_in_it, a_timer_reset_to_now_in_a_turn_fires_in_the_next,
+    all_five_signatures_are_called,
+}

@@ -203,6 +203,11 @@ where
         // can be taken out of the reactor (`TakeError::InGroup`).
         unsafe { shared.with(|state| handler.call(state, fd, event, turn)) };
     }
+
+    #[cfg(feature = "sim")]
+    fn sim_id(&self, _: Token) -> Option<crate::world::SimId> {
+        crate::api::ops::sim_id_of(&*self.fd)
+    }
 }
 
 pub(super) struct TimerMember<S, H, Args> {

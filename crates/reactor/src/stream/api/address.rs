@@ -14,6 +14,8 @@ use std::{
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
+use crate::stream::socket::StreamSocket;
+
 /// The address of one end of a stream, or of a listener.
 ///
 /// ```
@@ -115,7 +117,7 @@ impl fmt::Display for Address {
 /// ```
 #[derive(Debug)]
 pub struct Peer<'a> {
-    pub(in crate::stream) socket: BorrowedFd<'a>,
+    pub(in crate::stream) socket: &'a StreamSocket,
     pub(in crate::stream) address: Address,
 }
 
@@ -136,6 +138,6 @@ impl Peer<'_> {
 impl AsFd for Peer<'_> {
     /// The socket, for further queries (`SO_PEERCRED`, for example).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket
+        self.socket.as_fd()
     }
 }

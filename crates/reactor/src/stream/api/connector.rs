@@ -2,22 +2,21 @@
 
 use std::{
     net::SocketAddr,
-    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-
 use crate::{
     AddError, AddReason, Errno, Key, Reactor,
     api::{ops::Token, registrar::Registrar},
+    kernel::Kernel,
     stream::{
         StreamHandler, StreamOptions, TlsSessionFactory,
         io::tls_state::OwnSession,
         lifecycle::{NewStream, NewTls},
         parts::ReactorParts,
+        socket::StreamSocket,
         status::StreamPhase,
     },
 };
@@ -161,13 +160,14 @@ impl Connector {
         session: &mut Option<OwnSession>,
         reactor: &mut Reactor,
     ) -> Result<Key, AddError<H>> {
-        let (socket, phase, refused) = match self.begin() {
+        let ReactorParts { streams, kernel, .. } = reactor.parts();
+        let (socket, phase, refused) = match self.begin(kernel) {
             Ok(begun) => begun,
             Err(errno) => return Err(AddError::new(errno.into(), handler)),
         };
         let options = StreamOptions { connect_timeout: self.timeout, ..self.options };
         let begin = NewStream {
-            socket: socket.into(),
+            socket,
             options,
             read_buf: Vec::new(),
             phase,
@@ -175,7 +175,6 @@ impl Connector {
             listener: None,
             tls: session.take().map(NewTls::Begins),
         };
-        let ReactorParts { streams, kernel, .. } = reactor.parts();
         streams.add(kernel, begin, handler).map_err(|e| {
             e.map(|(rejected, handler)| {
                 if let Some(NewTls::Begins(new)) = rejected.tls {
@@ -187,24 +186,10 @@ impl Connector {
     }
 
     /// Creates a socket, starts to connect it, and returns its phase.
-    fn begin(&self) -> Result<(OwnedFd, StreamPhase, Option<Errno>), Errno> {
-        let family = match &self.to {
-            To::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
-            To::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
-            To::Unix(_) => AddressFamily::UNIX,
-        };
-        let path = match &self.to {
-            To::Unix(path) => Some(SocketAddrUnix::new(path)?),
-            To::Tcp(_) => None,
-        };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // The connection works without these options, so an error is ignored.
-        let _ = self.options.apply_to(&socket);
-        let begun = match (&self.to, &path) {
-            (To::Tcp(to), _) => rustix::net::connect(&socket, to),
-            (To::Unix(_), Some(path)) => rustix::net::connect(&socket, path),
-            (To::Unix(_), None) => Err(Errno::INVAL),
+    fn begin(&self, kernel: &Kernel) -> Result<(StreamSocket, StreamPhase, Option<Errno>), Errno> {
+        let (socket, begun) = match &self.to {
+            To::Tcp(to) => StreamSocket::to_tcp(*to, &self.options, kernel)?,
+            To::Unix(path) => StreamSocket::to_unix(path, &self.options, kernel)?,
         };
         Ok(match begun {
             Ok(()) => (socket, StreamPhase::New, None),

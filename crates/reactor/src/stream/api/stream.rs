@@ -122,7 +122,7 @@ impl Stream<'_> {
     /// The errors of getpeername(2): `ENOTCONN` before it is connected.
     #[doc(alias = "getpeername")]
     pub fn peer_addr(&self) -> io::Result<Address> {
-        Address::peer_of(self)
+        self.core_ref().socket.peer_addr()
     }
 
     /// The local address.
@@ -131,7 +131,7 @@ impl Stream<'_> {
     /// The errors of getsockname(2).
     #[doc(alias = "getsockname")]
     pub fn local_addr(&self) -> io::Result<Address> {
-        Address::local_of(self)
+        self.core_ref().socket.local_addr()
     }
 
     /// Copies and sends bytes, either all of them or none. For when they are written, see

@@ -7,12 +7,6 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    net::{RecvFlags, Shutdown, sockopt},
-    time::Timespec,
-};
-
 use crate::{
     Errno, Event, Interest, Reactor, Subscriber, Turn,
     api::interest::{ERR, HUP, IN, OUT},
@@ -143,10 +137,9 @@ impl<'r> DriverFrame<'r> {
         let ReactorParts { streams, kernel, timing, .. } = self.reactor.parts();
         let scratch = self.scratch.get_or_insert_with(|| streams.take_scratch());
         let core = streams.core(self.index);
-        // `DONTWAIT`, because the socket may have been left in blocking mode.
-        match rustix::net::recv(&core.socket, &mut scratch[room..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => ReceiveResult::End,
-            Ok((count, _)) => {
+        match core.socket.recv(&mut scratch[room..]) {
+            Ok(0) => ReceiveResult::End,
+            Ok(count) => {
                 if core.status.any(StreamFlags::IDLE) {
                     core.last_rx_ns = timing.now_ns(kernel);
                 }
@@ -291,7 +284,7 @@ impl<'r> DriverFrame<'r> {
         // A closed stream is about to be reset, so whatever the socket accepts counts.
         let may_write = ready & (OUT | HUP) != 0
             || (self.has(StreamFlags::STALL_DUE)
-                && (self.is(StreamPhase::Closing) || is_writable(self.core())));
+                && (self.is(StreamPhase::Closing) || self.core().socket.is_writable()));
         if !may_write {
             return;
         }
@@ -319,7 +312,7 @@ impl<'r> DriverFrame<'r> {
             if ready & (OUT | ERR | HUP) == 0 {
                 return false;
             }
-            if let Err(errno) = socket_error(self.core()) {
+            if let Err(errno) = self.core().socket.take_error() {
                 self.core().kill(DisconnectReason::Connect(errno));
                 return false;
             }
@@ -379,7 +372,7 @@ impl<'r> DriverFrame<'r> {
 
     /// The kernel reports an error or hang-up while reading is paused.
     pub(in crate::stream) fn note_error(&mut self) {
-        if let Err(errno) = socket_error(self.core()) {
+        if let Err(errno) = self.core().socket.take_error() {
             return self.core().fail(errno);
         }
         let cell = self.core().cell;
@@ -563,7 +556,7 @@ impl StreamCore {
         if self.can_finish() && !self.status.is(StreamPhase::Dead) {
             // `ENOTCONN`: the peer has reset the connection. If the stream still reads, the next
             // receive reports it.
-            let is_gone = rustix::net::shutdown(&self.socket, Shutdown::Write).is_err();
+            let is_gone = self.socket.shutdown_write().is_err();
             self.status.insert(StreamFlags::FINISHED);
             let skips_linger =
                 is_gone || self.options.linger.is_zero() || self.status.any(StreamFlags::NO_LINGER);
@@ -577,16 +570,4 @@ impl StreamCore {
             self.kill(DisconnectReason::Closed);
         }
     }
-}
-
-/// Whether the kernel would report the socket as writable. A trial write instead could still add
-/// bytes to an almost full buffer, and would count as progress.
-fn is_writable(core: &StreamCore) -> bool {
-    let mut asked = [PollFd::new(&core.socket, PollFlags::OUT)];
-    poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
-}
-
-/// Returns and clears the socket's pending error.
-fn socket_error(core: &StreamCore) -> Result<(), Errno> {
-    sockopt::socket_error(&core.socket).unwrap_or(Ok(()))
 }

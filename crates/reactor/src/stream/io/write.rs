@@ -2,8 +2,6 @@
 
 use std::io::IoSlice;
 
-use rustix::net::{SendAncillaryBuffer, SendFlags};
-
 use crate::{
     Errno,
     kernel::Kernel,
@@ -23,9 +21,6 @@ const PIECES_PER_WRITE: usize = 16;
 
 /// The maximum number of pieces that sendmsg(2) accepts (`UIO_MAXIOV`).
 const KERNEL_PIECES_MAX: usize = 1024;
-
-/// `DONTWAIT`, because the socket may have been left in blocking mode.
-const SEND_FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// Bytes to send. Each kind has its own copy of the code, because an enum that is passed on costs
 /// instructions for each receiver of a publication.
@@ -221,7 +216,7 @@ impl StreamTable {
             && core.output.is_none()
             && bytes.len() <= core.options.output_max
         {
-            let sent = core.send(bytes);
+            let sent = core.socket.send(bytes);
             if sent == Ok(bytes.len()) {
                 return Ok(0);
             }
@@ -413,24 +408,12 @@ impl StreamCore {
     #[inline]
     pub(super) fn offer(&mut self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let (sent, offered) = match slices {
-            [slice] => (self.send(slice), slice.len()),
-            slices => (
-                rustix::net::sendmsg(
-                    &self.socket,
-                    slices,
-                    &mut SendAncillaryBuffer::default(),
-                    SEND_FLAGS,
-                ),
-                slices.iter().map(|slice| slice.len()).sum(),
-            ),
+            [slice] => (self.socket.send(slice), slice.len()),
+            slices => {
+                (self.socket.send_vectored(slices), slices.iter().map(|slice| slice.len()).sum())
+            }
         };
         self.note_sent(sent, offered)
-    }
-
-    /// The system call alone; the caller handles its result.
-    #[inline(always)]
-    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        rustix::net::send(&self.socket, bytes, SEND_FLAGS)
     }
 
     /// Handles the result of a write: returns the number of accepted bytes.

@@ -1,16 +1,7 @@
 //! Registered listeners: accepting connections.
 
 use core::marker::PhantomData;
-use std::{
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    sync::Arc,
-    time::Duration,
-};
-
-use rustix::{
-    fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    net::SocketFlags,
-};
+use std::{os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use crate::{
     AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
@@ -27,6 +18,7 @@ use crate::{
         lifecycle::{NewStream, NewTls},
         listen::{limit::StreamPermit, listening::Listening},
         parts::ReactorParts,
+        socket::{ListenSocket, StreamSocket},
         state::StreamTable,
         status::StreamPhase,
     },
@@ -40,7 +32,7 @@ const ERRORS_IN_A_ROW: usize = 16;
 pub(crate) struct ListenerState {
     /// `None` once the listener is deleted; the entry stays until the last of its streams is
     /// closed.
-    pub(super) socket: Option<OwnedFd>,
+    pub(super) socket: Option<ListenSocket>,
     cell: Key,
     pub(super) options: Box<ListenOptions>,
     /// The limit shared with other listeners. Each open stream holds one place of it.
@@ -102,13 +94,15 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
 
     fn handle(&mut self, _: Event, mut turn: Turn<'_>) {
         let ReactorParts { streams, kernel, timing, groups } = turn.ops().parts();
-        streams.keep_nonblocking(self.slot);
+        if let Some(socket) = &streams.listener_state(self.slot).socket {
+            socket.keep_nonblocking();
+        }
         for _ in 0..streams.listener_state(self.slot).options.accepts_per_event {
             let Ok(room) = streams.permit_for(kernel, timing, self.slot) else { break };
             let accepted = streams.accept_one(kernel, timing, self.slot);
             let Some((socket, address)) = accepted else { break };
             // It has no way to the reactor.
-            let handler = (self.accept)(&Peer { socket: socket.as_fd(), address });
+            let handler = (self.accept)(&Peer { socket: &socket, address });
             streams.note_accepted(self.slot, handler.is_some());
             let Some(handler) = handler else { continue };
             if !streams.add_accepted(kernel, timing, groups, self.slot, socket, handler) {
@@ -160,7 +154,9 @@ impl StreamTable {
             Subscription::new(AcceptCell { slot, accept, handler: PhantomData::<fn() -> H> });
         let wants = listener.options.connections_max > 0;
         let interest = if wants { interest().read() } else { interest() };
-        match kernel.admit(subscription.cell(), listener.socket.as_raw_fd(), interest) {
+        let number = listener.socket.number_in(kernel);
+        let admitted = number.and_then(|fd| kernel.admit(subscription.cell(), fd, interest));
+        match admitted {
             Ok(cell) => {
                 subscription.into_cell().set_flag(CellFlags::HIDDEN, true);
                 let Listener { socket, options, limit, tls } = listener;
@@ -217,28 +213,13 @@ impl StreamTable {
         Ok(Some(room))
     }
 
-    /// Sets `O_NONBLOCK` again if another owner has cleared it. The flag belongs to the open file
-    /// description, which duplicates in this and other processes share.
-    ///
-    /// If it is cleared after this call, an `accept4` that finds no connection blocks for the
-    /// socket's receive timeout (`ACCEPT_TIMEOUT` in `listener.rs`), one kernel tick.
-    fn keep_nonblocking(&mut self, slot: u32) {
-        let Some(socket) = &self.listener_state(slot).socket else { return };
-        // Neither call fails on an open descriptor. Other flags keep their values.
-        if let Ok(flags) = fcntl_getfl(socket) {
-            if !flags.contains(OFlags::NONBLOCK) {
-                let _ = fcntl_setfl(socket, flags | OFlags::NONBLOCK);
-            }
-        }
-    }
-
     /// Accepts the next connection, if there is one and a place for it.
     fn accept_one(
         &mut self,
         kernel: &mut Kernel,
         timing: &mut Timing,
         slot: u32,
-    ) -> Option<(OwnedFd, Address)> {
+    ) -> Option<(StreamSocket, Address)> {
         let is_full = kernel.is_full();
         let state = self.listener_state(slot);
         if !state.wants_connections() {
@@ -250,11 +231,8 @@ impl StreamTable {
         }
         for _ in 0..ERRORS_IN_A_ROW {
             let socket = self.listener_state(slot).socket.as_ref()?;
-            match rustix::net::acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-            {
-                Ok((socket, address)) => {
-                    return Some((socket, Address::of(address).unwrap_or(Address::Unix(None))));
-                }
+            match socket.accept() {
+                Ok(accepted) => return Some(accepted),
                 Err(Errno::AGAIN) => return None,
                 Err(errno) if is_the_peers(errno) => {}
                 Err(errno) => {
@@ -282,14 +260,14 @@ impl StreamTable {
         timing: &mut Timing,
         groups: &mut Groups,
         slot: u32,
-        socket: OwnedFd,
+        socket: StreamSocket,
         handler: H,
     ) -> bool {
         let state = self.listener_state(slot);
         let options = state.options.stream;
         let sessions = state.tls.clone();
         let begin = NewStream {
-            socket: socket.into(),
+            socket,
             options,
             read_buf: Vec::new(),
             phase: StreamPhase::New,
@@ -438,7 +416,7 @@ impl StreamTable {
         groups: &mut Groups,
         slot: u32,
         end: impl FnOnce(&mut Kernel, CellPtr),
-    ) -> Option<OwnedFd> {
+    ) -> Option<ListenSocket> {
         let state = self.listener_state(slot);
         let (key, socket, timer) = (state.cell, state.socket.take(), state.timer.take());
         if state.open == 0 {

@@ -10,14 +10,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-
 use crate::{
-    AddError, AddReason, Errno, Key, Reactor,
+    AddError, AddReason, Key, Reactor,
     api::{ops::Token, registrar::Registrar},
     stream::{
         Address, ListenError, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory,
-        parts::ReactorParts,
+        parts::ReactorParts, socket::ListenSocket,
     },
 };
 
@@ -46,11 +44,6 @@ pub struct ListenOptions {
     pub(in crate::stream) connections_max: usize,
     pub(in crate::stream) retry: Duration,
 }
-
-/// The longest wait of `accept4` if another owner has made the listener blocking. It is the
-/// shortest time that `SO_RCVTIMEO` accepts (socket(7)). The kernel rounds it up to a tick, 1 to 10
-/// ms.
-const ACCEPT_TIMEOUT: Duration = Duration::from_micros(1);
 
 impl Default for ListenOptions {
     fn default() -> Self {
@@ -129,19 +122,8 @@ impl ListenOptions {
     /// - `EMFILE`: the process has no descriptor left.
     #[doc(alias("socket", "bind", "listen", "SO_REUSEADDR"))]
     pub fn tcp(self, address: SocketAddr) -> io::Result<Listener> {
-        let open = || {
-            let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-            let socket = socket(family)?;
-            sockopt::set_socket_reuseaddr(&socket, true)?;
-            if self.reuse_port {
-                sockopt::set_socket_reuseport(&socket, true)?;
-            }
-            rustix::net::bind(&socket, &address)?;
-            rustix::net::listen(&socket, self.backlog)?;
-            Ok(socket)
-        };
         let named = |errno| ListenError { address: Address::Ip(address), errno };
-        self.from_fd(open().map_err(named)?)
+        self.with_socket(ListenSocket::tcp(address, &self).map_err(named)?)
     }
 
     /// Listens at a path. The file must not exist yet, and the caller removes it afterwards.
@@ -156,15 +138,8 @@ impl ListenOptions {
     #[doc(alias("AF_UNIX", "bind", "listen"))]
     pub fn unix(self, path: impl AsRef<Path>) -> io::Result<Listener> {
         let path = path.as_ref();
-        let open = || {
-            let address = SocketAddrUnix::new(path)?;
-            let socket = socket(AddressFamily::UNIX)?;
-            rustix::net::bind(&socket, &address)?;
-            rustix::net::listen(&socket, self.backlog)?;
-            Ok(socket)
-        };
         let named = |errno| ListenError { address: Address::Unix(Some(path.into())), errno };
-        self.from_fd(open().map_err(named)?)
+        self.with_socket(ListenSocket::unix(path, &self).map_err(named)?)
     }
 
     /// Uses a socket that already listens, for example one from systemd.
@@ -183,24 +158,13 @@ impl ListenOptions {
     /// - `EINVAL`: the socket does not listen, or is not a stream socket.
     /// - `ENOTSOCK`: the descriptor is not a socket.
     pub fn from_fd(self, socket: impl Into<OwnedFd>) -> io::Result<Listener> {
-        let socket = socket.into();
-        if !sockopt::socket_acceptconn(&socket)?
-            || sockopt::socket_type(&socket)? != SocketType::STREAM
-        {
-            return Err(Errno::INVAL.into());
-        }
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ACCEPT_TIMEOUT))?;
-        // Connections inherit them. A Unix socket has neither option. A listener works without
-        // them, so an error is ignored.
-        let _ = self.stream.apply_to(&socket);
+        self.with_socket(ListenSocket::adopt(socket.into())?)
+    }
+
+    fn with_socket(self, socket: ListenSocket) -> io::Result<Listener> {
+        socket.prepare(&self.stream)?;
         Ok(Listener { socket, options: Box::new(self), limit: None, tls: None })
     }
-}
-
-fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
 /// A listening socket that is not registered yet. Until it is, connections wait in the kernel's
@@ -228,7 +192,7 @@ fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
 #[derive(Debug)]
 #[must_use]
 pub struct Listener {
-    pub(in crate::stream) socket: OwnedFd,
+    pub(in crate::stream) socket: ListenSocket,
     /// Boxed, so that the error that returns a listener stays small.
     pub(in crate::stream) options: Box<ListenOptions>,
     pub(in crate::stream) limit: Option<StreamLimit>,
@@ -281,7 +245,7 @@ impl Listener {
     /// The errors of getsockname(2).
     #[doc(alias = "getsockname")]
     pub fn local_addr(&self) -> io::Result<Address> {
-        Address::local_of(&self.socket)
+        self.socket.local_addr()
     }
 
     /// Sets the closure that makes the handler of each connection. If it returns `None`, the

@@ -69,7 +69,7 @@ impl Listening<'_> {
     /// The errors of getsockname(2).
     #[doc(alias = "getsockname")]
     pub fn local_addr(&self) -> io::Result<Address> {
-        Address::local_of(self.state().socket.as_ref().ok_or(Errno::BADF)?)
+        self.state().socket.as_ref().ok_or(Errno::BADF)?.local_addr()
     }
 
     /// The number of its accepted streams that are open.

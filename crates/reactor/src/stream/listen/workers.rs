@@ -7,10 +7,7 @@
 use core::fmt;
 use std::{any::Any, io, net::SocketAddr, panic::resume_unwind, sync::Arc, thread::JoinHandle};
 
-use rustix::{
-    net::sockopt,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::{
     Stop,
@@ -269,7 +266,7 @@ impl ListenOptions {
             // of the group.
             let listener = self.reuse_port(self.reuse_port || index > 0).tcp(address)?;
             if count > 1 && index == 0 {
-                sockopt::set_socket_reuseport(&listener.socket, true)?;
+                listener.socket.set_reuse_port()?;
             }
             address = listener.local_addr()?.socket_addr().unwrap_or(address);
             group.push(listener);

@@ -1,0 +1,110 @@
+//! Reactors of a simulation: their wake, and those that the simulation runs itself.
+
+use std::{cell::RefCell, io, rc::Rc, sync::Arc, time::Duration};
+
+use rustix::io::Errno;
+use windlass_sim::{ActorId, HostId};
+
+use crate::{
+    NextTurn, Reactor, Stop, TurnDriver,
+    backend::ActiveBackend,
+    kernel::pending_work,
+    world::{Next, Program, World},
+};
+
+/// The stop handle of a reactor with this backend. Its latch has a descriptor, unless the backend
+/// is a simulation.
+pub(super) fn with_stop(mut backend: ActiveBackend) -> Result<(ActiveBackend, Stop), Errno> {
+    let stop = match backend.sim_mut() {
+        None => Stop::new()?,
+        Some(sim) => {
+            let stop = Stop::simulated(sim.bell());
+            sim.set_latch(Arc::clone(stop.latch()));
+            stop
+        }
+    };
+    Ok((backend, stop))
+}
+
+/// How the run of a reactor has ended. `None` while the simulation runs it.
+pub(crate) type Outcome = Rc<RefCell<Option<io::Result<()>>>>;
+
+/// A reactor that a simulation runs until a stop, as [`Reactor::run_with`] would.
+pub(crate) struct Hosted {
+    reactor: Reactor,
+    driver: Option<Box<dyn TurnDriver>>,
+    outcome: Outcome,
+}
+
+impl Hosted {
+    pub(crate) fn new(reactor: Reactor, driver: Option<Box<dyn TurnDriver>>) -> Self {
+        Self { reactor, driver, outcome: Rc::default() }
+    }
+
+    /// Enters the world, which runs it from now on. Returns its host and its actor there.
+    ///
+    /// # Panics
+    /// If the reactor does not belong to this world.
+    pub(crate) fn enter(&mut self, world: &Rc<World>) -> (HostId, ActorId) {
+        match self.reactor.kernel.sim_mut() {
+            Some(sim) if Rc::ptr_eq(sim.world(), world) => sim.enter(),
+            _ => panic!("the reactor does not belong to this simulation"),
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        Rc::clone(&self.outcome)
+    }
+
+    /// Runs a turn, and asks the driver what follows.
+    fn turn(&mut self) -> io::Result<Next> {
+        if self.reactor.stop.take() {
+            return Ok(Next::Ends);
+        }
+        self.reactor.run_once(Duration::ZERO)?;
+        let next = match &mut self.driver {
+            None => NextTurn::Wait,
+            Some(driver) => self.reactor.ask_after_turn(&mut **driver),
+        };
+        Ok(self.reactor.next_turn_in_world(next))
+    }
+}
+
+impl Program for Hosted {
+    fn step(&mut self) -> Next {
+        match self.turn() {
+            Ok(Next::Ends) => {
+                *self.outcome.borrow_mut() = Some(Ok(()));
+                Next::Ends
+            }
+            Ok(next) => next,
+            Err(error) => {
+                *self.outcome.borrow_mut() = Some(Err(error));
+                Next::Ends
+            }
+        }
+    }
+}
+
+impl Reactor {
+    /// When the reactor must run again, unless something wakes it before. As for a reactor that is
+    /// embedded, the latch sleeps from here on, or there is work.
+    fn next_turn_in_world(&mut self, next: NextTurn) -> Next {
+        self.kernel.flush();
+        let is_woken = self.kernel.has(pending_work::REMOTE) && !self.stop.latch().sleep();
+        let has_work = self.kernel.has(pending_work::WORK) || next == NextTurn::Again;
+        if is_woken || has_work || self.stop.is_asked() {
+            return Next::Soon;
+        }
+        let timer = if self.timing.has_waiting() { self.timing.until_next_timer() } else { None };
+        let until = match next {
+            NextTurn::Until(moment) => Some(self.timing.until(moment)),
+            _ => None,
+        };
+        match timer.into_iter().chain(until).min() {
+            None => Next::Waits,
+            Some(Duration::ZERO) => Next::Soon,
+            Some(left) => Next::After(left),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The world of a simulation: the simulated kernel, its hosts, and the programs that it runs.
+//!
+//! 1. Everything of a world stays on one thread, and one thing runs at a time. The scheduler of the
+//!    simulated kernel decides which. A program is taken out of the table while it runs, so its
+//!    code may use the world, but not wait in it: a nested wait could never end.
+//! 2. Virtual time moves only while the world looks for the next program.
+//! 3. The owner of a simulated object names its world by a number ([`SimObject`]). Programs refer
+//!    to their world and are owned by it, so [`World::end_all`] ends them.
+
+mod object;
+
+use core::cell::{Cell, RefCell};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    rc::{Rc, Weak},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use rustix::io::Errno;
+use windlass_sim::{ActorId, HostId, Kernel as SimKernel, SimAddr, SocketKind, Step};
+
+pub use object::SimFd;
+pub(crate) use object::{SimId, SimObject, errno};
+
+/// The virtual time of a wait that may not block and finds nothing, and of a turn after which the
+/// next one follows at once.
+pub(crate) const STEP_NS: u64 = 1_000;
+
+thread_local! {
+    /// The simulations of this thread, the latest last.
+    static WORLDS: RefCell<Vec<Weak<World>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the world runs: a reactor, or a simulated thread.
+pub(crate) trait Program {
+    /// Runs one step, which does not block.
+    fn step(&mut self) -> Next;
+}
+
+/// When a program runs again, unless something wakes it before.
+pub(crate) enum Next {
+    After(Duration),
+    /// After [`STEP_NS`].
+    Soon,
+    /// Only if something becomes ready.
+    Waits,
+    Ends,
+}
+
+/// A program and its host.
+type Placed = (HostId, Box<dyn Program>);
+
+pub(crate) struct World {
+    id: u64,
+    kernel: SimKernel,
+    /// Virtual time zero.
+    epoch: Instant,
+    /// Where things are made whose host is not said: that of the program that runs.
+    host: Cell<HostId>,
+    programs: RefCell<BTreeMap<ActorId, Placed>>,
+    /// A program runs, so the world cannot.
+    is_running: Cell<bool>,
+}
+
+impl World {
+    /// A world whose things are made at `address` unless another host is said.
+    pub(crate) fn new(kernel: SimKernel, address: IpAddr) -> Rc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let host = kernel.host(address);
+        let world = Rc::new(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            kernel,
+            epoch: Instant::now(),
+            host: Cell::new(host),
+            programs: RefCell::default(),
+            is_running: Cell::new(false),
+        });
+        WORLDS.with_borrow_mut(|worlds| {
+            worlds.retain(|world| world.strong_count() > 0);
+            worlds.push(Rc::downgrade(&world));
+        });
+        world
+    }
+
+    /// The latest simulation of this thread that still exists.
+    pub(crate) fn current() -> Option<Rc<Self>> {
+        WORLDS.with_borrow(|worlds| worlds.iter().rev().find_map(Weak::upgrade))
+    }
+
+    /// A simulation of this thread. `None` once it is gone, and at the end of the thread.
+    fn find(id: u64) -> Option<Rc<Self>> {
+        WORLDS
+            .try_with(|worlds| {
+                let worlds = worlds.borrow();
+                worlds.iter().rev().filter_map(Weak::upgrade).find(|world| world.id == id)
+            })
+            .ok()
+            .flatten()
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn kernel(&self) -> &SimKernel {
+        &self.kernel
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.epoch + Duration::from_nanos(self.kernel.now_ns())
+    }
+
+    /// A later moment in the kernel's count.
+    pub(crate) fn after(&self, left: Duration) -> u64 {
+        let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        self.kernel.now_ns().saturating_add(left)
+    }
+
+    /// A listening socket: at the host that has the address, or at that of the running program.
+    pub(crate) fn listen(
+        &self,
+        address: &SimAddr,
+        backlog: i32,
+        reuses_port: bool,
+    ) -> Result<SimObject, Errno> {
+        let (host, kind) = match address {
+            SimAddr::Inet(address) => (self.host_of(address.ip()), SocketKind::Tcp),
+            SimAddr::Unix(_) => (self.host.get(), SocketKind::Unix),
+        };
+        let fd = self.kernel.socket(host, kind).map_err(errno)?;
+        let socket = SimObject::new(self, fd);
+        self.kernel.set_reuse_port(fd, reuses_port).map_err(errno)?;
+        self.kernel.bind(fd, address).map_err(errno)?;
+        self.kernel.listen(fd, backlog.max(0).unsigned_abs()).map_err(errno)?;
+        Ok(socket)
+    }
+
+    /// A signalfd for these signals, at the host of the running program.
+    pub(crate) fn signalfd(&self, signals: u64) -> Result<SimFd, Errno> {
+        let fd = self.kernel.signalfd(self.host.get(), signals).map_err(errno)?;
+        Ok(SimFd::new(self, fd))
+    }
+
+    fn host_of(&self, address: IpAddr) -> HostId {
+        if address.is_unspecified() || address.is_loopback() {
+            self.host.get()
+        } else {
+            self.kernel.host(address)
+        }
+    }
+
+    /// Gives the world a program, which it runs as this actor.
+    pub(crate) fn add(&self, host: HostId, actor: ActorId, program: Box<dyn Program>) {
+        self.programs.borrow_mut().insert(actor, (host, program));
+        self.kernel.ready(actor);
+    }
+
+    /// Ends all programs, when the simulation ends.
+    pub(crate) fn end_all(&self) {
+        loop {
+            // Their destructors are user code.
+            let next = self.programs.borrow_mut().pop_first();
+            let Some((_, program)) = next else { return };
+            drop(program);
+        }
+    }
+
+    /// Lets the world run until the actor is to run: something of it is ready, or virtual time has
+    /// reached `until`.
+    ///
+    /// # Errors
+    /// See [`step`](Self::step).
+    pub(crate) fn wait(
+        &self,
+        host: &Host,
+        actor: ActorId,
+        until: Option<u64>,
+    ) -> Result<(), Errno> {
+        /// Also if a program panics.
+        struct Suspend<'w>(&'w World, ActorId, HostId);
+        impl Drop for Suspend<'_> {
+            fn drop(&mut self) {
+                self.0.kernel.suspend(self.1);
+                self.0.host.set(self.2);
+            }
+        }
+
+        let suspend = Suspend(self, actor, host.id);
+        self.kernel.park(actor, until);
+        while self.step()? != Some(actor) {}
+        drop(suspend);
+        Ok(())
+    }
+
+    /// Runs one step of a program of the world's own. Returns the actor if it is another's turn.
+    ///
+    /// # Errors
+    /// `EDEADLK` if nothing can happen any more, and inside of a program. `ETIME` at the limit of
+    /// the simulation.
+    pub(crate) fn step(&self) -> Result<Option<ActorId>, Errno> {
+        if self.is_running.get() {
+            self.say("a program that the simulation runs has tried to wait");
+            return Err(Errno::DEADLK);
+        }
+        match self.kernel.step() {
+            Step::Run(actor) if self.run(actor) => Ok(None),
+            Step::Run(actor) => {
+                self.kernel.suspend(actor);
+                Ok(Some(actor))
+            }
+            Step::End(actor) => {
+                let program = self.programs.borrow_mut().remove(&actor);
+                drop(program);
+                Ok(None)
+            }
+            Step::Quiet => {
+                self.say("nothing can happen any more");
+                Err(Errno::DEADLK)
+            }
+            // `Step::Limit`.
+            _ => {
+                self.say("the limit of the simulation is reached");
+                Err(Errno::TIME)
+            }
+        }
+    }
+
+    /// Writes to the trace.
+    fn say(&self, text: &str) {
+        SimKernel::note(&self.kernel, text, 0);
+    }
+
+    /// Runs one step of the actor's program. False if it has none.
+    fn run(&self, actor: ActorId) -> bool {
+        /// A program that panics runs again, as a reactor does (rule 8).
+        struct Running<'w>(&'w World, (HostId, ActorId), Option<Box<dyn Program>>);
+        impl Drop for Running<'_> {
+            fn drop(&mut self) {
+                self.0.is_running.set(false);
+                let (host, actor) = self.1;
+                if let Some(program) = self.2.take() {
+                    self.0.programs.borrow_mut().insert(actor, (host, program));
+                }
+                if std::thread::panicking() {
+                    self.0.kernel.ready(actor);
+                }
+            }
+        }
+
+        let found = self.programs.borrow_mut().remove(&actor);
+        let Some((host, program)) = found else { return false };
+        self.is_running.set(true);
+        self.host.set(host);
+        let mut running = Running(self, (host, actor), Some(program));
+        let next = running.2.as_mut().map_or(Next::Ends, |program| program.step());
+        let ended = if matches!(next, Next::Ends) { running.2.take() } else { None };
+        drop(running);
+        match next {
+            Next::After(left) => self.kernel.park(actor, Some(self.after(left))),
+            Next::Soon => {
+                self.kernel.park(actor, Some(self.kernel.now_ns().saturating_add(STEP_NS)));
+            }
+            Next::Waits => self.kernel.park(actor, None),
+            Next::Ends => {
+                self.kernel.suspend(actor);
+                // Drops what it owns, whose destructors may use the world.
+                drop(ended);
+            }
+        }
+        true
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("now", &self.kernel.now_ns()).finish_non_exhaustive()
+    }
+}
+
+/// A machine of a simulation, with an address of its own. Made by
+/// [`Sim::host`](crate::sim::Sim::host).
+#[derive(Clone, Debug)]
+pub struct Host {
+    world: Rc<World>,
+    id: HostId,
+}
+
+impl Host {
+    pub(crate) fn new(world: &Rc<World>, address: IpAddr) -> Self {
+        Self { world: Rc::clone(world), id: world.kernel.host(address) }
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.world.kernel.address_of(self.id)
+    }
+
+    /// Its name in the kernel, for links and partitions.
+    #[must_use]
+    pub fn id(&self) -> HostId {
+        self.id
+    }
+
+    pub(crate) fn world(&self) -> &Rc<World> {
+        &self.world
+    }
+}

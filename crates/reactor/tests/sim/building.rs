@@ -1,0 +1,105 @@
+//! The backend is chosen with a host, and rejects what does not exist in a simulation.
+
+use std::{
+    io::ErrorKind,
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+};
+
+use windlass::{
+    AddReason, Backend, BuildError, EmbedReason, Group, GroupReason, Interest, Reactor, interest,
+    sim::{Faults, Sim, SimFd},
+    stream::{Input, Listener, Stream, StreamHandler, StreamOptions},
+};
+
+use crate::tools::{address, calm};
+
+const READABLE: Interest = interest().read();
+
+struct Ignore;
+impl StreamHandler for Ignore {
+    fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+}
+
+#[test]
+fn the_backend_needs_a_host() {
+    let sim = calm();
+    assert_eq!(sim.reactor().unwrap().backend(), Backend::Sim);
+    let error = Reactor::builder().backend(Backend::Sim).build().unwrap_err();
+    assert_eq!(error, BuildError::NoSimulation);
+    assert!(error.to_string().contains("Builder::sim"), "{error}");
+    assert_eq!("sim".parse(), Ok(Backend::Sim));
+}
+
+#[test]
+fn descriptors_of_the_kernel_are_rejected() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (one, _other) = UnixStream::pair().unwrap();
+    let register = |reactor: &mut Reactor, fd: UnixStream| {
+        READABLE.with_fd(fd).with_handler(|_: &mut UnixStream| {}).register_into(reactor)
+    };
+    let again = one.try_clone().unwrap();
+    assert_eq!(register(&mut reactor, one).unwrap_err(), AddReason::Unsupported);
+    let (stream, _other) = UnixStream::pair().unwrap();
+    let added = StreamOptions::new().register(stream, Ignore, &mut reactor);
+    assert_eq!(added.unwrap_err(), AddReason::Unsupported);
+    let group = Group::new(()).fd(READABLE, again, |_: &mut (), _: &mut UnixStream| {});
+    assert_eq!(
+        group.register_into(&mut reactor).unwrap_err(),
+        GroupReason::Descriptor(0, AddReason::Unsupported)
+    );
+    assert_eq!(reactor.stats().subscribers, 0);
+    assert_eq!(reactor.embed().unwrap_err(), EmbedReason::Unsupported);
+}
+
+#[test]
+fn a_listener_of_the_kernel_is_rejected_and_comes_back() {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = socket.local_addr().unwrap();
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let listener = windlass::stream::ListenOptions::new().from_fd(socket).unwrap();
+    let refused = listener.with_handler(|_| Some(Ignore)).try_register_into(&mut reactor);
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.reason, AddReason::Unsupported);
+    TcpStream::connect(at).unwrap();
+}
+
+#[test]
+fn what_is_simulated_belongs_to_one_simulation() {
+    let other: SimFd = calm().eventfd(0).unwrap();
+    let register = |reactor: &mut Reactor, fd: SimFd| {
+        READABLE.with_fd(fd).with_handler(|_: &mut SimFd| {}).register_into(reactor)
+    };
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    assert_eq!(register(&mut reactor, other).unwrap_err(), AddReason::Unsupported);
+    let mut real = Reactor::new().unwrap();
+    assert_eq!(register(&mut real, sim.eventfd(0).unwrap()).unwrap_err(), AddReason::Unsupported);
+    let listener = Listener::tcp(address("127.0.0.1:80")).unwrap();
+    let added = listener.with_handler(|_| Some(Ignore)).register_into(&mut real);
+    assert_eq!(added.unwrap_err(), AddReason::Unsupported);
+}
+
+#[test]
+fn the_end_of_the_last_simulation_brings_back_the_kernel() {
+    let (first, second) = (calm(), calm());
+    drop(first);
+    // A port that the kernel would have to choose.
+    let listener = Listener::tcp(address("10.9.8.7:80")).unwrap();
+    drop(listener);
+    drop(second);
+    let error = Listener::tcp(address("10.9.8.7:80")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
+}
+
+#[test]
+fn a_reactor_may_outlive_its_simulation() {
+    let sim = Sim::new(1, Faults::calm());
+    let mut reactor = sim.reactor().unwrap();
+    let listener = Listener::tcp(address("127.0.0.1:80")).unwrap();
+    listener.with_handler(|_| Some(Ignore)).register_into(&mut reactor).unwrap();
+    drop(sim);
+    assert_eq!(reactor.run_once(std::time::Duration::ZERO).unwrap(), 0);
+}

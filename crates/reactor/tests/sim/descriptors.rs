@@ -1,0 +1,153 @@
+//! Handlers of simulated descriptors, and signals.
+
+use windlass::{
+    Event, Signal, SignalSet, Turn, interest,
+    sim::{SimFd, ThreadStep},
+};
+
+use crate::tools::{Log, address, calm};
+
+#[test]
+fn an_eventfd_calls_its_handler() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (counter, log) = (sim.eventfd(0).unwrap(), Log::new());
+    let noted = log.clone();
+    let handler = move |fd: &mut SimFd, event: Event| {
+        let mut count = [0; 8];
+        assert_eq!(fd.read(&mut count).unwrap(), 8);
+        noted.note((event.has_read(), u64::from_ne_bytes(count)));
+    };
+    let key = interest()
+        .read()
+        .with_fd(counter.clone())
+        .with_handler(handler)
+        .register_into(&mut reactor)
+        .unwrap();
+    counter.write(&2u64.to_ne_bytes()).unwrap();
+    counter.write(&3u64.to_ne_bytes()).unwrap();
+    assert_eq!(reactor.run_once(None).unwrap(), 1);
+    assert_eq!(log.take(), [(true, 5)]);
+    reactor.delete(key).unwrap();
+    counter.write(&1u64.to_ne_bytes()).unwrap();
+    assert_eq!(reactor.run_once(std::time::Duration::from_secs(1)).unwrap(), 0);
+    assert_eq!(log.len(), 0, "no handler after its deletion");
+}
+
+#[test]
+fn modes_of_interest_are_those_of_the_kernel() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let log = Log::new();
+    let counter = sim.eventfd(1).unwrap();
+    let mut keys = Vec::new();
+    for (name, interest) in [
+        ("level", interest().read()),
+        ("edge", interest().read().edge_triggered()),
+        ("once", interest().read().one_shot()),
+    ] {
+        let (noted, fd) = (log.clone(), sim.eventfd(1).unwrap());
+        let handler = move |_: &mut SimFd| noted.note(name);
+        keys.push(interest.with_fd(fd).with_handler(handler).register_into(&mut reactor).unwrap());
+    }
+    let again = interest().read().with_fd(counter.clone()).with_handler(|_: &mut SimFd| {});
+    again.register_into(&mut reactor).unwrap();
+    let twice = interest().read().with_fd(counter).with_handler(|_: &mut SimFd| {});
+    assert_eq!(twice.register_into(&mut reactor).unwrap_err(), windlass::AddReason::AlreadyExists);
+    for _ in 0..3 {
+        reactor.run_once(None).unwrap();
+    }
+    let mut seen = log.take();
+    seen.sort_unstable();
+    assert_eq!(seen, ["edge", "level", "level", "level", "once"]);
+    for key in &keys {
+        reactor.rearm(*key).unwrap();
+    }
+    reactor.run_once(None).unwrap();
+    let mut seen = log.take();
+    seen.sort_unstable();
+    assert_eq!(seen, ["edge", "level", "once"]);
+}
+
+#[test]
+fn a_pipe_tells_its_end() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (reader, writer) = sim.pipe().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let handler = move |fd: &mut SimFd, event: Event, mut turn: Turn<'_, _>| {
+        let mut bytes = [0; 16];
+        match fd.read(&mut bytes) {
+            Ok(0) => {
+                noted.note(Vec::new());
+                turn.delete(event.key()).unwrap();
+                turn.stop();
+            }
+            Ok(count) => noted.note(bytes[..count].to_vec()),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    interest().read().with_fd(reader).with_handler(handler).register_into(&mut reactor).unwrap();
+    let host = sim.host([10, 0, 0, 1].into());
+    let mut writer = Some(writer);
+    sim.thread(&host, move || match writer.take() {
+        Some(end) => {
+            end.write(b"bytes").unwrap();
+            writer = None;
+            ThreadStep::End
+        }
+        None => ThreadStep::End,
+    });
+    reactor.run().unwrap();
+    assert_eq!(log.take(), [b"bytes".to_vec(), Vec::new()]);
+}
+
+#[test]
+fn datagrams_reach_another_host() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (here, there) = (sim.host([10, 0, 0, 1].into()), sim.host([10, 0, 0, 2].into()));
+    let socket = sim.datagram(&here, address("10.0.0.1:53")).unwrap();
+    let peer = sim.datagram(&there, address("10.0.0.2:53")).unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let handler = move |fd: &mut SimFd, mut turn: Turn<'_, _>| {
+        let mut bytes = [0; 16];
+        let (count, from) = fd.recv_from(&mut bytes).unwrap();
+        noted.note((bytes[..count].to_vec(), from));
+        turn.stop();
+    };
+    interest().read().with_fd(socket).with_handler(handler).register_into(&mut reactor).unwrap();
+    peer.send_to(b"hello", address("10.0.0.1:53")).unwrap();
+    reactor.run().unwrap();
+    assert_eq!(log.take(), [(b"hello".to_vec(), address("10.0.0.2:53"))]);
+}
+
+#[test]
+fn a_signal_is_raised_at_one_host() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let signals = SignalSet::new([Signal::TERM, Signal::HUP]).unwrap();
+    let handler = move |signals: &mut SignalSet, mut turn: Turn<'_, _>| {
+        for signal in signals.read().unwrap().iter() {
+            noted.note(signal);
+            if signal == Signal::TERM {
+                turn.stop();
+            }
+        }
+    };
+    interest().read().with_fd(signals).with_handler(handler).register_into(&mut reactor).unwrap();
+    let (here, there) = (sim.host([10, 0, 0, 1].into()), sim.host([10, 0, 0, 2].into()));
+    sim.raise(&there, Signal::TERM);
+    sim.raise(&here, Signal::INT);
+    reactor.run_once(std::time::Duration::from_secs(1)).unwrap();
+    assert_eq!(log.len(), 0);
+    sim.raise(&here, Signal::HUP);
+    sim.raise(&here, Signal::HUP);
+    sim.raise(&here, Signal::TERM);
+    reactor.run().unwrap();
+    assert_eq!(log.take(), [Signal::HUP, Signal::TERM]);
+}

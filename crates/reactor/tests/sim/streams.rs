@@ -1,0 +1,190 @@
+//! Streams, listeners and connectors on simulated sockets.
+
+use std::{
+    io::{Read, Write},
+    time::Duration,
+};
+
+use windlass::{
+    Errno, Key, Turn,
+    stream::{
+        Address, Connector, DisconnectReason, Input, Listener, Stream, StreamHandler, StreamOptions,
+    },
+};
+
+use crate::tools::{Echo, Log, Said, address, calm, listen};
+
+#[test]
+fn an_echo_serves_the_test() {
+    let sim = calm();
+    let mut server = sim.reactor().unwrap();
+    let log = Log::new();
+    listen(&mut server, address("127.0.0.1:80"), &log);
+    sim.spawn(server);
+    let mut client = sim.connect(address("127.0.0.1:80")).unwrap();
+    for text in [&b"hello"[..], b"again"] {
+        client.write_all(text).unwrap();
+        let mut answer = [0; 5];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, text);
+    }
+    client.shutdown_write().unwrap();
+    assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+    drop(client);
+    sim.run_until(|| log.len() == 5).unwrap();
+    assert_eq!(
+        log.take(),
+        [
+            Said::Open,
+            Said::Data(b"hello".to_vec()),
+            Said::Data(b"again".to_vec()),
+            Said::End,
+            Said::Close(DisconnectReason::Closed),
+        ]
+    );
+}
+
+#[test]
+fn both_ends_in_one_reactor_that_the_test_runs() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let log = Log::new();
+    listen(&mut reactor, address("127.0.0.1:80"), &log);
+    struct Client(Log<Vec<u8>>);
+    impl StreamHandler for Client {
+        fn on_open(&mut self, stream: &mut Stream<'_>) {
+            assert_eq!(stream.peer_addr().unwrap(), Address::Ip(address("127.0.0.1:80")));
+            stream.send(&[7; 1_000_000]).unwrap();
+            stream.finish();
+        }
+        fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
+            self.0.note(input.to_vec());
+        }
+        fn on_close(&mut self, _: Key, reason: DisconnectReason, mut turn: Turn<'_>) {
+            assert_eq!(reason, DisconnectReason::Closed);
+            turn.stop();
+        }
+    }
+    let received = Log::new();
+    let client = Client(received.clone());
+    let roomy = StreamOptions::new().output_max(2_000_000);
+    Connector::tcp(address("127.0.0.1:80")).stream(roomy).connect(client, &mut reactor).unwrap();
+    reactor.run().unwrap();
+    let received = received.take().concat();
+    assert!(received.len() == 1_000_000 && received.iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn unix_sockets_connect_by_path() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let listener = Listener::unix("/run/echo").unwrap();
+    assert_eq!(listener.local_addr().unwrap(), Address::Unix(Some("/run/echo".into())));
+    listener.with_handler(move |_| Some(Echo(noted.clone()))).register_into(&mut reactor).unwrap();
+    struct Client;
+    impl StreamHandler for Client {
+        fn on_open(&mut self, stream: &mut Stream<'_>) {
+            stream.send(b"hello").unwrap();
+        }
+        fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+            assert_eq!(&input[..], b"hello");
+            stream.turn().stop();
+        }
+    }
+    Connector::unix("/run/echo").connect(Client, &mut reactor).unwrap();
+    reactor.run().unwrap();
+    assert_eq!(log.take(), [Said::Open, Said::Data(b"hello".to_vec())]);
+}
+
+#[test]
+fn a_connection_to_nobody_is_refused() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let log = Log::new();
+    struct Client(Log<DisconnectReason>);
+    impl StreamHandler for Client {
+        fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+        fn on_close(&mut self, _: Key, reason: DisconnectReason, mut turn: Turn<'_>) {
+            self.0.note(reason);
+            turn.stop();
+        }
+    }
+    let client = Client(log.clone());
+    Connector::tcp(address("127.0.0.1:81")).connect(client, &mut reactor).unwrap();
+    reactor.run().unwrap();
+    assert_eq!(log.take(), [DisconnectReason::Connect(Errno::CONNREFUSED)]);
+    let error = sim.connect(address("127.0.0.1:81")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_reset_is_an_error_on_both_sides() {
+    let sim = calm();
+    let mut server = sim.reactor().unwrap();
+    let log = Log::new();
+    listen(&mut server, address("127.0.0.1:80"), &log);
+    sim.spawn(server);
+    let mut client = sim.connect(address("127.0.0.1:80")).unwrap();
+    client.write_all(b"x").unwrap();
+    // The end of a connection with unread input would be a reset by itself.
+    client.read_exact(&mut [0; 1]).unwrap();
+    client.reset_on_drop();
+    drop(client);
+    sim.run_until(|| log.len() == 3).unwrap();
+    let said = log.take();
+    assert_eq!(said[2], Said::Close(DisconnectReason::Error(Errno::CONNRESET)));
+}
+
+#[test]
+fn a_reactor_that_ends_closes_its_connections() {
+    let sim = calm();
+    let mut server = sim.reactor().unwrap();
+    let log = Log::new();
+    listen(&mut server, address("127.0.0.1:80"), &log);
+    let mut client = {
+        let stop = server.stop_handle();
+        let running = sim.spawn(server);
+        let client = sim.connect(address("127.0.0.1:80")).unwrap();
+        sim.run_until(|| log.len() == 1).unwrap();
+        stop.stop();
+        sim.run_until(|| running.has_ended()).unwrap();
+        client
+    };
+    assert_eq!(client.read(&mut [0; 8]).unwrap(), 0);
+    sim.connect(address("127.0.0.1:80")).unwrap_err();
+}
+
+#[test]
+fn an_idle_timeout_passes_in_virtual_time() {
+    let sim = calm();
+    let mut server = sim.reactor().unwrap();
+    let log = Log::new();
+    let noted = log.clone();
+    let idle = StreamOptions::new().idle_timeout(Some(Duration::from_secs(3600)));
+    let options = windlass::stream::ListenOptions::new().stream(idle);
+    let listener = options.tcp(address("127.0.0.1:80")).unwrap();
+    listener.with_handler(move |_| Some(Echo(noted.clone()))).register_into(&mut server).unwrap();
+    sim.spawn(server);
+    let mut client = sim.connect(address("127.0.0.1:80")).unwrap();
+    let begin = sim.elapsed();
+    let ended = client.read(&mut [0; 8]);
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    assert!(sim.elapsed() - begin >= Duration::from_secs(3600));
+    sim.run_until(|| log.len() == 2).unwrap();
+    assert_eq!(log.take(), [Said::Open, Said::Close(DisconnectReason::IdleTimeout)]);
+}
+
+#[test]
+fn simulated_sockets_have_no_descriptor() {
+    let sim = calm();
+    let mut server = sim.reactor().unwrap();
+    let listener = Listener::tcp(address("127.0.0.1:80")).unwrap();
+    let as_fd = std::panic::AssertUnwindSafe(|| {
+        std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&listener))
+    });
+    std::panic::catch_unwind(as_fd).unwrap_err();
+    let log = Log::new();
+    listener.with_handler(move |_| Some(Echo(log.clone()))).register_into(&mut server).unwrap();
+}
