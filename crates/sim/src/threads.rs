@@ -137,4 +137,30 @@ mod tests {
         drop(threads);
         assert_eq!(times, [0, 7, 14]);
     }
+
+    #[test]
+    fn a_wake_while_an_actor_runs_is_not_lost() {
+        let kernel = Kernel::new(1, Faults::calm());
+        let host = kernel.host([10, 0, 0, 1].into());
+        let actor = kernel.actor(host, "actor");
+        let set = kernel.poll_set(actor);
+        let counter = kernel.eventfd(host, 0, false).expect("a counter");
+        set.add(counter, crate::mask::IN | crate::mask::ET, 0).expect("it is open");
+        for suspends in [false, true] {
+            assert_eq!(kernel.step(), Step::Run(actor));
+            if suspends {
+                kernel.suspend(actor);
+                assert_eq!(kernel.step(), Step::Quiet);
+            }
+            // The event is gone when the actor waits, but it was woken.
+            kernel.write(counter, &1_u64.to_ne_bytes()).expect("room");
+            kernel.read(counter, &mut [0; 8]).expect("a count");
+            kernel.park(actor, None);
+        }
+        assert_eq!(kernel.step(), Step::Run(actor));
+        kernel.park(actor, None);
+        assert_eq!(kernel.step(), Step::Quiet);
+        kernel.wake_handle(actor).wake();
+        assert_eq!(kernel.step(), Step::Run(actor));
+    }
 }

@@ -389,6 +389,12 @@ mod tests {
         };
         assert_eq!(recorder(3).hash(), recorder(3).hash());
         assert_ne!(recorder(3).hash(), recorder(4).hash());
+        let at = |at_ns| {
+            let mut recorder = recorder(3);
+            recorder.add(at_ns, None, What::Open, None, 0);
+            recorder.hash()
+        };
+        assert_ne!(at(7), at(8));
         assert_ne!(hash(&["a", "b"]), hash(&["b", "a"]));
     }
 

@@ -4,7 +4,9 @@ use std::io;
 use std::net::Shutdown;
 
 use rustix::io::Errno;
-use windlass_sim::{Fault, Faults, Fd, HostId, Kernel, Link, SimAddr, SocketKind, Step, mask};
+use windlass_sim::{
+    Fault, Faults, Fd, HostId, Kernel, Link, PollEvent, SimAddr, SocketKind, Step, mask,
+};
 
 const LATENCY_NS: u64 = 50_000;
 
@@ -414,4 +416,24 @@ fn a_timer_expires_at_its_time_and_counts_the_intervals() {
     kernel.set_time_max(u64::MAX);
     settle(&kernel);
     assert_eq!(kernel.poll(fd).expect("it is open"), 0);
+}
+
+#[test]
+fn a_writer_that_only_polls_is_told_of_room() {
+    let (kernel, a, b) = calm();
+    let (client, server) = pair(&kernel, a, b);
+    kernel.set_buffers(client, 1_000).expect("a socket");
+    assert_eq!(kernel.send(client, &[1; 1_000]).expect("room"), 1_000);
+    let actor = kernel.actor(a, "writer");
+    let set = kernel.poll_set(actor);
+    set.add(client, mask::OUT | mask::ET, 7).expect("it is open");
+    assert!(!set.is_ready());
+    assert_eq!(kernel.step(), Step::Run(actor));
+    kernel.park(actor, None);
+    settle(&kernel);
+    read(&kernel, server).expect("input");
+    assert_eq!(kernel.step(), Step::Run(actor));
+    let mut events = [PollEvent::default(); 2];
+    assert_eq!(set.wait(&mut events).expect("an event"), 1);
+    assert_eq!(events[0], PollEvent { mask: mask::OUT, data: 7 });
 }

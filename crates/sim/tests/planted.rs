@@ -120,3 +120,18 @@ fn what_is_not_deterministic_is_reported() {
 fn a_failing_run_panics_with_its_report() {
     windlass_sim::Check::new(|_| 7, |seven| assert_eq!(*seven, 8)).seeds(10).run();
 }
+
+#[test]
+fn a_shrunk_run_fails_at_the_same_place() {
+    let property = |kernel: &mut Kernel| {
+        let value = kernel.choose(100);
+        assert!(value <= 50, "great");
+        assert!(value == 0, "small");
+    };
+    let great = |seed: &u64| Kernel::new(*seed, Faults::calm()).choose(100) > 50;
+    let seed = (0..).find(great).expect("one");
+    let check = check(property).first_seed(seed).seeds(1);
+    let failure = check.outcome().failure.expect("it fails");
+    assert!(failure.message.starts_with("great"), "{failure}");
+    assert_eq!(failure.case.to_string(), "workload=0:51");
+}

@@ -148,8 +148,9 @@ impl State {
                 let pipe = self.pipes.get_mut(*key).ok_or(Errno::BADF)?;
                 let was_full = pipe.is_full();
                 let count = pipe.read(out)?;
-                let writer = pipe.writer;
-                if was_full && count > 0 {
+                // pipe_read() wakes the writer when it has emptied a page of a full pipe.
+                let (writer, is_full) = (pipe.writer, pipe.is_full());
+                if was_full && !is_full {
                     self.wake(writer, mask::OUT);
                 }
                 Ok(count)

@@ -182,7 +182,7 @@ impl State {
         self.forget_conn(key);
     }
 
-    /// Sends something from a side. Inside a host it arrives at once, unless something is before it.
+    /// Sends something from a side. Inside a host it arrives at once, unless others are before it.
     pub(super) fn transmit(&mut self, key: Key, from: usize, segment: Segment) {
         let bytes = if let Segment::Data(bytes) = segment { bytes } else { 0 };
         let Some(conn) = self.conns.get_mut(key) else { return };

@@ -215,9 +215,9 @@ impl State {
                 break;
             }
             let set = self.sets.get_mut(key).ok_or(Errno::BADF)?;
-            let Some((entry, watched)) = set.front() else { break };
+            let Some(entry) = set.unlink_front() else { break };
+            let Some(watched) = set.entry(entry) else { continue };
             let (fd, data) = (watched.fd, watched.data);
-            set.unlink_front();
             let reported = self.reported(key, entry);
             if reported == 0 {
                 continue;

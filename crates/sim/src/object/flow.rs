@@ -282,6 +282,7 @@ mod tests {
         let mut flow = flow("abcdef");
         flow.send(10, Segment::Data(2));
         flow.send(5, Segment::Data(4));
+        assert_eq!(flow.last_ns(), 10);
         flow.send(20, Segment::Fin);
         assert_eq!(flow.schedule(), Some(10));
         assert_eq!(flow.schedule(), None);
@@ -300,7 +301,7 @@ mod tests {
         flow.send(3, Segment::Data(2));
         assert_eq!(read(&mut flow, 1), "a");
         flow.withdraw(2, 9);
-        assert_eq!((flow.arrived(), flow.in_flight()), (2, 4));
+        assert_eq!((flow.arrived(), flow.in_flight(), flow.last_ns()), (2, 4, 9));
         assert_eq!(read(&mut flow, 9), "bc");
         assert_eq!(flow.deliver(8), Delivered::default());
         assert_eq!(flow.deliver(9).bytes, 4);

@@ -3,7 +3,7 @@
 //! 1. An entry is in the ready list at most once. Wakes before it is reported merge.
 //! 2. A wait takes entries from the front. A level-triggered one goes to the end again, and leaves
 //!    the list when a wait finds it no longer ready. An edge-triggered one leaves at once.
-//! 3. A one-shot entry loses its interest with its event, and so hears nothing until it is modified.
+//! 3. A one-shot entry loses its interest with its event, until it is modified.
 //! 4. ERR and HUP are always of interest.
 
 use std::collections::VecDeque;
@@ -112,11 +112,13 @@ impl Set {
         self.entries.get(key).map(|entry| (key, entry))
     }
 
-    /// Takes the first entry out of the ready list.
-    pub(crate) fn unlink_front(&mut self) {
-        if let Some(entry) = self.ready.pop_front().and_then(|key| self.entries.get_mut(key)) {
+    /// Takes the first key out of the ready list. Its entry may be gone.
+    pub(crate) fn unlink_front(&mut self) -> Option<Key> {
+        let key = self.ready.pop_front()?;
+        if let Some(entry) = self.entries.get_mut(key) {
             entry.is_linked = false;
         }
+        Some(key)
     }
 
     /// The event of an entry was reported: it goes where its mode says.

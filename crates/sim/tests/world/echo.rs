@@ -263,9 +263,12 @@ pub(crate) fn run(kernel: &Kernel, plan: Plan) -> Tally {
             plan,
             server: server_host,
             host,
-            // They connect after the server listens.
+            // They connect after the server listens, and not all at once.
             all: (0..plan.connections)
-                .map(|_| Client { next_ns: 10_000_000, ..Client::default() })
+                .map(|_| Client {
+                    next_ns: 10_000_000 + u64::from(index) * 100_000,
+                    ..Client::default()
+                })
                 .collect(),
             tally: Rc::clone(&tally),
         };
