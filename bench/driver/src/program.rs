@@ -106,6 +106,11 @@ impl Suite {
         Self { part: "http/server", prepare: tasks::prepare::<S> }
     }
 
+    /// The suite `http` with the mock on several threads.
+    pub fn http_multi_thread<S: TaskSubject>() -> Self {
+        Self { part: "http/multi_thread", prepare: tasks::prepare::<S> }
+    }
+
     /// The suite `engine`, for a server's end of a connection.
     pub fn engine<S: EngineSubject>() -> Self {
         Self { part: "engine", prepare: websocket::prepare::<S> }

@@ -14,6 +14,9 @@ const PLACES: [ClientPlace; 2] = [ClientPlace::SameThread, ClientPlace::OwnProce
 /// Idle connections in whose memory one of them hardly counts.
 const IDLE: usize = 256;
 
+/// Several threads, as in the benchmark of corosio.
+const MULTI_THREAD: Case = Case::Http(HttpCase::MultiThread { threads: 4, connections: 32 });
+
 /// The servers of libraries, with the same service on both runtimes.
 const LIBRARIES: [HttpServer; 2] = [HttpServer::Hyper, HttpServer::Axum];
 
@@ -57,6 +60,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
     for server in servers() {
         cases.push(Case::Http(HttpCase::IdleKeepAlive { server, connections: IDLE }));
     }
+    cases.push(MULTI_THREAD);
     cases
 }
 
@@ -92,7 +96,7 @@ pub(super) fn has_one_thread(case: &HttpCase) -> bool {
 
 /// Returns whether the time of a request is a result. Paced requests come at a given rate.
 pub(super) fn is_timed(case: &HttpCase) -> bool {
-    matches!(case, HttpCase::Requests { .. })
+    matches!(case, HttpCase::Requests { .. } | HttpCase::MultiThread { .. })
 }
 
 /// Returns the slices of a case. They are as long as those of the suite `latency`, for the same
@@ -107,7 +111,9 @@ pub(super) fn shape(case: &HttpCase, quick: bool) -> Shape {
         }
         // A 99th percentile needs many slices: whatever else the machine does is in some of them.
         HttpCase::PacedRequests { .. } => Shape { length: Length::Ns(ns), slices: 3 * slices },
-        HttpCase::Requests { .. } => Shape { length: Length::Ns(ns), slices },
+        HttpCase::Requests { .. } | HttpCase::MultiThread { .. } => {
+            Shape { length: Length::Ns(ns), slices }
+        }
     }
 }
 
@@ -166,6 +172,7 @@ mod tests {
                     }
                 }
             }
+            assert!(all.contains(&MULTI_THREAD));
             assert!(all.iter().all(|case| case.suite() == "http" && has(case)));
         }
     }

@@ -48,12 +48,3 @@ pub(super) fn shape(case: &LoadCase, quick: bool) -> ServerShape {
 pub(super) fn unit(case: &LoadCase) -> &'static str {
     if matches!(case, LoadCase::FirstAnswer) { "start" } else { "message" }
 }
-
-/// Returns the number of the server's threads, if they are not pinned because they share all
-/// processors.
-pub(crate) fn threads(case: &Case) -> Option<usize> {
-    match *case {
-        Case::Load(LoadCase::Workers { workers, .. }) => Some(workers),
-        _ => None,
-    }
-}

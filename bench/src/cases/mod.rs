@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use windlass_bench_driver::calls::CALLS;
+use windlass_bench_driver::http::HttpCase;
+use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
 pub(crate) use in_memory::{is_counted_with_lto, size};
@@ -340,6 +342,15 @@ pub(crate) fn is_timed(case: &Case) -> bool {
             | Case::Coalescing { .. }
             | Case::IdleEngine { .. }
     )
+}
+
+/// Returns the number of the server's threads in a case that is about several.
+pub(crate) fn server_threads(case: &Case) -> Option<usize> {
+    match *case {
+        Case::Load(LoadCase::Workers { workers, .. }) => Some(workers),
+        Case::Http(HttpCase::MultiThread { threads, .. }) => Some(threads),
+        _ => None,
+    }
 }
 
 /// Returns whether one thread does all the work, so that the allocator's plain counters are exact.

@@ -103,7 +103,11 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
     Program {
         backends: BACKENDS,
-        ..own(WINDLASS_TASK, &["latency", "tasks", "http", "http/server"], "bench-windlass-task")
+        ..own(
+            WINDLASS_TASK,
+            &["latency", "tasks", "http", "http/server", "http/multi_thread"],
+            "bench-windlass-task",
+        )
     },
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
@@ -164,6 +168,13 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio-multi-thread",
     ),
+    // The same program with the threads of the case, which runs on any number of processors.
+    peer(
+        "tokio-threads",
+        &["http/multi_thread"],
+        "windlass-bench-peer-tokio",
+        "windlass-bench-peer-tokio-multi-thread",
+    ),
     Program {
         backends: &["uring"],
         ..peer(
@@ -195,7 +206,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         workspace: Workspace::PeersCpp,
         ..peer(
             "asio",
-            &["latency", "tasks", "http"],
+            &["latency", "tasks", "http", "http/multi_thread"],
             "windlass-bench-peer-asio",
             "windlass-bench-peer-asio",
         )

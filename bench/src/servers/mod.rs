@@ -17,7 +17,7 @@ use std::path::Path;
 use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::Case;
 
-use crate::cases::load::threads;
+use crate::cases::server_threads;
 use crate::cases::servers::{SUITES, ServerShape, counted, shape};
 use crate::error::MeasureError;
 use crate::options::Options;
@@ -76,7 +76,7 @@ pub(crate) fn run<'a>(
             Work::Server(case) => {
                 let shape = scaled_server(shape(case, options.quick), scale);
                 // Threads that share all processors are not pinned.
-                let is_shared = threads(case).is_some();
+                let is_shared = server_threads(case).is_some();
                 let chosen = Processors::choose(if is_shared { Pin::Nowhere } else { pin });
                 let timed = chosen.and_then(|processors| {
                     time(case, shape, &servers, &client, options, processors, report)

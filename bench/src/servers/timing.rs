@@ -4,21 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
 
 use super::built::{BuiltServer, Processors};
 use super::process::ServerProcess;
-use crate::cases::load::threads;
 use crate::cases::servers::ServerShape;
 use crate::cases::tls::is_idle;
 use crate::child::Child;
 use crate::error::MeasureError;
-use crate::pin::allowed_cpus;
 use crate::programs::servers::{FLOOR, TOKIO_ECHO, UWEBSOCKETS, is_windlass_websocket};
 use crate::programs::{WINDLASS, Workspace};
 use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
+use crate::requirements::too_few_processors;
 use crate::timing::{Shuffle, calibrate, ratio};
 
 /// Rounds of a slice in which allocations are counted.
@@ -199,7 +197,7 @@ impl<'a> ServerTiming<'a> {
 
     fn entry(&self, server: &MeasuredServer) -> Entry {
         let (name, mut params) = crate::cases::describe(self.case);
-        params.extend(lack_of_processors(self.case, allowed_cpus().len()));
+        params.extend(too_few_processors(self.case));
         let mut metrics = BTreeMap::new();
         let mut put = |name: &str, spread: Option<Spread>| {
             metrics.extend(spread.map(|spread| (name.to_owned(), spread)));
@@ -328,14 +326,6 @@ impl<'a> ServerTiming<'a> {
     }
 }
 
-/// Returns the parameter that marks a case with more threads than processors: those of the server,
-/// and that of the client.
-fn lack_of_processors(case: &Case, allowed: usize) -> Option<(String, Value)> {
-    let threads = threads(case)? + 1;
-    let mark = format!("{allowed} for {threads} threads");
-    (threads > allowed).then(|| ("processors".to_owned(), mark.into()))
-}
-
 /// Returns the name of a rate: `messages_per_s` for `message`.
 fn units_per_s(unit: &str) -> String {
     match unit.strip_suffix('y') {
@@ -347,21 +337,11 @@ fn units_per_s(unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windlass_bench_driver::load::LoadCase;
 
     #[test]
     fn a_rate_is_named_after_what_is_counted() {
         assert_eq!(units_per_s("message"), "messages_per_s");
         assert_eq!(units_per_s("delivery"), "deliveries_per_s");
-    }
-
-    #[test]
-    fn a_case_with_more_threads_than_processors_is_marked() {
-        let case = |workers| Case::Load(LoadCase::Workers { workers, connections: 100 });
-        let mark = |workers, allowed| lack_of_processors(&case(workers), allowed);
-        assert_eq!(mark(1, 2), None);
-        assert_eq!(mark(4, 2), Some(("processors".into(), "2 for 5 threads".into())));
-        assert_eq!(lack_of_processors(&Case::Upgrade { parallel: 1 }, 1), None);
     }
 
     #[test]
