@@ -60,6 +60,11 @@ impl Step {
         }
     }
 
+    /// Returns whether the step measures servers.
+    pub(crate) fn is_of_servers(&self) -> bool {
+        matches!(self.work, Work::Server(_) | Work::ServerCounts)
+    }
+
     /// Returns whether the step takes less time with fewer slices.
     pub(crate) fn is_scaled(&self) -> bool {
         matches!(self.work, Work::Time(_) | Work::Server(_))
@@ -220,7 +225,7 @@ mod tests {
         assert_eq!(names.len(), steps.len());
         assert!(steps.iter().all(|step| step.seconds > 0.0));
         let suites: BTreeSet<&str> = steps.iter().map(|step| step.suite).collect();
-        assert_eq!(suites.len(), cases::SUITES.len() + cases::servers::SUITES.len());
+        assert_eq!(suites.len(), cases::suite_names().len());
     }
 
     #[test]

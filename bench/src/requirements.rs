@@ -68,7 +68,8 @@ fn needs(case: &Case) -> Needs {
     let descriptors = DESCRIPTORS.iter().map(|(name, each)| value(name) * each).sum::<u64>();
     // In the suite `calls` and in memory nothing is registered.
     let descriptors = if cases::works_in_memory(case.suite()) { 0 } else { descriptors };
-    let is_pair = cases::servers::SUITES.contains(&case.suite()) && case.suite() != "cluster";
+    let has_client = cases::servers::SUITES.contains(&case.suite()) && *case != Case::FirstEvent;
+    let is_pair = has_client && case.suite() != "cluster";
     // Messages wait in buffers of both sides.
     let bytes = descriptors * BYTES_EACH + 4 * value("connections") * value("bytes");
     Needs { descriptors, processors: if is_pair { 2 } else { 1 }, memory_bytes: bytes }

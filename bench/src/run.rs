@@ -88,11 +88,14 @@ pub(crate) fn run(options: &Options, steps: &[Step], session: &mut Session) -> a
     }
     let programs = Programs::build(options, steps);
     session.start_after_build(options);
-    let mut suites: Vec<&str> = left.iter().map(|step| step.suite).collect();
-    suites.dedup();
-    for suite in suites.into_iter().filter(|_| !interrupt::is_set()) {
-        let steps = left.iter().copied().filter(|step| step.suite == suite);
-        if cases::servers::SUITES.contains(&suite) {
+    let kind = |step: &Step| (step.suite, step.is_of_servers());
+    for steps in left.chunk_by(|one, other| kind(one) == kind(other)) {
+        if interrupt::is_set() {
+            break;
+        }
+        let (suite, is_of_servers) = kind(steps[0]);
+        let steps = steps.iter().copied();
+        if is_of_servers {
             servers::run(suite, steps, options, &programs.timed, pin, session)?;
             continue;
         }

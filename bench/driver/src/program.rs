@@ -13,6 +13,7 @@ use crate::poll0::{self, PollSubject};
 use crate::protocol::{Case, Reply, Request};
 use crate::server::raise_open_files;
 use crate::sleep::{self, SleepSubject};
+use crate::startup::{self, StartSubject};
 use crate::streams::{self, StreamSubject};
 use crate::tasks::{self, TaskSubject};
 use crate::timers::{self, TimerSubject};
@@ -49,6 +50,11 @@ impl Suite {
     /// The suite `calls`.
     pub fn calls<P: Prices>() -> Self {
         Self { part: "calls", prepare: calls::prepare::<P> }
+    }
+
+    /// The part `first_event` of the suite `startup`.
+    pub fn first_event<S: StartSubject>() -> Self {
+        Self { part: "startup/first_event", prepare: startup::prepare::<S> }
     }
 
     /// The suite `timers`, for anything that keeps timers.

@@ -69,7 +69,11 @@ const fn peer(
 
 /// All programs, in the order of the report. The order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
-    own(RAW, &["dispatch", "poll0", "timers/sleep", "latency", "tasks", "http"], "bench-raw"),
+    own(
+        RAW,
+        &["dispatch", "poll0", "timers/sleep", "latency", "tasks", "http", "startup/first_event"],
+        "bench-raw",
+    ),
     // The same program once more. Its distance from `raw` is the noise of the run.
     own("raw-again", &["dispatch", "poll0"], "bench-raw"),
     own(RAW_PWAIT2, &["dispatch", "poll0"], "bench-raw-pwait2"),
@@ -91,6 +95,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
                 "unmask",
                 "utf8",
                 "deflate",
+                "startup/first_event",
             ],
             "bench-windlass",
         )
@@ -114,7 +119,12 @@ pub(crate) const PROGRAMS: &[Program] = &[
     own("kernel", &["calls"], "bench-calls"),
     own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),
     own("memcpy", &["engine", "unmask"], "bench-memcpy"),
-    peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
+    peer(
+        "eventp",
+        &["dispatch", "startup/first_event"],
+        "windlass-bench-peer-eventp",
+        "windlass-bench-peer-eventp",
+    ),
     peer(
         "event-manager",
         &["dispatch"],
@@ -123,20 +133,20 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
     peer(
         "mio",
-        &["dispatch", "poll0", "wakeup/wake"],
+        &["dispatch", "poll0", "wakeup/wake", "startup/first_event"],
         "windlass-bench-peer-mio",
         "windlass-bench-peer-mio",
     ),
     peer("mio-slab", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio-slab"),
     peer(
         "polling",
-        &["dispatch", "poll0"],
+        &["dispatch", "poll0", "startup/first_event"],
         "windlass-bench-peer-polling",
         "windlass-bench-peer-polling",
     ),
     peer(
         "calloop",
-        &["dispatch", "poll0", "timers"],
+        &["dispatch", "poll0", "timers", "startup/first_event"],
         "windlass-bench-peer-calloop",
         "windlass-bench-peer-calloop",
     ),
@@ -152,6 +162,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
             "tasks",
             "http",
             "http/server",
+            "startup/first_event",
         ],
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio",
@@ -318,7 +329,7 @@ mod tests {
             );
         }
         let tokio = PROGRAMS.iter().find(|program| program.name == "tokio").unwrap();
-        assert_eq!(tokio.suites(), ["timers", "wakeup", "latency", "tasks", "http"]);
+        assert_eq!(tokio.suites(), ["timers", "wakeup", "latency", "tasks", "http", "startup"]);
     }
 
     #[test]
