@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::options::Options;
 use crate::plan::Step;
 use crate::report::meta::Meta;
-use crate::report::{Report, headline, html};
+use crate::report::{Entry, Report, headline, html};
 use crate::requirements;
 use crate::{notes, targets};
 
@@ -68,9 +68,9 @@ impl Session {
         }
     }
 
-    /// Returns whether a step is already in the report.
+    /// Returns whether a step is already in the report. One that failed is tried again.
     pub(crate) fn is_done(&self, step: &Step) -> bool {
-        self.report.done.contains_key(&step.key)
+        self.report.is_done(&step.key)
     }
 
     /// Sets the steps of the run.
@@ -119,17 +119,15 @@ impl Session {
             return self.ended(step, 0.0, 1.0);
         };
         self.show(&step.key);
-        let (results, skipped) = (self.report.results.len(), self.report.skipped.len());
+        let mut found = Report::new(self.report.meta.clone());
         let started = Instant::now();
-        run(&mut self.report, scale);
+        run(&mut found, scale);
         let seconds = started.elapsed().as_secs_f64();
         if interrupt::is_set() {
-            self.report.results.truncate(results);
-            self.report.skipped.truncate(skipped);
             return Ok(());
         }
-        self.report.done.insert(step.key.clone(), (seconds * 100.0).round() / 100.0);
-        self.print_results(results);
+        self.print_results(&found.results);
+        self.report.add_step(&step.key, (seconds * 100.0).round() / 100.0, found);
         self.ended(step, seconds, if step.is_scaled() { scale } else { 1.0 })
     }
 
@@ -209,9 +207,9 @@ impl Session {
     }
 
     /// Prints what is new in the report, a line a case with the ratio first.
-    fn print_results(&self, from: usize) {
+    fn print_results(&self, results: &[Entry]) {
         self.clear();
-        for case in headline::cases(&self.report.results[from..]) {
+        for case in headline::cases(results) {
             match headline::of(&case) {
                 Some(headline) => println!("{}", headline.line(&case.title)),
                 None => {
@@ -232,7 +230,6 @@ mod tests {
 
     use super::*;
     use crate::plan::plan;
-    use crate::report::Entry;
     use crate::report::stats::Spread;
 
     fn options(arguments: &[&str]) -> Options {
@@ -266,6 +263,37 @@ mod tests {
         resumed.step(&steps[0], |_, _| panic!("it is done")).unwrap();
         resumed.step(&steps[1], |report, _| report.results.push(entry("utf8"))).unwrap();
         assert_eq!(resumed.report.results.len(), 2);
+    }
+
+    #[test]
+    fn a_step_that_failed_is_kept_and_tried_again_by_a_resumed_run() {
+        let options = options(&["utf8", "--quick"]);
+        let steps = plan(&options);
+        let figure = |value: f64| Entry {
+            metrics: [("ns_per_call".to_owned(), Spread::exact(value))].into(),
+            ..entry("utf8")
+        };
+        let fails = |report: &mut Report, value| {
+            report.results.push(figure(value));
+            report.skip("utf8", "validate", "mio", MeasureError::failed("it has ended"));
+            report.skip("utf8", "validate", "tokio", MeasureError::Unsupported("no".into()));
+        };
+        let mut session = Session::new(&options, None);
+        session.expect(&steps);
+        session.step(&steps[0], |report, _| fails(report, 1.0)).unwrap();
+        assert_eq!((session.report.results.len(), session.report.failures().count()), (1, 1));
+        // It may fail again, and is still tried again.
+        for value in [2.0, 3.0] {
+            session = Session::new(&options, Some(session.report));
+            session.expect(&steps);
+            assert_eq!(session.count, steps.len());
+            session.step(&steps[0], |report, _| fails(report, value)).unwrap();
+            assert_eq!((session.report.results.len(), session.report.skipped.len()), (1, 2));
+        }
+        session.step(&steps[0], |report, _| report.results.push(figure(4.0))).unwrap();
+        assert!(session.is_done(&steps[0]) && session.report.failures().next().is_none());
+        let [kept] = &session.report.results[..] else { panic!("one figure, the newest") };
+        assert_eq!(kept.metrics["ns_per_call"], Spread::exact(4.0));
     }
 
     #[test]

@@ -55,6 +55,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns whether both are the same measurement, of which one is newer.
+    fn is_again(&self, other: &Self) -> bool {
+        (&self.suite, &self.case, &self.params, &self.implementation, &self.backend)
+            == (&other.suite, &other.case, &other.params, &other.implementation, &other.backend)
+    }
+
     /// Returns the title of its row in a table, which names backends other than epoll.
     #[must_use]
     pub fn title(&self) -> String {
@@ -87,6 +93,17 @@ pub struct Skipped {
     pub implementation: String,
     /// Why.
     pub reason: String,
+    /// The step of the run that failed, so that a resumed run tries it again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub step: String,
+}
+
+impl Skipped {
+    /// Returns whether this is a failure, and not what an implementation or the machine lacks.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.reason.starts_with(FAILED)
+    }
 }
 
 /// A target with the figure that was measured.
@@ -212,6 +229,7 @@ impl Report {
             case: case.to_owned(),
             implementation: name.to_owned(),
             reason,
+            step: String::new(),
         };
         if self.skipped.contains(&skip) {
             return;
@@ -220,6 +238,33 @@ impl Report {
             eprintln!("  {name}: {}", skip.reason);
         }
         self.skipped.push(skip);
+    }
+
+    /// Adds what a step has found in so many seconds. What it found in an earlier run, in which it
+    /// failed, is replaced.
+    pub fn add_step(&mut self, step: &str, seconds: f64, found: Self) {
+        let is_again = self.done.insert(step.to_owned(), seconds).is_some();
+        self.skipped.retain(|skip| skip.step != step);
+        for entry in found.results {
+            match self.results.iter_mut().find(|old| is_again && old.is_again(&entry)) {
+                Some(old) => *old = entry,
+                None => self.results.push(entry),
+            }
+        }
+        for mut skip in found.skipped {
+            if skip.is_failure() {
+                skip.step = step.to_owned();
+            }
+            if !self.skipped.contains(&skip) {
+                self.skipped.push(skip);
+            }
+        }
+    }
+
+    /// Returns whether a step has ended without a failure.
+    #[must_use]
+    pub fn is_done(&self, step: &str) -> bool {
+        self.done.contains_key(step) && !self.skipped.iter().any(|skip| skip.step == step)
     }
 
     /// Adds the metrics of an entry that do not depend on time: allocations, bytes, sends.
@@ -239,7 +284,7 @@ impl Report {
     /// Returns the failures, without the cases that an implementation or the machine does not
     /// support.
     pub fn failures(&self) -> impl Iterator<Item = &Skipped> {
-        self.skipped.iter().filter(|skip| skip.reason.starts_with(FAILED))
+        self.skipped.iter().filter(|skip| skip.is_failure())
     }
 
     /// Returns tables of the entries with the same case and parameters, as they were measured.
@@ -284,7 +329,7 @@ impl Report {
             writeln!(text, "{target}").expect("writing to a string");
         }
         for skip in &self.skipped {
-            let Skipped { suite, case, implementation, reason } = skip;
+            let Skipped { suite, case, implementation, reason, .. } = skip;
             writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}")
                 .expect("writing to a string");
         }
