@@ -78,7 +78,8 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) no_counts: bool,
 
-    /// Count instructions in the release build alone: the builds with fat LTO take minutes
+    /// Count instructions in the release build alone: the builds with fat LTO take minutes. A quick
+    /// run does so anyway, unless it only counts
     #[arg(long)]
     pub(crate) no_lto: bool,
 
@@ -210,6 +211,17 @@ impl Options {
         let is_quick = self.quick && self.suites.len() == 1 && !self.counts_only;
         let minutes = self.budget.or_else(|| is_quick.then_some(QUICK_MINUTES))?;
         Some(Duration::from_secs_f64(minutes.max(0.0) * 60.0))
+    }
+
+    /// Returns whether instructions of handshakes are counted in steps. That takes minutes.
+    pub(crate) fn steps_handshakes(&self) -> bool {
+        !self.quick || self.counts_only
+    }
+
+    /// Returns whether instructions are counted in the builds with fat LTO, too. A quick run has no
+    /// time for those.
+    pub(crate) fn counts_with_lto(&self) -> bool {
+        !self.no_lto && (!self.quick || self.counts_only)
     }
 
     /// Returns the cases of the wanted suites if `--case` names none of them, nearest first.

@@ -1,5 +1,7 @@
 //! What a case needs of the machine: descriptors, processors, memory.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use windlass_bench_driver::protocol::Case;
 
@@ -64,8 +66,8 @@ fn mark(case: &Case, allowed: usize) -> Option<(String, Value)> {
 
 fn needs(case: &Case) -> Needs {
     let (_, params) = cases::describe(case);
-    let value = |name: &str| params.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let descriptors = DESCRIPTORS.iter().map(|(name, each)| value(name) * each).sum::<u64>();
+    let value = |name: &str| number(&params, name);
+    let descriptors = descriptors(&params);
     // In the suite `calls` and in memory nothing is registered.
     let descriptors = if cases::works_in_memory(case.suite()) { 0 } else { descriptors };
     let has_client = cases::servers::SUITES.contains(&case.suite()) && *case != Case::FirstEvent;
@@ -73,6 +75,15 @@ fn needs(case: &Case) -> Needs {
     // Messages wait in buffers of both sides.
     let bytes = descriptors * BYTES_EACH + 4 * value("connections") * value("bytes");
     Needs { descriptors, processors: if is_pair { 2 } else { 1 }, memory_bytes: bytes }
+}
+
+fn number(params: &BTreeMap<String, Value>, name: &str) -> u64 {
+    params.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Returns the number of descriptors of one process in a case with these parameters.
+pub(crate) fn descriptors(params: &BTreeMap<String, Value>) -> u64 {
+    DESCRIPTORS.iter().map(|(name, each)| number(params, name) * each).sum()
 }
 
 fn missing(needs: Needs, machine: Machine) -> Option<String> {

@@ -93,7 +93,8 @@ pub struct Skipped {
     pub implementation: String,
     /// Why.
     pub reason: String,
-    /// The step of the run that failed, so that a resumed run tries it again.
+    /// The step of a failure, or of a count that a budget has left out. A resumed run tries it
+    /// again.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
 }
@@ -103,6 +104,12 @@ impl Skipped {
     #[must_use]
     pub fn is_failure(&self) -> bool {
         self.reason.starts_with(FAILED)
+    }
+
+    /// Returns whether a budget has left it out.
+    #[must_use]
+    pub fn is_over_budget(&self) -> bool {
+        self.reason == OVER_BUDGET
     }
 }
 
@@ -139,6 +146,9 @@ impl fmt::Display for Reached {
 
 /// How the reason of a failure begins, in contrast to that of a skipped measurement.
 const FAILED: &str = "failed: ";
+
+/// The reason of what a budget has left out.
+pub const OVER_BUDGET: &str = "its time was over: raise --budget, or choose cases with --case";
 
 /// The results of a run. Its JSON has the same form for all suites.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -241,7 +251,7 @@ impl Report {
     }
 
     /// Adds what a step has found in so many seconds. What it found in an earlier run, in which it
-    /// failed, is replaced.
+    /// was not completed, is replaced.
     pub fn add_step(&mut self, step: &str, seconds: f64, found: Self) {
         let is_again = self.done.insert(step.to_owned(), seconds).is_some();
         self.skipped.retain(|skip| skip.step != step);
@@ -252,7 +262,7 @@ impl Report {
             }
         }
         for mut skip in found.skipped {
-            if skip.is_failure() {
+            if skip.is_failure() || skip.is_over_budget() {
                 skip.step = step.to_owned();
             }
             if !self.skipped.contains(&skip) {
@@ -261,7 +271,7 @@ impl Report {
         }
     }
 
-    /// Returns whether a step has ended without a failure.
+    /// Returns whether a step has ended, nothing has failed, and nothing was left out.
     #[must_use]
     pub fn is_done(&self, step: &str) -> bool {
         self.done.contains_key(step) && !self.skipped.iter().any(|skip| skip.step == step)
