@@ -1,13 +1,16 @@
 //! Times one case on all servers, whose slices take turns.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
+use windlass_bench_driver::server::listeners;
 
 use super::built::{BuiltServer, Processors};
 use super::process::ServerProcess;
+use crate::cases::server_threads;
 use crate::cases::servers::ServerShape;
 use crate::cases::tls::is_idle;
 use crate::child::Child;
@@ -86,6 +89,7 @@ impl MeasuredServer {
         let mut command = Command::new(built.path());
         command.args(built.arguments(case, processors.server, processors.first));
         let process = ServerProcess::start(command)?;
+        check_workers(case, process.server.address)?;
         let side = if built.client.is_some() { Side::Client } else { Side::Server };
         let client = built.client.as_deref().unwrap_or(client);
         let mut client = Child::start_as(client, processors.client_pin(), processors.first)?;
@@ -326,6 +330,16 @@ impl<'a> ServerTiming<'a> {
     }
 }
 
+/// Checks that the server has a listener for each thread of its case.
+fn check_workers(case: &Case, address: SocketAddr) -> Result<(), MeasureError> {
+    let Some(threads) = server_threads(case) else { return Ok(()) };
+    match listeners(address) {
+        Ok(count) if count == threads => Ok(()),
+        Ok(count) => Err(MeasureError::failed(format!("{count} threads listen, not {threads}"))),
+        Err(error) => Err(MeasureError::failed(format!("its listeners are unknown: {error}"))),
+    }
+}
+
 /// Returns the name of a rate: `messages_per_s` for `message`.
 fn units_per_s(unit: &str) -> String {
     match unit.strip_suffix('y') {
@@ -337,6 +351,18 @@ fn units_per_s(unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_bench_driver::load::LoadCase;
+
+    #[test]
+    fn a_server_without_the_threads_of_its_case_fails() {
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let workers = |workers| Case::Load(LoadCase::Workers { workers, connections: 100 });
+        assert_eq!(check_workers(&workers(1), address), Ok(()));
+        let told = check_workers(&workers(4), address);
+        assert_eq!(told, Err(MeasureError::failed("1 threads listen, not 4")));
+        assert_eq!(check_workers(&Case::Upgrade { parallel: 1 }, address), Ok(()));
+    }
 
     #[test]
     fn a_rate_is_named_after_what_is_counted() {
