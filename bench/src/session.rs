@@ -182,6 +182,7 @@ impl Session {
             minutes: self.minutes_before + self.started.elapsed().as_secs_f64() / 60.0,
             empty_call_ns: price.map(|spread| spread.median),
             coverage_percent: report.meta.coverage_percent,
+            build_seconds: report.meta.build_seconds,
             ..now
         };
         report.targets = targets::reached(&report.results);

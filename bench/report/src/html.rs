@@ -104,6 +104,10 @@ fn head(report: &Report, suites: &[&str], page: &mut String) {
         ("Measured", Some(format!("{}, {:.0} minutes", meta.date, meta.minutes))),
         ("Commit", Some(meta.git.clone())),
         ("Kind of run", meta.quick.then(|| "quick: fewer cases, shorter slices".to_owned())),
+        (
+            "Release build of the reactor",
+            meta.build_seconds.map(|seconds| format!("{seconds:.0} s")),
+        ),
         ("Lines that the tests run", meta.coverage_percent.map(|share| format!("{share:.1} %"))),
     ];
     for (name, fact) in facts {
