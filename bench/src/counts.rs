@@ -7,6 +7,7 @@ use windlass_bench_driver::protocol::Case;
 
 use crate::cases::{self, counted, is_counted_whole, is_counted_with_lto, size};
 use crate::error::MeasureError;
+use crate::limit::{Counting, time_is_over};
 use crate::programs::{RAW, TOKIO, WINDLASS, WINDLASS_TASK};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
@@ -22,7 +23,14 @@ struct SuiteCounts<'a> {
 }
 
 /// Counts the instructions of these implementations, built with this profile, for a suite.
-pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, report: &mut Report) {
+pub(crate) fn count(
+    suite: &str,
+    quick: bool,
+    tool: Tool,
+    build: &Build<'_>,
+    counting: &mut Counting,
+    report: &mut Report,
+) {
     let mut cases = counted(suite, quick);
     cases.retain(|case| build.is_timed || is_counted_with_lto(case));
     if tool == Tool::Perf {
@@ -44,10 +52,18 @@ pub(crate) fn count(suite: &str, quick: bool, tool: Tool, build: &Build<'_>, rep
         );
         let version = build.timed.iter().find(|c| c.program.name == implementation.program.name);
         let version = version.map(|c| c.version.clone()).unwrap_or_default();
-        let rounds = match tool.count(&implementation.path, implementation.backend, &all) {
-            Ok(rounds) => rounds.into_iter().map(Some).collect(),
-            Err(MeasureError::Unsupported(_)) => each_alone(tool, implementation, &all, report),
-            Err(error) => {
+        let counted =
+            counting.next(|| tool.count(&implementation.path, implementation.backend, &all));
+        let rounds = match counted {
+            None => {
+                report.skip(suite, "instructions", implementation.program.name, time_is_over());
+                continue;
+            }
+            Some(Ok(rounds)) => rounds.into_iter().map(Some).collect(),
+            Some(Err(MeasureError::Unsupported(_))) => {
+                each_alone(tool, implementation, &all, counting, report)
+            }
+            Some(Err(error)) => {
                 report.skip(suite, "instructions", implementation.program.name, error);
                 continue;
             }
@@ -88,13 +104,15 @@ fn each_alone(
     tool: Tool,
     implementation: &Implementation,
     all: &[CountedCase],
+    counting: &mut Counting,
     report: &mut Report,
 ) -> Vec<Option<f64>> {
     let mut rounds = Vec::new();
     for counted in all {
         let alone = std::slice::from_ref(counted);
-        let count = tool.count(&implementation.path, implementation.backend, alone);
-        let count = count.map_err(|error| {
+        let count =
+            counting.next(|| tool.count(&implementation.path, implementation.backend, alone));
+        let count = count.unwrap_or_else(|| Err(time_is_over())).map_err(|error| {
             let (case, name) = (cases::describe(&counted.case).0, implementation.program.name);
             report.skip(counted.case.suite(), &case, name, error);
         });
@@ -121,13 +139,14 @@ impl Build<'_> {
         suite: &str,
         quick: bool,
         tool: &Result<Tool, String>,
+        counting: &mut Counting,
         report: &mut Report,
     ) {
         match tool {
             Ok(tool) if cases::reads_clock(suite) => {
-                count(suite, quick, tool.for_clock(), self, report);
+                count(suite, quick, tool.for_clock(), self, counting, report);
             }
-            Ok(tool) => count(suite, quick, *tool, self, report),
+            Ok(tool) => count(suite, quick, *tool, self, counting, report),
             Err(reason) => {
                 report.skip(suite, "instructions", "*", MeasureError::Unsupported(reason.clone()))
             }

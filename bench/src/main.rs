@@ -10,6 +10,7 @@ mod cases;
 mod child;
 mod counts;
 mod interrupt;
+mod limit;
 mod notes;
 mod options;
 mod pace;

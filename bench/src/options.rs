@@ -78,7 +78,8 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) no_counts: bool,
 
-    /// Count instructions in the release build alone: the builds with fat LTO take minutes
+    /// Count instructions in the release build alone: the builds with fat LTO take minutes. A quick
+    /// run does so anyway, unless it only counts
     #[arg(long)]
     pub(crate) no_lto: bool,
 
@@ -174,7 +175,7 @@ impl Profile {
 
 /// The suites that the command line can name.
 fn suite_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(cases::SUITES.iter().chain(cases::servers::SUITES))
+    PossibleValuesParser::new(cases::suite_names())
 }
 
 /// The peers that `--peer` can name.
@@ -212,16 +213,24 @@ impl Options {
         Some(Duration::from_secs_f64(minutes.max(0.0) * 60.0))
     }
 
+    /// Returns whether instructions of handshakes are counted in steps. That takes minutes.
+    pub(crate) fn steps_handshakes(&self) -> bool {
+        !self.quick || self.counts_only
+    }
+
+    /// Returns whether instructions are counted in the builds with fat LTO, too. A quick run has no
+    /// time for those.
+    pub(crate) fn counts_with_lto(&self) -> bool {
+        !self.no_lto && (!self.quick || self.counts_only)
+    }
+
     /// Returns the cases of the wanted suites if `--case` names none of them, nearest first.
     pub(crate) fn nearest_cases(&self) -> Option<Vec<String>> {
         let wanted = self.case.as_deref()?;
         let word = wanted.split_whitespace().next().unwrap_or_default();
         let mut names: BTreeSet<String> = COUNTS.map(str::to_owned).into();
-        for suite in cases::SUITES.iter().filter(|suite| self.wants_suite(suite)) {
-            names.extend(cases::groups(suite, self.quick).iter().flatten().map(name_of));
-        }
-        for suite in cases::servers::SUITES.iter().filter(|suite| self.wants_suite(suite)) {
-            names.extend(cases::servers::cases(suite, self.quick).iter().map(name_of));
+        for suite in cases::suite_names().iter().filter(|suite| self.wants_suite(suite)) {
+            names.extend(cases::all(suite, self.quick).iter().map(name_of));
         }
         let mut names = Vec::from_iter(names);
         names.sort_by(|one, other| {
@@ -293,17 +302,9 @@ fn name_of(case: &Case) -> String {
 /// Returns the output of `--list`.
 pub(crate) fn list() -> String {
     let mut text = String::new();
-    for suite in cases::SUITES {
+    for suite in cases::suite_names() {
         writeln!(text, "{suite}: {}", about(suite)).expect("writing to a string");
-        for case in cases::groups(suite, false).into_iter().flatten() {
-            let (name, params) = cases::describe(&case);
-            let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
-        }
-    }
-    for suite in cases::servers::SUITES {
-        writeln!(text, "{suite}: {}", about(suite)).expect("writing to a string");
-        for case in cases::servers::cases(suite, false) {
+        for case in cases::all(suite, false) {
             let (name, params) = cases::describe(&case);
             let params: Vec<String> = params.iter().map(|(k, v)| format!("{k}={v}")).collect();
             writeln!(text, "    {name} {}", params.join(" ")).expect("writing to a string");
@@ -406,10 +407,14 @@ mod tests {
     #[test]
     fn the_list_names_every_suite_and_program() {
         let text = list();
-        let without = cases::SUITES.iter().chain(cases::servers::SUITES);
-        let without: Vec<_> = without.filter(|suite| about(suite).is_empty()).collect();
+        let suites = cases::suite_names();
+        let without: Vec<_> = suites.iter().filter(|suite| about(suite).is_empty()).collect();
         assert!(without.is_empty(), "not described in bench/report/src/suites.rs: {without:?}");
-        assert!(cases::SUITES.iter().all(|suite| text.contains(suite)));
+        for suite in suites {
+            let begins = |line: &&str| line.starts_with(&format!("{suite}: "));
+            assert_eq!(text.lines().filter(begins).count(), 1, "{suite}");
+        }
+        assert!(text.contains("    first_event ") && text.contains("    first_answer "));
         assert!(PROGRAMS.iter().all(|program| text.contains(program.name)));
     }
 }

@@ -6,6 +6,7 @@ use windlass_bench_driver::protocol::Case;
 use crate::cases::{self, Length, Shape, servers::ServerShape};
 use crate::options::Options;
 use crate::programs::{PROGRAMS, Program, servers::SERVERS};
+use crate::requirements::descriptors;
 use crate::syscalls;
 
 /// What a step does.
@@ -34,10 +35,12 @@ pub(crate) struct Step {
     pub(crate) key: String,
     /// About how long it takes.
     pub(crate) seconds: f64,
+    /// About how much of it does not depend on the number and length of the slices.
+    pub(crate) seconds_min: f64,
 }
 
 impl Step {
-    fn new(suite: &'static str, work: Work, seconds: f64) -> Self {
+    fn new(suite: &'static str, work: Work, seconds_min: f64, slices_seconds: f64) -> Self {
         let key = match &work {
             Work::Time(group) => format!("{suite}/{}", title(group)),
             Work::Allocations(case) => {
@@ -48,7 +51,7 @@ impl Step {
             Work::Server(case) => format!("{suite}/{}", title(std::slice::from_ref(case))),
             Work::ServerCounts => format!("{suite}/counts"),
         };
-        Self { suite, work, key, seconds }
+        Self { suite, work, key, seconds: seconds_min + slices_seconds, seconds_min }
     }
 
     /// Returns the cases that the step needs a machine for.
@@ -58,6 +61,11 @@ impl Step {
             Work::Allocations(case) | Work::Server(case) => std::slice::from_ref(case),
             _ => &[],
         }
+    }
+
+    /// Returns whether the step measures servers.
+    pub(crate) fn is_of_servers(&self) -> bool {
+        matches!(self.work, Work::Server(_) | Work::ServerCounts)
     }
 
     /// Returns whether the step takes less time with fewer slices.
@@ -79,11 +87,23 @@ fn title(group: &[Case]) -> String {
 
 /// The time to prepare a program for a case and to warm it up.
 const PREPARE_SECONDS: f64 = 0.2;
-/// The time to count one program.
-const COUNT_SECONDS: f64 = 6.0;
+/// The time to start a server.
+const START_SECONDS: f64 = 0.02;
+/// The time to open a connection and to warm it up.
+const CONNECTION_SECONDS: f64 = 0.003;
 /// The time to count a server in a case, and in one whose instructions are counted in steps.
 const SERVER_COUNT_SECONDS: f64 = 1.5;
 const SERVER_STEP_SECONDS: f64 = 25.0;
+
+/// Returns about how long it takes to count the instructions of one program.
+fn count_seconds(suite: &str, options: &Options) -> f64 {
+    let both_builds = match suite {
+        "engine" => 30.0,
+        "dispatch" | "streams" => 15.0,
+        _ => 3.0,
+    };
+    if options.counts_with_lto() { both_builds } else { both_builds / 4.0 }
+}
 
 /// Returns all steps of a run.
 pub(crate) fn plan(options: &Options) -> Vec<Step> {
@@ -103,7 +123,7 @@ fn in_suite(suite: &'static str, options: &Options, steps: &mut Vec<Step>) {
     if options.counts_only {
         if options.wants_case("allocations") {
             let all = groups.into_iter().flatten().filter(cases::counts_allocations);
-            steps.extend(all.map(|case| Step::new(suite, Work::Allocations(case), 1.0)));
+            steps.extend(all.map(|case| Step::new(suite, Work::Allocations(case), 1.0, 0.0)));
         }
     } else {
         let wanted = groups.into_iter().filter(|group| group.iter().any(|c| options.wants(c)));
@@ -115,8 +135,8 @@ fn in_suite(suite: &'static str, options: &Options, steps: &mut Vec<Step>) {
                 Length::Ns(ns) => ns as f64 / 1e9,
                 Length::Rounds(_) => 0.1,
             };
-            let seconds = runs * (PREPARE_SECONDS + slice * shape.slices as f64);
-            Step::new(suite, Work::Time(group), seconds)
+            let slices = runs * slice * shape.slices as f64;
+            Step::new(suite, Work::Time(group), runs * PREPARE_SECONDS, slices)
         }));
     }
     if options.no_counts {
@@ -125,10 +145,11 @@ fn in_suite(suite: &'static str, options: &Options, steps: &mut Vec<Step>) {
     let counts = programs(options, |program| program.suites().contains(&suite)) as f64;
     let has_instructions = suite == "dispatch" || !cases::counted(suite, quick).is_empty();
     if has_instructions && options.wants_case("instructions") {
-        steps.push(Step::new(suite, Work::Instructions, counts * COUNT_SECONDS));
+        let seconds = counts * count_seconds(suite, options);
+        steps.push(Step::new(suite, Work::Instructions, seconds, 0.0));
     }
     if syscalls::counts(suite) && options.wants_case("system_calls") {
-        steps.push(Step::new(suite, Work::SystemCalls, counts));
+        steps.push(Step::new(suite, Work::SystemCalls, counts, 0.0));
     }
 }
 
@@ -142,10 +163,13 @@ fn of_servers(suite: &'static str, options: &Options, steps: &mut Vec<Step>) {
         let all = cases::servers::cases(suite, options.quick);
         steps.extend(all.into_iter().filter(|case| options.wants(case)).map(|case| {
             let ServerShape { slice_ns, slices } = cases::servers::shape(&case, options.quick);
-            // A slice has a warm-up.
-            let seconds = of(&|server| server.has(case.part()))
-                * (2.0 * PREPARE_SECONDS + 1.5 * slice_ns as f64 / 1e9 * slices as f64);
-            Step::new(suite, Work::Server(case), seconds)
+            let servers = of(&|server| server.has(case.part()));
+            // A slice has a warm-up. One without a length is a start.
+            let slice = if slice_ns > 0 { 1.5 * slice_ns as f64 / 1e9 } else { START_SECONDS };
+            let slices = servers * slice * slices as f64;
+            let connections = descriptors(&cases::describe(&case).1) as f64;
+            let prepare = 2.0 * PREPARE_SECONDS + connections * CONNECTION_SECONDS;
+            Step::new(suite, Work::Server(case), servers * prepare, slices)
         }));
     }
     let words = ["instructions", "system_calls", "allocations"];
@@ -154,11 +178,11 @@ fn of_servers(suite: &'static str, options: &Options, steps: &mut Vec<Step>) {
     if !options.no_counts && is_wanted && !counted.is_empty() {
         let programs = of(&|server| server.suites().contains(&suite));
         let each = counted.iter().map(|(case, _)| match case.workload() {
-            Case::Upgrade { .. } if !options.counts_only => SERVER_STEP_SECONDS,
+            Case::Upgrade { .. } if options.steps_handshakes() => SERVER_STEP_SECONDS,
             _ => SERVER_COUNT_SECONDS,
         });
         let seconds = programs * each.sum::<f64>();
-        steps.push(Step::new(suite, Work::ServerCounts, seconds));
+        steps.push(Step::new(suite, Work::ServerCounts, seconds, 0.0));
     }
 }
 
@@ -175,26 +199,27 @@ const SLICE_NS_MIN: u64 = 2_000_000;
 
 /// Returns a shape that takes this share of the time.
 pub(crate) fn scaled(shape: Shape, scale: f64) -> Shape {
-    let slices = scaled_slices(shape.slices, scale);
+    let (slices, rest) = scaled_slices(shape.slices, scale);
     let length = match shape.length {
-        Length::Ns(ns) if shape.slices <= SLICES_MIN => Length::Ns(scaled_ns(ns, scale)),
-        length => length,
+        Length::Ns(ns) => Length::Ns(scaled_ns(ns, rest)),
+        length @ Length::Rounds(_) => length,
     };
     Shape { length, slices }
 }
 
 /// The same for servers.
 pub(crate) fn scaled_server(shape: ServerShape, scale: f64) -> ServerShape {
-    let is_short = shape.slices <= SLICES_MIN && shape.slice_ns > 0;
-    let slice_ns = if is_short { scaled_ns(shape.slice_ns, scale) } else { shape.slice_ns };
-    ServerShape { slice_ns, slices: scaled_slices(shape.slices, scale) }
+    let (slices, rest) = scaled_slices(shape.slices, scale);
+    ServerShape { slice_ns: scaled_ns(shape.slice_ns, rest), slices }
 }
 
-fn scaled_slices(slices: usize, scale: f64) -> usize {
-    if slices <= SLICES_MIN {
-        return slices;
-    }
-    ((slices as f64 * scale).round() as usize).clamp(SLICES_MIN, slices)
+/// Returns the number of slices, and the share of their length that is left.
+fn scaled_slices(slices: usize, scale: f64) -> (usize, f64) {
+    let wanted = slices as f64 * scale;
+    let least = SLICES_MIN.min(slices);
+    let scaled = (wanted.round() as usize).clamp(least, slices);
+    let rest = if scaled > least { 1.0 } else { (wanted / scaled as f64).min(1.0) };
+    (scaled, rest)
 }
 
 fn scaled_ns(ns: u64, scale: f64) -> u64 {
@@ -220,7 +245,7 @@ mod tests {
         assert_eq!(names.len(), steps.len());
         assert!(steps.iter().all(|step| step.seconds > 0.0));
         let suites: BTreeSet<&str> = steps.iter().map(|step| step.suite).collect();
-        assert_eq!(suites.len(), cases::SUITES.len() + cases::servers::SUITES.len());
+        assert_eq!(suites.len(), cases::suite_names().len());
     }
 
     #[test]
@@ -238,6 +263,8 @@ mod tests {
         let many = Shape { length: Length::Ns(10_000_000), slices: 31 };
         assert_eq!(scaled(many, 0.5), Shape { slices: 16, ..many });
         assert_eq!(scaled(many, 0.01).slices, SLICES_MIN);
+        let tenth = scaled(many, 0.1);
+        assert_eq!(tenth, Shape { length: Length::Ns(4_428_571), slices: SLICES_MIN });
         let few = Shape { length: Length::Ns(1_000_000_000), slices: 5 };
         assert_eq!(scaled(few, 0.5), Shape { length: Length::Ns(500_000_000), ..few });
         assert_eq!(scaled(few, 0.0), Shape { length: Length::Ns(SLICE_NS_MIN), ..few });

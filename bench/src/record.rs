@@ -1,7 +1,8 @@
 //! The record: everything, measured once on one machine, and the documents that show it.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -31,10 +32,13 @@ pub(crate) fn measure(record: &RecordOptions) -> anyhow::Result<ExitCode> {
     if let Some(path) = &record.coverage {
         report.meta.coverage_percent = Some(coverage(path)?);
     }
+    if report.meta.build_seconds.is_none() {
+        report.meta.build_seconds = build_seconds();
+    }
     let options = Options::of_record(record, file.clone());
     // What was left out may be measured now.
     let steps = plan::plan(&options);
-    report.skipped.retain(|skip| !skip.reason.contains("--budget"));
+    report.skipped.retain(|skip| !(skip.is_over_budget() && skip.step.is_empty()));
     let mut session = crate::begin(&options, Some(report));
     run::run(&options, &steps, &mut session)?;
     let report = &session.report;
@@ -80,6 +84,29 @@ pub(crate) fn tables(tables: &TablesOptions) -> anyhow::Result<ExitCode> {
     }
     let is_wrong = tables.check && !differing.is_empty();
     Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Builds the reactor from nothing, and returns the time. `None` if it does not build.
+fn build_seconds() -> Option<f64> {
+    let target = std::env::current_exe().ok()?.with_file_name("build-time");
+    // It is there if an earlier run was killed.
+    let _ = std::fs::remove_dir_all(&target);
+    let build = |arguments: &[&str]| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["--quiet", "--locked"]).args(arguments).current_dir(root());
+        command.stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    // What is downloaded is no part of a build.
+    if !build(&["fetch"]) {
+        return None;
+    }
+    let started = Instant::now();
+    let path = target.to_string_lossy();
+    let is_built = build(&["build", "--release", "-p", "windlass", "--target-dir", &path]);
+    let seconds = started.elapsed().as_secs_f64();
+    std::fs::remove_dir_all(&target).ok()?;
+    is_built.then(|| (seconds * 10.0).round() / 10.0)
 }
 
 fn root() -> PathBuf {

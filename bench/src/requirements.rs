@@ -1,5 +1,8 @@
 //! What a case needs of the machine: descriptors, processors, memory.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
 use windlass_bench_driver::protocol::Case;
 
 use crate::cases;
@@ -49,16 +52,38 @@ pub(crate) fn lack(cases: &[Case]) -> Option<String> {
     cases.iter().find_map(|case| missing(needs(case), machine))
 }
 
+/// Returns the parameter that marks a case with more threads than processors: those of the server,
+/// and that of the client. It is measured all the same.
+pub(crate) fn too_few_processors(case: &Case) -> Option<(String, Value)> {
+    mark(case, allowed_cpus().len())
+}
+
+fn mark(case: &Case, allowed: usize) -> Option<(String, Value)> {
+    let threads = cases::server_threads(case)? + 1;
+    let mark = format!("{allowed} for {threads} threads");
+    (threads > allowed).then(|| ("processors".to_owned(), mark.into()))
+}
+
 fn needs(case: &Case) -> Needs {
     let (_, params) = cases::describe(case);
-    let value = |name: &str| params.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
-    let descriptors = DESCRIPTORS.iter().map(|(name, each)| value(name) * each).sum::<u64>();
+    let value = |name: &str| number(&params, name);
+    let descriptors = descriptors(&params);
     // In the suite `calls` and in memory nothing is registered.
     let descriptors = if cases::works_in_memory(case.suite()) { 0 } else { descriptors };
-    let is_pair = cases::servers::SUITES.contains(&case.suite()) && case.suite() != "cluster";
+    let has_client = cases::servers::SUITES.contains(&case.suite()) && *case != Case::FirstEvent;
+    let is_pair = has_client && case.suite() != "cluster";
     // Messages wait in buffers of both sides.
     let bytes = descriptors * BYTES_EACH + 4 * value("connections") * value("bytes");
     Needs { descriptors, processors: if is_pair { 2 } else { 1 }, memory_bytes: bytes }
+}
+
+fn number(params: &BTreeMap<String, Value>, name: &str) -> u64 {
+    params.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// Returns the number of descriptors of one process in a case with these parameters.
+pub(crate) fn descriptors(params: &BTreeMap<String, Value>) -> u64 {
+    DESCRIPTORS.iter().map(|(name, each)| number(params, name) * each).sum()
 }
 
 fn missing(needs: Needs, machine: Machine) -> Option<String> {
@@ -98,6 +123,8 @@ fn available(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass_bench_driver::http::HttpCase;
+    use windlass_bench_driver::load::LoadCase;
     use windlass_bench_driver::protocol::Trigger;
 
     const MACHINE: Machine =
@@ -117,6 +144,17 @@ mod tests {
         let server = needs(&Case::Upgrade { parallel: 16 });
         let reason = missing(server, Machine { processors: 1, ..MACHINE }).unwrap();
         assert_eq!(reason, "needs 2 processors, and 1 may be used");
+    }
+
+    #[test]
+    fn a_case_with_more_threads_than_processors_is_marked() {
+        let case = |workers| Case::Load(LoadCase::Workers { workers, connections: 100 });
+        assert_eq!(mark(&case(1), 2), None);
+        let told = Some(("processors".into(), "2 for 5 threads".into()));
+        assert_eq!(mark(&case(4), 2), told);
+        let http = Case::Http(HttpCase::MultiThread { threads: 4, connections: 32 });
+        assert_eq!((mark(&http, 2), mark(&http, 5)), (told, None));
+        assert_eq!(mark(&Case::Upgrade { parallel: 1 }, 1), None);
     }
 
     #[test]

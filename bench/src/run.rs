@@ -10,6 +10,7 @@ use crate::cases::{self, Shape};
 use crate::counts::Build;
 use crate::error::MeasureError;
 use crate::interrupt;
+use crate::limit::{Counting, Limit, time_is_over};
 use crate::options::Options;
 use crate::pin::{Pin, allowed_cpus};
 use crate::plan::{Step, Work, scaled};
@@ -26,7 +27,7 @@ use crate::tools::instructions::{CountedCase, Tool};
 /// Returns the builds whose instructions are counted in this run. The first one is also timed.
 fn profiles(options: &Options) -> Vec<&'static str> {
     let timed = options.profile.name();
-    let is_also_counted = |profile: &&str| *profile != timed && !options.no_lto;
+    let is_also_counted = |profile: &&str| *profile != timed && options.counts_with_lto();
     [timed].into_iter().chain(["lto"].into_iter().filter(is_also_counted)).collect()
 }
 
@@ -88,11 +89,14 @@ pub(crate) fn run(options: &Options, steps: &[Step], session: &mut Session) -> a
     }
     let programs = Programs::build(options, steps);
     session.start_after_build(options);
-    let mut suites: Vec<&str> = left.iter().map(|step| step.suite).collect();
-    suites.dedup();
-    for suite in suites.into_iter().filter(|_| !interrupt::is_set()) {
-        let steps = left.iter().copied().filter(|step| step.suite == suite);
-        if cases::servers::SUITES.contains(&suite) {
+    let kind = |step: &Step| (step.suite, step.is_of_servers());
+    for steps in left.chunk_by(|one, other| kind(one) == kind(other)) {
+        if interrupt::is_set() {
+            break;
+        }
+        let (suite, is_of_servers) = kind(steps[0]);
+        let steps = steps.iter().copied();
+        if is_of_servers {
             servers::run(suite, steps, options, &programs.timed, pin, session)?;
             continue;
         }
@@ -106,8 +110,8 @@ pub(crate) fn run(options: &Options, steps: &[Step], session: &mut Session) -> a
         let mut implementations =
             implementations(options, suite, timed, &programs.timed, &mut session.report);
         for step in steps {
-            session.step(step, |report, scale| {
-                work(step, scale, options, pin, &programs, &mut implementations, report);
+            session.step(step, |report, limit| {
+                work(step, limit, options, pin, &programs, &mut implementations, report);
             })?;
         }
     }
@@ -116,7 +120,7 @@ pub(crate) fn run(options: &Options, steps: &[Step], session: &mut Session) -> a
 
 fn work(
     step: &Step,
-    scale: f64,
+    limit: Limit,
     options: &Options,
     pin: Pin,
     programs: &Programs,
@@ -126,21 +130,21 @@ fn work(
     let suite = step.suite;
     match &step.work {
         Work::Time(group) => {
-            let shape = scaled(cases::shape(&group[0], options.quick), scale);
+            let shape = scaled(cases::shape(&group[0], options.quick), limit.scale);
             time_group(group, shape, pin, implementations, report);
         }
         Work::Allocations(case) => count_allocations(case, pin, implementations, report),
         Work::Instructions => {
             implementations.iter_mut().for_each(Implementation::rest);
             if suite == "dispatch" {
-                instructions(options, implementations, programs, report);
+                instructions(options, implementations, programs, limit, report);
             } else {
-                count_in_memory(suite, options, implementations, programs, report);
+                count_in_memory(suite, options, implementations, programs, limit, report);
             }
         }
         Work::SystemCalls => {
             implementations.iter_mut().for_each(Implementation::rest);
-            syscalls::count(suite, implementations, report);
+            syscalls::count(suite, implementations, limit, report);
         }
         Work::Server(_) | Work::ServerCounts => unreachable!("a step of servers"),
     }
@@ -230,9 +234,11 @@ fn count_in_memory(
     options: &Options,
     timed: &[Implementation],
     programs: &Programs,
+    limit: Limit,
     report: &mut Report,
 ) {
     let tool = options.find_tool();
+    let mut counting = Counting::new(limit);
     for profile in profiles(options) {
         let is_timed = profile == options.profile.name();
         if !is_timed && !has_lto_counts(suite, options.quick) {
@@ -249,6 +255,7 @@ fn count_in_memory(
             suite,
             options.quick,
             &tool,
+            &mut counting,
             report,
         );
     }
@@ -277,8 +284,10 @@ fn instructions(
     options: &Options,
     timed: &[Implementation],
     programs: &Programs,
+    limit: Limit,
     report: &mut Report,
 ) {
+    let mut counting = Counting::new(limit);
     let tool = match options.find_tool() {
         Ok(tool) => tool,
         Err(reason) => {
@@ -301,7 +310,8 @@ fn instructions(
                 implementation.program.name,
                 tool.name()
             );
-            match count(tool, implementation, options.quick) {
+            let counted = counting.next(|| count(tool, implementation, options.quick));
+            match counted.unwrap_or_else(|| Err(time_is_over())) {
                 Ok(count) => counts.push((implementation, count)),
                 Err(error) => {
                     report.skip("dispatch", "instructions", implementation.program.name, error);

@@ -6,15 +6,18 @@ use std::time::{Duration, Instant};
 
 use crate::error::MeasureError;
 use crate::interrupt;
+use crate::limit::{Limit, time_is_over};
 use crate::options::Options;
 use crate::plan::Step;
 use crate::report::meta::Meta;
-use crate::report::{Report, headline, html};
+use crate::report::{Entry, Report, headline, html};
 use crate::requirements;
 use crate::{notes, targets};
 
 /// The least share of the slices that a budget leaves.
 const SCALE_MIN: f64 = 0.05;
+/// The share of the time of a quick run that counts take from its slices.
+const COUNTS_SHARE: f64 = 0.35;
 /// The number of characters of the bar.
 const BAR: usize = 20;
 
@@ -29,9 +32,11 @@ pub(crate) struct Session {
     started: Instant,
     /// Minutes of the runs that this one resumes.
     minutes_before: f64,
-    /// Expected seconds of the steps that are left, of all and of those that can be shortened.
-    left: f64,
+    /// Expected seconds of the steps that are left: of those that can be shortened, what stays of
+    /// them at least, and of the others.
     left_scaled: f64,
+    left_scaled_min: f64,
+    left_fixed: f64,
     /// Seconds that the finished steps took, and that were expected of them.
     took: f64,
     expected: f64,
@@ -51,8 +56,9 @@ impl Session {
             html: options.html.clone(),
             budget: options.budget(),
             started: Instant::now(),
-            left: 0.0,
             left_scaled: 0.0,
+            left_scaled_min: 0.0,
+            left_fixed: 0.0,
             took: 0.0,
             expected: 0.0,
             is_terminal: std::io::stderr().is_terminal(),
@@ -68,18 +74,29 @@ impl Session {
         }
     }
 
-    /// Returns whether a step is already in the report.
+    /// Returns whether a step is already in the report. One that failed is tried again.
     pub(crate) fn is_done(&self, step: &Step) -> bool {
-        self.report.done.contains_key(&step.key)
+        self.report.is_done(&step.key)
     }
 
     /// Sets the steps of the run.
     pub(crate) fn expect(&mut self, steps: &[Step]) {
-        let left = || steps.iter().filter(|step| !self.is_done(step));
-        let of = |steps: &mut dyn Iterator<Item = &Step>| steps.map(|s| s.seconds).sum();
-        let (all, scaled) = (of(&mut left()), of(&mut left().filter(|step| step.is_scaled())));
-        self.count = left().count();
-        (self.left, self.left_scaled) = (all, scaled);
+        (self.count, self.left_scaled, self.left_scaled_min, self.left_fixed) = (0, 0.0, 0.0, 0.0);
+        for step in steps {
+            if !self.is_done(step) {
+                self.count += 1;
+                self.add_left(step, 1.0);
+            }
+        }
+    }
+
+    fn add_left(&mut self, step: &Step, sign: f64) {
+        if step.is_scaled() {
+            self.left_scaled += sign * step.seconds;
+            self.left_scaled_min += sign * step.seconds_min;
+        } else {
+            self.left_fixed += sign * step.seconds;
+        }
     }
 
     /// Returns how much longer than expected the finished steps took.
@@ -87,13 +104,23 @@ impl Session {
         if self.expected < 5.0 { 1.0 } else { (self.took / self.expected).clamp(0.2, 5.0) }
     }
 
-    /// Returns the share of the slices for which there is time, or `None` if the time is over.
-    fn scale(&self) -> Option<f64> {
-        let Some(budget) = self.budget else { return Some(1.0) };
-        let left = budget.checked_sub(self.started.elapsed())?.as_secs_f64();
-        let fixed = self.left - self.left_scaled;
-        let scale = (left / self.pace() - fixed) / self.left_scaled.max(1e-3);
-        Some(scale.clamp(SCALE_MIN, 1.0))
+    /// Returns what is left of the time for a step, or `None` if that is too little.
+    fn limit(&self, step: &Step) -> Option<Limit> {
+        let Some(budget) = self.budget else { return Some(Limit { scale: 1.0, end: None }) };
+        let end = Some(self.started + budget);
+        let left = budget.checked_sub(self.started.elapsed())?.as_secs_f64() / self.pace();
+        if !step.is_scaled() {
+            return Some(Limit { scale: 1.0, end });
+        }
+        let is_quick = self.report.meta.quick;
+        // The counts of a quick run end with its time.
+        let share = if is_quick { COUNTS_SHARE } else { 1.0 };
+        let counts_max = share * budget.as_secs_f64() / self.pace();
+        let left = left - self.left_fixed.min(counts_max);
+        let slices = self.left_scaled - self.left_scaled_min;
+        let scale = (left - self.left_scaled_min) / slices.max(1e-3);
+        let is_enough = !is_quick || left > step.seconds_min;
+        is_enough.then(|| Limit { scale: scale.clamp(SCALE_MIN, 1.0), end })
     }
 
     /// Runs a step unless it is done, the machine lacks something, or the time is over. What it has
@@ -101,7 +128,7 @@ impl Session {
     pub(crate) fn step(
         &mut self,
         step: &Step,
-        run: impl FnOnce(&mut Report, f64),
+        run: impl FnOnce(&mut Report, Limit),
     ) -> anyhow::Result<()> {
         if interrupt::is_set() || self.is_done(step) {
             return Ok(());
@@ -113,34 +140,28 @@ impl Session {
             self.report.done.insert(step.key.clone(), 0.0);
             return self.ended(step, 0.0, 1.0);
         }
-        let Some(scale) = self.scale() else {
-            let reason = "its time was over: raise --budget, or choose cases with --case";
-            self.report.skip(step.suite, case, "*", MeasureError::Unsupported(reason.to_owned()));
+        let Some(limit) = self.limit(step) else {
+            self.report.skip(step.suite, case, "*", time_is_over());
             return self.ended(step, 0.0, 1.0);
         };
         self.show(&step.key);
-        let (results, skipped) = (self.report.results.len(), self.report.skipped.len());
+        let mut found = Report::new(self.report.meta.clone());
         let started = Instant::now();
-        run(&mut self.report, scale);
+        run(&mut found, limit);
         let seconds = started.elapsed().as_secs_f64();
         if interrupt::is_set() {
-            self.report.results.truncate(results);
-            self.report.skipped.truncate(skipped);
             return Ok(());
         }
-        self.report.done.insert(step.key.clone(), (seconds * 100.0).round() / 100.0);
-        self.print_results(results);
-        self.ended(step, seconds, if step.is_scaled() { scale } else { 1.0 })
+        self.print_results(&found.results);
+        self.report.add_step(&step.key, (seconds * 100.0).round() / 100.0, found);
+        self.ended(step, seconds, limit.scale)
     }
 
     fn ended(&mut self, step: &Step, seconds: f64, scale: f64) -> anyhow::Result<()> {
-        self.left -= step.seconds;
-        if step.is_scaled() {
-            self.left_scaled -= step.seconds;
-        }
+        self.add_left(step, -1.0);
         if seconds > 0.0 {
             self.took += seconds;
-            self.expected += step.seconds * scale;
+            self.expected += step.seconds_min + (step.seconds - step.seconds_min) * scale;
         }
         // The page is large, and is written at the end.
         match self.json.clone() {
@@ -161,6 +182,7 @@ impl Session {
             minutes: self.minutes_before + self.started.elapsed().as_secs_f64() / 60.0,
             empty_call_ns: price.map(|spread| spread.median),
             coverage_percent: report.meta.coverage_percent,
+            build_seconds: report.meta.build_seconds,
             ..now
         };
         report.targets = targets::reached(&report.results);
@@ -192,7 +214,7 @@ impl Session {
         let share = (self.number - 1) as f64 / self.count.max(1) as f64;
         let filled = (share * BAR as f64) as usize;
         let bar = format!("{}{}", "█".repeat(filled), "░".repeat(BAR - filled));
-        let mut left = self.left * self.pace();
+        let mut left = (self.left_scaled + self.left_fixed) * self.pace();
         if let Some(budget) = self.budget {
             left = left.min(budget.saturating_sub(self.started.elapsed()).as_secs_f64());
         }
@@ -209,9 +231,9 @@ impl Session {
     }
 
     /// Prints what is new in the report, a line a case with the ratio first.
-    fn print_results(&self, from: usize) {
+    fn print_results(&self, results: &[Entry]) {
         self.clear();
-        for case in headline::cases(&self.report.results[from..]) {
+        for case in headline::cases(results) {
             match headline::of(&case) {
                 Some(headline) => println!("{}", headline.line(&case.title)),
                 None => {
@@ -232,7 +254,6 @@ mod tests {
 
     use super::*;
     use crate::plan::plan;
-    use crate::report::Entry;
     use crate::report::stats::Spread;
 
     fn options(arguments: &[&str]) -> Options {
@@ -269,6 +290,40 @@ mod tests {
     }
 
     #[test]
+    fn a_step_that_failed_is_kept_and_tried_again_by_a_resumed_run() {
+        let options = options(&["utf8", "--quick"]);
+        let steps = plan(&options);
+        let figure = |value: f64| Entry {
+            metrics: [("ns_per_call".to_owned(), Spread::exact(value))].into(),
+            ..entry("utf8")
+        };
+        let fails = |report: &mut Report, value| {
+            report.results.push(figure(value));
+            report.skip("utf8", "validate", "mio", MeasureError::failed("it has ended"));
+            report.skip("utf8", "validate", "tokio", MeasureError::Unsupported("no".into()));
+        };
+        let mut session = Session::new(&options, None);
+        session.expect(&steps);
+        session.step(&steps[0], |report, _| fails(report, 1.0)).unwrap();
+        assert_eq!((session.report.results.len(), session.report.failures().count()), (1, 1));
+        // It may fail again, and is still tried again.
+        for value in [2.0, 3.0] {
+            session = Session::new(&options, Some(session.report));
+            session.expect(&steps);
+            assert_eq!(session.count, steps.len());
+            session.step(&steps[0], |report, _| fails(report, value)).unwrap();
+            assert_eq!((session.report.results.len(), session.report.skipped.len()), (1, 2));
+        }
+        let is_over = |report: &mut Report| report.skip("utf8", "*", "*", time_is_over());
+        session.step(&steps[0], |report, _| is_over(report)).unwrap();
+        assert!(!session.is_done(&steps[0]) && session.report.failures().next().is_none());
+        session.step(&steps[0], |report, _| report.results.push(figure(4.0))).unwrap();
+        assert!(session.is_done(&steps[0]) && session.report.failures().next().is_none());
+        let [kept] = &session.report.results[..] else { panic!("one figure, the newest") };
+        assert_eq!(kept.metrics["ns_per_call"], Spread::exact(4.0));
+    }
+
+    #[test]
     fn each_step_is_written_when_it_ends() {
         let path = std::env::temp_dir().join(format!("windlass-bench-{}.json", std::process::id()));
         let options = options(&["utf8", "--quick", "--json", path.to_str().unwrap()]);
@@ -281,17 +336,40 @@ mod tests {
     }
 
     #[test]
+    fn the_counts_of_a_quick_run_have_their_share_of_the_time_and_end_with_it() {
+        let options = options(&["dispatch", "--quick", "--budget", "1"]);
+        let steps = plan(&options);
+        let mut session = Session::new(&options, None);
+        session.expect(&steps);
+        let counts = steps.iter().find(|step| !step.is_scaled()).unwrap();
+        assert_eq!(
+            session.limit(counts).unwrap().end,
+            Some(session.started + session.budget.unwrap())
+        );
+        // Of a minute, what counts leave is 39 seconds.
+        session.left_fixed = 1_000.0;
+        session.left_scaled = 139.0;
+        session.left_scaled_min = 0.0;
+        let scale = session.limit(&steps[0]).unwrap().scale;
+        assert!((0.25..=0.29).contains(&scale), "{scale}");
+        let long = Step { seconds_min: 50.0, ..plan(&options).remove(0) };
+        assert!(session.limit(&long).is_none(), "the counts would get less");
+        session.left_fixed = 0.0;
+        assert!(session.limit(&long).is_some());
+    }
+
+    #[test]
     fn a_budget_shortens_slices_and_then_leaves_steps_out() {
         let options = options(&["utf8", "--budget", "1"]);
         let steps = plan(&options);
         let mut session = Session::new(&options, None);
         session.expect(&steps);
-        (session.left, session.left_scaled) = (240.0, 240.0);
-        let scale = session.scale().unwrap();
+        (session.left_scaled, session.left_scaled_min, session.left_fixed) = (240.0, 0.0, 0.0);
+        let scale = session.limit(&steps[0]).unwrap().scale;
         assert!((0.2..=0.25).contains(&scale), "a minute of four: {scale}");
         session.budget = Some(Duration::ZERO);
         session.step(&steps[0], |_, _| panic!("the time is over")).unwrap();
-        assert!(session.report.skipped[0].reason.contains("--budget"));
+        assert!(session.report.skipped[0].is_over_budget());
         assert!(!session.is_done(&steps[0]), "a resumed run measures it");
     }
 }

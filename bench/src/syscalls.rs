@@ -7,6 +7,7 @@ use windlass_bench_driver::protocol::{Awake, Case, EchoedBy, Trigger};
 
 use crate::cases;
 use crate::error::MeasureError;
+use crate::limit::{Counting, Limit, time_is_over};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 use crate::timing::Implementation;
@@ -123,7 +124,13 @@ pub(crate) fn counts(suite: &str) -> bool {
 }
 
 /// Counts the system calls of a suite.
-pub(crate) fn count(suite: &str, implementations: &[Implementation], report: &mut Report) {
+pub(crate) fn count(
+    suite: &str,
+    implementations: &[Implementation],
+    limit: Limit,
+    report: &mut Report,
+) {
+    let mut counting = Counting::new(limit);
     let traced = traced(suite);
     if let Some(reason) = strace::unavailable().filter(|_| !traced.is_empty()) {
         report.skip(suite, "system_calls", "*", MeasureError::Unsupported(reason));
@@ -136,7 +143,9 @@ pub(crate) fn count(suite: &str, implementations: &[Implementation], report: &mu
         for implementation in implementations.iter().filter(|c| c.program.has(counted.case.part()))
         {
             eprintln!("{suite}/{case} {} (strace)", implementation.program.name);
-            match strace::per_round(&implementation.path, implementation.backend, counted) {
+            let (path, backend) = (&implementation.path, implementation.backend);
+            let per_round = counting.next(|| strace::per_round(path, backend, counted));
+            match per_round.unwrap_or_else(|| Err(time_is_over())) {
                 Ok(per_round) => report.results.push(Entry {
                     suite: suite.to_owned(),
                     case: case.clone(),

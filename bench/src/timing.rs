@@ -15,6 +15,7 @@ use crate::programs::{
 };
 use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
+use crate::requirements::too_few_processors;
 
 /// An implementation on one backend.
 #[derive(Debug)]
@@ -202,6 +203,7 @@ fn entry(sample: &Samples, samples: &[Samples], runs: &[CaseRun<'_>]) -> Entry {
     if cases::is_timed(case) {
         params.insert("profile".to_owned(), implementation.profile.into());
     }
+    params.extend(too_few_processors(case));
     let mut metrics = BTreeMap::new();
     let mut put = |name: String, spread: Option<Spread>| {
         metrics.extend(spread.map(|spread| (name, spread)));

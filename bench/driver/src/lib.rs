@@ -4,10 +4,10 @@
 //! ([`protocol`]). The workload is here, generic over the implementation. A program only implements
 //! how its library registers, deletes and takes one turn ([`dispatch::Subject`],
 //! [`poll0::PollSubject`]), keeps timers ([`timers::TimerSubject`]), sleeps
-//! ([`sleep::SleepSubject`]), sends to streams ([`streams::StreamSubject`]), counts
-//! ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes messages
-//! ([`websocket::EngineSubject`]), does the parts of that ([`unmask`], [`utf8`], [`deflate`]), and
-//! runs futures ([`tasks`]) that serve HTTP ([`http`]).
+//! ([`sleep::SleepSubject`]), starts ([`startup::StartSubject`]), sends to streams
+//! ([`streams::StreamSubject`]), counts ([`flow::CounterSubject`]), is woken ([`wakeup`]), echoes
+//! messages ([`websocket::EngineSubject`]), does the parts of that ([`unmask`], [`utf8`],
+//! [`deflate`]), and runs futures ([`tasks`]) that serve HTTP ([`http`]).
 //! So all implementations do the same work. Every slice ends with a check that exactly the expected
 //! handlers ran.
 
@@ -35,6 +35,7 @@ mod random;
 pub mod server;
 pub mod sleep;
 pub mod source;
+pub mod startup;
 pub mod streams;
 pub mod tasks;
 mod threads;

@@ -13,6 +13,7 @@ use crate::poll0::{self, PollSubject};
 use crate::protocol::{Case, Reply, Request};
 use crate::server::raise_open_files;
 use crate::sleep::{self, SleepSubject};
+use crate::startup::{self, StartSubject};
 use crate::streams::{self, StreamSubject};
 use crate::tasks::{self, TaskSubject};
 use crate::timers::{self, TimerSubject};
@@ -49,6 +50,11 @@ impl Suite {
     /// The suite `calls`.
     pub fn calls<P: Prices>() -> Self {
         Self { part: "calls", prepare: calls::prepare::<P> }
+    }
+
+    /// The part `first_event` of the suite `startup`.
+    pub fn first_event<S: StartSubject>() -> Self {
+        Self { part: "startup/first_event", prepare: startup::prepare::<S> }
     }
 
     /// The suite `timers`, for anything that keeps timers.
@@ -104,6 +110,11 @@ impl Suite {
     /// The suite `http` with the servers of hyper and axum.
     pub fn http_server<S: TaskSubject>() -> Self {
         Self { part: "http/server", prepare: tasks::prepare::<S> }
+    }
+
+    /// The suite `http` with the mock on several threads.
+    pub fn http_multi_thread<S: TaskSubject>() -> Self {
+        Self { part: "http/multi_thread", prepare: tasks::prepare::<S> }
     }
 
     /// The suite `engine`, for a server's end of a connection.

@@ -160,16 +160,14 @@ pub enum Case {
         /// The trigger of their interest.
         trigger: Trigger,
     },
-    /// There are eight types of handlers. In each turn `ready` of `registered` sources are ready,
-    /// in random order.
+    /// There are eight types of handlers. In each turn some sources are ready, in random order.
     EightTypes {
         /// Number of sources.
         registered: usize,
         /// Number of sources that are ready in each turn.
         ready: usize,
     },
-    /// One of `registered` sources is ready all the time and is not read, so a turn that waits
-    /// without a limit finds it at once.
+    /// One of `registered` sources is ready all the time: a turn without a limit finds it at once.
     StaysReady {
         /// Number of sources.
         registered: usize,
@@ -194,6 +192,8 @@ pub enum Case {
         /// Number of watched sources.
         registered: usize,
     },
+    /// A reactor is built, and calls the handler of a source that is ready.
+    FirstEvent,
     /// Starts a timer and cancels it before it fires, while `alive` others wait.
     InsertCancel {
         /// Number of waiting timers.
@@ -517,6 +517,7 @@ impl Case {
             | Self::RegistrationMemory { .. } => "dispatch",
             Self::EmptyTurn { .. } | Self::ReadyTurn { .. } => "poll0",
             Self::SystemCall { .. } => "calls",
+            Self::FirstEvent => "startup/first_event",
             Self::InsertCancel { .. }
             | Self::Insert { .. }
             | Self::Fire { .. }

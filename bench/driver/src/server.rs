@@ -241,12 +241,51 @@ fn open_files() -> libc::rlimit {
     limit
 }
 
+/// Returns how many sockets of this network namespace listen on an address, as several do that
+/// share a port by `SO_REUSEPORT` (socket(7)).
+///
+/// # Errors
+///
+/// If `/proc/net/tcp` cannot be read (proc_net(5)).
+pub fn listeners(address: SocketAddr) -> std::io::Result<usize> {
+    Ok(listeners_in(&std::fs::read_to_string("/proc/net/tcp")?, address))
+}
+
+fn listeners_in(table: &str, address: SocketAddr) -> usize {
+    let SocketAddr::V4(address) = address else { return 0 };
+    // The address in the byte order of the machine, and the port, in hexadecimal.
+    let ip = u32::from_ne_bytes(address.ip().octets());
+    let local = format!("{ip:08X}:{:04X}", address.port());
+    let listens = |line: &&str| {
+        let mut columns = line.split_whitespace().skip(1);
+        columns.next() == Some(&*local) && columns.nth(1) == Some(LISTEN)
+    };
+    table.lines().filter(listens).count()
+}
+
+/// TCP_LISTEN of `include/net/tcp_states.h`.
+const LISTEN: &str = "0A";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(arguments: &[&str]) -> Result<Settings, Error> {
         Settings::read(arguments.iter().map(|&argument| argument.to_owned()))
+    }
+
+    #[test]
+    fn sockets_that_share_a_port_are_counted() {
+        let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connection = std::net::TcpStream::connect(address).unwrap();
+        assert_eq!(listeners(address).unwrap(), 1);
+        assert_eq!(listeners(connection.local_addr().unwrap()).unwrap(), 0);
+        let line =
+            |state| format!("  0: 0100007F:2329 00000000:0000 {state} 00000000:00000000 0\n");
+        let table = [line("0A"), line("01"), line("0A")].concat();
+        assert_eq!(listeners_in(&table, "127.0.0.1:9001".parse().unwrap()), 2);
+        assert_eq!(listeners_in(&table, "127.0.0.1:9002".parse().unwrap()), 0);
     }
 
     #[test]

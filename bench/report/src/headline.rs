@@ -176,15 +176,19 @@ impl Headline<'_> {
 }
 
 /// Returns what an entry costs over what another one costs in this figure, taken within each
-/// repetition if there are the slices of both.
+/// repetition if there are the slices of both. Otherwise its interval is from the best to the worst
+/// quotient of both intervals, because the repetitions of a percentile vary by more than a factor.
 #[must_use]
 pub fn cost_ratio(own: &Entry, other: &Entry, figure: &str) -> Option<Spread> {
     if let Some(ratios) = cost_ratios(own, other, figure) {
         return Spread::of(ratios);
     }
     let (own, other) = (own.metrics.get(figure)?, other.metrics.get(figure)?);
-    let median = cost(figure, own.median) / cost(figure, other.median);
-    median.is_finite().then(|| Spread::exact(median))
+    let over = |own: f64, other: f64| cost(figure, own) / cost(figure, other);
+    let median = over(own.median, other.median);
+    let ends = [over(own.low, other.high), over(own.high, other.low)];
+    let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+    median.is_finite().then_some(Spread { median, low, high })
 }
 
 /// Returns the ratio of each repetition, if there are the slices of both.
@@ -204,6 +208,9 @@ fn cost(figure: &str, value: f64) -> f64 {
     if is_rate(figure) { 1.0 / value } else { value }
 }
 
+/// Less than the clock cycle of any processor, in nanoseconds.
+const CYCLE_NS: f64 = 0.1;
+
 /// Compares the first form of windlass with the best library, or with the hand-written program
 /// where there is no other.
 #[must_use]
@@ -217,8 +224,10 @@ pub fn of<'a>(case: &CaseOf<'a>) -> Option<Headline<'a>> {
     let median = |entry: &Entry| Some(entry.metrics.get(figure)?.median);
     let best = |is_meant: &dyn Fn(&str) -> bool| {
         let meant = case.entries.iter().filter(|entry| is_meant(&entry.implementation));
-        let mut meant: Vec<(f64, &Entry)> =
-            meant.filter_map(|entry| Some((cost(figure, median(entry)?), *entry))).collect();
+        let costs = meant.filter_map(|entry| Some((cost(figure, median(entry)?), *entry)));
+        // The compiler has left out all work that takes less than a clock cycle.
+        let is_done = |cost: f64| !figure.starts_with("ns_per_") || cost >= CYCLE_NS;
+        let mut meant: Vec<(f64, &Entry)> = costs.filter(|(cost, _)| is_done(*cost)).collect();
         meant.sort_by(|one, other| one.0.total_cmp(&other.0));
         meant.first().map(|&(_, entry)| entry)
     };
@@ -262,6 +271,37 @@ mod tests {
         assert_eq!(headline.verdict(), Some(Verdict::Ahead));
         let line = headline.line(&cases[0].title);
         assert!(line.trim_start().starts_with("0.50 (0.50–0.50) of fast"), "{line}");
+    }
+
+    #[test]
+    fn percentiles_have_the_interval_of_both() {
+        let percentile = |name: &str, median, low, high| Entry {
+            metrics: [("latency_p99_us".to_owned(), Spread { median, low, high })].into(),
+            samples: Vec::new(),
+            ..entry(name, "latency_p99_us", &[1.0])
+        };
+        let own = percentile("windlass", 40_000.0, 80.0, 50_000.0);
+        let results = [own.clone(), percentile("fast", 100.0, 50.0, 40_000.0)];
+        let of_cases = cases(&results);
+        let headline = of(&of_cases[0]).unwrap();
+        let interval = Spread { median: 400.0, low: 0.002, high: 1_000.0 };
+        assert_eq!((headline.ratio, headline.verdict()), (Some(interval), Some(Verdict::Tie)));
+        let results = [own, percentile("fast", 20.0, 10.0, 40.0)];
+        assert_eq!(of(&cases(&results)[0]).unwrap().verdict(), Some(Verdict::Behind));
+    }
+
+    #[test]
+    fn work_that_was_left_out_is_not_compared() {
+        let ns = "ns_per_pair";
+        let results = [
+            entry("compio", ns, &[3e-9, 3e-9]),
+            entry("monoio", ns, &[40.0, 40.0]),
+            entry("windlass", ns, &[20.0, 20.0]),
+        ];
+        let cases = cases(&results);
+        let headline = of(&cases[0]).unwrap();
+        assert_eq!(headline.other.unwrap().implementation, "monoio");
+        assert_eq!(headline.ratio, Some(Spread::exact(0.5)));
     }
 
     #[test]

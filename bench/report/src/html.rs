@@ -33,13 +33,12 @@ align-items:center;padding:.3rem 0;border-bottom:1px solid var(--line)}\
 .span{top:.5rem!important;bottom:.5rem!important;background:var(--text)}\
 .ahead .fill{background:var(--ahead)}.tie .fill{background:var(--tie)}\
 .behind .fill{background:var(--behind)}.value{font-size:.85rem;\
-font-variant-numeric:tabular-nums}.charts{display:grid;gap:1rem;\
-grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr))}\
+font-variant-numeric:tabular-nums}.charts{display:grid;gap:1rem;margin-top:1rem;\
+grid-template-columns:repeat(auto-fill,minmax(min(100%,30rem),1fr))}\
 .charts svg{width:100%;height:auto;background:var(--card);border-radius:6px;padding:.6rem;\
 box-sizing:border-box}details{margin:.5rem 0}summary{cursor:pointer}\
 @media(max-width:44rem){.row{grid-template-columns:minmax(0,1fr)}\
-.bar{grid-row:3}.charts text{font-size:17px}\
-.charts .t{font-size:17px}}";
+.bar{grid-row:3}.charts{overflow-x:auto}.charts svg{min-width:36rem}}";
 
 /// The factor at both ends of a bar: what costs more or less is cut off there.
 const FACTOR_MAX: f64 = 4.0;
@@ -104,6 +103,10 @@ fn head(report: &Report, suites: &[&str], page: &mut String) {
         ("Measured", Some(format!("{}, {:.0} minutes", meta.date, meta.minutes))),
         ("Commit", Some(meta.git.clone())),
         ("Kind of run", meta.quick.then(|| "quick: fewer cases, shorter slices".to_owned())),
+        (
+            "Release build of the reactor",
+            meta.build_seconds.map(|seconds| format!("{seconds:.0} s")),
+        ),
         ("Lines that the tests run", meta.coverage_percent.map(|share| format!("{share:.1} %"))),
     ];
     for (name, fact) in facts {
@@ -121,7 +124,8 @@ fn head(report: &Report, suites: &[&str], page: &mut String) {
         "<p>A ratio is what Windlass costs over what the best other library costs in the same \
          case, or a hand-written program where there is no library. Below one, Windlass costs \
          less. It is taken within each repetition, and its interval is from the tenth to the \
-         ninetieth percentile. A difference below a tenth is a tie.</p>\n"
+         ninetieth percentile; that of a latency is the quotient of the ends of both. A difference \
+         below a tenth is a tie, and so is one whose interval includes one.</p>\n"
     );
 }
 

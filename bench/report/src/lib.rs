@@ -55,6 +55,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns whether both are the same measurement, of which one is newer.
+    fn is_again(&self, other: &Self) -> bool {
+        (&self.suite, &self.case, &self.params, &self.implementation, &self.backend)
+            == (&other.suite, &other.case, &other.params, &other.implementation, &other.backend)
+    }
+
     /// Returns the title of its row in a table, which names backends other than epoll.
     #[must_use]
     pub fn title(&self) -> String {
@@ -87,6 +93,24 @@ pub struct Skipped {
     pub implementation: String,
     /// Why.
     pub reason: String,
+    /// The step of a failure, or of a count that a budget has left out. A resumed run tries it
+    /// again.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub step: String,
+}
+
+impl Skipped {
+    /// Returns whether this is a failure, and not what an implementation or the machine lacks.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.reason.starts_with(FAILED)
+    }
+
+    /// Returns whether a budget has left it out.
+    #[must_use]
+    pub fn is_over_budget(&self) -> bool {
+        self.reason == OVER_BUDGET
+    }
 }
 
 /// A target with the figure that was measured.
@@ -122,6 +146,9 @@ impl fmt::Display for Reached {
 
 /// How the reason of a failure begins, in contrast to that of a skipped measurement.
 const FAILED: &str = "failed: ";
+
+/// The reason of what a budget has left out.
+pub const OVER_BUDGET: &str = "its time was over: raise --budget, or choose cases with --case";
 
 /// The results of a run. Its JSON has the same form for all suites.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -212,6 +239,7 @@ impl Report {
             case: case.to_owned(),
             implementation: name.to_owned(),
             reason,
+            step: String::new(),
         };
         if self.skipped.contains(&skip) {
             return;
@@ -220,6 +248,33 @@ impl Report {
             eprintln!("  {name}: {}", skip.reason);
         }
         self.skipped.push(skip);
+    }
+
+    /// Adds what a step has found in so many seconds. What it found in an earlier run, in which it
+    /// was not completed, is replaced.
+    pub fn add_step(&mut self, step: &str, seconds: f64, found: Self) {
+        let is_again = self.done.insert(step.to_owned(), seconds).is_some();
+        self.skipped.retain(|skip| skip.step != step);
+        for entry in found.results {
+            match self.results.iter_mut().find(|old| is_again && old.is_again(&entry)) {
+                Some(old) => *old = entry,
+                None => self.results.push(entry),
+            }
+        }
+        for mut skip in found.skipped {
+            if skip.is_failure() || skip.is_over_budget() {
+                skip.step = step.to_owned();
+            }
+            if !self.skipped.contains(&skip) {
+                self.skipped.push(skip);
+            }
+        }
+    }
+
+    /// Returns whether a step has ended, nothing has failed, and nothing was left out.
+    #[must_use]
+    pub fn is_done(&self, step: &str) -> bool {
+        self.done.contains_key(step) && !self.skipped.iter().any(|skip| skip.step == step)
     }
 
     /// Adds the metrics of an entry that do not depend on time: allocations, bytes, sends.
@@ -239,7 +294,7 @@ impl Report {
     /// Returns the failures, without the cases that an implementation or the machine does not
     /// support.
     pub fn failures(&self) -> impl Iterator<Item = &Skipped> {
-        self.skipped.iter().filter(|skip| skip.reason.starts_with(FAILED))
+        self.skipped.iter().filter(|skip| skip.is_failure())
     }
 
     /// Returns tables of the entries with the same case and parameters, as they were measured.
@@ -284,7 +339,7 @@ impl Report {
             writeln!(text, "{target}").expect("writing to a string");
         }
         for skip in &self.skipped {
-            let Skipped { suite, case, implementation, reason } = skip;
+            let Skipped { suite, case, implementation, reason, .. } = skip;
             writeln!(text, "skipped: {suite}/{case} {implementation}: {reason}")
                 .expect("writing to a string");
         }

@@ -40,6 +40,9 @@ pub struct Meta {
     /// The lines that the tests run, in percent, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage_percent: Option<f64>,
+    /// Time of a release build of the reactor with its dependencies, from nothing, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_seconds: Option<f64>,
 }
 
 impl Meta {

@@ -16,7 +16,7 @@ pub const SUITES: &[(&str, &str)] = &[
     ("utf8", "validation of text in pieces: each text message passes it"),
     ("deflate", "permessage-deflate: the dearest part of a compressed message"),
     ("calls", "prices of system calls: what a loop cannot avoid, and what a ring may save"),
-    ("startup", "from the start of a program to its first answer: restarts and small tools"),
+    ("startup", "from a start to the first event or answer: restarts and small tools"),
     ("echo", "messages to a server and back: throughput and processor time of a server"),
     ("broadcast", "one message to many connections: chats, tickers and games"),
     ("handshake", "opening of connections: what a server does when all its clients return"),

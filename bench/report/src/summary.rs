@@ -229,6 +229,10 @@ fn figures(report: &Report) -> String {
         )
         .expect("writing to a string");
     }
+    if let Some(seconds) = report.meta.build_seconds {
+        let what = "a release build of the reactor and its dependencies, from nothing";
+        writeln!(text, "| {what} | **{seconds:.0} s** | |").expect("writing to a string");
+    }
     text + "\n" + &machine(report)
 }
 
@@ -402,7 +406,12 @@ mod tests {
         let row = "| **640 ns** | eventp 1: 512 |";
         assert!(text.contains(row), "{text}");
         assert_eq!(text.matches("\n| ").count(), 1, "one row: {text}");
-        assert!(text.contains("Measured on 2026-01-01"));
+        assert!(text.contains("Measured on 2026-01-01") && !text.contains("release build"));
+        let mut built = report();
+        built.meta.build_seconds = Some(12.3);
+        let row =
+            "| a release build of the reactor and its dependencies, from nothing | **12 s** |";
+        assert!(figures(&built).contains(row), "{}", figures(&built));
     }
 
     #[test]

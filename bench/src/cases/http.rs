@@ -14,6 +14,9 @@ const PLACES: [ClientPlace; 2] = [ClientPlace::SameThread, ClientPlace::OwnProce
 /// Idle connections in whose memory one of them hardly counts.
 const IDLE: usize = 256;
 
+/// Several threads, as in the benchmark of corosio.
+const MULTI_THREAD: Case = Case::Http(HttpCase::MultiThread { threads: 4, connections: 32 });
+
 /// The servers of libraries, with the same service on both runtimes.
 const LIBRARIES: [HttpServer; 2] = [HttpServer::Hyper, HttpServer::Axum];
 
@@ -35,14 +38,11 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for live_timers in [0, 1] {
         for client in PLACES {
-            cases.extend(
-                CONNECTIONS.map(|connections| {
-                    requests(HttpServer::Mock, client, connections, live_timers)
-                }),
-            );
+            let mock = |count| requests(HttpServer::Mock, client, count, live_timers);
+            cases.extend(CONNECTIONS.map(mock));
         }
     }
-    let some: &[usize] = if quick { &[1, 16] } else { &CONNECTIONS };
+    let some: &[usize] = if quick { &[16] } else { &CONNECTIONS };
     for live_timers in [0, 1] {
         for (server, client) in LIBRARIES.iter().flat_map(|&server| PLACES.map(|p| (server, p))) {
             let all = some.iter().map(|&count| requests(server, client, count, live_timers));
@@ -57,6 +57,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
     for server in servers() {
         cases.push(Case::Http(HttpCase::IdleKeepAlive { server, connections: IDLE }));
     }
+    cases.push(MULTI_THREAD);
     cases
 }
 
@@ -92,7 +93,7 @@ pub(super) fn has_one_thread(case: &HttpCase) -> bool {
 
 /// Returns whether the time of a request is a result. Paced requests come at a given rate.
 pub(super) fn is_timed(case: &HttpCase) -> bool {
-    matches!(case, HttpCase::Requests { .. })
+    matches!(case, HttpCase::Requests { .. } | HttpCase::MultiThread { .. })
 }
 
 /// Returns the slices of a case. They are as long as those of the suite `latency`, for the same
@@ -107,7 +108,9 @@ pub(super) fn shape(case: &HttpCase, quick: bool) -> Shape {
         }
         // A 99th percentile needs many slices: whatever else the machine does is in some of them.
         HttpCase::PacedRequests { .. } => Shape { length: Length::Ns(ns), slices: 3 * slices },
-        HttpCase::Requests { .. } => Shape { length: Length::Ns(ns), slices },
+        HttpCase::Requests { .. } | HttpCase::MultiThread { .. } => {
+            Shape { length: Length::Ns(ns), slices }
+        }
     }
 }
 
@@ -150,7 +153,7 @@ mod tests {
                 let beside = serde_json::from_str(&text.replace("timers\":0", "timers\":1"));
                 assert!(all.contains(&beside.unwrap()), "{text}");
             }
-            assert_eq!(alone.len(), if quick { 19 } else { 27 });
+            assert_eq!(alone.len(), if quick { 15 } else { 27 });
         }
     }
 
@@ -166,6 +169,7 @@ mod tests {
                     }
                 }
             }
+            assert!(all.contains(&MULTI_THREAD));
             assert!(all.iter().all(|case| case.suite() == "http" && has(case)));
         }
     }

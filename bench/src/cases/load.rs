@@ -9,7 +9,7 @@ const KIB: usize = 1024;
 
 /// Returns the cases of the suite `scaling`.
 pub(super) fn scaling(quick: bool) -> Vec<Case> {
-    let counts: &[usize] = if quick { &[10, 100, 10_000] } else { &[10, 100, 1_000, 10_000] };
+    let counts: &[usize] = if quick { &[10, 100, 1_000] } else { &[10, 100, 1_000, 10_000] };
     let connections = counts.iter().map(|&connections| LoadCase::Connections { connections });
     let workers = [1, 2, 4].map(|workers| LoadCase::Workers { workers, connections: 100 });
     connections.chain(workers).map(Case::Load).collect()
@@ -47,13 +47,4 @@ pub(super) fn shape(case: &LoadCase, quick: bool) -> ServerShape {
 /// Returns the unit of a case.
 pub(super) fn unit(case: &LoadCase) -> &'static str {
     if matches!(case, LoadCase::FirstAnswer) { "start" } else { "message" }
-}
-
-/// Returns the number of the server's threads, if they are not pinned because they share all
-/// processors.
-pub(crate) fn threads(case: &Case) -> Option<usize> {
-    match *case {
-        Case::Load(LoadCase::Workers { workers, .. }) => Some(workers),
-        _ => None,
-    }
 }

@@ -13,15 +13,30 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use windlass_bench_driver::calls::CALLS;
+use windlass_bench_driver::http::HttpCase;
+use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::{Awake, Case, Trigger, Writer};
 
 pub(crate) use in_memory::{is_counted_with_lto, size};
 
-/// All suites, in the order in which they run.
+/// The suites without servers, in the order in which they run.
 pub(crate) const SUITES: &[&str] = &[
     "dispatch", "poll0", "timers", "streams", "flow", "wakeup", "latency", "tasks", "http",
-    "engine", "unmask", "utf8", "deflate", "calls",
+    "engine", "unmask", "utf8", "deflate", "calls", "startup",
 ];
+
+/// Returns the names of all suites, also of those that measure servers. A suite may have cases of
+/// both kinds.
+pub(crate) fn suite_names() -> Vec<&'static str> {
+    let others = servers::SUITES.iter().filter(|suite| !SUITES.contains(suite));
+    SUITES.iter().chain(others).copied().collect()
+}
+
+/// Returns the timed cases of any suite.
+pub(crate) fn all(suite: &str, quick: bool) -> Vec<Case> {
+    let groups = groups(suite, quick).into_iter().flatten();
+    groups.chain(servers::cases(suite, quick)).collect()
+}
 
 /// Returns the timed cases of a suite, in groups. The slices of a group are interleaved, because
 /// its cases are compared with each other.
@@ -34,6 +49,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
         "streams" => each_alone(streams()),
         "flow" => flow(),
         "calls" => vec![calls()],
+        "startup" => vec![vec![Case::FirstEvent]],
         "wakeup" => each_alone(wakeup()),
         "latency" => each_alone(tasks::latency(quick)),
         "tasks" => each_alone(tasks::tasks(quick)),
@@ -309,6 +325,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         Case::WakeRunning { .. } | Case::WakeSleeping => "wake",
         Case::RoundTrip { .. } => "round_trip",
         Case::SystemCall { .. } => "call",
+        Case::FirstEvent => "start",
         Case::Call { .. } | Case::Unmask { .. } | Case::Validate { .. } => "call",
         Case::Echo { .. } | Case::Compress { .. } | Case::Inflate { .. } => "message",
         Case::IdleEngine { .. } => "engine",
@@ -342,6 +359,15 @@ pub(crate) fn is_timed(case: &Case) -> bool {
     )
 }
 
+/// Returns the number of the server's threads in a case that is about several.
+pub(crate) fn server_threads(case: &Case) -> Option<usize> {
+    match *case {
+        Case::Load(LoadCase::Workers { workers, .. }) => Some(workers),
+        Case::Http(HttpCase::MultiThread { threads, .. }) => Some(threads),
+        _ => None,
+    }
+}
+
 /// Returns whether one thread does all the work, so that the allocator's plain counters are exact.
 pub(crate) fn has_one_thread(case: &Case) -> bool {
     match case {
@@ -363,7 +389,10 @@ pub(crate) fn counts_allocations(case: &Case) -> bool {
     if let Case::Http(http) = case {
         return http::counts_allocations(http);
     }
-    has_one_thread(case) || matches!(case, Case::IdleEngine { .. } | Case::Post { .. })
+    // Those of a start are counted with its time.
+    let is_start = *case == Case::FirstEvent;
+    (has_one_thread(case) && !is_start)
+        || matches!(case, Case::IdleEngine { .. } | Case::Post { .. })
 }
 
 /// Returns the number of rounds of a slice that is not timed.

@@ -69,7 +69,11 @@ const fn peer(
 
 /// All programs, in the order of the report. The order of the slices is random.
 pub(crate) const PROGRAMS: &[Program] = &[
-    own(RAW, &["dispatch", "poll0", "timers/sleep", "latency", "tasks", "http"], "bench-raw"),
+    own(
+        RAW,
+        &["dispatch", "poll0", "timers/sleep", "latency", "tasks", "http", "startup/first_event"],
+        "bench-raw",
+    ),
     // The same program once more. Its distance from `raw` is the noise of the run.
     own("raw-again", &["dispatch", "poll0"], "bench-raw"),
     own(RAW_PWAIT2, &["dispatch", "poll0"], "bench-raw-pwait2"),
@@ -91,6 +95,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
                 "unmask",
                 "utf8",
                 "deflate",
+                "startup/first_event",
             ],
             "bench-windlass",
         )
@@ -103,14 +108,23 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
     Program {
         backends: BACKENDS,
-        ..own(WINDLASS_TASK, &["latency", "tasks", "http", "http/server"], "bench-windlass-task")
+        ..own(
+            WINDLASS_TASK,
+            &["latency", "tasks", "http", "http/server", "http/multi_thread"],
+            "bench-windlass-task",
+        )
     },
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
     own("kernel", &["calls"], "bench-calls"),
     own("std", &["wakeup/call", "wakeup/post", "utf8"], "bench-std"),
     own("memcpy", &["engine", "unmask"], "bench-memcpy"),
-    peer("eventp", &["dispatch"], "windlass-bench-peer-eventp", "windlass-bench-peer-eventp"),
+    peer(
+        "eventp",
+        &["dispatch", "startup/first_event"],
+        "windlass-bench-peer-eventp",
+        "windlass-bench-peer-eventp",
+    ),
     peer(
         "event-manager",
         &["dispatch"],
@@ -119,20 +133,20 @@ pub(crate) const PROGRAMS: &[Program] = &[
     ),
     peer(
         "mio",
-        &["dispatch", "poll0", "wakeup/wake"],
+        &["dispatch", "poll0", "wakeup/wake", "startup/first_event"],
         "windlass-bench-peer-mio",
         "windlass-bench-peer-mio",
     ),
     peer("mio-slab", &["dispatch"], "windlass-bench-peer-mio", "windlass-bench-peer-mio-slab"),
     peer(
         "polling",
-        &["dispatch", "poll0"],
+        &["dispatch", "poll0", "startup/first_event"],
         "windlass-bench-peer-polling",
         "windlass-bench-peer-polling",
     ),
     peer(
         "calloop",
-        &["dispatch", "poll0", "timers"],
+        &["dispatch", "poll0", "timers", "startup/first_event"],
         "windlass-bench-peer-calloop",
         "windlass-bench-peer-calloop",
     ),
@@ -148,6 +162,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
             "tasks",
             "http",
             "http/server",
+            "startup/first_event",
         ],
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio",
@@ -161,6 +176,13 @@ pub(crate) const PROGRAMS: &[Program] = &[
     peer(
         TOKIO_MULTI_THREAD,
         &["http", "http/server"],
+        "windlass-bench-peer-tokio",
+        "windlass-bench-peer-tokio-multi-thread",
+    ),
+    // The same program with the threads of the case, which runs on any number of processors.
+    peer(
+        "tokio-threads",
+        &["http/multi_thread"],
         "windlass-bench-peer-tokio",
         "windlass-bench-peer-tokio-multi-thread",
     ),
@@ -195,7 +217,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
         workspace: Workspace::PeersCpp,
         ..peer(
             "asio",
-            &["latency", "tasks", "http"],
+            &["latency", "tasks", "http", "http/multi_thread"],
             "windlass-bench-peer-asio",
             "windlass-bench-peer-asio",
         )
@@ -307,7 +329,7 @@ mod tests {
             );
         }
         let tokio = PROGRAMS.iter().find(|program| program.name == "tokio").unwrap();
-        assert_eq!(tokio.suites(), ["timers", "wakeup", "latency", "tasks", "http"]);
+        assert_eq!(tokio.suites(), ["timers", "wakeup", "latency", "tasks", "http", "startup"]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::process::ServerProcess;
 use crate::cases::servers::counted;
 use crate::child::Child;
 use crate::error::MeasureError;
+use crate::limit::{Counting, Limit, time_is_over};
 use crate::options::Options;
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
@@ -75,9 +76,12 @@ impl ServerTool {
         }
     }
 
-    /// Returns the tool for this case: another one, if that fits better and works here.
-    fn fit_for(self, case: &Case) -> Self {
-        let is_stepped = self == Self::Callgrind && matches!(case.workload(), Case::Upgrade { .. });
+    /// Returns the tool for this case: another one, if that fits better, works here and has the
+    /// time.
+    fn fit_for(self, case: &Case, options: &Options) -> Self {
+        let is_stepped = self == Self::Callgrind
+            && matches!(case.workload(), Case::Upgrade { .. })
+            && options.steps_handshakes();
         if is_stepped && Self::Singlestep.unavailable().is_none() { Self::Singlestep } else { self }
     }
 
@@ -127,35 +131,40 @@ struct CountSetup<'a> {
     processors: Processors,
 }
 
-/// Counts the instructions and system calls of a suite. A server that times out under a tool is
-/// killed, and its further cases are not counted with that tool.
+/// Counts the instructions and system calls of a suite, a case after another while there is time. A
+/// server that times out under a tool is killed, and its further cases are not counted with that
+/// tool.
 pub(super) fn count(
     suite: &str,
     servers: &[BuiltServer],
     client: &Path,
     options: &Options,
     processors: Processors,
+    limit: Limit,
     report: &mut Report,
 ) {
-    let cases = counted(suite, options.quick);
-    for tool in [ServerTool::Callgrind, ServerTool::Strace] {
-        if cases.is_empty() || !options.wants_case(tool.case()) {
-            continue;
-        }
-        // The same program twice has the same counts.
-        let once = servers.iter().filter(|built| built.name() != "floor-again");
-        let mut setups: Vec<_> =
-            once.map(|built| CountSetup { built, client, processors }).collect();
-        for (case, rounds) in &cases {
-            let tool = tool.fit_for(case);
+    // The same program twice has the same counts.
+    let once = servers.iter().filter(|built| built.name() != "floor-again");
+    let setups: Vec<_> = once.map(|built| CountSetup { built, client, processors }).collect();
+    let tools = [ServerTool::Callgrind, ServerTool::Strace];
+    let wanted = tools.into_iter().filter(|tool| options.wants_case(tool.case()));
+    let mut all: Vec<_> = wanted.map(|tool| (tool, setups.clone(), Counting::new(limit))).collect();
+    for (case, rounds) in &counted(suite, options.quick) {
+        for (tool, setups, counting) in &mut all {
+            let tool = tool.fit_for(case, options);
             if let Some(reason) = tool.unavailable() {
                 report.skip(suite, tool.case(), "*", MeasureError::Unsupported(reason));
-                break;
+                continue;
             }
-            setups.retain(|setup| {
-                !setup.built.server.program.has(case.part())
-                    || count_case(tool, case, *rounds, *setup, report)
+            let counted = counting.next(|| {
+                setups.retain(|setup| {
+                    !setup.built.server.program.has(case.part())
+                        || count_case(tool, case, *rounds, *setup, report)
+                });
             });
+            if counted.is_none() {
+                report.skip(suite, &crate::cases::describe(case).0, tool.name(), time_is_over());
+            }
         }
     }
 }

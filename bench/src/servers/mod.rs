@@ -17,9 +17,10 @@ use std::path::Path;
 use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::Case;
 
-use crate::cases::load::threads;
+use crate::cases::server_threads;
 use crate::cases::servers::{SUITES, ServerShape, counted, shape};
 use crate::error::MeasureError;
+use crate::limit::Limit;
 use crate::options::Options;
 use crate::pin::Pin;
 use crate::plan::{Step, Work, scaled_server};
@@ -72,11 +73,11 @@ pub(crate) fn run<'a>(
     };
     let servers = find_all(suite, options, built, &mut session.report);
     for step in steps {
-        session.step(step, |report, scale| match &step.work {
+        session.step(step, |report, limit| match &step.work {
             Work::Server(case) => {
-                let shape = scaled_server(shape(case, options.quick), scale);
+                let shape = scaled_server(shape(case, options.quick), limit.scale);
                 // Threads that share all processors are not pinned.
-                let is_shared = threads(case).is_some();
+                let is_shared = server_threads(case).is_some();
                 let chosen = Processors::choose(if is_shared { Pin::Nowhere } else { pin });
                 let timed = chosen.and_then(|processors| {
                     time(case, shape, &servers, &client, options, processors, report)
@@ -85,7 +86,7 @@ pub(crate) fn run<'a>(
                     report.skip(suite, &crate::cases::describe(case).0, "*", error);
                 }
             }
-            _ => count_suite(suite, &servers, &client, options, processors, report),
+            _ => count_suite(suite, &servers, &client, options, processors, limit, report),
         })?;
     }
     if suite == "websocket" {
@@ -125,6 +126,7 @@ fn count_suite(
     client: &Path,
     options: &Options,
     processors: Processors,
+    limit: Limit,
     report: &mut Report,
 ) {
     if options.counts_only && options.wants_case("allocations") {
@@ -136,7 +138,7 @@ fn count_suite(
     }
     let wants_counts = options.wants_case("instructions") || options.wants_case("system_calls");
     if !options.no_counts && wants_counts {
-        counts::count(suite, servers, client, options, processors, report);
+        counts::count(suite, servers, client, options, processors, limit, report);
     }
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn arguments(case: &Case, cpu: Option<usize>, first: bool) -> Vec<Str
     {
         arguments.extend(["--work-us".to_owned(), work_us.to_string()]);
     }
-    if let Some(workers) = cases::load::threads(case) {
+    if let Some(workers) = cases::server_threads(case) {
         arguments.extend(["--workers".to_owned(), workers.to_string()]);
     }
     let is_secure = match case {

@@ -1,24 +1,25 @@
 //! Times one case on all servers, whose slices take turns.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
 use windlass_bench_driver::protocol::{Case, Outcome, Reply, Request};
+use windlass_bench_driver::server::listeners;
 
 use super::built::{BuiltServer, Processors};
 use super::process::ServerProcess;
-use crate::cases::load::threads;
+use crate::cases::server_threads;
 use crate::cases::servers::ServerShape;
 use crate::cases::tls::is_idle;
 use crate::child::Child;
 use crate::error::MeasureError;
-use crate::pin::allowed_cpus;
 use crate::programs::servers::{FLOOR, TOKIO_ECHO, UWEBSOCKETS, is_windlass_websocket};
 use crate::programs::{WINDLASS, Workspace};
 use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
+use crate::requirements::too_few_processors;
 use crate::timing::{Shuffle, calibrate, ratio};
 
 /// Rounds of a slice in which allocations are counted.
@@ -88,6 +89,7 @@ impl MeasuredServer {
         let mut command = Command::new(built.path());
         command.args(built.arguments(case, processors.server, processors.first));
         let process = ServerProcess::start(command)?;
+        check_workers(case, process.server.address)?;
         let side = if built.client.is_some() { Side::Client } else { Side::Server };
         let client = built.client.as_deref().unwrap_or(client);
         let mut client = Child::start_as(client, processors.client_pin(), processors.first)?;
@@ -199,7 +201,7 @@ impl<'a> ServerTiming<'a> {
 
     fn entry(&self, server: &MeasuredServer) -> Entry {
         let (name, mut params) = crate::cases::describe(self.case);
-        params.extend(lack_of_processors(self.case, allowed_cpus().len()));
+        params.extend(too_few_processors(self.case));
         let mut metrics = BTreeMap::new();
         let mut put = |name: &str, spread: Option<Spread>| {
             metrics.extend(spread.map(|spread| (name.to_owned(), spread)));
@@ -328,12 +330,14 @@ impl<'a> ServerTiming<'a> {
     }
 }
 
-/// Returns the parameter that marks a case with more threads than processors: those of the server,
-/// and that of the client.
-fn lack_of_processors(case: &Case, allowed: usize) -> Option<(String, Value)> {
-    let threads = threads(case)? + 1;
-    let mark = format!("{allowed} for {threads} threads");
-    (threads > allowed).then(|| ("processors".to_owned(), mark.into()))
+/// Checks that the server has a listener for each thread of its case.
+fn check_workers(case: &Case, address: SocketAddr) -> Result<(), MeasureError> {
+    let Some(threads) = server_threads(case) else { return Ok(()) };
+    match listeners(address) {
+        Ok(count) if count == threads => Ok(()),
+        Ok(count) => Err(MeasureError::failed(format!("{count} threads listen, not {threads}"))),
+        Err(error) => Err(MeasureError::failed(format!("its listeners are unknown: {error}"))),
+    }
 }
 
 /// Returns the name of a rate: `messages_per_s` for `message`.
@@ -350,18 +354,20 @@ mod tests {
     use windlass_bench_driver::load::LoadCase;
 
     #[test]
-    fn a_rate_is_named_after_what_is_counted() {
-        assert_eq!(units_per_s("message"), "messages_per_s");
-        assert_eq!(units_per_s("delivery"), "deliveries_per_s");
+    fn a_server_without_the_threads_of_its_case_fails() {
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let workers = |workers| Case::Load(LoadCase::Workers { workers, connections: 100 });
+        assert_eq!(check_workers(&workers(1), address), Ok(()));
+        let told = check_workers(&workers(4), address);
+        assert_eq!(told, Err(MeasureError::failed("1 threads listen, not 4")));
+        assert_eq!(check_workers(&Case::Upgrade { parallel: 1 }, address), Ok(()));
     }
 
     #[test]
-    fn a_case_with_more_threads_than_processors_is_marked() {
-        let case = |workers| Case::Load(LoadCase::Workers { workers, connections: 100 });
-        let mark = |workers, allowed| lack_of_processors(&case(workers), allowed);
-        assert_eq!(mark(1, 2), None);
-        assert_eq!(mark(4, 2), Some(("processors".into(), "2 for 5 threads".into())));
-        assert_eq!(lack_of_processors(&Case::Upgrade { parallel: 1 }, 1), None);
+    fn a_rate_is_named_after_what_is_counted() {
+        assert_eq!(units_per_s("message"), "messages_per_s");
+        assert_eq!(units_per_s("delivery"), "deliveries_per_s");
     }
 
     #[test]

@@ -218,6 +218,12 @@ fn windlass_calls_exactly_the_expected_handlers() {
 }
 
 #[test]
+fn each_start_has_one_event_on_every_backend() {
+    passes(RAW, &Case::FirstEvent);
+    pass_on_every_backend(&Case::FirstEvent);
+}
+
+#[test]
 fn windlass_keeps_timers_as_the_driver_expects() {
     for case in [
         Case::InsertCancel { alive: 100 },

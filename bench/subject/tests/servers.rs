@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use windlass_bench_driver::load::LoadCase;
 use windlass_bench_driver::protocol::{Case, Content, Outcome, Reply, Request, ServerInfo};
+use windlass_bench_driver::server::listeners;
 use windlass_bench_driver::tls::{TlsCase, TlsHandshake};
 use windlass_bench_driver::websocket_cases::WebsocketCase;
 
@@ -280,6 +281,10 @@ fn many_connections_and_several_workers_echo() {
     let case = Case::Load(LoadCase::Workers { workers: 3, connections: 30 });
     for program in [WINDLASS, TOKIO_ECHO] {
         passes_with(program, &["--workers", "3"], &case);
+        // The frame of `TOKIO_ECHO` is that of all peers on tokio.
+        let mut server = Running::start(program, &["echo", "--workers", "3"]);
+        let said: ServerInfo = serde_json::from_str(&server.line()).unwrap();
+        assert_eq!(listeners(said.address).unwrap(), 3, "one for each worker of {program}");
     }
 }
 

@@ -66,6 +66,14 @@ pub enum HttpCase {
         /// The rate.
         rate: PacedRate,
     },
+    /// The mock as a server of several threads, with the client on another processor and one
+    /// request in flight on each connection. A round is a request and its response.
+    MultiThread {
+        /// Number of the server's threads.
+        threads: usize,
+        /// Number of connections.
+        connections: usize,
+    },
     /// The memory of a connection that has answered a request and waits for the next one.
     IdleKeepAlive {
         /// The server.
@@ -82,6 +90,7 @@ impl HttpCase {
             Self::Requests { server, .. }
             | Self::PacedRequests { server, .. }
             | Self::IdleKeepAlive { server, .. } => server,
+            Self::MultiThread { .. } => HttpServer::Mock,
         }
     }
 
@@ -91,15 +100,16 @@ impl HttpCase {
             Self::Requests { live_timers, .. } | Self::PacedRequests { live_timers, .. } => {
                 live_timers
             }
-            Self::IdleKeepAlive { .. } => 0,
+            Self::MultiThread { .. } | Self::IdleKeepAlive { .. } => 0,
         }
     }
 
     /// See [`Case::part`](crate::protocol::Case::part).
     pub fn part(&self) -> &'static str {
-        match self.server() {
-            HttpServer::Mock => "http",
-            HttpServer::Hyper | HttpServer::Axum => "http/server",
+        match (self, self.server()) {
+            (Self::MultiThread { .. }, _) => "http/multi_thread",
+            (_, HttpServer::Mock) => "http",
+            (_, HttpServer::Hyper | HttpServer::Axum) => "http/server",
         }
     }
 }
@@ -127,5 +137,9 @@ mod tests {
         let texts = rates.map(|rate| serde_json::to_string(&rate).unwrap());
         assert_eq!(texts, [r#""own""#, r#""common""#, r#"{"per_second":9}"#]);
         assert_eq!((case.suite(), case.part()), ("http", "http/server"));
+        let case = Case::Http(HttpCase::MultiThread { threads: 4, connections: 32 });
+        let text = serde_json::to_string(&case).unwrap();
+        assert_eq!(text, r#"{"case":"multi_thread","threads":4,"connections":32}"#);
+        assert_eq!((case.suite(), case.part()), ("http", "http/multi_thread"));
     }
 }

@@ -22,7 +22,7 @@ use crate::threads;
 
 pub use case::{ClientPlace, HttpCase, HttpServer, PacedRate};
 pub use message::{BODY, REQUEST, RESPONSE, Received};
-pub use runtime::{HttpRuntime, HttpStream, Serving};
+pub use runtime::{HttpRuntime, HttpStream, Serving, mock};
 pub use workload::HttpWorkload;
 
 use client::{ClientResult, Pace};
@@ -51,7 +51,9 @@ impl OtherClient {
     pub fn start(case: &HttpCase, address: SocketAddr, rounds: u64) -> Result<Self, Error> {
         threads::check_processors()?;
         let (connections, pace) = match *case {
-            HttpCase::Requests { connections, .. } => (connections, Pace::FullSpeed),
+            HttpCase::Requests { connections, .. } | HttpCase::MultiThread { connections, .. } => {
+                (connections, Pace::FullSpeed)
+            }
             HttpCase::PacedRequests { connections, rate: PacedRate::Own, .. } => {
                 (connections, Pace::Own)
             }

@@ -106,7 +106,12 @@ impl Drop for Serving {
     }
 }
 
-async fn mock(mut stream: impl HttpStream) -> io::Result<()> {
+/// Answers the requests of a connection until its end.
+///
+/// # Errors
+///
+/// If a read or a write fails, or a request is too long.
+pub async fn mock(mut stream: impl HttpStream) -> io::Result<()> {
     let mut received = Received::default();
     loop {
         let count = stream.read(received.room()).await?;

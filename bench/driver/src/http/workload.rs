@@ -54,6 +54,7 @@ impl<R: HttpRuntime> TaskSubject for HttpWorkload<R> {
             | HttpCase::PacedRequests { connections, .. } => {
                 runtime.block_on(other::<R>(case, connections, rounds, &laps))
             }
+            HttpCase::MultiThread { .. } => Err(Unsupported("this runtime has one thread").into()),
         }
     }
 }

@@ -81,7 +81,7 @@ macro_rules! borrowing_connection {
 #[macro_export]
 macro_rules! borrowing_http_connection {
     ($stream:ty) => {
-        pub(crate) struct HttpConnection($stream);
+        pub(crate) struct HttpConnection(pub(crate) $stream);
 
         impl $crate::http::HttpStream for HttpConnection {
             #[inline]

@@ -1,4 +1,5 @@
-// The workloads of the suites `latency`, `tasks` and `http` as coroutines of Asio, on one thread.
+// The workloads of the suites `latency`, `tasks` and `http` as coroutines of Asio, on one thread
+// unless the case has several.
 // They are those of `bench/driver/src/tasks/`, with the same messages.
 
 #include <array>
@@ -10,8 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <strings.h>
+#include <thread>
 #include <vector>
 
 #include "../../counted.hpp"
@@ -31,6 +34,8 @@ void windlass_bench_stop(const void *laps, uint64_t units);
 void windlass_bench_set(const void *laps, uint64_t ns, uint64_t units);
 // The handler of a loop.
 bool windlass_bench_woken(void *handler);
+// Keeps the calling thread off the processor of the client.
+void windlass_bench_pin_thread();
 }
 
 namespace {
@@ -360,6 +365,17 @@ bool windlass_bench_run(Loop *loop, uint32_t kind, uint64_t number, uint64_t fla
         case 9: loop->run(http_serve(context, number, static_cast<int>(flag))); break;
         default: return false;
         }
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "asio: %s\n", error.what());
+        return false;
+    }
+    return true;
+}
+
+// Serves HTTP on several threads. Returns false if a call failed.
+bool windlass_bench_serve_on_threads(std::size_t threads, std::size_t connections, int listener) {
+    try {
+        HttpThreads(threads, listener).run(threads, connections);
     } catch (const std::exception &error) {
         std::fprintf(stderr, "asio: %s\n", error.what());
         return false;

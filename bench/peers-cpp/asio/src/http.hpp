@@ -75,7 +75,7 @@ struct HttpEnd {
     }
 };
 
-awaitable<void> http_connection(std::shared_ptr<HttpEnd> server, Left &left) {
+awaitable<void> http_answers(std::shared_ptr<HttpEnd> server) {
     for (;;) {
         auto [error, length] = co_await server->read();
         if (!server->received(error, length)) break;
@@ -83,6 +83,10 @@ awaitable<void> http_connection(std::shared_ptr<HttpEnd> server, Left &left) {
             co_await server->write(kResponse);
         }
     }
+}
+
+awaitable<void> http_connection(std::shared_ptr<HttpEnd> server, Left &left) {
+    co_await http_answers(std::move(server));
     left.one_less();
 }
 
@@ -151,3 +155,43 @@ awaitable<void> http_serve(asio::io_context &context, std::size_t connections, i
     }
     co_await servers.none();
 }
+
+// The same on several threads with one context, which ends when all connections have ended.
+class HttpThreads {
+    asio::io_context context;
+    tcp::acceptor acceptor;
+    std::mutex mutex;
+    std::exception_ptr failed;
+
+    auto ended() {
+        return [this](std::exception_ptr error) {
+            if (!error) return;
+            std::lock_guard lock(mutex);
+            failed = error;
+        };
+    }
+
+    awaitable<void> accept(std::size_t connections) {
+        for (std::size_t i = 0; i < connections; i++) {
+            auto server = std::make_shared<HttpEnd>(co_await acceptor.async_accept(use_awaitable));
+            asio::co_spawn(context, http_answers(std::move(server)), ended());
+        }
+    }
+
+  public:
+    // The descriptor of the listener is closed.
+    HttpThreads(std::size_t threads, int listener)
+        : context(static_cast<int>(threads)), acceptor(context, tcp::v4(), listener) {}
+
+    void run(std::size_t threads, std::size_t connections) {
+        asio::co_spawn(context, accept(connections), ended());
+        std::vector<std::jthread> running;
+        for (std::size_t i = 0; i < threads; i++)
+            running.emplace_back([this] {
+                windlass_bench_pin_thread();
+                context.run();
+            });
+        running.clear();
+        if (failed) std::rethrow_exception(failed);
+    }
+};

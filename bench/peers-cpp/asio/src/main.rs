@@ -1,7 +1,7 @@
 //! Coroutines of Asio (`glue.cpp`) for the suites `latency`, `tasks` and `http`.
 #![allow(unsafe_code, reason = "calls into C++ and back")]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::process::ExitCode;
@@ -13,10 +13,15 @@ use windlass_bench_driver::http::{ClientPlace, HttpCase, OtherClient};
 use windlass_bench_driver::protocol::{Case, EchoedBy};
 use windlass_bench_driver::tasks::{Laps, TaskSubject};
 use windlass_bench_driver::wakeup::{LoopSubject, Waker};
-use windlass_bench_driver::{Error, Program, Suite, Unsupported, alloc};
+use windlass_bench_driver::{Error, Program, Suite, Unsupported, alloc, pin_off_opposite};
 
 fn main() -> ExitCode {
-    let suites = vec![Suite::latency::<Asio>(), Suite::tasks::<Asio>(), Suite::http::<Asio>()];
+    let suites = vec![
+        Suite::latency::<Asio>(),
+        Suite::tasks::<Asio>(),
+        Suite::http::<Asio>(),
+        Suite::http_multi_thread::<OnThreads>(),
+    ];
     Program { version: env!("ASIO_VERSION").to_owned(), suites }.serve()
 }
 
@@ -35,6 +40,8 @@ unsafe extern "C" {
         rounds: u64,
         laps: *const Laps,
     ) -> bool;
+    fn windlass_bench_serve_on_threads(threads: usize, connections: usize, listener: c_int)
+    -> bool;
     fn windlass_bench_loop_run(context: *mut Context, handler: *mut c_void);
     fn windlass_bench_loop_wake(context: *mut Context);
 }
@@ -74,6 +81,11 @@ unsafe extern "C" fn windlass_bench_stop(laps: *const Laps, units: u64) {
 unsafe extern "C" fn windlass_bench_set(laps: *const Laps, ns: u64, units: u64) {
     // SAFETY: the caller's promise.
     unsafe { &*laps }.set(ns, units);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn windlass_bench_pin_thread() {
+    pin_off_opposite();
 }
 
 type Handler<'h> = &'h mut dyn FnMut() -> bool;
@@ -163,6 +175,39 @@ impl Asio {
             windlass_bench_run(self.context.0, self.kind, self.number, flag, rounds, laps)
         };
         if done { Ok(()) } else { Err("a call of Asio failed".into()) }
+    }
+}
+
+/// One `io_context` for several threads.
+struct OnThreads {
+    case: HttpCase,
+    threads: usize,
+    connections: usize,
+}
+
+impl TaskSubject for OnThreads {
+    /// The suite has no such loop.
+    type Loop<const LIVE_TIMERS: usize> = Posted<LIVE_TIMERS>;
+
+    fn new(_backend: &str, case: &Case) -> Result<Self, Error> {
+        match *case {
+            Case::Http(HttpCase::MultiThread { threads, connections }) => {
+                let case = HttpCase::MultiThread { threads, connections };
+                Ok(Self { case, threads, connections })
+            }
+            _ => Err(Unsupported("no case with several threads").into()),
+        }
+    }
+
+    fn run(&mut self, rounds: u64, laps: &Rc<Laps>) -> Result<(), Error> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let client = OtherClient::start(&self.case, listener.local_addr()?, rounds)?;
+        let (threads, connections) = (self.threads, self.connections);
+        // SAFETY: the descriptor is that of a listener, and no other owns it: Asio closes it.
+        let served = unsafe {
+            windlass_bench_serve_on_threads(threads, connections, listener.into_raw_fd())
+        };
+        if served { client.finish(laps) } else { Err("a call of Asio failed".into()) }
     }
 }
 

@@ -17,8 +17,12 @@ use windlass_bench_driver::{Error, Program, Suite, Unsupported, locked_version};
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "calloop");
-    let suites =
-        vec![Suite::dispatch::<Calloop>(), Suite::poll0::<Calloop>(), Suite::timers::<Calloop>()];
+    let suites = vec![
+        Suite::dispatch::<Calloop>(),
+        Suite::poll0::<Calloop>(),
+        Suite::timers::<Calloop>(),
+        Suite::first_event::<Calloop>(),
+    ];
     Program { version, suites }.serve()
 }
 

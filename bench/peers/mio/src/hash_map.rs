@@ -14,8 +14,12 @@ use subject::{Callback, MioWith, Table};
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "mio");
     type Poll = MioWith<HashMapTable>;
-    let suites =
-        vec![Suite::dispatch::<Poll>(), Suite::poll0::<Poll>(), Suite::wake::<wake::Loop>()];
+    let suites = vec![
+        Suite::dispatch::<Poll>(),
+        Suite::poll0::<Poll>(),
+        Suite::wake::<wake::Loop>(),
+        Suite::first_event::<Poll>(),
+    ];
     Program { version, suites }.serve()
 }
 

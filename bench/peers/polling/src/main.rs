@@ -17,8 +17,12 @@ use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_versi
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "polling");
-    Program { version, suites: vec![Suite::dispatch::<Polling>(), Suite::poll0::<Polling>()] }
-        .serve()
+    let suites = vec![
+        Suite::dispatch::<Polling>(),
+        Suite::poll0::<Polling>(),
+        Suite::first_event::<Polling>(),
+    ];
+    Program { version, suites }.serve()
 }
 
 struct Polling {

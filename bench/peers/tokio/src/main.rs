@@ -3,6 +3,7 @@
 mod http;
 #[path = "../../../subject/src/bin/bench-windlass-task/service.rs"]
 mod service;
+mod start;
 #[allow(dead_code, reason = "the other runtime is that of the other program")]
 mod tasks;
 mod timers;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Suite::tasks::<Workload<tasks::CurrentThread>>(),
         Suite::http::<HttpWorkload<tasks::CurrentThread>>(),
         Suite::http_server::<HttpWorkload<tasks::CurrentThread>>(),
+        Suite::first_event::<start::Start>(),
     ];
     Program { version, suites }.serve()
 }

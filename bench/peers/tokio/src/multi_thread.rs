@@ -1,5 +1,6 @@
-//! tokio's multi-thread runtime with its default number of workers, for the suite `http`. Its tasks
-//! are `Send`, so it has the servers and no client: the client is the one on another processor.
+//! tokio's multi-thread runtime for the suite `http`, with its default number of workers or that of
+//! the case. Its tasks are `Send`, so it has the servers and no client: the client is the one on
+//! another processor.
 
 #[path = "../../../subject/src/bin/bench-windlass-task/service.rs"]
 mod service;
@@ -38,7 +39,11 @@ type SendError = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "tokio");
-    let suites = vec![Suite::http::<MultiThread>(), Suite::http_server::<MultiThread>()];
+    let suites = vec![
+        Suite::http::<MultiThread>(),
+        Suite::http_server::<MultiThread>(),
+        Suite::http_multi_thread::<MultiThread>(),
+    ];
     Program { version, suites }.serve()
 }
 
@@ -64,9 +69,11 @@ impl TaskSubject for MultiThread {
             HttpCase::IdleKeepAlive { .. } => {
                 return Err(Unsupported("its connections take what those of `tokio` do").into());
             }
-            HttpCase::Requests { .. } | HttpCase::PacedRequests { .. } => {}
+            HttpCase::Requests { .. }
+            | HttpCase::PacedRequests { .. }
+            | HttpCase::MultiThread { .. } => {}
         }
-        let runtime = runtime()?;
+        let runtime = runtime(case)?;
         let live_timers = runtime.block_on(started(case.live_timers()));
         Ok(Self { case: case.clone(), live_timers, runtime })
     }
@@ -77,9 +84,13 @@ impl TaskSubject for MultiThread {
     }
 }
 
-/// With the defaults of tokio: a worker for each processor of the machine.
-fn runtime() -> io::Result<Runtime> {
+/// With the default of tokio, a worker for each processor of the machine, or the threads of the
+/// case.
+fn runtime(case: &HttpCase) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
+    if let HttpCase::MultiThread { threads, .. } = *case {
+        builder.worker_threads(threads);
+    }
     builder.enable_all().on_thread_start(pin_off_opposite);
     on_all_processors(|| builder.build())
 }
@@ -98,6 +109,7 @@ async fn serve_all(case: &HttpCase, rounds: u64, laps: &Laps) -> Result<(), Erro
     let connections = match *case {
         HttpCase::Requests { connections, .. }
         | HttpCase::PacedRequests { connections, .. }
+        | HttpCase::MultiThread { connections, .. }
         | HttpCase::IdleKeepAlive { connections, .. } => connections,
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;

@@ -29,6 +29,20 @@ fn replies(case: HttpCase) -> Vec<Reply> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// The client compares the body of each response, of which there are as many as asked for.
+fn assert_answered(case: &HttpCase) {
+    let replies = replies(case.clone());
+    let [_, Reply::Slice(one), Reply::Slice(two)] = &replies[..] else {
+        panic!("{case:?}: {replies:?}");
+    };
+    assert!(one.units >= 20 && two.units >= 20, "{case:?}: {one:?} {two:?}");
+}
+
+#[test]
+fn the_threads_of_a_case_answer_every_request() {
+    assert_answered(&HttpCase::MultiThread { threads: 2, connections: 5 });
+}
+
 #[test]
 fn every_server_answers_every_request() {
     for server in [HttpServer::Mock, HttpServer::Hyper, HttpServer::Axum] {
@@ -43,12 +57,7 @@ fn every_server_answers_every_request() {
                     rate: PacedRate::PerSecond(5_000),
                 },
             ] {
-                let replies = replies(case.clone());
-                let [_, Reply::Slice(one), Reply::Slice(two)] = &replies[..] else {
-                    panic!("{case:?}: {replies:?}");
-                };
-                // The client has compared the bodies of as many responses.
-                assert!(one.units >= 20 && two.units >= 20, "{case:?}: {one:?} {two:?}");
+                assert_answered(&case);
             }
         }
     }

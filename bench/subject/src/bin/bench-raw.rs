@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let suites = vec![
         Suite::dispatch::<Raw<EpollWait>>(),
         Suite::poll0::<Raw<EpollWait>>(),
+        Suite::first_event::<Raw<EpollWait>>(),
         Suite::sleep::<Sleeping>(),
         Suite::latency::<tasks::RawTasks>(),
         Suite::tasks::<tasks::RawTasks>(),

@@ -52,6 +52,26 @@ fn tasks_of_windlass_answer_every_request_on_every_backend() {
 }
 
 #[test]
+fn several_threads_answer_every_request_on_every_backend() {
+    let case = Case::Http(HttpCase::MultiThread { threads: 2, connections: 5 });
+    for backend in ["epoll", "uring", "poll"] {
+        let prepare = Request::Prepare { case: case.clone(), backend: backend.into(), idle: false };
+        let slice = Request::Slice { rounds: 20 };
+        let replies = replies(WINDLASS_TASK, &[prepare, slice.clone(), slice]);
+        // Rings may be forbidden here.
+        if backend == "uring" && matches!(replies[0], Reply::Failed { .. }) {
+            continue;
+        }
+        let [_, Reply::Slice(one), Reply::Slice(two)] = &replies[..] else {
+            panic!("{backend}: {replies:?}");
+        };
+        // The client has compared the bodies of as many responses.
+        assert!(one.units >= 20 && two.units >= 20, "{backend}: {one:?} {two:?}");
+        assert!(one.gauges["server_cpu_us_per_request"] >= 0.0);
+    }
+}
+
+#[test]
 fn hyper_answers_every_request_on_every_backend() {
     let server = HttpServer::Hyper;
     for case in [

@@ -98,7 +98,7 @@ pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
     assert_eq!(devtools.complaints(), [""; 0]);
 }
 
-fn converse(ada: &Page, grace: &Page) {
+pub(crate) fn converse(ada: &Page, grace: &Page) {
     let address = "https://example.org/a/long/address/without/spaces/offers/no/place/to/break/it";
     let lines = [
         (ada, grace, "Good morning! Is the new build up?"),

@@ -10,6 +10,7 @@ mod forwarder;
 mod harness;
 mod live;
 mod page;
+mod picture;
 mod tls;
 
 use std::{
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
     let program = Arc::new(chromium::find());
     // The first test starts it. It is not started to list the tests.
     let browser = Arc::new(OnceLock::new());
-    let trials = SCENARIOS.iter().map(|&(name, scenario)| {
+    let trial = |(name, scenario): Scenario| {
         let (program, browser) = (Arc::clone(&program), Arc::clone(&browser));
         Trial::ignorable_test(name, move || match &*program {
             Ok(program) => {
@@ -87,8 +88,10 @@ fn main() -> ExitCode {
             }
             Err(reason) => Ok(Completion::ignored_with(reason)),
         })
-    });
-    let mut trials: Vec<_> = trials.collect();
+    };
+    let mut trials: Vec<_> = SCENARIOS.iter().copied().map(trial).collect();
+    let picture = ("picture::of_a_minute_under_load", picture::of_a_minute_under_load as fn(&_));
+    trials.push(trial(picture).with_ignored_flag(true));
     trials.push(axe::trial(&program, &browser));
     let code = mimic::run(trials);
     // This is the last owner, so the browser ends before this program.

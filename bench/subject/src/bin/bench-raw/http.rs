@@ -95,7 +95,9 @@ impl TaskSubject for RawHttp {
                 self.serve(&listener, connections)?;
                 client.finish(laps)
             }
-            HttpCase::IdleKeepAlive { .. } => Err("no case of a loop without tasks".into()),
+            HttpCase::IdleKeepAlive { .. } | HttpCase::MultiThread { .. } => {
+                Err("no case of a loop without tasks, on one thread".into())
+            }
         }
     }
 }

@@ -9,6 +9,8 @@ mod handed;
 #[cfg(feature = "servers")]
 mod http;
 #[cfg(feature = "servers")]
+mod multi_thread;
+#[cfg(feature = "servers")]
 mod service;
 
 use std::future::Future;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         Suite::http::<HttpWorkload<Windlass>>(),
         #[cfg(feature = "servers")]
         Suite::http_server::<HttpWorkload<Windlass>>(),
+        #[cfg(feature = "servers")]
+        Suite::http_multi_thread::<multi_thread::Threads>(),
     ];
     Program { version: env!("CARGO_PKG_VERSION").to_owned(), suites }.serve()
 }

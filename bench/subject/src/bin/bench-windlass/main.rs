@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let suites = vec![
         Suite::dispatch::<Windlass>(),
         Suite::poll0::<Windlass>(),
+        Suite::first_event::<Windlass>(),
         Suite::timers::<Windlass>(),
         Suite::sleep::<Windlass>(),
         Suite::streams::<streams::Streams>(),
