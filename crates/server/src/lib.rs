@@ -75,6 +75,7 @@
 //! | do the same on another thread | [`Sender`] |
 //! | encode a message once and send it many times | [`Prepared`] |
 //! | set limits, timeouts and compression | [`Options`] |
+//! | limit rates of connections, requests and messages | [`RateLimits`] |
 //! | decide about slow receivers | [`SlowConsumerPolicy`] |
 //! | serve pages, check origins and hosts, reject requests | [`http`] |
 //! | take over sockets whose upgrade another server has answered | [`Service::adopt`] |
@@ -102,9 +103,9 @@ mod workers;
 
 pub use admin::{Admin, AdminToken, RunningAdmin};
 pub use api::{
-    CloseReason, Closed, ConnectionId, ControlError, Message, Options, OptionsError, OutMessage,
-    Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy, StartError, SubscribeError,
-    printable,
+    CloseReason, Closed, ConnectionId, ControlError, Limit, Message, Options, OptionsError,
+    OutMessage, Prepared, Rate, RateLimits, Rejected, SendError, ServerStats, SlowConsumerPolicy,
+    StartError, SubscribeError, printable,
 };
 pub use connection::Upgraded;
 pub use handler::{Connection, Handler, Hub, MessageFn, handler_fn};

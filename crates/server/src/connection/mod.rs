@@ -7,6 +7,7 @@ mod events;
 mod handler;
 mod handshake;
 mod open;
+mod proxy;
 mod rejection;
 mod tls;
 

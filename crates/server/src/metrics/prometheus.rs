@@ -14,6 +14,8 @@ use super::labels::{
     CLOSE_CODES, ClosedLabel, ExceededLimit, HANDSHAKE_BOUNDS, HandshakeResult, Histogram,
     LAG_BOUNDS, StateLabel, Transport, WorkerSnapshot,
 };
+use crate::api::Limit;
+
 use super::tls::{TlsFailureLabel, TlsFigures, TlsVersion};
 
 /// The media type of the format.
@@ -229,7 +231,7 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     let closed = |label: ClosedLabel| total.closed[label as usize];
     let handshakes = |result: HandshakeResult| total.handshakes[result as usize];
     let others = [
-        ("connections_max", stats.connection_limits_reached),
+        ("connections_max", stats.connection_limits_reached + handshakes(HandshakeResult::Full)),
         ("connections_per_address_max", handshakes(HandshakeResult::AddressLimit)),
         ("head", handshakes(HandshakeResult::HeadLimit)),
         (
@@ -246,11 +248,13 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
         ("codec_bytes_per_turn", stats.codec_waits),
     ];
     let exceeded = ExceededLimit::TEXTS.iter().copied().zip(total.exceeded);
+    let limits = Limit::NAMES.iter().copied().zip(total.limits);
+    let rates = limits.filter(|(name, _)| name.starts_with("rates."));
     text.counters(
         "limit_hits_total",
         "How often a limit was reached, by the name of the option.",
         "limit",
-        others.into_iter().chain(exceeded),
+        others.into_iter().chain(exceeded).chain(rates),
     );
     text.counters(
         "accept_pauses_total",
@@ -258,6 +262,7 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
         "cause",
         [
             ("connections_max", stats.connection_limits_reached),
+            ("rates", stats.connection_rates_reached),
             ("out_of_resources", stats.accepting_paused),
         ]
         .into_iter(),

@@ -10,7 +10,8 @@ use std::{
 
 use windlass::{Reactor, Turn, stream::Address};
 use windlass_server::{
-    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Rejected, Service,
+    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Limit, Message, Options, Rejected,
+    Service,
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::deflate::DeflateConfig;
@@ -57,6 +58,8 @@ pub(crate) struct TestHandler {
     pub(crate) close: Option<OnClose>,
     pub(crate) events: Rc<RefCell<Vec<String>>>,
     pub(crate) rejected: RejectionLog,
+    /// The limit of each rejected client.
+    pub(crate) limits: Rc<RefCell<Vec<Option<Limit>>>>,
     /// The IDs of all opened connections, in order.
     pub(crate) ids: Rc<RefCell<Vec<ConnectionId>>>,
 }
@@ -134,6 +137,7 @@ impl Handler for TestHandler {
     }
 
     fn on_rejected(&self, rejected: &Rejected<'_>) {
+        self.limits.borrow_mut().push(rejected.limit);
         self.rejected.borrow_mut().push((
             rejected.peer.clone(),
             rejected.status,
