@@ -8,7 +8,7 @@ use windlass_server::{Admin, AdminToken, RunningAdmin, StatsHandle, http::Hosts}
 use super::{
     args::{Mode, ServeArgs},
     hand_over::Passed,
-    refusal_log::RefusalLog,
+    refusal_log,
     reload::{Apply, Part},
     sockets::Sockets,
 };
@@ -126,10 +126,9 @@ impl AdminListener {
         let copies = sockets.copies().context("cannot copy the socket")?;
         let socket = sockets.take_per_worker(false)?.into_iter().flatten().next();
         let socket = socket.context("there is one listener")?;
-        let refusal_log = RefusalLog::default();
         let mut admin = Admin::listen_on(socket)?
             .backend(args.backend)
-            .on_rejected(move |refused| refusal_log.note_rejected_by_admin(refused))
+            .on_rejected(refusal_log::note_rejected_by_admin)
             .hosts(hosts(args)?);
         if let Some(token) = token {
             admin = admin.with_token(token);

@@ -9,7 +9,10 @@ use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
 };
 
-use super::{admin::AdminPlace, cluster::ClusterArgs, log, place::ListenPlace, tls::TlsArgs};
+use super::{
+    admin::AdminPlace, cluster::ClusterArgs, log, place::ListenPlace, proxies::ProxyArgs,
+    rates::RateArgs, tls::TlsArgs,
+};
 use crate::backend;
 
 /// The options of `windlass serve`.
@@ -96,6 +99,12 @@ pub(crate) struct ServeArgs {
     /// [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_per_address: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) rates: RateArgs,
+
+    #[command(flatten)]
+    pub(crate) proxies: ProxyArgs,
 
     /// Maximum output buffered for one client, in bytes; --slow decides what happens to a message
     /// that does not fit. Must hold the longest message (--message-max) and a header of 10 bytes,

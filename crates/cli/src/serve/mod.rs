@@ -10,6 +10,8 @@ mod log;
 mod members;
 mod notify;
 mod place;
+mod proxies;
+mod rates;
 mod raw;
 mod raw_counts;
 mod refusal_log;

@@ -12,7 +12,7 @@ use windlass_server::{
 use super::{
     args::ROOM_NAME_OPTION,
     members::{Members, name_of},
-    refusal_log::RefusalLog,
+    refusal_log,
 };
 
 /// The path that echoes.
@@ -56,8 +56,6 @@ pub(crate) struct Rooms {
     pub(crate) echoes: bool,
     /// Maximum length of a room's name in bytes.
     pub(crate) name_len_max: usize,
-    pub(crate) rejection_log: RefusalLog,
-    pub(crate) close_log: RefusalLog,
     pub(crate) members: Arc<Members>,
 }
 
@@ -120,7 +118,7 @@ impl Handler for Rooms {
     }
 
     fn on_rejected(&self, refused: &Rejected<'_>) {
-        self.rejection_log.note_rejected(refused);
+        refusal_log::note_rejected(refused);
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
@@ -169,6 +167,6 @@ impl Handler for Rooms {
             Purpose::Room(room) => self.members.leave(room),
             Purpose::Live { room, name } => self.members.close_page(room, name),
         }
-        self.close_log.note_closed(closed);
+        refusal_log::note_closed(closed);
     }
 }

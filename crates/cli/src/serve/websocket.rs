@@ -14,7 +14,6 @@ use super::{
     cluster::{NodeSetup, limit_to_payload},
     counts::ServerCounts,
     members::Members,
-    refusal_log::RefusalLog,
     reload::{Apply, Part},
     rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms, topic_len_max},
     sockets::Sockets,
@@ -111,8 +110,6 @@ pub(crate) fn start(
         echoes,
         name_len_max,
         members: Arc::clone(&of_rooms),
-        rejection_log: RefusalLog::default(),
-        close_log: RefusalLog::default(),
     })
     .workers(usize::from(args.workers))
     .pinned(args.pin)
@@ -134,6 +131,12 @@ impl ServeArgs {
     /// The library makes the same check, but names its own settings in the error.
     fn check_buffer(&self, options: &Options) -> anyhow::Result<()> {
         if let Err(error) = options.check() {
+            ensure!(
+                !matches!(error, OptionsError::BurstTooSmall { .. }),
+                "the burst of --message-byte-rate cannot hold the longest message: raise it, or \
+                 lower --message-max {}",
+                self.message_max
+            );
             ensure!(
                 !matches!(error, OptionsError::BufferTooSmall { .. }),
                 "--buffer {} cannot hold the longest message: --message-max {} and its header of \
@@ -183,6 +186,8 @@ impl ServeArgs {
         options.topic_len_max = topic_len_max(self.room_name_max as usize);
         options.connections_per_address_max =
             self.connections_per_address.map(|most| most as usize);
+        self.rates.set(&mut options);
+        self.proxies.set(&mut options.proxies)?;
         self.check_buffer(&options)?;
         Ok(options)
     }

@@ -9,6 +9,7 @@ mod client;
 mod echo;
 mod harness;
 mod load;
+mod rates;
 mod serve;
 mod top;
 mod wire;
