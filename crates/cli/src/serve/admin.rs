@@ -1,6 +1,8 @@
 //! `--admin`: metrics, health and status for the operator.
 
-use std::{fs, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, str::FromStr};
+use std::{
+    fs, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, str::FromStr, time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use windlass_server::{Admin, AdminToken, RunningAdmin, StatsHandle, http::Hosts};
@@ -128,6 +130,7 @@ impl AdminListener {
         let socket = socket.context("there is one listener")?;
         let mut admin = Admin::listen_on(socket)?
             .backend(args.backend)
+            .stall_limit(Duration::from_secs(args.stall_limit.into()))
             .on_rejected(refusal_log::note_rejected_by_admin)
             .hosts(hosts(args)?);
         if let Some(token) = token {

@@ -210,7 +210,7 @@ impl Supervisor {
             timer.map_err(io::Error::from).context("cannot start a timer")?;
         }
         let waiter = thread::Builder::new()
-            .name("windlass-waiter".to_owned())
+            .name("wl-waiter".to_owned())
             .spawn(move || {
                 let ended = server.join();
                 stop.stop();

@@ -43,6 +43,9 @@ impl core::fmt::Debug for Published {
     }
 }
 
+/// Instead of a time, after the end of the worker.
+const ENDED: u64 = u64::MAX;
+
 /// State of a service that other threads share, besides its mailbox.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
@@ -51,6 +54,10 @@ pub(crate) struct WorkerHandle {
     /// The last copy of the counts. The worker writes it on each timer event and when one is
     /// requested, so no data path takes this lock.
     published: Mutex<Published>,
+    /// The time of the last copy, in nanoseconds since the start; [`ENDED`] after the end. A turn
+    /// makes a copy at least once a second, so it says how long the worker has been busy. It is no
+    /// part of what the lock protects: a worker may be stopped while it holds the lock.
+    copied_ns: AtomicU64,
     /// Notified after each copy.
     has_published: Condvar,
     wants_stats: AtomicBool,
@@ -88,22 +95,23 @@ impl WorkerHandle {
         published.taken_at = taken_at;
         published.count += 1;
         drop(published);
+        let ns = u64::try_from(taken_at.as_nanos()).unwrap_or(ENDED - 1);
+        self.copied_ns.store(ns, Ordering::Relaxed);
         self.has_published.notify_all();
+    }
+
+    /// Returns the time since the worker has finished a turn with a timer event, of which there is
+    /// one a second. `None` after its end.
+    pub(crate) fn turn_age(&self) -> Option<Duration> {
+        let copied_ns = self.copied_ns.load(Ordering::Relaxed);
+        let age = || self.started.elapsed().saturating_sub(Duration::from_nanos(copied_ns));
+        (copied_ns != ENDED).then(age)
     }
 
     /// Returns the last copy, and when it was taken, since the start of the worker.
     pub(crate) fn dated_snapshot(&self) -> (WorkerSnapshot, Duration) {
         let published = self.lock();
         (published.snapshot, published.taken_at)
-    }
-
-    /// Returns the time since the last copy of its counts; zero if it has ended.
-    pub(crate) fn age(&self) -> Duration {
-        let published = self.lock();
-        if published.has_ended {
-            return Duration::ZERO;
-        }
-        self.started.elapsed().saturating_sub(published.taken_at)
     }
 
     /// Stores the figures of the busiest topics.
@@ -138,6 +146,7 @@ impl WorkerHandle {
 
     /// Stores the final counts. No others follow.
     pub(crate) fn end(&self, snapshot: WorkerSnapshot) {
+        self.copied_ns.store(ENDED, Ordering::Relaxed);
         let mut published = self.lock();
         published.snapshot = snapshot;
         published.has_ended = true;
@@ -260,6 +269,7 @@ impl WorkerMailbox {
             latch,
             started: Instant::now(),
             published: Mutex::default(),
+            copied_ns: AtomicU64::new(0),
             has_published: Condvar::new(),
             wants_stats: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),

@@ -32,14 +32,19 @@ pub(crate) fn sum_of(workers: &[WorkerSnapshot]) -> WorkerSnapshot {
 }
 
 /// Appends all metrics.
-pub(crate) fn write_metrics(workers: &[WorkerSnapshot], tls: &TlsFigures, out: &mut Vec<u8>) {
+pub(crate) fn write_metrics(
+    workers: &[WorkerSnapshot],
+    turn_ages: &[Duration],
+    tls: &TlsFigures,
+    out: &mut Vec<u8>,
+) {
     let total = sum_of(workers);
     let mut text = MetricsText { out };
     write_connections(&mut text, &total);
     write_tls(&mut text, &total, tls);
     write_messages(&mut text, &total);
     write_limits(&mut text, &total);
-    write_workers(&mut text, workers);
+    write_workers(&mut text, workers, turn_ages);
 }
 
 /// Appends what an admin listener has rejected.
@@ -269,7 +274,17 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     );
 }
 
-fn write_workers(text: &mut MetricsText<'_>, workers: &[WorkerSnapshot]) {
+fn write_workers(text: &mut MetricsText<'_>, workers: &[WorkerSnapshot], turn_ages: &[Duration]) {
+    text.family(
+        "worker_turn_age_seconds",
+        GAUGE,
+        "Time since the worker has finished a turn, of which there is one a second; 0 after its \
+         end.",
+    );
+    for (index, age) in turn_ages.iter().enumerate() {
+        let label = format!("worker=\"{index}\"");
+        text.sample("worker_turn_age_seconds", &label, Seconds(*age));
+    }
     text.family(
         "loop_lag_seconds",
         HISTOGRAM,

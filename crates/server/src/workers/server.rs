@@ -267,7 +267,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
                 on_panic(worker, &*panic);
             }
         };
-        let workers = Workers::new(count).pinned(is_pinned).named("windlass-server").on_panic(hook);
+        let workers = Workers::new(count).pinned(is_pinned).named("wl-worker").on_panic(hook);
         let chosen_backend = Arc::new(OnceLock::new());
         let first_backend = Arc::clone(&chosen_backend);
         let start_worker = move |worker: Worker| {

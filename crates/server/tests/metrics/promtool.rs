@@ -38,6 +38,7 @@ const FAMILIES: &[&str] = &[
     "tls_handshakes_total",
     "topics",
     "wire_bytes_total",
+    "worker_turn_age_seconds",
 ];
 
 pub(crate) fn the_documented_families_are_there() {
