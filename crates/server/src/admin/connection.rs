@@ -22,7 +22,7 @@ use crate::{
     connection::parse_response,
     http::{self, AddressKey, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_rejections},
+    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_rejections, write_process},
 };
 
 /// Maximum time from the first byte of a request to its last. A client that sends nothing more is
@@ -280,6 +280,7 @@ impl AdminState {
             "/metrics" => {
                 self.stats.write_metrics(workers, &mut body);
                 write_admin_rejections(self.rejections.counts(), &mut body);
+                write_process(&mut body);
                 Answer::found(CONTENT_TYPE, body)
             }
             "/status" => {

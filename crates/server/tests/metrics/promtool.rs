@@ -41,6 +41,17 @@ const FAMILIES: &[&str] = &[
     "worker_turn_age_seconds",
 ];
 
+/// The figures of the process, which the listener adds.
+const PROCESS: &[&str] = &[
+    "cpu_seconds_total",
+    "max_fds",
+    "open_fds",
+    "resident_memory_bytes",
+    "start_time_seconds",
+    "threads",
+    "virtual_memory_bytes",
+];
+
 pub(crate) fn the_documented_families_are_there() {
     let site = Site::new(2, |_| {});
     let admin = admin::start(&site, |admin| admin);
@@ -49,6 +60,7 @@ pub(crate) fn the_documented_families_are_there() {
     assert_eq!(Vec::from_iter(site.metrics().families()), families);
     // A listener adds its own.
     families.insert(1, "windlass_admin_refusals_total".to_owned());
+    families.splice(0..0, PROCESS.iter().map(|name| format!("process_{name}")));
     assert_eq!(Vec::from_iter(of_listener.families()), families);
     let documented = include_str!("../../../../docs/server.md");
     for family in &families {
