@@ -75,6 +75,7 @@
 //! | do the same on another thread | [`Sender`] |
 //! | encode a message once and send it many times | [`Prepared`] |
 //! | set limits, timeouts and compression | [`Options`] |
+//! | ask a database, a thread or a task before a connection opens | [`Handler::decide_upgrade`] |
 //! | limit rates of connections, requests and messages | [`RateLimits`] |
 //! | decide about slow receivers | [`SlowConsumerPolicy`] |
 //! | serve pages, check origins and hosts, reject requests | [`http`] |
@@ -108,7 +109,9 @@ pub use api::{
     StartError, SubscribeError, printable,
 };
 pub use connection::Upgraded;
-pub use handler::{Connection, Handler, Hub, MessageFn, handler_fn};
+pub use handler::{
+    Connection, Handler, Hub, MessageFn, PendingUpgrade, UpgradeDecision, UpgradeTicket, handler_fn,
+};
 pub use mailbox::{Sender, SenderError, StatsHandle};
 pub use service::Service;
 /// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`]

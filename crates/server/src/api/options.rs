@@ -182,6 +182,9 @@ pub struct Options {
     pub rates: RateLimits,
     /// Proxies whose statements about clients are believed. Default: none.
     pub proxies: Proxies,
+    /// Maximum number of upgrades of each worker that wait for a decision: see
+    /// [`decide_upgrade`](crate::Handler::decide_upgrade). Default: 1024.
+    pub pending_upgrades_max: usize,
     /// Bounds of the queue from [`Sender`](crate::Sender) to each worker. Default: 4096 messages,
     /// 16 MiB.
     pub sender_bounds: Bounds,
@@ -335,6 +338,7 @@ impl Options {
             reject_when_full: false,
             rates: RateLimits::default(),
             proxies: Proxies::default(),
+            pending_upgrades_max: 1024,
             sender_bounds: Bounds::items(4096).bytes(16 << 20),
             inflate_bytes_per_turn: 2 << 20,
             deflate_bytes_per_turn: 256 << 10,

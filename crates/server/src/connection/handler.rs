@@ -11,6 +11,7 @@ use windlass_ws::handshake::HeadReader;
 
 use super::{
     accept::Accepted,
+    deciding::Deciding,
     handshake::close_after_response,
     open::{FirstCallback, Open, PassInput, after_output},
     proxy::ProxySlot,
@@ -45,6 +46,8 @@ pub(crate) enum ConnPhase<D> {
     },
     /// The TLS handshake is in progress.
     TlsHandshake(Box<TlsHandshake>),
+    /// The request that opens it waits for a decision.
+    Deciding(Box<Deciding<D>>),
     Open(Open<D>),
     /// The request was answered in a way that ends the connection.
     Rejected {
@@ -63,6 +66,7 @@ impl<D> ConnPhase<D> {
     pub(crate) fn index(&self) -> u32 {
         match self {
             Self::Open(open) => open.conn.index,
+            Self::Deciding(deciding) => deciding.index,
             Self::Handshake { index, .. } | Self::Rejected { index } => *index,
             Self::TlsHandshake(_) => NO_CONN,
         }
@@ -72,6 +76,7 @@ impl<D> ConnPhase<D> {
     fn take_index(&mut self) -> u32 {
         match self {
             Self::Open(open) => core::mem::replace(&mut open.conn.index, NO_CONN),
+            Self::Deciding(deciding) => core::mem::replace(&mut deciding.index, NO_CONN),
             Self::Handshake { index, .. } | Self::Rejected { index } => {
                 core::mem::replace(index, NO_CONN)
             }
@@ -264,6 +269,9 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 }
                 return;
             }
+            ConnPhase::Deciding(_) => {
+                return state.shared.labels.count_handshake(HandshakeResult::Lost);
+            }
             ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => return,
         };
         let close_info = close_info.unwrap_or_else(|| CloseInfo::new(close_reason_of(reason)));
@@ -355,6 +363,7 @@ impl<H: Handler> ConnHandler<H> {
         }
         match &mut self.phase {
             ConnPhase::Open(open) => open.handle_requests(&self.service, stream, wants),
+            ConnPhase::Deciding(_) => self.on_decision(stream, wants),
             _ if wants.any(ConnFlags::WANTS_TIMEOUT | ConnFlags::WANTS_DRAIN) => {
                 self.end_handshake(stream, wants)
             }

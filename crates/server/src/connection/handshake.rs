@@ -1,6 +1,11 @@
 //! A connection before it is a WebSocket: its requests and their responses.
 
-use std::{borrow::Cow, rc::Rc, time::SystemTime};
+use core::cell::Cell;
+use std::{
+    borrow::Cow,
+    rc::Rc,
+    time::{Instant, SystemTime},
+};
 
 use windlass::stream::{Address, Input, Stream};
 use windlass_ws::{
@@ -10,13 +15,14 @@ use windlass_ws::{
 
 use super::{
     accept::Accepted,
+    deciding::{Deciding, head_of},
     handler::{ConnHandler, ConnPhase},
     open::{FirstCallback, Open, PassInput},
     rejection::rejecting_status,
 };
 use crate::{
     api::{Limit, Options},
-    handler::Handler,
+    handler::{Handler, UpgradeDecision, UpgradeTicket, WaitingUpgrade},
     http::{
         Accept, AddressKey, LazyPeer, Next, Opened, Reject, Served, TlsInfo, UpgradeRequest,
         reject, without_body,
@@ -37,7 +43,7 @@ pub(super) const OUT_OF_MEMORY: &str = "the server's memory limit is reached; tr
 const FULL: &str = "the server's connection limit is reached; try again later";
 
 /// The outcome of a request.
-enum RequestOutcome<D> {
+pub(super) enum RequestOutcome<D> {
     /// The request is answered, and another one may follow. A rejected one has a result.
     Answered(Option<HandshakeResult>),
     /// The request is answered, and the connection ends. A rejected one has a result.
@@ -48,7 +54,16 @@ enum RequestOutcome<D> {
         data: D,
         protocol: Option<Cow<'static, str>>,
     },
+    /// The decision comes later.
+    Later {
+        head: Vec<u8>,
+        waiting: WaitingUpgrade<D>,
+    },
 }
+
+/// The engine of a connection that opens, whether it takes compressed frames, its data and its
+/// subprotocol.
+type OpenedParts<D> = (Engine, bool, D, Option<Cow<'static, str>>);
 
 /// The origin of a request.
 struct RequestClient {
@@ -75,7 +90,13 @@ impl<H: Handler> ConnHandler<H> {
     #[cold]
     #[inline(never)]
     pub(crate) fn on_request_bytes(&mut self, stream: &mut Stream<'_>, mut input: Input<'_>) {
-        let ConnPhase::Handshake { accepted, .. } = &self.phase else { return };
+        let ConnPhase::Handshake { accepted, .. } = &self.phase else {
+            if matches!(self.phase, ConnPhase::Deciding(_)) {
+                self.service.state.shared.stats.wire_received.add(input.len() as u64);
+                self.hold_while_deciding(stream, &input);
+            }
+            return;
+        };
         self.service.state.shared.stats.wire_received.add(input.len() as u64);
         let mut input: &mut [u8] = &mut input;
         if accepted.expects_header {
@@ -124,30 +145,51 @@ impl<H: Handler> ConnHandler<H> {
                 self.phase.reject();
                 close_after_response(&state.shared.options, stream);
             }
+            Some(RequestOutcome::Later { head, waiting }) => {
+                state.tables.borrow_mut().note_partial(&state.shared, index, head.len());
+                self.phase = ConnPhase::Deciding(Deciding::new(index, head, accepted_at, waiting));
+                if used < input.len() {
+                    self.hold_while_deciding(stream, &input[used..]);
+                }
+            }
             Some(RequestOutcome::Open { engine, is_compressed, data, protocol }) => {
-                if let Some(accepted_at) = accepted_at {
-                    let time = stream.turn().now().saturating_duration_since(accepted_at);
-                    state.shared.labels.note_handshake_time(time);
-                }
-                state.shared.labels.count_handshake(HandshakeResult::Accepted);
-                let protocol = protocol.as_deref();
-                state.tables.borrow_mut().open(&state.shared, index, is_compressed, protocol);
-                let conn = ConnState::new(index, state.shared.tick(), engine.has_deflate())
-                    .with_rate(state.shared.message_rates.open(index));
-                if state.flags(index).any(ConnFlags::FULL) {
-                    // The output consists of pages that the client has not read. The stream will
-                    // report when it has.
-                    stream.pause();
-                }
-                self.phase = ConnPhase::Open(Open { engine, conn, data });
-                let ConnPhase::Open(open) = &mut self.phase else { return };
-                let rest = PassInput::Bytes(&mut input[used..]);
-                return open.run_passes(&service, stream, rest, FirstCallback::Open);
+                let opened = (engine, is_compressed, data, protocol);
+                return self.open(stream, index, accepted_at, opened, &mut input[used..]);
             }
         }
         if partial_bytes > 0 || stream.buffered() > 0 {
             state.check_memory(&mut stream.turn());
         }
+    }
+
+    /// Opens the connection, and processes the bytes behind its request.
+    pub(super) fn open(
+        &mut self,
+        stream: &mut Stream<'_>,
+        index: u32,
+        accepted_at: Option<Instant>,
+        (engine, is_compressed, data, protocol): OpenedParts<H::Data>,
+        rest: &mut [u8],
+    ) {
+        let service = Rc::clone(&self.service);
+        let state = &*service.state;
+        if let Some(accepted_at) = accepted_at {
+            let time = stream.turn().now().saturating_duration_since(accepted_at);
+            state.shared.labels.note_handshake_time(time);
+        }
+        state.shared.labels.count_handshake(HandshakeResult::Accepted);
+        let protocol = protocol.as_deref();
+        state.tables.borrow_mut().open(&state.shared, index, is_compressed, protocol);
+        let conn = ConnState::new(index, state.shared.tick(), engine.has_deflate())
+            .with_rate(state.shared.message_rates.open(index));
+        if state.flags(index).any(ConnFlags::FULL) {
+            // The output consists of pages that the client has not read. The stream will
+            // report when it has.
+            stream.pause();
+        }
+        self.phase = ConnPhase::Open(Open { engine, conn, data });
+        let ConnPhase::Open(open) = &mut self.phase else { return };
+        open.run_passes(&service, stream, PassInput::Bytes(rest), FirstCallback::Open);
     }
 
     /// Ends a connection that did not open.
@@ -179,18 +221,22 @@ impl<H: Handler> ConnHandler<H> {
         close_after_response(&state.shared.options, stream);
     }
 
-    /// Reports the rejection of an incomplete request, and sends it.
-    fn send_rejection(&self, stream: &mut Stream<'_>, result: HandshakeResult, response: &[u8]) {
-        let peer = self.service.peer_of(self.phase.index(), stream);
-        self.service.report_rejection(result, &peer, response);
+    pub(super) fn send_response(&self, stream: &mut Stream<'_>, response: &[u8]) {
         self.service.state.shared.stats.wire_sent.add(response.len() as u64);
         // A failed stream reports its end separately.
         let _ = stream.send(response);
     }
+
+    /// Reports the rejection of an incomplete request, and sends it.
+    fn send_rejection(&self, stream: &mut Stream<'_>, result: HandshakeResult, response: &[u8]) {
+        let peer = self.service.peer_of(self.phase.index(), stream);
+        self.service.report_rejection(result, &peer, response);
+        self.send_response(stream, response);
+    }
 }
 
 /// The response during a drain.
-fn draining() -> Reject {
+pub(super) fn draining() -> Reject {
     Reject::status(503).text("the server shuts down; connect again in a moment")
 }
 
@@ -433,8 +479,35 @@ impl<H: Handler> ServiceInner<H> {
         let lookup = || self.address_of(client, stream);
         let lookup_tls = || stream.tls().map(TlsInfo::of);
         let peer = LazyPeer::new(&lookup, &lookup_tls);
-        let accept = self.handler.on_upgrade(&UpgradeRequest::lazy(upgrade, &peer));
-        let accept: Accept<H::Data> = accept.map_err(of(HandshakeResult::Application))?;
+        let deferred = Cell::new(None);
+        let ticket = UpgradeTicket {
+            id: state.tables.borrow().conns.id(client.index),
+            worker: &state.shared.worker,
+            waiting_max: state.shared.options.pending_upgrades_max,
+            deferred: &deferred,
+        };
+        let request = UpgradeRequest::lazy(upgrade, &peer);
+        let decision = self.handler.decide_upgrade(&request, ticket);
+        match (decision.map_err(of(HandshakeResult::Application))?, deferred.take()) {
+            (UpgradeDecision::Accept(accept), _) => self.open_by(accept, upgrade, out),
+            (UpgradeDecision::Later, Some(waiting)) => {
+                Ok(RequestOutcome::Later { head: head_of(upgrade), waiting })
+            }
+            // A mistake of the application: nobody will decide.
+            (UpgradeDecision::Later, None) => {
+                Err((HandshakeResult::Application, Reject::status(500)))
+            }
+        }
+    }
+
+    /// Writes the response that opens a connection.
+    pub(super) fn open_by(
+        &self,
+        accept: Accept<H::Data>,
+        upgrade: &Upgrade<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<RequestOutcome<H::Data>, (HandshakeResult, Reject)> {
+        let state = &self.state;
         let deflate = state.shared.options.deflate.as_ref();
         let Opened { data, protocol, deflate: agreement, .. } = accept
             .accept(upgrade, deflate, out)

@@ -3,6 +3,7 @@
 mod accept;
 mod adopt;
 mod codec;
+mod deciding;
 mod events;
 mod handler;
 mod handshake;

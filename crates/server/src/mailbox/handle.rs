@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use super::{
     reconfiguration::Reconfiguration,
 };
 use crate::{
-    api::Options,
+    api::{ConnectionId, Options},
     metrics::{TopicFigures, WorkerSnapshot},
 };
 
@@ -70,6 +70,11 @@ pub(crate) struct WorkerHandle {
     /// What the worker has not taken yet.
     reconfiguration: Mutex<Option<Arc<Reconfiguration>>>,
     has_reconfiguration: AtomicBool,
+    /// Number of upgrades that wait for a decision. It protects no other data.
+    waiting: AtomicUsize,
+    /// Connections with a decision that they have not taken, at most as many as wait.
+    decided: Mutex<Vec<ConnectionId>>,
+    has_decided: AtomicBool,
     /// Of all workers of the server.
     pub(crate) connections: Arc<OpenConnections>,
 }
@@ -233,6 +238,34 @@ impl WorkerHandle {
         self.latch.wake();
     }
 
+    /// Counts an upgrade that waits for a decision, unless so many wait already.
+    pub(crate) fn begin_waiting(&self, max: usize) -> bool {
+        let more = |waiting: usize| (waiting < max).then(|| waiting + 1);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    pub(crate) fn end_waiting(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that there is a decision for a connection, and wakes the worker.
+    pub(crate) fn note_decided(&self, id: ConnectionId) {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.has_decided.store(true, Ordering::Release);
+        self.latch.wake();
+    }
+
+    /// Takes the connections for which there are decisions.
+    pub(crate) fn take_decided(&self) -> Vec<ConnectionId> {
+        // The load alone is cheaper, and most wake-ups have another cause.
+        if !self.has_decided.load(Ordering::Relaxed)
+            || !self.has_decided.swap(false, Ordering::Acquire)
+        {
+            return Vec::new();
+        }
+        core::mem::take(&mut *self.decided.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Takes a request for a drain, if there is one.
     pub(crate) fn take_drain_request(&self) -> Option<DrainRequest> {
         let take = |cell: &AtomicU64| {
@@ -277,6 +310,9 @@ impl WorkerMailbox {
             hand_over: AtomicU64::new(0),
             reconfiguration: Mutex::default(),
             has_reconfiguration: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            decided: Mutex::default(),
+            has_decided: AtomicBool::new(false),
             connections: Arc::clone(connections),
         };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })

@@ -202,7 +202,7 @@ impl Tables {
     }
 
     /// Memory of the held bytes of a connection.
-    pub(super) fn held_memory(&self, index: u32) -> usize {
+    pub(crate) fn held_memory(&self, index: u32) -> usize {
         self.held.get(&index).map_or(0, Vec::capacity)
     }
 

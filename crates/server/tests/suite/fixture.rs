@@ -11,7 +11,7 @@ use std::{
 use windlass::{Reactor, Turn, stream::Address};
 use windlass_server::{
     CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Limit, Message, Options, Rejected,
-    Service,
+    Service, UpgradeDecision, UpgradeTicket,
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::deflate::DeflateConfig;
@@ -25,6 +25,12 @@ type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut ConnData)>;
 type OnMessage = Box<dyn Fn(&mut Connection<'_>, &mut ConnData, Message<'_>)>;
 type OnClose = Box<dyn Fn(&mut Hub<'_>, &mut ConnData, &Closed<'_>)>;
 type OnStart = Box<dyn Fn(&mut Hub<'_>)>;
+type Decide = Box<
+    dyn Fn(
+        &UpgradeRequest<'_>,
+        UpgradeTicket<'_, ConnData>,
+    ) -> Result<UpgradeDecision<ConnData>, Reject>,
+>;
 type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Accept<ConnData>, Reject>>;
 
 /// The data of a test's connections.
@@ -51,6 +57,7 @@ pub(crate) type RejectionLog = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
 pub(crate) struct TestHandler {
     pub(crate) start: Option<OnStart>,
     pub(crate) upgrade: Option<OnUpgrade>,
+    pub(crate) decide: Option<Decide>,
     pub(crate) open: Option<OnEvent>,
     pub(crate) message: Option<OnMessage>,
     pub(crate) ping: Option<OnPing>,
@@ -133,6 +140,17 @@ impl Handler for TestHandler {
         match &self.upgrade {
             Some(act) => act(request),
             None => Ok(Accept::new(ConnData { path: request.path().to_owned(), on_drop: None })),
+        }
+    }
+
+    fn decide_upgrade(
+        &self,
+        request: &UpgradeRequest<'_>,
+        ticket: UpgradeTicket<'_, ConnData>,
+    ) -> Result<UpgradeDecision<ConnData>, Reject> {
+        match &self.decide {
+            Some(act) => act(request, ticket),
+            None => self.on_upgrade(request).map(UpgradeDecision::Accept),
         }
     }
 

@@ -19,6 +19,7 @@ mod http;
 mod ordered;
 mod owned_messages;
 mod panics;
+mod pending_upgrades;
 mod proxies;
 mod random;
 mod rates;
