@@ -90,6 +90,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
 
+    /// File with tokens, one a line, of at least 16 visible ASCII characters. A WebSocket must have
+    /// one of them: `Authorization: Bearer TOKEN`, or the parameter `token`; others get 401. SIGHUP
+    /// reads it again. Not in mode raw [default: none is needed]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
     /// Maximum number of connections, over all listeners and workers; further ones wait in the
     /// backlog [default: 10000, or less if the limit of open files is lower]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -21,6 +21,7 @@ mod socket_file;
 mod sockets;
 mod supervisor;
 mod tls;
+mod tokens;
 mod websocket;
 
 use std::{
@@ -41,6 +42,7 @@ use reload::Reloader;
 use sockets::Sockets;
 use supervisor::{Announcement, Supervisor};
 use tls::ServerTls;
+use tokens::TokenSet;
 
 pub(crate) use {
     args::ServeArgs,
@@ -157,6 +159,7 @@ fn check(args: &ServeArgs) -> anyhow::Result<()> {
     ServerTls::load(args)?;
     if args.mode != Mode::Raw {
         args.options(args.connections.map_or(1, |most| most as usize))?;
+        args.token_file.as_deref().map(TokenSet::read).transpose()?;
     }
     Ok(())
 }

@@ -115,8 +115,9 @@ pub(crate) fn start(
     tls: Option<&ServerTls>,
 ) -> anyhow::Result<Box<dyn ServerControl>> {
     ensure!(
-        args.rates.is_default() && args.proxies.is_default(),
-        "rates (--*-rate*), --when-full and proxies (--*-from) are not available in mode raw"
+        args.rates.is_default() && args.proxies.is_default() && args.token_file.is_none(),
+        "rates (--*-rate*), --when-full, proxies (--*-from) and --token-file are not available in \
+         mode raw"
     );
     let count = usize::from(args.workers);
     let options = ListenOptions::new().stream(args.stream_options());

@@ -13,6 +13,7 @@ use super::{
     args::ROOM_NAME_OPTION,
     members::{Members, name_of},
     refusal_log,
+    tokens::ClientTokens,
 };
 
 /// The path that echoes.
@@ -57,6 +58,8 @@ pub(crate) struct Rooms {
     /// Maximum length of a room's name in bytes.
     pub(crate) name_len_max: usize,
     pub(crate) members: Arc<Members>,
+    /// The tokens of clients, if they need one.
+    pub(crate) tokens: Option<Arc<ClientTokens>>,
 }
 
 /// The purpose of a connection.
@@ -101,6 +104,9 @@ impl Handler for Rooms {
     type Data = Purpose;
 
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Purpose>, Reject> {
+        if let Some(tokens) = &self.tokens {
+            tokens.check(request)?;
+        }
         let path = request.path();
         if self.echoes || path == ECHO_PATH {
             return Ok(Accept::new(Purpose::Echo));

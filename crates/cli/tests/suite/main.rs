@@ -11,5 +11,6 @@ mod harness;
 mod load;
 mod rates;
 mod serve;
+mod tokens;
 mod top;
 mod wire;
