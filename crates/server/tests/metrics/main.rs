@@ -15,7 +15,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 35] = [
+    let tests: [(&str, fn()); 36] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::rejections_and_closes", values::rejections_and_closes_are_counted_by_cause),
         ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         ("admin::drain", admin::a_drain_ends_readiness_and_then_the_listener),
         ("exposition::accepts", exposition_errors::what_the_format_allows_is_accepted),
         ("exposition::rejects", exposition_errors::each_error_of_the_format_is_found),
+        ("promtool::alerts", promtool::alerts_are_about_families_that_exist),
         ("promtool::families", promtool::the_documented_families_are_there),
     ];
     let mut trials: Vec<_> = tests
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     };
     // It takes a minute.
     trials.push(Trial::test("values::scrapes_during_a_long_load", long).with_ignored_flag(true));
+    trials.push(Trial::ignorable_test("promtool::check_alerts", promtool::check_alerts));
     trials.push(Trial::ignorable_test("promtool::check_metrics", promtool::check_metrics));
     windlass_testkit::mimic::run(trials)
 }
