@@ -105,7 +105,8 @@ mod tests {
         let address = server.addresses()[0].socket_addr().unwrap();
         let connect = |query: &str| {
             let stream = TcpStream::connect(address).unwrap();
-            tungstenite::client(format!("ws://{address}/{query}"), stream)
+            let connected = tungstenite::client(format!("ws://{address}/{query}"), stream);
+            connected.map_err(|error| error.to_string())
         };
         let good = token(SECRET, "Ada", 60).unwrap();
         let (mut client, _) = connect(&format!("?token={good}")).unwrap();
