@@ -53,7 +53,7 @@ const TABLE: &[Row] = &[
     library(
         "windlass-server",
         &["windlass", "windlass-flow", "windlass-ws"],
-        &["rustix", "form_urlencoded", "httparse", "httpdate", "base64", "sha1"],
+        &["rustix", "form_urlencoded", "httparse", "httpdate", "ipnet", "base64", "sha1"],
     ),
     library("windlass-task-macros", &[], &[]),
     library(

@@ -75,6 +75,8 @@
 //! | do the same on another thread | [`Sender`] |
 //! | encode a message once and send it many times | [`Prepared`] |
 //! | set limits, timeouts and compression | [`Options`] |
+//! | ask a database, a thread or a task before a connection opens | [`Handler::decide_upgrade`] |
+//! | limit rates of connections, requests and messages | [`RateLimits`] |
 //! | decide about slow receivers | [`SlowConsumerPolicy`] |
 //! | serve pages, check origins and hosts, reject requests | [`http`] |
 //! | take over sockets whose upgrade another server has answered | [`Service::adopt`] |
@@ -102,12 +104,14 @@ mod workers;
 
 pub use admin::{Admin, AdminToken, RunningAdmin};
 pub use api::{
-    CloseReason, Closed, ConnectionId, ControlError, Message, Options, OptionsError, OutMessage,
-    Prepared, Rejected, SendError, ServerStats, SlowConsumerPolicy, StartError, SubscribeError,
-    printable,
+    CloseReason, Closed, ConnectionId, ControlError, Limit, Message, Options, OptionsError,
+    OutMessage, Prepared, Rate, RateLimits, Rejected, SendError, ServerStats, SlowConsumerPolicy,
+    StartError, SubscribeError, printable,
 };
 pub use connection::Upgraded;
-pub use handler::{Connection, Handler, Hub, MessageFn, handler_fn};
+pub use handler::{
+    Connection, Handler, Hub, MessageFn, PendingUpgrade, UpgradeDecision, UpgradeTicket, handler_fn,
+};
 pub use mailbox::{Sender, SenderError, StatsHandle};
 pub use service::Service;
 /// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`]

@@ -125,7 +125,8 @@ impl Exposition {
 
 fn check_name(name: &str) {
     let is_valid = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    assert!(name.starts_with("windlass_") && name.bytes().all(is_valid), "{name}");
+    let is_ours = name.starts_with("windlass_") || name.starts_with("process_");
+    assert!(is_ours && name.bytes().all(is_valid), "{name}");
 }
 
 /// Checks the name and the labels of a series. Returns the name and the sorted labels.

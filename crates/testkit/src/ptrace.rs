@@ -1,4 +1,4 @@
-//! Counts system calls. The parent counts those of a child with ptrace(2).
+//! Counts system calls, and stops threads. The parent does it to a child with ptrace(2).
 
 #![allow(unsafe_code, reason = "fork(2) and ptrace(2)")]
 
@@ -110,5 +110,33 @@ pub fn results_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<Call>>> {
             }
         }
         ptrace(libc::PTRACE_SYSCALL, pid, 0, ptr::null_mut());
+    }
+}
+
+/// A thread of another process that is stopped. It goes on when the value is dropped, on the thread
+/// that has stopped it.
+#[derive(Debug)]
+pub struct StoppedThread(i32);
+
+impl StoppedThread {
+    /// Stops a thread. `None` where tracing is forbidden.
+    pub fn new(thread: i32) -> Option<Self> {
+        if ptrace(libc::PTRACE_SEIZE, thread, 0, ptr::null_mut()) != 0 {
+            return None;
+        }
+        let it = Self(thread);
+        assert_eq!(ptrace(libc::PTRACE_INTERRUPT, thread, 0, ptr::null_mut()), 0);
+        let mut status = 0;
+        // SAFETY: the status is valid for writes throughout the call.
+        let stopped = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+        assert!(stopped == thread && libc::WIFSTOPPED(status), "{stopped}: {status:x}");
+        Some(it)
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        // It fails only if the process has been killed.
+        ptrace(libc::PTRACE_DETACH, self.0, 0, ptr::null_mut());
     }
 }

@@ -1,6 +1,8 @@
 //! `--admin`: metrics, health and status for the operator.
 
-use std::{fs, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, str::FromStr};
+use std::{
+    fs, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, str::FromStr, time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use windlass_server::{Admin, AdminToken, RunningAdmin, StatsHandle, http::Hosts};
@@ -8,7 +10,7 @@ use windlass_server::{Admin, AdminToken, RunningAdmin, StatsHandle, http::Hosts}
 use super::{
     args::{Mode, ServeArgs},
     hand_over::Passed,
-    refusal_log::RefusalLog,
+    refusal_log,
     reload::{Apply, Part},
     sockets::Sockets,
 };
@@ -126,10 +128,10 @@ impl AdminListener {
         let copies = sockets.copies().context("cannot copy the socket")?;
         let socket = sockets.take_per_worker(false)?.into_iter().flatten().next();
         let socket = socket.context("there is one listener")?;
-        let refusal_log = RefusalLog::default();
         let mut admin = Admin::listen_on(socket)?
             .backend(args.backend)
-            .on_rejected(move |refused| refusal_log.note_rejected_by_admin(refused))
+            .stall_limit(Duration::from_secs(args.stall_limit.into()))
+            .on_rejected(refusal_log::note_rejected_by_admin)
             .hosts(hosts(args)?);
         if let Some(token) = token {
             admin = admin.with_token(token);

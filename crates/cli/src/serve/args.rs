@@ -9,7 +9,10 @@ use windlass_ws::{
     deflate::{Compressor, DeflateConfig},
 };
 
-use super::{admin::AdminPlace, cluster::ClusterArgs, log, place::ListenPlace, tls::TlsArgs};
+use super::{
+    admin::AdminPlace, cluster::ClusterArgs, log, place::ListenPlace, proxies::ProxyArgs,
+    rates::RateArgs, tls::TlsArgs,
+};
 use crate::backend;
 
 /// The options of `windlass serve`.
@@ -87,6 +90,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
 
+    /// File with tokens, one a line, of at least 16 visible ASCII characters. A WebSocket must have
+    /// one of them: `Authorization: Bearer TOKEN`, or the parameter `token`; others get 401. SIGHUP
+    /// reads it again. Not in mode raw [default: none is needed]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
     /// Maximum number of connections, over all listeners and workers; further ones wait in the
     /// backlog [default: 10000, or less if the limit of open files is lower]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -96,6 +105,12 @@ pub(crate) struct ServeArgs {
     /// [default: unlimited]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections_per_address: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) rates: RateArgs,
+
+    #[command(flatten)]
+    pub(crate) proxies: ProxyArgs,
 
     /// Maximum output buffered for one client, in bytes; --slow decides what happens to a message
     /// that does not fit. Must hold the longest message (--message-max) and a header of 10 bytes,
@@ -197,6 +212,12 @@ pub(crate) struct ServeArgs {
     /// characters. Required unless --admin is a loopback address or a Unix socket
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
+
+    /// Time in seconds after which a worker that has not finished a turn of its event loop makes
+    /// /healthz and /readyz answer 503
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=3600))]
+    pub(crate) stall_limit: u32,
 
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,

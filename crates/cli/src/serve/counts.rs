@@ -46,6 +46,14 @@ impl ServerCounts {
         }
     }
 
+    /// Number of times that listeners waited because of a rate.
+    pub(crate) fn rates_reached(&self) -> u64 {
+        match self {
+            Self::WebSocket(counts) => counts.stats().connection_rates_reached,
+            Self::Raw(_) => 0,
+        }
+    }
+
     /// Number of messages dropped for slow receivers, and of those lost between workers.
     pub(crate) fn dropped(&self) -> (u64, u64) {
         match self {

@@ -10,6 +10,8 @@ mod log;
 mod members;
 mod notify;
 mod place;
+mod proxies;
+mod rates;
 mod raw;
 mod raw_counts;
 mod refusal_log;
@@ -19,6 +21,7 @@ mod socket_file;
 mod sockets;
 mod supervisor;
 mod tls;
+mod tokens;
 mod websocket;
 
 use std::{
@@ -39,6 +42,7 @@ use reload::Reloader;
 use sockets::Sockets;
 use supervisor::{Announcement, Supervisor};
 use tls::ServerTls;
+use tokens::TokenSet;
 
 pub(crate) use {
     args::ServeArgs,
@@ -155,6 +159,7 @@ fn check(args: &ServeArgs) -> anyhow::Result<()> {
     ServerTls::load(args)?;
     if args.mode != Mode::Raw {
         args.options(args.connections.map_or(1, |most| most as usize))?;
+        args.token_file.as_deref().map(TokenSet::read).transpose()?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use windlass::{
     Backend, Builder, Key, Reactor, Turn,
     stream::{
@@ -114,6 +114,11 @@ pub(crate) fn start(
     sockets: &mut Sockets,
     tls: Option<&ServerTls>,
 ) -> anyhow::Result<Box<dyn ServerControl>> {
+    ensure!(
+        args.rates.is_default() && args.proxies.is_default() && args.token_file.is_none(),
+        "rates (--*-rate*), --when-full, proxies (--*-from) and --token-file are not available in \
+         mode raw"
+    );
     let count = usize::from(args.workers);
     let options = ListenOptions::new().stream(args.stream_options());
     let limit = StreamLimit::new(connections_max);

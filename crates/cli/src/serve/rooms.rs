@@ -12,7 +12,8 @@ use windlass_server::{
 use super::{
     args::ROOM_NAME_OPTION,
     members::{Members, name_of},
-    refusal_log::RefusalLog,
+    refusal_log,
+    tokens::ClientTokens,
 };
 
 /// The path that echoes.
@@ -56,9 +57,9 @@ pub(crate) struct Rooms {
     pub(crate) echoes: bool,
     /// Maximum length of a room's name in bytes.
     pub(crate) name_len_max: usize,
-    pub(crate) rejection_log: RefusalLog,
-    pub(crate) close_log: RefusalLog,
     pub(crate) members: Arc<Members>,
+    /// The tokens of clients, if they need one.
+    pub(crate) tokens: Option<Arc<ClientTokens>>,
 }
 
 /// The purpose of a connection.
@@ -103,6 +104,9 @@ impl Handler for Rooms {
     type Data = Purpose;
 
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Purpose>, Reject> {
+        if let Some(tokens) = &self.tokens {
+            tokens.check(request)?;
+        }
         let path = request.path();
         if self.echoes || path == ECHO_PATH {
             return Ok(Accept::new(Purpose::Echo));
@@ -120,7 +124,7 @@ impl Handler for Rooms {
     }
 
     fn on_rejected(&self, refused: &Rejected<'_>) {
-        self.rejection_log.note_rejected(refused);
+        refusal_log::note_rejected(refused);
     }
 
     fn on_open(&self, connection: &mut Connection<'_>, purpose: &mut Purpose) {
@@ -169,6 +173,6 @@ impl Handler for Rooms {
             Purpose::Room(room) => self.members.leave(room),
             Purpose::Live { room, name } => self.members.close_page(room, name),
         }
-        self.close_log.note_closed(closed);
+        refusal_log::note_closed(closed);
     }
 }

@@ -21,7 +21,7 @@ use super::{
     admin::AdminServer,
     counts::ServerCounts,
     hand_over::{RunningOffer, take_wake},
-    notify,
+    notify, refusal_log,
     reload::{Part, Reloader},
 };
 
@@ -210,7 +210,7 @@ impl Supervisor {
             timer.map_err(io::Error::from).context("cannot start a timer")?;
         }
         let waiter = thread::Builder::new()
-            .name("windlass-waiter".to_owned())
+            .name("wl-waiter".to_owned())
             .spawn(move || {
                 let ended = server.join();
                 stop.stop();
@@ -347,15 +347,23 @@ fn warn_about_limits(
     reactor: &mut Reactor,
 ) -> io::Result<()> {
     let none = RateLimitedCount::default;
-    let state = RefCell::new((false, none(), none(), none()));
+    let state = RefCell::new((false, none(), none(), none(), none()));
     let check = move |_: Turn<'_>| {
-        let (is_reported, limits, drops, losses) = &mut *state.borrow_mut();
+        let (is_reported, limits, rates, drops, losses) = &mut *state.borrow_mut();
         warn_about_drops(&counts, drops, losses);
+        refusal_log::flush();
         if !*is_reported && counts.accepting_paused() > 0 {
             *is_reported = true;
             tracing::warn!(
                 "accepting is paused: out of file descriptors or memory; raise the limit of open \
                  files"
+            );
+        }
+        if let Some(times) = rates.take_growth(counts.rates_reached(), Instant::now()) {
+            tracing::warn!(
+                times,
+                "a rate of connections was reached: further ones waited; raise --connection-rate \
+                 or --tls-handshake-rate"
             );
         }
         if let Some(times) = limits.take_growth(counts.limits_reached(), Instant::now()) {

@@ -14,12 +14,12 @@ use super::{
     cluster::{NodeSetup, limit_to_payload},
     counts::ServerCounts,
     members::Members,
-    refusal_log::RefusalLog,
     reload::{Apply, Part},
     rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms, topic_len_max},
     sockets::Sockets,
     supervisor::{ConnectionsMax, ServerControl, ShutdownMode},
     tls::ServerTls,
+    tokens::{ClientTokens, TokenSet},
 };
 use crate::{nofile, page};
 
@@ -31,6 +31,8 @@ struct WebSocketServer {
     /// The maximum payload of the NATS server of a cluster, if it is known.
     payload_max: Option<usize>,
     members: Arc<Members>,
+    /// The tokens of clients, if they need one.
+    tokens: Option<Arc<ClientTokens>>,
 }
 
 impl ServerControl for WebSocketServer {
@@ -56,6 +58,7 @@ impl ServerControl for WebSocketServer {
     fn part(&self, limit: &ConnectionsMax) -> Part {
         let (start, payload_max) = (self.args.clone(), self.payload_max);
         let (reconfigurer, limit) = (self.server.reconfigurer(), limit.clone());
+        let tokens = self.tokens.clone();
         let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
             // These keep their values.
             let (workers, buffer, mode) = (start.workers, start.buffer, start.mode);
@@ -63,8 +66,17 @@ impl ServerControl for WebSocketServer {
             let connections_max = nofile::connections_max(args.connections, workers.into())?;
             let mut options = args.options(connections_max)?;
             limit_to_payload(payload_max, &mut options);
+            ensure!(
+                tokens.is_some() == args.token_file.is_some(),
+                "whether there is a --token-file cannot change without a restart"
+            );
+            let read = args.token_file.as_deref().map(TokenSet::read).transpose()?;
+            let new_tokens = tokens.clone().zip(read);
             let (reconfigurer, limit) = (reconfigurer.clone(), limit.clone());
             Ok(Box::new(move || {
+                if let Some((tokens, read)) = new_tokens {
+                    tokens.replace(read);
+                }
                 // They were checked just now.
                 _ = reconfigurer.reconfigure(&options);
                 limit.set(connections_max);
@@ -78,6 +90,7 @@ impl ServerControl for WebSocketServer {
             "memory",
             "message-max",
             "origin",
+            "token-file",
         ];
         Part { options, prepare: Box::new(prepare) }
     }
@@ -103,16 +116,18 @@ pub(crate) fn start(
     let name_len_max = args.room_name_max as usize;
     let members = Arc::new(Members::default());
     let of_rooms = Arc::clone(&members);
+    let tokens = args.token_file.as_deref().map(TokenSet::read).transpose()?;
+    let tokens = tokens.map(ClientTokens::new);
     let mut options = args.options(connections_max)?;
     let node = NodeSetup::prepare(args)?;
     let payload_max = node.as_ref().and_then(NodeSetup::payload_max);
     limit_to_payload(payload_max, &mut options);
+    let for_workers = tokens.clone();
     let mut server = Server::new(options, move |_| Rooms {
         echoes,
         name_len_max,
         members: Arc::clone(&of_rooms),
-        rejection_log: RefusalLog::default(),
-        close_log: RefusalLog::default(),
+        tokens: for_workers.clone(),
     })
     .workers(usize::from(args.workers))
     .pinned(args.pin)
@@ -127,13 +142,19 @@ pub(crate) fn start(
         server = server.cluster(node.into_cluster());
     }
     let server = server.start().context("cannot start the workers")?;
-    Ok(Box::new(WebSocketServer { server, args: args.clone(), payload_max, members }))
+    Ok(Box::new(WebSocketServer { server, args: args.clone(), payload_max, members, tokens }))
 }
 
 impl ServeArgs {
     /// The library makes the same check, but names its own settings in the error.
     fn check_buffer(&self, options: &Options) -> anyhow::Result<()> {
         if let Err(error) = options.check() {
+            ensure!(
+                !matches!(error, OptionsError::BurstTooSmall { .. }),
+                "the burst of --message-byte-rate cannot hold the longest message: raise it, or \
+                 lower --message-max {}",
+                self.message_max
+            );
             ensure!(
                 !matches!(error, OptionsError::BufferTooSmall { .. }),
                 "--buffer {} cannot hold the longest message: --message-max {} and its header of \
@@ -183,6 +204,8 @@ impl ServeArgs {
         options.topic_len_max = topic_len_max(self.room_name_max as usize);
         options.connections_per_address_max =
             self.connections_per_address.map(|most| most as usize);
+        self.rates.set(&mut options);
+        self.proxies.set(&mut options.proxies)?;
         self.check_buffer(&options)?;
         Ok(options)
     }

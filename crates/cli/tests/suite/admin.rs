@@ -1,6 +1,6 @@
 //! `windlass serve --admin` as an operator sees it, and the dashboard for its metrics.
 
-use windlass_testkit::exposition;
+use windlass_testkit::{exposition, ptrace::StoppedThread, waiting::until};
 
 use std::{
     collections::BTreeSet,
@@ -201,9 +201,49 @@ fn the_dashboard_shows_the_metrics_that_there_are() {
     // The first event gives the longest handler a value: plain HTTP is answered on this port too.
     get(server.connect(), "/", "");
     let metrics = metrics_of(&address);
-    let there: BTreeSet<String> = metrics.families().into_iter().map(str::to_owned).collect();
+    // Other dashboards show the figures of processes.
+    let own = metrics.families().into_iter().filter(|name| name.starts_with("windlass_"));
+    let there: BTreeSet<String> = own.map(str::to_owned).collect();
     // They are there in a cluster only. A test of windlass-server compares them.
     named.retain(|name| !name.starts_with("windlass_cluster_"));
     assert_eq!(named, there);
+    server.stop_cleanly();
+}
+
+/// The names of a process' threads, with their numbers.
+fn threads(process: &str) -> Vec<(String, i32)> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let task = |entry: fs::DirEntry| {
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        Some((name.trim().to_owned(), number))
+    };
+    tasks.flatten().filter_map(task).collect()
+}
+
+#[test]
+fn a_worker_that_is_stopped_makes_the_server_unhealthy() {
+    let (server, address) = start("127.0.0.1:0", &["--workers", "2", "--stall-limit", "2"]);
+    let names = ["wl-worker-0", "wl-worker-1", "wl-admin", "wl-waiter"];
+    let threads = || threads(&server.pid().as_raw_nonzero().to_string());
+    let has_all = |threads: &Vec<(String, i32)>| {
+        names.iter().all(|name| threads.iter().any(|(of, _)| of == name))
+    };
+    let threads = until(|| Some(threads()).filter(has_all), || format!("{:?}", threads()));
+    let health = || ["/healthz", "/readyz"].map(|path| get(connect(&address), path, ""));
+    let until_status = |status: &str| {
+        let is_it = |response: &String| response.starts_with(&format!("HTTP/1.1 {status} "));
+        until(|| health().iter().all(is_it).then_some(()), || format!("{:?}", health()));
+    };
+    until_status("200");
+    let (_, number) = threads.iter().find(|(name, _)| name == "wl-worker-1").expect("seen above");
+    let Some(stopped) = StoppedThread::new(*number) else {
+        eprintln!("skipped here: a_worker_that_is_stopped: ptrace(2) is forbidden");
+        return;
+    };
+    until_status("503");
+    assert!(health()[0].contains("stalled: worker 1 has not finished a turn"), "{:?}", health());
+    drop(stopped);
+    until_status("200");
     server.stop_cleanly();
 }

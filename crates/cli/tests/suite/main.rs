@@ -9,6 +9,8 @@ mod client;
 mod echo;
 mod harness;
 mod load;
+mod rates;
 mod serve;
+mod tokens;
 mod top;
 mod wire;

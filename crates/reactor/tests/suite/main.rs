@@ -67,6 +67,7 @@ mod streams_connectors;
 mod streams_ends;
 mod streams_lent;
 mod streams_listeners;
+mod streams_listeners_rest;
 mod streams_listeners_shared;
 mod streams_outputs;
 mod streams_panics;

@@ -68,7 +68,7 @@ pub(crate) fn echoing(
     move |_: &_| Some(Script::echo(&log))
 }
 
-fn connect(to: SocketAddr) -> Peer {
+pub(crate) fn connect(to: SocketAddr) -> Peer {
     let peer = TcpStream::connect(to).unwrap();
     peer.set_nonblocking(true).unwrap();
     Peer::Tcp(peer)

@@ -22,7 +22,7 @@ use crate::{
     connection::parse_response,
     http::{self, AddressKey, ListenerKind, reject, without_body},
     mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_rejections},
+    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_rejections, write_process},
 };
 
 /// Maximum time from the first byte of a request to its last. A client that sends nothing more is
@@ -42,6 +42,7 @@ pub(super) struct AdminState {
     listener_kind: ListenerKind,
     rejections: Rejections,
     connections: ConnectionList,
+    stall_limit: Duration,
 }
 
 /// The counts of the workers, copied for the first request that asks for them. Requests that were
@@ -181,9 +182,10 @@ impl AdminState {
         controls: Arc<Controls>,
         listener_kind: ListenerKind,
         rejections: Rejections,
+        stall_limit: Duration,
     ) -> Self {
         let connections = ConnectionList::default();
-        Self { stats, controls, listener_kind, rejections, connections }
+        Self { stats, controls, listener_kind, rejections, connections, stall_limit }
     }
 
     /// Notes a rejected request and its response.
@@ -263,6 +265,12 @@ impl AdminState {
             let allowed = "Allow: GET, HEAD\r\n";
             return Answer::rejected(405, RejectionCause::Method, "only GET and HEAD", allowed);
         }
+        if matches!(path, "/healthz" | "/readyz") {
+            // No worker is waited for, because this one does not answer.
+            if let Some(text) = self.stalled() {
+                return Answer::text(503, &text);
+            }
+        }
         if path == "/healthz" {
             return Answer::text(200, "alive");
         }
@@ -272,6 +280,7 @@ impl AdminState {
             "/metrics" => {
                 self.stats.write_metrics(workers, &mut body);
                 write_admin_rejections(self.rejections.counts(), &mut body);
+                write_process(&mut body);
                 Answer::found(CONTENT_TYPE, body)
             }
             "/status" => {
@@ -284,6 +293,14 @@ impl AdminState {
                 Some(reason) => Answer::text(503, reason),
             },
         }
+    }
+
+    /// Describes a worker that has been in its turn for too long, if there is one.
+    fn stalled(&self) -> Option<String> {
+        let (index, age) = self.stats.slowest_worker()?;
+        (age > self.stall_limit).then(|| {
+            format!("stalled: worker {index} has not finished a turn for {} s", age.as_secs())
+        })
     }
 
     fn is_authorized(&self, request: &Request<'_>) -> bool {

@@ -42,6 +42,9 @@ use crate::{
 /// Maximum number of connections of the admin listener. A further one takes the place of another.
 const CONNECTIONS_MAX: usize = 64;
 
+/// The default of [`Admin::stall_limit`].
+const STALL_LIMIT: Duration = Duration::from_secs(5);
+
 /// Maximum time until the first byte from a client of the admin listener.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -50,8 +53,8 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 /// | path | answer |
 /// |---|---|
 /// | `/metrics` | counts in the Prometheus text format 0.0.4 |
-/// | `/healthz` | 200 while the server runs, also while it drains |
-/// | `/readyz` | 200, or 503 while it drains, its memory budget is spent, or its cluster is lost |
+/// | `/healthz` | 200, also in a drain; 503 if a worker is [stalled](Self::stall_limit) |
+/// | `/readyz` | 200, or 503 also in a drain, with its memory budget spent, or its cluster lost |
 /// | `/status` | the main counts as a JSON object |
 ///
 /// - On a loopback address and on a Unix socket no token is needed. Elsewhere
@@ -108,6 +111,7 @@ pub struct Admin {
     hosts: Hosts,
     backend: Backend,
     on_rejected: Option<OnRejected>,
+    stall_limit: Duration,
 }
 
 impl Admin {
@@ -139,7 +143,8 @@ impl Admin {
     fn new(listener: Listener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (token, hosts, backend) = (None, Hosts::default(), Backend::Auto);
-        Ok(Self { listener, address, token, hosts, backend, on_rejected: None })
+        let (on_rejected, stall_limit) = (None, STALL_LIMIT);
+        Ok(Self { listener, address, token, hosts, backend, on_rejected, stall_limit })
     }
 
     /// Requires this token in each request: `Authorization: Bearer TOKEN`. It is compared in a time
@@ -168,6 +173,13 @@ impl Admin {
     /// Sets the backend of the listener's own reactor. Default: [`Backend::Auto`].
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
+        self
+    }
+
+    /// Sets the time after which a worker that has not finished a turn makes `/healthz` and
+    /// `/readyz` answer 503. A worker finishes one at least once a second. Default: 5 s.
+    pub fn stall_limit(mut self, limit: Duration) -> Self {
+        self.stall_limit = limit;
         self
     }
 
@@ -206,15 +218,16 @@ impl Admin {
     ///   neither a loopback address nor a Unix socket.
     /// - That of a [`BuildError`](windlass::BuildError), or that no thread can be started.
     pub fn start(self, stats: StatsHandle) -> io::Result<RunningAdmin> {
-        let Self { listener, address, token, hosts, backend, on_rejected } = self;
+        let Self { listener, address, token, hosts, backend, on_rejected, stall_limit } = self;
         let listener_kind = ListenerKind::of(&address);
         check_access(&address, token.as_ref())?;
         let controls = Arc::new(Controls::new(Access { token, hosts }));
         let (started, start) = std::sync::mpsc::sync_channel(1);
         let (own_stats, own_controls) = (stats.clone(), Arc::clone(&controls));
-        let thread = thread::Builder::new().name("windlass-admin".to_owned()).spawn(move || {
+        let thread = thread::Builder::new().name("wl-admin".to_owned()).spawn(move || {
             let rejections = Rejections::new(on_rejected);
-            let state = AdminState::new(own_stats, own_controls, listener_kind, rejections);
+            let state =
+                AdminState::new(own_stats, own_controls, listener_kind, rejections, stall_limit);
             let (mut reactor, listener) = match build_reactor(listener, state, backend) {
                 Ok(built) => built,
                 Err(error) => {

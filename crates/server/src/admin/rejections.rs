@@ -60,7 +60,7 @@ impl Rejections {
         let peer = stream.peer_addr().unwrap_or(Address::Unix(None));
         // The panic hook reports a panic. The listener must not end by it.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            on_rejected(&Rejected { peer: &peer, status, reason });
+            on_rejected(&Rejected { peer: &peer, limit: None, status, reason });
         }));
         self.on_rejected.replace(Some(on_rejected));
     }

@@ -5,7 +5,7 @@ use core::fmt;
 use windlass::{Errno, stream::TlsFailure};
 use windlass_ws::{CloseCode, Violation};
 
-use super::id::ConnectionId;
+use super::{id::ConnectionId, limit::Limit};
 
 /// Why a connection was closed. The first reason wins.
 ///
@@ -31,6 +31,8 @@ pub enum CloseReason {
     /// The peer did not read its messages
     /// ([`SlowConsumerPolicy::Evict`](crate::SlowConsumerPolicy::Evict)).
     Evicted,
+    /// The peer sent messages faster than one of its [rates](crate::RateLimits) allows.
+    Rate(Limit),
     /// The peer read none of the output for
     /// [`write_stall_timeout`](crate::Options::write_stall_timeout).
     WriteStall,
@@ -54,6 +56,7 @@ impl fmt::Display for CloseReason {
             Self::Idle => f.write_str("idle timeout: no data received"),
             Self::Lifetime => f.write_str("connection lifetime exceeded"),
             Self::Evicted => f.write_str("evicted: the peer reads too slowly"),
+            Self::Rate(limit) => write!(f, "rate exceeded: {limit}"),
             Self::WriteStall => f.write_str("write timeout: the peer read no output"),
             Self::Lost => f.write_str("closed by the peer without a Close frame"),
             Self::Failed(errno) => write!(f, "failed: {errno}"),

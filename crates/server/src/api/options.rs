@@ -7,7 +7,8 @@ use windlass::stream::{ListenOptions, StreamOptions};
 use windlass_flow::Bounds;
 use windlass_ws::{EngineLimits, HEADER_LEN_MAX, deflate::DeflateConfig, handshake::HeadLimits};
 
-use crate::http::{Hosts, Origins, Routes};
+use super::rate::RateLimits;
+use crate::http::{Hosts, Origins, Proxies, Routes};
 
 /// Decides what happens to a message whose receiver has too many bytes waiting.
 ///
@@ -172,6 +173,18 @@ pub struct Options {
     pub connections_max: usize,
     /// Maximum number of connections from one address; for IPv6, from one /64. Default: `None`.
     pub connections_per_address_max: Option<usize>,
+    /// What happens to connections beyond [`connections_max`](Self::connections_max). `true`: up to
+    /// 256 further ones are accepted, and their requests get status 503 with `Retry-After`, unless
+    /// there is room by then. Only beyond these do they wait. Default: `false`, all of them wait in
+    /// the backlog.
+    pub reject_when_full: bool,
+    /// Maximum rates of connections, requests and messages. Default: none.
+    pub rates: RateLimits,
+    /// Proxies whose statements about clients are believed. Default: none.
+    pub proxies: Proxies,
+    /// Maximum number of upgrades of each worker that wait for a decision: see
+    /// [`decide_upgrade`](crate::Handler::decide_upgrade). Default: 1024.
+    pub pending_upgrades_max: usize,
     /// Bounds of the queue from [`Sender`](crate::Sender) to each worker. Default: 4096 messages,
     /// 16 MiB.
     pub sender_bounds: Bounds,
@@ -212,6 +225,9 @@ pub struct Options {
 /// The maximum number of prefixes of ordered topics. Each publication is compared with them.
 const ORDERED_PREFIXES_MAX: usize = 64;
 
+/// How many connections beyond the maximum are accepted at a time only to reject their requests.
+const REJECTED_MAX: usize = 256;
+
 /// The longest frame header that a server sends, which has no masking key.
 const HEADER_MAX: usize = HEADER_LEN_MAX - 4;
 
@@ -241,6 +257,13 @@ pub enum OptionsError {
         /// The configured [`EngineLimits::message_max`].
         message_max: usize,
     },
+    /// The burst of [`RateLimits::message_bytes`] cannot hold the longest message.
+    BurstTooSmall {
+        /// The configured burst.
+        burst: u64,
+        /// The configured [`EngineLimits::message_max`].
+        message_max: usize,
+    },
     /// There are more than 64 prefixes of [`ordered_topics`](Options::ordered_topics).
     TooManyOrderedTopics {
         /// Number of prefixes.
@@ -260,6 +283,11 @@ impl fmt::Display for OptionsError {
                      lower limits.message_max ({message_max})"
                 )
             }
+            Self::BurstTooSmall { burst, message_max } => write!(
+                f,
+                "a burst of {burst} bytes cannot hold the longest message: raise the burst of \
+                 rates.message_bytes, or lower limits.message_max ({message_max})"
+            ),
             Self::TooManyOrderedTopics { prefixes } => write!(
                 f,
                 "{prefixes} prefixes of ordered topics are more than {ORDERED_PREFIXES_MAX}: use \
@@ -307,6 +335,10 @@ impl Options {
             write_stall_timeout: Some(Duration::from_secs(60)),
             connections_max: 100_000,
             connections_per_address_max: None,
+            reject_when_full: false,
+            rates: RateLimits::default(),
+            proxies: Proxies::default(),
+            pending_upgrades_max: 1024,
             sender_bounds: Bounds::items(4096).bytes(16 << 20),
             inflate_bytes_per_turn: 2 << 20,
             deflate_bytes_per_turn: 256 << 10,
@@ -355,6 +387,8 @@ impl Options {
     ///
     /// # Errors
     /// - [`OptionsError::BufferTooSmall`] if the receiver's buffer cannot hold the longest message.
+    /// - [`OptionsError::BurstTooSmall`] if the rate of bytes allows no message of the maximum
+    ///   length.
     /// - [`OptionsError::TooManyOrderedTopics`] if there are more than 64 prefixes of
     ///   [`ordered_topics`](Self::ordered_topics).
     pub fn check(&self) -> Result<(), OptionsError> {
@@ -362,6 +396,11 @@ impl Options {
             (self.receiver_buffer_max, self.limits.message_max);
         if receiver_buffer_max < message_max.saturating_add(HEADER_MAX) {
             return Err(OptionsError::BufferTooSmall { receiver_buffer_max, message_max });
+        }
+        if let Some(burst) = self.rates.message_bytes.map(|rate| rate.burst()) {
+            if burst < message_max as u64 {
+                return Err(OptionsError::BurstTooSmall { burst, message_max });
+            }
         }
         let prefixes = self.ordered_prefixes.len();
         if prefixes > ORDERED_PREFIXES_MAX {
@@ -400,8 +439,14 @@ impl Options {
             .linger(self.close_timeout)
     }
 
+    /// Maximum number of connections that are accepted.
+    pub(crate) fn accepted_max(&self) -> usize {
+        let rejected = if self.reject_when_full { REJECTED_MAX } else { 0 };
+        self.connections_max.saturating_add(rejected)
+    }
+
     /// Returns the settings of a listener for [`Service::listen`](crate::Service::listen).
     pub fn listener(&self) -> ListenOptions {
-        ListenOptions::new().stream(self.stream()).connections_max(self.connections_max)
+        ListenOptions::new().stream(self.stream()).connections_max(self.accepted_max())
     }
 }

@@ -2,6 +2,8 @@
 
 use windlass::stream::Address;
 
+use super::limit::Limit;
+
 /// A connection that was rejected before it opened, or a rejected request for a page: the argument
 /// of [`on_rejected`](crate::Handler::on_rejected).
 ///
@@ -46,8 +48,11 @@ use windlass::stream::Address;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rejected<'a> {
-    /// The peer's address. Behind a proxy it is the proxy's address.
+    /// The peer's address. Behind a [listed](crate::Options::proxies) proxy it is that of the
+    /// client, if it is known, behind another one that of the proxy.
     pub peer: &'a Address,
+    /// The limit that was reached, if one was.
+    pub limit: Option<Limit>,
     /// The status of the response; `None` if the connection was closed without one.
     pub status: Option<u16>,
     /// The reason, in the words of the response. It may contain text from the peer, but no control

@@ -107,6 +107,9 @@ counters! {
     /// Number of times that a listener reached its connection limit, so that further connections
     /// had to wait: see [`connections_max`](crate::Options::connections_max).
     connection_limits_reached,
+    /// Number of times that a listener stopped accepting for a while because of a
+    /// [rate](crate::RateLimits) over all.
+    connection_rates_reached,
     /// Topics that have subscribers now.
     topics,
     /// Bytes produced by decompressing messages. Compressed bytes that produce little count more:

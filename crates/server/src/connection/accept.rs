@@ -1,16 +1,36 @@
 //! Connections that a listener accepts.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 use windlass::{
     Reactor, Registrar,
     stream::{Listener, ListenerKey, Peer},
 };
 
-use super::{handler::ConnHandler, handshake::OUT_OF_MEMORY};
-use crate::{
-    api::Rejected, handler::Handler, http::ListenerKind, metrics::HandshakeResult, service::Service,
+use super::{
+    handler::ConnHandler,
+    proxy::{ClientRefusal, ProxiedSessions, ProxySlot},
 };
+use crate::{
+    handler::Handler,
+    http::{ConnectionPermit, ListenerKind},
+    service::Service,
+};
+
+/// Facts about a connection from its acceptance.
+pub(crate) struct Accepted {
+    /// Counts the connection, if connections are counted by address, until the service state takes
+    /// it over.
+    pub(super) permit: Option<ConnectionPermit>,
+    /// The kind of listening address, which decides the hosts that may be asked for.
+    pub(super) listener_kind: ListenerKind,
+    /// It is beyond the maximum number of connections, and was accepted to reject its request.
+    pub(super) is_surplus: bool,
+    /// It must begin with a PROXY header. Below TLS its session reads that.
+    pub(super) expects_header: bool,
+    /// Its peer is a proxy whose requests name the client.
+    pub(super) is_forwarding: bool,
+}
 
 impl<H: Handler> Service<H> {
     /// Accepts connections from a listener. Create the listener with
@@ -23,11 +43,14 @@ impl<H: Handler> Service<H> {
     /// - A [drain](Self::drain) has begun.
     pub fn listen(
         &self,
-        listener: Listener,
+        mut listener: Listener,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> io::Result<ListenerKey> {
         if self.is_draining() {
             return Err(io::Error::other("the service is draining"));
+        }
+        if let Some(limit) = &self.0.stream_limit {
+            listener = listener.limited(limit);
         }
         let service = self.clone();
         // An address of any family other than these two is not a loopback address.
@@ -35,43 +58,73 @@ impl<H: Handler> Service<H> {
             .local_addr()
             .map_or(ListenerKind::Network, |address| ListenerKind::of(&address));
         let tls = listener.tls().map(Arc::clone);
+        let proxies = &self.0.state.shared.options.proxies;
+        let proxied = tls.as_ref().filter(|_| !proxies.proxy_protocol.is_empty());
+        let proxied = proxied.map(|sessions| ProxiedSessions::new(Arc::clone(sessions)));
+        if let Some(sessions) = proxied.clone() {
+            listener = listener.with_tls(sessions);
+        }
         let handshake_memory = tls.as_ref().map(|sessions| sessions.handshake_memory());
-        let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind, handshake_memory);
+        let listener_tls = handshake_memory.map(|memory| ListenerTls { memory, proxied });
+        let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind, &listener_tls);
         let key = listener.register(accept, target).map_err(io::Error::from)?;
         self.0.state.drain.add_listener(key);
         self.0.state.shared.worker.add_tls(tls);
         Ok(key)
     }
 
-    /// `handshake_memory` is `None` without TLS.
     fn accept(
         &self,
         peer: &Peer<'_>,
         listener_kind: ListenerKind,
-        handshake_memory: Option<usize>,
+        tls: &Option<ListenerTls>,
     ) -> Option<ConnHandler<H>> {
-        let limiter = self.0.limiter.as_ref();
-        let permit = match limiter.map(|limiter| limiter.try_acquire(peer.address())).transpose() {
-            Ok(permit) => permit,
-            Err(reason) => {
-                self.reject(peer, HandshakeResult::AddressLimit, &reason.to_string());
-                return None;
+        let shared = &self.0.state.shared;
+        let proxies = &shared.options.proxies;
+        let expects_header = proxies.proxy_protocol.contains(peer.address());
+        let is_forwarding = !expects_header && proxies.forwarded.contains(peer.address());
+        // There is no turn here. A custom clock is read by timer events.
+        let has_own_clock = self.0.state.has_own_clock;
+        let now = || if has_own_clock { shared.timer_event() } else { Instant::now() };
+        let mut permit = None;
+        if !expects_header && self.0.has_address_limits() {
+            match self.0.client_gate(tls.is_some()).admit(peer.address(), now()) {
+                Ok(admitted) => permit = admitted,
+                Err(refusal) => {
+                    self.0.refuse(peer.address(), &refusal);
+                    return None;
+                }
             }
+        }
+        let rates = self.0.rates.as_ref();
+        if let Some((rest, limit)) = rates.and_then(|rates| rates.accept(tls.is_some(), now())) {
+            shared.stats.connection_rates_reached.add(1);
+            shared.labels.count_limit(limit);
+            peer.rest_listener(rest);
+        }
+        let is_surplus = self.0.is_beyond_connections_max();
+        let accepted =
+            Accepted { permit, listener_kind, is_surplus, expects_header, is_forwarding };
+        let Some(ListenerTls { memory, proxied }) = tls else {
+            return Some(ConnHandler::new(&self.0, accepted));
         };
-        let Some(bytes) = handshake_memory else {
-            return Some(ConnHandler::new(&self.0, permit, listener_kind));
-        };
-        if !self.0.state.shared.memory.reserve(bytes) {
-            self.reject(peer, HandshakeResult::Memory, OUT_OF_MEMORY);
+        if !shared.memory.reserve(*memory) {
+            self.0.refuse(peer.address(), &ClientRefusal::out_of_memory());
             return None;
         }
-        Some(ConnHandler::with_tls(&self.0, permit, listener_kind, peer.address(), bytes))
+        let slot = expects_header
+            .then(|| ProxySlot::new(peer.address().clone(), self.0.client_gate(true)));
+        if let Some(sessions) = proxied {
+            sessions.set_next(slot.clone());
+        }
+        Some(ConnHandler::with_tls(&self.0, accepted, peer.address(), *memory, slot))
     }
+}
 
-    #[cold]
-    fn reject(&self, peer: &Peer<'_>, result: HandshakeResult, reason: &str) {
-        self.0.state.shared.stats.rejected.add(1);
-        self.0.state.shared.labels.count_handshake(result);
-        self.0.handler.on_rejected(&Rejected { peer: peer.address(), status: None, reason });
-    }
+/// The TLS of a listener.
+struct ListenerTls {
+    /// The memory of a handshake.
+    memory: usize,
+    /// Its sessions, if connections may begin with a PROXY header.
+    proxied: Option<Arc<ProxiedSessions>>,
 }

@@ -1,6 +1,6 @@
 //! Connections whose upgrade another server has answered.
 
-use std::{borrow::Cow, os::fd::OwnedFd};
+use std::{borrow::Cow, os::fd::OwnedFd, rc::Rc};
 
 use windlass::{AddError, AddReason, Key, Reactor, Registrar};
 use windlass_ws::deflate::Agreement;
@@ -12,7 +12,6 @@ use super::{
 use crate::{
     api::ConnectionId,
     handler::Handler,
-    http::ListenerKind,
     service::Service,
     table::{ConnFlags, ConnState},
 };
@@ -105,9 +104,10 @@ impl<H: Handler> Service<H> {
         };
         let is_compressed = state.shared.takes_compressed(deflate.as_ref());
         let engine = state.shared.engine(deflate.as_ref());
-        let conn = ConnState::new(index, state.shared.tick(), engine.has_deflate());
-        let mut handler = ConnHandler::new(&self.0, None, ListenerKind::Unix);
-        handler.phase = ConnPhase::Open(Open { engine, conn, data });
+        let conn = ConnState::new(index, state.shared.tick(), engine.has_deflate())
+            .with_rate(state.shared.message_rates.open(index));
+        let phase = ConnPhase::Open(Open { engine, conn, data });
+        let handler = ConnHandler { service: Rc::clone(&self.0), phase };
         let with_fd = state.shared.options.stream().with_fd(socket).with_read_buf(read_buf);
         match with_fd.with_handler(handler).try_register_into(target) {
             Ok(stream) => {

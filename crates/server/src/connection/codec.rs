@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl<D: 'static> Open<D> {
-    /// Handles received bytes of a connection with compression, or of one in an unusual state.
+    /// Handles received bytes of a connection with compression or a rate of messages, or of one in
+    /// an unusual state.
     #[inline(never)]
     pub(crate) fn on_data_checked<H: Handler<Data = D>>(
         &mut self,
@@ -25,7 +26,8 @@ impl<D: 'static> Open<D> {
         input: Input<'_>,
     ) {
         let state = &service.state;
-        if self.conn.halt & HALTS == 0 && !state.shared.codec.is_available(&stream.turn()) {
+        let may_inflate = self.conn.halt & (HALTS | HAS_DEFLATE) == HAS_DEFLATE;
+        if may_inflate && !state.shared.codec.is_available(&stream.turn()) {
             if !self.is_light(state, input.len()) || state.shared.codec.is_light_spent() {
                 self.wait_for_codec(state, stream, &input);
                 return after_output(state, stream);

@@ -1,7 +1,7 @@
 //! The events of a pass, delivered to the application's handler.
 
 use windlass::stream::Stream;
-use windlass_ws::{EngineEvent, Outcome, Pass, ReceivedMessage, Text};
+use windlass_ws::{CloseCode, EngineEvent, Outcome, Pass, ReceivedMessage, Text};
 
 use crate::{
     api::{CloseReason, Message},
@@ -9,7 +9,7 @@ use crate::{
     service::ServiceInner,
     shared::PendingOutput,
     state::ServiceState,
-    table::{ConnState, HALT_CLOSING, HALT_CODEC, HALTS, HAS_DEFLATE, LARGE_LEN},
+    table::{ConnState, HALT_CLOSING, HALT_CODEC, HALTS, HAS_DEFLATE, HAS_RATE, LARGE_LEN},
 };
 
 impl<H: Handler> ServiceInner<H> {
@@ -58,6 +58,13 @@ impl<H: Handler> ServiceInner<H> {
         let len = received.as_bytes().len();
         state.shared.stats.messages_received.add(1);
         state.shared.stats.bytes_received.add(len as u64);
+        // The fast path has no such connection.
+        if !IS_FAST_PATH
+            && connection.conn.halt & HAS_RATE != 0
+            && exceeds_rate(&mut connection, len)
+        {
+            return;
+        }
         self.handler.on_message(&mut connection, data, Message(received));
         // Off the fast path the message may have been decompressed.
         if len > if IS_FAST_PATH { LARGE_LEN } else { state.shared.bounds.large_len } {
@@ -110,11 +117,23 @@ impl<H: Handler> ServiceInner<H> {
 #[inline(never)]
 fn may_continue(pass: &mut Pass<'_>, state: &ServiceState, conn: &mut ConnState) -> bool {
     if conn.halt & HALTS == 0 {
-        // Connections with compression have no other flag set here.
-        return may_process(pass, state, conn);
+        // Connections with compression or a rate of messages have no other flag set here.
+        return conn.halt & HAS_DEFLATE == 0 || may_process(pass, state, conn);
     }
     discard_until_close(pass, state, conn);
     false
+}
+
+/// Counts a message towards the rate of its connection. Closes the connection if it is exceeded.
+#[inline(never)]
+fn exceeds_rate(connection: &mut Connection<'_>, len: usize) -> bool {
+    let Connection { state, conn, .. } = connection;
+    let Err(exceeded) = state.shared.message_rates.count(conn.index, len) else { return false };
+    state.shared.labels.count_limit(exceeded.limit);
+    let reason = CloseReason::Rate(exceeded.limit);
+    // It fails only if the connection is closing, and then no message is delivered.
+    let _ = connection.close_for(CloseCode::POLICY_VIOLATION, &exceeded.to_string(), reason);
+    true
 }
 
 /// Returns whether the codecs may process the next message of a pass. If not, the pass must end.

@@ -1,7 +1,7 @@
 //! The handler of a connection's stream: input passes through the engine to the application's
 //! handler, and output back.
 
-use std::{rc::Rc, time::Instant};
+use std::{rc::Rc, sync::Arc, time::Instant};
 
 use windlass::{
     Key, Turn,
@@ -10,14 +10,17 @@ use windlass::{
 use windlass_ws::handshake::HeadReader;
 
 use super::{
+    accept::Accepted,
+    deciding::Deciding,
     handshake::close_after_response,
     open::{FirstCallback, Open, PassInput, after_output},
+    proxy::ProxySlot,
     tls::TlsHandshake,
 };
 use crate::{
     api::{CloseReason, Closed, ConnectionId, NO_CONN},
     handler::{Connection, Handler, Hub},
-    http::{ConnectionPermit, ListenerKind},
+    http::ListenerKind,
     metrics::HandshakeResult,
     service::ServiceInner,
     state::PassGuard,
@@ -31,22 +34,20 @@ pub(crate) struct ConnHandler<H: Handler> {
 }
 
 pub(crate) enum ConnPhase<D> {
-    /// The partly received request, if any, and the number of requests answered before. `permit`
-    /// counts the connection, if connections are counted by address, until the service state takes
-    /// it over.
+    /// The partly received request, if any, and the number of requests answered before.
     Handshake {
         /// Its index in the connection table, or [`NO_CONN`] before and after.
         index: u32,
         reader: Option<Box<HeadReader>>,
         requests: u32,
-        permit: Option<ConnectionPermit>,
-        /// The kind of listening address, which decides the hosts that may be asked for.
-        listener_kind: ListenerKind,
+        accepted: Accepted,
         /// The time at which it was accepted.
-        accepted: Option<Instant>,
+        accepted_at: Option<Instant>,
     },
     /// The TLS handshake is in progress.
     TlsHandshake(Box<TlsHandshake>),
+    /// The request that opens it waits for a decision.
+    Deciding(Box<Deciding<D>>),
     Open(Open<D>),
     /// The request was answered in a way that ends the connection.
     Rejected {
@@ -56,15 +57,8 @@ pub(crate) enum ConnPhase<D> {
 
 impl<D> ConnPhase<D> {
     /// The phase before the first request.
-    pub(super) fn handshake(permit: Option<ConnectionPermit>, listener_kind: ListenerKind) -> Self {
-        Self::Handshake {
-            index: NO_CONN,
-            reader: None,
-            requests: 0,
-            permit,
-            listener_kind,
-            accepted: None,
-        }
+    pub(super) fn handshake(accepted: Accepted) -> Self {
+        Self::Handshake { index: NO_CONN, reader: None, requests: 0, accepted, accepted_at: None }
     }
 
     /// Its index in the connection table, or [`NO_CONN`] before and after. Each phase stores its
@@ -72,6 +66,7 @@ impl<D> ConnPhase<D> {
     pub(crate) fn index(&self) -> u32 {
         match self {
             Self::Open(open) => open.conn.index,
+            Self::Deciding(deciding) => deciding.index,
             Self::Handshake { index, .. } | Self::Rejected { index } => *index,
             Self::TlsHandshake(_) => NO_CONN,
         }
@@ -81,6 +76,7 @@ impl<D> ConnPhase<D> {
     fn take_index(&mut self) -> u32 {
         match self {
             Self::Open(open) => core::mem::replace(&mut open.conn.index, NO_CONN),
+            Self::Deciding(deciding) => core::mem::replace(&mut deciding.index, NO_CONN),
             Self::Handshake { index, .. } | Self::Rejected { index } => {
                 core::mem::replace(index, NO_CONN)
             }
@@ -106,14 +102,18 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 FirstCallback::Open,
             );
         }
-        let accepted_with_tls = self.tls_opened(stream);
+        let (tls_tick, client) = self.tls_opened(stream).unzip();
         let state = &self.service.state;
-        let tick = accepted_with_tls.unwrap_or_else(|| state.shared.tick());
+        let tick = tls_tick.unwrap_or_else(|| state.shared.tick());
         // A custom clock is user code, so nothing is borrowed here.
         let now = stream.turn().now();
         let transport = match &mut self.phase {
-            _ if accepted_with_tls.is_some() => ConnFlags::TLS,
-            ConnPhase::Handshake { listener_kind: ListenerKind::Unix, .. } => ConnFlags::UNIX,
+            _ if tls_tick.is_some() => ConnFlags::TLS,
+            ConnPhase::Handshake { accepted, .. }
+                if accepted.listener_kind == ListenerKind::Unix =>
+            {
+                ConnFlags::UNIX
+            }
             _ => ConnFlags::default(),
         };
         let tables = &mut *state.tables.borrow_mut();
@@ -121,10 +121,15 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
         tables.note_connections(&state.shared);
         match entered {
             Some(index) => {
-                if let ConnPhase::Handshake { index: own, permit, accepted, .. } = &mut self.phase {
+                if let ConnPhase::Handshake { index: own, accepted, accepted_at, .. } =
+                    &mut self.phase
+                {
                     *own = index;
-                    *accepted = Some(now);
-                    tables.set_permit(index, permit.take());
+                    *accepted_at = Some(now);
+                    tables.set_permit(index, accepted.permit.take());
+                    if let Some(client) = client.flatten() {
+                        tables.set_client(index, client);
+                    }
                 }
             }
             None => {
@@ -264,6 +269,9 @@ impl<H: Handler> StreamHandler for ConnHandler<H> {
                 }
                 return;
             }
+            ConnPhase::Deciding(_) => {
+                return state.shared.labels.count_handshake(HandshakeResult::Lost);
+            }
             ConnPhase::Rejected { .. } | ConnPhase::TlsHandshake(_) => return,
         };
         let close_info = close_info.unwrap_or_else(|| CloseInfo::new(close_reason_of(reason)));
@@ -287,23 +295,19 @@ fn close_reason_of(reason: stream::DisconnectReason) -> CloseReason {
 }
 
 impl<H: Handler> ConnHandler<H> {
-    pub(crate) fn new(
-        service: &Rc<ServiceInner<H>>,
-        permit: Option<ConnectionPermit>,
-        listener_kind: ListenerKind,
-    ) -> Self {
-        Self { service: Rc::clone(service), phase: ConnPhase::handshake(permit, listener_kind) }
+    pub(crate) fn new(service: &Rc<ServiceInner<H>>, accepted: Accepted) -> Self {
+        Self { service: Rc::clone(service), phase: ConnPhase::handshake(accepted) }
     }
 
     /// A connection that begins with a TLS handshake, for which so much memory is reserved.
     pub(crate) fn with_tls(
         service: &Rc<ServiceInner<H>>,
-        permit: Option<ConnectionPermit>,
-        listener_kind: ListenerKind,
+        accepted: Accepted,
         peer: &Address,
         memory: usize,
+        slot: Option<Arc<ProxySlot>>,
     ) -> Self {
-        let phase = ConnPhase::tls_handshake(service, permit, listener_kind, peer, memory);
+        let phase = ConnPhase::tls_handshake(service, accepted, peer, memory, slot);
         Self { service: Rc::clone(service), phase }
     }
 
@@ -359,6 +363,7 @@ impl<H: Handler> ConnHandler<H> {
         }
         match &mut self.phase {
             ConnPhase::Open(open) => open.handle_requests(&self.service, stream, wants),
+            ConnPhase::Deciding(_) => self.on_decision(stream, wants),
             _ if wants.any(ConnFlags::WANTS_TIMEOUT | ConnFlags::WANTS_DRAIN) => {
                 self.end_handshake(stream, wants)
             }

@@ -3,10 +3,12 @@
 mod accept;
 mod adopt;
 mod codec;
+mod deciding;
 mod events;
 mod handler;
 mod handshake;
 mod open;
+mod proxy;
 mod rejection;
 mod tls;
 

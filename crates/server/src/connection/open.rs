@@ -10,7 +10,7 @@ use crate::{
     state::{PassGuard, ServiceState, Tables},
     table::{
         ConnFlags, ConnState, HALT_CLOSING, HALT_CODEC, HALT_HELD, HALT_OUTPUT_MAX, HALT_PAUSED,
-        HAS_DEFLATE,
+        HAS_DEFLATE, HAS_RATE,
     },
 };
 
@@ -59,6 +59,9 @@ impl<D: 'static> Open<D> {
         state.note_rx(conn);
         if conn.halt & HAS_DEFLATE != 0 {
             state.shared.codec.begin_turn(&stream.turn());
+        }
+        if conn.halt & HAS_RATE != 0 {
+            state.shared.message_rates.set_now(stream.turn().now());
         }
         let _guard = PassGuard::begin(state, conn.index);
         let mut pass = engine.process(input, scratch);

@@ -1,30 +1,40 @@
 //! Reports of rejected requests to the application.
 
-use windlass::stream::{Address, Stream};
+use windlass::stream::Address;
 
-use crate::{api::Rejected, handler::Handler, metrics::HandshakeResult, service::ServiceInner};
+use crate::{
+    api::{Limit, Rejected},
+    handler::Handler,
+    metrics::HandshakeResult,
+    service::ServiceInner,
+};
 
 impl<H: Handler> ServiceInner<H> {
     /// Counts a rejected request, and reports it with its response.
     #[cold]
-    pub(super) fn note_rejection(
-        &self,
-        result: HandshakeResult,
-        stream: &Stream<'_>,
-        answer: &[u8],
-    ) {
+    pub(super) fn note_rejection(&self, result: HandshakeResult, peer: &Address, answer: &[u8]) {
         self.state.shared.stats.rejected.add(1);
         self.state.shared.labels.count_handshake(result);
-        self.report_rejection(stream, answer);
+        self.report_rejection(result, peer, answer);
     }
 
     /// Reports a response that rejects a request, with the status and the reason that the peer
     /// reads.
     #[cold]
-    pub(crate) fn report_rejection(&self, stream: &Stream<'_>, answer: &[u8]) {
+    pub(crate) fn report_rejection(&self, result: HandshakeResult, peer: &Address, answer: &[u8]) {
         let Some((status, reason)) = parse_response(answer) else { return };
-        let peer = stream.peer_addr().unwrap_or(Address::Unix(None));
-        self.handler.on_rejected(&Rejected { peer: &peer, status: Some(status), reason });
+        let limit = match result {
+            HandshakeResult::HeadLimit => Some(Limit::Head),
+            HandshakeResult::AddressLimit => Some(Limit::ConnectionsPerAddressMax),
+            HandshakeResult::AddressRate => Some(Limit::ConnectionRatePerAddress),
+            HandshakeResult::AddressRequestRate => Some(Limit::RequestRatePerAddress),
+            HandshakeResult::RequestRate => Some(Limit::RequestRate),
+            HandshakeResult::Full => Some(Limit::ConnectionsMax),
+            HandshakeResult::Memory => Some(Limit::MemoryMax),
+            HandshakeResult::Timeout => Some(Limit::HandshakeTimeout),
+            _ => None,
+        };
+        self.handler.on_rejected(&Rejected { peer, limit, status: Some(status), reason });
     }
 }
 

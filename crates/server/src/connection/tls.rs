@@ -11,16 +11,21 @@
 //!    the handshake ends. No such connection is accepted above the high watermark of the budget.
 //! 5. A drain closes it, through its listener. The drain has not ended before.
 
+use std::sync::Arc;
+
 use windlass::{
     Turn,
     stream::{Address, DisconnectReason, Stream, TlsFailure},
 };
 
-use super::handler::{ConnHandler, ConnPhase};
+use super::{
+    accept::Accepted,
+    handler::{ConnHandler, ConnPhase},
+    proxy::ProxySlot,
+};
 use crate::{
-    api::{NO_CONN, Rejected},
+    api::{Limit, NO_CONN, Rejected},
     handler::Handler,
-    http::{ConnectionPermit, ListenerKind},
     metrics::TlsFailureLabel,
     service::ServiceInner,
 };
@@ -28,35 +33,32 @@ use crate::{
 /// A connection in its TLS handshake. It is in a box of its own, which goes when it opens.
 pub(crate) struct TlsHandshake {
     peer: Address,
-    permit: Option<ConnectionPermit>,
-    listener_kind: ListenerKind,
+    accepted: Accepted,
     /// The tick in which it was accepted.
-    accepted: u32,
+    accepted_tick: u32,
     /// Its part of the memory budget.
     memory: usize,
+    /// The place of the client that a PROXY header states.
+    slot: Option<Arc<ProxySlot>>,
 }
 
 impl<D> ConnPhase<D> {
     /// The phase of a connection that begins with a TLS handshake.
     pub(super) fn tls_handshake<H: Handler>(
         service: &ServiceInner<H>,
-        permit: Option<ConnectionPermit>,
-        listener_kind: ListenerKind,
+        accepted: Accepted,
         peer: &Address,
         memory: usize,
+        slot: Option<Arc<ProxySlot>>,
     ) -> Self {
         let state = &service.state;
         let tables = &mut *state.tables.borrow_mut();
         tables.conns.begin_tls_handshake();
         tables.note_connections(&state.shared);
-        let accepted = state.shared.tick();
-        Self::TlsHandshake(Box::new(TlsHandshake {
-            peer: peer.clone(),
-            permit,
-            listener_kind,
-            accepted,
-            memory,
-        }))
+        let accepted_tick = state.shared.tick();
+        let peer = peer.clone();
+        let handshake = TlsHandshake { peer, accepted, accepted_tick, memory, slot };
+        Self::TlsHandshake(Box::new(handshake))
     }
 }
 
@@ -78,24 +80,40 @@ impl<H: Handler> ConnHandler<H> {
         Some(*pending)
     }
 
-    /// The TLS handshake has ended: requests follow. Returns the tick of the acceptance.
+    /// The TLS handshake has ended: requests follow. Returns the tick of the acceptance, and the
+    /// client that a PROXY header has stated.
     #[cold]
-    pub(super) fn tls_opened(&mut self, stream: &Stream<'_>) -> Option<u32> {
-        let TlsHandshake { permit, listener_kind, accepted, .. } = self.take_tls_handshake()?;
+    pub(super) fn tls_opened(&mut self, stream: &Stream<'_>) -> Option<(u32, Option<Address>)> {
+        let TlsHandshake { mut accepted, accepted_tick, slot, .. } = self.take_tls_handshake()?;
+        let client = slot.and_then(|slot| slot.take()?.ok()).map(|client| {
+            let proxies = &self.service.state.shared.options.proxies;
+            accepted.is_forwarding = proxies.forwarded.contains(&client.address);
+            accepted.permit = client.permit;
+            client.address
+        });
+        accepted.expects_header = false;
         let session = stream.tls();
         let (version, is_resumed) =
             session.map_or((None, false), |session| (session.version(), session.is_resumed()));
         self.service.state.shared.labels.count_tls_handshake(version, is_resumed);
-        self.phase = ConnPhase::handshake(permit, listener_kind);
-        Some(accepted)
+        self.phase = ConnPhase::handshake(accepted);
+        Some((accepted_tick, client))
     }
 
     /// The connection has ended before its TLS handshake did. Does nothing in another phase.
     #[cold]
     pub(super) fn tls_failed(&mut self, reason: DisconnectReason, turn: &mut Turn<'_>) {
-        let Some(TlsHandshake { peer, .. }) = self.take_tls_handshake() else { return };
+        let Some(TlsHandshake { mut peer, slot, .. }) = self.take_tls_handshake() else { return };
         let state = &self.service.state;
         state.drain.check(&state.tables.borrow().conns, turn);
+        match slot.and_then(|slot| slot.take()) {
+            Some(Ok(client)) => peer = client.address,
+            // The session did not begin: the failure is that of the connection.
+            Some(Err((client, refusal))) => {
+                return self.service.refuse(&client.unwrap_or(peer), &refusal);
+            }
+            None => {}
+        }
         let failure = match reason {
             DisconnectReason::Tls(failure) => failure,
             // The drain has ended it (rule 5).
@@ -112,7 +130,9 @@ impl<H: Handler> ConnHandler<H> {
             _ => state.shared.stats.rejected.add(1),
         }
         let reason = format!("TLS handshake: {failure}");
-        self.service.handler.on_rejected(&Rejected { peer: &peer, status: None, reason: &reason });
+        let limit = (failure == TlsFailure::HandshakeTimeout).then_some(Limit::HandshakeTimeout);
+        let rejected = Rejected { peer: &peer, limit, status: None, reason: &reason };
+        self.service.handler.on_rejected(&rejected);
     }
 
     /// The handler is dropped without a callback: the server has stopped, or something has

@@ -402,12 +402,16 @@ impl<'a> Connection<'a> {
         self.state.tables.borrow_mut().buffered(&mut self.turn, self.conn.index)
     }
 
-    /// Returns the peer's address. Behind a proxy it is the proxy's address.
+    /// Returns the peer's address. Behind a [listed](crate::Options::proxies) proxy it is that of
+    /// the client, behind another one that of the proxy.
     ///
     /// # Errors
     /// - The error of getpeername(2), for instance
     ///   [`NotConnected`](io::ErrorKind::NotConnected) if the peer has reset the connection.
     pub fn peer(&mut self) -> io::Result<Address> {
+        if let Some(client) = self.state.tables.borrow().client(self.conn.index) {
+            return Ok(client.clone());
+        }
         match self.turn.stream(self.entry().stream) {
             Ok(stream) => stream.peer_addr(),
             Err(_) => Err(io::ErrorKind::NotConnected.into()),

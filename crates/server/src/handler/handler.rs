@@ -2,7 +2,11 @@
 
 use windlass_ws::CloseCode;
 
-use super::{connection::Connection, hub::Hub};
+use super::{
+    connection::Connection,
+    hub::Hub,
+    pending_upgrade::{UpgradeDecision, UpgradeTicket},
+};
 use crate::{
     api::{Closed, Message, Rejected},
     http::{Accept, Reject, UpgradeRequest},
@@ -106,6 +110,98 @@ pub trait Handler: Sized + 'static {
     /// # Errors
     /// A returned [`Reject`] is sent to the client, and the connection is closed.
     fn on_upgrade(&self, request: &UpgradeRequest<'_>) -> Result<Accept<Self::Data>, Reject>;
+
+    /// As [`on_upgrade`](Self::on_upgrade), for handlers that ask somebody else first: a database,
+    /// another server, a task. Default: decides now by [`on_upgrade`](Self::on_upgrade). A handler
+    /// that implements this gets no call of that one.
+    ///
+    /// A client that ends its connection meanwhile is reported to the
+    /// [`PendingUpgrade`](crate::PendingUpgrade). While a decision is pending the connection counts
+    /// as one in its handshake, and further bytes of the client wait.
+    ///
+    /// ```
+    /// use std::{sync::mpsc, thread};
+    /// use windlass_server::{
+    ///     Connection, Handler, Message, Options, PendingUpgrade, Server, UpgradeDecision,
+    ///     UpgradeTicket,
+    ///     http::{Accept, Reject, UpgradeRequest},
+    /// };
+    ///
+    /// /// A token, and the upgrade that waits for its check.
+    /// type Question = (String, PendingUpgrade<String>);
+    ///
+    /// /// Lets a thread check the tokens of clients.
+    /// struct Members {
+    ///     checker: mpsc::Sender<Question>,
+    /// }
+    ///
+    /// impl Handler for Members {
+    ///     /// The name of the member.
+    ///     type Data = String;
+    ///
+    ///     fn on_upgrade(&self, _: &UpgradeRequest<'_>) -> Result<Accept<String>, Reject> {
+    ///         unreachable!("`decide_upgrade` is called in its place")
+    ///     }
+    ///
+    ///     fn decide_upgrade(
+    ///         &self,
+    ///         request: &UpgradeRequest<'_>,
+    ///         ticket: UpgradeTicket<'_, String>,
+    ///     ) -> Result<UpgradeDecision<String>, Reject> {
+    ///         let token = request.query_value("token").ok_or_else(|| Reject::status(401))?;
+    ///         let question = (token.into_owned(), ticket.defer()?);
+    ///         self.checker.send(question).map_err(|_| Reject::status(503))?;
+    ///         Ok(UpgradeDecision::Later)
+    ///     }
+    ///
+    ///     fn on_message(
+    ///         &self,
+    ///         connection: &mut Connection<'_>,
+    ///         name: &mut String,
+    ///         _: Message<'_>,
+    ///     ) {
+    ///         let _ = connection.send(format!("hello, {name}"));
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (checker, questions) = mpsc::channel::<Question>();
+    /// thread::spawn(move || {
+    ///     for (token, pending) in questions {
+    ///         // This may take its time.
+    ///         match token.strip_prefix("member-") {
+    ///             Some(name) => pending.accept(Accept::new(name.to_owned())),
+    ///             None => pending.reject(Reject::status(403)),
+    ///         }
+    ///     }
+    /// });
+    /// let make = move |_worker| Members { checker: checker.clone() };
+    /// let server = Server::new(Options::new(), make).listen("127.0.0.1:0".parse()?).start()?;
+    /// # let address = server.addresses()[0].socket_addr().expect("it listens on TCP");
+    /// # let connect = |token: &str| {
+    /// #     let stream = std::net::TcpStream::connect(address).expect("it listens");
+    /// #     tungstenite::client(format!("ws://{address}/?token={token}"), stream)
+    /// # };
+    /// # let (mut client, _) = connect("member-Ada")?;
+    /// # client.send("hello".into())?;
+    /// # assert_eq!(client.read()?, "hello, Ada".into());
+    /// # assert!(connect("stranger").is_err());
+    /// server.stop();
+    /// server.join()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`on_upgrade`](Self::on_upgrade).
+    fn decide_upgrade(
+        &self,
+        request: &UpgradeRequest<'_>,
+        ticket: UpgradeTicket<'_, Self::Data>,
+    ) -> Result<UpgradeDecision<Self::Data>, Reject> {
+        let _ = ticket;
+        self.on_upgrade(request).map(UpgradeDecision::Accept)
+    }
 
     /// A connection or a request was rejected before a WebSocket was open. Possible causes:
     /// [`on_upgrade`](Self::on_upgrade) or an earlier check rejected the upgrade, the request was

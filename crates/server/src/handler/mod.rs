@@ -5,8 +5,11 @@ mod connection;
 mod handler;
 mod handler_fn;
 mod hub;
+mod pending_upgrade;
 
 pub use connection::Connection;
 pub use handler::Handler;
 pub use handler_fn::{MessageFn, handler_fn};
 pub use hub::Hub;
+pub(crate) use pending_upgrade::WaitingUpgrade;
+pub use pending_upgrade::{PendingUpgrade, UpgradeDecision, UpgradeTicket};

@@ -14,22 +14,29 @@
 //!    [`Reject`].
 
 mod date;
+mod forwarded;
 mod header;
 mod host;
 mod limiter;
+mod networks;
 mod origin;
 mod page;
+mod proxy_header;
 mod reject;
 mod response;
 mod routes;
 mod tls;
 mod upgrade;
 
+pub use forwarded::ForwardedHeader;
+pub(crate) use forwarded::client_of;
 pub(crate) use host::ListenerKind;
 pub use host::{HostError, HostName, Hosts, HostsError};
 pub use limiter::{AddressKey, ConnectionLimiter, ConnectionPermit, PermitError};
+pub use networks::{Networks, NetworksError, Proxies};
 pub use origin::{Origin, OriginError, Origins, OriginsError};
 pub use page::{Body, Page};
+pub(crate) use proxy_header::{ProxyHeaderError, StatedClient, parse as parse_proxy_header};
 pub use reject::Reject;
 pub(crate) use response::{
     finish as finish_response, reject, start as start_response, without_body,

@@ -147,7 +147,8 @@ impl<'a> UpgradeRequest<'a> {
             .find_map(|offered| supported.iter().copied().find(|supported| *supported == offered))
     }
 
-    /// Returns the peer's address. Behind a proxy it is the proxy's address.
+    /// Returns the peer's address. Behind a [listed](crate::Options::proxies) proxy it is that of
+    /// the client, behind another one that of the proxy.
     #[must_use]
     pub fn peer(&self) -> &'a Address {
         match self.peer {

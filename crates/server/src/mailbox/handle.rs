@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use super::{
     reconfiguration::Reconfiguration,
 };
 use crate::{
-    api::Options,
+    api::{ConnectionId, Options},
     metrics::{TopicFigures, WorkerSnapshot},
 };
 
@@ -43,6 +43,9 @@ impl core::fmt::Debug for Published {
     }
 }
 
+/// Instead of a time, after the end of the worker.
+const ENDED: u64 = u64::MAX;
+
 /// State of a service that other threads share, besides its mailbox.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
@@ -51,6 +54,10 @@ pub(crate) struct WorkerHandle {
     /// The last copy of the counts. The worker writes it on each timer event and when one is
     /// requested, so no data path takes this lock.
     published: Mutex<Published>,
+    /// The time of the last copy, in nanoseconds since the start; [`ENDED`] after the end. A turn
+    /// makes a copy at least once a second, so it says how long the worker has been busy. It is no
+    /// part of what the lock protects: a worker may be stopped while it holds the lock.
+    copied_ns: AtomicU64,
     /// Notified after each copy.
     has_published: Condvar,
     wants_stats: AtomicBool,
@@ -63,6 +70,11 @@ pub(crate) struct WorkerHandle {
     /// What the worker has not taken yet.
     reconfiguration: Mutex<Option<Arc<Reconfiguration>>>,
     has_reconfiguration: AtomicBool,
+    /// Number of upgrades that wait for a decision. It protects no other data.
+    waiting: AtomicUsize,
+    /// Connections with a decision that they have not taken, at most as many as wait.
+    decided: Mutex<Vec<ConnectionId>>,
+    has_decided: AtomicBool,
     /// Of all workers of the server.
     pub(crate) connections: Arc<OpenConnections>,
 }
@@ -88,22 +100,23 @@ impl WorkerHandle {
         published.taken_at = taken_at;
         published.count += 1;
         drop(published);
+        let ns = u64::try_from(taken_at.as_nanos()).unwrap_or(ENDED - 1);
+        self.copied_ns.store(ns, Ordering::Relaxed);
         self.has_published.notify_all();
+    }
+
+    /// Returns the time since the worker has finished a turn with a timer event, of which there is
+    /// one a second. `None` after its end.
+    pub(crate) fn turn_age(&self) -> Option<Duration> {
+        let copied_ns = self.copied_ns.load(Ordering::Relaxed);
+        let age = || self.started.elapsed().saturating_sub(Duration::from_nanos(copied_ns));
+        (copied_ns != ENDED).then(age)
     }
 
     /// Returns the last copy, and when it was taken, since the start of the worker.
     pub(crate) fn dated_snapshot(&self) -> (WorkerSnapshot, Duration) {
         let published = self.lock();
         (published.snapshot, published.taken_at)
-    }
-
-    /// Returns the time since the last copy of its counts; zero if it has ended.
-    pub(crate) fn age(&self) -> Duration {
-        let published = self.lock();
-        if published.has_ended {
-            return Duration::ZERO;
-        }
-        self.started.elapsed().saturating_sub(published.taken_at)
     }
 
     /// Stores the figures of the busiest topics.
@@ -138,6 +151,7 @@ impl WorkerHandle {
 
     /// Stores the final counts. No others follow.
     pub(crate) fn end(&self, snapshot: WorkerSnapshot) {
+        self.copied_ns.store(ENDED, Ordering::Relaxed);
         let mut published = self.lock();
         published.snapshot = snapshot;
         published.has_ended = true;
@@ -224,6 +238,34 @@ impl WorkerHandle {
         self.latch.wake();
     }
 
+    /// Counts an upgrade that waits for a decision, unless so many wait already.
+    pub(crate) fn begin_waiting(&self, max: usize) -> bool {
+        let more = |waiting: usize| (waiting < max).then(|| waiting + 1);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    pub(crate) fn end_waiting(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that there is a decision for a connection, and wakes the worker.
+    pub(crate) fn note_decided(&self, id: ConnectionId) {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        self.has_decided.store(true, Ordering::Release);
+        self.latch.wake();
+    }
+
+    /// Takes the connections for which there are decisions.
+    pub(crate) fn take_decided(&self) -> Vec<ConnectionId> {
+        // The load alone is cheaper, and most wake-ups have another cause.
+        if !self.has_decided.load(Ordering::Relaxed)
+            || !self.has_decided.swap(false, Ordering::Acquire)
+        {
+            return Vec::new();
+        }
+        core::mem::take(&mut *self.decided.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Takes a request for a drain, if there is one.
     pub(crate) fn take_drain_request(&self) -> Option<DrainRequest> {
         let take = |cell: &AtomicU64| {
@@ -260,6 +302,7 @@ impl WorkerMailbox {
             latch,
             started: Instant::now(),
             published: Mutex::default(),
+            copied_ns: AtomicU64::new(0),
             has_published: Condvar::new(),
             wants_stats: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
@@ -267,6 +310,9 @@ impl WorkerMailbox {
             hand_over: AtomicU64::new(0),
             reconfiguration: Mutex::default(),
             has_reconfiguration: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            decided: Mutex::default(),
+            has_decided: AtomicBool::new(false),
             connections: Arc::clone(connections),
         };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })

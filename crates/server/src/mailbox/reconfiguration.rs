@@ -14,6 +14,8 @@ pub(crate) struct Reconfiguration {
     pub(crate) hosts: Hosts,
     pub(crate) limits: EngineLimits,
     pub(crate) connections_max: usize,
+    /// That, and those that are accepted to reject their requests.
+    pub(crate) accepted_max: usize,
 }
 
 impl Reconfiguration {
@@ -24,6 +26,7 @@ impl Reconfiguration {
             hosts: hosts.clone(),
             limits: *limits,
             connections_max: *connections_max,
+            accepted_max: options.accepted_max(),
         }
     }
 }

@@ -77,7 +77,7 @@ impl StatsHandle {
     /// stopped, is late. Zero if all workers have ended.
     #[must_use]
     pub fn slowest_worker_age(&self) -> Duration {
-        self.workers.iter().map(|worker| worker.age()).max().unwrap_or_default()
+        self.slowest_worker().map_or(Duration::ZERO, |(_, age)| age)
     }
 
     /// Asks the workers to copy their counts, and waits for them, at most a quarter of a second.
@@ -100,7 +100,7 @@ impl StatsHandle {
     }
 
     pub(crate) fn write_metrics(&self, workers: &[WorkerSnapshot], text: &mut Vec<u8>) {
-        write_metrics(workers, &self.tls_figures(), text);
+        write_metrics(workers, &self.turn_ages(), &self.tls_figures(), text);
         if let Some(stats) = self.cluster_stats() {
             write_cluster_metrics(&stats, text);
         }
@@ -132,6 +132,22 @@ impl StatsHandle {
 
     pub(crate) fn write_status(&self, workers: &[WorkerSnapshot], text: &mut Vec<u8>) {
         write_status(workers, self.uptime(), self.cluster_stats().as_ref(), text);
+    }
+
+    /// Returns the index of the worker that has been in its turn for the longest time, and that
+    /// time. A worker finishes a turn at least once a second, unless a handler or the machine keeps
+    /// it from that. `None` when all workers have ended. Does not wait for a worker.
+    ///
+    /// For a watchdog: a supervisor is told that the server lives while this is short.
+    #[must_use]
+    pub fn slowest_worker(&self) -> Option<(usize, Duration)> {
+        let ages = self.workers.iter().enumerate();
+        let ages = ages.filter_map(|(index, worker)| Some((index, worker.turn_age()?)));
+        ages.max_by_key(|(_, age)| *age)
+    }
+
+    fn turn_ages(&self) -> Vec<Duration> {
+        self.workers.iter().map(|worker| worker.turn_age().unwrap_or_default()).collect()
     }
 
     /// Asks what makes the TLS sessions for its figures.

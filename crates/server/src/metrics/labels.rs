@@ -11,7 +11,7 @@ use windlass::{Backend, stream::TlsFailure};
 use windlass_ws::{CloseCode, Violation};
 
 use super::tls::{TlsFailureLabel, TlsVersion};
-use crate::api::{CloseReason, Counter, ServerStats};
+use crate::api::{CloseReason, Counter, Limit, ServerStats};
 
 /// Declares a label: an enum with the text of each value.
 macro_rules! label {
@@ -39,6 +39,11 @@ label! {
         NotFound = "not_found",
         Application = "application",
         AddressLimit = "address_limit",
+        AddressRate = "address_rate",
+        AddressRequestRate = "address_request_rate",
+        RequestRate = "request_rate",
+        Full = "full",
+        BadProxyHeader = "bad_proxy_header",
         Memory = "memory",
         Draining = "draining",
         Timeout = "timeout",
@@ -54,6 +59,7 @@ label! {
         Violation = "violation",
         Idle = "idle",
         Lifetime = "lifetime",
+        Rate = "rate",
         Evicted = "evicted",
         WriteStall = "write_stall",
         Lost = "lost",
@@ -143,6 +149,7 @@ fn close_code(closing: &Closing) -> CloseCode {
         CloseReason::Peer => closing.code.unwrap_or(CloseCode::NO_STATUS),
         CloseReason::Violation(violation) => violation.close_code(),
         CloseReason::Idle | CloseReason::Lifetime => CloseCode::GOING_AWAY,
+        CloseReason::Rate(_) => CloseCode::POLICY_VIOLATION,
         CloseReason::Local => closing.own_code.unwrap_or(CloseCode::ABNORMAL),
         _ => CloseCode::ABNORMAL,
     }
@@ -227,6 +234,7 @@ pub(crate) struct LabelCounters {
     closed: [Counter; ClosedLabel::TEXTS.len()],
     close_codes: [Counter; CLOSE_CODES.len()],
     exceeded: [Counter; ExceededLimit::TEXTS.len()],
+    limits: [Counter; Limit::NAMES.len()],
     tls_handshakes: [[Counter; 2]; TlsVersion::TEXTS.len()],
     tls_failures: [Counter; TlsFailureLabel::TEXTS.len()],
     handshake_seconds: Cell<HandshakeHistogram>,
@@ -247,6 +255,11 @@ impl LabelCounters {
 
     pub(crate) fn count_tls_failure(&self, reason: TlsFailureLabel) {
         self.tls_failures[reason as usize].add(1);
+    }
+
+    /// Counts a limit that nothing else here counts.
+    pub(crate) fn count_limit(&self, limit: Limit) {
+        self.limits[limit as usize].add(1);
     }
 
     pub(crate) fn note_handshake_time(&self, time: Duration) {
@@ -272,6 +285,7 @@ impl LabelCounters {
             }
             CloseReason::Idle => ClosedLabel::Idle,
             CloseReason::Lifetime => ClosedLabel::Lifetime,
+            CloseReason::Rate(_) => ClosedLabel::Rate,
             CloseReason::Evicted => ClosedLabel::Evicted,
             CloseReason::WriteStall => ClosedLabel::WriteStall,
             // A client that merely dies sends no `close_notify` either.
@@ -327,6 +341,7 @@ pub(crate) struct WorkerSnapshot {
     pub(crate) closed: [u64; ClosedLabel::TEXTS.len()],
     pub(crate) close_codes: [u64; CLOSE_CODES.len()],
     pub(crate) exceeded: [u64; ExceededLimit::TEXTS.len()],
+    pub(crate) limits: [u64; Limit::NAMES.len()],
     /// By version, and whether an earlier session was resumed.
     pub(crate) tls_handshakes: [[u64; 2]; TlsVersion::TEXTS.len()],
     pub(crate) tls_failures: [u64; TlsFailureLabel::TEXTS.len()],
@@ -353,6 +368,7 @@ impl WorkerSnapshot {
         add_each(&mut self.closed, &other.closed);
         add_each(&mut self.close_codes, &other.close_codes);
         add_each(&mut self.exceeded, &other.exceeded);
+        add_each(&mut self.limits, &other.limits);
         for (counts, more) in self.tls_handshakes.iter_mut().zip(&other.tls_handshakes) {
             add_each(counts, more);
         }
@@ -391,6 +407,7 @@ impl LabelCounters {
             closed: copy(&self.closed),
             close_codes: copy(&self.close_codes),
             exceeded: copy(&self.exceeded),
+            limits: copy(&self.limits),
             tls_handshakes: core::array::from_fn(|at| copy(&self.tls_handshakes[at])),
             tls_failures: copy(&self.tls_failures),
             handshake_seconds: self.handshake_seconds.get(),

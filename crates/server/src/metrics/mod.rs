@@ -2,6 +2,7 @@
 
 mod cluster;
 mod labels;
+mod process;
 mod prometheus;
 mod status;
 mod tls;
@@ -11,6 +12,7 @@ pub(crate) use labels::{
     Closing, ConnectionCounts, HandshakeResult, LabelCounters, PoolFigures, StateLabel, Transport,
     WorkerSnapshot,
 };
+pub(crate) use process::write_process;
 pub(crate) use prometheus::{CONTENT_TYPE, write_admin_rejections, write_metrics};
 pub(crate) use status::{TopicFigures, not_ready, write_live_status, write_status};
 pub(crate) use tls::{TlsFailureLabel, TlsFigures};

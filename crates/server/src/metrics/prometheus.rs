@@ -14,6 +14,8 @@ use super::labels::{
     CLOSE_CODES, ClosedLabel, ExceededLimit, HANDSHAKE_BOUNDS, HandshakeResult, Histogram,
     LAG_BOUNDS, StateLabel, Transport, WorkerSnapshot,
 };
+use crate::api::Limit;
+
 use super::tls::{TlsFailureLabel, TlsFigures, TlsVersion};
 
 /// The media type of the format.
@@ -30,14 +32,19 @@ pub(crate) fn sum_of(workers: &[WorkerSnapshot]) -> WorkerSnapshot {
 }
 
 /// Appends all metrics.
-pub(crate) fn write_metrics(workers: &[WorkerSnapshot], tls: &TlsFigures, out: &mut Vec<u8>) {
+pub(crate) fn write_metrics(
+    workers: &[WorkerSnapshot],
+    turn_ages: &[Duration],
+    tls: &TlsFigures,
+    out: &mut Vec<u8>,
+) {
     let total = sum_of(workers);
     let mut text = MetricsText { out };
     write_connections(&mut text, &total);
     write_tls(&mut text, &total, tls);
     write_messages(&mut text, &total);
     write_limits(&mut text, &total);
-    write_workers(&mut text, workers);
+    write_workers(&mut text, workers, turn_ages);
 }
 
 /// Appends what an admin listener has rejected.
@@ -229,7 +236,7 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
     let closed = |label: ClosedLabel| total.closed[label as usize];
     let handshakes = |result: HandshakeResult| total.handshakes[result as usize];
     let others = [
-        ("connections_max", stats.connection_limits_reached),
+        ("connections_max", stats.connection_limits_reached + handshakes(HandshakeResult::Full)),
         ("connections_per_address_max", handshakes(HandshakeResult::AddressLimit)),
         ("head", handshakes(HandshakeResult::HeadLimit)),
         (
@@ -246,11 +253,13 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
         ("codec_bytes_per_turn", stats.codec_waits),
     ];
     let exceeded = ExceededLimit::TEXTS.iter().copied().zip(total.exceeded);
+    let limits = Limit::NAMES.iter().copied().zip(total.limits);
+    let rates = limits.filter(|(name, _)| name.starts_with("rates."));
     text.counters(
         "limit_hits_total",
         "How often a limit was reached, by the name of the option.",
         "limit",
-        others.into_iter().chain(exceeded),
+        others.into_iter().chain(exceeded).chain(rates),
     );
     text.counters(
         "accept_pauses_total",
@@ -258,13 +267,24 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
         "cause",
         [
             ("connections_max", stats.connection_limits_reached),
+            ("rates", stats.connection_rates_reached),
             ("out_of_resources", stats.accepting_paused),
         ]
         .into_iter(),
     );
 }
 
-fn write_workers(text: &mut MetricsText<'_>, workers: &[WorkerSnapshot]) {
+fn write_workers(text: &mut MetricsText<'_>, workers: &[WorkerSnapshot], turn_ages: &[Duration]) {
+    text.family(
+        "worker_turn_age_seconds",
+        GAUGE,
+        "Time since the worker has finished a turn, of which there is one a second; 0 after its \
+         end.",
+    );
+    for (index, age) in turn_ages.iter().enumerate() {
+        let label = format!("worker=\"{index}\"");
+        text.sample("worker_turn_age_seconds", &label, Seconds(*age));
+    }
     text.family(
         "loop_lag_seconds",
         HISTOGRAM,

@@ -41,6 +41,9 @@ pub(crate) fn register_mailbox(
                 state.reconfigure(&mut turn, &new);
             }
             let (shared, tables) = (&state.shared, &mut *state.tables.borrow_mut());
+            for id in shared.worker.take_decided() {
+                tables.conns.notify_handshake(id, &mut turn);
+            }
             tables.relieve_others(shared, &mut turn);
             for command in mailbox.drain(shared.options.sender_messages_per_turn) {
                 execute(tables, shared, &mut turn, command);

@@ -7,4 +7,4 @@ mod service;
 mod timer;
 
 pub use service::Service;
-pub(crate) use service::{ServiceInner, WorkerLinks, memory_pool};
+pub(crate) use service::{ConnectionLimits, ServiceInner, WorkerLinks, memory_pool};

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use windlass::{Reactor, Turn};
+use windlass::{Reactor, Turn, stream::StreamLimit};
 
 use super::{commands::register_mailbox, host::ServiceHost, timer::start_timer};
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     mailbox::{
         OtherWorkers, Sender, StatsHandle, TopicOwners, WorkerCommand, WorkerMailbox, WorkerQueue,
     },
-    shared::{MemoryBudget, MemoryPool, Shared, quarter_of_available},
+    shared::{ConnectionRates, MemoryBudget, MemoryPool, Shared, quarter_of_available},
     state::ServiceState,
     table::ConnTable,
 };
@@ -70,7 +70,19 @@ pub(crate) struct ServiceInner<H> {
     pub(crate) handler: H,
     pub(crate) state: Rc<ServiceState>,
     pub(crate) limiter: Option<Arc<ConnectionLimiter>>,
+    pub(crate) rates: Option<Arc<ConnectionRates>>,
+    /// The limit of its listeners, if requests of connections beyond it are rejected.
+    pub(crate) stream_limit: Option<StreamLimit>,
     sender: Sender,
+}
+
+impl<H> ServiceInner<H> {
+    /// Returns whether there are connections beyond the maximum, which are accepted to reject their
+    /// requests.
+    pub(crate) fn is_beyond_connections_max(&self) -> bool {
+        let limit = self.stream_limit.as_ref();
+        limit.is_some_and(|limit| limit.open() > self.state.shared.rules().connections_max)
+    }
 }
 
 /// The connection between a service and the other workers.
@@ -82,10 +94,45 @@ pub(crate) struct WorkerLinks {
     pub(crate) owners: Option<Arc<TopicOwners>>,
     /// Sends to all workers, including this one.
     pub(crate) sender: Sender,
-    pub(crate) limiter: Option<Arc<ConnectionLimiter>>,
+    pub(crate) limits: ConnectionLimits,
     pub(crate) memory_pool: Arc<MemoryPool>,
     /// The node of the server in a cluster.
     pub(crate) node: Option<Arc<Node>>,
+}
+
+/// Limits of connections and requests that the workers of a server share.
+#[derive(Clone)]
+pub(crate) struct ConnectionLimits {
+    limiter: Option<Arc<ConnectionLimiter>>,
+    rates: Option<Arc<ConnectionRates>>,
+    stream_limit: Option<StreamLimit>,
+}
+
+impl ConnectionLimits {
+    pub(crate) fn new(options: &Options) -> Self {
+        let per_address = options.connections_per_address_max;
+        Self {
+            limiter: per_address.map(|max| ConnectionLimiter::new(None, Some(max))),
+            rates: ConnectionRates::new(&options.rates),
+            stream_limit: options
+                .reject_when_full
+                .then(|| StreamLimit::new(options.accepted_max())),
+        }
+    }
+
+    /// Replaces the limit of each address by one that may change.
+    pub(crate) fn with_limiter(mut self, limiter: &Arc<ConnectionLimiter>) -> Self {
+        self.limiter = Some(Arc::clone(limiter));
+        self
+    }
+
+    /// Replaces the limit of the listeners by one that may change, if it is needed.
+    pub(crate) fn with_stream_limit(mut self, limit: &StreamLimit) -> Self {
+        if self.stream_limit.is_some() {
+            self.stream_limit = Some(limit.clone());
+        }
+        self
+    }
 }
 
 /// Creates the memory budget for the connections of this number of workers.
@@ -125,8 +172,7 @@ impl<H: Handler> Service<H> {
         let mailbox = WorkerMailbox::new(options, &Arc::default())?;
         let thread = Arc::new(OnceLock::from(thread::current().id()));
         let sender = Sender::new(vec![WorkerQueue::new(mailbox.sender.clone(), &thread)], None);
-        let limiter =
-            options.connections_per_address_max.map(|max| ConnectionLimiter::new(None, Some(max)));
+        let limits = ConnectionLimits::new(options);
         let memory_pool = memory_pool(options, 1);
         let links = WorkerLinks {
             worker: 0,
@@ -134,7 +180,7 @@ impl<H: Handler> Service<H> {
             others: Vec::new(),
             owners: None,
             sender,
-            limiter,
+            limits,
             memory_pool,
             node: None,
         };
@@ -148,7 +194,8 @@ impl<H: Handler> Service<H> {
         reactor: &mut impl ServiceHost,
     ) -> io::Result<Self> {
         let WorkerLinks { worker, mailbox, others, owners, .. } = links;
-        let WorkerLinks { sender, limiter, memory_pool, node, .. } = links;
+        let WorkerLinks { sender, limits, memory_pool, node, .. } = links;
+        let ConnectionLimits { limiter, rates, stream_limit } = limits;
         let publisher = node.map(|node| Publisher::new(node, worker));
         let memory = MemoryBudget::new(memory_pool);
         let state = Rc::new(ServiceState::new(
@@ -160,7 +207,8 @@ impl<H: Handler> Service<H> {
         ));
         start_timer(&state, reactor)?;
         register_mailbox(&state, mailbox.receiver, reactor)?;
-        let service = Rc::new(ServiceInner { handler, state, limiter, sender });
+        let service =
+            Rc::new(ServiceInner { handler, state, limiter, rates, stream_limit, sender });
         let started = Rc::clone(&service);
         reactor.defer(move |turn: Turn<'_>| {
             started.handler.on_start(&mut Hub { state: &started.state, turn });

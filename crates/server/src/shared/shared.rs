@@ -1,11 +1,14 @@
 //! [`Shared`]: what the parts of a service are given.
 
 use core::cell::{Cell, RefCell};
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, time::Instant};
 
 use windlass_ws::{Config, Engine, Scratch, deflate::Agreement};
 
-use super::{codec_budget::CodecBudget, memory_budget::MemoryBudget, pass::CurrentPass};
+use super::{
+    codec_budget::CodecBudget, memory_budget::MemoryBudget, message_rates::MessageRates,
+    pass::CurrentPass,
+};
 use crate::{
     api::{CloseReason, Counters, Options},
     http::{Hosts, Origins},
@@ -23,12 +26,15 @@ pub(crate) struct Shared {
     pub(crate) bounds: OutputBounds,
     pub(crate) memory: MemoryBudget,
     pub(crate) codec: CodecBudget,
+    pub(crate) message_rates: MessageRates,
     pub(crate) pass: CurrentPass,
     pub(crate) stats: Counters,
     pub(crate) labels: LabelCounters,
     pub(crate) worker: Arc<WorkerHandle>,
     /// The time, in ticks of the timeout scan.
     tick: Cell<u32>,
+    /// The time of the last timer event.
+    timer_event: Cell<Instant>,
     /// The time in seconds, for the rate limit of control frames.
     second: Cell<u32>,
     /// Is here unless a pass has taken it.
@@ -39,6 +45,7 @@ pub(crate) struct Shared {
 pub(crate) struct Rules {
     pub(crate) origins: Origins,
     pub(crate) hosts: Hosts,
+    pub(crate) connections_max: usize,
     engine: Arc<Config>,
 }
 
@@ -46,7 +53,8 @@ impl Rules {
     fn new(from: &Reconfiguration) -> Rc<Self> {
         let Reconfiguration { origins, hosts, limits, .. } = from;
         let engine = Arc::new(Config::server().with_limits(*limits));
-        Rc::new(Self { origins: origins.clone(), hosts: hosts.clone(), engine })
+        let (origins, hosts) = (origins.clone(), hosts.clone());
+        Rc::new(Self { origins, hosts, connections_max: from.connections_max, engine })
     }
 }
 
@@ -87,6 +95,7 @@ impl Shared {
             rules: RefCell::new(Rules::new(&Reconfiguration::of(&options))),
             bounds: OutputBounds::new(&options),
             codec: CodecBudget::new(&options),
+            message_rates: MessageRates::new(&options.rates),
             options,
             memory,
             pass: CurrentPass::new(),
@@ -94,6 +103,7 @@ impl Shared {
             labels: LabelCounters::default(),
             worker,
             tick: Cell::new(0),
+            timer_event: Cell::new(Instant::now()),
             second: Cell::new(0),
             scratch: Cell::new(None),
         }
@@ -114,6 +124,15 @@ impl Shared {
     #[inline]
     pub(crate) fn tick(&self) -> u32 {
         self.tick.get()
+    }
+
+    /// The time of the last timer event, by the clock of the reactor.
+    pub(crate) fn timer_event(&self) -> Instant {
+        self.timer_event.get()
+    }
+
+    pub(crate) fn set_timer_event(&self, now: Instant) {
+        self.timer_event.set(now);
     }
 
     /// Sets the time. By the seconds, the engines limit the rate of control frames.

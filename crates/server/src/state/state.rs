@@ -42,6 +42,8 @@ pub(crate) struct ServiceState {
     pub(crate) drain: Drain,
     live: LiveStatus,
     backend: Backend,
+    /// The reactor has a custom clock.
+    pub(crate) has_own_clock: bool,
     /// Message count at the last timer event, to detect messages since then.
     activity: Cell<u64>,
     /// Reusable memory for responses to requests.
@@ -63,6 +65,7 @@ impl ServiceState {
             drain: Drain::default(),
             live: LiveStatus::default(),
             backend,
+            has_own_clock,
             activity: Cell::new(0),
             response: Cell::new(Vec::new()),
             shared,
@@ -216,7 +219,7 @@ impl ServiceState {
     /// Takes other settings.
     pub(crate) fn reconfigure(&self, turn: &mut Turn<'_>, new: &Reconfiguration) {
         self.shared.set_rules(new);
-        self.drain.set_connections_max(turn, new.connections_max);
+        self.drain.set_connections_max(turn, new.accepted_max);
     }
 
     /// Handles a timer event of the timeouts.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use windlass::Turn;
+use windlass::{Turn, stream::Address};
 use windlass_ws::{Close, CloseCode};
 
 use crate::{
@@ -31,6 +31,8 @@ pub(crate) struct Tables {
     protocols: BTreeMap<u32, Rc<str>>,
     /// The subprotocol that was stored last.
     last_protocol: Option<Rc<str>>,
+    /// Addresses of clients behind proxies.
+    clients: BTreeMap<u32, Address>,
     /// Permits, if connections are counted by address.
     permits: BTreeMap<u32, ConnectionPermit>,
     /// Close codes and reasons, of connections that other code closes.
@@ -51,6 +53,7 @@ impl Tables {
             close_infos: CloseInfos::default(),
             protocols: BTreeMap::new(),
             last_protocol: None,
+            clients: BTreeMap::new(),
             permits: BTreeMap::new(),
             pending_closes: BTreeMap::new(),
         }
@@ -104,6 +107,16 @@ impl Tables {
         }
     }
 
+    /// Notes the client of a connection that comes through a proxy.
+    pub(crate) fn set_client(&mut self, index: u32, client: Address) {
+        self.clients.insert(index, client);
+    }
+
+    /// Returns the client of a connection that comes through a proxy.
+    pub(crate) fn client(&self, index: u32) -> Option<&Address> {
+        self.clients.get(&index)
+    }
+
     /// Marks a connection that is about to end: it accepts no more messages.
     pub(crate) fn begin_closing(&mut self, shared: &Shared, index: u32, reason: CloseReason) {
         self.close_infos.note(index, reason);
@@ -152,6 +165,7 @@ impl Tables {
         self.pending_closes.remove(&index);
         self.protocols.remove(&index);
         self.permits.remove(&index);
+        self.clients.remove(&index);
         self.conns.remove(index);
         self.note_connections(shared);
         (id, self.close_infos.remove(index))
@@ -188,7 +202,7 @@ impl Tables {
     }
 
     /// Memory of the held bytes of a connection.
-    pub(super) fn held_memory(&self, index: u32) -> usize {
+    pub(crate) fn held_memory(&self, index: u32) -> usize {
         self.held.get(&index).map_or(0, Vec::capacity)
     }
 

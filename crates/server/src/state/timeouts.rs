@@ -164,6 +164,7 @@ impl Timeouts {
         }
         let elapsed = now.saturating_duration_since(began);
         shared.set_time(ticks(began), elapsed.as_secs() as u32);
+        shared.set_timer_event(now);
         let is_first = !progress.is_under_way;
         if is_first {
             (progress.before, progress.now, progress.next, progress.is_under_way) =

@@ -14,9 +14,9 @@ pub(crate) struct ConnState {
     pub(crate) last_rx: u32,
     /// Bytes sent in this pass.
     pub(crate) pass_output: u32,
-    /// Reasons to interrupt the pass, and whether the connection uses compression; 0 if neither
-    /// applies. For a connection with compression, the upper byte holds the lowest bits of the tick
-    /// in which it last used the codecs heavily.
+    /// Reasons to interrupt the pass, and whether the connection uses compression or its messages
+    /// have a rate; 0 if nothing applies. For a connection with compression, the upper byte holds
+    /// the lowest bits of the tick in which it last used the codecs heavily.
     pub(crate) halt: u16,
     /// The memory accounting includes a partly received message or frame.
     pub(crate) has_partial: bool,
@@ -31,6 +31,14 @@ impl ConnState {
             conn.note_heavy(last_rx.wrapping_sub(1 << 7));
         }
         conn
+    }
+
+    /// Sets whether its messages have a rate.
+    pub(crate) fn with_rate(mut self, has_rate: bool) -> Self {
+        if has_rate {
+            self.halt |= HAS_RATE;
+        }
+        self
     }
 
     /// Copies from the connection table whether the connection is paused and whether it is closing,
@@ -82,3 +90,5 @@ pub(crate) const HALTS: u16 = HAS_DEFLATE - 1;
 /// Not a reason to halt: messages may be compressed, so the codec budget is checked before each
 /// message. The flag is stored here so that connections without compression check one word only.
 pub(crate) const HAS_DEFLATE: u16 = 1 << 6;
+/// Not a reason to halt either: each message counts towards a rate.
+pub(crate) const HAS_RATE: u16 = 1 << 7;

@@ -410,6 +410,18 @@ impl ConnTable {
         ConnectionId::new(self.worker, index, self.entries[index as usize].generation)
     }
 
+    /// Schedules a callback of a connection in its handshake, if it has not ended.
+    pub(crate) fn notify_handshake(&self, id: ConnectionId, turn: &mut Turn<'_>) {
+        let entry = self.entries.get(id.index() as usize).filter(|entry| {
+            id.worker() == self.worker
+                && entry.generation == id.generation()
+                && entry.flags.any(ConnFlags::HANDSHAKE)
+        });
+        if let Some(entry) = entry {
+            entry.notify(turn);
+        }
+    }
+
     /// Returns the index of a connection that accepts messages.
     pub(crate) fn find(&self, id: ConnectionId) -> Option<u32> {
         let entry = self.entries.get(id.index() as usize)?;

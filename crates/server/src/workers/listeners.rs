@@ -45,7 +45,7 @@ pub(super) fn open_listeners(
     let listen = options.listener();
     // One limit for all workers: the kernel's distribution of connections decides each worker's
     // share.
-    let limit = StreamLimit::new(options.connections_max);
+    let limit = StreamLimit::new(options.accepted_max());
     let mut sets: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for ServerListener { target, tls } in targets {

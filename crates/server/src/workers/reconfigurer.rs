@@ -48,6 +48,7 @@ pub struct Reconfigurer {
     pub(super) limiter: Arc<ConnectionLimiter>,
     pub(super) memory_pool: Arc<MemoryPool>,
     pub(super) receiver_buffer_max: usize,
+    pub(super) reject_when_full: bool,
 }
 
 impl Reconfigurer {
@@ -79,10 +80,12 @@ impl Reconfigurer {
     /// As [`check`](Self::check). Nothing has changed.
     pub fn reconfigure(&self, options: &Options) -> Result<(), OptionsError> {
         self.check(options)?;
-        self.limit.set_max(options.connections_max);
+        let mut options = options.clone();
+        options.reject_when_full = self.reject_when_full;
+        self.limit.set_max(options.accepted_max());
         self.limiter.set_per_address_max(options.connections_per_address_max);
         self.memory_pool.set_limit(options.memory_max.unwrap_or_else(quarter_of_available));
-        let new = Arc::new(Reconfiguration::of(options));
+        let new = Arc::new(Reconfiguration::of(&options));
         for worker in self.workers.iter() {
             worker.request_reconfiguration(Arc::clone(&new));
         }

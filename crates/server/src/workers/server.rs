@@ -247,7 +247,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
         }
         let node = cluster.map(Node::new);
         let WorkerSetups { handles, setups, sender, limiter, memory_pool } =
-            worker_setups(&options, sets, count, node.as_ref())?;
+            worker_setups(&options, sets, &limit, count, node.as_ref())?;
         if let Some(node) = node.clone() {
             // Also if the workers cannot be started.
             StatsHandle::new(Arc::clone(&handles), None).on_end(move || node.stop());
@@ -258,6 +258,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             limiter,
             memory_pool,
             receiver_buffer_max: options.receiver_buffer_max,
+            reject_when_full: options.reject_when_full,
         };
         let setups = Mutex::new(setups);
         let workers_left = Arc::new(AtomicUsize::new(count));
@@ -266,7 +267,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
                 on_panic(worker, &*panic);
             }
         };
-        let workers = Workers::new(count).pinned(is_pinned).named("windlass-server").on_panic(hook);
+        let workers = Workers::new(count).pinned(is_pinned).named("wl-worker").on_panic(hook);
         let chosen_backend = Arc::new(OnceLock::new());
         let first_backend = Arc::clone(&chosen_backend);
         let start_worker = move |worker: Worker| {

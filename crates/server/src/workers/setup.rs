@@ -9,7 +9,10 @@ use std::{
     thread,
 };
 
-use windlass::{Builder, Reactor, Turn, stream::Listener};
+use windlass::{
+    Builder, Reactor, Turn,
+    stream::{Listener, StreamLimit},
+};
 
 use super::cluster::start_node;
 use crate::{
@@ -18,7 +21,7 @@ use crate::{
     handler::Handler,
     http::ConnectionLimiter,
     mailbox::{Sender, TopicOwners, WorkerHandle, WorkerMailbox, WorkerQueue},
-    service::{Service, WorkerLinks, memory_pool},
+    service::{ConnectionLimits, Service, WorkerLinks, memory_pool},
     shared::MemoryPool,
 };
 
@@ -47,7 +50,7 @@ impl WorkerSetup {
         // This runs on the worker's own thread, and the cell is set once.
         let _ = self.thread.set(thread::current().id());
         // The limit of connections may be raised later.
-        let max = options.connections_max.saturating_add(OTHER_SUBSCRIBERS).max(SUBSCRIBERS_MIN);
+        let max = options.accepted_max().saturating_add(OTHER_SUBSCRIBERS).max(SUBSCRIBERS_MIN);
         let mut reactor = builder.subscribers_max(max).build()?;
         let service = Service::with_links(handler, options, self.links, &mut reactor)?;
         for listener in self.listeners {
@@ -77,6 +80,7 @@ pub(super) struct WorkerSetups {
 pub(super) fn worker_setups(
     options: &Options,
     sets: Vec<Vec<Listener>>,
+    limit: &StreamLimit,
     count: usize,
     node: Option<&Arc<Node>>,
 ) -> io::Result<WorkerSetups> {
@@ -99,6 +103,7 @@ pub(super) fn worker_setups(
         start_node(node, senders.clone(), owners.clone(), options)?;
     }
     let limiter = ConnectionLimiter::new(None, options.connections_per_address_max);
+    let limits = ConnectionLimits::new(options).with_limiter(&limiter).with_stream_limit(limit);
     let mut setups = Vec::new();
     for (index, ((mailbox, thread), listeners)) in
         mailboxes.into_iter().zip(threads).zip(sets).enumerate()
@@ -115,7 +120,7 @@ pub(super) fn worker_setups(
             others: others.collect(),
             owners: owners.clone(),
             sender: sender.clone(),
-            limiter: Some(Arc::clone(&limiter)),
+            limits: limits.clone(),
             memory_pool: Arc::clone(&memory_pool),
             node: node.map(Arc::clone),
         };

@@ -15,6 +15,7 @@ use crate::{
     backend::chosen,
     clients::{Client, Site, fresh},
     exposition::Exposition,
+    waiting::until,
 };
 
 const TOKEN: &str = "a-token-of-the-test";
@@ -438,4 +439,33 @@ pub(crate) fn it_ends_readiness_and_leaves_its_socket() {
         assert!(count > 0, "it ended after {text}");
         text.push_str(std::str::from_utf8(&some[..count]).unwrap());
     }
+}
+
+pub(crate) fn a_worker_in_a_long_handler_is_reported() {
+    let (open_gate, gate) = mpsc::channel();
+    let site = Site::with_gate(2, Some(gate), |_| {});
+    let limit = Duration::from_millis(1500);
+    let admin = start(&site, |admin| admin.stall_limit(limit));
+    let status = |path: &str| get(&admin, path, "").0[9..12].to_owned();
+    let all = || ["/healthz", "/readyz"].map(status);
+    let until_status = |expected: &str| {
+        until(|| (all() == [expected; 2]).then_some(()), || format!("{:?}", all()));
+    };
+    until_status("200");
+    let mut busy = Client::open(site.address, "/echo");
+    busy.send(1, b"wait");
+    until_status("503");
+    let (worker, age) = site.counts.slowest_worker().unwrap();
+    assert!(age > limit, "{age:?}");
+    let text = get(&admin, "/healthz", "").1;
+    assert!(text.starts_with(&format!("stalled: worker {worker} has not finished")), "{text}");
+    let sample = format!("windlass_worker_turn_age_seconds{{worker=\"{worker}\"}} ");
+    let metrics = site.counts.prometheus();
+    let age = metrics.lines().find_map(|line| line.strip_prefix(&sample)).unwrap();
+    assert!(age.parse::<f64>().unwrap() > limit.as_secs_f64(), "{age}");
+    open_gate.send(()).unwrap();
+    until_status("200");
+    let counts = site.counts.clone();
+    site.end();
+    assert_eq!(counts.slowest_worker(), None, "they have ended");
 }

@@ -1,6 +1,6 @@
 //! Metrics and the admin listener: values compared with what clients did, and who gets an answer.
 
-use windlass_testkit::{backend, exposition, panics};
+use windlass_testkit::{backend, exposition, panics, waiting};
 
 mod admin;
 mod clients;
@@ -15,7 +15,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 34] = [
+    let tests: [(&str, fn()); 36] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::rejections_and_closes", values::rejections_and_closes_are_counted_by_cause),
         ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
@@ -48,9 +48,11 @@ fn main() -> ExitCode {
         ("admin::unix_socket", admin::a_unix_socket_needs_no_token),
         ("admin::access", admin::access_changes_while_it_runs),
         ("admin::hand_over", admin::it_ends_readiness_and_leaves_its_socket),
+        ("admin::stalled", admin::a_worker_in_a_long_handler_is_reported),
         ("admin::drain", admin::a_drain_ends_readiness_and_then_the_listener),
         ("exposition::accepts", exposition_errors::what_the_format_allows_is_accepted),
         ("exposition::rejects", exposition_errors::each_error_of_the_format_is_found),
+        ("promtool::alerts", promtool::alerts_are_about_families_that_exist),
         ("promtool::families", promtool::the_documented_families_are_there),
     ];
     let mut trials: Vec<_> = tests
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
     };
     // It takes a minute.
     trials.push(Trial::test("values::scrapes_during_a_long_load", long).with_ignored_flag(true));
+    trials.push(Trial::ignorable_test("promtool::check_alerts", promtool::check_alerts));
     trials.push(Trial::ignorable_test("promtool::check_metrics", promtool::check_metrics));
     windlass_testkit::mimic::run(trials)
 }

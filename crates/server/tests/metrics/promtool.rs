@@ -38,6 +38,18 @@ const FAMILIES: &[&str] = &[
     "tls_handshakes_total",
     "topics",
     "wire_bytes_total",
+    "worker_turn_age_seconds",
+];
+
+/// The figures of the process, which the listener adds.
+const PROCESS: &[&str] = &[
+    "cpu_seconds_total",
+    "max_fds",
+    "open_fds",
+    "resident_memory_bytes",
+    "start_time_seconds",
+    "threads",
+    "virtual_memory_bytes",
 ];
 
 pub(crate) fn the_documented_families_are_there() {
@@ -48,12 +60,51 @@ pub(crate) fn the_documented_families_are_there() {
     assert_eq!(Vec::from_iter(site.metrics().families()), families);
     // A listener adds its own.
     families.insert(1, "windlass_admin_refusals_total".to_owned());
+    families.splice(0..0, PROCESS.iter().map(|name| format!("process_{name}")));
     assert_eq!(Vec::from_iter(of_listener.families()), families);
     let documented = include_str!("../../../../docs/server.md");
     for family in &families {
         assert!(documented.contains(&format!("`{family}")), "{family} is documented");
     }
     site.end();
+}
+
+/// `promtool check rules` of the alerts, if the program is there.
+pub(crate) fn check_alerts() -> Result<Completion, Failed> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/prometheus-alerts.yml");
+    let output = match Command::new("promtool").args(["check", "rules", path]).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Completion::ignored_with("there is no promtool (package prometheus)"));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let report = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if output.status.success() && report.contains("rules found") {
+        return Ok(Completion::Completed);
+    }
+    Err(format!("{}: {report}", output.status).into())
+}
+
+/// Each metric in an alert exists. promtool knows the syntax only.
+pub(crate) fn alerts_are_about_families_that_exist() {
+    let alerts = include_str!("../../../../docs/prometheus-alerts.yml");
+    let is_name = |byte: char| byte.is_ascii_lowercase() || byte == '_';
+    let named = alerts
+        .split(|byte| !is_name(byte))
+        .filter(|word| word.starts_with("windlass_") || word.starts_with("process_"));
+    let families = FAMILIES.iter().map(|name| format!("windlass_{name}"));
+    let mut known: Vec<_> = families.collect();
+    known.extend(PROCESS.iter().map(|name| format!("process_{name}")));
+    // They are there with TLS, and in a cluster.
+    known.push("windlass_tls_certificate_expiry_timestamp_seconds".to_owned());
+    known.push("windlass_cluster_connected".to_owned());
+    let mut count = 0;
+    for name in named.map(|name| name.strip_suffix("_bucket").unwrap_or(name)) {
+        assert!(known.iter().any(|known| known == name), "{name}");
+        count += 1;
+    }
+    assert!(count > 10, "{count}");
 }
 
 /// `promtool check metrics`, if the program is there.

@@ -10,7 +10,8 @@ use std::{
 
 use windlass::{Reactor, Turn, stream::Address};
 use windlass_server::{
-    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Message, Options, Rejected, Service,
+    CloseCode, Closed, Connection, ConnectionId, Handler, Hub, Limit, Message, Options, Rejected,
+    Service, UpgradeDecision, UpgradeTicket,
     http::{Accept, Reject, UpgradeRequest},
 };
 use windlass_ws::deflate::DeflateConfig;
@@ -24,6 +25,12 @@ type OnEvent = Box<dyn Fn(&mut Connection<'_>, &mut ConnData)>;
 type OnMessage = Box<dyn Fn(&mut Connection<'_>, &mut ConnData, Message<'_>)>;
 type OnClose = Box<dyn Fn(&mut Hub<'_>, &mut ConnData, &Closed<'_>)>;
 type OnStart = Box<dyn Fn(&mut Hub<'_>)>;
+type Decide = Box<
+    dyn Fn(
+        &UpgradeRequest<'_>,
+        UpgradeTicket<'_, ConnData>,
+    ) -> Result<UpgradeDecision<ConnData>, Reject>,
+>;
 type OnUpgrade = Box<dyn Fn(&UpgradeRequest<'_>) -> Result<Accept<ConnData>, Reject>>;
 
 /// The data of a test's connections.
@@ -50,6 +57,7 @@ pub(crate) type RejectionLog = Rc<RefCell<Vec<(Address, Option<u16>, String)>>>;
 pub(crate) struct TestHandler {
     pub(crate) start: Option<OnStart>,
     pub(crate) upgrade: Option<OnUpgrade>,
+    pub(crate) decide: Option<Decide>,
     pub(crate) open: Option<OnEvent>,
     pub(crate) message: Option<OnMessage>,
     pub(crate) ping: Option<OnPing>,
@@ -57,6 +65,8 @@ pub(crate) struct TestHandler {
     pub(crate) close: Option<OnClose>,
     pub(crate) events: Rc<RefCell<Vec<String>>>,
     pub(crate) rejected: RejectionLog,
+    /// The limit of each rejected client.
+    pub(crate) limits: Rc<RefCell<Vec<Option<Limit>>>>,
     /// The IDs of all opened connections, in order.
     pub(crate) ids: Rc<RefCell<Vec<ConnectionId>>>,
 }
@@ -133,7 +143,19 @@ impl Handler for TestHandler {
         }
     }
 
+    fn decide_upgrade(
+        &self,
+        request: &UpgradeRequest<'_>,
+        ticket: UpgradeTicket<'_, ConnData>,
+    ) -> Result<UpgradeDecision<ConnData>, Reject> {
+        match &self.decide {
+            Some(act) => act(request, ticket),
+            None => self.on_upgrade(request).map(UpgradeDecision::Accept),
+        }
+    }
+
     fn on_rejected(&self, rejected: &Rejected<'_>) {
+        self.limits.borrow_mut().push(rejected.limit);
         self.rejected.borrow_mut().push((
             rejected.peer.clone(),
             rejected.status,

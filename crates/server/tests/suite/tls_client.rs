@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     path::PathBuf,
     rc::Rc,
     sync::Arc,
@@ -10,7 +10,9 @@ use std::{
 
 use windlass::{
     Key, Turn,
-    stream::{Connector, DisconnectReason, Input, Stream, StreamHandler, TlsSessionFactory},
+    stream::{
+        Connector, DisconnectReason, Input, Stream, StreamHandler, StreamOptions, TlsSessionFactory,
+    },
 };
 use windlass_tls::{TlsAcceptor, TlsAcceptorBuilder, TlsConnector, TlsConnectorBuilder};
 
@@ -77,6 +79,19 @@ impl TlsClient {
         let handler = ClientHandler(Rc::clone(&seen));
         let connector = Connector::tcp(address).with_tls(sessions);
         let key = connector.connect(handler, &mut fixture.reactor).unwrap();
+        Self { key, seen }
+    }
+
+    /// Begins TLS on a socket that is connected.
+    pub(crate) fn on(
+        fixture: &mut Fixture,
+        socket: TcpStream,
+        sessions: Arc<dyn TlsSessionFactory>,
+    ) -> Self {
+        let seen = Rc::new(Seen::default());
+        let handler = ClientHandler(Rc::clone(&seen));
+        let stream = StreamOptions::new().with_fd(socket).with_tls(sessions);
+        let key = stream.with_handler(handler).register_into(&mut fixture.reactor).unwrap();
         Self { key, seen }
     }
 

@@ -105,7 +105,7 @@ fn the_watchdog_is_fed_unless_a_worker_is_stopped() {
     let server = Server::of(command);
     assert_eq!(manager.next()[0], "READY=1");
     watchdog_is_fed(&manager, true);
-    let worker = StoppedThread::of(server.pid(), "windlass-server");
+    let worker = StoppedThread::of(server.pid(), "wl-worker");
     // The messages are read meanwhile: the server waits while nobody does.
     watchdog_is_fed(&manager, false);
     let line = server.wait_for_error("a worker hangs");

@@ -1,6 +1,6 @@
 //! Addresses of streams and listeners.
 
-use core::fmt;
+use core::{cell::Cell, fmt};
 use std::{
     ffi::OsStr,
     io,
@@ -10,6 +10,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
@@ -119,6 +120,8 @@ impl fmt::Display for Address {
 pub struct Peer<'a> {
     pub(in crate::stream) socket: &'a StreamSocket,
     pub(in crate::stream) address: Address,
+    /// How long the listener is to accept no further connection.
+    pub(in crate::stream) rest: Cell<Duration>,
 }
 
 impl Peer<'_> {
@@ -132,6 +135,12 @@ impl Peer<'_> {
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.address.ip()
+    }
+
+    /// Lets the listener accept no further connection for this time, whatever becomes of this one.
+    /// They wait in the kernel's backlog. For a limit of the rate of connections.
+    pub fn rest_listener(&self, time: Duration) {
+        self.rest.set(time);
     }
 }
 

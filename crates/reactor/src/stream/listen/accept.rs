@@ -1,6 +1,6 @@
 //! Registered listeners: accepting connections.
 
-use core::marker::PhantomData;
+use core::{cell::Cell, marker::PhantomData};
 use std::{os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 use crate::{
@@ -46,6 +46,8 @@ pub(crate) struct ListenerState {
     pub(super) is_paused: bool,
     /// Accepting is suspended for lack of a resource; a timer runs.
     pub(super) is_resting: bool,
+    /// The closure has suspended accepting for a while; a timer runs.
+    is_paced: bool,
     pub(super) rests: u64,
     /// The timer of the last suspension; it may have fired.
     timer: Option<Key>,
@@ -60,7 +62,10 @@ pub(crate) struct ListenerState {
 
 impl ListenerState {
     fn wants_connections(&self) -> bool {
-        !self.is_paused && !self.is_resting && self.open < self.options.connections_max
+        !self.is_paused
+            && !self.is_resting
+            && !self.is_paced
+            && self.open < self.options.connections_max
     }
 }
 
@@ -102,8 +107,14 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
             let accepted = streams.accept_one(kernel, timing, self.slot);
             let Some((socket, address)) = accepted else { break };
             // It has no way to the reactor.
-            let handler = (self.accept)(&Peer { socket: &socket, address });
+            let peer = Peer { socket: &socket, address, rest: Cell::default() };
+            let handler = (self.accept)(&peer);
+            let rest = peer.rest.get();
             streams.note_accepted(self.slot, handler.is_some());
+            if !rest.is_zero() {
+                streams.suspend_accepting(kernel, timing, self.slot, rest);
+                streams.listener_state(self.slot).is_paced = true;
+            }
             let Some(handler) = handler else { continue };
             if !streams.add_accepted(kernel, timing, groups, self.slot, socket, handler) {
                 break;
@@ -171,6 +182,7 @@ impl StreamTable {
                     refused: 0,
                     is_paused: false,
                     is_resting: false,
+                    is_paced: false,
                     rests: 0,
                     timer: None,
                     rest_reason: None,
@@ -206,7 +218,7 @@ impl StreamTable {
             // It tries repeatedly, but this counts as reaching the limit once.
             state.limited += u64::from(!state.is_limited);
             state.is_limited = true;
-            self.suspend_accepting(kernel, timing, slot);
+            self.rest_and_retry(kernel, timing, slot);
             return Err(NoPermit);
         };
         state.is_limited = false;
@@ -308,30 +320,42 @@ impl StreamTable {
         slot: u32,
         reason: Option<Errno>,
     ) {
-        self.suspend_accepting(kernel, timing, slot);
+        self.rest_and_retry(kernel, timing, slot);
         let state = self.listener_state(slot);
         state.rests += 1;
         state.rest_reason = reason;
     }
 
     /// Suspends accepting for a while. An immediate retry would keep the loop busy.
-    fn suspend_accepting(&mut self, kernel: &mut Kernel, timing: &mut Timing, slot: u32) {
+    fn rest_and_retry(&mut self, kernel: &mut Kernel, timing: &mut Timing, slot: u32) {
+        let retry = self.listener_state(slot).options.retry;
+        self.suspend_accepting(kernel, timing, slot, retry);
+        self.listener_state(slot).is_resting = true;
+    }
+
+    /// Starts the timer that ends a suspension of accepting. The caller says why it is suspended.
+    fn suspend_accepting(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        slot: u32,
+        time: Duration,
+    ) {
         // The clock may be user code, so it is read before any state changes (rule 3).
         let now = timing.now_ns(kernel);
         let state = self.listener_state(slot);
-        state.is_resting = true;
-        let (cell, timer, retry) =
-            (state.cell, state.timer, state.options.retry.max(Duration::from_millis(1)));
-        let deadline_ns = now.saturating_add(nanoseconds(retry));
+        let (cell, timer, time) = (state.cell, state.timer, time.max(Duration::from_millis(1)));
+        let deadline_ns = now.saturating_add(nanoseconds(time));
         // The last suspension may have ended early, when a stream of the listener was closed.
         if timer.is_some_and(|key| timing.reset(kernel, key, deadline_ns)) {
             return;
         }
-        let wake = Timer::<Reactor>::new(Schedule::After(retry), move |mut turn: Turn<'_>| {
+        let wake = Timer::<Reactor>::new(Schedule::After(time), move |mut turn: Turn<'_>| {
             if let Ok(listening) = turn.listener(ListenerKey(cell)) {
                 let Listening { reactor, slot } = listening;
                 let ReactorParts { streams, kernel, .. } = reactor.parts();
-                streams.listener_state(slot).is_resting = false;
+                let state = streams.listener_state(slot);
+                (state.is_resting, state.is_paced) = (false, false);
                 streams.sync_listener(kernel, slot);
             }
         });
