@@ -5,13 +5,9 @@ const short = (number) => number.toLocaleString("en", { notation: "compact", max
 /** Where this server begins: a proxy may have put a path in front of us. */
 const BASE = location.pathname.match(/^(.*?\/)room\//)?.[1] ?? location.pathname.replace(/[^/]*$/, "");
 
-/** The token in the address of the page, for a server with --token-file. */
-const TOKEN = new URLSearchParams(location.search).get("token");
-
-/** An address of this server, for a WebSocket. */
+/** A WebSocket URL, with the page's token. */
 function address(path) {
-  const url = new URL(BASE + path, location.origin);
-  if (TOKEN) url.searchParams.set("token", TOKEN);
+  const url = new URL(BASE + path + location.search, location);
   url.protocol = url.protocol.replace("http", "ws");
   return url.href;
 }

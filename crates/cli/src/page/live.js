@@ -132,7 +132,7 @@ function markLive(state, text) {
 /** Opens the live view of a room, which ends with the chat. Only the server sends here. */
 function openLive(room, name) {
   dropLive();
-  const socket = new WebSocket(address(`live/${room}?as=${encodeURIComponent(name)}`));
+  const socket = new WebSocket(address(`live/${room}`) + (location.search ? "&" : "?") + `as=${encodeURIComponent(name)}`);
   live.socket = socket;
   socket.onmessage = ({ data }) => {
     if (socket !== live.socket || typeof data !== "string") return;
