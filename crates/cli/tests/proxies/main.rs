@@ -62,6 +62,8 @@ fn connect(from: [u8; 4], port: u16) -> TcpStream {
 /// The trusted proxies connect from 127.0.0.1, and the clients from these.
 const ADA: [u8; 4] = [127, 0, 0, 2];
 const BOB: [u8; 4] = [127, 0, 0, 3];
+/// One that connects to the server itself.
+const EVE: [u8; 4] = [127, 0, 0, 4];
 
 /// What a client forges.
 const FORGED: &str = "X-Forwarded-For: 192.0.2.66\r\nForwarded: for=192.0.2.66\r\n";
@@ -124,7 +126,7 @@ fn haproxy_states_the_client(option: &str) {
     // haproxy's connection ends without a response.
     check(&server, haproxy.port, "");
     // Another address of the machine is no proxy, and its header is a malformed request.
-    let mut forger = connect_to(BOB, server.address);
+    let mut forger = connect_to(EVE, server.address);
     forger.write_all(b"PROXY TCP4 192.0.2.66 127.0.0.1 1 2\r\n\r\n").expect("the server reads");
     assert!(answer(forger).starts_with("HTTP/1.1 400 "));
     // A proxy that sends no header is closed.
