@@ -23,9 +23,10 @@ const PACKAGES: &[&str] =
 
 /// Test programs that do not depend on the backend, or choose it themselves.
 const INDIFFERENT: &[(&str, &[&str])] = &[
+    // Stage `simulator` runs `sim`.
     (
         "windlass",
-        &["allocations", "fork", "inherited", "model", "numbers", "ring", "rules", "suite"],
+        &["allocations", "fork", "inherited", "model", "numbers", "ring", "rules", "sim", "suite"],
     ),
     ("windlass-server", &["seccomp"]),
     ("windlass-task", &["allocations", "attributes", "fork", "net", "net_rounds"]),
