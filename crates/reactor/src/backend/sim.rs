@@ -87,9 +87,12 @@ impl SimBackend {
     /// The number of a simulated object that this reactor may watch.
     ///
     /// # Errors
-    /// `Unsupported` if it belongs to another simulation.
+    /// `Unsupported` if it belongs to another simulation, `BadDescriptor` if it is closed.
     pub(crate) fn number_of(&self, id: SimId) -> Result<i32, AddReason> {
         let fd = id.fd_in(self.world()).ok_or(AddReason::Unsupported)?;
+        if self.world().kernel().fd_at(fd.slot()) != Some(fd) {
+            return Err(AddReason::BadDescriptor);
+        }
         let slot = i32::try_from(fd.slot()).ok();
         slot.and_then(|slot| slot.checked_add(1)).ok_or(AddReason::LimitReached)
     }

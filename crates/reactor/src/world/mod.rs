@@ -22,6 +22,8 @@ use std::{
 use rustix::io::Errno;
 use windlass_sim::{ActorId, HostId, Kernel as SimKernel, SimAddr, SocketKind, Step};
 
+use crate::util::unwind_safe_drop::Panics;
+
 pub use object::SimFd;
 pub(crate) use object::{SimId, SimObject, errno};
 
@@ -160,12 +162,14 @@ impl World {
 
     /// Ends all programs, when the simulation ends.
     pub(crate) fn end_all(&self) {
+        let mut panics = Panics::default();
         loop {
             // Their destructors are user code.
             let next = self.programs.borrow_mut().pop_first();
-            let Some((_, program)) = next else { return };
-            drop(program);
+            let Some((_, program)) = next else { break };
+            panics.catch(|| drop(program));
         }
+        panics.resume();
     }
 
     /// Lets the world run until the actor is to run: something of it is ready, or virtual time has
@@ -188,10 +192,20 @@ impl World {
             }
         }
 
+        // Before anything changes: the actor may be one that waits already.
+        self.check_may_wait()?;
         let suspend = Suspend(self, actor, host.id);
         self.kernel.park(actor, until);
         while self.step()? != Some(actor) {}
         drop(suspend);
+        Ok(())
+    }
+
+    fn check_may_wait(&self) -> Result<(), Errno> {
+        if self.is_running.get() {
+            self.say("a program that the simulation runs has tried to wait");
+            return Err(Errno::DEADLK);
+        }
         Ok(())
     }
 
@@ -201,10 +215,7 @@ impl World {
     /// `EDEADLK` if nothing can happen any more, and inside of a program. `ETIME` at the limit of
     /// the simulation.
     pub(crate) fn step(&self) -> Result<Option<ActorId>, Errno> {
-        if self.is_running.get() {
-            self.say("a program that the simulation runs has tried to wait");
-            return Err(Errno::DEADLK);
-        }
+        self.check_may_wait()?;
         match self.kernel.step() {
             Step::Run(actor) if self.run(actor) => Ok(None),
             Step::Run(actor) => {
@@ -236,16 +247,24 @@ impl World {
     /// Runs one step of the actor's program. False if it has none.
     fn run(&self, actor: ActorId) -> bool {
         /// A program that panics runs again, as a reactor does (rule 8).
-        struct Running<'w>(&'w World, (HostId, ActorId), Option<Box<dyn Program>>);
+        struct Running<'w> {
+            world: &'w World,
+            /// The host of the program that ran before.
+            before: HostId,
+            host: HostId,
+            actor: ActorId,
+            program: Option<Box<dyn Program>>,
+        }
         impl Drop for Running<'_> {
             fn drop(&mut self) {
-                self.0.is_running.set(false);
-                let (host, actor) = self.1;
-                if let Some(program) = self.2.take() {
-                    self.0.programs.borrow_mut().insert(actor, (host, program));
+                self.world.is_running.set(false);
+                self.world.host.set(self.before);
+                if let Some(program) = self.program.take() {
+                    let programs = &self.world.programs;
+                    programs.borrow_mut().insert(self.actor, (self.host, program));
                 }
                 if std::thread::panicking() {
-                    self.0.kernel.ready(actor);
+                    self.world.kernel.ready(self.actor);
                 }
             }
         }
@@ -253,10 +272,10 @@ impl World {
         let found = self.programs.borrow_mut().remove(&actor);
         let Some((host, program)) = found else { return false };
         self.is_running.set(true);
-        self.host.set(host);
-        let mut running = Running(self, (host, actor), Some(program));
-        let next = running.2.as_mut().map_or(Next::Ends, |program| program.step());
-        let ended = if matches!(next, Next::Ends) { running.2.take() } else { None };
+        let before = self.host.replace(host);
+        let mut running = Running { world: self, before, host, actor, program: Some(program) };
+        let next = running.program.as_mut().map_or(Next::Ends, |program| program.step());
+        let ended = if matches!(next, Next::Ends) { running.program.take() } else { None };
         drop(running);
         match next {
             Next::After(left) => self.kernel.park(actor, Some(self.after(left))),

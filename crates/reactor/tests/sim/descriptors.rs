@@ -1,9 +1,12 @@
 //! Handlers of simulated descriptors, and signals.
 
+use std::time::Duration;
+
 use windlass::{
     Event, Signal, SignalSet, Turn, interest,
     sim::{SimFd, ThreadStep},
 };
+use windlass_sim::{RingRequest, mask};
 
 use crate::tools::{Log, address, calm};
 
@@ -32,6 +35,33 @@ fn an_eventfd_calls_its_handler() {
     counter.write(&1u64.to_ne_bytes()).unwrap();
     assert_eq!(reactor.run_once(std::time::Duration::from_secs(1)).unwrap(), 0);
     assert_eq!(log.len(), 0, "no handler after its deletion");
+}
+
+/// A request of a ring keeps the object of a closed descriptor, and no set may keep the address of
+/// its cell with it (rule 2 of the core).
+#[test]
+fn a_closed_descriptor_that_a_request_holds_is_in_no_set() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (counter, log) = (sim.eventfd(1).unwrap(), Log::new());
+    let noted = log.clone();
+    let handler = move |_: &mut SimFd| noted.note("called");
+    let key = interest()
+        .read()
+        .with_fd(counter)
+        .with_handler(handler)
+        .register_into(&mut reactor)
+        .unwrap();
+    let kernel = sim.kernel().clone();
+    let fd = (0..64).find_map(|slot| kernel.fd_at(slot)).expect("the eventfd");
+    let actor = kernel.actor(kernel.host([192, 0, 2, 9].into()), "other");
+    let ring = kernel.ring(actor, 8);
+    let poll = RingRequest::Poll { fd, mask: mask::PRI, multishot: false };
+    ring.submit(1, poll);
+    kernel.close(fd).unwrap();
+    reactor.delete(key).unwrap();
+    assert_eq!(reactor.run_once(Duration::ZERO).unwrap(), 0);
+    assert_eq!(log.len(), 0);
 }
 
 #[test]

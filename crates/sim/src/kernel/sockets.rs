@@ -12,6 +12,7 @@ use crate::object::{Backlog, Kind, Socket, Watch};
 use crate::slab::Key;
 use crate::trace::What;
 use std::collections::VecDeque;
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Shutdown};
 
 /// The address of a socket that is not bound.
@@ -313,12 +314,24 @@ impl State {
         Ok(())
     }
 
-    /// The descriptor is closed. Its object ends when no request of a ring holds it.
+    /// The descriptor is closed, and leaves all sets. Its object ends when no request of a ring
+    /// holds it.
     pub(super) fn close(&mut self, fd: Fd) -> Result<(), Errno> {
         let object = self.object_mut(fd)?;
         object.is_closed = true;
         let is_held = object.holds > 0;
+        let is_entry = |watch: &Watch| matches!(watch, Watch::Entry { .. });
+        let (entries, requests): (Vec<Watch>, _) =
+            mem::take(&mut object.watches).into_iter().partition(is_entry);
+        object.watches = requests;
         self.record(What::Close, Some(fd), 0);
+        for watch in entries {
+            if let Watch::Entry { set, entry } = watch {
+                if let Some(set) = self.sets.get_mut(set) {
+                    set.remove(entry);
+                }
+            }
+        }
         if !is_held {
             self.release(fd);
         }
@@ -328,13 +341,6 @@ impl State {
     /// The object of a closed descriptor ends.
     pub(super) fn release(&mut self, fd: Fd) {
         let Some(object) = self.objects.remove(fd.as_raw()) else { return };
-        for watch in object.watches {
-            if let Watch::Entry { set, entry } = watch {
-                if let Some(set) = self.sets.get_mut(set) {
-                    set.remove(entry);
-                }
-            }
-        }
         match object.kind {
             Kind::Socket(socket) => {
                 self.unbind(fd, object.host, socket.local.as_ref(), false);
