@@ -9,7 +9,7 @@ use std::{
 
 use windlass::{Errno, NextTurn, Reactor, Turn, sim::ThreadStep};
 
-use crate::tools::{Log, calm};
+use crate::tools::{Log, address, calm};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOW: Duration = Duration::ZERO;
@@ -239,12 +239,16 @@ fn a_program_of_the_simulation_cannot_wait() {
     let log = Log::new();
     let noted = log.clone();
     let host = sim.host([10, 0, 0, 1].into());
+    // A wait of the test's own, which `run_for` has begun already.
+    let listener = sim.listen(address("10.0.0.9:80")).unwrap();
     sim.thread(&host, move || {
         noted.note(inner.run().unwrap_err().raw_os_error());
+        noted.note(listener.accept().unwrap_err().raw_os_error());
         ThreadStep::End
     });
     sim.run_for(HOUR).unwrap();
-    assert_eq!(log.take(), [Some(Errno::DEADLK.raw_os_error())]);
+    assert_eq!(log.take(), [Some(Errno::DEADLK.raw_os_error()); 2]);
+    assert_eq!(sim.elapsed(), HOUR);
 }
 
 #[test]
