@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -22,7 +21,7 @@ use toml::Table;
 use super::{PAIRS, Pair};
 use crate::command::Cmd;
 use crate::output::print;
-use crate::repository;
+use crate::{registry, repository};
 
 /// Unit tests that cannot run here: package, file, test and reason.
 const PRIVATE: &[(&str, &str, &str, &str)] = &[
@@ -43,9 +42,6 @@ const PRIVATE: &[(&str, &str, &str, &str)] = &[
     ),
     ("tokio-tungstenite", "lib.rs", "web_socket_stream_has_traits", "names a private type"),
 ];
-
-/// What cargo says if a package can be had from no registry. Other errors are failures.
-const WITHOUT_REGISTRY: [&str; 2] = ["failed to download", "you're using offline mode"];
 
 /// Development dependencies that only benchmarks have.
 const OF_BENCHMARKS: [&str; 2] = ["criterion", "input_buffer"];
@@ -97,7 +93,7 @@ pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
     );
     fs::write(folder.join("Cargo.toml"), manifest)?;
     fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
-    if let Err(reason) = cargo(&folder, &["fetch", "--quiet"])? {
+    if let Err(reason) = registry::cargo(&folder, &["fetch", "--quiet"])? {
         return Ok(Err(reason));
     }
     // One by one, because examples of both have the same names.
@@ -111,29 +107,16 @@ pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
 /// The folder of a published package, which cargo has downloaded, or why it has not.
 fn source(root: &Path, pair: &Pair) -> Result<Result<PathBuf, String>> {
     let folder = super::generate(root, pair)?;
-    let metadata = match cargo(&folder, &["metadata", "--quiet", "--format-version", "1"])? {
+    let metadata = match registry::metadata(&folder)? {
         Ok(metadata) => metadata,
         Err(reason) => return Ok(Err(reason)),
     };
-    let metadata: Value = serde_json::from_str(&metadata).context("the JSON of cargo metadata")?;
     let packages = metadata["packages"].as_array().context("packages of cargo metadata")?;
     let is_it =
         |package: &&Value| package["name"] == pair.theirs && package["version"] == pair.version;
     let manifest = packages.iter().find(is_it).and_then(|it| it["manifest_path"].as_str());
     let manifest = Path::new(manifest.context("the package is no dependency")?);
     Ok(Ok(manifest.parent().context("the manifest is in a folder")?.to_path_buf()))
-}
-
-/// What a cargo command prints, or why the registry cannot be reached.
-fn cargo(folder: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
-    let output = Command::new("cargo").current_dir(folder).args(arguments).output()?;
-    if output.status.success() {
-        return Ok(Ok(String::from_utf8(output.stdout)?));
-    }
-    let error = String::from_utf8_lossy(&output.stderr);
-    let cause = error.lines().find(|line| WITHOUT_REGISTRY.iter().any(|it| line.contains(it)));
-    let cause = cause.with_context(|| format!("cargo {}: {error}", arguments[0]))?;
-    Ok(Err(format!("the registry cannot be reached: {}", cause.trim())))
 }
 
 /// Writes a package whose library is ours. Returns what it has, for the reader.

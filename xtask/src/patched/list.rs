@@ -167,4 +167,9 @@ impl User {
     pub(super) fn label(&self) -> String {
         format!("{}-{}", self.name, self.version)
     }
+
+    /// Whether its own tests run.
+    pub(super) fn has_tests(&self) -> bool {
+        matches!(self.check, Tests(..))
+    }
 }
