@@ -20,7 +20,7 @@ use toml::Table;
 
 use super::{PAIRS, Pair};
 use crate::command::Cmd;
-use crate::output::print;
+use crate::output::{Output, print};
 use crate::{registry, repository};
 
 /// Unit tests that cannot run here: package, file, test and reason.
@@ -56,7 +56,7 @@ const IMPORTED: [&str; 4] = ["std", "core", "bytes", "http"];
 /// If a package has another form than this module expects.
 pub(super) fn run() -> Result<bool> {
     let root = repository::root();
-    let commands = match commands(&root)? {
+    let commands = match commands(&root, &mut Output::Live)? {
         Err(reason) => {
             print(&format!("the tests of the published packages: skipped: {reason}\n"));
             return Ok(true);
@@ -75,7 +75,7 @@ pub(super) fn run() -> Result<bool> {
 /// # Errors
 ///
 /// If a package has another form than this module expects.
-pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
+pub(crate) fn commands(root: &Path, output: &mut Output) -> Result<Result<Vec<Cmd>, String>> {
     let folder = repository::target(root).join("compat").join("published");
     fs::create_dir_all(&folder)?;
     for pair in PAIRS {
@@ -83,9 +83,9 @@ pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
             Ok(source) => source,
             Err(reason) => return Ok(Err(reason)),
         };
-        let counts = write_package(root, pair, &source, &folder.join(pair.theirs))
+        let counts = write_package(root, pair, &source, &folder.join(pair.theirs), output)
             .with_context(|| format!("the package {} {}", pair.theirs, pair.version))?;
-        print(&format!("{} {} on {}: {counts}\n", pair.theirs, pair.version, pair.ours));
+        output.say(&format!("{} {} on {}: {counts}\n", pair.theirs, pair.version, pair.ours));
     }
     let members: Vec<_> = PAIRS.iter().map(|pair| pair.theirs).collect();
     let manifest = format!(
@@ -120,7 +120,13 @@ fn source(root: &Path, pair: &Pair) -> Result<Result<PathBuf, String>> {
 }
 
 /// Writes a package whose library is ours. Returns what it has, for the reader.
-fn write_package(root: &Path, pair: &Pair, source: &Path, folder: &Path) -> Result<String> {
+fn write_package(
+    root: &Path,
+    pair: &Pair,
+    source: &Path,
+    folder: &Path,
+    output: &mut Output,
+) -> Result<String> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
@@ -164,7 +170,7 @@ fn write_package(root: &Path, pair: &Pair, source: &Path, folder: &Path) -> Resu
         if *package == pair.theirs {
             let known = left_out.contains(&((*file).to_owned(), (*test).to_owned()));
             ensure!(known, "src/{file} has no test {test}, although xtask/src/compat says so");
-            print(&format!("not run: {package}, src/{file}, {test}: it {reason}\n"));
+            output.say(&format!("not run: {package}, src/{file}, {test}: it {reason}\n"));
         }
     }
     ensure!(examples > 0 && documents > 0, "there are no examples or documentation tests");
