@@ -63,6 +63,13 @@ fn control_frames_have_a_limit_for_each_second() {
 }
 
 #[test]
+fn the_first_control_frame_is_not_of_the_second_of_the_next_one() {
+    let limited = WebSocketConfig::default().max_controls_per_second(Some(1));
+    let (count, error) = received(frame(true, 0x89, b"").repeat(2), limited);
+    assert_eq!(count, 2, "{error:?}");
+}
+
+#[test]
 fn control_frames_have_no_limit_by_default() {
     let pings = frame(true, 0x89, b"").repeat(70_000);
     // Another socket of the thread has one.
