@@ -186,6 +186,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use toml::Table;
 
     #[test]
     fn a_copy_has_every_file() {
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn members_are_the_users_and_nothing_else() {
         let members = |has_packages| {
-            let manifest: toml::Table = manifest(has_packages, "").parse().expect("TOML");
+            let manifest: Table = manifest(has_packages, "").parse().expect("TOML");
             let members = manifest["workspace"]["members"].as_array().expect("a list");
             let members = members.iter().filter_map(toml::Value::as_str).map(str::to_owned);
             members.collect::<Vec<String>>()
@@ -225,6 +227,48 @@ mod tests {
             let text = fs::read_to_string(root.join(&path)).expect("it is there");
             assert!(text.contains(&format!("name = \"{name}\"")), "{path}");
             assert!(text.contains(&format!("version = \"{version}.0\"")), "{path}");
+        }
+    }
+
+    fn read(path: &str) -> Table {
+        let text = fs::read_to_string(crate::repository::root().join(path)).expect("it is there");
+        text.parse().expect("TOML")
+    }
+
+    /// The version, whether the default features are there, and the features of a dependency.
+    fn asks(dependency: &toml::Value) -> (Option<&str>, bool, BTreeSet<&str>) {
+        let features = dependency.get("features").and_then(toml::Value::as_array);
+        let features = features.into_iter().flatten().filter_map(toml::Value::as_str).collect();
+        let has_defaults = dependency.get("default-features") != Some(&false.into());
+        match dependency.as_str() {
+            Some(version) => (Some(version), true, features),
+            None => (dependency.get("version").and_then(|it| it.as_str()), has_defaults, features),
+        }
+    }
+
+    #[test]
+    fn packages_of_0_29_have_the_dependencies_and_features_of_our_crates() {
+        let workspace = read("Cargo.toml");
+        for name in ["tungstenite", "tokio-tungstenite"] {
+            let ours = read(&format!("compat/{name}/Cargo.toml"));
+            let patch = read(&format!("compat/patch/{name}-0.29/Cargo.toml"));
+            let features = ours["features"].as_table().expect("features");
+            assert!(!features.is_empty());
+            for (feature, value) in features {
+                assert_eq!(patch["features"].get(feature), Some(value), "{name}/{feature}");
+            }
+            for (dependency, entry) in ours["dependencies"].as_table().expect("dependencies") {
+                let label = format!("{dependency} of {name}");
+                let shared = &workspace["workspace"]["dependencies"][dependency];
+                let theirs = patch["dependencies"].get(dependency).expect(&label);
+                let optional = |entry: &toml::Value| entry.get("optional") == Some(&true.into());
+                assert_eq!(optional(theirs), optional(entry), "{label}");
+                let (mut version, has_defaults, mut all) = asks(shared);
+                // It is found by its path, and has no other version.
+                version = version.filter(|_| shared.get("path").is_none());
+                all.extend(asks(entry).2);
+                assert_eq!(asks(theirs), (version, has_defaults, all), "{label}");
+            }
         }
     }
 }
