@@ -155,10 +155,10 @@ fn write_package(
             documents += 1;
             writeln!(library, "\n{example}pub const _{documents}: () = ();")?;
         }
-        let Some(unit) = unit_tests(&text) else { continue };
         let is_private =
             |test: &str| PRIVATE.iter().any(|it| [it.0, it.1, it.2] == [pair.theirs, &*file, test]);
-        let (unit, names) = without(&unit, is_private)?;
+        let (unit, names) = without(&unit_tests(&text).unwrap_or_default(), is_private)?;
+        names.check(&text).with_context(|| format!("src/{file}"))?;
         units += names.kept.len();
         left_out.extend(names.left_out.into_iter().map(|name| (file.clone(), name)));
         if !names.kept.is_empty() {
@@ -174,6 +174,7 @@ fn write_package(
         }
     }
     ensure!(examples > 0 && documents > 0, "there are no examples or documentation tests");
+    ensure!(units + left_out.len() > 0, "there are no unit tests");
     fs::write(folder.join("src/lib.rs"), library)?;
     if units > 0 {
         fs::write(folder.join("tests/unit.rs"), tests)?;
@@ -298,6 +299,21 @@ fn unit_tests(text: &str) -> Option<String> {
 struct Names {
     kept: Vec<String>,
     left_out: Vec<String>,
+    /// Those for 32-bit targets.
+    of_32_bits: Vec<String>,
+}
+
+impl Names {
+    /// Checks that these are all tests of a file.
+    fn check(&self, text: &str) -> Result<()> {
+        let mut marks = 0;
+        for line in text.lines().map(str::trim) {
+            marks += usize::from(["#[test]", "#[tokio::test]"].contains(&line));
+        }
+        let found = self.kept.len() + self.left_out.len() + self.of_32_bits.len();
+        ensure!(found == marks, "{found} of {marks} tests are found");
+        Ok(())
+    }
 }
 
 /// A module without some of its tests. Tests are indented once.
@@ -320,7 +336,9 @@ fn without(module: &str, is_left_out: impl Fn(&str) -> bool) -> Result<(String, 
         let (name, _) = name.with_context(|| format!("a test without a name: {test}"))?;
         if is_left_out(name) {
             names.left_out.push(name.to_owned());
-        } else if !test.contains("#[cfg(target_pointer_width = \"32\")]") {
+        } else if test.contains("#[cfg(target_pointer_width = \"32\")]") {
+            names.of_32_bits.push(name.to_owned());
+        } else {
             names.kept.push(name.to_owned());
             text.push_str(&test);
         }
@@ -382,11 +400,23 @@ mod tests {
                       if true {\n        }\n    }\n\n    #[test]\n    fn two() {\n    }\n}\n";
         let (text, names) = without(module, |name| name == "one").expect("both have names");
         let of = |name: &str| vec![name.to_owned()];
-        assert_eq!(names, Names { kept: of("two"), left_out: of("one") });
+        assert_eq!(names, Names { kept: of("two"), left_out: of("one"), ..Names::default() });
         assert_eq!(
             text,
             "mod tests {\n    use super::*;\n\n\n    #[test]\n    fn two() {\n    }\n}\n"
         );
+    }
+
+    #[test]
+    fn a_test_that_is_not_found_is_an_error() {
+        let module = "mod tests {\n    #[test]\n    fn one() {\n    }\n\n    #[test]\n    \
+                      #[cfg(target_pointer_width = \"32\")]\n    fn two() {\n    }\n}\n";
+        let (_, names) = without(module, |_| false).expect("both have names");
+        names.check(module).expect("both are found");
+        let more = format!("{module}mod more {{\n  #[test]\n  fn three() {{}}\n}}\n");
+        let error = names.check(&more).expect_err("one is not");
+        assert_eq!(error.to_string(), "2 of 3 tests are found");
+        assert!(Names::default().check("#[tokio::test]\nasync fn four() {}\n").is_err());
     }
 
     #[test]
