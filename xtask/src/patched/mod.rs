@@ -119,7 +119,7 @@ fn check(
     Ok(failures)
 }
 
-/// What ran with a crate.
+/// The results with a crate.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Observed {
     is_success: bool,
@@ -203,7 +203,7 @@ fn results(lines: &[String]) -> BTreeMap<String, String> {
     seen
 }
 
-/// What fails, and what only one of them has.
+/// Failures, and results that only one of them has.
 fn differences([theirs, ours]: &[Observed; 2]) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, one, other) in [("tungstenite", theirs, ours), ("windlass", ours, theirs)] {

@@ -43,7 +43,7 @@ pub(super) fn write(root: &Path, folder: &Path) -> Result<Result<[Workspace; 2],
             write_program(root, place, user)?;
         }
     }
-    // What earlier runs have locked stays, so that only a change compiles again.
+    // Versions that earlier runs have locked stay, so that only a change compiles again.
     if !theirs.join("Cargo.lock").exists() {
         fs::copy(root.join("Cargo.lock"), theirs.join("Cargo.lock"))?;
     }

@@ -40,7 +40,7 @@ fn fragments_have_a_limit() {
     assert_eq!(violation(socket.read().unwrap_err()), Violation::TooManyFragments);
 }
 
-/// What a socket receives until an error.
+/// The number of messages that a socket receives until an error, and the error.
 fn received(bytes: Vec<u8>, config: WebSocketConfig) -> (usize, Error) {
     let mut socket = WebSocket::from_raw_socket(Script::bytes(bytes), Role::Server, Some(config));
     let mut count = 0;
