@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::command::Cmd;
 use crate::metadata::Package;
@@ -90,7 +90,7 @@ pub(crate) fn stages(root: &Path) -> Result<Vec<Stage>> {
             .env("RUSTDOCFLAGS", "-Dwarnings")
     };
     Ok(vec![
-        Stage::commands("fmt", fmt(root)),
+        Stage::commands("fmt", fmt(root)?),
         Stage::inspect("tidy", move || tidy::check(&tidy_root)),
         Stage::inspect("arrows", move || arrows::check(&arrows_root)),
         Stage::commands("clippy", clippy.map(|lint| Cmd::cargo(lint.split(' '))).into()),
@@ -161,7 +161,7 @@ fn loom() -> Stage {
     Stage::tests("loom", models.map(command).into())
 }
 
-fn fmt(root: &Path) -> Vec<Cmd> {
+fn fmt(root: &Path) -> Result<Vec<Cmd>> {
     let mut commands = vec![Cmd::cargo(["fmt", "--all", "--check"])];
     for workspace in OTHER_WORKSPACES {
         let manifest = format!("{workspace}/Cargo.toml");
@@ -171,11 +171,17 @@ fn fmt(root: &Path) -> Vec<Cmd> {
             );
         }
     }
-    let files = repository::text_files(root).unwrap_or_default();
-    let others = files.iter().filter(|file| file.is_rust() && file.path.starts_with(OTHER_FILES));
-    let rustfmt = Cmd::new("rustfmt").args(["--check", "--edition", "2024"]);
-    commands.push(rustfmt.args(others.map(|file| &*file.path)));
-    commands
+    let files = repository::text_files(root)?;
+    commands.push(rustfmt(files.iter().map(|file| &*file.path))?);
+    Ok(commands)
+}
+
+/// The check of [`OTHER_FILES`]. Without a file, rustfmt would read its input instead.
+fn rustfmt<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Cmd> {
+    let is_other = |path: &&str| path.starts_with(OTHER_FILES) && path.ends_with(".rs");
+    let others: Vec<&str> = paths.filter(is_other).collect();
+    ensure!(!others.is_empty(), "there are no sources in {OTHER_FILES}");
+    Ok(Cmd::new("rustfmt").args(["--check", "--edition", "2024"]).args(others))
 }
 
 /// Bans, licences and sources of all dependencies, by `deny.toml`.
@@ -323,6 +329,16 @@ mod tests {
             let is_tool = package.name == XTASK || TOOLS.contains(&&*package.name);
             assert!(is_default != is_tool, "{}", package.name);
         }
+    }
+
+    #[test]
+    fn sources_outside_of_workspaces_are_formatted_and_there_are_some() {
+        let root = repository::root();
+        let commands = fmt(&root).expect("the repository is readable");
+        let last = commands.last().expect("there are some").to_string();
+        assert!(last.starts_with("rustfmt --check --edition 2024 compat/patch/"), "{last}");
+        assert!(rustfmt(["compat/patch/a/Cargo.toml", "xtask/src/main.rs"].into_iter()).is_err());
+        assert!(fmt(&root.join("no-such-folder")).is_err());
     }
 
     #[test]

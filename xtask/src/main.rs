@@ -21,6 +21,7 @@ mod package;
 mod patched;
 mod programs;
 mod prose;
+mod registry;
 mod repository;
 mod source;
 mod stage;

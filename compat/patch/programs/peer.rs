@@ -178,7 +178,7 @@ pub fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
-/// What a connection that a client opens is for.
+/// The server's side of one connection, and the report of what it saw.
 pub type Script = fn(&mut Peer<TcpStream>) -> String;
 
 /// Serves one connection for each script, one after another, and returns what each reported.
@@ -195,7 +195,7 @@ pub fn serve<const N: usize>(scripts: [Script; N]) -> (SocketAddr, JoinHandle<Ve
     (address, std::thread::spawn(serve))
 }
 
-/// What every client is shown: an echo until it closes, a Close frame, an error, and a refusal.
+/// The scripts for every client: an echo until it closes, a Close frame, an error, and a refusal.
 pub fn scripts() -> [Script; 4] {
     [
         |peer| {

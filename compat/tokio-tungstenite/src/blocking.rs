@@ -4,10 +4,10 @@
 //! 1. The halves of a split socket are polled by two tasks, and either may read and write: reading
 //!    answers pings, and TLS does both for each. A stream keeps one waker for reading and one for
 //!    writing.
-//! 2. While one task polls both halves, or one half was polled at all, the stream gets the waker of
-//!    that task.
-//! 3. Otherwise it gets a waker for each direction, which wakes both tasks, each once. Both are
-//!    registered when this begins, and each with its polls.
+//! 2. While only one half has been polled, or the same task polls both, the stream gets that task's
+//!    waker.
+//! 3. When two tasks poll, the stream gets one waker for each direction. It wakes both tasks. Both
+//!    are registered at that moment; later each poll registers its own task.
 
 use std::{
     io::{self, Read, Write},
@@ -32,7 +32,7 @@ pub(crate) struct Blocking<S> {
     both: Option<Box<Both>>,
 }
 
-/// Who is woken by the stream.
+/// The tasks that the stream wakes.
 #[derive(Clone, Copy, Debug)]
 enum Woken {
     One(Half),
@@ -46,7 +46,7 @@ struct Both {
     write: Direction,
 }
 
-/// Who waits for a direction of the stream.
+/// The tasks that wait for a direction of the stream.
 #[derive(Debug)]
 struct Direction {
     waiters: Arc<Waiters>,

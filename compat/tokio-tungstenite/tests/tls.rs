@@ -31,7 +31,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> Option<String> {
     Some(socket.next().await?.ok()?.to_string())
 }
 
-/// What a client of one crate gets, as text.
+/// The result for a client of one crate, as text.
 macro_rules! outcome {
     ($ws:ident, $connected:expr) => {{
         use $ws::{MaybeTlsStream, tungstenite::Error};

@@ -114,13 +114,15 @@ pub(crate) fn config(config: Config) -> Arc<Config> {
         .unwrap_or_else(|_| Arc::new(config))
 }
 
-/// The seconds since the first call, where there is a clock.
+/// The second of the clock, where there is one. It is never 0, which is that of a socket before its
+/// first control frame.
 pub(crate) fn second() -> Option<u32> {
     if cfg!(all(target_family = "wasm", target_os = "unknown")) {
         return None;
     }
     static START: OnceLock<Instant> = OnceLock::new();
-    Some(START.get_or_init(Instant::now).elapsed().as_secs() as u32)
+    let elapsed = START.get_or_init(Instant::now).elapsed().as_secs();
+    Some((elapsed as u32).wrapping_add(1))
 }
 
 /// Unpredictable bytes for masking keys and the handshake's key.

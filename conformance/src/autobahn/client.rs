@@ -2,7 +2,7 @@
 //! engine has a blocking socket.
 
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{self, ErrorKind, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::Arc,
     thread,
@@ -151,7 +151,7 @@ fn session(
             }
         }
         if outcome.end.is_some() {
-            return finish(&mut socket, &mut buffer);
+            return finish(io::copy(&mut socket, &mut io::sink()));
         }
         range = match socket.read(&mut buffer) {
             Ok(0) => return Ok(()),
@@ -192,19 +192,17 @@ fn shake_hands(
     }
 }
 
-/// Waits for the server to close TCP first (RFC 6455 section 7.1.1).
-fn finish(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<()> {
-    loop {
-        match socket.read(buffer) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) => return Err(error).context("the suite does not close"),
-        }
+/// The end of a connection, of which everything was read: the server closes TCP first (RFC 6455
+/// section 7.1.1).
+pub(super) fn finish(rest: io::Result<u64>) -> Result<()> {
+    match rest {
+        Err(error) if !is_gone(&error) => Err(error).context("the suite does not close"),
+        _ => Ok(()),
     }
 }
 
-fn is_gone(error: &std::io::Error) -> bool {
+/// Whether the suite has disconnected.
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 

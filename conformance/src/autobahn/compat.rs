@@ -3,7 +3,7 @@
 
 use std::{
     future::poll_fn,
-    io::{self, Read as _},
+    io,
     net::{Shutdown, SocketAddr, TcpStream},
     pin::Pin,
 };
@@ -18,7 +18,7 @@ use windlass_tungstenite::{
     protocol::WebSocketConfig,
 };
 
-use super::client::wishes;
+use super::client::{finish, is_gone, wishes};
 use super::suite::SILENCE_MAX;
 use crate::echo_server::{END_MAX, EchoServer, end};
 
@@ -130,16 +130,7 @@ fn ask(address: SocketAddr, url: String, is_compressed: bool) -> Result<()> {
             break;
         }
     }
-    // The server closes TCP first (RFC 6455 section 7.1.1).
-    let (mut stream, mut rest) = (socket.into_inner(), [0; 4096]);
-    loop {
-        match stream.read(&mut rest) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) => return Err(error).context("the suite does not close"),
-        }
-    }
+    finish(io::copy(&mut socket.into_inner(), &mut io::sink()))
 }
 
 async fn ask_on_tokio(address: SocketAddr, url: String, is_compressed: bool) -> Result<()> {
@@ -155,10 +146,7 @@ async fn ask_on_tokio(address: SocketAddr, url: String, is_compressed: bool) -> 
             break;
         }
     }
-    match end(socket.into_inner()).await {
-        Err(error) if !is_gone(&error) => Err(error).context("the suite does not close"),
-        _ => Ok(()),
-    }
+    finish(tokio::io::copy(&mut socket.into_inner(), &mut tokio::io::sink()).await)
 }
 
 /// Returns whether the connection has ended. The suite breaks the protocol, and disconnects before
@@ -171,8 +159,4 @@ fn is_end(done: Result<(), Error>) -> Result<bool> {
         }
         _ => Ok(true),
     }
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -3,7 +3,7 @@
 //! The server lends its messages and sends them back in place. The client receives owned ones, and
 //! waits until each is sent.
 
-use std::{future::poll_fn, io, net::SocketAddr, pin::Pin};
+use std::{future::poll_fn, net::SocketAddr, pin::Pin};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use windlass_task::Executor;
 use windlass_websocket::{ClientRequest, Config, RecvError, SendError, WebSocket};
 
-use super::client::wishes;
+use super::client::{finish, is_gone, wishes};
 use super::suite::{MESSAGE_MAX, SILENCE_MAX};
 use crate::echo_server::{END_MAX, EchoServer, end};
 
@@ -113,19 +113,5 @@ where
             Err(_) => break,
         }
     }
-    // The server closes TCP first (RFC 6455 section 7.1.1).
-    let mut stream = socket.into_inner().0;
-    let mut rest = [0; 4096];
-    loop {
-        match tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) => return Err(error).context("the suite does not close"),
-        }
-    }
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+    finish(tokio::io::copy(&mut socket.into_inner().0, &mut tokio::io::sink()).await)
 }

@@ -14,7 +14,7 @@ use std::str::FromStr;
 /// The kinds of choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Track {
-    /// Who runs next.
+    /// The task that runs next.
     Schedule,
     /// Latencies, delays and sizes of buffers.
     Time,
@@ -56,7 +56,7 @@ enum Source {
 #[derive(Debug)]
 struct Generator {
     source: Source,
-    /// What was chosen, if it is recorded.
+    /// The choices so far, if they are recorded.
     recorded: Option<Vec<u64>>,
 }
 
@@ -130,7 +130,7 @@ impl Choices {
         }
     }
 
-    /// What was recorded.
+    /// The recorded choices of each track.
     pub(crate) fn recorded(&self) -> [Vec<u64>; TRACKS] {
         std::array::from_fn(|track| self.generators[track].recorded.clone().unwrap_or_default())
     }

@@ -84,7 +84,7 @@ pub struct Faults {
     pub link: Link,
 }
 
-/// What the links of the presets have in common.
+/// The link of the presets.
 const LINK: Link = Link { latency_ns: 50_000, jitter_ns: 0, bytes_per_s: 0 };
 
 impl Faults {
@@ -126,7 +126,7 @@ impl Faults {
         }
     }
 
-    /// What happens in a bad week: everything but the faults that end a session.
+    /// The faults of a bad week: all but those that end a session.
     #[must_use]
     pub const fn rough() -> Self {
         Self {

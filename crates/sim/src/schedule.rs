@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::ids::ActorId;
 use crate::slab::Key;
 
-/// What the scheduler runs.
+/// An item that the scheduler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Task {
     /// An actor can run.

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::ids::{ActorId, HostId};
 use crate::kernel::{Kernel, Step};
 
-/// What a simulated thread does after a part of its work.
+/// The state of a simulated thread after a part of its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadNext {
     /// It goes on; others may come first.

@@ -101,7 +101,7 @@ pub struct TraceEntry {
     pub at_ns: u64,
     /// The actor that runs; none in deliveries and in the test's own calls.
     pub actor: Option<ActorId>,
-    /// What has happened.
+    /// The event.
     pub what: What,
     /// To which descriptor.
     pub fd: Option<Fd>,
@@ -275,7 +275,7 @@ impl Recorder {
         self.faults[fault as usize]
     }
 
-    /// What is kept.
+    /// The entries that are kept, as a trace.
     pub(crate) fn trace(&self, actors: Vec<Box<str>>) -> Trace {
         Trace {
             hash: self.hash(),

@@ -324,7 +324,7 @@ fn datagrams_keep_their_borders_and_know_their_sender() {
     let mut bytes = [0; 4];
     let (count, from) = kernel.recv_from(receiver, &mut bytes).expect("a datagram");
     assert_eq!(&bytes[..count], b"one");
-    // What does not fit is lost.
+    // The rest does not fit and is lost.
     let (count, _) = kernel.recv_from(receiver, &mut bytes).expect("a datagram");
     assert_eq!(&bytes[..count], b"thre");
     assert_eq!(errno(kernel.recv_from(receiver, &mut bytes)), Errno::AGAIN);

@@ -46,7 +46,7 @@ fn a_fault_that_one_seed_in_a_thousand_finds_is_found_replayed_and_shrunk() {
     let seed = failure.seed.expect("a seed");
     assert!(seed > 100, "seed {seed}: it is too easy to find");
     assert!(failure.message.contains("the cache is stale"), "{failure}");
-    // What is left is the write, and the order that puts it into the gap of a load.
+    // The write is left, and the order that puts it into the gap of a load.
     assert!(failure.case.weight() <= 3, "{failure}");
     assert!(failure.trace.to_string().contains("note load"), "{failure}");
     // The text of the report replays it.

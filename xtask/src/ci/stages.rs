@@ -31,8 +31,8 @@ const SANITIZED_LONG: &[&str] = &["windlass-server"];
 /// without special flags.
 const COMPILER_TESTS: &[&str] = &["compile_fail"];
 
-/// Test programs that need a feature, which the stage `simulator` selects.
-const SIMULATOR_TESTS: &[&str] = &["sim"];
+/// Test programs that need a feature, which the stage `simulator` selects, with their packages.
+const SIMULATOR_TESTS: &[(&str, &str)] = &[("windlass", "sim")];
 
 /// The programs for Miri, which interprets them about a thousand times slower. Programs with long
 /// loops are left out or are in [`MIRI_LONG`]. So are modules without unsafe code: they take a
@@ -217,7 +217,9 @@ fn readme_tests(root: &Path) -> Stage {
 
 /// Test programs of a package, except those that pin the compiler's messages or need a feature.
 fn test_programs(package: &Package) -> impl Iterator<Item = String> {
-    let is_wanted = |name: &str| ![COMPILER_TESTS, SIMULATOR_TESTS].concat().contains(&name);
+    let is_wanted = |name: &str| {
+        !COMPILER_TESTS.contains(&name) && !SIMULATOR_TESTS.contains(&(&*package.name, name))
+    };
     let targets = package
         .targets
         .iter()
@@ -516,13 +518,14 @@ mod tests {
     #[test]
     fn one_call_tests_all_packages_and_leaves_out_the_compilers_messages() {
         let packages = [
-            package("windlass", &["rules", "suite", "compile_fail"]),
+            package("windlass", &["rules", "suite", "compile_fail", "sim"]),
             package("w-server", &["suite"]),
         ];
         let packages: Vec<&Package> = packages.iter().collect();
         let expected =
             "cargo test -p windlass -p w-server --no-fail-fast --lib --test rules --test suite";
         assert_eq!(tests_of(&packages, Cmd::cargo(["test"])).to_string(), expected);
+        assert!(test_programs(&package("w-server", &["sim"])).eq(["sim"]));
     }
 
     /// Cargo builds no test programs of them, so tests in them would not run.

@@ -18,7 +18,7 @@ use clap::ValueEnum;
 use crate::output::print;
 use crate::{repository, toolchain};
 
-/// What is compared.
+/// A kind of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum What {
     /// Public items, with their signatures

@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -21,8 +20,8 @@ use toml::Table;
 
 use super::{PAIRS, Pair};
 use crate::command::Cmd;
-use crate::output::print;
-use crate::repository;
+use crate::output::{Output, print};
+use crate::{registry, repository};
 
 /// Unit tests that cannot run here: package, file, test and reason.
 const PRIVATE: &[(&str, &str, &str, &str)] = &[
@@ -44,9 +43,6 @@ const PRIVATE: &[(&str, &str, &str, &str)] = &[
     ("tokio-tungstenite", "lib.rs", "web_socket_stream_has_traits", "names a private type"),
 ];
 
-/// What cargo says if a package can be had from no registry. Other errors are failures.
-const WITHOUT_REGISTRY: [&str; 2] = ["failed to download", "you're using offline mode"];
-
 /// Development dependencies that only benchmarks have.
 const OF_BENCHMARKS: [&str; 2] = ["criterion", "input_buffer"];
 
@@ -60,7 +56,7 @@ const IMPORTED: [&str; 4] = ["std", "core", "bytes", "http"];
 /// If a package has another form than this module expects.
 pub(super) fn run() -> Result<bool> {
     let root = repository::root();
-    let commands = match commands(&root)? {
+    let commands = match commands(&root, &mut Output::Live)? {
         Err(reason) => {
             print(&format!("the tests of the published packages: skipped: {reason}\n"));
             return Ok(true);
@@ -79,7 +75,7 @@ pub(super) fn run() -> Result<bool> {
 /// # Errors
 ///
 /// If a package has another form than this module expects.
-pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
+pub(crate) fn commands(root: &Path, output: &mut Output) -> Result<Result<Vec<Cmd>, String>> {
     let folder = repository::target(root).join("compat").join("published");
     fs::create_dir_all(&folder)?;
     for pair in PAIRS {
@@ -87,9 +83,9 @@ pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
             Ok(source) => source,
             Err(reason) => return Ok(Err(reason)),
         };
-        let counts = write_package(root, pair, &source, &folder.join(pair.theirs))
+        let counts = write_package(root, pair, &source, &folder.join(pair.theirs), output)
             .with_context(|| format!("the package {} {}", pair.theirs, pair.version))?;
-        print(&format!("{} {} on {}: {counts}\n", pair.theirs, pair.version, pair.ours));
+        output.say(&format!("{} {} on {}: {counts}\n", pair.theirs, pair.version, pair.ours));
     }
     let members: Vec<_> = PAIRS.iter().map(|pair| pair.theirs).collect();
     let manifest = format!(
@@ -97,7 +93,7 @@ pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
     );
     fs::write(folder.join("Cargo.toml"), manifest)?;
     fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
-    if let Err(reason) = cargo(&folder, &["fetch", "--quiet"])? {
+    if let Err(reason) = registry::cargo(&folder, &["fetch", "--quiet"])? {
         return Ok(Err(reason));
     }
     // One by one, because examples of both have the same names.
@@ -111,11 +107,10 @@ pub(crate) fn commands(root: &Path) -> Result<Result<Vec<Cmd>, String>> {
 /// The folder of a published package, which cargo has downloaded, or why it has not.
 fn source(root: &Path, pair: &Pair) -> Result<Result<PathBuf, String>> {
     let folder = super::generate(root, pair)?;
-    let metadata = match cargo(&folder, &["metadata", "--quiet", "--format-version", "1"])? {
+    let metadata = match registry::metadata(&folder)? {
         Ok(metadata) => metadata,
         Err(reason) => return Ok(Err(reason)),
     };
-    let metadata: Value = serde_json::from_str(&metadata).context("the JSON of cargo metadata")?;
     let packages = metadata["packages"].as_array().context("packages of cargo metadata")?;
     let is_it =
         |package: &&Value| package["name"] == pair.theirs && package["version"] == pair.version;
@@ -124,20 +119,14 @@ fn source(root: &Path, pair: &Pair) -> Result<Result<PathBuf, String>> {
     Ok(Ok(manifest.parent().context("the manifest is in a folder")?.to_path_buf()))
 }
 
-/// What a cargo command prints, or why the registry cannot be reached.
-fn cargo(folder: &Path, arguments: &[&str]) -> Result<Result<String, String>> {
-    let output = Command::new("cargo").current_dir(folder).args(arguments).output()?;
-    if output.status.success() {
-        return Ok(Ok(String::from_utf8(output.stdout)?));
-    }
-    let error = String::from_utf8_lossy(&output.stderr);
-    let cause = error.lines().find(|line| WITHOUT_REGISTRY.iter().any(|it| line.contains(it)));
-    let cause = cause.with_context(|| format!("cargo {}: {error}", arguments[0]))?;
-    Ok(Err(format!("the registry cannot be reached: {}", cause.trim())))
-}
-
 /// Writes a package whose library is ours. Returns what it has, for the reader.
-fn write_package(root: &Path, pair: &Pair, source: &Path, folder: &Path) -> Result<String> {
+fn write_package(
+    root: &Path,
+    pair: &Pair,
+    source: &Path,
+    folder: &Path,
+    output: &mut Output,
+) -> Result<String> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }
@@ -166,10 +155,10 @@ fn write_package(root: &Path, pair: &Pair, source: &Path, folder: &Path) -> Resu
             documents += 1;
             writeln!(library, "\n{example}pub const _{documents}: () = ();")?;
         }
-        let Some(unit) = unit_tests(&text) else { continue };
         let is_private =
             |test: &str| PRIVATE.iter().any(|it| [it.0, it.1, it.2] == [pair.theirs, &*file, test]);
-        let (unit, names) = without(&unit, is_private)?;
+        let (unit, names) = without(&unit_tests(&text).unwrap_or_default(), is_private)?;
+        names.check(&text).with_context(|| format!("src/{file}"))?;
         units += names.kept.len();
         left_out.extend(names.left_out.into_iter().map(|name| (file.clone(), name)));
         if !names.kept.is_empty() {
@@ -181,10 +170,11 @@ fn write_package(root: &Path, pair: &Pair, source: &Path, folder: &Path) -> Resu
         if *package == pair.theirs {
             let known = left_out.contains(&((*file).to_owned(), (*test).to_owned()));
             ensure!(known, "src/{file} has no test {test}, although xtask/src/compat says so");
-            print(&format!("not run: {package}, src/{file}, {test}: it {reason}\n"));
+            output.say(&format!("not run: {package}, src/{file}, {test}: it {reason}\n"));
         }
     }
     ensure!(examples > 0 && documents > 0, "there are no examples or documentation tests");
+    ensure!(units + left_out.len() > 0, "there are no unit tests");
     fs::write(folder.join("src/lib.rs"), library)?;
     if units > 0 {
         fs::write(folder.join("tests/unit.rs"), tests)?;
@@ -309,6 +299,21 @@ fn unit_tests(text: &str) -> Option<String> {
 struct Names {
     kept: Vec<String>,
     left_out: Vec<String>,
+    /// Those for 32-bit targets.
+    of_32_bits: Vec<String>,
+}
+
+impl Names {
+    /// Checks that these are all tests of a file.
+    fn check(&self, text: &str) -> Result<()> {
+        let mut marks = 0;
+        for line in text.lines().map(str::trim) {
+            marks += usize::from(["#[test]", "#[tokio::test]"].contains(&line));
+        }
+        let found = self.kept.len() + self.left_out.len() + self.of_32_bits.len();
+        ensure!(found == marks, "{found} of {marks} tests are found");
+        Ok(())
+    }
 }
 
 /// A module without some of its tests. Tests are indented once.
@@ -331,7 +336,9 @@ fn without(module: &str, is_left_out: impl Fn(&str) -> bool) -> Result<(String, 
         let (name, _) = name.with_context(|| format!("a test without a name: {test}"))?;
         if is_left_out(name) {
             names.left_out.push(name.to_owned());
-        } else if !test.contains("#[cfg(target_pointer_width = \"32\")]") {
+        } else if test.contains("#[cfg(target_pointer_width = \"32\")]") {
+            names.of_32_bits.push(name.to_owned());
+        } else {
             names.kept.push(name.to_owned());
             text.push_str(&test);
         }
@@ -393,11 +400,23 @@ mod tests {
                       if true {\n        }\n    }\n\n    #[test]\n    fn two() {\n    }\n}\n";
         let (text, names) = without(module, |name| name == "one").expect("both have names");
         let of = |name: &str| vec![name.to_owned()];
-        assert_eq!(names, Names { kept: of("two"), left_out: of("one") });
+        assert_eq!(names, Names { kept: of("two"), left_out: of("one"), ..Names::default() });
         assert_eq!(
             text,
             "mod tests {\n    use super::*;\n\n\n    #[test]\n    fn two() {\n    }\n}\n"
         );
+    }
+
+    #[test]
+    fn a_test_that_is_not_found_is_an_error() {
+        let module = "mod tests {\n    #[test]\n    fn one() {\n    }\n\n    #[test]\n    \
+                      #[cfg(target_pointer_width = \"32\")]\n    fn two() {\n    }\n}\n";
+        let (_, names) = without(module, |_| false).expect("both have names");
+        names.check(module).expect("both are found");
+        let more = format!("{module}mod more {{\n  #[test]\n  fn three() {{}}\n}}\n");
+        let error = names.check(&more).expect_err("one is not");
+        assert_eq!(error.to_string(), "2 of 3 tests are found");
+        assert!(Names::default().check("#[tokio::test]\nasync fn four() {}\n").is_err());
     }
 
     #[test]

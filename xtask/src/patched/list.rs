@@ -7,12 +7,12 @@ pub(super) struct User {
     pub(super) version: &'static str,
     /// The version of tungstenite that it asks for.
     pub(super) asks: &'static str,
-    /// What follows its version in a manifest: its features.
+    /// The text after its version in a manifest: its features.
     pub(super) features: &'static str,
     pub(super) check: Check,
 }
 
-/// What is run with it.
+/// The tests or the program that run with it.
 #[derive(Debug)]
 pub(super) enum Check {
     /// Its own tests of WebSockets: the options of `cargo test`, and the beginning of their names.
@@ -153,7 +153,7 @@ pub(super) const USERS: &[User] = &[
     },
 ];
 
-/// What programs need beside their crate.
+/// The dependencies of programs beside their crate.
 pub(super) const SHARED: &str = "\
 base64 = \"0.22\"
 futures-util = { version = \"0.3\", features = [\"sink\"] }
@@ -166,5 +166,10 @@ impl User {
     /// A name for its package and its program, of its own.
     pub(super) fn label(&self) -> String {
         format!("{}-{}", self.name, self.version)
+    }
+
+    /// Whether its own tests run.
+    pub(super) fn has_tests(&self) -> bool {
+        matches!(self.check, Tests(..))
     }
 }

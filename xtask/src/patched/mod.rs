@@ -97,7 +97,10 @@ fn check(
     let wanted = |user: &&User| only.is_empty() || only.iter().any(|name| name == user.name);
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for user in USERS.iter().filter(wanted) {
-        let observed = [&theirs, &ours].map(|workspace| workspace.observe(root, user, output));
+        let with_theirs = theirs.observe(root, user, true, output);
+        // A test that fails only now and then with ours is a failure.
+        let with_ours = ours.observe(root, user, with_theirs.is_repeated, output);
+        let observed = [with_theirs, with_ours];
         let different = differences(&observed);
         let result = if different.is_empty() { "ok" } else { "FAILED" };
         say(&format!("test {} ... {result}", user.label()), tally, output);
@@ -116,17 +119,26 @@ fn check(
     Ok(failures)
 }
 
-/// What ran with a crate.
+/// The results with a crate.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Observed {
     is_success: bool,
     /// The result of each test, or each line that the program printed.
     seen: BTreeMap<String, String>,
+    /// Whether its tests ran twice.
+    is_repeated: bool,
+}
+
+impl Observed {
+    /// Without a result it is no success.
+    fn new(is_success: bool, seen: BTreeMap<String, String>) -> Self {
+        Self { is_success: is_success && !seen.is_empty(), seen, is_repeated: false }
+    }
 }
 
 impl Workspace {
     /// Builds a crate, and runs its tests or the program.
-    fn observe(&self, root: &Path, user: &User, output: &mut Output) -> Observed {
+    fn observe(&self, root: &Path, user: &User, may_repeat: bool, output: &mut Output) -> Observed {
         let mut cargo = |arguments: &[&str], place: &str, rest: &[&str]| {
             let manifest = self.folder.join(place).join(user.label()).join("Cargo.toml");
             let command = Cmd::cargo(arguments.iter().copied())
@@ -152,18 +164,27 @@ impl Workspace {
             let (is_success, lines) = cargo(&["run", "--quiet"], "programs", &[]);
             let lines = lines.into_iter().enumerate();
             let seen = lines.map(|(at, line)| (format!("line {:2}", at + 1), line)).collect();
-            return Observed { is_success, seen };
+            return Observed::new(is_success, seen);
         };
         let arguments = [options, &["--", names]].concat();
-        let mut test = || cargo(&["test", "--no-fail-fast"], "packages", &arguments);
-        let (mut is_success, mut lines) = test();
-        if !is_success {
-            // They may depend on time, or on a port that is free.
-            (is_success, lines) = test();
+        let test = || cargo(&["test", "--no-fail-fast"], "packages", &arguments);
+        let observed = test_twice(may_repeat, test);
+        if observed.is_repeated {
+            output.say(&format!("repeated: {} in {}\n", user.label(), self.folder.display()));
         }
-        let seen = results(&lines);
-        Observed { is_success: is_success && !seen.is_empty(), seen }
+        observed
     }
+}
+
+/// The results of tests. They may depend on time, or on a port that is free, and run once more if
+/// they fail.
+fn test_twice(may_repeat: bool, mut test: impl FnMut() -> (bool, Vec<String>)) -> Observed {
+    let (mut is_success, mut lines) = test();
+    let is_repeated = may_repeat && !is_success;
+    if is_repeated {
+        (is_success, lines) = test();
+    }
+    Observed { is_repeated, ..Observed::new(is_success, results(&lines)) }
 }
 
 /// The result of each test, by its name. Two programs may have tests of one name.
@@ -182,7 +203,7 @@ fn results(lines: &[String]) -> BTreeMap<String, String> {
     seen
 }
 
-/// What fails, and what only one of them has.
+/// Failures, and results that only one of them has.
 fn differences([theirs, ours]: &[Observed; 2]) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, one, other) in [("tungstenite", theirs, ours), ("windlass", ours, theirs)] {
@@ -206,7 +227,7 @@ fn table(rows: &[(&User, [Observed; 2])]) -> String {
     text
 }
 
-fn cell(user: &User, Observed { is_success, seen }: &Observed) -> String {
+fn cell(user: &User, Observed { is_success, seen, .. }: &Observed) -> String {
     match (is_success, &user.check) {
         (false, _) => "fails".to_owned(),
         (true, Check::Tests(..)) => {
@@ -223,7 +244,32 @@ mod tests {
 
     fn observed(seen: &[(&str, &str)]) -> Observed {
         let seen = seen.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        Observed { is_success: true, seen: seen.collect() }
+        Observed { is_success: true, seen: seen.collect(), is_repeated: false }
+    }
+
+    #[test]
+    fn a_success_has_a_result() {
+        assert!(!Observed::new(true, BTreeMap::new()).is_success);
+        let seen = || observed(&[("line 1", "echo")]).seen;
+        assert!(Observed::new(true, seen()).is_success);
+        assert!(!Observed::new(false, seen()).is_success);
+    }
+
+    #[test]
+    fn tests_that_fail_run_once_more_if_they_may() {
+        let run = |may_repeat, results: [bool; 2]| {
+            let mut results = results.into_iter();
+            let test = || {
+                let is_success = results.next().expect("two at most");
+                (is_success, vec!["running 1 test".to_owned(), "test a ... ok".to_owned()])
+            };
+            let observed = test_twice(may_repeat, test);
+            (observed.is_success, observed.is_repeated)
+        };
+        assert_eq!(run(true, [true, false]), (true, false));
+        assert_eq!(run(true, [false, true]), (true, true));
+        assert_eq!(run(true, [false, false]), (false, true));
+        assert_eq!(run(false, [false, true]), (false, false));
     }
 
     #[test]

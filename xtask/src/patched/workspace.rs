@@ -9,12 +9,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::list::{Check, SHARED, USERS, User};
+use crate::registry;
 
 /// The names of the packages that are patched, and their versions.
 pub(super) const PATCHED: [(&str, &str); 4] = [
@@ -31,12 +31,11 @@ pub(super) struct Workspace {
     metadata: Value,
 }
 
-/// Writes both: theirs and ours. The first error is the reason why they cannot be had here: no
-/// patch has a part in it.
+/// Writes both: theirs and ours. The inner error is the reason why the registry cannot be reached.
 ///
 /// # Errors
 ///
-/// If files cannot be written, or ours cannot be resolved.
+/// If files cannot be written, or one of them cannot be resolved.
 pub(super) fn write(root: &Path, folder: &Path) -> Result<Result<[Workspace; 2], String>> {
     let [theirs, ours] = ["theirs", "ours"].map(|name| folder.join(name));
     for place in [&theirs, &ours] {
@@ -44,16 +43,16 @@ pub(super) fn write(root: &Path, folder: &Path) -> Result<Result<[Workspace; 2],
             write_program(root, place, user)?;
         }
     }
-    // What earlier runs have locked stays, so that only a change compiles again.
+    // Versions that earlier runs have locked stay, so that only a change compiles again.
     if !theirs.join("Cargo.lock").exists() {
         fs::copy(root.join("Cargo.lock"), theirs.join("Cargo.lock"))?;
     }
     fs::write(theirs.join("Cargo.toml"), manifest(false, ""))?;
-    let metadata = match metadata(&theirs)? {
+    let metadata = match registry::metadata(&theirs)? {
         Ok(metadata) => metadata,
         Err(reason) => return Ok(Err(reason)),
     };
-    for user in USERS.iter().filter(|user| matches!(user.check, Check::Tests(..))) {
+    for user in USERS.iter().filter(|user| user.has_tests()) {
         let package = package(&metadata, user.name, user.version)
             .with_context(|| format!("no metadata of {}", user.label()))?;
         let from = package["manifest_path"].as_str().and_then(|path| Path::new(path).parent());
@@ -63,13 +62,13 @@ pub(super) fn write(root: &Path, folder: &Path) -> Result<Result<[Workspace; 2],
         }
     }
     fs::write(theirs.join("Cargo.toml"), manifest(true, ""))?;
-    let theirs = match self::metadata(&theirs)? {
+    let theirs = match registry::metadata(&theirs)? {
         Ok(metadata) => Workspace { folder: theirs, metadata },
         Err(reason) => return Ok(Err(reason)),
     };
     fs::write(ours.join("Cargo.toml"), manifest(true, &patches(root)))?;
     fs::copy(theirs.folder.join("Cargo.lock"), ours.join("Cargo.lock"))?;
-    let metadata = self::metadata(&ours)?.map_err(anyhow::Error::msg)?;
+    let metadata = registry::metadata(&ours)?.map_err(anyhow::Error::msg)?;
     let ours = Workspace { folder: ours, metadata };
     Ok(Ok([theirs, ours]))
 }
@@ -119,22 +118,14 @@ fn package<'m>(metadata: &'m Value, name: &str, version: &str) -> Option<&'m Val
     packages.find(|package| package["name"] == name && package["version"] == version)
 }
 
-/// What `cargo metadata` says, or its error.
-fn metadata(folder: &Path) -> Result<Result<Value, String>> {
-    let arguments = ["metadata", "--quiet", "--format-version", "1"];
-    let output = Command::new("cargo").current_dir(folder).args(arguments).output()?;
-    if output.status.success() {
-        return Ok(Ok(serde_json::from_slice(&output.stdout)?));
-    }
-    let error = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = error.lines().map(str::trim).collect();
-    Ok(Err(format!("cargo metadata: {}", lines.join(" "))))
-}
-
+/// The manifest of a workspace with [`USERS`], and nothing that earlier runs have left there.
 fn manifest(has_packages: bool, patches: &str) -> String {
-    let packages = if has_packages { ", \"packages/*\"" } else { "" };
+    let programs = USERS.iter().map(|user| format!("programs/{}", user.label()));
+    let packages = USERS.iter().filter(|user| has_packages && user.has_tests());
+    let packages = packages.map(|user| format!("packages/{}", user.label()));
+    let members: Vec<String> = programs.chain(packages).collect();
     format!(
-        "[workspace]\nresolver = \"2\"\nmembers = [\"programs/*\"{packages}]\n\n\
+        "[workspace]\nresolver = \"2\"\nmembers = {members:#?}\n\n\
          [profile.dev]\ndebug = 0\n{patches}"
     )
 }
@@ -195,6 +186,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use toml::Table;
 
     #[test]
     fn a_copy_has_every_file() {
@@ -210,6 +203,23 @@ mod tests {
     }
 
     #[test]
+    fn members_are_the_users_and_nothing_else() {
+        let members = |has_packages| {
+            let manifest: Table = manifest(has_packages, "").parse().expect("TOML");
+            let members = manifest["workspace"]["members"].as_array().expect("a list");
+            let members = members.iter().filter_map(toml::Value::as_str).map(str::to_owned);
+            members.collect::<Vec<String>>()
+        };
+        let tested = USERS.iter().filter(|user| user.has_tests()).count();
+        assert_eq!(
+            [members(false).len(), members(true).len()],
+            [USERS.len(), USERS.len() + tested]
+        );
+        assert!(tested > 0 && members(true).contains(&"packages/axum-0.8.9".to_owned()));
+        assert!(members(true).iter().all(|member| !member.contains('*')));
+    }
+
+    #[test]
     fn every_patched_package_is_there() {
         let root = crate::repository::root();
         for (name, version) in PATCHED {
@@ -217,6 +227,48 @@ mod tests {
             let text = fs::read_to_string(root.join(&path)).expect("it is there");
             assert!(text.contains(&format!("name = \"{name}\"")), "{path}");
             assert!(text.contains(&format!("version = \"{version}.0\"")), "{path}");
+        }
+    }
+
+    fn read(path: &str) -> Table {
+        let text = fs::read_to_string(crate::repository::root().join(path)).expect("it is there");
+        text.parse().expect("TOML")
+    }
+
+    /// The version, whether the default features are there, and the features of a dependency.
+    fn asks(dependency: &toml::Value) -> (Option<&str>, bool, BTreeSet<&str>) {
+        let features = dependency.get("features").and_then(toml::Value::as_array);
+        let features = features.into_iter().flatten().filter_map(toml::Value::as_str).collect();
+        let has_defaults = dependency.get("default-features") != Some(&false.into());
+        match dependency.as_str() {
+            Some(version) => (Some(version), true, features),
+            None => (dependency.get("version").and_then(|it| it.as_str()), has_defaults, features),
+        }
+    }
+
+    #[test]
+    fn packages_of_0_29_have_the_dependencies_and_features_of_our_crates() {
+        let workspace = read("Cargo.toml");
+        for name in ["tungstenite", "tokio-tungstenite"] {
+            let ours = read(&format!("compat/{name}/Cargo.toml"));
+            let patch = read(&format!("compat/patch/{name}-0.29/Cargo.toml"));
+            let features = ours["features"].as_table().expect("features");
+            assert!(!features.is_empty());
+            for (feature, value) in features {
+                assert_eq!(patch["features"].get(feature), Some(value), "{name}/{feature}");
+            }
+            for (dependency, entry) in ours["dependencies"].as_table().expect("dependencies") {
+                let label = format!("{dependency} of {name}");
+                let shared = &workspace["workspace"]["dependencies"][dependency];
+                let theirs = patch["dependencies"].get(dependency).expect(&label);
+                let optional = |entry: &toml::Value| entry.get("optional") == Some(&true.into());
+                assert_eq!(optional(theirs), optional(entry), "{label}");
+                let (mut version, has_defaults, mut all) = asks(shared);
+                // It is found by its path, and has no other version.
+                version = version.filter(|_| shared.get("path").is_none());
+                all.extend(asks(entry).2);
+                assert_eq!(asks(theirs), (version, has_defaults, all), "{label}");
+            }
         }
     }
 }

@@ -37,9 +37,10 @@ pub struct WebSocketConfig {
     pub accept_unmasked_frames: bool,
     /// The most frames that a message of the peer may have. Default: 262,144. Not in tungstenite.
     pub max_fragments: u32,
-    /// The most pings and pongs that the peer may send in a second. The clock is read after those
-    /// that arrive, so after a quiet time up to twice as many pass. Default: no limit. Not in
-    /// tungstenite.
+    /// The most pings and pongs that the peer may send in a second of the clock. Each is counted
+    /// for the second in which the one before it arrived. So one more passes in a second, and the
+    /// next one after it is the violation, whenever it arrives. The target wasm32-unknown-unknown
+    /// has no clock and ignores the limit. Default: no limit. Not in tungstenite.
     pub max_controls_per_second: Option<u16>,
     /// permessage-deflate (RFC 7692), which handshakes negotiate. Default: off. Not in tungstenite.
     #[cfg(feature = "deflate")]
@@ -134,5 +135,23 @@ impl WebSocketConfig {
     pub(super) fn next_second(&self, second: u32) -> u32 {
         let limited = self.max_controls_per_second.and_then(|_| shared::second());
         limited.unwrap_or(second.wrapping_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_second_of_the_clock_is_that_before_the_first_control_frame() {
+        let config = WebSocketConfig::default().max_controls_per_second(Some(1));
+        // This may be the first call of the process.
+        assert_ne!(config.next_second(0), 0);
+    }
+
+    #[test]
+    fn control_frames_without_a_limit_have_a_second_each() {
+        let config = WebSocketConfig::default();
+        assert_eq!([config.next_second(7), config.next_second(u32::MAX)], [8, 0]);
     }
 }

@@ -15,7 +15,7 @@ pub enum LentMessage<'a> {
     Control(Message),
 }
 
-/// What a call makes of a message.
+/// The form in which a call returns a message.
 pub(super) trait Receive: From<Message> {
     /// Whether data stay where they are.
     const LENDS: bool;
@@ -90,7 +90,7 @@ mod tests {
         [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0], payload].concat()
     }
 
-    /// What Miri looks at: the bytes of a text are those that were checked, wherever they lie.
+    /// For Miri: the bytes of a text are those that were checked, wherever they lie.
     #[test]
     fn text_is_what_was_received() {
         let bytes =

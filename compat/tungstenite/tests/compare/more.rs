@@ -40,7 +40,7 @@ fn fragments_have_a_limit() {
     assert_eq!(violation(socket.read().unwrap_err()), Violation::TooManyFragments);
 }
 
-/// What a socket receives until an error.
+/// The number of messages that a socket receives until an error, and the error.
 fn received(bytes: Vec<u8>, config: WebSocketConfig) -> (usize, Error) {
     let mut socket = WebSocket::from_raw_socket(Script::bytes(bytes), Role::Server, Some(config));
     let mut count = 0;
@@ -60,6 +60,13 @@ fn control_frames_have_a_limit_for_each_second() {
     let (count, error) = received(pings.clone(), limited);
     assert!(count < 4000, "{count}");
     assert_eq!(violation(error), Violation::TooManyControls);
+}
+
+#[test]
+fn the_first_control_frame_is_not_of_the_second_of_the_next_one() {
+    let limited = WebSocketConfig::default().max_controls_per_second(Some(1));
+    let (count, error) = received(frame(true, 0x89, b"").repeat(2), limited);
+    assert_eq!(count, 2, "{error:?}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn choose_cryptography() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// What is behind an error: its kind, and rustls's own text.
+/// The cause of an error: its kind, and rustls's own text.
 fn cause(error: &io::Error) -> (ErrorKind, String) {
     (error.kind(), error.get_ref().map(ToString::to_string).unwrap_or_default())
 }

@@ -10,7 +10,7 @@ use crate::schedule::{Schedule, Task};
 use crate::slab::Key;
 use crate::trace::What;
 
-/// What the driver of a simulation does next.
+/// The next step of a simulation's driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {

@@ -1,4 +1,4 @@
-//! What happens between the ends of streams: handshakes, deliveries, resets and news of room.
+//! The events between the ends of streams: handshakes, deliveries, resets and news of room.
 
 use rustix::io::Errno;
 

@@ -21,7 +21,7 @@ use crate::trace::What;
 pub struct PollEvent {
     /// The bits of [`mask`](crate::mask) that have become true.
     pub mask: u32,
-    /// What the registration has given.
+    /// The data of the registration.
     pub data: u64,
 }
 
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    /// What a wait would report for an entry.
+    /// The events that a wait would report for an entry.
     fn reported(&mut self, set: Key, entry: Key) -> u32 {
         let fd_of = |state: &Self| state.sets.get(set)?.entry(entry).map(|entry| entry.fd);
         let Some(fd) = fd_of(self) else { return 0 };

@@ -287,7 +287,7 @@ impl State {
     }
 }
 
-/// What becomes a completion.
+/// The contents of a completion.
 struct Outcome {
     result: i32,
     accepted: Option<Fd>,

@@ -30,7 +30,7 @@ pub(crate) struct State {
     pub(super) recorder: Recorder,
     pub(super) wakes: Arc<Wakes>,
     pub(super) actors: Actors,
-    /// Who runs: the owner of new descriptors.
+    /// The actor that runs. It owns new descriptors.
     pub(super) current: Option<ActorId>,
     pub(super) objects: Slab<Object>,
     pub(super) conns: Slab<Conn>,

@@ -32,7 +32,7 @@ pub(crate) struct End {
     pub(crate) is_dead: bool,
     pub(crate) recv_shut: bool,
     pub(crate) send_shut: bool,
-    /// What the next call or SO_ERROR reports.
+    /// The error that the next call or SO_ERROR reports.
     pub(crate) error: Option<Errno>,
     /// A writer has found no room, so it is told of some.
     pub(crate) wants_room: bool,
@@ -115,7 +115,7 @@ impl Conn {
         bits
     }
 
-    /// What a read reports if nothing can be read: the end of the stream, or an error.
+    /// The result of a read if nothing can be read: the end of the stream, or an error.
     pub(crate) fn read_nothing(&mut self, side: usize) -> Result<usize, Errno> {
         let (is_connecting, is_unix) = (self.is_connecting(side), self.is_unix);
         let (end, input) = (&mut self.ends[side], &self.flows[side]);

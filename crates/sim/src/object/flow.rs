@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-/// What is in flight.
+/// A piece in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
     Data(usize),
@@ -15,7 +15,7 @@ pub(crate) enum Segment {
     Rst,
 }
 
-/// What a delivery has brought.
+/// The contents of a delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) bytes: usize,

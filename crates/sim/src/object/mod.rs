@@ -10,7 +10,7 @@ use crate::ids::{ActorId, HostId, SimAddr, SocketKind, mask};
 use crate::slab::Key;
 use files::{EventCount, Timer};
 
-/// Who is told when an object becomes ready.
+/// The place that is told when an object becomes ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
     /// An entry of a set.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use crate::ids::{ActorId, Fd, mask};
 use crate::slab::{Key, Slab};
 
-/// What a ring is asked to do.
+/// A request to a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RingRequest {
     /// Receives at most `max` bytes; with `multishot` again and again.
@@ -26,7 +26,7 @@ pub enum RingRequest {
     Send {
         /// A connected stream.
         fd: Fd,
-        /// What to send.
+        /// The bytes to send.
         bytes: Vec<u8>,
     },
     /// Accepts a connection; with `multishot` again and again.

@@ -12,7 +12,7 @@ use windlass_sim::{
     Threads, mask,
 };
 
-/// What the clients of a world do.
+/// The work of a world's clients.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) hosts: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) pause_ns: u64,
 }
 
-/// What has become of all connections.
+/// The outcomes of all connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) done: usize,
