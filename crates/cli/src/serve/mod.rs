@@ -157,10 +157,12 @@ fn check(args: &ServeArgs) -> anyhow::Result<()> {
     args.cluster.check(args.mode)?;
     admin::check(args)?;
     ServerTls::load(args)?;
-    if args.mode != Mode::Raw {
-        args.options(args.connections.map_or(1, |most| most as usize))?;
-        args.token_file.as_deref().map(TokenSet::read).transpose()?;
+    Sockets::check(args)?;
+    if args.mode == Mode::Raw {
+        return raw::check(args);
     }
+    args.options(args.connections.map_or(1, |most| most as usize))?;
+    args.token_file.as_deref().map(TokenSet::read).transpose()?;
     Ok(())
 }
 
