@@ -56,8 +56,8 @@ pub(crate) struct ServeArgs {
 
     /// TOML file with options, by their long names; options on the command line take precedence.
     /// SIGHUP reads it again, and takes --connections, --connections-per-address, --host,
-    /// --inflate-ratio-max, --log-level, --memory, --message-max, --origin and the files of --tls-*
-    /// and --admin-token-file; the others need a restart
+    /// --inflate-ratio-max, --log-level, --memory, --message-max, --origin, and the files of
+    /// --tls-*, --token-file and --admin-token-file; the others need a restart
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
