@@ -161,7 +161,8 @@ pub struct RateLimits {
     /// connection is closed.
     pub requests_per_address: Option<Rate>,
     /// Messages of each connection. A further one is not delivered, and the connection is closed
-    /// with code 1008.
+    /// with code 1008. What has arrived while the server was paused counts at once, so the burst
+    /// must cover the longest pause. So must that of [`message_bytes`](Self::message_bytes).
     pub messages: Option<Rate>,
     /// Payload bytes of the messages of each connection, without compression. A message beyond them
     /// is not delivered, and the connection is closed with code 1008. The burst must hold the
