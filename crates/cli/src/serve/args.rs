@@ -214,7 +214,7 @@ pub(crate) struct ServeArgs {
     pub(crate) admin_token_file: Option<PathBuf>,
 
     /// Time in seconds after which a worker that has not finished a turn of its event loop makes
-    /// /healthz and /readyz answer 503
+    /// /healthz and /readyz answer 503, and the service manager's watchdog is not fed
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=3600))]
     pub(crate) stall_limit: u32,

@@ -40,7 +40,7 @@ use args::Mode;
 use hand_over::{Offer, Passed, TakeOver};
 use reload::Reloader;
 use sockets::Sockets;
-use supervisor::{Announcement, Supervisor};
+use supervisor::{Announcement, Supervisor, Watchdog};
 use tls::ServerTls;
 use tokens::TokenSet;
 
@@ -138,7 +138,11 @@ pub(crate) fn run(
     let drain_delay = Duration::from_secs(args.drain_delay.into());
     let (admin_too, offer_too) = (admin.clone(), offer.clone());
     let announcement = Announcement { drain_delay, admin: admin_too, offer: offer_too };
-    let stopped_by = supervisor.announcing(announcement).run(server, connections_max, reloader)?;
+    let stall_limit = Duration::from_secs(args.stall_limit.into());
+    let watchdog = notify::watchdog_period(args.take_over.is_some())
+        .map(|period| Watchdog { period, stall_limit });
+    let supervisor = supervisor.announcing(announcement).feeding(watchdog);
+    let stopped_by = supervisor.run(server, connections_max, reloader)?;
     if let Some((offer, granted)) = offer.as_ref().and_then(|offer| Some((offer, offer.granted()?)))
     {
         sockets.leave_files(&granted.taken);

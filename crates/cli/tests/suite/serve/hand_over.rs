@@ -354,12 +354,17 @@ fn the_service_manager_hears_of_the_new_process_from_the_old_one() {
     let path = manager.folder.path("socket");
     let old = Server::of(manager.command(&offering(&path, &[])));
     assert_eq!(manager.next()[0], "READY=1");
-    let new = Server::of(manager.command(&taking(&path, &[])));
+    // The watchdog that the manager has asked the first process for.
+    let mut command = manager.command(&taking(&path, &[]));
+    command.env("WATCHDOG_USEC", "30000000").env("WATCHDOG_PID", old.pid().to_string());
+    let new = Server::of(command);
     let process = new.pid().as_raw_nonzero();
     assert_eq!(manager.next(), [format!("MAINPID={process}")]);
     assert_eq!(manager.next()[0], "READY=1");
     // The old one stops without a word: the service goes on.
     assert!(old.ended().0.success());
+    assert_eq!(manager.next(), ["WATCHDOG=1"]);
     new.stop_cleanly();
-    assert_eq!(manager.next()[0], "STOPPING=1");
+    let rest = std::iter::from_fn(|| Some(manager.next())).find(|lines| lines[0] != "WATCHDOG=1");
+    assert_eq!(rest.expect("it stops")[0], "STOPPING=1");
 }
