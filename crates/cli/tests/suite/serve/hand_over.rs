@@ -340,10 +340,11 @@ fn without_an_offer_there_is_nothing_to_take() {
     rustix::process::kill_process(server.pid(), Signal::TERM).expect("it runs");
     server.wait_for_error("ending");
     open.read_exact(&mut [0; 4]).expect("a Close frame");
+    // The port and the path are free, although the server still drains.
     let errors = refusal(&path, &[]);
-    assert!(errors.contains("the server has refused"), "{errors}");
-    // The port is free, although the server still drains.
+    assert!(errors.contains("no server offers its sockets there"), "{errors}");
     TcpListener::bind(server.address).expect("the sockets are closed");
+    Server::of(windlass(&offering(&path, &[]))).stop_cleanly();
     drop(open);
     assert!(server.ended().0.success());
 }
