@@ -40,7 +40,7 @@ use args::Mode;
 use hand_over::{Offer, Passed, TakeOver};
 use reload::Reloader;
 use sockets::Sockets;
-use supervisor::{Announcement, Supervisor, Watchdog};
+use supervisor::{Announcement, ShutdownMode, Supervisor, Watchdog};
 use tls::ServerTls;
 use tokens::TokenSet;
 
@@ -117,7 +117,12 @@ pub(crate) fn run(
         _ => None,
     };
     if let Some(take_over) = take_over {
-        take_over.finish(passed.into_taken())?;
+        if let Err(error) = take_over.finish(passed.into_taken()) {
+            // The old server goes on. Clients that this one has accepted are answered.
+            server.shutdown_fn()(ShutdownMode::HandOver);
+            server.join().context("a worker failed")?;
+            return Err(error);
+        }
         sockets.own_files();
         admin.iter().for_each(|admin| admin.own_file());
         offer.iter().for_each(Offer::own_file);
