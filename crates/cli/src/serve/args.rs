@@ -56,8 +56,8 @@ pub(crate) struct ServeArgs {
 
     /// TOML file with options, by their long names; options on the command line take precedence.
     /// SIGHUP reads it again, and takes --connections, --connections-per-address, --host,
-    /// --inflate-ratio-max, --log-level, --memory, --message-max, --origin and the files of --tls-*
-    /// and --admin-token-file; the others need a restart
+    /// --inflate-ratio-max, --log-level, --memory, --message-max, --origin, and the files of
+    /// --tls-*, --token-file and --admin-token-file; the others need a restart
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -214,7 +214,7 @@ pub(crate) struct ServeArgs {
     pub(crate) admin_token_file: Option<PathBuf>,
 
     /// Time in seconds after which a worker that has not finished a turn of its event loop makes
-    /// /healthz and /readyz answer 503
+    /// /healthz and /readyz answer 503, and the service manager's watchdog is not fed
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=3600))]
     pub(crate) stall_limit: u32,

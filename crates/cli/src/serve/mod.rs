@@ -40,7 +40,7 @@ use args::Mode;
 use hand_over::{Offer, Passed, TakeOver};
 use reload::Reloader;
 use sockets::Sockets;
-use supervisor::{Announcement, Supervisor};
+use supervisor::{Announcement, ShutdownMode, Supervisor, Watchdog};
 use tls::ServerTls;
 use tokens::TokenSet;
 
@@ -117,7 +117,12 @@ pub(crate) fn run(
         _ => None,
     };
     if let Some(take_over) = take_over {
-        take_over.finish(passed.into_taken())?;
+        if let Err(error) = take_over.finish(passed.into_taken()) {
+            // The old server goes on. Clients that this one has accepted are answered.
+            server.shutdown_fn()(ShutdownMode::HandOver);
+            server.join().context("a worker failed")?;
+            return Err(error);
+        }
         sockets.own_files();
         admin.iter().for_each(|admin| admin.own_file());
         offer.iter().for_each(Offer::own_file);
@@ -138,7 +143,11 @@ pub(crate) fn run(
     let drain_delay = Duration::from_secs(args.drain_delay.into());
     let (admin_too, offer_too) = (admin.clone(), offer.clone());
     let announcement = Announcement { drain_delay, admin: admin_too, offer: offer_too };
-    let stopped_by = supervisor.announcing(announcement).run(server, connections_max, reloader)?;
+    let stall_limit = Duration::from_secs(args.stall_limit.into());
+    let watchdog = notify::watchdog_period(args.take_over.is_some())
+        .map(|period| Watchdog { period, stall_limit });
+    let supervisor = supervisor.announcing(announcement).feeding(watchdog);
+    let stopped_by = supervisor.run(server, connections_max, reloader)?;
     if let Some((offer, granted)) = offer.as_ref().and_then(|offer| Some((offer, offer.granted()?)))
     {
         sockets.leave_files(&granted.taken);
@@ -157,10 +166,12 @@ fn check(args: &ServeArgs) -> anyhow::Result<()> {
     args.cluster.check(args.mode)?;
     admin::check(args)?;
     ServerTls::load(args)?;
-    if args.mode != Mode::Raw {
-        args.options(args.connections.map_or(1, |most| most as usize))?;
-        args.token_file.as_deref().map(TokenSet::read).transpose()?;
+    Sockets::check(args)?;
+    if args.mode == Mode::Raw {
+        return raw::check(args);
     }
+    args.options(args.connections.map_or(1, |most| most as usize))?;
+    args.token_file.as_deref().map(TokenSet::read).transpose()?;
     Ok(())
 }
 

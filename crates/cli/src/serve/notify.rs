@@ -1,6 +1,6 @@
 //! What the service manager is told (sd_notify(3)), if it has asked for it by `NOTIFY_SOCKET`.
 
-use std::time::Duration;
+use std::{env, time::Duration};
 
 use rustix::process::Pid;
 use sd_notify::NotifyState;
@@ -35,10 +35,22 @@ pub(crate) fn stopping(status: &str) {
     send(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }
 
-/// Returns how often the service manager wants to hear [`alive`]: twice in the time after which it
-/// takes the server for hung.
-pub(crate) fn watchdog_period() -> Option<Duration> {
-    sd_notify::watchdog_enabled().map(|limit| limit / 2).filter(|period| !period.is_zero())
+/// Returns how often the service manager is told [`alive`], if it wants to know: several times in
+/// the time after which it takes the server for hung, and at least once a second, so that a hang is
+/// seen soon. A server that has `taken_over` is the service from then on, although `WATCHDOG_PID`
+/// is the first one.
+pub(crate) fn watchdog_period(taken_over: bool) -> Option<Duration> {
+    let limit = if taken_over {
+        let limit = env::var("WATCHDOG_USEC").ok().and_then(|limit| limit.parse().ok());
+        limit.map(Duration::from_micros)
+    } else {
+        sd_notify::watchdog_enabled()
+    };
+    period_of(limit?)
+}
+
+fn period_of(limit: Duration) -> Option<Duration> {
+    Some((limit / 4).min(Duration::from_secs(1))).filter(|period| !period.is_zero())
 }
 
 /// All workers have finished a turn lately.
@@ -49,5 +61,17 @@ pub(crate) fn alive() {
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot tell the service manager");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_fed_often_enough() {
+        let period = |millis| period_of(Duration::from_millis(millis)).map(|p| p.as_millis());
+        assert_eq!([200, 2000, 30_000].map(period), [Some(50), Some(500), Some(1000)]);
+        assert_eq!(period(0), None);
     }
 }

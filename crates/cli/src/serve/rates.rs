@@ -38,13 +38,15 @@ pub(crate) struct RateArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) request_rate_per_address: Option<RateArg>,
 
-    /// Maximum rate of messages of each connection; one that sends more is closed with code 1008
+    /// Maximum rate of messages of each connection; one that sends more is closed with code 1008.
+    /// The burst must cover the longest pause of the server, after which all comes at once
     /// [default: unlimited]
     #[arg(long, value_name = "RATE")]
     pub(crate) message_rate: Option<RateArg>,
 
     /// Maximum rate of bytes of messages of each connection, without compression; one that sends
-    /// more is closed with code 1008. The burst must hold the longest message (--message-max)
+    /// more is closed with code 1008. The burst must hold the longest message (--message-max), and
+    /// cover the longest pause of the server
     /// [default: unlimited]
     #[arg(long, value_name = "RATE")]
     pub(crate) message_byte_rate: Option<RateArg>,

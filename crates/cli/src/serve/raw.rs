@@ -107,6 +107,16 @@ impl ServerControl for RawServer {
     }
 }
 
+/// Checks that no option is given that needs WebSocket.
+pub(crate) fn check(args: &ServeArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.rates.is_default() && args.proxies.is_default() && args.token_file.is_none(),
+        "rates (--*-rate*), --when-full, proxies (--*-from) and --token-file are not available in \
+         mode raw"
+    );
+    Ok(())
+}
+
 /// Starts the workers.
 pub(crate) fn start(
     args: &ServeArgs,
@@ -114,11 +124,7 @@ pub(crate) fn start(
     sockets: &mut Sockets,
     tls: Option<&ServerTls>,
 ) -> anyhow::Result<Box<dyn ServerControl>> {
-    ensure!(
-        args.rates.is_default() && args.proxies.is_default() && args.token_file.is_none(),
-        "rates (--*-rate*), --when-full, proxies (--*-from) and --token-file are not available in \
-         mode raw"
-    );
+    check(args)?;
     let count = usize::from(args.workers);
     let options = ListenOptions::new().stream(args.stream_options());
     let limit = StreamLimit::new(connections_max);

@@ -48,12 +48,20 @@ impl SocketFile {
     }
 }
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
+impl SocketFile {
+    /// Removes the file, if it is still this server's.
+    pub(crate) fn remove(&self) {
         if self.is_own.get() && identity(&self.path).is_ok_and(|there| there == self.identity) {
             // The file may have been removed just now.
             let _ = fs::remove_file(&self.path);
         }
+        self.set_own(false);
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 

@@ -57,6 +57,18 @@ struct Group {
 }
 
 impl Sockets {
+    /// Checks the options of the listeners.
+    pub(crate) fn check(args: &ServeArgs) -> anyhow::Result<()> {
+        for place in &args.listen {
+            ensure!(
+                args.tls.is_on() || place.tls != Some(true),
+                "--listen {place} needs a certificate: add --tls-cert and --tls-key, or \
+                 --tls-self-signed"
+            );
+        }
+        Ok(())
+    }
+
     /// Opens the requested sockets, except those that another server has passed. Sockets from the
     /// service manager come first. If nothing was requested, the default address is used.
     pub(crate) fn open(
@@ -64,6 +76,7 @@ impl Sockets {
         inherited: Vec<Inherited>,
         passed: &mut Passed,
     ) -> anyhow::Result<Self> {
+        Self::check(args)?;
         let workers = usize::from(args.workers);
         let mut sockets = Self::new(args.mode, workers, args.backend);
         let (unix, has_tls) = (args.unix.as_deref(), args.tls.is_on());
@@ -86,11 +99,6 @@ impl Sockets {
         }
         for place in &args.listen {
             let place_tls = place.tls.unwrap_or(has_tls);
-            ensure!(
-                has_tls || !place_tls,
-                "--listen {place} needs a certificate: add --tls-cert and --tls-key, or \
-                 --tls-self-signed"
-            );
             let addresses = place.resolve().with_context(|| format!("--listen {place}"))?;
             sockets.listen_on_all(&addresses, place_tls, passed)?;
         }

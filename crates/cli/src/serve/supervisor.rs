@@ -145,6 +145,16 @@ pub(crate) struct Supervisor {
     signals: SignalSet,
     terminal: Terminal,
     announcement: Announcement,
+    watchdog: Option<Watchdog>,
+}
+
+/// The watchdog of the service manager.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watchdog {
+    /// How often it is fed.
+    pub(crate) period: Duration,
+    /// A worker that has finished no turn for so long is taken for hung.
+    pub(crate) stall_limit: Duration,
 }
 
 /// The announcement of a shutdown, for load balancers.
@@ -169,12 +179,17 @@ impl Supervisor {
         let reactor = reactor.context("cannot build the main thread's reactor")?;
         let stop = reactor.stop_handle();
         let announcement = Announcement::default();
-        Ok(Self { reactor, stop, signals, terminal, announcement })
+        Ok(Self { reactor, stop, signals, terminal, announcement, watchdog: None })
     }
 
     /// Sets how the end of the server is announced, and how long before its drain.
     pub(crate) fn announcing(self, announcement: Announcement) -> Self {
         Self { announcement, ..self }
+    }
+
+    /// Sets the watchdog that is told that the server is alive.
+    pub(crate) fn feeding(self, watchdog: Option<Watchdog>) -> Self {
+        Self { watchdog, ..self }
     }
 
     /// Waits for the end of the server. The first signal shuts it down gracefully, the second one
@@ -186,7 +201,7 @@ impl Supervisor {
         connections_max: ConnectionsMax,
         reloader: Reloader,
     ) -> anyhow::Result<Option<StoppedBy>> {
-        let Self { mut reactor, stop, signals, terminal, announcement } = self;
+        let Self { mut reactor, stop, signals, terminal, announcement, watchdog } = self;
         let first = Rc::new(Cell::new(None));
         let ending = Rc::new(Ending {
             first: Rc::clone(&first),
@@ -202,7 +217,10 @@ impl Supervisor {
         watched.map_err(io::Error::from).context("cannot watch for signals")?;
         warn_about_limits(server.counts(), connections_max, &mut reactor)
             .context("cannot start a timer")?;
-        feed_watchdog(server.counts(), &mut reactor).context("cannot start a timer")?;
+        if let Some(watchdog) = watchdog {
+            let feeds = feed_watchdog(watchdog, server.counts(), &mut reactor);
+            feeds.context("cannot start a timer")?;
+        }
         trim_memory(server.counts(), &mut reactor).context("cannot start a timer")?;
         if let Some(announce) = server.announcer() {
             let announce = move |_: Turn<'_>| announce();
@@ -402,21 +420,25 @@ fn warn_about_drops(
     }
 }
 
-/// A worker that has finished no turn for so long is taken for hung.
-const HUNG: Duration = Duration::from_secs(5);
-
-/// Tells the service manager that the server is alive, if it wants to know, unless a worker hangs.
-fn feed_watchdog(counts: ServerCounts, reactor: &mut Reactor) -> io::Result<()> {
-    let Some(period) = notify::watchdog_period() else { return Ok(()) };
+/// Tells the service manager that the server is alive, unless a worker hangs.
+fn feed_watchdog(
+    watchdog: Watchdog,
+    counts: ServerCounts,
+    reactor: &mut Reactor,
+) -> io::Result<()> {
+    let Watchdog { period, stall_limit } = watchdog;
     let is_hung = Cell::new(false);
     let feed = move |_: Turn<'_>| {
         let age = counts.slowest_worker_age();
-        if age < HUNG {
+        if age < stall_limit {
             is_hung.set(false);
             notify::alive();
         } else if !is_hung.replace(true) {
             let seconds = age.as_secs();
-            tracing::error!(seconds, "a worker hangs: the service manager's watchdog is not fed");
+            tracing::error!(
+                seconds,
+                "a worker hangs (--stall-limit): the service manager's watchdog is not fed"
+            );
         }
     };
     reactor.every(period, feed)?;

@@ -60,10 +60,8 @@ impl ServerControl for WebSocketServer {
         let (reconfigurer, limit) = (self.server.reconfigurer(), limit.clone());
         let tokens = self.tokens.clone();
         let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
-            // These keep their values.
-            let (workers, buffer, mode) = (start.workers, start.buffer, start.mode);
-            let args = ServeArgs { workers, buffer, mode, ..args.clone() };
-            let connections_max = nofile::connections_max(args.connections, workers.into())?;
+            let args = args.clone().after(&start);
+            let connections_max = nofile::connections_max(args.connections, args.workers.into())?;
             let mut options = args.options(connections_max)?;
             limit_to_payload(payload_max, &mut options);
             ensure!(
@@ -146,6 +144,14 @@ pub(crate) fn start(
 }
 
 impl ServeArgs {
+    /// Replaces those values that a server keeps from its start, and that others are checked
+    /// against at a reload.
+    fn after(self, start: &Self) -> Self {
+        let Self { workers, buffer, mode, .. } = *start;
+        let (rates, proxies) = (start.rates.clone(), start.proxies.clone());
+        Self { workers, buffer, mode, rates, proxies, ..self }
+    }
+
     /// The library makes the same check, but names its own settings in the error.
     fn check_buffer(&self, options: &Options) -> anyhow::Result<()> {
         if let Err(error) = options.check() {
@@ -208,5 +214,30 @@ impl ServeArgs {
         self.proxies.set(&mut options.proxies)?;
         self.check_buffer(&options)?;
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> ServeArgs {
+        let command = ServeArgs::augment_args(Command::new("serve"));
+        let matches = command.get_matches_from([&["serve"], arguments].concat());
+        ServeArgs::from_arg_matches(&matches).expect("they are valid")
+    }
+
+    #[test]
+    fn a_reload_is_checked_against_the_rates_of_the_start() {
+        let start = parsed(&["--message-byte-rate", "1000", "--message-max", "1000"]);
+        let longer = parsed(&["--message-max", "1001"]).after(&start);
+        let error = longer.options(1).expect_err("the burst is too small");
+        assert!(error.to_string().contains("--message-byte-rate"), "{error}");
+        let start = parsed(&["--message-max", "1000"]);
+        let rated = ["--message-byte-rate", "1", "--proxy-protocol-from", "nonsense"];
+        let options = parsed(&rated).after(&start).options(1).expect("they are kept");
+        assert_eq!(options.rates.message_bytes, None);
     }
 }

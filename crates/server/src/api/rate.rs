@@ -46,7 +46,7 @@ impl Rate {
             "the period of a rate is more than zero and at most a day"
         );
         let period_ns = period.as_nanos() as u64;
-        Self { count: units, period_ns, burst: count, burst_ns: period_ns }
+        Self { count: units, period_ns, burst: 1, burst_ns: 0 }.with_burst(count)
     }
 
     /// Sets how many units may come at once. Default: those of one period.
@@ -57,7 +57,13 @@ impl Rate {
     pub const fn with_burst(mut self, units: u64) -> Self {
         assert!(units > 0, "a burst has at least one unit");
         self.burst = units;
-        self.burst_ns = self.time_of(units);
+        // A burst may come in single units, whose times are rounded up one by one. The rounding
+        // changes longer times by less than a thousandth.
+        let one = self.time_of(1);
+        self.burst_ns = if one >= 1000 { one.saturating_mul(units) } else { self.time_of(units) };
+        if self.burst_ns > LONGEST_NS {
+            self.burst_ns = LONGEST_NS;
+        }
         self
     }
 
@@ -155,7 +161,8 @@ pub struct RateLimits {
     /// connection is closed.
     pub requests_per_address: Option<Rate>,
     /// Messages of each connection. A further one is not delivered, and the connection is closed
-    /// with code 1008.
+    /// with code 1008. What has arrived while the server was paused counts at once, so the burst
+    /// must cover the longest pause. So must that of [`message_bytes`](Self::message_bytes).
     pub messages: Option<Rate>,
     /// Payload bytes of the messages of each connection, without compression. A message beyond them
     /// is not delivered, and the connection is closed with code 1008. The burst must hold the
@@ -202,6 +209,22 @@ mod tests {
         assert_eq!(taken(&mut bucket, start + SECOND_NS / 10 - 1), 0);
         assert_eq!(taken(&mut bucket, start + SECOND_NS / 10), 1);
         assert_eq!(taken(&mut bucket, start + SECOND_NS), 3, "no more than the burst is saved up");
+    }
+
+    #[test]
+    fn a_burst_of_single_units_is_whole_for_every_rate() {
+        for (rate, burst) in (1..=1000).flat_map(|rate| [(rate, rate), (rate, 7), (rate, 5000)]) {
+            let rate = Rate::per_second(rate).with_burst(burst);
+            let mut bucket = Bucket::default();
+            let taken = (0..=burst).filter(|_| rate.take(&mut bucket, 0, 1).is_ok()).count();
+            assert_eq!(taken as u64, burst, "{rate}");
+            let mut bucket = Bucket::default();
+            let waits = (0..burst).map(|_| rate.take_in_advance(&mut bucket, 0));
+            let without_wait = waits.filter(Duration::is_zero).count();
+            assert_eq!(without_wait as u64, burst - 1, "{rate}");
+            assert!(rate.take(&mut Bucket::default(), 0, burst).is_ok(), "{rate}, in one");
+        }
+        assert_eq!(Rate::per_second(3), Rate::per_second(3).with_burst(3));
     }
 
     #[test]

@@ -24,8 +24,8 @@ use crate::{
     api::{Limit, Options},
     handler::{Handler, UpgradeDecision, UpgradeTicket, WaitingUpgrade},
     http::{
-        Accept, AddressKey, LazyPeer, Next, Opened, Reject, Served, TlsInfo, UpgradeRequest,
-        reject, without_body,
+        Accept, AddressKey, LazyPeer, MalformedForwarded, Next, Opened, Reject, Served, TlsInfo,
+        UpgradeRequest, reject, without_body,
     },
     metrics::HandshakeResult,
     service::ServiceInner,
@@ -41,6 +41,9 @@ pub(super) const OUT_OF_MEMORY: &str = "the server's memory limit is reached; tr
 
 /// Response text beyond the maximum number of connections.
 const FULL: &str = "the server's connection limit is reached; try again later";
+
+/// Response text to a header of a proxy that hides the client.
+const MALFORMED_FORWARDED: &str = "the Forwarded header is malformed";
 
 /// The outcome of a request.
 pub(super) enum RequestOutcome<D> {
@@ -277,9 +280,19 @@ impl<H: Handler> ServiceInner<H> {
             let from = response.len();
             let (outcome, used) = match found {
                 Ok(Some((request, used))) => {
-                    client.address =
-                        self.client_of_request(&request, accepted, client.index, stream);
-                    let outcome = self.respond(&request, accepted, client, stream, response);
+                    let named = self.client_of_request(&request, accepted, client.index, stream);
+                    let outcome = match named {
+                        Ok(address) => {
+                            client.address = address;
+                            self.respond(&request, accepted, client, stream, response)
+                        }
+                        Err(MalformedForwarded) => {
+                            client.address = None;
+                            let rejection = Reject::status(400).text(MALFORMED_FORWARDED);
+                            let result = HandshakeResult::BadRequest;
+                            self.reject(&rejection, result, &request, response)
+                        }
+                    };
                     if let RequestOutcome::Answered(Some(result))
                     | RequestOutcome::End(Some(result)) = outcome
                     {

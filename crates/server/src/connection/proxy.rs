@@ -29,8 +29,8 @@ use crate::{
     api::{Limit, Rejected},
     handler::Handler,
     http::{
-        AddressKey, ConnectionLimiter, ConnectionPermit, Networks, ProxyHeaderError, StatedClient,
-        client_of, parse_proxy_header,
+        AddressKey, ConnectionLimiter, ConnectionPermit, MalformedForwarded, Networks,
+        ProxyHeaderError, StatedClient, client_of, parse_proxy_header,
     },
     metrics::HandshakeResult,
     service::ServiceInner,
@@ -230,12 +230,13 @@ impl<H: Handler> ServiceInner<H> {
         accepted: &Accepted,
         index: u32,
         stream: &Stream<'_>,
-    ) -> Option<Address> {
+    ) -> Result<Option<Address>, MalformedForwarded> {
+        if !accepted.is_forwarding {
+            return Ok(None);
+        }
         let proxies = &self.state.shared.options.proxies;
-        accepted.is_forwarding.then(|| {
-            let peer = self.peer_of(index, stream);
-            client_of(peer, request.headers(), proxies.forwarded_header, &proxies.forwarded)
-        })
+        let peer = self.peer_of(index, stream);
+        client_of(peer, request.headers(), proxies.forwarded_header, &proxies.forwarded).map(Some)
     }
 }
 

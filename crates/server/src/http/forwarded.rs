@@ -27,35 +27,42 @@ pub enum ForwardedHeader {
     Forwarded,
 }
 
+/// A header whose elements cannot be told apart, so that the address that the last proxy has added
+/// is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MalformedForwarded;
+
 /// Returns the client of a request that came from `peer`: the rightmost address that is not
 /// trusted. Addresses to the left of it may be forged. An entry that is not an address ends the
-/// search, and the client is the last proxy before it.
+/// search, and the client is the last proxy before it. A malformed `Forwarded` header is an error
+/// if the search comes to it: a client may have hidden its proxy's entry in an open quote.
 pub(crate) fn client_of(
     peer: Address,
     headers: Headers<'_>,
     header: ForwardedHeader,
     trusted: &Networks,
-) -> Address {
+) -> Result<Address, MalformedForwarded> {
     let mut stated = Vec::new();
-    for field in headers {
-        let Ok(value) = core::str::from_utf8(field.value) else {
-            if is_named(field.name, header) {
-                stated.push(None);
-            }
-            continue;
-        };
+    for field in headers.filter(|field| is_named(field.name, header)) {
+        // An entry with other bytes is no address. Commas and quotes stay where they are.
+        let value = String::from_utf8_lossy(field.value);
         match header {
-            _ if !is_named(field.name, header) => {}
-            ForwardedHeader::XForwardedFor => stated.extend(value.split(',').map(node)),
-            ForwardedHeader::Forwarded => forwarded_elements(value, &mut stated),
+            ForwardedHeader::XForwardedFor => stated.extend(value.split(',').map(node).map(Ok)),
+            ForwardedHeader::Forwarded => match forwarded_elements(&value) {
+                Some(addresses) => stated.extend(addresses.into_iter().map(Ok)),
+                None => stated.push(Err(MalformedForwarded)),
+            },
         }
     }
     let mut client = peer;
     for address in stated.into_iter().rev() {
-        let (true, Some(address)) = (trusted.contains(&client), address) else { break };
+        if !trusted.contains(&client) {
+            break;
+        }
+        let Some(address) = address? else { break };
         client = Address::Ip(address);
     }
-    client
+    Ok(client)
 }
 
 fn is_named(name: &str, header: ForwardedHeader) -> bool {
@@ -77,43 +84,40 @@ fn node(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
 }
 
-/// Appends the address of each element of a `Forwarded` header; `None` for an element without one.
-/// A malformed header counts as one element without an address.
-fn forwarded_elements(value: &str, stated: &mut Vec<Option<SocketAddr>>) {
-    let begin = stated.len();
-    let mut rest = value;
+/// Returns the address of each element of a `Forwarded` header; `None` for an element without one.
+/// Returns `None` if the header is malformed.
+fn forwarded_elements(value: &str) -> Option<Vec<Option<SocketAddr>>> {
+    let mut stated = Vec::new();
+    let mut rest = value.trim_start_matches([' ', '\t']);
     loop {
-        // An element: pairs with semicolons between them.
+        // An element: pairs with semicolons between them. It may be empty (RFC 9110 section 5.6.1).
         let mut address = None;
-        loop {
-            let Some((name, text, after)) = pair(rest) else {
-                stated.truncate(begin);
-                return stated.push(None);
-            };
+        while !rest.is_empty() && !rest.starts_with(',') {
+            let (name, text, after) = pair(rest)?;
             if name.eq_ignore_ascii_case("for") {
                 address = node(&text);
             }
             rest = after.trim_start_matches([' ', '\t']);
             match rest.strip_prefix(';') {
-                Some(next) => rest = next,
-                None => break,
+                Some(next) => rest = next.trim_start_matches([' ', '\t']),
+                None if rest.is_empty() || rest.starts_with(',') => {}
+                None => return None,
             }
         }
         stated.push(address);
-        match rest.strip_prefix(',') {
-            Some(next) => rest = next,
-            None if rest.is_empty() => return,
-            None => {
-                stated.truncate(begin);
-                return stated.push(None);
-            }
-        }
+        let Some(next) = rest.strip_prefix(',') else { return Some(stated) };
+        rest = next.trim_start_matches([' ', '\t']);
     }
 }
 
-/// Splits `name=token` or `name="quoted"` off the front.
+/// Splits `name=token` or `name="quoted"` off the front. The name is a token: a comma before it
+/// belongs to what a client has written.
 fn pair(text: &str) -> Option<(&str, Cow<'_, str>, &str)> {
-    let (name, rest) = text.trim_start_matches([' ', '\t']).split_once('=')?;
+    let (name, rest) = text.split_once('=')?;
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    {
+        return None;
+    }
     let Some(quoted) = rest.strip_prefix('"') else {
         let end = rest.find([';', ',', ' ', '\t']).unwrap_or(rest.len());
         return Some((name, Cow::Borrowed(&rest[..end]), &rest[end..]));
@@ -136,13 +140,20 @@ mod tests {
 
     use super::*;
 
-    fn client(header: ForwardedHeader, lines: &[&str]) -> String {
+    const MALFORMED: &str = "malformed";
+
+    fn client<L: AsRef<[u8]>>(header: ForwardedHeader, lines: &[L]) -> String {
         let trusted = Networks::parse(&["10.0.0.0/8", "unix"]).unwrap();
-        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
-        let head = format!("GET / HTTP/1.1\r\nHost: x\r\n{lines}\r\n");
-        let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT).unwrap().unwrap();
+        let mut head = b"GET / HTTP/1.1\r\nHost: x\r\n".to_vec();
+        for line in lines {
+            head.extend_from_slice(line.as_ref());
+            head.extend_from_slice(b"\r\n");
+        }
+        head.extend_from_slice(b"\r\n");
+        let (request, _) = Request::parse(&head, &HeadLimits::DEFAULT).unwrap().unwrap();
         let peer = Address::Ip("10.0.0.1:4000".parse().unwrap());
-        client_of(peer, request.headers(), header, &trusted).to_string()
+        let client = client_of(peer, request.headers(), header, &trusted);
+        client.map_or_else(|MalformedForwarded| MALFORMED.to_owned(), |client| client.to_string())
     }
 
     #[test]
@@ -190,9 +201,17 @@ mod tests {
             (&["Forwarded: for=\"1\\92.0.2.1\""], "192.0.2.1:0"),
             (&["Forwarded: for=_hidden, for=10.0.0.9"], "10.0.0.9:0"),
             (&["Forwarded: for=192.0.2.1, proto=http"], own),
-            (&["Forwarded: for=192.0.2.1, nonsense"], own),
-            (&["Forwarded: for=\"192.0.2.1"], own),
-            (&["Forwarded: for=192.0.2.1 x"], own),
+            (&["Forwarded: for=192.0.2.1, "], own),
+            (&["Forwarded: "], own),
+            (&["Forwarded: , for=192.0.2.1"], "192.0.2.1:0"),
+            (&["Forwarded: for=192.0.2.1, nonsense"], MALFORMED),
+            (&["Forwarded: for=\"192.0.2.1"], MALFORMED),
+            (&["Forwarded: for=192.0.2.1 x"], MALFORMED),
+            // The quote of a client hides what its proxy has added to the line.
+            (&["Forwarded: for=\"x, for=192.0.2.1"], MALFORMED),
+            (&["Forwarded: x, for=192.0.2.1"], MALFORMED),
+            (&["Forwarded: for=\"x", "Forwarded: for=10.0.0.9"], MALFORMED),
+            (&["Forwarded: for=\"x", "Forwarded: for=192.0.2.1"], "192.0.2.1:0"),
             (&["X-Forwarded-For: 192.0.2.1"], own),
         ] {
             assert_eq!(client(lines), expected, "{lines:?}");
@@ -200,19 +219,32 @@ mod tests {
     }
 
     proptest! {
-        /// No header panics, and one that the client has written never changes the result of those
-        /// that a proxy has added behind it.
+        /// No header panics, and what the client has written never changes the result of what a
+        /// proxy has added behind it: to the same line, or as another one. At most the request is
+        /// malformed.
         #[test]
-        fn forged_headers_change_nothing(forged in "[ -~]{0,60}", is_list: bool) {
-            let (own, header) = if is_list {
-                ("X-Forwarded-For: ", ForwardedHeader::XForwardedFor)
-            } else {
-                ("Forwarded: for=", ForwardedHeader::Forwarded)
+        fn forged_headers_change_nothing(
+            forged in proptest::collection::vec(
+                prop_oneof![0x20..=0x7e_u8, 0x80..=0xff_u8, Just(b'\t'), Just(b'"'), Just(b',')],
+                0..60,
+            ),
+            is_list: bool,
+            is_quoted: bool,
+        ) {
+            let (name, header, entry) = match (is_list, is_quoted) {
+                (true, _) => ("X-Forwarded-For: ", ForwardedHeader::XForwardedFor, "192.0.2.1"),
+                (_, false) => ("Forwarded: ", ForwardedHeader::Forwarded, "for=192.0.2.1"),
+                (_, true) => ("Forwarded: ", ForwardedHeader::Forwarded, "for=\"192.0.2.1:0\""),
             };
-            let name = own.split(' ').next().unwrap();
-            let forged = format!("{name} {forged}");
-            let added = format!("{own}192.0.2.1");
+            let forged = [name.as_bytes(), &forged].concat();
+            let added = [name.as_bytes(), entry.as_bytes()].concat();
             prop_assert_eq!(client(header, &[&forged, &added]), "192.0.2.1:0");
+            let line = [&forged, b", ".as_slice(), entry.as_bytes()].concat();
+            let same_line = client(header, &[line]);
+            prop_assert!(
+                same_line == "192.0.2.1:0" || !is_list && same_line == MALFORMED,
+                "{}", same_line
+            );
             client(header, &[&forged]);
         }
     }

@@ -29,7 +29,7 @@ mod tls;
 mod upgrade;
 
 pub use forwarded::ForwardedHeader;
-pub(crate) use forwarded::client_of;
+pub(crate) use forwarded::{MalformedForwarded, client_of};
 pub(crate) use host::ListenerKind;
 pub use host::{HostError, HostName, Hosts, HostsError};
 pub use limiter::{AddressKey, ConnectionLimiter, ConnectionPermit, PermitError};

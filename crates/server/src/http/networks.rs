@@ -69,8 +69,8 @@ impl Networks {
                 continue;
             }
             let address = IpAddr::from_str(word).map(|ip| IpNet::from(ip.to_canonical()));
-            let network = address.or_else(|_| word.parse());
-            all.networks.push(network.map_err(|_| NetworksError { index })?);
+            let network = address.ok().or_else(|| canonical(word.parse().ok()?));
+            all.networks.push(network.ok_or(NetworksError { index })?);
         }
         Ok(all)
     }
@@ -88,6 +88,16 @@ impl Networks {
         let Some(ip) = address.ip() else { return self.has_unix };
         let ip = ip.to_canonical();
         self.networks.iter().any(|network| network.contains(&ip))
+    }
+}
+
+/// Converts a network of IPv4-mapped addresses, as those are compared as IPv4 addresses. One that
+/// reaches beyond them would contain none of them.
+fn canonical(network: IpNet) -> Option<IpNet> {
+    let address = network.addr();
+    match address.to_canonical() {
+        same if same == address => Some(network),
+        mapped => IpNet::new(mapped, network.prefix_len().checked_sub(96)?).ok(),
     }
 }
 
@@ -123,4 +133,24 @@ pub struct Proxies {
     pub forwarded: Networks,
     /// The header in which the client's address is. Default: `X-Forwarded-For`.
     pub forwarded_header: ForwardedHeader,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_of_mapped_addresses_are_those_of_ipv4() {
+        let parse = |word: &str| Networks::parse(&[word]);
+        assert_eq!(parse("::ffff:10.0.0.0/104"), parse("10.0.0.0/8"));
+        assert_eq!(parse("::ffff:192.0.2.1/128"), parse("192.0.2.1"));
+        assert_eq!(parse("::ffff:0.0.0.0/96"), parse("0.0.0.0/0"));
+        let networks = parse("::ffff:10.0.0.0/104").expect("it is a network");
+        let address = |text: &str| Address::Ip(text.parse().expect("an address"));
+        assert!(networks.contains(&address("10.1.2.3:80")));
+        assert!(!networks.contains(&address("11.1.2.3:80")));
+        for word in ["::ffff:10.0.0.0/95", "::ffff:10.0.0.0/129", "10.0.0.0/33", "", "x"] {
+            assert_eq!(parse(word), Err(NetworksError { index: 0 }), "{word}");
+        }
+    }
 }

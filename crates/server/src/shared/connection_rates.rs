@@ -5,7 +5,8 @@
 //! 2. The table of addresses has a fixed size. An address belongs to one set of eight places, by a
 //!    hash with a secret of the process. A new address takes the place whose buckets are full again
 //!    first.
-//! 3. A rejected attempt takes nothing from any bucket.
+//! 3. A rejected attempt takes nothing from the bucket that rejects it, nor from the others of its
+//!    address. A request that the rate over all rejects has counted for its address.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::{

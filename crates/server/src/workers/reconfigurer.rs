@@ -6,7 +6,7 @@ use std::sync::Arc;
 use windlass::stream::StreamLimit;
 
 use crate::{
-    api::{Options, OptionsError},
+    api::{Options, OptionsError, Rate},
     http::ConnectionLimiter,
     mailbox::{Reconfiguration, StatsHandle, WorkerHandle},
     shared::{MemoryPool, quarter_of_available},
@@ -48,6 +48,7 @@ pub struct Reconfigurer {
     pub(super) limiter: Arc<ConnectionLimiter>,
     pub(super) memory_pool: Arc<MemoryPool>,
     pub(super) receiver_buffer_max: usize,
+    pub(super) message_bytes: Option<Rate>,
     pub(super) reject_when_full: bool,
 }
 
@@ -57,9 +58,13 @@ impl Reconfigurer {
     /// # Errors
     /// - [`OptionsError::BufferTooSmall`] if the buffer of the running server cannot hold the
     ///   longest message of the new limits.
+    /// - [`OptionsError::BurstTooSmall`] if the rate of bytes of the running server allows no
+    ///   message of that length.
+    /// - [`OptionsError::TooManyOrderedTopics`] as in [`Options::check`].
     pub fn check(&self, options: &Options) -> Result<(), OptionsError> {
         let mut options = options.clone();
         options.receiver_buffer_max = self.receiver_buffer_max;
+        options.rates.message_bytes = self.message_bytes;
         options.check()
     }
 

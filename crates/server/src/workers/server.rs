@@ -258,6 +258,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             limiter,
             memory_pool,
             receiver_buffer_max: options.receiver_buffer_max,
+            message_bytes: options.rates.message_bytes,
             reject_when_full: options.reject_when_full,
         };
         let setups = Mutex::new(setups);

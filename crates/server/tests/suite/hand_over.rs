@@ -9,7 +9,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tungstenite::{Message, WebSocket, protocol::frame::coding::CloseCode};
 use windlass_server::{
-    Options, OptionsError, RunningServer, Server, handler_fn,
+    Options, OptionsError, Rate, RunningServer, Server, handler_fn,
     http::{Hosts, Origins},
 };
 
@@ -108,6 +108,8 @@ fn a_memory_limit_changes_and_nonsense_is_rejected() {
     let (socket, address) = listener();
     let mut options = Options::new();
     options.memory_max = Some(1 << 20);
+    options.limits.message_max = 100;
+    options.rates.message_bytes = Some(Rate::per_second(100));
     let running = start(options.clone(), 1, &socket);
     let limit = |running: &RunningServer| {
         let text = running.stats_handle().prometheus();
@@ -126,6 +128,14 @@ fn a_memory_limit_changes_and_nonsense_is_rejected() {
     options.memory_max = Some(7 << 20);
     let rejected = running.reconfigurer().reconfigure(&options);
     assert!(matches!(rejected, Err(OptionsError::BufferTooSmall { .. })), "{rejected:?}");
+    // So does its rate of bytes.
+    options.limits.message_max = 100;
+    options.rates.message_bytes = Some(Rate::per_second(1));
+    assert_eq!(running.reconfigurer().check(&options), Ok(()));
+    options.limits.message_max = 101;
+    options.rates.message_bytes = None;
+    let rejected = running.reconfigurer().reconfigure(&options);
+    assert!(matches!(rejected, Err(OptionsError::BurstTooSmall { .. })), "{rejected:?}");
     assert_eq!(limit(&running), 5 << 20);
     echo(&mut open(address), "still here");
     running.stop();

@@ -250,6 +250,11 @@ fn only_the_chosen_header_is_believed() {
     let lines = "X-Forwarded-For: 192.0.2.7\r\nForwarded: for=192.0.2.9, for=\"192.0.2.8:80\"\r\n";
     open(&mut fixture, &[&upgrade(lines)]);
     assert_eq!(peers.take(), ["192.0.2.8:80"; 2]);
+    // The open quote would hide the client, who then had the exemption of the proxy.
+    let hiding = upgrade("Forwarded: for=\"x, for=192.0.2.8\r\n");
+    let answer = answer_to(&mut fixture, &hiding);
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(peers.take().is_empty());
 }
 
 #[test]

@@ -57,6 +57,8 @@ struct Shared {
     /// The sockets with their names. `None`: there is nothing to offer any more.
     sockets: Option<Vec<(String, OwnedFd)>>,
     granted: Option<Granted>,
+    /// Whether a new server has asked for the sockets, and may get the file with them.
+    is_asked: bool,
 }
 
 /// The new server has the sockets.
@@ -104,7 +106,7 @@ impl Offer {
     ) -> anyhow::Result<RunningOffer> {
         let Self { name, listener, file } = self;
         sockets.push((name, listener.try_clone().context("cannot copy a socket")?));
-        let shared = Arc::new(Mutex::new(Shared { sockets: Some(sockets), granted: None }));
+        let shared = Arc::new(Mutex::new(Shared { sockets: Some(sockets), ..Shared::default() }));
         let (wakes, mut waker) = UnixStream::pair().context("cannot open a pair of sockets")?;
         let kept = waker.try_clone().context("cannot copy a socket")?;
         let of_thread = Arc::clone(&shared);
@@ -127,6 +129,7 @@ impl Offer {
                     return;
                 }
                 Err(error) => {
+                    lock(&of_thread).is_asked = false;
                     let error = format!("{error:#}");
                     tracing::warn!(%error, "hand-over failed; this server goes on");
                 }
@@ -149,9 +152,15 @@ impl RunningOffer {
         lock(&self.shared).granted.clone()
     }
 
-    /// Closes the copies of the sockets: nobody can take them any more.
+    /// Closes the copies of the sockets: nobody can take them any more. Removes the file, so that a
+    /// server that starts during the drain can offer its own sockets there.
     pub(crate) fn withdraw(&self) {
-        let sockets = lock(&self.shared).sockets.take();
+        let mut shared = lock(&self.shared);
+        let sockets = shared.sockets.take();
+        if !shared.is_asked {
+            self.file.remove();
+        }
+        drop(shared);
         drop(sockets);
     }
 
@@ -189,11 +198,12 @@ fn hand_over(taker: &OwnedFd, shared: &Mutex<Shared>, limit: Duration) -> anyhow
     let copy = |(name, socket): &(String, OwnedFd)| -> io::Result<(String, OwnedFd)> {
         Ok((name.clone(), socket.try_clone()?))
     };
-    let sockets = lock(shared)
-        .sockets
-        .as_ref()
-        .map(|sockets| sockets.iter().map(copy).collect::<io::Result<Vec<_>>>());
+    let mut offered = lock(shared);
+    let sockets = offered.sockets.as_ref();
+    let sockets = sockets.map(|all| all.iter().map(copy).collect::<io::Result<Vec<_>>>());
     let Some(sockets) = sockets else { bail!("this server is shutting down") };
+    offered.is_asked = true;
+    drop(offered);
     let sockets = sockets.context("cannot copy the sockets")?;
     let parts = sockets.chunks(SOCKETS_MAX);
     let last = parts.len();

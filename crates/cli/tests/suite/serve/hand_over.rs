@@ -2,10 +2,11 @@
 
 use std::{
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, IoSlice, Read as _, Write as _},
+    mem::MaybeUninit,
     net::{SocketAddr, TcpListener, TcpStream},
     os::{
-        fd::OwnedFd,
+        fd::{AsFd as _, OwnedFd},
         unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
     },
     process::{Command, Stdio},
@@ -18,7 +19,10 @@ use std::{
 };
 
 use rustix::{
-    net::{AddressFamily, SocketAddrUnix, SocketType, connect, recv, socket, sockopt},
+    net::{
+        AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        SocketAddrUnix, SocketType, accept, bind, connect, listen, recv, sendmsg, socket, sockopt,
+    },
     process::{Signal, geteuid},
 };
 
@@ -278,6 +282,50 @@ fn if_the_next_server_fails_the_old_one_goes_on() {
     new.stop_cleanly();
 }
 
+/// The old server goes on, so the new one ends, but its clients notice no more than at a drain.
+#[test]
+fn a_server_that_is_not_granted_the_sockets_drains_what_it_has_accepted() {
+    let folder = Folder::new("hand-over-refused");
+    let path = folder.path("socket");
+    let offer = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a descriptor");
+    bind(&offer, &SocketAddrUnix::new(&*path).expect("a short path")).expect("the path is free");
+    listen(&offer, 1).expect("it is bound");
+    sockopt::set_socket_timeout(&offer, sockopt::Timeout::Recv, Some(WAIT_MAX)).expect("it can be");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--take-over", &path];
+    let mut command = windlass(&arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let mut new = Running(command.spawn().expect("it runs"));
+
+    let taker = accept(&offer).expect("it asks");
+    let process = std::process::id();
+    let names = "[\"tcp 127.0.0.1:0\"]";
+    let text =
+        format!("{{\"Sockets\":{{\"process\":{process},\"names\":{names},\"is_last\":true}}}}");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [listener.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room");
+    let parts = [IoSlice::new(text.as_bytes())];
+    sendmsg(&taker, &parts, &mut control, SendFlags::empty()).expect("it reads");
+    sockopt::set_socket_timeout(&taker, sockopt::Timeout::Recv, Some(WAIT_MAX)).expect("it can be");
+    let mut ready = [0; 4096];
+    let (len, _) = recv(&taker, &mut ready[..], RecvFlags::empty()).expect("it is ready");
+    assert!(String::from_utf8_lossy(&ready[..len]).contains("Ready"));
+
+    let address = listener.local_addr().expect("it has one");
+    let mut client = TcpStream::connect(address).expect("it listens");
+    client.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
+    client.write_all(upgrade("/echo").as_bytes()).expect("it reads");
+    read_head(&mut client).expect("it answers");
+    rustix::net::send(&taker, b"\"no\"", SendFlags::empty()).expect("room");
+    let mut close = [0; 4];
+    client.read_exact(&mut close).expect("a Close frame");
+    assert_eq!((close[0], u16::from_be_bytes([close[2], close[3]])), (0x88, 1001));
+    drop(client);
+    assert_eq!(new.wait().code(), Some(1));
+}
+
 #[test]
 fn only_the_same_user_can_take_the_sockets() {
     let folder = Folder::new("hand-over-user");
@@ -340,10 +388,11 @@ fn without_an_offer_there_is_nothing_to_take() {
     rustix::process::kill_process(server.pid(), Signal::TERM).expect("it runs");
     server.wait_for_error("ending");
     open.read_exact(&mut [0; 4]).expect("a Close frame");
+    // The port and the path are free, although the server still drains.
     let errors = refusal(&path, &[]);
-    assert!(errors.contains("the server has refused"), "{errors}");
-    // The port is free, although the server still drains.
+    assert!(errors.contains("no server offers its sockets there"), "{errors}");
     TcpListener::bind(server.address).expect("the sockets are closed");
+    Server::of(windlass(&offering(&path, &[]))).stop_cleanly();
     drop(open);
     assert!(server.ended().0.success());
 }
@@ -354,12 +403,17 @@ fn the_service_manager_hears_of_the_new_process_from_the_old_one() {
     let path = manager.folder.path("socket");
     let old = Server::of(manager.command(&offering(&path, &[])));
     assert_eq!(manager.next()[0], "READY=1");
-    let new = Server::of(manager.command(&taking(&path, &[])));
+    // The watchdog that the manager has asked the first process for.
+    let mut command = manager.command(&taking(&path, &[]));
+    command.env("WATCHDOG_USEC", "30000000").env("WATCHDOG_PID", old.pid().to_string());
+    let new = Server::of(command);
     let process = new.pid().as_raw_nonzero();
     assert_eq!(manager.next(), [format!("MAINPID={process}")]);
     assert_eq!(manager.next()[0], "READY=1");
     // The old one stops without a word: the service goes on.
     assert!(old.ended().0.success());
+    assert_eq!(manager.next(), ["WATCHDOG=1"]);
     new.stop_cleanly();
-    assert_eq!(manager.next()[0], "STOPPING=1");
+    let rest = std::iter::from_fn(|| Some(manager.next())).find(|lines| lines[0] != "WATCHDOG=1");
+    assert_eq!(rest.expect("it stops")[0], "STOPPING=1");
 }

@@ -100,7 +100,8 @@ fn watchdog_is_fed(manager: &Manager, wanted: bool) {
 #[test]
 fn the_watchdog_is_fed_unless_a_worker_is_stopped() {
     let manager = Manager::new("watchdog");
-    let mut command = manager.command(&["serve", "--listen", "127.0.0.1:0", "--workers", "2"]);
+    let options = ["serve", "--listen", "127.0.0.1:0", "--workers", "2", "--stall-limit", "6"];
+    let mut command = manager.command(&options);
     command.env("WATCHDOG_USEC", "200000");
     let server = Server::of(command);
     assert_eq!(manager.next()[0], "READY=1");
@@ -109,7 +110,10 @@ fn the_watchdog_is_fed_unless_a_worker_is_stopped() {
     // The messages are read meanwhile: the server waits while nobody does.
     watchdog_is_fed(&manager, false);
     let line = server.wait_for_error("a worker hangs");
-    assert!(line.contains("ERROR"), "{line}");
+    assert!(line.contains("ERROR") && line.contains("--stall-limit"), "{line}");
+    let (_, seconds) = line.split_once("seconds=").expect("the line says how long");
+    let seconds = seconds.split(|byte: char| !byte.is_ascii_digit()).next().expect("a part");
+    assert!(seconds.parse::<u64>().is_ok_and(|seconds| seconds >= 6), "{line}");
     drop(worker);
     watchdog_is_fed(&manager, true);
     server.stop_cleanly();

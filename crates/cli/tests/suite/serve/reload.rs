@@ -257,6 +257,10 @@ fn a_file_is_checked_without_a_server() {
         ("admin = '0.0.0.0:9'", "--admin-token-file", 1),
         ("admin-token-file = '/no/such'", "needs --admin", 1),
         ("admin = '127.0.0.1:9'\nadmin-token-file = '/no/such'", "/no/such", 1),
+        ("listen = 'https://127.0.0.1:9'", "needs a certificate", 1),
+        ("mode = 'raw'\nmessage-rate = '5'", "not available in mode raw", 1),
+        ("mode = 'raw'\nforwarded-from = ['unix']", "not available in mode raw", 1),
+        ("mode = 'raw'\ntoken-file = '/no/such'", "not available in mode raw", 1),
         ("mode = 'echo'\ncluster = ['nats://127.0.0.1:1']", "only available in mode chat", 1),
     ] {
         let (status, out, errors) = check(text);
