@@ -80,7 +80,7 @@ fn a_websocket_needs_a_token_of_the_file() {
         .expect("the server reads");
     let mut page = String::new();
     socket.read_to_string(&mut page).expect("it answers and ends");
-    assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("searchParams"), "{page}");
+    assert!(page.starts_with("HTTP/1.1 200 ") && page.contains("location.search"), "{page}");
     server.stop_cleanly();
 }
 
