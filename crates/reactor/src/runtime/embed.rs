@@ -105,7 +105,7 @@ pub struct Embedded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EmbedReason {
-    /// The [`Backend`] has no descriptor that another loop could wait for.
+    /// The [`Backend`](crate::Backend) has no descriptor that another loop could wait for.
     Unsupported,
     /// An error of the kernel, for example `EMFILE` if the process has no descriptor left.
     Os(Errno),
@@ -173,8 +173,8 @@ impl Reactor {
     /// # Errors
     /// The reactor is dropped: [`try_embed`](Self::try_embed) returns it.
     ///
-    /// - [`Unsupported`](EmbedReason::Unsupported): the backend is [`Backend::Poll`], which has no
-    ///   descriptor that another loop could wait for.
+    /// - [`Unsupported`](EmbedReason::Unsupported): the backend is [`Poll`](crate::Backend::Poll),
+    ///   which has no descriptor that another loop could wait for.
     /// - [`Os`](EmbedReason::Os): `EMFILE`, `ENFILE` or `ENOMEM`, if the process or the system has
     ///   no descriptor or memory left.
     ///

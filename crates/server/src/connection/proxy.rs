@@ -1,8 +1,8 @@
 //! Clients behind proxies.
 //!
-//! 1. A connection of a peer in [`Proxies::proxy_protocol`] begins with a PROXY header. Without TLS
+//! 1. A connection of a peer in `Proxies::proxy_protocol` begins with a PROXY header. Without TLS
 //!    the connection itself reads it, in the phase of requests. Below TLS the session does.
-//! 2. A peer in [`Proxies::forwarded`], or one that a PROXY header states, names the client of each
+//! 2. A peer in `Proxies::forwarded`, or one that a PROXY header states, names the client of each
 //!    request in a header. One connection may have requests of several clients.
 //! 3. Limits by address are checked when the client is known: at the acceptance, after the PROXY
 //!    header, or at the request that opens a WebSocket.
