@@ -2,7 +2,7 @@
 //!
 //! 1. A seed runs on one thread, with a kernel of its own.
 //! 2. The failure of the lowest seed is reported, whatever the number of threads.
-//! 3. The failing seed runs again with its choices recorded; then [`shrink`] takes over.
+//! 3. The failing seed runs again with its choices recorded; then [`shrink()`] takes over.
 
 mod report;
 mod shrink;

@@ -19,7 +19,7 @@ use crate::trace::What;
 /// An event of a [`PollSet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollEvent {
-    /// The bits of [`mask`](crate::mask) that have become true.
+    /// The bits of [`mask`] that have become true.
     pub mask: u32,
     /// The data of the registration.
     pub data: u64,
