@@ -1,6 +1,12 @@
 //! Reactors of a simulation: their wake, and those that the simulation runs itself.
 
-use std::{cell::RefCell, io, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use rustix::io::Errno;
 use windlass_sim::{ActorId, HostId};
@@ -26,14 +32,19 @@ pub(super) fn with_stop(mut backend: ActiveBackend) -> Result<(ActiveBackend, St
     Ok((backend, stop))
 }
 
-/// How the run of a reactor has ended. `None` while the simulation runs it.
-pub(crate) type Outcome = Rc<RefCell<Option<io::Result<()>>>>;
+/// How the run of a reactor has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Also if it was dropped without a result.
+    pub(crate) has_ended: Cell<bool>,
+    pub(crate) result: RefCell<Option<io::Result<()>>>,
+}
 
 /// A reactor that a simulation runs until a stop, as [`Reactor::run_with`] would.
 pub(crate) struct Hosted {
     reactor: Reactor,
     driver: Option<Box<dyn TurnDriver>>,
-    outcome: Outcome,
+    outcome: Rc<Outcome>,
 }
 
 impl Hosted {
@@ -52,7 +63,7 @@ impl Hosted {
         }
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Rc<Outcome> {
         Rc::clone(&self.outcome)
     }
 
@@ -70,16 +81,22 @@ impl Hosted {
     }
 }
 
+impl Drop for Hosted {
+    fn drop(&mut self) {
+        self.outcome.has_ended.set(true);
+    }
+}
+
 impl Program for Hosted {
     fn step(&mut self) -> Next {
         match self.turn() {
             Ok(Next::Ends) => {
-                *self.outcome.borrow_mut() = Some(Ok(()));
+                *self.outcome.result.borrow_mut() = Some(Ok(()));
                 Next::Ends
             }
             Ok(next) => next,
             Err(error) => {
-                *self.outcome.borrow_mut() = Some(Err(error));
+                *self.outcome.result.borrow_mut() = Some(Err(error));
                 Next::Ends
             }
         }

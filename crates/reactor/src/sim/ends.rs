@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use windlass_sim::{ActorId, PollSet, SimAddr, mask};
+use windlass_sim::{ActorId, Fd, PollSet, SimAddr, mask};
 
 use crate::{
     Errno,
@@ -29,6 +29,19 @@ impl fmt::Debug for Waiter {
     }
 }
 
+/// Takes the object out of the set again, also if a program panics.
+struct Watched<'w> {
+    set: &'w PollSet,
+    fd: Fd,
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        // An object that was closed is out already.
+        let _ = self.set.delete(self.fd);
+    }
+}
+
 impl Waiter {
     pub(super) fn new(host: &Host) -> Self {
         let kernel = host.world().kernel();
@@ -42,9 +55,8 @@ impl Waiter {
     fn wait_for(&self, object: &SimObject, mask: u32) -> io::Result<()> {
         let fd = object.id().fd_in(self.host.world()).ok_or(Errno::BADF)?;
         self.set.add(fd, mask, 0)?;
-        let waited = self.host.world().wait(&self.host, self.actor, None);
-        self.set.delete(fd)?;
-        Ok(waited?)
+        let _watched = Watched { set: &self.set, fd };
+        Ok(self.host.world().wait(&self.host, self.actor, None)?)
     }
 
     pub(super) fn sleep(&self, span: Duration) -> io::Result<()> {

@@ -65,6 +65,7 @@
 
 mod ends;
 
+use core::fmt;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -299,18 +300,25 @@ impl Drop for Sim {
 }
 
 /// A reactor that the simulation runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Running {
-    outcome: Outcome,
+    outcome: Rc<Outcome>,
     kernel: Kernel,
     actor: ActorId,
 }
 
+/// Without the kernel, which has addresses.
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("has_ended", &self.has_ended()).finish_non_exhaustive()
+    }
+}
+
 impl Running {
-    /// Whether its run has ended.
+    /// Whether its run has ended: by itself, by the fault "process end", or with the simulation.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.outcome.borrow().is_some()
+        self.outcome.has_ended.get()
     }
 
     /// Whether the fault "process end" may end it between two turns. By default it may not. Its
@@ -319,10 +327,11 @@ impl Running {
         self.kernel.set_mortal(self.actor, is_mortal);
     }
 
-    /// The result of its run, once. `None` while it runs, and if it ended with the simulation.
+    /// The result of its run, once. `None` while it runs, and if it ended by the fault "process
+    /// end" or with the simulation.
     #[must_use]
     pub fn take_result(&self) -> Option<io::Result<()>> {
-        self.outcome.borrow_mut().take()
+        self.outcome.result.borrow_mut().take()
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct World {
     programs: RefCell<BTreeMap<ActorId, Placed>>,
     /// A program runs, so the world cannot.
     is_running: Cell<bool>,
+    /// The simulation has ended. Objects of it may be there still.
+    has_ended: Cell<bool>,
 }
 
 impl World {
@@ -79,6 +81,7 @@ impl World {
             host: Cell::new(host),
             programs: RefCell::default(),
             is_running: Cell::new(false),
+            has_ended: Cell::new(false),
         });
         WORLDS.with_borrow_mut(|worlds| {
             worlds.retain(|world| world.strong_count() > 0);
@@ -87,9 +90,13 @@ impl World {
         world
     }
 
-    /// The latest simulation of this thread that still exists.
+    /// The latest simulation of this thread that still exists. `None` at the end of the thread too.
     pub(crate) fn current() -> Option<Rc<Self>> {
-        WORLDS.with_borrow(|worlds| worlds.iter().rev().find_map(Weak::upgrade))
+        let found = WORLDS.try_with(|worlds| {
+            let worlds = worlds.borrow();
+            worlds.iter().rev().filter_map(Weak::upgrade).find(|world| !world.has_ended.get())
+        });
+        found.ok().flatten()
     }
 
     /// A simulation of this thread. `None` once it is gone, and at the end of the thread.
@@ -162,6 +169,7 @@ impl World {
 
     /// Ends all programs, when the simulation ends.
     pub(crate) fn end_all(&self) {
+        self.has_ended.set(true);
         let mut panics = Panics::default();
         loop {
             // Their destructors are user code.
@@ -259,7 +267,9 @@ impl World {
             fn drop(&mut self) {
                 self.world.is_running.set(false);
                 self.world.host.set(self.before);
-                if let Some(program) = self.program.take() {
+                // After the end of the simulation, in a step, the program ends here.
+                let goes_on = !self.world.has_ended.get();
+                if let Some(program) = self.program.take_if(|_| goes_on) {
                     let programs = &self.world.programs;
                     programs.borrow_mut().insert(self.actor, (self.host, program));
                 }

@@ -65,6 +65,21 @@ fn a_closed_descriptor_that_a_request_holds_is_in_no_set() {
 }
 
 #[test]
+fn a_closed_descriptor_watches_nothing_that_has_its_place() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let closed = sim.eventfd(1).unwrap();
+    let kernel = sim.kernel();
+    let fd = (0..64).find_map(|slot| kernel.fd_at(slot)).expect("the eventfd");
+    kernel.close(fd).unwrap();
+    let _other = sim.eventfd(1).unwrap();
+    assert!(kernel.fd_at(fd.slot()).is_some_and(|other| other != fd), "the slot is used again");
+    let interest = interest().read().with_fd(closed).with_handler(|_: &mut SimFd| {});
+    let error = interest.register_into(&mut reactor).unwrap_err();
+    assert_eq!(error, windlass::AddReason::BadDescriptor);
+}
+
+#[test]
 fn modes_of_interest_are_those_of_the_kernel() {
     let sim = calm();
     let mut reactor = sim.reactor().unwrap();

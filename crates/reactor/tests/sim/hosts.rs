@@ -42,7 +42,12 @@ fn a_listener_without_an_address_is_at_the_host_of_its_program() {
         listener.with_handler(move |_| Some(Echo(noted.clone()))).register_into(&mut turn).unwrap();
     };
     reactor.defer(listen_late).unwrap();
-    sim.spawn(reactor);
+    let running = sim.spawn(reactor);
+    let mut steps = 0..1;
+    sim.run_until(|| steps.next().is_none()).unwrap();
+    let _own = Listener::tcp(address("0.0.0.0:81")).unwrap();
+    sim.connect(address("10.0.0.2:81")).expect_err("the test has a host of its own");
+    assert!(!running.has_ended());
     sim.run_for(Duration::from_secs(1)).unwrap();
     sim.connect(address("10.0.0.1:80")).unwrap_err();
     let mut client = sim.connect(address("10.0.0.2:80")).unwrap();

@@ -2,12 +2,17 @@
 
 use std::{
     cell::Cell,
+    os::fd::{AsFd as _, AsRawFd as _},
     rc::Rc,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use windlass::{Errno, NextTurn, Reactor, Turn, sim::ThreadStep};
+use windlass::{
+    Errno, NextTurn, Reactor, Turn,
+    sim::{Running, ThreadStep},
+    stream::Listener,
+};
 
 use crate::tools::{Log, address, calm};
 
@@ -274,4 +279,50 @@ fn the_panic_of_a_handler_leaves_the_simulation_usable() {
     std::panic::catch_unwind(run).unwrap_err();
     sim.run_until(|| running.has_ended()).unwrap();
     assert_eq!(log.take(), [1, 2]);
+    running.take_result().expect("it has run").unwrap();
+    assert!(running.has_ended(), "also without its result");
+}
+
+/// Panics when it is dropped.
+struct Falls(Log<&'static str>, &'static str);
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        self.0.note(self.1);
+        panic!("planned: {}", self.1);
+    }
+}
+
+#[test]
+fn every_program_is_dropped_at_the_end_although_destructors_panic() {
+    let sim = calm();
+    let log = Log::new();
+    let running = ["one", "two"].map(|name| {
+        let mut reactor = sim.reactor().unwrap();
+        let falls = Falls(log.clone(), name);
+        reactor.every(HOUR, move || _ = &falls).unwrap();
+        sim.spawn(reactor)
+    });
+    let _host_that_is_kept = sim.host([10, 0, 0, 1].into());
+    let end = std::panic::AssertUnwindSafe(|| drop(sim));
+    std::panic::catch_unwind(end).unwrap_err();
+    assert_eq!(log.take(), ["one", "two"]);
+    assert!(running.iter().all(Running::has_ended));
+    assert!(
+        Listener::tcp(address("127.0.0.1:0"))
+            .is_ok_and(|listener| listener.as_fd().as_raw_fd() > 2)
+    );
+}
+
+#[test]
+fn the_panic_of_a_program_leaves_what_the_test_waits_for_usable() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    reactor.after(HOUR, || panic!("planned")).unwrap();
+    let _running = sim.spawn(reactor);
+    let listener = sim.listen(address("10.0.0.9:80")).unwrap();
+    let accept = std::panic::AssertUnwindSafe(|| listener.accept());
+    std::panic::catch_unwind(accept).unwrap_err();
+    let error = listener.accept().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::DEADLK.raw_os_error()));
 }
