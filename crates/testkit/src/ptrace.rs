@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "fork(2) and ptrace(2)")]
 
-use std::{mem::MaybeUninit, ptr};
+use std::{fs, mem::MaybeUninit, ptr};
 
 /// The exit status of a child that may not be traced.
 const UNTRACED: i32 = 77;
@@ -119,8 +119,18 @@ pub fn results_between_marks(body: impl FnOnce()) -> Option<Vec<Vec<Call>>> {
 pub struct StoppedThread(i32);
 
 impl StoppedThread {
-    /// Stops a thread. `None` where tracing is forbidden.
-    pub fn new(thread: i32) -> Option<Self> {
+    /// Stops the first thread of a process with this name, of which the kernel keeps fifteen bytes.
+    /// `None` where tracing is forbidden.
+    pub fn of(process: i32, name: &str) -> Option<Self> {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
+        let is_it = |task: &fs::DirEntry| {
+            fs::read_to_string(task.path().join("comm")).is_ok_and(|of| of.trim_end() == name)
+        };
+        let task = tasks.flatten().find(is_it).expect("it has such a thread").file_name();
+        Self::new(task.to_str().and_then(|number| number.parse().ok()).expect("a number"))
+    }
+
+    fn new(thread: i32) -> Option<Self> {
         if ptrace(libc::PTRACE_SEIZE, thread, 0, ptr::null_mut()) != 0 {
             return None;
         }

@@ -210,34 +210,30 @@ fn the_dashboard_shows_the_metrics_that_there_are() {
     server.stop_cleanly();
 }
 
-/// The names of a process' threads, with their numbers.
-fn threads(process: &str) -> Vec<(String, i32)> {
+/// The names of a process' threads.
+fn threads(process: i32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
-    let task = |entry: fs::DirEntry| {
-        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
-        let number = entry.file_name().to_str()?.parse().ok()?;
-        Some((name.trim().to_owned(), number))
-    };
-    tasks.flatten().filter_map(task).collect()
+    let names =
+        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.map(|name| name.trim().to_owned()).collect()
 }
 
 #[test]
 fn a_worker_that_is_stopped_makes_the_server_unhealthy() {
     let (server, address) = start("127.0.0.1:0", &["--workers", "2", "--stall-limit", "2"]);
     let names = ["wl-worker-0", "wl-worker-1", "wl-admin", "wl-waiter"];
-    let threads = || threads(&server.pid().as_raw_nonzero().to_string());
-    let has_all = |threads: &Vec<(String, i32)>| {
-        names.iter().all(|name| threads.iter().any(|(of, _)| of == name))
-    };
-    let threads = until(|| Some(threads()).filter(has_all), || format!("{:?}", threads()));
+    let process = server.pid().as_raw_nonzero().get();
+    let has_all =
+        |threads: &Vec<String>| names.iter().all(|name| threads.iter().any(|of| of == name));
+    let threads = || threads(process);
+    until(|| Some(threads()).filter(has_all), || format!("{:?}", threads()));
     let health = || ["/healthz", "/readyz"].map(|path| get(connect(&address), path, ""));
     let until_status = |status: &str| {
         let is_it = |response: &String| response.starts_with(&format!("HTTP/1.1 {status} "));
         until(|| health().iter().all(is_it).then_some(()), || format!("{:?}", health()));
     };
     until_status("200");
-    let (_, number) = threads.iter().find(|(name, _)| name == "wl-worker-1").expect("seen above");
-    let Some(stopped) = StoppedThread::new(*number) else {
+    let Some(stopped) = StoppedThread::of(process, "wl-worker-1") else {
         eprintln!("skipped here: a_worker_that_is_stopped: ptrace(2) is forbidden");
         return;
     };

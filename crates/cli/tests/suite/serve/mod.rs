@@ -7,7 +7,6 @@ mod hangup;
 mod notify;
 mod reload;
 mod sandbox;
-mod stopped;
 mod tls;
 
 use std::{
