@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::MeasureError;
+use crate::interrupt;
 use crate::report::OVER_BUDGET;
 
 /// What is left of the time of a run for one of its steps.
@@ -32,10 +33,11 @@ impl Counting {
         Self { end: limit.end, longest: Duration::ZERO }
     }
 
-    /// Counts, or returns `None` if there is no time for it.
+    /// Counts, or returns `None` if there is no time for it or the run is interrupted.
     pub(crate) fn next<T>(&mut self, count: impl FnOnce() -> T) -> Option<T> {
         let started = Instant::now();
-        if self.end.is_some_and(|end| started + self.longest >= end) {
+        let is_over = self.end.is_some_and(|end| started + self.longest >= end);
+        if is_over || interrupt::is_set() {
             return None;
         }
         let counted = count();

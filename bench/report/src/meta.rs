@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Meta {
     /// Version of windlass.
     pub version: String,
-    /// The commit, with `-dirty` if the work tree differs, or `unknown` outside a repository.
+    /// The commit, with `-dirty` if the work tree differs but for the records, or `unknown` outside
+    /// a repository.
     pub git: String,
     /// Version of Linux.
     pub kernel: String,
@@ -51,10 +52,9 @@ impl Meta {
     pub fn now(quick: bool) -> Self {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let cpuinfo = read("/proc/cpuinfo");
-        let git = ["describe", "--always", "--dirty", "--abbrev=12"];
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            git: said_by("git", &git).unwrap_or_else(|| "unknown".to_owned()),
+            git: commit().unwrap_or_else(|| "unknown".to_owned()),
             kernel: read("/proc/sys/kernel/osrelease"),
             cpu: cpu_model(&cpuinfo),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -87,7 +87,15 @@ fn memory_mib(meminfo: &str) -> u64 {
     kib.unwrap_or(0) / 1024
 }
 
-/// Returns the output of a program, if it succeeds.
+/// Returns the commit that runs. A record changes while it is written, which changes no figure.
+fn commit() -> Option<String> {
+    let commit = said_by("git", &["describe", "--always", "--abbrev=12"])?;
+    let changed =
+        ["status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)bench/record"];
+    Some(commit + said_by("git", &changed).map_or("", |_| "-dirty"))
+}
+
+/// Returns the output of a program, if it succeeds and prints something.
 fn said_by(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program)
         .args(arguments)

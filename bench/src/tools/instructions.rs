@@ -308,7 +308,12 @@ fn callgrind(program: &Path, requests: &[Request]) -> Result<Vec<u64>, MeasureEr
         .args(["--tool=callgrind", "--quiet"])
         .arg(out)
         .args(["--zero-before=windlass_bench_counted", "--dump-after=windlass_bench_counted"]);
-    let slices = run_script(command.arg(program), requests)?;
+    let slices = run_script(command.arg(program), requests).map_err(|error| match error {
+        MeasureError::Failed(reason) if reason.contains("(os error 38)") => {
+            MeasureError::Unsupported("valgrind lacks a system call that it makes".into())
+        }
+        error => error,
+    })?;
     (1..=slices).map(|number| dumped(&file.0, number)).collect()
 }
 

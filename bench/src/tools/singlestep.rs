@@ -16,6 +16,8 @@ use std::process::{Child, Command, Stdio};
 
 use windlass_bench_driver::{STEPPED, pin};
 
+use crate::interrupt;
+
 /// Makes the C library copy and fill long ranges with vector instructions. A repeated string
 /// instruction would count once per byte.
 pub(crate) const TUNABLES: (&str, &str) = (
@@ -178,6 +180,7 @@ fn step_through(child: &Child) -> io::Result<Vec<u64>> {
         let signal = match stop {
             TraceStop::Ended(true) => return Ok(counts),
             TraceStop::Ended(false) => return Err(io::Error::other("the traced program failed")),
+            _ if interrupt::is_set() => return Err(io::Error::other("the run was interrupted")),
             TraceStop::Signal(libc::SIGUSR1) => {
                 match counting.take() {
                     Some(count) => counts.push(count),
