@@ -156,6 +156,7 @@ fn step_until_asked_to_end(pid: libc::pid_t, mut stop: TraceStop) -> io::Result<
     loop {
         let signal = match stop {
             TraceStop::Ended(_) => return Err(io::Error::other("the traced program has ended")),
+            _ if interrupt::is_set() => return Err(io::Error::other("the run was interrupted")),
             TraceStop::Signal(libc::SIGTERM) => {
                 trace(libc::PTRACE_DETACH, pid, libc::SIGTERM)?;
                 return Ok(count);
