@@ -15,7 +15,7 @@ use std::{
 };
 
 use rustix::{
-    net::sockopt,
+    net::{AddressFamily, SocketType, sockopt},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 use windlass::{
@@ -294,11 +294,21 @@ fn so_many_connections_are_accepted_at_a_time(build: Build) {
     }
 }
 
+/// Keeps a port, on which it does not listen: no other socket is given it, neither to listen nor to
+/// connect from. A listener with `SO_REUSEADDR` may have it too.
+fn held_port() -> (OwnedFd, SocketAddr) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    rustix::net::bind(&socket, &anywhere()).unwrap();
+    let address = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();
+    (socket, address)
+}
+
 fn a_listener_is_paused_resumed_and_deleted(build: Build) {
     let mut reactor = build().build().unwrap();
     let log = Log::new();
-    let listener = Listener::tcp(anywhere()).unwrap();
-    let to = address(&listener);
+    let (_held_port, to) = held_port();
+    let listener = Listener::tcp(to).unwrap();
     let alive = Rc::new(());
     let (held, mut accept) = (alive.clone(), echoing(&log));
     let accept = move |peer: &windlass::stream::Peer<'_>| {
