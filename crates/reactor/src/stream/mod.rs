@@ -85,7 +85,7 @@ pub use api::{
     handler::{DisconnectReason, Input, StreamHandler, StreamWriteError, Timeout},
     member::MemberStreamHandler,
     options::{StreamOptions, StreamParts, StreamRegistration, StreamTls, StreamWithFd},
-    stream::Stream,
+    stream::{Stream, TcpBytes},
     tls::{
         ReleasedTls, TlsDecrypted, TlsFactoryStatus, TlsFailure, TlsPhase, TlsSession,
         TlsSessionFactory,

@@ -85,6 +85,29 @@ fn a_stream_that_is_ended_before_it_is_connected_never_opens(build: Build) {
     }
 }
 
+/// What has come and what was acknowledged is known when the peer's next bytes are there.
+fn the_kernel_counts_the_bytes_of_tcp(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let (log, path) = (Log::new(), OwnPath::new());
+    let listener = Listener::tcp(anywhere()).unwrap();
+    let to = address(&listener);
+    listener.register(echoing(&log), &mut reactor).unwrap();
+    Listener::unix(&path.0).unwrap().register(echoing(&log), &mut reactor).unwrap();
+    let mut connect = |connector: Connector| {
+        let own = Log::new();
+        let key = connector.connect(Script::new(&own), &mut reactor).unwrap();
+        reactor.stream(key).unwrap().send(b"hello").unwrap();
+        until(&mut reactor, &own, 2);
+        reactor.stream(key).unwrap().tcp_bytes()
+    };
+    let bytes = connect(Connector::tcp(to)).unwrap();
+    assert_eq!(bytes.received, 5);
+    // The kernel may count the SYN of the side that has connected.
+    assert!((5..=6).contains(&bytes.acked), "{bytes:?}");
+    let unix = connect(Connector::unix(&path.0)).unwrap_err();
+    assert_eq!(unix.raw_os_error(), Some(Errno::OPNOTSUPP.raw_os_error()));
+}
+
 scenarios! {
     #[cfg_attr(miri, ignore = "sockets")]
     a_connector_connects_and_sends_what_was_sent_before,
@@ -92,4 +115,6 @@ scenarios! {
     a_refused_connection_is_told_after_the_call,
     #[cfg_attr(miri, ignore = "sockets")]
     a_stream_that_is_ended_before_it_is_connected_never_opens,
+    #[cfg_attr(miri, ignore = "sockets")]
+    the_kernel_counts_the_bytes_of_tcp,
 }

@@ -67,6 +67,18 @@ pub struct Stream<'a> {
     pub(in crate::stream) index: u32,
 }
 
+/// The bytes of a TCP connection since it began, as the kernel counts them: with those of TLS and
+/// without headers of TCP. See [`Stream::tcp_bytes`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TcpBytes {
+    /// Bytes that were received, whether they were read or not.
+    pub received: u64,
+    /// Bytes that were sent and that the peer's kernel has acknowledged. On the side that has
+    /// connected, the kernel counts one more.
+    pub acked: u64,
+}
+
 impl fmt::Debug for Stream<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream").finish_non_exhaustive()
@@ -132,6 +144,16 @@ impl Stream<'_> {
     #[doc(alias = "getsockname")]
     pub fn local_addr(&self) -> io::Result<Address> {
         self.core_ref().socket.local_addr()
+    }
+
+    /// The bytes that the kernel has counted on the TCP connection. This is a system call: the
+    /// stream itself counts no bytes.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2): `EOPNOTSUPP` if the socket is no TCP socket, or is simulated.
+    #[doc(alias = "TCP_INFO")]
+    pub fn tcp_bytes(&self) -> io::Result<TcpBytes> {
+        self.core_ref().socket.tcp_bytes()
     }
 
     /// Copies and sends bytes, either all of them or none. For when they are written, see

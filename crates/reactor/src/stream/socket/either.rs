@@ -18,7 +18,7 @@ use crate::{
     AddReason, Errno,
     kernel::Kernel,
     stream::{
-        Address, ListenOptions, StreamOptions,
+        Address, ListenOptions, StreamOptions, TcpBytes,
         socket::{listen, stream},
     },
     world::{SimObject, World},
@@ -165,6 +165,13 @@ impl StreamSocket {
         match self {
             OfKernel(socket) => socket.peer_addr(),
             Simulated(socket) => Ok(address_of(socket.peer_addr()?)),
+        }
+    }
+
+    pub(in crate::stream) fn tcp_bytes(&self) -> io::Result<TcpBytes> {
+        match self {
+            OfKernel(socket) => socket.tcp_bytes(),
+            Simulated(_) => Err(Errno::OPNOTSUPP.into()),
         }
     }
 }

@@ -30,7 +30,7 @@ use rustix::{
 use crate::{
     Errno,
     kernel::Kernel,
-    stream::{Address, StreamOptions},
+    stream::{Address, StreamOptions, TcpBytes},
 };
 
 /// `DONTWAIT`, because the socket may have been left in blocking mode.
@@ -158,7 +158,35 @@ impl StreamSocket {
     pub(in crate::stream) fn peer_addr(&self) -> io::Result<Address> {
         Address::peer_of(self)
     }
+
+    /// The bytes that the kernel has counted on a TCP connection.
+    pub(in crate::stream) fn tcp_bytes(&self) -> io::Result<TcpBytes> {
+        // The beginning of `struct tcp_info`, whose layout is part of the kernel's interface
+        // (include/uapi/linux/tcp.h): 8 bytes, 24 numbers of four bytes, and then numbers of eight.
+        let mut info = [0_u64; TCP_INFO_RECEIVED_AT + 1];
+        let mut len = size_of_val(&info) as libc::socklen_t;
+        // SAFETY: the descriptor is open (protocols 1 and 2). The kernel writes at most `len` bytes
+        // to `info`, which has as many, and the length to `len` (getsockopt(2)). Both live until
+        // the call returns. Any bytes are values of `u64`.
+        let result = unsafe {
+            libc::getsockopt(
+                self.number(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(TcpBytes { received: info[TCP_INFO_RECEIVED_AT], acked: info[TCP_INFO_ACKED_AT] })
+    }
 }
+
+/// Where `tcpi_bytes_acked` and `tcpi_bytes_received` are, in units of eight bytes.
+const TCP_INFO_ACKED_AT: usize = 15;
+const TCP_INFO_RECEIVED_AT: usize = 16;
 
 impl From<OwnedFd> for StreamSocket {
     fn from(socket: OwnedFd) -> Self {
