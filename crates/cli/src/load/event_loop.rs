@@ -15,7 +15,11 @@ use windlass::{
 };
 
 use super::{
-    plan::LoadPlan, run_state::RunState, schedule::Nanos, target::Address, worker::LoadWorker,
+    plan::LoadPlan,
+    run_state::RunState,
+    schedule::Nanos,
+    target::Address,
+    worker::{LoadWorker, Opening},
 };
 
 /// Interval of a worker's periodic work.
@@ -94,8 +98,8 @@ fn end_on_signals(load_worker: &Rc<RefCell<LoadWorker>>, reactor: &mut Reactor) 
 fn open_more(load_worker: &Rc<RefCell<LoadWorker>>, turn: &mut Turn<'_>) {
     loop {
         let mut state = load_worker.borrow_mut();
-        let Some((index, address)) = state.next_to_open() else { break };
-        let connector = connector(&address, &state.plan);
+        let Some(Opening { index, target, address }) = state.next_to_open() else { break };
+        let connector = connector(&address, target, &state.plan);
         match connector.connect(LoadHandler::new(load_worker, index), turn) {
             Ok(key) => state.begun(index, key),
             Err(error) => state.connect_failed(index, &io::Error::from(error)),
@@ -109,7 +113,7 @@ fn open_more(load_worker: &Rc<RefCell<LoadWorker>>, turn: &mut Turn<'_>) {
     }
 }
 
-fn connector(address: &Address, plan: &LoadPlan) -> Connector {
+fn connector(address: &Address, target: usize, plan: &LoadPlan) -> Connector {
     let args = &plan.args;
     let output_max = args.depth as usize * args.size as usize + OUTPUT_EXTRA * args.depth as usize;
     let connector = match address {
@@ -118,7 +122,7 @@ fn connector(address: &Address, plan: &LoadPlan) -> Connector {
     };
     let options = StreamOptions::new().output_max(output_max).tls_handshake_timeout(args.timeout);
     let connector = connector.stream(options).timeout(Some(args.timeout));
-    match &plan.tls {
+    match &plan.targets[target].tls {
         Some(tls) => connector.with_tls(Arc::clone(&tls.sessions)),
         None => connector,
     }

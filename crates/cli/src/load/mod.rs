@@ -43,7 +43,6 @@ use http2::Http2Workers;
 use plan::LoadPlan;
 use report::LoadReport;
 use run_state::RunState;
-use tls::LoadTls;
 
 pub(crate) use plan::LoadArgs;
 
@@ -64,14 +63,12 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     if let Err(error) = args.check() {
         error.exit();
     }
-    let addresses = args.target.resolve()?;
     // Signals are blocked before other threads start, so that those block them too.
     let signals = SignalSet::new([Signal::INT, Signal::TERM]).context("cannot receive signals")?;
     let workers = usize::from(args.workers);
     nofile::connections_max(Some(args.connections), workers)?;
-    let tls = LoadTls::new(&args.tls, &args.target, args.timeout, args.http2)?;
-    let plan = Arc::new(LoadPlan { args, addresses, tls });
-    let run_state = Arc::new(RunState::new(workers));
+    let plan = Arc::new(LoadPlan::new(args)?);
+    let run_state = Arc::new(RunState::new(workers, plan.targets.len()));
     let cannot_start = "cannot start the workers";
     let progress = progress::show(&plan, &run_state);
     if plan.args.http2 {

@@ -33,11 +33,12 @@ pub(crate) struct LoadArgs {
     /// Target: ws://HOST:PORT/PATH, wss://HOST:PORT/PATH (TLS) or ws+unix:SOCKET:/PATH, or without
     /// WebSocket tcp://HOST:PORT, tls://HOST:PORT or unix:SOCKET. The server must echo each
     /// message, as `windlass serve` does at /echo. With http://HOST:PORT/PATH or https:// a
-    /// message is a GET request, and its answer the response
-    #[arg(value_name = "URL")]
-    pub(crate) target: Target,
+    /// message is a GET request, and its answer the response. Over several targets of one kind the
+    /// connections are spread evenly, and the report has the results of each and of all
+    #[arg(value_name = "URL", required = true)]
+    pub(crate) targets: Vec<Target>,
 
-    /// Number of connections, all open at the same time
+    /// Number of connections over all targets, all open at the same time
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
@@ -162,7 +163,22 @@ impl LoadArgs {
     pub(crate) fn check(&self) -> Result<(), clap::Error> {
         let refuse =
             |text: &str| Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")));
-        let is_websocket = self.target.is_websocket();
+        let (is_websocket, is_http) = (self.is_websocket(), self.is_http());
+        let is_other =
+            |target: &Target| (target.is_websocket(), target.is_http()) != (is_websocket, is_http);
+        if let Some(other) = self.targets.iter().find(|target| is_other(target)) {
+            return refuse(&format!(
+                "{} and {other} are not of one kind: all targets have WebSocket, or all have HTTP, \
+                 or all are byte streams",
+                self.targets[0]
+            ));
+        }
+        if self.targets.len() > self.connections as usize {
+            return refuse(
+                "there are more targets than --connections: each target needs at least one \
+                 connection",
+            );
+        }
         if !is_websocket && (self.text.is_some() || self.deflate) {
             return refuse(
                 "--text and --deflate need a WebSocket target: ws://, wss:// or ws+unix:",
@@ -171,13 +187,13 @@ impl LoadArgs {
         if !is_websocket && self.subprotocol.is_some() {
             return refuse("--subprotocol needs a WebSocket target: ws://, wss:// or ws+unix:");
         }
-        if !is_websocket && !self.target.is_http() && !self.header.is_empty() {
+        if !is_websocket && !is_http && !self.header.is_empty() {
             return refuse("--header needs a target with WebSocket or HTTP");
         }
         if self.http2 && (!self.ramp_up.is_zero() || self.churn.is_some()) {
             return refuse("--ramp-up and --churn are not available with --http2");
         }
-        if self.http2 && !is_websocket && !self.target.is_http() {
+        if self.http2 && !is_websocket && !is_http {
             return refuse(
                 "--http2 needs a target with WebSocket or HTTP: ws://, wss://, ws+unix:, \
                            http:// or https://",
@@ -189,16 +205,17 @@ impl LoadArgs {
                  connection of HTTP/2 are --depth",
             );
         }
-        if self.body_size.is_some() && !self.target.is_http() {
+        if self.body_size.is_some() && !is_http {
             return refuse("--body-size needs an HTTP target: http:// or https://");
         }
-        if !is_websocket && !self.target.is_http() && self.size == 0 {
+        if !is_websocket && !is_http && self.size == 0 {
             return refuse(
                 "--size 0 needs a WebSocket target (ws://, wss:// or ws+unix:): a byte stream has \
                  no empty messages",
             );
         }
-        if let (Some(option), None) = (self.tls.first_option(), self.target.tls_host()) {
+        let has_tls = self.targets.iter().any(|target| target.tls_host().is_some());
+        if let (Some(option), false) = (self.tls.first_option(), has_tls) {
             return refuse(&format!(
                 "{option} needs a target with TLS: wss://, https:// or tls://"
             ));
@@ -214,11 +231,21 @@ impl LoadArgs {
         Ok(())
     }
 
+    /// Returns whether the targets have WebSocket.
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.targets[0].is_websocket()
+    }
+
+    /// Returns whether the targets have HTTP without WebSocket.
+    pub(crate) fn is_http(&self) -> bool {
+        self.targets[0].is_http()
+    }
+
     /// Returns the number of message sequences of a connection: one, or one for each stream of
     /// HTTP/2.
     pub(crate) fn streams_per_connection(&self) -> u32 {
         match self.http2 {
-            true if self.target.is_http() => self.depth,
+            true if self.is_http() => self.depth,
             true => self.streams,
             false => 1,
         }
@@ -226,7 +253,7 @@ impl LoadArgs {
 
     /// Returns the number of messages in flight of a sequence.
     pub(crate) fn depth_of_stream(&self) -> u32 {
-        if self.http2 && self.target.is_http() { 1 } else { self.depth }
+        if self.http2 && self.is_http() { 1 } else { self.depth }
     }
 
     /// Returns the number of all message sequences.
@@ -252,12 +279,41 @@ impl LoadArgs {
 #[derive(Debug)]
 pub(crate) struct LoadPlan {
     pub(crate) args: LoadArgs,
+    /// Those of the arguments, in their order.
+    pub(crate) targets: Vec<PlannedTarget>,
+}
+
+/// A target, and what its connections need.
+#[derive(Debug)]
+pub(crate) struct PlannedTarget {
+    pub(crate) target: Target,
+    /// Those of its name.
     pub(crate) addresses: Vec<Address>,
     /// `None` for a target without TLS.
     pub(crate) tls: Option<LoadTls>,
 }
 
 impl LoadPlan {
+    /// Resolves names, and reads the files of TLS.
+    ///
+    /// # Errors
+    ///
+    /// If a name cannot be resolved, or TLS cannot be used.
+    pub(crate) fn new(args: LoadArgs) -> anyhow::Result<Self> {
+        let planned = |target: &Target| {
+            let addresses = target.resolve()?;
+            let tls = LoadTls::new(&args.tls, target, args.timeout, args.http2)?;
+            Ok(PlannedTarget { target: target.clone(), addresses, tls })
+        };
+        let targets = args.targets.iter().map(planned).collect::<anyhow::Result<_>>()?;
+        Ok(Self { args, targets })
+    }
+
+    /// Returns the index of the target of a connection.
+    pub(crate) fn target_of(&self, connection: u64) -> usize {
+        connection as usize % self.targets.len()
+    }
+
     /// Returns the schedule of a run that begins at `origin`.
     pub(crate) fn schedule(&self, origin: Nanos) -> LoadSchedule {
         let start = origin.saturating_add(nanos(self.args.warm_up));
@@ -343,7 +399,7 @@ mod tests {
 
     fn plan(arguments: &[&str]) -> LoadPlan {
         let args = args(&[&[URL], arguments].concat()).expect("they make sense");
-        LoadPlan { args, addresses: Vec::new(), tls: None }
+        LoadPlan { args, targets: Vec::new() }
     }
 
     #[test]
@@ -390,6 +446,11 @@ mod tests {
             &[URL, "--cacert", "ca.pem"],
             &[URL, "--server-name", "localhost"],
             &["wss://localhost/", "--cacert", "ca.pem", "--insecure"],
+            &[URL, "http://localhost/"],
+            &[URL, "tcp://localhost:1"],
+            &["unix:/a", "http://localhost/"],
+            &[URL, URL, URL, "--connections", "2"],
+            &[URL, "wss:localhost"],
         ] {
             let error = args(nonsense).expect_err(&format!("{nonsense:?}"));
             assert_eq!(error.exit_code(), 2, "{nonsense:?}");

@@ -1,8 +1,9 @@
 //! The final report: text for people, JSON for programs.
 
+mod text;
+
 use std::{
     collections::BTreeMap,
-    fmt,
     fs::File,
     io::{self, Write},
     path::Path,
@@ -24,6 +25,7 @@ use super::{
 #[derive(Debug, Serialize)]
 pub(crate) struct LoadReport {
     version: &'static str,
+    /// The targets, with a space between two.
     url: String,
     parameters: Parameters,
     /// True if nothing went wrong.
@@ -32,6 +34,23 @@ pub(crate) struct LoadReport {
     signal: Option<i32>,
     /// The run ended early because no connection could be opened, or the server does not echo.
     gave_up: bool,
+    #[serde(flatten)]
+    total: Measured,
+    /// The results of each target, if there are several.
+    targets: Vec<TargetReport>,
+    /// What was expected by `--expect`, of the total.
+    thresholds: Vec<Checked>,
+    /// This program's CPU use: 1 is one full CPU.
+    own_cpu_share: Option<f64>,
+    /// Descriptions of the first errors.
+    error_texts: Vec<String>,
+    #[serde(skip)]
+    output: ReportTargets,
+}
+
+/// The results of one target, or of all.
+#[derive(Debug, Serialize)]
+struct Measured {
     connections: Connections,
     /// `null` without TLS.
     tls: Option<TlsResults>,
@@ -45,15 +64,15 @@ pub(crate) struct LoadReport {
     /// HTTP responses with a status other than 2xx, by their status. They are no verified messages.
     other_statuses: BTreeMap<u16, u64>,
     latency: Latency,
-    /// What was expected by `--expect`.
-    thresholds: Vec<Checked>,
-    /// This program's CPU use: 1 is one full CPU.
-    own_cpu_share: Option<f64>,
     errors: BTreeMap<&'static str, u64>,
-    /// Descriptions of the first errors.
-    error_texts: Vec<String>,
-    #[serde(skip)]
-    output: ReportTargets,
+}
+
+/// The results of one of several targets.
+#[derive(Debug, Serialize)]
+struct TargetReport {
+    url: String,
+    #[serde(flatten)]
+    measured: Measured,
 }
 
 /// The requested settings.
@@ -139,13 +158,12 @@ impl LoadReport {
         let args = &plan.args;
         let origin = run_state.origin();
         let gave_up = run_state.is_given_up();
-        let results = run_state.into_results();
+        let of_targets = run_state.into_results();
+        let mut results = LoadResults::new();
+        of_targets.iter().for_each(|of_target| results.add(of_target));
         let start = origin.map_or(0, |origin| plan.schedule(origin).window.start);
-        let end = results.last_answer.max(results.ended);
-        let elapsed_s = end.saturating_sub(start) as f64 / 1e9;
-        let per_s = |count: f64| if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 };
-        let messages_per_s = per_s(results.messages as f64);
-        let latency = Latency::of(&results, args.rate.is_some());
+        let total = Measured::new(plan, start, &results, TlsResults::of_all(plan));
+        let latency = &total.latency;
         let checked = args.expect.iter().map(|threshold| {
             let measured = match threshold.metric {
                 Metric::Min => latency.min_us,
@@ -155,41 +173,36 @@ impl LoadReport {
                 Metric::P99 => latency.p99_us,
                 Metric::P99_9 => latency.p99_9_us,
                 Metric::Max => latency.max_us,
-                Metric::Rate => messages_per_s,
+                Metric::Rate => total.messages_per_s,
             };
             threshold.check(measured, results.latency.len())
         });
+        let thresholds = checked.collect();
+        let mut error_texts = results.texts().to_vec();
+        let mut targets = Vec::new();
+        if plan.targets.len() > 1 {
+            error_texts.clear();
+            for (planned, results) in plan.targets.iter().zip(&of_targets) {
+                let url = planned.target.to_string();
+                error_texts.extend(results.texts().iter().map(|text| format!("{url}: {text}")));
+                let tls = planned.tls.as_ref().map(LoadTls::results);
+                let measured = Measured::new(plan, start, results, tls);
+                targets.push(TargetReport { url, measured });
+            }
+        }
+        let urls: Vec<_> = plan.targets.iter().map(|planned| planned.target.to_string()).collect();
         Self {
-            thresholds: checked.collect(),
+            thresholds,
             version: env!("CARGO_PKG_VERSION"),
-            url: args.target.to_string(),
+            url: urls.join(" "),
             parameters: Parameters::of(plan),
             is_clean: results.failed() == 0 && results.other_statuses().next().is_none(),
             signal,
             gave_up,
-            connections: Connections {
-                opened: results.opened,
-                failed: results.failed(),
-                reconnects: results.reconnects,
-            },
-            tls: plan.tls.as_ref().map(LoadTls::results),
-            messages: Messages {
-                verified: results.messages,
-                warm_up: results.warm_up,
-                unsent: results.unsent,
-                unanswered: results.unanswered,
-            },
-            elapsed_s,
-            messages_per_s,
-            bytes_per_s: match args.target.is_http() {
-                true => per_s(results.body_bytes as f64),
-                false => messages_per_s * f64::from(args.size),
-            },
-            other_statuses: results.other_statuses().collect(),
-            latency,
+            total,
+            targets,
             own_cpu_share: results.cpu_share(),
-            errors: results.faults().map(|(kind, count)| (kind.name(), count)).collect(),
-            error_texts: results.texts().to_vec(),
+            error_texts,
             output: ReportTargets { json: args.json.clone(), quiet: args.quiet },
         }
     }
@@ -215,7 +228,7 @@ impl LoadReport {
         for text in &self.error_texts {
             eprintln!("windlass: {text}");
         }
-        match self.connections.failed - self.error_texts.len() as u64 {
+        match self.total.connections.failed - self.error_texts.len() as u64 {
             0 => {}
             more => eprintln!("windlass: and {more} more"),
         }
@@ -242,15 +255,16 @@ impl LoadReport {
 
     /// Advice about the errors as a whole.
     fn advice(&self) -> Option<String> {
-        let Connections { opened, failed, .. } = self.connections;
-        let Messages { verified, warm_up, .. } = self.messages;
+        let Connections { opened, failed, .. } = self.total.connections;
+        let Messages { verified, warm_up, .. } = self.total.messages;
+        let errors = &self.total.errors;
         if self.gave_up && opened == 0 {
             let asked = self.parameters.connections;
             return Some(format!(
                 "gave up: none of the first {failed} of {asked} connections could be opened"
             ));
         }
-        let is_lost = self.errors.len() == 1 && self.errors.contains_key(FaultKind::Lost.name());
+        let is_lost = errors.len() == 1 && errors.contains_key(FaultKind::Lost.name());
         let is_http = self.parameters.size_bytes.is_none();
         (is_lost && verified + warm_up == 0 && !is_http).then(|| {
             "no message came back; `windlass load` needs a server that sends each message back, \
@@ -274,6 +288,39 @@ fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
     }
 }
 
+impl Measured {
+    /// The results of a run whose measured time has begun at `start`.
+    fn new(plan: &LoadPlan, start: Nanos, results: &LoadResults, tls: Option<TlsResults>) -> Self {
+        let end = results.last_answer.max(results.ended);
+        let elapsed_s = end.saturating_sub(start) as f64 / 1e9;
+        let per_s = |count: f64| if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 };
+        let messages_per_s = per_s(results.messages as f64);
+        Self {
+            connections: Connections {
+                opened: results.opened,
+                failed: results.failed(),
+                reconnects: results.reconnects,
+            },
+            tls,
+            messages: Messages {
+                verified: results.messages,
+                warm_up: results.warm_up,
+                unsent: results.unsent,
+                unanswered: results.unanswered,
+            },
+            elapsed_s,
+            messages_per_s,
+            bytes_per_s: match plan.args.is_http() {
+                true => per_s(results.body_bytes as f64),
+                false => messages_per_s * f64::from(plan.args.size),
+            },
+            other_statuses: results.other_statuses().collect(),
+            latency: Latency::of(results, plan.args.rate.is_some()),
+            errors: results.faults().map(|(kind, count)| (kind.name(), count)).collect(),
+        }
+    }
+}
+
 impl Parameters {
     fn of(plan: &LoadPlan) -> Self {
         let args = &plan.args;
@@ -281,7 +328,7 @@ impl Parameters {
             connections: args.connections,
             http2: args.http2,
             streams: args.streams,
-            size_bytes: (!args.target.is_http()).then_some(args.size),
+            size_bytes: (!args.is_http()).then_some(args.size),
             body_size_bytes: args.body_size,
             depth: args.depth,
             duration_s: args.duration().map(|duration| duration.as_secs_f64()),
@@ -289,7 +336,7 @@ impl Parameters {
             rate_per_s: args.rate,
             churn: args.churn,
             content: match args.text {
-                None if args.target.is_http() => "http",
+                None if args.is_http() => "http",
                 None => "binary",
                 Some(super::payload::Charset::Ascii) => "ascii",
                 Some(super::payload::Charset::Utf8) => "utf8",
@@ -326,194 +373,5 @@ impl Latency {
                 .skip_while(|bucket| bucket.count == 0)
                 .collect(),
         }
-    }
-}
-
-impl fmt::Display for LoadReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let asked = &self.parameters;
-        let connections = asked.connections;
-        writeln!(f, "{}", self.url)?;
-        write!(f, "  {connections} connections")?;
-        if asked.http2 {
-            write!(f, " of HTTP/2")?;
-        }
-        if asked.streams > 1 {
-            write!(f, " with {} WebSockets each", asked.streams)?;
-        }
-        match asked.size_bytes {
-            None => write!(f, ", GET")?,
-            Some(size) => write!(f, ", {size} bytes ({})", asked.content)?,
-        }
-        write!(
-            f,
-            "{}, {} outstanding",
-            if asked.deflate { ", compressed" } else { "" },
-            asked.depth
-        )?;
-        match asked.rate_per_s {
-            Some(rate) => writeln!(f, ", {} messages per second", Grouped(rate.round() as u64))?,
-            None => writeln!(f)?,
-        }
-        let (verified, per_s) =
-            (Grouped(self.messages.verified), Grouped(self.messages_per_s.round() as u64));
-        let megabytes = self.bytes_per_s / 1e6;
-        writeln!(f)?;
-        writeln!(f, "  messages    {verified} in {:.3} s", self.elapsed_s)?;
-        match asked.size_bytes {
-            None => writeln!(f, "  throughput  {per_s} requests/s, {megabytes:.2} MB/s of bodies")?,
-            Some(_) => {
-                let rates = format!("{per_s} messages/s, {megabytes:.2} MB/s");
-                writeln!(f, "  throughput  {rates} in each direction")?;
-            }
-        }
-        if self.tls.as_ref().is_some_and(|tls| !tls.is_verified) {
-            writeln!(f, "  tls         the server's certificate was not verified (--insecure)")?;
-        }
-        self.latency.fmt(f)?;
-        if let Some(share) = self.own_cpu_share {
-            writeln!(f, "  own CPU     {:.0} % of a processor", share * 100.0)?;
-        }
-        if self.messages.unsent > 0 {
-            let unsent = Grouped(self.messages.unsent);
-            writeln!(
-                f,
-                "  not sent    {unsent}: the rate was not reached; their waits count as latencies"
-            )?;
-        }
-        if self.connections.reconnects > 0 {
-            let reconnects = Grouped(self.connections.reconnects);
-            match asked.churn {
-                None => {
-                    writeln!(
-                        f,
-                        "  reconnects  {reconnects}: the server ended connections in order"
-                    )?;
-                }
-                Some(_) => {
-                    let per_s = self.connections.reconnects as f64 / self.elapsed_s.max(1e-9);
-                    writeln!(f, "  reconnects  {reconnects}, {per_s:.0} a second (--churn)")?;
-                }
-            }
-        }
-        if self.messages.unanswered > 0 {
-            writeln!(f, "  unanswered  {}", Grouped(self.messages.unanswered))?;
-        }
-        if !self.other_statuses.is_empty() {
-            let one = |(status, count): (&u16, &u64)| format!("{status}: {}", Grouped(*count));
-            let all: Vec<String> = self.other_statuses.iter().map(one).collect();
-            writeln!(f, "  not 2xx     {}", all.join(", "))?;
-        }
-        for checked in &self.thresholds {
-            writeln!(f, "  expected    {checked}")?;
-        }
-        if self.errors.is_empty() {
-            return writeln!(f, "  errors      none");
-        }
-        let connections = Grouped(self.connections.failed);
-        let kind = |(kind, count): (&&str, &u64)| {
-            format!("{} {}", Grouped(*count), kind.replace('_', " "))
-        };
-        let kinds: Vec<String> = self.errors.iter().map(kind).collect();
-        writeln!(f, "  errors      in {connections} connections: {}", kinds.join(", "))
-    }
-}
-
-impl fmt::Display for Latency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total: u64 = self.histogram.iter().map(|bucket| bucket.count).sum();
-        if total == 0 {
-            return Ok(());
-        }
-        let [mean, p50, p90, p99, p99_9, max] =
-            [self.mean_us, self.p50_us, self.p90_us, self.p99_us, self.p99_9_us, self.max_us]
-                .map(Micros);
-        let from =
-            if self.corrected_for_coordinated_omission { ", from the intended moment" } else { "" };
-        write!(f, "  latency     mean {mean}, p50 {p50}, p90 {p90}, p99 {p99}, ")?;
-        writeln!(f, "p99.9 {p99_9}, max {max}{from}")?;
-        let most = self.histogram.iter().map(|bucket| bucket.count).max().unwrap_or(1);
-        for bucket in &self.histogram {
-            let width = (bucket.count as f64 / most as f64 * 40.0).ceil() as usize;
-            let share = bucket.count as f64 / total as f64 * 100.0;
-            let to = Micros(bucket.to_us).to_string();
-            writeln!(f, "      ≤ {to:>8}  {share:>7.3} %  {}", "█".repeat(width))?;
-        }
-        Ok(())
-    }
-}
-
-/// A time with three digits and a suitable unit.
-struct Micros(f64);
-
-impl fmt::Display for Micros {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, unit) = match self.0 {
-            us if us < 1e3 => (us, "µs"),
-            us if us < 1e6 => (us / 1e3, "ms"),
-            us => (us / 1e6, "s"),
-        };
-        let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-        write!(f, "{value:.digits$} {unit}")
-    }
-}
-
-/// A number in groups of three digits.
-struct Grouped(u64);
-
-impl fmt::Display for Grouped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (index, digit) in digits.char_indices() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                f.write_str(" ")?;
-            }
-            write!(f, "{digit}")?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_three_digits_and_numbers_groups() {
-        for (us, text) in [
-            (0.0, "0.00 µs"),
-            (9.987, "9.99 µs"),
-            (45.25, "45.2 µs"),
-            (999.0, "999 µs"),
-            (1_000.0, "1.00 ms"),
-            (1_234_567.0, "1.23 s"),
-            (600_000_000.0, "600 s"),
-        ] {
-            assert_eq!(Micros(us).to_string(), text);
-        }
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1 000"), (1_234_567, "1 234 567")] {
-            assert_eq!(Grouped(number).to_string(), text);
-        }
-    }
-
-    #[test]
-    fn buckets_of_latencies_double_and_none_is_lost() {
-        let mut results = LoadResults::new();
-        for latency in [900, 1_500, 3_000, 3_500, 700_000] {
-            results.answered(Some(latency), 1);
-        }
-        let latency = Latency::of(&results, true);
-        assert_eq!(latency.histogram.iter().map(|bucket| bucket.count).sum::<u64>(), 5);
-        let first: Vec<u64> = latency.histogram.iter().take(3).map(|bucket| bucket.count).collect();
-        assert_eq!(first, [1, 1, 2]);
-        assert!(
-            latency.to_string().contains("max 700 µs, from the intended moment\n"),
-            "{latency}"
-        );
-        assert_eq!(
-            Latency::of(&LoadResults::new(), true).to_string(),
-            "",
-            "without messages there is nothing to say"
-        );
     }
 }

@@ -64,11 +64,12 @@ pub(crate) struct RunState {
     is_given_up: AtomicBool,
     /// Measured messages answered so far, as of the last tick of each worker.
     pub(crate) answered: AtomicU64,
-    total: Mutex<LoadResults>,
+    /// By target.
+    results: Mutex<Vec<LoadResults>>,
 }
 
 impl RunState {
-    pub(crate) fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize, targets: usize) -> Self {
         Self {
             clock: RunClock::start(),
             workers,
@@ -80,7 +81,7 @@ impl RunState {
             unopened: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
             answered: AtomicU64::new(0),
-            total: Mutex::new(LoadResults::new()),
+            results: Mutex::new((0..targets).map(|_| LoadResults::new()).collect()),
         }
     }
 
@@ -130,13 +131,13 @@ impl RunState {
         self.is_given_up.load(Relaxed)
     }
 
-    /// Takes over the results of a worker.
-    pub(crate) fn add_results(&self, results: &LoadResults) {
-        self.total.lock().unwrap_or_else(PoisonError::into_inner).add(results);
+    /// Takes over the results of a worker with a target.
+    pub(crate) fn add_results(&self, target: usize, results: &LoadResults) {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)[target].add(results);
     }
 
-    /// Returns the results of all workers.
-    pub(crate) fn into_results(self) -> LoadResults {
-        self.total.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the results of all workers, by target.
+    pub(crate) fn into_results(self) -> Vec<LoadResults> {
+        self.results.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }

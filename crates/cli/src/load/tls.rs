@@ -19,6 +19,7 @@ use windlass_tls::TlsConnector;
 
 use super::{
     fault::{Fault, FaultKind},
+    plan::LoadPlan,
     target::Target,
 };
 
@@ -68,6 +69,18 @@ pub(crate) struct TlsResults {
     handshakes: u64,
     /// Those of them that resumed an earlier session.
     resumed: u64,
+}
+
+impl TlsResults {
+    /// The sum over all targets; the name is that of the first with TLS. `None` without TLS.
+    pub(crate) fn of_all(plan: &LoadPlan) -> Option<Self> {
+        let results = plan.targets.iter().filter_map(|planned| planned.tls.as_ref());
+        results.map(LoadTls::results).reduce(|sum, of_target| Self {
+            handshakes: sum.handshakes + of_target.handshakes,
+            resumed: sum.resumed + of_target.resumed,
+            ..sum
+        })
+    }
 }
 
 impl LoadTls {

@@ -19,9 +19,9 @@ use super::{
     exchange::ExchangeState,
     fault::{self, Fault, FaultKind},
     http::HttpSetup,
-    plan::{LoadPlan, nanos},
+    plan::{LoadPlan, PlannedTarget, nanos},
     run_state::RunState,
-    schedule::{MessageSequence, Nanos, SendRate},
+    schedule::{LoadSchedule, MessageSequence, Nanos, SendRate},
     target::{Address, Protocol},
     websocket::WebSocketSetup,
 };
@@ -38,15 +38,16 @@ const TIMEOUT_CHECK_INTERVAL: Nanos = 100_000_000;
 pub(crate) struct LoadWorker {
     pub(crate) plan: Arc<LoadPlan>,
     pub(crate) run_state: Arc<RunState>,
-    context: WorkerContext,
+    /// By target.
+    contexts: Vec<WorkerContext>,
     connections: Vec<LoadConnection>,
     /// Connections waiting to connect now, and those waiting for the next tick.
     queue: VecDeque<usize>,
     to_retry: Vec<usize>,
     /// The address that each connection tries or has tried.
     cursors: Vec<AddressCursor>,
-    /// The address that worked last, which new connections try first.
-    good_address: usize,
+    /// The address of each target that worked last, which new connections try first.
+    good_addresses: Vec<usize>,
     opening: usize,
     ramp: RampUp,
     /// Number of connections that are not over.
@@ -69,6 +70,13 @@ struct AddressCursor {
     address: usize,
     /// Time of the first try, if there was one.
     begun: Option<Nanos>,
+}
+
+/// A connection to open.
+pub(crate) struct Opening {
+    pub(crate) index: usize,
+    pub(crate) target: usize,
+    pub(crate) address: Address,
 }
 
 /// Opens connections evenly over a time.
@@ -117,15 +125,15 @@ impl LoadWorker {
                 LoadConnection::new(sequence, args.churn)
             })
             .collect();
-        let context = WorkerContext {
+        let context = |planned: &PlannedTarget| WorkerContext {
             clock: run_state.clock,
             exchange: ExchangeState::new(args),
             scratch: Scratch::new(),
-            websocket: match &args.target.protocol {
+            websocket: match &planned.target.protocol {
                 Protocol::Bytes | Protocol::Http(_) => None,
                 Protocol::WebSocket(resource) => Some(WebSocketSetup::new(resource.clone(), args)),
             },
-            http: match &args.target.protocol {
+            http: match &planned.target.protocol {
                 Protocol::Http(resource) => {
                     let (size, informational) = (args.body_size, args.informational_max);
                     Some(HttpSetup::new(resource, &args.header, size, informational))
@@ -135,14 +143,15 @@ impl LoadWorker {
             timeout: nanos(args.timeout),
             answer_timeout: nanos(args.answer_timeout()),
         };
+        let contexts: Vec<_> = plan.targets.iter().map(context).collect();
         Self {
             plan: Arc::clone(plan),
             run_state: Arc::clone(run_state),
-            context,
+            contexts,
             queue: (0..connections.len()).collect(),
             to_retry: Vec::new(),
             cursors: vec![AddressCursor::default(); connections.len()],
-            good_address: 0,
+            good_addresses: vec![0; plan.targets.len()],
             opening: 0,
             ramp: RampUp { length: nanos(args.ramp_up), begun: None, opened: 0 },
             unfinished: connections.len(),
@@ -155,30 +164,48 @@ impl LoadWorker {
         }
     }
 
+    /// Returns the target of a connection.
+    fn target_of(&self, index: usize) -> usize {
+        self.plan.target_of(self.connections[index].sequence.connection())
+    }
+
+    /// Returns a connection, and what the connections of its target share.
+    fn parts(&mut self, index: usize) -> (&mut LoadConnection, &mut WorkerContext) {
+        let target = self.target_of(index);
+        (&mut self.connections[index], &mut self.contexts[target])
+    }
+
+    /// Returns the schedule, which is that of all targets.
+    fn schedule(&self) -> &LoadSchedule {
+        &self.contexts[0].exchange.schedule
+    }
+
     /// Returns the next connection to open, if one may be opened.
-    pub(crate) fn next_to_open(&mut self) -> Option<(usize, Address)> {
+    pub(crate) fn next_to_open(&mut self) -> Option<Opening> {
         if self.opening >= OPENING_MAX || self.run_state.is_given_up() {
             return None;
         }
         if self.phase == WorkerPhase::Opening {
-            let now = self.context.clock.now();
+            let now = self.run_state.clock.now();
             let first = self.queue.front().filter(|index| self.cursors[**index].begun.is_none());
             if first.is_some() && !self.ramp.take(self.connections.len() as u64, now) {
                 return None;
             }
         }
         let index = self.queue.pop_front()?;
+        let target = self.target_of(index);
         let cursor = &mut self.cursors[index];
         if cursor.refused == 0 {
-            cursor.address = self.good_address;
+            cursor.address = self.good_addresses[target];
         }
         self.opening += 1;
-        Some((index, self.plan.addresses[cursor.address].clone()))
+        let address = self.plan.targets[target].addresses[cursor.address].clone();
+        Some(Opening { index, target, address })
     }
 
     /// Notes that a connection has begun to connect.
     pub(crate) fn begun(&mut self, index: usize, key: Key) {
-        let now = self.context.clock.now();
+        let now = self.run_state.clock.now();
         self.cursors[index].begun.get_or_insert(now);
         self.connections[index].connecting(key, now);
     }
@@ -187,13 +214,10 @@ impl LoadWorker {
     pub(crate) fn connect_failed(&mut self, index: usize, reason: &io::Error) {
         self.opening -= 1;
         self.unfinished -= 1;
-        let sequence = &self.connections[index].sequence;
-        self.context.exchange.results.fault(
-            sequence.connection(),
-            Fault::new(FaultKind::Connect, reason),
-            0,
-        );
-        self.connections[index].give_up();
+        let (connection, context) = self.parts(index);
+        let number = connection.sequence.connection();
+        context.exchange.results.fault(number, Fault::new(FaultKind::Connect, reason), 0);
+        connection.give_up();
         self.run_state.open_failed();
     }
 
@@ -228,7 +252,8 @@ impl LoadWorker {
     /// Handles a connected socket. Returns whether another connection may be opened, because this
     /// one is open or has failed.
     pub(crate) fn connected(&mut self, index: usize, stream: &mut Stream<'_>) -> bool {
-        self.good_address = self.cursors[index].address;
+        let target = self.target_of(index);
+        self.good_addresses[target] = self.cursors[index].address;
         self.with(index, stream, |connection, context, stream| {
             connection.connected(context, stream)
         })
@@ -257,9 +282,9 @@ impl LoadWorker {
         stream: &mut Stream<'_>,
         act: impl FnOnce(&mut LoadConnection, &mut WorkerContext, &mut Stream<'_>) -> Handled,
     ) -> bool {
-        let connection = &mut self.connections[index];
+        let (connection, context) = self.parts(index);
         let was_opening = connection.is_opening();
-        if let Err(fault) = act(connection, &mut self.context, stream) {
+        if let Err(fault) = act(connection, context, stream) {
             self.fail(index, fault);
             stream.abort();
         }
@@ -274,21 +299,19 @@ impl LoadWorker {
     }
 
     fn fail(&mut self, index: usize, fault: Fault) {
-        let connection = &mut self.connections[index];
-        let sequence = &connection.sequence;
         // A server that does not echo affects all connections, and is reported once.
         let is_reported = fault.kind == FaultKind::NotAnEcho && self.run_state.give_up();
+        let (connection, context) = self.parts(index);
+        let sequence = &connection.sequence;
         if !is_reported {
-            self.context.exchange.results.fault(
-                sequence.connection(),
-                fault,
-                sequence.outstanding(),
-            );
+            let (number, unanswered) = (sequence.connection(), sequence.outstanding());
+            context.exchange.results.fault(number, fault, unanswered);
         }
-        if connection.is_opening() {
+        let was_opening = connection.is_opening();
+        connection.give_up();
+        if was_opening {
             self.run_state.open_failed();
         }
-        connection.give_up();
     }
 
     /// Handles the end of a stream.
@@ -302,19 +325,20 @@ impl LoadWorker {
             }
         }
         if self.connections[index].renew() {
-            let now = self.context.clock.now();
+            let now = self.run_state.clock.now();
             return self.rouse(index, now);
         }
         self.unfinished -= 1;
-        if let Some(fault) = self.connections[index].closed(reason, self.plan.tls.as_ref()) {
+        let tls = self.plan.targets[self.target_of(index)].tls.as_ref();
+        if let Some(fault) = self.connections[index].closed(reason, tls) {
             self.fail(index, fault);
         }
     }
 
     /// Opens a dormant connection again if a request is due, or ends it if none will be.
     fn rouse(&mut self, index: usize, now: Nanos) {
-        let connection = &mut self.connections[index];
-        let (sequence, schedule) = (&connection.sequence, &self.context.exchange.schedule);
+        let (connection, context) = self.parts(index);
+        let (sequence, schedule) = (&connection.sequence, &context.exchange.schedule);
         if sequence.outstanding() > 0 || sequence.is_due(schedule, now) {
             connection.reset();
             self.cursors[index] = AddressCursor::default();
@@ -328,11 +352,13 @@ impl LoadWorker {
     /// Returns whether a connection that failed to connect may try again.
     fn should_retry(&mut self, index: usize, reason: DisconnectReason) -> bool {
         let DisconnectReason::Connect(errno) = reason else { return false };
-        let (cursor, addresses) = (&mut self.cursors[index], self.plan.addresses.len());
+        let addresses = self.plan.targets[self.target_of(index)].addresses.len();
+        let cursor = &mut self.cursors[index];
         // Connecting to a Unix socket with a full backlog fails at once, whereas TCP waits.
         if errno == Errno::AGAIN {
-            let now = self.context.clock.now();
-            return cursor.begun.is_none_or(|begun| now - begun < self.context.timeout);
+            let now = self.run_state.clock.now();
+            let limit = nanos(self.plan.args.timeout);
+            return cursor.begun.is_none_or(|begun| now - begun < limit);
         }
         cursor.refused += 1;
         cursor.address = (cursor.address + 1) % addresses;
@@ -347,50 +373,55 @@ impl LoadWorker {
         if self.ended.is_some() {
             return None;
         }
-        self.context.exchange.schedule = self.plan.schedule(origin);
-        Some(self.context.exchange.schedule.window.end).filter(|&end| end < Nanos::MAX)
+        for context in &mut self.contexts {
+            context.exchange.schedule = self.plan.schedule(origin);
+        }
+        Some(self.schedule().window.end).filter(|&end| end < Nanos::MAX)
     }
 
     /// Sends all due messages on every connection, and begins to close those without further
     /// messages.
     pub(crate) fn send_due(&mut self, turn: &mut Turn<'_>) {
-        let now = self.context.clock.now();
+        let now = self.run_state.clock.now();
         for index in 0..self.connections.len() {
             self.send_due_on(index, turn, now);
         }
     }
 
     fn send_due_on(&mut self, index: usize, turn: &mut Turn<'_>, now: Nanos) {
-        let connection = &mut self.connections[index];
+        let (connection, context) = self.parts(index);
         if connection.is_dormant() {
             return self.rouse(index, now);
         }
         if let Some(mut stream) = connection.key().and_then(|key| turn.stream(key).ok()) {
-            connection.send_due(&mut self.context, &mut stream, now);
+            connection.send_due(context, &mut stream, now);
         }
     }
 
     /// Sends the messages that are due by the fixed rate's schedule. Returns the moment of the next
     /// message, if there is a schedule and a next message.
     pub(crate) fn send_scheduled(&mut self, turn: &mut Turn<'_>) -> Option<Nanos> {
-        let SendRate::Fixed(rate) = self.context.exchange.schedule.rate else { return None };
+        let LoadSchedule { rate: SendRate::Fixed(rate), ref window, .. } = *self.schedule() else {
+            return None;
+        };
+        let end = window.end;
         let count = self.connections.len() as u64;
         // A connection sends all of its late messages at once, so one round is enough for any
         // delay.
         for _ in 0..count {
             let (index, number) = ((self.slots % count) as usize, self.slots / count);
             let moment = rate.moment(self.connections[index].sequence.connection(), number);
-            if moment >= self.context.exchange.schedule.window.end || self.unfinished == 0 {
+            if moment >= end || self.unfinished == 0 {
                 return None;
             }
-            let now = self.context.clock.now();
+            let now = self.run_state.clock.now();
             if moment > now {
                 return Some(moment);
             }
             self.send_due_on(index, turn, now);
             self.slots += 1;
         }
-        let now = self.context.clock.now();
+        let now = self.run_state.clock.now();
         let first = self.connections[0].sequence.connection();
         let round = rate.due_before(first, now).saturating_sub(1);
         self.slots = self.slots.max(round * count);
@@ -403,16 +434,16 @@ impl LoadWorker {
         if self.ended.is_some() {
             return;
         }
-        self.ended = Some(self.context.clock.now());
-        let now = self.context.clock.now();
-        self.context.exchange.end(now);
+        let now = self.run_state.clock.now();
+        self.ended = Some(now);
+        self.contexts.iter_mut().for_each(|context| context.exchange.end(now));
         for index in 0..self.connections.len() {
             // This worker may itself be late, so it sends the messages that there is room for.
             self.send_due_on(index, turn, now);
-            let connection = &mut self.connections[index];
-            let unsent = connection.sequence.stop(&self.context.exchange.schedule);
+            let (connection, context) = self.parts(index);
+            let unsent = connection.sequence.stop(&context.exchange.schedule);
             if let Some(unsent) = unsent.filter(|_| !connection.is_over()) {
-                self.context.exchange.results.unsent(unsent);
+                context.exchange.results.unsent(unsent);
             }
             self.send_due_on(index, turn, now);
         }
@@ -426,13 +457,14 @@ impl LoadWorker {
     /// Checks timeouts, reports progress, and notes the CPU time. Connections that had to wait may
     /// try again.
     pub(crate) fn tick(&mut self, turn: &mut Turn<'_>) {
-        let now = self.context.clock.now();
+        let now = self.run_state.clock.now();
         self.queue.extend(self.to_retry.drain(..));
-        let messages = self.context.exchange.results.messages;
+        let messages = self.contexts.iter().map(|context| context.exchange.results.messages).sum();
         self.run_state.answered.fetch_add(messages - self.reported, Relaxed);
         self.reported = messages;
-        if self.context.exchange.schedule.window.contains(&now) {
-            self.context.exchange.results.sample_cpu(self.context.clock.sample());
+        if self.schedule().window.contains(&now) {
+            // The process has no part of it for each target.
+            self.contexts[0].exchange.results.sample_cpu(self.run_state.clock.sample());
         }
         if now - self.last_check >= TIMEOUT_CHECK_INTERVAL {
             self.last_check = now;
@@ -442,10 +474,10 @@ impl LoadWorker {
 
     fn check_timeouts(&mut self, turn: &mut Turn<'_>, now: Nanos) {
         for index in 0..self.connections.len() {
-            let connection = &mut self.connections[index];
+            let (connection, context) = self.parts(index);
             let Some(key) = connection.key() else { continue };
             let was_opening = connection.is_opening();
-            match connection.check_timeout(&self.context, now) {
+            match connection.check_timeout(context, now) {
                 Ok(false) => continue,
                 Ok(true) => {}
                 Err(fault) => self.fail(index, fault),
@@ -455,7 +487,7 @@ impl LoadWorker {
                 stream.abort();
             }
         }
-        let limit = self.context.answer_timeout;
+        let limit = nanos(self.plan.args.answer_timeout());
         if self.ended.is_some_and(|ended| now.saturating_sub(ended) > limit) {
             self.abandon(turn);
         }
@@ -463,7 +495,7 @@ impl LoadWorker {
 
     /// Ends all connections whose answers have not arrived long after the end of the measured time.
     fn abandon(&mut self, turn: &mut Turn<'_>) {
-        let seconds = self.context.answer_timeout as f64 / 1e9;
+        let seconds = self.plan.args.answer_timeout().as_secs_f64();
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
             if connection.is_over() || connection.is_closing() {
@@ -490,10 +522,15 @@ impl LoadWorker {
 /// The results of a worker are delivered however it ends.
 impl Drop for LoadWorker {
     fn drop(&mut self) {
-        let in_use = self.connections.iter().filter(|connection| !connection.is_over());
-        self.context.exchange.results.unanswered +=
-            in_use.map(|connection| connection.sequence.outstanding()).sum::<u64>();
-        self.run_state.add_results(&self.context.exchange.results);
+        for index in 0..self.connections.len() {
+            let (connection, context) = self.parts(index);
+            if !connection.is_over() {
+                context.exchange.results.unanswered += connection.sequence.outstanding();
+            }
+        }
+        for (target, context) in self.contexts.iter().enumerate() {
+            self.run_state.add_results(target, &context.exchange.results);
+        }
     }
 }
 

@@ -91,7 +91,11 @@ fn run(
         .subscribers_max(connections + OTHER_SUBSCRIBERS);
     let mut executor = Executor::builder().reactor(reactor).build().map_err(io::Error::other)?;
     let shared = Rc::new(Shared {
-        exchange: RefCell::new(ExchangeState::new(&plan.args)),
+        exchanges: plan
+            .targets
+            .iter()
+            .map(|_| RefCell::new(ExchangeState::new(&plan.args)))
+            .collect(),
         pool: PayloadPool::of(&plan.args),
         plan: Arc::clone(plan),
         run_state: Arc::clone(run_state),
@@ -109,7 +113,9 @@ fn run(
     });
     // Streams that are under way count their unanswered messages.
     drop(executor);
-    run_state.add_results(&shared.exchange.borrow().results);
+    for (target, exchange) in shared.exchanges.iter().enumerate() {
+        run_state.add_results(target, &exchange.borrow().results);
+    }
     Ok(())
 }
 
@@ -132,7 +138,8 @@ impl Change {
 struct Shared {
     plan: Arc<LoadPlan>,
     run_state: Arc<RunState>,
-    exchange: RefCell<ExchangeState>,
+    /// By target.
+    exchanges: Vec<RefCell<ExchangeState>>,
     /// The messages to send, which are borrowed while they are fed to a socket.
     pool: PayloadPool,
     /// When the measured time has ended, if it has.
@@ -189,8 +196,9 @@ impl Shared {
         let args = &self.plan.args;
         let streams = number * args.streams_per_connection()..;
         let streams = streams.take(args.streams_per_connection() as usize);
-        let mut streams = streams.map(|number| LoadStream::new(self, number)).peekable();
-        let opened = Connection::open(self).await;
+        let target = self.plan.target_of(number.into());
+        let mut streams = streams.map(|number| LoadStream::new(self, number, target)).peekable();
+        let opened = Connection::open(self, target).await;
         let connection = match opened {
             Ok(connection) => Rc::new(connection),
             Err(fault) => {
@@ -198,15 +206,15 @@ impl Shared {
                 return Vec::new();
             }
         };
-        if args.target.is_http() {
-            self.opened();
+        if args.is_http() {
+            self.opened(target);
             return streams.map(|stream| stream.request_again_and_again(&connection)).collect();
         }
         let mut tasks = Vec::new();
         for stream in streams {
             match connection.websocket().await {
                 Ok(socket) => {
-                    self.opened();
+                    self.opened(target);
                     tasks.push(stream.converse(socket, &connection));
                 }
                 Err(fault) => stream.fail_to_open(fault),
@@ -215,8 +223,8 @@ impl Shared {
         tasks
     }
 
-    fn opened(&self) {
-        self.exchange.borrow_mut().results.opened += 1;
+    fn opened(&self, target: usize) {
+        self.exchanges[target].borrow_mut().results.opened += 1;
         self.run_state.opened.fetch_add(1, Relaxed);
     }
 
@@ -224,7 +232,9 @@ impl Shared {
     fn begin(self: &Rc<Self>, origin: Nanos) {
         let schedule = self.plan.schedule(origin);
         let end = schedule.window.end;
-        self.exchange.borrow_mut().schedule = schedule;
+        for exchange in &self.exchanges {
+            exchange.borrow_mut().schedule = schedule.clone();
+        }
         self.change.tell();
         let shared = Rc::clone(self);
         spawn(async move {
@@ -241,7 +251,7 @@ impl Shared {
         }
         let now = self.now();
         self.ended.set(Some(now));
-        self.exchange.borrow_mut().end(now);
+        self.exchanges.iter().for_each(|exchange| exchange.borrow_mut().end(now));
         self.change.tell();
     }
 
@@ -269,10 +279,12 @@ impl Shared {
         loop {
             sleep(TICK).await;
             let now = self.now();
-            let mut exchange = self.exchange.borrow_mut();
-            let messages = exchange.results.messages;
+            let messages = |exchange: &RefCell<ExchangeState>| exchange.borrow().results.messages;
+            let messages = self.exchanges.iter().map(messages).sum();
             self.run_state.answered.fetch_add(messages - reported, Relaxed);
             reported = messages;
+            // The process has no part of its CPU time for each target.
+            let mut exchange = self.exchanges[0].borrow_mut();
             let window = &exchange.schedule.window;
             let has_begun = window.start < Nanos::MAX;
             if window.contains(&now) {

@@ -25,6 +25,7 @@ use windlass_websocket::{
 use super::{Change, Shared, chain, late};
 use crate::load::{
     fault::{Fault, FaultKind},
+    plan::PlannedTarget,
     target::{Address, Protocol},
     tls::LoadTls,
     websocket::{SUBPROTOCOL_DECLINED, with_options},
@@ -43,6 +44,7 @@ impl<T: hyper::rt::Read + hyper::rt::Write + Unpin> Io for T {}
 /// A connection, and the one that follows it if the server ends it.
 pub(super) struct Connection {
     shared: Rc<Shared>,
+    target: usize,
     sender: RefCell<Sender>,
     /// How many were before.
     generation: Cell<u32>,
@@ -53,15 +55,20 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(shared: &Rc<Shared>) -> Result<Self, Fault> {
+    pub(super) async fn open(shared: &Rc<Shared>, target: usize) -> Result<Self, Fault> {
         Ok(Self {
             shared: Rc::clone(shared),
-            sender: RefCell::new(open(shared).await?),
+            target,
+            sender: RefCell::new(open(shared, &shared.plan.targets[target]).await?),
             generation: Cell::new(0),
             has_served: Cell::new(false),
             is_opening: Cell::new(false),
             opened: Change::default(),
         })
+    }
+
+    pub(super) fn target(&self) -> &PlannedTarget {
+        &self.shared.plan.targets[self.target]
     }
 
     /// The connection for the next request, and its generation.
@@ -78,13 +85,13 @@ impl Connection {
             return Ok(());
         }
         self.is_opening.set(true);
-        let opened = open(&self.shared).await;
+        let opened = open(&self.shared, self.target()).await;
         self.is_opening.set(false);
         if let Ok(sender) = &opened {
             self.sender.replace(sender.clone());
             self.generation.set(generation + 1);
             self.has_served.set(false);
-            self.shared.exchange.borrow_mut().results.reconnects += 1;
+            self.shared.exchanges[self.target].borrow_mut().results.reconnects += 1;
         }
         self.opened.tell();
         opened.map(drop)
@@ -93,7 +100,7 @@ impl Connection {
     /// Opens a WebSocket as a stream of it.
     pub(super) async fn websocket(&self) -> Result<WebSocket<UpgradedIo>, Fault> {
         let args = &self.shared.plan.args;
-        let Protocol::WebSocket(resource) = &args.target.protocol else {
+        let Protocol::WebSocket(resource) = &self.target().target.protocol else {
             unreachable!("the arguments were checked");
         };
         let message_max = args.size as usize + MESSAGE_EXTRA;
@@ -111,7 +118,7 @@ impl Connection {
         let request = ClientRequest::new(&resource.host, &resource.path, config.random_key());
         let request = with_options(request, &args.header, args.subprotocol.as_deref());
         let (mut sender, _) = self.sender();
-        let connecting = http2::connect(&mut sender, self.shared.scheme(), request, &config);
+        let connecting = http2::connect(&mut sender, self.target().scheme(), request, &config);
         let socket = match timeout(args.timeout, connecting).await {
             Ok(Ok(socket)) => socket,
             Ok(Err(UpgradeError::Hyper(error))) => {
@@ -135,16 +142,16 @@ impl Connection {
     }
 }
 
-impl Shared {
+impl PlannedTarget {
     /// The scheme of requests (RFC 9113 section 8.3.1).
     pub(super) fn scheme(&self) -> &'static str {
-        if self.plan.tls.is_some() { "https" } else { "http" }
+        if self.tls.is_some() { "https" } else { "http" }
     }
 }
 
-async fn open(shared: &Shared) -> Result<Sender, Fault> {
+async fn open(shared: &Shared, target: &PlannedTarget) -> Result<Sender, Fault> {
     let args = &shared.plan.args;
-    let io = connect(shared).await?;
+    let io = connect(shared, target).await?;
     let mut builder = Builder::new(WindlassExecutor);
     client_settings(&mut builder, args.streams_per_connection());
     let (io, settings) = watch(io);
@@ -158,7 +165,7 @@ async fn open(shared: &Shared) -> Result<Sender, Fault> {
     .detach();
     match timeout(args.timeout, settings).await {
         Ok(Ok(true)) => Ok(sender),
-        Ok(Ok(false)) if args.target.is_http() => Ok(sender),
+        Ok(Ok(false)) if args.is_http() => Ok(sender),
         Ok(Ok(false)) => Err(Fault::new(
             FaultKind::Handshake,
             "the server offers no WebSockets over HTTP/2 (SETTINGS_ENABLE_CONNECT_PROTOCOL of RFC \
@@ -177,14 +184,14 @@ pub(super) fn not_http2() -> Fault {
 }
 
 /// Connects to the first address that accepts.
-async fn connect(shared: &Shared) -> Result<Box<dyn Io>, Fault> {
-    let (plan, args) = (&shared.plan, &shared.plan.args);
+async fn connect(shared: &Shared, target: &PlannedTarget) -> Result<Box<dyn Io>, Fault> {
+    let args = &shared.plan.args;
     let mut fault = None;
-    for address in &plan.addresses {
+    for address in &target.addresses {
         let connected = match address {
             Address::Tcp(address) => {
                 match timeout(args.timeout, TcpStream::connect(*address)).await {
-                    Ok(Ok(stream)) => return with_tls(stream, plan.tls.as_ref()).await,
+                    Ok(Ok(stream)) => return with_tls(stream, target.tls.as_ref()).await,
                     Ok(Err(error)) => error,
                     Err(_) => io::ErrorKind::TimedOut.into(),
                 }

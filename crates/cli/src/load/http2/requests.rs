@@ -23,7 +23,7 @@ use super::{
 use crate::load::{
     fault::{Fault, FaultKind},
     http::{check_body, with_defaults},
-    plan::nanos,
+    plan::{PlannedTarget, nanos},
     target::Protocol,
 };
 
@@ -76,7 +76,7 @@ impl LoadStream {
         let end = self.shared.run_state.clock.instant(end);
         loop {
             let (sender, generation) = connection.sender();
-            let response = self.response(sender);
+            let response = self.response(sender, connection.target());
             let response = match end {
                 Some(end) => timeout_at(end, response).await,
                 None => Ok(response.await),
@@ -114,9 +114,13 @@ impl LoadStream {
     }
 
     /// Sends the request once. Returns the status of the response, and the length of its body.
-    async fn response(&self, mut sender: Sender) -> Result<(u16, u64), Failure> {
+    async fn response(
+        &self,
+        mut sender: Sender,
+        target: &PlannedTarget,
+    ) -> Result<(u16, u64), Failure> {
         self.in_time(sender.ready()).await?;
-        let mut response = self.in_time(sender.send_request(self.request())).await?;
+        let mut response = self.in_time(sender.send_request(self.request(target))).await?;
         let mut bytes = 0;
         loop {
             let body = response.body_mut();
@@ -141,11 +145,11 @@ impl LoadStream {
         }
     }
 
-    fn request(&self) -> Request<String> {
-        let Protocol::Http(resource) = &self.shared.plan.args.target.protocol else {
+    fn request(&self, target: &PlannedTarget) -> Request<String> {
+        let Protocol::Http(resource) = &target.target.protocol else {
             unreachable!("the arguments were checked");
         };
-        let uri = format!("{}://{}{}", self.shared.scheme(), resource.host, resource.path);
+        let uri = format!("{}://{}{}", target.scheme(), resource.host, resource.path);
         let mut request = Request::get(uri);
         for (name, value) in with_defaults(&self.shared.plan.args.header) {
             request = request.header(name, value);

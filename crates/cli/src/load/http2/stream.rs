@@ -14,6 +14,7 @@ use crate::load::{
 pub(super) struct LoadStream {
     pub(super) shared: Rc<Shared>,
     pub(super) sequence: MessageSequence,
+    target: usize,
     /// Time of the last progress, from which timeouts count.
     pub(super) since: Nanos,
     /// It sends nothing more, because the measured time has ended.
@@ -23,12 +24,13 @@ pub(super) struct LoadStream {
 }
 
 impl LoadStream {
-    pub(super) fn new(shared: &Rc<Shared>, number: u32) -> Self {
+    pub(super) fn new(shared: &Rc<Shared>, number: u32, target: usize) -> Self {
         let plan = &shared.plan;
         let depth = plan.args.depth_of_stream().into();
         Self {
             sequence: MessageSequence::new(number.into(), depth, plan.quota(number)),
             shared: Rc::clone(shared),
+            target,
             since: 0,
             is_stopped: false,
             is_over: false,
@@ -41,7 +43,7 @@ impl LoadStream {
         now: Nanos,
         act: impl FnOnce(&mut Exchange<'_>) -> T,
     ) -> T {
-        let mut state = self.shared.exchange.borrow_mut();
+        let mut state = self.shared.exchanges[self.target].borrow_mut();
         act(&mut Exchange::new(&mut self.sequence, &mut state, now))
     }
 
@@ -53,7 +55,7 @@ impl LoadStream {
 
     /// Returns whether nothing more will be sent. Call it when nothing is due.
     pub(super) fn is_at_end(&mut self, now: Nanos) -> bool {
-        let mut state = self.shared.exchange.borrow_mut();
+        let mut state = self.shared.exchanges[self.target].borrow_mut();
         if self.shared.ended.get().is_some() && !self.is_stopped {
             self.is_stopped = true;
             if let Some(unsent) = self.sequence.stop(&state.schedule) {
@@ -65,7 +67,7 @@ impl LoadStream {
 
     /// Returns when the next message is due, if a fixed rate says so and there is room for it.
     pub(super) fn next_moment(&self) -> Option<Nanos> {
-        self.sequence.next_moment(&self.shared.exchange.borrow().schedule)
+        self.sequence.next_moment(&self.shared.exchanges[self.target].borrow().schedule)
     }
 
     /// Returns the latest moment at which the next answer, or the last one, must have come.
@@ -107,7 +109,7 @@ impl LoadStream {
             return;
         }
         let (number, unanswered) = (self.sequence.connection(), self.sequence.outstanding());
-        self.shared.exchange.borrow_mut().results.fault(number, fault, unanswered);
+        self.shared.exchanges[self.target].borrow_mut().results.fault(number, fault, unanswered);
     }
 
     /// Ends it before it was open.
@@ -121,7 +123,7 @@ impl Drop for LoadStream {
     fn drop(&mut self) {
         if !self.is_over {
             let unanswered = self.sequence.outstanding();
-            self.shared.exchange.borrow_mut().results.unanswered += unanswered;
+            self.shared.exchanges[self.target].borrow_mut().results.unanswered += unanswered;
         }
     }
 }

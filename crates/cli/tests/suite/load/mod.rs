@@ -10,5 +10,6 @@ mod http2;
 mod options;
 mod own_certificates;
 mod runs;
+mod targets;
 mod timing;
 mod tls;
