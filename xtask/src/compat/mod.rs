@@ -2,7 +2,7 @@
 //! interface they have, and the tests of those on ours.
 //!
 //! Everything is generated in `compat` in the target directory. Nothing of the other crates is
-//! committed. They come from the registry, in the versions of the lock file.
+//! committed. They come from the registry.
 
 mod items;
 pub(crate) mod published;
@@ -11,12 +11,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
+use serde_json::Value;
 
 use crate::output::print;
-use crate::{repository, toolchain};
+use crate::{registry, repository, toolchain};
 
 /// A kind of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,25 +34,47 @@ struct Pair {
     theirs: &'static str,
     version: &'static str,
     ours: &'static str,
-    /// The features that are compared.
-    features: &'static [&'static str],
+    /// The folder of ours in `compat`.
+    folder: &'static str,
     /// Lines that only theirs has: how they begin, and why.
     missing: &'static [(&'static str, &'static str)],
 }
 
+/// The features that are compared.
+const FEATURES: [&str; 2] = ["url", "rustls-tls-webpki-roots"];
+
+/// The crates that programs name.
 const PAIRS: &[Pair] = &[
     Pair {
         theirs: "tungstenite",
         version: "0.30.0",
         ours: "windlass-tungstenite",
-        features: &["url", "rustls-tls-webpki-roots"],
+        folder: "tungstenite",
         missing: &[],
     },
     Pair {
         theirs: "tokio-tungstenite",
         version: "0.30.0",
         ours: "windlass-tokio-tungstenite",
-        features: &["url", "rustls-tls-webpki-roots"],
+        folder: "tokio-tungstenite",
+        missing: &[],
+    },
+];
+
+/// The packages of 0.29, which are compiled from the same sources with another interface.
+const PATCHES: &[Pair] = &[
+    Pair {
+        theirs: "tungstenite",
+        version: "0.29.0",
+        ours: "tungstenite",
+        folder: "patch/tungstenite-0.29",
+        missing: &[],
+    },
+    Pair {
+        theirs: "tokio-tungstenite",
+        version: "0.29.0",
+        ours: "tokio-tungstenite",
+        folder: "patch/tokio-tungstenite-0.29",
         missing: &[],
     },
 ];
@@ -73,7 +97,7 @@ fn compare_items() -> Result<bool> {
     let root = repository::root();
     let nightly = toolchain::find("nightly").map_err(anyhow::Error::msg)?;
     let mut complete = true;
-    for pair in PAIRS {
+    for pair in PAIRS.iter().chain(PATCHES) {
         complete &= compare(&root, &nightly, pair)?;
     }
     Ok(complete)
@@ -81,8 +105,13 @@ fn compare_items() -> Result<bool> {
 
 fn compare(root: &Path, nightly: &str, pair: &Pair) -> Result<bool> {
     let folder = generate(root, pair)?;
-    let theirs = items::read(&document(&folder, nightly, pair.theirs)?)?;
-    let ours = items::read(&document(&folder, nightly, pair.ours)?)?;
+    let metadata = registry::metadata(&folder)?.map_err(anyhow::Error::msg)?;
+    let target = repository::target(root).join("compat/items");
+    let read = |package: &str, is_published: bool| -> Result<BTreeSet<String>> {
+        let id = id(&metadata, package, is_published).with_context(|| package.to_owned())?;
+        items::read(&document(&folder, &target, nightly, package, id)?)
+    };
+    let (theirs, ours) = (read(pair.theirs, true)?, read(pair.ours, false)?);
     if theirs.is_empty() {
         bail!("{} has no public item", pair.theirs);
     }
@@ -106,11 +135,11 @@ fn compare(root: &Path, nightly: &str, pair: &Pair) -> Result<bool> {
     }
     let (shared, more) = (theirs.intersection(&ours).count(), only(&ours, &theirs).count());
     print(&format!(
-        "{} {}: {} lines of public items, {shared} the same in {}, which has {more} more\n",
+        "{} {}: {} lines of public items, {shared} the same in compat/{}, which has {more} more\n",
         pair.theirs,
         pair.version,
         theirs.len(),
-        pair.ours
+        pair.folder
     ));
     Ok(complete)
 }
@@ -124,17 +153,15 @@ fn only<'l>(
 
 /// Writes a package that depends on both.
 fn generate(root: &Path, pair: &Pair) -> Result<PathBuf> {
-    let folder = repository::target(root).join("compat").join(pair.ours);
+    let folder = repository::target(root).join("compat").join(pair.folder);
     fs::create_dir_all(folder.join("src"))?;
-    let features = format!("{:?}", pair.features);
-    let path = root.join("compat").join(pair.theirs);
+    let path = root.join("compat").join(pair.folder);
     let manifest = format!(
         "[workspace]\n\n[package]\nname = \"compared\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
-         [dependencies]\n{theirs} = {{ version = \"={version}\", features = {features} }}\n\
-         {ours} = {{ path = {path:?}, features = {features} }}\n",
-        theirs = pair.theirs,
-        version = pair.version,
-        ours = pair.ours,
+         [dependencies]\n\
+         theirs = {{ package = {:?}, version = \"={}\", features = {FEATURES:?} }}\n\
+         ours = {{ package = {:?}, path = {path:?}, features = {FEATURES:?} }}\n",
+        pair.theirs, pair.version, pair.ours,
     );
     fs::write(folder.join("Cargo.toml"), manifest)?;
     fs::write(folder.join("src/lib.rs"), "")?;
@@ -142,20 +169,51 @@ fn generate(root: &Path, pair: &Pair) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// What cargo calls a package of this name: that of the registry, or ours. Both may have one name.
+fn id<'m>(metadata: &'m Value, name: &str, is_published: bool) -> Option<&'m str> {
+    let mut packages = metadata["packages"].as_array()?.iter();
+    let is_it = |it: &&Value| it["name"] == name && it["source"].is_null() != is_published;
+    packages.find(is_it)?["id"].as_str()
+}
+
 /// The JSON of rustdoc for one of its dependencies.
-fn document(folder: &Path, nightly: &str, package: &str) -> Result<String> {
-    let target = folder.join("target");
+fn document(
+    folder: &Path,
+    target: &Path,
+    nightly: &str,
+    package: &str,
+    id: &str,
+) -> Result<String> {
+    // Packages of one name write one file. An option of its own makes cargo write it again.
+    let run = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let status = Command::new("cargo")
         .current_dir(folder)
         .arg(format!("+{nightly}"))
-        .args(["rustdoc", "--quiet", "--lib", "--package", package, "--"])
+        .args(["rustdoc", "--quiet", "--lib", "--package", id, "--"])
         .args(["-Zunstable-options", "--output-format", "json", "--cap-lints", "allow"])
-        .env("CARGO_TARGET_DIR", &target)
+        .args(["--cfg", &format!("run=\"{run}\"")])
+        .env("CARGO_TARGET_DIR", target)
         .env_remove("RUSTUP_TOOLCHAIN")
         .status()?;
     if !status.success() {
-        bail!("rustdoc of {package} failed");
+        bail!("rustdoc of {id} failed");
     }
     let path = target.join("doc").join(package.replace('-', "_")).with_extension("json");
     fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_of_one_name_are_told_apart() {
+        let metadata = serde_json::json!({ "packages": [
+            { "name": "a", "id": "ours", "source": null },
+            { "name": "a", "id": "theirs", "source": "registry" },
+        ] });
+        assert_eq!(id(&metadata, "a", true), Some("theirs"));
+        assert_eq!(id(&metadata, "a", false), Some("ours"));
+        assert_eq!(id(&metadata, "b", true), None);
+    }
 }
