@@ -2,14 +2,14 @@
 //! tungstenite, unchanged, with tungstenite and with ours in its place by `[patch.crates-io]`.
 //!
 //! Each crate runs its own tests of WebSockets, or a program of ours that makes an echo, a Close
-//! and an error by it. What ran must be the same with both. Everything is generated in
-//! `compat/patched` in the target directory; the crates come from the registry.
+//! and an error by it. What ran must be the same with both, and is a row of the table in
+//! `docs/tungstenite-interface.md`. Everything is generated in `compat/patched` in the target
+//! directory; the crates come from the registry.
 
 mod list;
 mod workspace;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +36,12 @@ const PART: &str = "the registry";
 
 /// Where everything is, in the target directory.
 const FOLDER: &str = "compat/patched";
+
+/// The page with the table.
+const PAGE: &str = "docs/tungstenite-interface.md";
+
+/// The head of the table.
+const HEAD: &str = "| crate | tungstenite | with it | with ours |\n|---|---|---|---|\n";
 
 /// The time limit of one command.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
@@ -95,24 +101,30 @@ fn check(
     };
     say(ANNOUNCEMENT, tally, output);
     let wanted = |user: &&User| only.is_empty() || only.iter().any(|name| name == user.name);
+    let page = std::fs::read_to_string(root.join(PAGE))?;
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let mut passed = 0;
     for user in USERS.iter().filter(wanted) {
         let with_theirs = theirs.observe(root, user, true, output);
         // A test that fails only now and then with ours is a failure.
         let with_ours = ours.observe(root, user, with_theirs.is_repeated, output);
         let observed = [with_theirs, with_ours];
-        let different = differences(&observed);
+        let mut different = differences(&observed);
+        let row = row(user, &observed);
+        if !has_row(&page, &row) {
+            different.push(format!("{PAGE} has not the row {row}"));
+        }
+        passed += usize::from(different.is_empty());
         let result = if different.is_empty() { "ok" } else { "FAILED" };
         say(&format!("test {} ... {result}", user.label()), tally, output);
         for line in different {
             output.say(&format!("    {line}\n"));
             failures.push(format!("{}: {line}", user.label()));
         }
-        rows.push((user, observed));
+        rows.push(row);
     }
-    let passed = rows.iter().filter(|(_, observed)| differences(observed).is_empty()).count();
     let failed = rows.len() - passed;
-    output.say(&table(&rows));
+    output.say(&format!("{HEAD}{}\n", rows.join("\n")));
     let word = if failed == 0 { "ok" } else { "FAILED" };
     let result = format!("test result: {word}. {passed} passed; {failed} failed; 0 ignored");
     say(&result, tally, output);
@@ -216,15 +228,15 @@ fn differences([theirs, ours]: &[Observed; 2]) -> Vec<String> {
     lines
 }
 
-/// As it stands in `docs/tungstenite-interface.md`.
-fn table(rows: &[(&User, [Observed; 2])]) -> String {
-    let mut text = "| crate | tungstenite | with it | with ours |\n|---|---|---|---|\n".to_owned();
-    for (user, observed) in rows {
-        let [theirs, ours] = observed.each_ref().map(|observed| cell(user, observed));
-        let (name, version) = (user.name, user.version);
-        let _ = writeln!(text, "| {name} {version} | {} | {theirs} | {ours} |", user.asks);
-    }
-    text
+/// The row of the table.
+fn row(user: &User, observed: &[Observed; 2]) -> String {
+    let [theirs, ours] = observed.each_ref().map(|observed| cell(user, observed));
+    format!("| {} {} | {} | {theirs} | {ours} |", user.name, user.version, user.asks)
+}
+
+/// Whether this is one of the rows of the page.
+fn has_row(page: &str, row: &str) -> bool {
+    page.lines().any(|line| line == row)
 }
 
 fn cell(user: &User, Observed { is_success, seen, .. }: &Observed) -> String {
@@ -297,5 +309,28 @@ mod tests {
         assert!(names.len() >= 10, "{names:?}");
         let versions = ["0.29", "0.30"];
         assert!(versions.iter().all(|asks| USERS.iter().any(|user| user.asks == *asks)));
+    }
+
+    #[test]
+    fn the_page_has_a_row_for_each_crate_and_no_other() {
+        let page = std::fs::read_to_string(repository::root().join(PAGE)).expect("it is there");
+        let (_, table) = page.split_once(HEAD).expect("it has the table");
+        let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), USERS.len());
+        for (user, documented) in USERS.iter().zip(rows) {
+            let start = format!("| {} {} | {} | ", user.name, user.version, user.asks);
+            assert!(documented.starts_with(&start), "{documented}");
+            let cells: Vec<&str> = documented.split(" | ").collect();
+            assert_eq!(format!("{} |", cells[2]), cells[3], "{documented}");
+        }
+    }
+
+    #[test]
+    fn a_row_is_one_of_the_page_with_all_its_cells() {
+        let user = &USERS[0];
+        let row = |results: &[(&str, &str)]| super::row(user, &[observed(results), observed(&[])]);
+        let page = format!("{HEAD}{}\n", row(&[("a", "ok")]));
+        assert!(has_row(&page, &row(&[("a", "ok")])));
+        assert!(!has_row(&page, &row(&[("a", "ok"), ("b", "ok")])));
     }
 }
