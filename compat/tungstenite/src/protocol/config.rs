@@ -17,9 +17,8 @@ use crate::shared;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct WebSocketConfig {
-    /// The most bytes that one read takes, at least 14 and at most 64 KiB. The buffer belongs to
-    /// the thread: a connection has one only while it holds bytes that are not processed. Default:
-    /// 128 KiB, which counts as 64.
+    /// Has no effect. One read takes up to 64 KiB. The buffer belongs to the thread: a connection
+    /// has one only while it holds bytes that are not processed. Default: 128 KiB.
     pub read_buffer_size: usize,
     /// `write` passes messages to the stream when more than this many bytes wait; `flush` and
     /// `send` always do. Default: 128 KiB.

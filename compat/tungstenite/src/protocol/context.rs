@@ -201,12 +201,24 @@ impl WebSocketContext {
     #[inline]
     fn receive<M: Receive>(&mut self, stream: &mut (impl Read + Write)) -> Result<M> {
         self.input.take_back();
+        if self.answer.is_some() || self.is_answer_unflushed || self.state != State::Open {
+            self.drive(stream)?;
+        }
         loop {
-            if self.answer.is_some() || self.is_answer_unflushed || self.state != State::Open {
-                self.drive(stream)?;
+            if self.input.is_empty() {
+                self.read_once(stream)?;
             }
-            if let Some(message) = self.read_message(stream)? {
-                return Ok(message);
+            if !self.state.can_read() {
+                self.input.clear();
+                return Err(Error::Protocol(ProtocolError::ReceivedAfterClosing));
+            }
+            match self.next_found() {
+                None => {}
+                Some(Found::Message(message)) => return Ok(message),
+                Some(Found::Close(close)) => return Ok(self.note_close(close).into()),
+                Some(Found::Violation(violation)) => {
+                    return self.fail(violation, stream).map(M::from);
+                }
             }
         }
     }
@@ -234,37 +246,20 @@ impl WebSocketContext {
         Ok(())
     }
 
-    /// Reads a message, unless a Close frame has arrived that is not to be shown.
+    /// Reads bytes, at least one.
     #[inline]
-    fn read_message<M: Receive>(&mut self, stream: &mut (impl Read + Write)) -> Result<Option<M>> {
-        loop {
-            if !self.input.is_empty() {
-                if !self.state.can_read() {
-                    self.input.clear();
-                    return Err(Error::Protocol(ProtocolError::ReceivedAfterClosing));
-                }
-                match self.next_found() {
-                    None => {}
-                    Some(Found::Message(message)) => return Ok(Some(message)),
-                    Some(Found::Close(close)) => return Ok(Some(self.note_close(close).into())),
-                    Some(Found::Violation(violation)) => {
-                        return Ok(Some(self.fail(violation, stream)?.into()));
-                    }
-                }
-                continue;
+    fn read_once(&mut self, stream: &mut impl Read) -> Result<()> {
+        match self.input.read(stream) {
+            Ok(1..) => Ok(()),
+            Ok(0) => {
+                let is_clean = !self.state.can_read();
+                self.state = State::Over;
+                Err(match is_clean {
+                    true => Error::ConnectionClosed,
+                    false => Error::Protocol(ProtocolError::ResetWithoutClosingHandshake),
+                })
             }
-            match self.input.read(stream, self.config.read_buffer_size) {
-                Ok(1..) => {}
-                Ok(0) => {
-                    let is_clean = !self.state.can_read();
-                    self.state = State::Over;
-                    return Err(match is_clean {
-                        true => Error::ConnectionClosed,
-                        false => Error::Protocol(ProtocolError::ResetWithoutClosingHandshake),
-                    });
-                }
-                Err(error) => return Err(self.stream_error(error)),
-            }
+            Err(error) => Err(self.stream_error(error)),
         }
     }
 
@@ -507,7 +502,7 @@ impl WebSocketContext {
     }
 
     /// Moves the answer to what waits.
-    #[inline]
+    #[cold]
     fn queue_answer<Stream: Read + Write>(&mut self, stream: &mut Stream) -> Result<()> {
         if let Some(answer) = self.answer.take() {
             self.output.push(&answer.frame);
@@ -527,7 +522,9 @@ impl WebSocketContext {
     where
         Stream: Read + Write,
     {
-        self.queue_answer(stream)?;
+        if self.answer.is_some() {
+            self.queue_answer(stream)?;
+        }
         self.write_out(stream)?;
         stream.flush().map_err(|error| self.stream_error(error))?;
         self.is_answer_unflushed = false;

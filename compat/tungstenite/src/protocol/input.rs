@@ -2,7 +2,7 @@
 
 use std::{fmt, io, io::Read, ops::Range};
 
-use windlass_ws::{HEADER_LEN_MAX, MessageBuffer};
+use windlass_ws::MessageBuffer;
 
 use crate::shared;
 
@@ -107,16 +107,15 @@ impl Input {
         }
     }
 
-    /// Reads once, at most `len_max` bytes, when everything was processed. Returns how many.
+    /// Reads once, when everything was processed. Returns how many bytes.
     #[inline]
-    pub(super) fn read(&mut self, stream: &mut impl Read, len_max: usize) -> io::Result<usize> {
+    pub(super) fn read(&mut self, stream: &mut impl Read) -> io::Result<usize> {
         debug_assert!(self.is_empty(), "unprocessed bytes would be lost");
         let mut buffer = shared::take_read_buffer();
-        let len = len_max.max(HEADER_LEN_MAX).min(buffer.len());
-        let result = stream.read(&mut buffer[..len]);
+        let result = stream.read(&mut buffer);
         match result {
             Ok(count @ 1..) => {
-                (self.at, self.end) = (0, count.min(len));
+                (self.at, self.end) = (0, count.min(buffer.len()));
                 self.buffer = Some(buffer);
             }
             _ => shared::give_read_buffer(buffer),

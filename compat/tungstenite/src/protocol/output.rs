@@ -43,14 +43,23 @@ impl Output {
         frame.format(self.buffer())
     }
 
+    #[inline]
     fn buffer(&mut self) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = shared::take_output();
-        } else if self.written > self.bytes.len() / 2 {
+        } else if self.written > 0 {
+            self.make_room();
+        }
+        &mut self.bytes
+    }
+
+    /// Moves what waits to the front, if more was written.
+    #[cold]
+    fn make_room(&mut self) {
+        if self.written > self.bytes.len() / 2 {
             self.bytes.drain(..self.written);
             self.written = 0;
         }
-        &mut self.bytes
     }
 
     /// Writes everything.

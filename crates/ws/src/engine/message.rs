@@ -53,7 +53,12 @@ impl<'a> MessageRef<'a> {
         let mut bytes = [0; HEADER_LEN_MAX];
         let len = header.encode(&mut bytes);
         out.reserve(len + payload.len());
-        out.extend_from_slice(&bytes[..len]);
+        // Copies whose length the compiler knows are no calls.
+        match len {
+            2 => out.extend_from_slice(&bytes[..2]),
+            4 => out.extend_from_slice(&bytes[..4]),
+            _ => out.extend_from_slice(&bytes[..len]),
+        }
         out.extend_from_slice(payload);
     }
 
