@@ -25,6 +25,7 @@ mod documents {
         flow "../docs/flow.md"
         from_fastwebsockets "../docs/from-fastwebsockets.md"
         from_tungstenite "../docs/from-tungstenite.md"
+        tungstenite_interface "../docs/tungstenite-interface.md"
         server "../docs/server.md"
         streams "../docs/streams.md"
         technical "../docs/technical.md"

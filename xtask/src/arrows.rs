@@ -151,6 +151,7 @@ const TABLE: &[Row] = &[
             "windlass-http",
             "windlass-tls",
             "windlass-websocket",
+            "windlass-tungstenite",
         ]),
         outside: None,
     },
