@@ -1,6 +1,10 @@
 //! What a wake of a sleeping owner makes known: an eventfd, or, in a simulation, a closure.
 
-use core::fmt;
+use core::{
+    any::Any,
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+};
 use std::{
     os::fd::{AsFd, BorrowedFd},
     time::Duration,
@@ -8,13 +12,17 @@ use std::{
 
 use crate::{Errno, sys::EventFd};
 
-/// Called by the thread that wakes.
-pub(crate) type Ring = Box<dyn Fn() + Send + Sync>;
+/// How a simulation learns of a wake.
+pub trait SimBell: Any + Send + Sync + UnwindSafe + RefUnwindSafe {
+    /// Called by the thread that wakes.
+    fn ring(&self);
+    /// The value itself, for the simulation that has made it.
+    fn as_any(&self) -> &dyn Any;
+}
 
 pub(crate) enum Bell {
     Descriptor(EventFd),
-    /// A simulation asks the latch itself whether it was woken.
-    Simulated(Ring),
+    Simulated(Box<dyn SimBell>),
 }
 
 impl Bell {
@@ -25,8 +33,8 @@ impl Bell {
     pub(crate) fn write(&self, n: u64) -> bool {
         match self {
             Self::Descriptor(eventfd) => eventfd.write(n),
-            Self::Simulated(ring) => {
-                ring();
+            Self::Simulated(bell) => {
+                bell.ring();
                 true
             }
         }

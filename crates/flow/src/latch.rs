@@ -19,7 +19,7 @@ use std::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd};
 
 #[cfg(all(feature = "sim", not(loom)))]
-use crate::bell::Bell;
+use crate::bell::{Bell, SimBell};
 #[cfg(any(not(feature = "sim"), loom))]
 use crate::sys::EventFd as Bell;
 use crate::{
@@ -70,12 +70,21 @@ impl Latch {
     }
 
     /// Creates a latch without a descriptor, whose owner is awake. A wake that finds the owner
-    /// asleep calls `ring`. For a simulation.
+    /// asleep rings the bell. For a simulation.
     #[cfg(all(feature = "sim", not(loom)))]
     #[doc(hidden)]
-    pub fn simulated(ring: impl Fn() + Send + Sync + 'static) -> Self {
-        let wake = Bell::Simulated(Box::new(ring));
-        Self { state: AtomicU32::new(AWAKE), wake }
+    pub fn simulated(bell: impl SimBell) -> Self {
+        Self { state: AtomicU32::new(AWAKE), wake: Bell::Simulated(Box::new(bell)) }
+    }
+
+    /// The bell, if it is one of this type.
+    #[cfg(all(feature = "sim", not(loom)))]
+    #[doc(hidden)]
+    pub fn sim_bell<B: SimBell>(&self) -> Option<&B> {
+        match &self.wake {
+            Bell::Descriptor(_) => None,
+            Bell::Simulated(bell) => (**bell).as_any().downcast_ref(),
+        }
     }
 
     /// Wakes the owner, or prevents its next sleep. Any thread may call it, including the owner's.

@@ -64,6 +64,9 @@ mod returned;
 mod sync;
 mod sys;
 
+#[cfg(all(feature = "sim", not(loom)))]
+#[doc(hidden)]
+pub use bell::SimBell;
 #[cfg(not(loom))]
 pub use counter::CounterParts;
 pub use counter::{

@@ -149,7 +149,7 @@ pub use error::{
     TakeError, TimerError, TimerReason, UnknownBackend,
 };
 pub use remote::{
-    CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, stop::Stop,
+    CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, latch, stop::Stop,
 };
 #[cfg(feature = "tokio")]
 pub use runtime::embed_tokio::{drive, drive_with};

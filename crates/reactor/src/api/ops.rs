@@ -16,9 +16,13 @@ use crate::{
     },
 };
 #[cfg(feature = "sim")]
-use crate::{
-    SignalSet,
-    world::{SimFd, SimId},
+use {
+    crate::{
+        SignalSet,
+        world::{SimFd, SimId, SimObject},
+    },
+    std::sync::Arc,
+    windlass_flow::Latch,
 };
 
 /// Proof that a call comes from this crate. Other crates can neither name nor construct it.
@@ -133,9 +137,13 @@ impl<R: ReactorOps> Subscriber<R> for Box<dyn Subscriber<R>> {
 
 /// The simulated descriptor that a subscriber waits for, if its descriptor is one.
 #[cfg(feature = "sim")]
-pub(crate) fn sim_id_of(fd: &dyn Any) -> Option<SimId> {
+#[doc(hidden)]
+#[must_use]
+pub fn sim_id_of(fd: &dyn Any) -> Option<SimId> {
     let signals = || fd.downcast_ref::<SignalSet>().and_then(SignalSet::sim_id);
-    fd.downcast_ref::<SimFd>().map(SimFd::id).or_else(signals)
+    let latch = || fd.downcast_ref::<Latch>().or_else(|| Some(fd.downcast_ref::<Arc<_>>()?));
+    let bell = || latch()?.sim_bell().map(SimObject::id);
+    fd.downcast_ref::<SimFd>().map(SimFd::id).or_else(signals).or_else(bell)
 }
 
 pub(crate) mod sealed {

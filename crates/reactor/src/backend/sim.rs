@@ -12,7 +12,7 @@
 //!    waits return at once, and the world asks for its next deadline after each turn.
 //! 5. The set carries addresses of cells (rule 11), which no trace may show.
 
-use core::mem::MaybeUninit;
+use core::{any::Any, mem::MaybeUninit};
 use std::{rc::Rc, sync::Arc, time::Instant};
 
 use rustix::{
@@ -20,8 +20,8 @@ use rustix::{
     io::Errno,
     time::Timespec,
 };
-use windlass_flow::Latch;
-use windlass_sim::{ActorId, Fd, HostId, PollEvent, PollSet, SimAddr};
+use windlass_flow::{Latch, SimBell};
+use windlass_sim::{ActorId, Fd, HostId, PollEvent, PollSet, SimAddr, WakeHandle};
 
 use crate::{
     AddReason,
@@ -49,6 +49,19 @@ pub(crate) struct SimBackend {
     is_hosted: bool,
 }
 
+/// Makes a reactor run.
+pub(crate) struct ActorBell(WakeHandle);
+
+impl SimBell for ActorBell {
+    fn ring(&self) {
+        self.0.wake();
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 impl SimBackend {
     pub(super) fn new(host: Host) -> Self {
         let kernel = host.world().kernel();
@@ -70,9 +83,8 @@ impl SimBackend {
     }
 
     /// What a wake of the reactor's latch does.
-    pub(crate) fn bell(&self) -> impl Fn() + Send + Sync + use<> {
-        let handle = self.world().kernel().wake_handle(self.actor);
-        move || handle.wake()
+    pub(crate) fn bell(&self) -> ActorBell {
+        ActorBell(self.world().kernel().wake_handle(self.actor))
     }
 
     pub(crate) fn set_latch(&mut self, latch: Arc<Latch>) {

@@ -6,6 +6,7 @@
 mod call;
 mod error;
 mod future;
+mod latch;
 pub(crate) mod stop;
 
 use core::{fmt, marker::PhantomData};
@@ -17,6 +18,7 @@ use std::{
 
 pub use error::{CallError, PostError, PostReason, RemoteAddError};
 pub use future::CallFuture;
+pub use latch::latch;
 use windlass_flow::{
     Bounds, Latch, Mailbox, PushError, PushReason, Returned, Sender, mailbox, panics::Panics,
 };

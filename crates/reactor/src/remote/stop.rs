@@ -54,10 +54,11 @@ impl Stop {
         Ok(Self(Arc::new(StopState { asked: AtomicBool::new(false), latch })))
     }
 
-    /// The same for a reactor of a simulation. A wake that finds the latch asleep calls `ring`.
+    /// The same for a reactor of a simulation. A wake that finds the latch asleep rings the
+    /// bell.
     #[cfg(feature = "sim")]
-    pub(crate) fn simulated(ring: impl Fn() + Send + Sync + 'static) -> Self {
-        let latch = Arc::new(Latch::simulated(ring));
+    pub(crate) fn simulated(bell: impl windlass_flow::SimBell) -> Self {
+        let latch = Arc::new(Latch::simulated(bell));
         fall_asleep(&latch);
         Self(Arc::new(StopState { asked: AtomicBool::new(false), latch }))
     }

@@ -119,14 +119,30 @@ impl Builder {
         self
     }
 
-    /// Builds the reactor in a simulation, at one of its hosts. It sets the backend and the
-    /// [`clock`](Self::clock); busy polling is off there.
+    /// Builds the reactor in a simulation, at one of its hosts. It sets the backend, which
+    /// [`backend`](Self::backend) may replace after it. The clock of the simulation replaces
+    /// [`clock`](Self::clock), and busy polling is off.
     #[cfg(feature = "sim")]
     pub fn sim(mut self, host: &Host) -> Self {
-        let world = Rc::clone(host.world());
         self.backend = Backend::Sim;
         self.sim = Some(host.clone());
-        self.clock(move || world.now())
+        self
+    }
+
+    /// The host of [`sim`](Self::sim), if the reactor will be simulated.
+    #[cfg(feature = "sim")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sim_host(&self) -> Option<&Host> {
+        self.sim.as_ref().filter(|_| self.backend == Backend::Sim)
+    }
+
+    #[cfg(feature = "sim")]
+    fn simulate_clock(&mut self) {
+        if let Some(host) = self.sim_host() {
+            let world = Rc::clone(host.world());
+            self.clock = Some(UnwindSafeDrop::new(Box::new(move || world.now())));
+        }
     }
 
     /// Creates the backend.
@@ -134,6 +150,7 @@ impl Builder {
         #[cfg(feature = "sim")]
         if self.backend == Backend::Sim {
             self.busy_poll = Duration::ZERO;
+            self.simulate_clock();
             let host = self.sim.take().ok_or(BuildError::NoSimulation)?;
             return Ok(ActiveBackend::simulated(host));
         }
@@ -192,6 +209,8 @@ impl Builder {
     /// `None` if it is the system's.
     #[doc(hidden)]
     pub fn share_clock(&mut self) -> Option<Rc<dyn Clock>> {
+        #[cfg(feature = "sim")]
+        self.simulate_clock();
         let clock: Rc<dyn Clock> = Rc::from(self.clock.take()?.into_inner());
         let shared = Rc::clone(&clock);
         self.clock = Some(UnwindSafeDrop::new(Box::new(move || shared.now())));

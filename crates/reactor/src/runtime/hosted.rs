@@ -40,16 +40,45 @@ pub(crate) struct Outcome {
     pub(crate) result: RefCell<Option<io::Result<()>>>,
 }
 
-/// A reactor that a simulation runs until a stop, as [`Reactor::run_with`] would.
+/// A reactor, with what drives it, that a simulation runs until it ends.
+pub trait Guest: 'static {
+    /// Its reactor.
+    fn reactor(&mut self) -> &mut Reactor;
+    /// Runs a turn, by [`Reactor::turn_in_world`].
+    ///
+    /// # Errors
+    /// Those of [`Reactor::run_once`], which end the run.
+    fn turn(&mut self) -> io::Result<Next>;
+}
+
+/// A reactor that runs until a stop, as by [`Reactor::run_with`].
+pub(crate) struct Driven {
+    pub(crate) reactor: Reactor,
+    pub(crate) driver: Option<Box<dyn TurnDriver>>,
+}
+
+impl Guest for Driven {
+    fn reactor(&mut self) -> &mut Reactor {
+        &mut self.reactor
+    }
+
+    fn turn(&mut self) -> io::Result<Next> {
+        match &mut self.driver {
+            Some(driver) => self.reactor.turn_in_world(Some(&mut **driver)),
+            None => self.reactor.turn_in_world(None),
+        }
+    }
+}
+
+/// The program of a guest.
 pub(crate) struct Hosted {
-    reactor: Reactor,
-    driver: Option<Box<dyn TurnDriver>>,
+    guest: Box<dyn Guest>,
     outcome: Rc<Outcome>,
 }
 
 impl Hosted {
-    pub(crate) fn new(reactor: Reactor, driver: Option<Box<dyn TurnDriver>>) -> Self {
-        Self { reactor, driver, outcome: Rc::default() }
+    pub(crate) fn new(guest: impl Guest) -> Self {
+        Self { guest: Box::new(guest), outcome: Rc::default() }
     }
 
     /// Enters the world, which runs it from now on. Returns its host and its actor there.
@@ -57,7 +86,7 @@ impl Hosted {
     /// # Panics
     /// If the reactor does not belong to this world.
     pub(crate) fn enter(&mut self, world: &Rc<World>) -> (HostId, ActorId) {
-        match self.reactor.kernel.sim_mut() {
+        match self.guest.reactor().kernel.sim_mut() {
             Some(sim) if Rc::ptr_eq(sim.world(), world) => sim.enter(),
             _ => panic!("the reactor does not belong to this simulation"),
         }
@@ -65,19 +94,6 @@ impl Hosted {
 
     pub(crate) fn outcome(&self) -> Rc<Outcome> {
         Rc::clone(&self.outcome)
-    }
-
-    /// Runs a turn, and asks the driver what follows.
-    fn turn(&mut self) -> io::Result<Next> {
-        if self.reactor.stop.take() {
-            return Ok(Next::Ends);
-        }
-        self.reactor.run_once(Duration::ZERO)?;
-        let next = match &mut self.driver {
-            None => NextTurn::Wait,
-            Some(driver) => self.reactor.ask_after_turn(&mut **driver),
-        };
-        Ok(self.reactor.next_turn_in_world(next))
     }
 }
 
@@ -89,21 +105,31 @@ impl Drop for Hosted {
 
 impl Program for Hosted {
     fn step(&mut self) -> Next {
-        match self.turn() {
-            Ok(Next::Ends) => {
-                *self.outcome.result.borrow_mut() = Some(Ok(()));
-                Next::Ends
-            }
-            Ok(next) => next,
-            Err(error) => {
-                *self.outcome.result.borrow_mut() = Some(Err(error));
-                Next::Ends
-            }
-        }
+        let result = match self.guest.turn() {
+            Ok(Next::Ends) => Ok(()),
+            Ok(next) => return next,
+            Err(error) => Err(error),
+        };
+        *self.outcome.result.borrow_mut() = Some(result);
+        Next::Ends
     }
 }
 
 impl Reactor {
+    /// Runs a turn without a wait, and asks the driver what follows. `Ends` after a stop.
+    ///
+    /// # Errors
+    /// Those of [`run_once`](Self::run_once).
+    #[doc(hidden)]
+    pub fn turn_in_world(&mut self, driver: Option<&mut dyn TurnDriver>) -> io::Result<Next> {
+        if self.stop.take() {
+            return Ok(Next::Ends);
+        }
+        self.run_once(Duration::ZERO)?;
+        let next = driver.map_or(NextTurn::Wait, |driver| self.ask_after_turn(driver));
+        Ok(self.next_turn_in_world(next))
+    }
+
     /// When the reactor must run again, unless something wakes it before. As for a reactor that is
     /// embedded, the latch sleeps from here on, or there is work.
     fn next_turn_in_world(&mut self, next: NextTurn) -> Next {

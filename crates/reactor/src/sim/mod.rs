@@ -53,7 +53,7 @@
 //! 6. *No descriptors.* Simulated sockets have none, and `as_fd` of a stream, listener or peer
 //!    panics. [`Stream::release`](crate::stream::Stream::release) returns `None`.
 //! 7. *Descriptors of handlers.* [`SimFd`] stands for an eventfd, a pipe, a datagram socket or a
-//!    timerfd, and is registered as a descriptor is.
+//!    timerfd, and is registered as a descriptor is. So is a [`latch`](crate::latch).
 //! 8. *The end.* If nothing can happen any more, a wait without a limit fails with `EDEADLK`. At
 //!    the limits of the simulation it is `ETIME`. The [trace](Sim::trace) shows how it came to
 //!    that.
@@ -73,14 +73,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass_sim::{ActorId, SocketKind};
-pub use windlass_sim::{Case, Check, Failure, Faults, Kernel, Link, SimAddr, Trace};
+use windlass_sim::ActorId;
+pub use windlass_sim::{
+    Case, Check, Failure, Faults, Fd, Kernel, Link, SimAddr, SocketKind, Trace,
+};
 
 pub use crate::world::{Host, SimFd};
 use crate::{
     BuildError, Builder, Reactor, TurnDriver,
-    runtime::hosted::{Hosted, Outcome},
-    world::{Next, Program, World},
+    runtime::hosted::{Driven, Hosted, Outcome},
+    world::{Program, World},
+};
+#[doc(hidden)]
+pub use crate::{
+    api::ops::{Token, sim_id_of},
+    runtime::hosted::Guest,
+    world::{Next, SimId},
 };
 use ends::Waiter;
 pub use ends::{SimListener, SimStream};
@@ -177,7 +185,7 @@ impl Sim {
     /// # Panics
     /// If the reactor is not one of this simulation.
     pub fn spawn(&self, reactor: Reactor) -> Running {
-        self.spawn_hosted(reactor, None)
+        self.spawn_guest(Driven { reactor, driver: None })
     }
 
     /// The same with a driver, as [`Reactor::run_with`].
@@ -185,11 +193,16 @@ impl Sim {
     /// # Panics
     /// If the reactor is not one of this simulation.
     pub fn spawn_with(&self, reactor: Reactor, driver: impl TurnDriver + 'static) -> Running {
-        self.spawn_hosted(reactor, Some(Box::new(driver)))
+        self.spawn_guest(Driven { reactor, driver: Some(Box::new(driver)) })
     }
 
-    fn spawn_hosted(&self, reactor: Reactor, driver: Option<Box<dyn TurnDriver>>) -> Running {
-        let mut hosted = Hosted::new(reactor, driver);
+    /// Runs a reactor that another crate drives.
+    ///
+    /// # Panics
+    /// If the reactor is not one of this simulation.
+    #[doc(hidden)]
+    pub fn spawn_guest(&self, guest: impl Guest) -> Running {
+        let mut hosted = Hosted::new(guest);
         let (host, actor) = hosted.enter(&self.world);
         let outcome = hosted.outcome();
         self.world.add(host, actor, Box::new(hosted));

@@ -9,7 +9,10 @@
 
 mod object;
 
-use core::cell::{Cell, RefCell};
+use core::{
+    any::{Any, TypeId},
+    cell::{Cell, RefCell},
+};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -20,12 +23,13 @@ use std::{
 };
 
 use rustix::io::Errno;
-use windlass_sim::{ActorId, HostId, Kernel as SimKernel, SimAddr, SocketKind, Step};
+use windlass_sim::{ActorId, Fd, HostId, Kernel as SimKernel, SimAddr, SocketKind, Step};
 
 use crate::util::unwind_safe_drop::Panics;
 
 pub use object::SimFd;
-pub(crate) use object::{SimId, SimObject, errno};
+pub use object::SimId;
+pub(crate) use object::{SimObject, errno};
 
 /// The virtual time of a wait that may not block and finds nothing, and of a turn after which the
 /// next one follows at once.
@@ -43,14 +47,20 @@ pub(crate) trait Program {
 }
 
 /// When a program runs again, unless something wakes it before.
-pub(crate) enum Next {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// After this time.
     After(Duration),
     /// After [`STEP_NS`].
     Soon,
     /// Only if something becomes ready.
     Waits,
+    /// It is dropped.
     Ends,
 }
+
+/// See [`Host::set_context`].
+type Leave = fn() -> Box<dyn Any>;
 
 /// A program and its host.
 type Placed = (HostId, Box<dyn Program>);
@@ -67,6 +77,10 @@ pub(crate) struct World {
     is_running: Cell<bool>,
     /// The simulation has ended. Objects of it may be there still.
     has_ended: Cell<bool>,
+    /// See [`Host::set_context`].
+    leave: Cell<Option<Leave>>,
+    /// See [`Host::shared`]. Its order is not used.
+    shared: RefCell<BTreeMap<(HostId, TypeId), Rc<dyn Any>>>,
 }
 
 impl World {
@@ -82,6 +96,8 @@ impl World {
             programs: RefCell::default(),
             is_running: Cell::new(false),
             has_ended: Cell::new(false),
+            leave: Cell::new(None),
+            shared: RefCell::default(),
         });
         WORLDS.with_borrow_mut(|worlds| {
             worlds.retain(|world| world.strong_count() > 0);
@@ -151,6 +167,12 @@ impl World {
     pub(crate) fn signalfd(&self, signals: u64) -> Result<SimFd, Errno> {
         let fd = self.kernel.signalfd(self.host.get(), signals).map_err(errno)?;
         Ok(SimFd::new(self, fd))
+    }
+
+    /// The eventfd of a latch.
+    pub(crate) fn eventfd(&self) -> Result<SimObject, Errno> {
+        let fd = self.kernel.eventfd(self.host.get(), 0, false).map_err(errno)?;
+        Ok(SimObject::new(self, fd))
     }
 
     fn host_of(&self, address: IpAddr) -> HostId {
@@ -281,6 +303,7 @@ impl World {
 
         let found = self.programs.borrow_mut().remove(&actor);
         let Some((host, program)) = found else { return false };
+        let _context = self.leave.get().map(|leave| leave());
         self.is_running.set(true);
         let before = self.host.replace(host);
         let mut running = Running { world: self, before, host, actor, program: Some(program) };
@@ -336,5 +359,39 @@ impl Host {
 
     pub(crate) fn world(&self) -> &Rc<World> {
         &self.world
+    }
+
+    /// The simulated kernel.
+    #[must_use]
+    pub fn kernel(&self) -> &SimKernel {
+        &self.world.kernel
+    }
+
+    /// Becomes the owner of an object that a call of the kernel has made.
+    #[must_use]
+    pub fn adopt(&self, fd: Fd) -> SimFd {
+        SimFd::new(&self.world, fd)
+    }
+
+    /// The value of this type that all programs of the host share, as those of a process share a
+    /// static.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn shared<T: Default + 'static>(&self) -> Rc<T> {
+        let of = (self.id, TypeId::of::<T>());
+        let found = self.world.shared.borrow().get(&of).cloned();
+        if let Some(value) = found.and_then(|value| value.downcast().ok()) {
+            return value;
+        }
+        let value = Rc::<T>::default();
+        self.world.shared.borrow_mut().insert(of, Rc::clone(&value) as _);
+        value
+    }
+
+    /// Calls this before each program runs, and drops the result after it: for a crate that notes
+    /// in a variable of the thread what runs there.
+    #[doc(hidden)]
+    pub fn set_context(&self, leave: Leave) {
+        self.world.leave.set(Some(leave));
     }
 }

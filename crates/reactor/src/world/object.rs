@@ -4,6 +4,7 @@
 //! `Send` with the feature `sim`. On another thread, and once the world is gone, calls are `EBADF`.
 
 use std::{
+    any::Any,
     io::{self, IoSlice},
     net::{Shutdown, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
@@ -11,6 +12,7 @@ use std::{
 };
 
 use rustix::io::Errno;
+use windlass_flow::SimBell;
 use windlass_sim::{Fd, Kernel, SimAddr, SocketKind, mask};
 
 use super::{Host, World};
@@ -112,6 +114,19 @@ impl Drop for SimObject {
     }
 }
 
+/// The eventfd of a latch whose owner is a handler.
+impl SimBell for SimObject {
+    /// Without effect on another thread, as every call.
+    fn ring(&self) {
+        // A write that does not block is not interrupted, but for the fault.
+        while self.with(|kernel, fd| kernel.write(fd, &1u64.to_ne_bytes())) == Err(Errno::INTR) {}
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// A simulated descriptor: an eventfd, an end of a pipe, a datagram socket, a timerfd or a
 /// signalfd. [`Sim`](crate::sim::Sim) makes it.
 ///
@@ -126,8 +141,19 @@ impl SimFd {
         Self(Rc::new(SimObject::new(world, fd)))
     }
 
-    pub(crate) fn id(&self) -> SimId {
+    /// Its name, for [`Subscriber::sim_id`](crate::Subscriber).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn id(&self) -> SimId {
         self.0.id()
+    }
+
+    /// Makes a call of the simulated kernel with the object, for calls that are not methods here.
+    ///
+    /// # Errors
+    /// That of the call. `EBADF` on another thread, and once the simulation is gone.
+    pub fn call<T>(&self, call: impl FnOnce(&Kernel, Fd) -> io::Result<T>) -> io::Result<T> {
+        Ok(self.0.with(call)?)
     }
 
     pub(crate) fn try_read(&self, room: &mut [u8]) -> Result<usize, Errno> {

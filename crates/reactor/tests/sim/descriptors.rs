@@ -1,14 +1,15 @@
 //! Handlers of simulated descriptors, and signals.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use windlass::{
     Event, Signal, SignalSet, Turn, interest,
-    sim::{SimFd, ThreadStep},
+    sim::{Faults, SimFd, ThreadStep},
 };
+use windlass_flow::{Bounds, Latch, mailbox};
 use windlass_sim::{RingRequest, mask};
 
-use crate::tools::{Log, address, calm};
+use crate::tools::{Log, address, again, calm};
 
 #[test]
 fn an_eventfd_calls_its_handler() {
@@ -167,6 +168,48 @@ fn datagrams_reach_another_host() {
     peer.send_to(b"hello", address("10.0.0.1:53")).unwrap();
     reactor.run().unwrap();
     assert_eq!(log.take(), [(b"hello".to_vec(), address("10.0.0.2:53"))]);
+}
+
+/// The mailbox of a handler: threads push at every point, and no wake is lost.
+#[test]
+fn a_handler_drains_its_mailbox_after_each_wake() {
+    windlass::sim::check(|sim| {
+        let mut reactor = sim.reactor().unwrap();
+        let latch = Arc::new(again(windlass::latch));
+        let (sender, mut inbox) = mailbox(Bounds::items(8), Arc::clone(&latch));
+        let drained = Log::new();
+        let noted = drained.clone();
+        latch.rearm();
+        let handler = move |latch: &mut Arc<Latch>| {
+            latch.awake();
+            inbox.drain(3).for_each(|item| noted.note(item));
+            latch.rearm();
+        };
+        let edge = interest().read().edge_triggered();
+        edge.with_fd(Arc::clone(&latch)).with_handler(handler).register_into(&mut reactor).unwrap();
+        sim.spawn(reactor);
+        let host = sim.host([10, 0, 0, 1].into());
+        for thread in 0..3 {
+            let (sender, mut next) = (sender.clone(), 0);
+            sim.thread(&host, move || match sender.try_push((thread, next)) {
+                Ok(()) if next == 20 => ThreadStep::End,
+                Ok(()) => {
+                    next += 1;
+                    ThreadStep::Again
+                }
+                Err(_) => ThreadStep::After(Duration::from_micros(7)),
+            });
+        }
+        sim.run_until(|| drained.len() == 63).unwrap();
+        let drained = drained.take();
+        for thread in 0..3 {
+            let of_thread = drained.iter().filter(|item| item.0 == thread).map(|item| item.1);
+            assert!(of_thread.eq(0..=20));
+        }
+    })
+    .seeds(200)
+    .faults(Faults::hostile())
+    .run();
 }
 
 #[test]
