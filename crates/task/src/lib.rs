@@ -105,6 +105,8 @@ mod process;
 mod race;
 #[cfg(not(loom))]
 pub mod signal;
+#[cfg(all(feature = "sim", not(loom)))]
+mod simulation;
 #[cfg(not(loom))]
 mod spawner;
 mod sync;

@@ -29,7 +29,7 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
         &["allocations", "fork", "inherited", "model", "numbers", "ring", "rules", "sim", "suite"],
     ),
     ("windlass-server", &["seccomp"]),
-    ("windlass-task", &["allocations", "attributes", "fork", "net", "net_rounds"]),
+    ("windlass-task", &["allocations", "attributes", "fork", "net", "net_rounds", "sim"]),
     // Stage `test-tools` runs it, because a plain build lacks its feature.
     ("windlass-cli", &["cluster"]),
     (

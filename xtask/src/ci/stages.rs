@@ -32,7 +32,7 @@ const SANITIZED_LONG: &[&str] = &["windlass-server"];
 const COMPILER_TESTS: &[&str] = &["compile_fail"];
 
 /// Test programs that need a feature, which the stage `simulator` selects, with their packages.
-const SIMULATOR_TESTS: &[(&str, &str)] = &[("windlass", "sim")];
+const SIMULATOR_TESTS: &[(&str, &str)] = &[("windlass", "sim"), ("windlass-task", "sim")];
 
 /// The programs for Miri, which interprets them about a thousand times slower. Programs with long
 /// loops are left out or are in [`MIRI_LONG`]. So are modules without unsafe code: they take a
@@ -250,11 +250,18 @@ fn no_ring() -> Stage {
     Stage::tests("no-ring", vec![Cmd::cargo(test).args(programs)])
 }
 
-/// The reactor with the feature `sim`: all of its suites, and those in a simulation.
+/// The reactor with the feature `sim`: all of its suites. And the tests in a simulation of all
+/// crates.
 fn simulator() -> Stage {
     let test = ["test", "-p", "windlass", "--features", "sim", "--no-fail-fast"];
     let programs = ["--lib", "--test", "rules", "--test", "suite", "--test", "sim"];
-    Stage::tests("simulator", vec![Cmd::cargo(test).args(programs)])
+    let others = SIMULATOR_TESTS.iter().filter(|(package, _)| *package != "windlass");
+    let others = others.map(|(package, program)| {
+        let test = ["test", "-p", *package, "--features", "sim", "--no-fail-fast"];
+        Cmd::cargo(test).args(["--test", *program])
+    });
+    let commands = core::iter::once(Cmd::cargo(test).args(programs)).chain(others).collect();
+    Stage::tests("simulator", commands)
 }
 
 /// AddressSanitizer and LeakSanitizer over the tests of the libraries with unsafe code, in the

@@ -62,6 +62,10 @@ where
     if !handle.is_open() {
         return Err(BlockingError { reason: BlockingReason::Closed, closure: closure.into() });
     }
+    #[cfg(feature = "sim")]
+    if crate::simulation::host().is_some() {
+        return Err(BlockingError { reason: BlockingReason::Unsupported, closure: closure.into() });
+    }
     let pool = handle.extension::<Pool>();
     let call = Arc::new(Call::new(closure));
     match pool.push(Arc::clone(&call) as _, handle.local().limits.blocking) {
@@ -137,6 +141,8 @@ pub enum BlockingReason {
     Closed,
     /// No thread of the pool runs, and the system has refused to start one.
     Thread(io::ErrorKind),
+    /// The executor is simulated (feature `sim`). A simulation has no threads of the system.
+    Unsupported,
 }
 
 impl fmt::Display for BlockingReason {
@@ -148,6 +154,10 @@ impl fmt::Display for BlockingReason {
             ),
             Self::Closed => f.write_str("the executor is being dropped"),
             Self::Thread(kind) => write!(f, "cannot start a thread for blocking closures: {kind}"),
+            Self::Unsupported => f.write_str(
+                "a simulation has no threads for blocking closures: use `Sim::thread`, or \
+                 addresses in place of names",
+            ),
         }
     }
 }
@@ -172,6 +182,7 @@ impl<F> From<BlockingError<F>> for io::Error {
             BlockingReason::Full => io::ErrorKind::WouldBlock,
             BlockingReason::Closed => io::ErrorKind::BrokenPipe,
             BlockingReason::Thread(kind) => kind,
+            BlockingReason::Unsupported => io::ErrorKind::Unsupported,
         };
         Self::new(kind, error.reason.to_string())
     }

@@ -150,7 +150,8 @@ impl ExecutorBuilder {
     /// [`WorkersHandle::stop_within`](crate::WorkersHandle::stop_within). Other threads and
     /// processes are not waited for before it moves, and neither are closures of
     /// [`spawn_blocking`](crate::spawn_blocking()). The clock and the resolution of timers in the
-    /// [`reactor`](Self::reactor)'s settings are replaced.
+    /// [`reactor`](Self::reactor)'s settings are replaced. It has no effect in a simulation, whose
+    /// clock does the same.
     pub fn paused_clock(mut self, is_paused: bool) -> Self {
         self.limits.has_paused_clock = is_paused;
         self

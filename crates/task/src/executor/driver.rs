@@ -3,9 +3,8 @@
 use windlass::{NextTurn, Turn, TurnDriver};
 
 use crate::{
-    executor::root_task::RootTask,
     handle::{Handle, publish},
-    task::polls::poll_tasks,
+    task::{join_ref::JoinRef, polls::poll_tasks},
     time::after_paused_round,
 };
 
@@ -15,11 +14,12 @@ const SPAWNS_PER_ROUND: usize = 61;
 /// The driver of the reactor while `block_on` runs.
 pub(super) struct Driver<'e> {
     handle: &'e Handle,
-    root: &'e RootTask<'e>,
+    /// The future of `block_on`.
+    root: &'e JoinRef<()>,
 }
 
 impl<'e> Driver<'e> {
-    pub(super) fn new(handle: &'e Handle, root: &'e RootTask<'e>) -> Self {
+    pub(super) fn new(handle: &'e Handle, root: &'e JoinRef<()>) -> Self {
         Self { handle, root }
     }
 

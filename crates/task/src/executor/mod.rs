@@ -11,6 +11,8 @@ mod builder;
 mod driver;
 mod root_task;
 mod shutdown;
+#[cfg(feature = "sim")]
+mod simulated;
 mod spawn_on;
 mod stats;
 
@@ -147,6 +149,13 @@ impl Executor {
             settings = settings.timer_slack(slack);
         }
         let mut limits = builder.limits;
+        #[cfg(feature = "sim")]
+        let host = settings.sim_host().cloned();
+        #[cfg(feature = "sim")]
+        {
+            // Its time moves by itself.
+            limits.has_paused_clock &= host.is_none();
+        }
         let paused = limits.has_paused_clock.then(VirtualClock::new);
         if let Some(clock) = &paused {
             settings = clock.set(settings);
@@ -155,6 +164,10 @@ impl Executor {
         limits.has_own_clock = paused.is_some() || custom.is_some();
         let mut reactor = settings.build()?;
         let handle = Handle::new(OwnerShared::create(reactor.remote(), limits));
+        #[cfg(feature = "sim")]
+        if let Some(host) = host {
+            crate::simulation::install(&handle, &host);
+        }
         if let Some(clock) = paused {
             clock.pause(&handle);
         }
@@ -196,7 +209,7 @@ impl Executor {
             Poll::Ready(())
         };
         let root = RootTask::spawn(self.handle.owner(), &mut poll);
-        let mut driver = Driver::new(&self.handle, &root);
+        let mut driver = Driver::new(&self.handle, root.task());
         // A panic of a handler, or of the future itself.
         let run = catch_unwind(AssertUnwindSafe(|| {
             run_driver(&mut self.reactor, &mut driver, self.process);

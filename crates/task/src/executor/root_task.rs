@@ -45,9 +45,9 @@ impl<'f> RootTask<'f> {
         Self { task, not_static: core::marker::PhantomData }
     }
 
-    #[inline(always)]
-    pub(super) fn is_finished(&self) -> bool {
-        self.task.is_finished()
+    /// The task itself.
+    pub(super) fn task(&self) -> &JoinRef<()> {
+        &self.task
     }
 
     pub(super) fn take_output(&self) -> Option<Result<(), JoinError>> {
@@ -57,7 +57,7 @@ impl<'f> RootTask<'f> {
 
 impl Drop for RootTask<'_> {
     fn drop(&mut self) {
-        if !self.is_finished() {
+        if !self.task.is_finished() {
             let task = self.task.task();
             // SAFETY: this is the owner's thread. The task is not finished and not being polled, so
             // the executor has a reference and the slot holds the future.

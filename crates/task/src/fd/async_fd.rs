@@ -15,7 +15,7 @@ use crate::{
     budget,
     fd::{
         ready_methods,
-        source::{Direction, ShortRead, Source, SourceOptions, Waiting},
+        source::{Direction, Place, ShortRead, Source, SourceOptions, Waiting},
         waiters::ListedWaiter,
     },
 };
@@ -103,11 +103,17 @@ impl<T: AsFd + 'static> AsyncFd<T> {
     pub fn try_new(value: T) -> Result<Self, RegisterError<T>> {
         let short_read = ShortRead::SaysNothing;
         let options = SourceOptions { short_read, is_writable: false, is_one_shot: false };
-        Self::with_options(value, options)
+        let place = Place::of(&value);
+        Self::with_options(value, place, options)
     }
 
-    pub(crate) fn with_options(value: T, options: SourceOptions) -> Result<Self, RegisterError<T>> {
-        match Source::register(value.as_fd(), options) {
+    /// The place is that of the value.
+    pub(crate) fn with_options(
+        value: T,
+        place: Place,
+        options: SourceOptions,
+    ) -> Result<Self, RegisterError<T>> {
+        match Source::register(place, options) {
             Ok(source) => Ok(Self { source, value: Some(value) }),
             Err(reason) => Err(RegisterError { reason, value }),
         }

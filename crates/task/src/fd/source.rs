@@ -35,7 +35,7 @@ use core::{
 };
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, RawFd},
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
 };
@@ -110,7 +110,7 @@ struct Side {
 
 pub(crate) struct Source {
     handle: Handle,
-    number: RawFd,
+    place: Place,
     short_read: ShortRead,
     is_one_shot: bool,
     manner: Cell<Manner>,
@@ -143,7 +143,27 @@ impl Wanted {
     }
 }
 
-/// What is registered, and how.
+/// What is registered.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// A descriptor, by its number.
+    Kernel(RawFd),
+    #[cfg(feature = "sim")]
+    Simulated(windlass::sim::SimId),
+}
+
+impl Place {
+    /// Calls `as_fd`, unless the value is of a simulation.
+    pub(crate) fn of<T: AsFd + 'static>(value: &T) -> Self {
+        #[cfg(feature = "sim")]
+        if let Some(id) = windlass::sim::sim_id_of(value) {
+            return Self::Simulated(id);
+        }
+        Self::Kernel(value.as_fd().as_raw_fd())
+    }
+}
+
+/// How it is registered.
 pub(crate) struct SourceOptions {
     pub(crate) short_read: ShortRead,
     /// Protocol 5.
@@ -155,13 +175,13 @@ pub(crate) struct SourceOptions {
 impl Source {
     /// Registers a descriptor with the executor of this thread. The caller keeps it open until it
     /// calls [`deregister`](Self::deregister) (protocol 7).
-    pub(crate) fn register(fd: BorrowedFd<'_>, options: SourceOptions) -> io::Result<Rc<Self>> {
+    pub(crate) fn register(place: Place, options: SourceOptions) -> io::Result<Rc<Self>> {
         let Some(handle) = Handle::current() else {
             return Err(no_executor());
         };
         let source = Rc::new(Self {
             handle,
-            number: fd.as_raw_fd(),
+            place,
             short_read: options.short_read,
             is_one_shot: options.is_one_shot,
             manner: Cell::new(Manner::Epoll),

@@ -15,6 +15,7 @@
 mod poll_inline;
 mod raw;
 pub(crate) mod read_buffer;
+mod socket;
 mod traits;
 mod unfilled;
 #[cfg(any(feature = "tokio-io", feature = "hyper"))]
@@ -26,6 +27,7 @@ pub(crate) use raw::{
     RawStream, poll_receive, poll_send, poll_send_vectored, receive, send, send_vectored,
     try_receive, try_send,
 };
+pub(crate) use socket::{Socket, either};
 #[cfg(any(feature = "futures-io", feature = "tokio-io", feature = "hyper"))]
 pub(crate) use traits::poll_write_methods;
 pub(crate) use traits::{impl_reading, impl_writing};

@@ -6,14 +6,14 @@ use std::{
     os::fd::AsFd,
 };
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 
 use crate::{
     fd::{
         AsyncFd, Direction,
         source::{Source, Waiting},
     },
-    io::Unfilled,
+    io::{Socket, Unfilled},
 };
 
 /// A stream of bytes of this crate: [`TcpStream`](crate::net::TcpStream) and
@@ -50,28 +50,28 @@ pub trait RawStream {
 
 /// Receives into a buffer.
 #[inline]
-pub(crate) fn poll_receive<T: AsFd + 'static, B: Unfilled + ?Sized>(
-    io: &AsyncFd<T>,
+pub(crate) fn poll_receive<S: AsFd + 'static, B: Unfilled + ?Sized>(
+    io: &AsyncFd<Socket<S>>,
     context: &mut Context<'_>,
     buffer: &mut B,
 ) -> Poll<io::Result<usize>> {
     if buffer.room() == 0 {
         return Poll::Ready(Ok(0));
     }
-    receive(io.source(), io, context, buffer)
+    receive(io.source(), io.get_ref(), context, buffer)
 }
 
 /// As [`poll_receive`], into a buffer that is not empty.
 #[inline]
-pub(crate) fn receive<B: Unfilled + ?Sized>(
+pub(crate) fn receive<S: AsFd, B: Unfilled + ?Sized>(
     source: &Source,
-    fd: impl AsFd,
+    socket: &Socket<S>,
     context: &mut Context<'_>,
     buffer: &mut B,
 ) -> Poll<io::Result<usize>> {
     let room = buffer.room();
     let result = source.poll_io(Direction::Read, context, Waiting::One, || {
-        Ok(buffer.receive(fd.as_fd(), RecvFlags::empty())?)
+        socket.receive(buffer, RecvFlags::empty())
     });
     if let Poll::Ready(Ok(count)) = result {
         source.note_read(room, count);
@@ -80,68 +80,70 @@ pub(crate) fn receive<B: Unfilled + ?Sized>(
 }
 
 /// Receives what is there.
-pub(crate) fn try_receive(source: &Source, fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn try_receive<S: AsFd>(
+    source: &Source,
+    socket: &Socket<S>,
+    buffer: &mut [u8],
+) -> io::Result<usize> {
     if buffer.is_empty() {
         return Ok(0);
     }
     let room = buffer.len();
-    let count =
-        source.try_io(Direction::Read, || Ok(buffer.receive(fd.as_fd(), RecvFlags::empty())?))?;
+    let count = source.try_io(Direction::Read, || socket.receive(buffer, RecvFlags::empty()))?;
     source.note_read(room, count);
     Ok(count)
 }
 
 /// Sends as much as there is room for.
-pub(crate) fn try_send(source: &Source, fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+pub(crate) fn try_send<S: AsFd>(
+    source: &Source,
+    socket: &Socket<S>,
+    bytes: &[u8],
+) -> io::Result<usize> {
     if bytes.is_empty() {
         return Ok(0);
     }
-    source.try_io(Direction::Write, || Ok(rustix::net::send(&fd, bytes, SendFlags::NOSIGNAL)?))
+    source.try_io(Direction::Write, || socket.send(bytes))
 }
 
 #[inline]
-pub(crate) fn poll_send<T: AsFd + 'static>(
-    io: &AsyncFd<T>,
+pub(crate) fn poll_send<S: AsFd + 'static>(
+    io: &AsyncFd<Socket<S>>,
     context: &mut Context<'_>,
     bytes: &[u8],
 ) -> Poll<io::Result<usize>> {
     if bytes.is_empty() {
         return Poll::Ready(Ok(0));
     }
-    send(io.source(), io, context, bytes)
+    send(io.source(), io.get_ref(), context, bytes)
 }
 
 #[inline]
-pub(crate) fn send(
+pub(crate) fn send<S: AsFd>(
     source: &Source,
-    fd: impl AsFd,
+    socket: &Socket<S>,
     context: &mut Context<'_>,
     bytes: &[u8],
 ) -> Poll<io::Result<usize>> {
-    source.poll_io(Direction::Write, context, Waiting::One, || {
-        Ok(rustix::net::send(&fd, bytes, SendFlags::NOSIGNAL)?)
-    })
+    source.poll_io(Direction::Write, context, Waiting::One, || socket.send(bytes))
 }
 
-pub(crate) fn poll_send_vectored<T: AsFd + 'static>(
-    io: &AsyncFd<T>,
+pub(crate) fn poll_send_vectored<S: AsFd + 'static>(
+    io: &AsyncFd<Socket<S>>,
     context: &mut Context<'_>,
     parts: &[IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
-    send_vectored(io.source(), io, context, parts)
+    send_vectored(io.source(), io.get_ref(), context, parts)
 }
 
-pub(crate) fn send_vectored(
+pub(crate) fn send_vectored<S: AsFd>(
     source: &Source,
-    fd: impl AsFd,
+    socket: &Socket<S>,
     context: &mut Context<'_>,
     parts: &[IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
     if parts.iter().all(|part| part.is_empty()) {
         return Poll::Ready(Ok(0));
     }
-    source.poll_io(Direction::Write, context, Waiting::One, || {
-        let mut control = rustix::net::SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(&fd, parts, &mut control, SendFlags::NOSIGNAL)?)
-    })
+    source.poll_io(Direction::Write, context, Waiting::One, || socket.send_vectored(parts))
 }

@@ -72,7 +72,7 @@ impl<T> JoinHandle<T> {
         Self(task)
     }
 
-    pub(super) fn inner(&self) -> &JoinRef<T> {
+    pub(crate) fn inner(&self) -> &JoinRef<T> {
         &self.0
     }
 

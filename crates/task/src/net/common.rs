@@ -1,7 +1,7 @@
 //! What all sockets have in common.
 
 use core::future::poll_fn;
-use std::{io, net::SocketAddr, os::fd::AsFd};
+use std::{io, net::SocketAddr, os::fd::AsFd, time::Duration};
 
 use rustix::{
     fd::OwnedFd,
@@ -16,6 +16,7 @@ use crate::{
         AsyncFd,
         source::{ShortRead, SourceOptions},
     },
+    io::{Socket, either},
 };
 
 /// A socket is made non-blocking, so that it never becomes one in between.
@@ -26,9 +27,13 @@ pub(super) fn socket(family: AddressFamily, kind: SocketType) -> rustix::io::Res
 }
 
 /// Registers a socket that counts as writable.
-pub(super) fn fresh<T: AsFd + 'static>(value: T, short_read: ShortRead) -> io::Result<AsyncFd<T>> {
+pub(super) fn fresh<S: AsFd + 'static>(
+    socket: Socket<S>,
+    short_read: ShortRead,
+) -> io::Result<AsyncFd<Socket<S>>> {
     let options = SourceOptions { short_read, is_writable: true, is_one_shot: false };
-    Ok(AsyncFd::with_options(value, options)?)
+    let place = socket.place();
+    Ok(AsyncFd::with_options(socket, place, options)?)
 }
 
 /// Starts to connect a non-blocking socket. `EINPROGRESS` if the result comes as an event.
@@ -52,27 +57,42 @@ pub(super) async fn connect(socket: &OwnedFd, address: SocketAddr) -> rustix::io
 }
 
 /// Waits for the result of a connect. No other code waits for this socket yet.
-pub(super) async fn connect_result<T: AsFd + 'static>(io: &AsyncFd<T>) -> io::Result<()> {
-    poll_fn(|context| io.poll_ready(Direction::Write, context)).await?;
-    Ok(rustix::net::sockopt::socket_error(io)??)
+pub(super) async fn connect_result<S: AsFd + 'static>(io: &AsyncFd<Socket<S>>) -> io::Result<()> {
+    loop {
+        poll_fn(|context| io.poll_ready(Direction::Write, context)).await?;
+        if !io.get_ref().is_connecting() {
+            return io.get_ref().take_error()?.map_or(Ok(()), Err);
+        }
+        io.source().clear_after_eagain(Direction::Write);
+    }
 }
 
 /// Registers a socket whose connect may be under way.
-pub(super) async fn connecting<T: AsFd + 'static>(
-    value: T,
+pub(super) async fn connecting<S: AsFd + 'static>(
+    socket: Socket<S>,
     short_read: ShortRead,
     connected: rustix::io::Result<()>,
-) -> io::Result<AsyncFd<T>> {
+) -> io::Result<AsyncFd<Socket<S>>> {
     match connected {
-        Ok(()) => fresh(value, short_read),
+        Ok(()) => fresh(socket, short_read),
         Err(Errno::INPROGRESS) => {
             let options = SourceOptions { short_read, is_writable: false, is_one_shot: false };
-            let io = AsyncFd::with_options(value, options)?;
+            let place = socket.place();
+            let io = AsyncFd::with_options(socket, place, options)?;
             connect_result(&io).await?;
             Ok(io)
         }
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// `SO_LINGER`. Of a simulated socket, only whether it is zero matters.
+pub(super) fn set_linger<S: AsFd>(socket: &Socket<S>, linger: Option<Duration>) -> io::Result<()> {
+    either!(
+        socket,
+        |socket| Ok(rustix::net::sockopt::set_socket_linger(socket, linger)?),
+        |kernel, fd| kernel.set_reset_on_close(fd, linger == Some(Duration::ZERO))
+    )
 }
 
 /// The methods that every socket has. The type has a field `io`.
@@ -86,13 +106,20 @@ macro_rules! impl_socket {
             /// ([`windlass::AddReason`]). The socket is closed.
             pub fn from_std(socket: $std) -> std::io::Result<Self> {
                 socket.set_nonblocking(true)?;
+                let socket = $crate::io::Socket::Kernel(socket);
                 Ok(Self { io: $crate::net::common::fresh(socket, $short_read)? })
             }
 
             /// The socket of the standard library. It stays non-blocking.
+            ///
+            /// # Panics
+            /// In a simulation, whose sockets have no descriptor.
             #[must_use]
             pub fn into_std(self) -> $std {
-                self.io.into_inner()
+                match self.io.into_inner().into_kernel() {
+                    Ok(socket) => socket,
+                    Err(_) => panic!("a simulated socket has no descriptor"),
+                }
             }
 
             /// Waits until reading, or accepting, is worth a try. Any number of futures may wait.
@@ -137,7 +164,7 @@ macro_rules! impl_socket {
                 direction: $crate::Direction,
                 operation: impl FnOnce(&$std) -> std::io::Result<R>,
             ) -> std::io::Result<R> {
-                self.io.try_io(direction, operation)
+                self.io.try_io(direction, |socket| operation(socket.kernel()?))
             }
 
             /// Does an operation on the socket as soon as it does not return `WouldBlock`; see
@@ -148,9 +175,9 @@ macro_rules! impl_socket {
             pub async fn async_io<R>(
                 &self,
                 direction: $crate::Direction,
-                operation: impl FnMut(&$std) -> std::io::Result<R>,
+                mut operation: impl FnMut(&$std) -> std::io::Result<R>,
             ) -> std::io::Result<R> {
-                self.io.async_io(direction, operation).await
+                self.io.async_io(direction, |socket| operation(socket.kernel()?)).await
             }
 
             /// Takes the pending error of the socket (`SO_ERROR`).

@@ -20,6 +20,8 @@ mod addresses;
 mod buffered_tcp;
 mod common;
 mod lookup;
+#[cfg(feature = "sim")]
+mod simulated;
 mod split;
 mod tcp_listener;
 mod tcp_socket;

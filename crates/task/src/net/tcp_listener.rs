@@ -1,21 +1,29 @@
 //! [`TcpListener`].
 
 use core::task::{Context, Poll};
-use std::{io, net::SocketAddr, os::fd::OwnedFd};
+use std::{io, net::SocketAddr};
 
-use rustix::net::{AddressFamily, SocketAddrAny, SocketType};
+use rustix::net::{AddressFamily, SocketType};
+#[cfg(feature = "sim")]
+use windlass::sim::SocketKind;
 use windlass::stream::{Address, ListenError};
 
+#[cfg(feature = "sim")]
+use crate::net::simulated;
 use crate::{
     fd::{
         AsyncFd, Direction,
         source::{ShortRead, Waiting},
     },
+    io::{Socket, either},
     net::{
         TcpStream, ToAddresses,
         common::{self, FLAGS, impl_socket},
     },
 };
+
+/// A connection, and the peer's address.
+type Accepted = (Socket<std::net::TcpStream>, Option<SocketAddr>);
 
 /// Connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -45,7 +53,7 @@ const BACKLOG: i32 = 4096;
 /// # }
 /// ```
 pub struct TcpListener {
-    io: AsyncFd<std::net::TcpListener>,
+    io: AsyncFd<Socket<std::net::TcpListener>>,
 }
 
 impl_socket!(TcpListener, std::net::TcpListener, ShortRead::SaysNothing);
@@ -69,6 +77,11 @@ impl TcpListener {
     }
 
     fn bind_one(address: SocketAddr) -> io::Result<Self> {
+        let named = |errno| ListenError { address: Address::Ip(address), errno };
+        #[cfg(feature = "sim")]
+        if let Some(socket) = simulated::listen(SocketKind::Tcp, address.into()).map_err(named)? {
+            return Ok(Self { io: common::fresh(socket, ShortRead::SaysNothing)? });
+        }
         let open = || {
             let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
             let socket = common::socket(family, SocketType::STREAM)?;
@@ -77,9 +90,8 @@ impl TcpListener {
             rustix::net::listen(&socket, BACKLOG)?;
             Ok(socket)
         };
-        let named = |errno| ListenError { address: Address::Ip(address), errno };
-        let socket = open().map_err(named)?;
-        Ok(Self { io: common::fresh(socket.into(), ShortRead::SaysNothing)? })
+        let socket = Socket::Kernel(open().map_err(named)?.into());
+        Ok(Self { io: common::fresh(socket, ShortRead::SaysNothing)? })
     }
 
     /// Accepts a connection. Any number of futures may wait. A future that is dropped has accepted
@@ -89,18 +101,30 @@ impl TcpListener {
     /// That of accept(2). `EMFILE` and `ENFILE` mean that there are no descriptors: wait before the
     /// next call. Errors of a connection, such as `ECONNABORTED`, do not end the listener.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        let accept = || Ok(rustix::net::acceptfrom_with(&self.io, FLAGS)?);
+        let accept = || self.accept_now();
         Self::open(self.io.source().io(Direction::Read, accept).await?)
     }
 
-    fn open(
-        (socket, address): (OwnedFd, Option<SocketAddrAny>),
-    ) -> io::Result<(TcpStream, SocketAddr)> {
-        let address = match address.map(SocketAddr::try_from) {
-            Some(Ok(address)) => address,
-            _ => return Err(io::Error::other("the peer has no internet address")),
+    fn accept_now(&self) -> io::Result<Accepted> {
+        either!(
+            self.io.get_ref(),
+            |socket| {
+                let (socket, address) = rustix::net::acceptfrom_with(socket, FLAGS)?;
+                let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+                Ok((Socket::Kernel(socket.into()), address))
+            },
+            |kernel, fd| {
+                let (fd, address) = kernel.accept(fd)?;
+                Ok((simulated::adopt(kernel, fd)?, address.inet()))
+            }
+        )
+    }
+
+    fn open((socket, address): Accepted) -> io::Result<(TcpStream, SocketAddr)> {
+        let Some(address) = address else {
+            return Err(io::Error::other("the peer has no internet address"));
         };
-        Ok((TcpStream::from_connected(socket.into())?, address))
+        Ok((TcpStream::from_connected(socket)?, address))
     }
 
     /// Polls for a connection. One waiter, which [`poll_ready`](Self::poll_ready) shares.
@@ -111,9 +135,8 @@ impl TcpListener {
         &self,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let accepted = self.io.source().poll_io(Direction::Read, context, Waiting::One, || {
-            Ok(rustix::net::acceptfrom_with(&self.io, FLAGS)?)
-        });
+        let accept = || self.accept_now();
+        let accepted = self.io.source().poll_io(Direction::Read, context, Waiting::One, accept);
         accepted.map(|accepted| Self::open(accepted?))
     }
 
@@ -122,6 +145,8 @@ impl TcpListener {
     /// # Errors
     /// That of getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().local_addr()
+        either!(self.io.get_ref(), |socket| socket.local_addr(), |kernel, fd| {
+            simulated::inet(kernel.local_addr(fd)?)
+        })
     }
 }

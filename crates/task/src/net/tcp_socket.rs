@@ -15,23 +15,31 @@ use crate::{
         AsyncFd,
         source::{ShortRead, SourceOptions},
     },
-    io::{RawStream, Unfilled, poll_receive, poll_send, poll_send_vectored, try_receive, try_send},
+    io::{
+        RawStream, Socket, Unfilled, poll_receive, poll_send, poll_send_vectored, try_receive,
+        try_send,
+    },
     net::{
         buffered_tcp::{self, BufferedOwner},
         common,
     },
 };
 
+/// Of a socket that is not simulated.
+fn std_socket(socket: Socket<TcpStream>) -> TcpStream {
+    socket.into_kernel().unwrap_or_else(|_| unreachable!("its kind was tested"))
+}
+
 pub(super) enum TcpSocket {
     /// On epoll and poll.
-    Ready(AsyncFd<TcpStream>),
+    Ready(AsyncFd<Socket<TcpStream>>),
     /// On a ring, and with a read_buf.
     Buffered(BufferedOwner),
 }
 
 impl TcpSocket {
     /// Takes over a connected socket, which is in non-blocking mode.
-    pub(super) fn new(socket: TcpStream, read_buf: Vec<u8>) -> io::Result<Self> {
+    pub(super) fn new(socket: Socket<TcpStream>, read_buf: Vec<u8>) -> io::Result<Self> {
         let completes = buffered_tcp::completes();
         if completes || !read_buf.is_empty() {
             return BufferedOwner::new(socket, read_buf, None, completes).map(Self::Buffered);
@@ -41,7 +49,7 @@ impl TcpSocket {
 
     /// Takes over a socket whose connect may be under way.
     pub(super) async fn connecting(
-        socket: TcpStream,
+        socket: Socket<TcpStream>,
         connected: rustix::io::Result<()>,
     ) -> io::Result<Self> {
         if !buffered_tcp::completes() {
@@ -56,7 +64,8 @@ impl TcpSocket {
                     is_writable: false,
                     is_one_shot: true,
                 };
-                let io = AsyncFd::with_options(socket, options)?;
+                let place = socket.place();
+                let io = AsyncFd::with_options(socket, place, options)?;
                 common::connect_result(&io).await?;
                 let (source, socket) = io.into_parts();
                 BufferedOwner::new(socket, Vec::new(), Some(source), true).map(Self::Buffered)
@@ -65,7 +74,7 @@ impl TcpSocket {
         }
     }
 
-    pub(super) fn get_ref(&self) -> &TcpStream {
+    pub(super) fn get_ref(&self) -> &Socket<TcpStream> {
         match self {
             Self::Ready(io) => io.get_ref(),
             Self::Buffered(socket) => socket.socket(),
@@ -76,9 +85,13 @@ impl TcpSocket {
     /// with the error of duplicating the socket.
     pub(super) fn into_std(self) -> Result<TcpStream, (Self, Option<io::Error>)> {
         match self {
-            Self::Ready(io) => Ok(io.into_inner()),
+            Self::Ready(io) if io.get_ref().kernel().is_err() => {
+                let cause = io.get_ref().kernel().err();
+                Err((Self::Ready(io), cause))
+            }
+            Self::Ready(io) => Ok(std_socket(io.into_inner())),
             Self::Buffered(socket) if socket.is_plain() => match socket.into_parts() {
-                Ok((socket, _)) => Ok(socket),
+                Ok((socket, _)) => Ok(std_socket(socket)),
                 Err((error, owner)) => Err((Self::Buffered(owner), Some(error))),
             },
             buffered @ Self::Buffered(_) => Err((buffered, None)),
@@ -87,8 +100,14 @@ impl TcpSocket {
 
     pub(super) async fn detach(self) -> io::Result<(TcpStream, Vec<u8>)> {
         match self {
-            Self::Ready(io) => Ok((io.into_inner(), Vec::new())),
-            Self::Buffered(socket) => socket.detach().await,
+            Self::Ready(io) => {
+                io.get_ref().kernel()?;
+                Ok((std_socket(io.into_inner()), Vec::new()))
+            }
+            Self::Buffered(socket) => {
+                let (socket, read_buf) = socket.detach().await?;
+                Ok((std_socket(socket), read_buf))
+            }
         }
     }
 
@@ -116,7 +135,7 @@ impl TcpSocket {
         operation: impl FnOnce(&TcpStream) -> io::Result<R>,
     ) -> io::Result<R> {
         match self {
-            Self::Ready(io) => io.try_io(direction, operation),
+            Self::Ready(io) => io.try_io(direction, |socket| operation(socket.kernel()?)),
             Self::Buffered(socket) => socket.try_io(direction, operation),
         }
     }
@@ -124,10 +143,10 @@ impl TcpSocket {
     pub(super) async fn async_io<R>(
         &self,
         direction: Direction,
-        operation: impl FnMut(&TcpStream) -> io::Result<R>,
+        mut operation: impl FnMut(&TcpStream) -> io::Result<R>,
     ) -> io::Result<R> {
         match self {
-            Self::Ready(io) => io.async_io(direction, operation).await,
+            Self::Ready(io) => io.async_io(direction, |socket| operation(socket.kernel()?)).await,
             Self::Buffered(socket) => socket.async_io(direction, operation).await,
         }
     }
@@ -136,7 +155,7 @@ impl TcpSocket {
         match self {
             Self::Ready(io) => {
                 // A short result says nothing about readiness, because nothing was removed.
-                let peek = || Ok(rustix::net::recv(io, &mut *buffer, RecvFlags::PEEK)?.1);
+                let peek = || io.get_ref().receive(&mut *buffer, RecvFlags::PEEK);
                 io.source().io(Direction::Read, peek).await
             }
             Self::Buffered(socket) => socket.peek(buffer).await,
@@ -194,14 +213,14 @@ impl RawStream for TcpSocket {
 
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Ready(io) => try_receive(io.source(), io, buffer),
+            Self::Ready(io) => try_receive(io.source(), io.get_ref(), buffer),
             Self::Buffered(socket) => socket.try_read(buffer),
         }
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Ready(io) => try_send(io.source(), io, bytes),
+            Self::Ready(io) => try_send(io.source(), io.get_ref(), bytes),
             Self::Buffered(socket) => socket.try_write(bytes),
         }
     }

@@ -16,12 +16,17 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use crate::{
     Direction,
     fd::ready_methods,
-    io::{RawStream, Unfilled, impl_reading, impl_writing},
+    io::{RawStream, Socket, Unfilled, either, impl_reading, impl_writing},
     net::{
         OwnedReadHalf, OwnedWriteHalf, ReadHalf, ToAddresses, WriteHalf, common, split,
         tcp_socket::TcpSocket,
     },
 };
+
+#[cfg(feature = "sim")]
+use crate::net::simulated;
+#[cfg(feature = "sim")]
+use windlass::sim::SocketKind;
 
 /// A TCP connection.
 ///
@@ -176,7 +181,7 @@ impl TcpStream {
         read_buf: Vec<u8>,
     ) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { io: TcpSocket::new(socket, read_buf)? })
+        Ok(Self { io: TcpSocket::new(Socket::Kernel(socket), read_buf)? })
     }
 
     /// The socket of the standard library. It stays non-blocking.
@@ -328,13 +333,18 @@ impl TcpStream {
     }
 
     async fn connect_one(address: SocketAddr) -> io::Result<Self> {
+        #[cfg(feature = "sim")]
+        if let Some((socket, begun)) = simulated::connect(SocketKind::Tcp, address.into())? {
+            return Ok(Self { io: TcpSocket::connecting(socket, begun).await? });
+        }
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = common::socket(family, SocketType::STREAM)?;
         let connected = common::connect(&socket, address).await;
-        Ok(Self { io: TcpSocket::connecting(socket.into(), connected).await? })
+        let socket = Socket::Kernel(socket.into());
+        Ok(Self { io: TcpSocket::connecting(socket, connected).await? })
     }
 
-    pub(super) fn from_connected(stream: std::net::TcpStream) -> io::Result<Self> {
+    pub(super) fn from_connected(stream: Socket<std::net::TcpStream>) -> io::Result<Self> {
         Ok(Self { io: TcpSocket::new(stream, Vec::new())? })
     }
 
@@ -377,7 +387,9 @@ impl TcpStream {
     /// # Errors
     /// That of getpeername(2).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().peer_addr()
+        either!(self.io.get_ref(), |socket| socket.peer_addr(), |kernel, fd| {
+            simulated::inet(kernel.peer_addr(fd)?)
+        })
     }
 
     /// The local address.
@@ -385,7 +397,9 @@ impl TcpStream {
     /// # Errors
     /// That of getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().local_addr()
+        either!(self.io.get_ref(), |socket| socket.local_addr(), |kernel, fd| {
+            simulated::inet(kernel.local_addr(fd)?)
+        })
     }
 
     /// Whether small writes are sent at once.
@@ -394,7 +408,7 @@ impl TcpStream {
     /// That of getsockopt(2).
     #[doc(alias = "TCP_NODELAY")]
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.io.get_ref().nodelay()
+        self.io.get_ref().kernel()?.nodelay()
     }
 
     /// Sends small writes at once, instead of waiting for an acknowledgement (Nagle's algorithm).
@@ -403,7 +417,7 @@ impl TcpStream {
     /// That of setsockopt(2).
     #[doc(alias = "TCP_NODELAY")]
     pub fn set_nodelay(&self, is_on: bool) -> io::Result<()> {
-        self.io.get_ref().set_nodelay(is_on)
+        self.io.get_ref().set(|socket| socket.set_nodelay(is_on))
     }
 
     /// How long a close waits for unsent bytes.
@@ -412,7 +426,7 @@ impl TcpStream {
     /// That of getsockopt(2).
     #[doc(alias = "SO_LINGER")]
     pub fn linger(&self) -> io::Result<Option<Duration>> {
-        Ok(sockopt::socket_linger(&self.io)?)
+        Ok(sockopt::socket_linger(self.io.get_ref().kernel()?)?)
     }
 
     /// Sets how long a close waits for unsent bytes. Zero resets the connection when the stream is
@@ -422,7 +436,7 @@ impl TcpStream {
     /// That of setsockopt(2).
     #[doc(alias = "SO_LINGER")]
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        Ok(sockopt::set_socket_linger(&self.io, linger)?)
+        common::set_linger(self.io.get_ref(), linger)
     }
 
     /// Lets the close reset the connection. It is [`set_linger`](Self::set_linger) of zero, which
@@ -441,7 +455,7 @@ impl TcpStream {
     /// That of getsockopt(2).
     #[doc(alias = "SO_KEEPALIVE")]
     pub fn keepalive(&self) -> io::Result<bool> {
-        Ok(sockopt::socket_keepalive(&self.io)?)
+        Ok(sockopt::socket_keepalive(self.io.get_ref().kernel()?)?)
     }
 
     /// Lets the kernel probe an idle peer after `idle`, and then every `interval`. `None` ends it.
@@ -450,12 +464,14 @@ impl TcpStream {
     /// That of setsockopt(2).
     #[doc(alias("SO_KEEPALIVE", "TCP_KEEPIDLE", "TCP_KEEPINTVL"))]
     pub fn set_keepalive(&self, times: Option<(Duration, Duration)>) -> io::Result<()> {
-        sockopt::set_socket_keepalive(&self.io, times.is_some())?;
-        if let Some((idle, interval)) = times {
-            sockopt::set_tcp_keepidle(&self.io, idle)?;
-            sockopt::set_tcp_keepintvl(&self.io, interval)?;
-        }
-        Ok(())
+        self.io.get_ref().set(|socket| {
+            sockopt::set_socket_keepalive(socket, times.is_some())?;
+            if let Some((idle, interval)) = times {
+                sockopt::set_tcp_keepidle(socket, idle)?;
+                sockopt::set_tcp_keepintvl(socket, interval)?;
+            }
+            Ok(())
+        })
     }
 
     /// The time to live of its packets.
@@ -463,7 +479,7 @@ impl TcpStream {
     /// # Errors
     /// That of getsockopt(2).
     pub fn ttl(&self) -> io::Result<u32> {
-        self.io.get_ref().ttl()
+        self.io.get_ref().kernel()?.ttl()
     }
 
     /// Sets the time to live of its packets.
@@ -471,7 +487,7 @@ impl TcpStream {
     /// # Errors
     /// That of setsockopt(2).
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.io.get_ref().set_ttl(ttl)
+        self.io.get_ref().set(|socket| socket.set_ttl(ttl))
     }
 }
 

@@ -7,8 +7,11 @@ use std::{
 
 use rustix::{buffer::spare_capacity, net::RecvFlags};
 
+#[cfg(feature = "sim")]
+use crate::net::{common, simulated};
 use crate::{
     fd::{AsyncFd, Direction, source::ShortRead},
+    io::{Socket, either},
     net::{ToAddresses, common::impl_socket},
 };
 
@@ -36,7 +39,7 @@ use crate::{
 /// # }
 /// ```
 pub struct UdpSocket {
-    io: AsyncFd<std::net::UdpSocket>,
+    io: AsyncFd<Socket<std::net::UdpSocket>>,
 }
 
 impl_socket!(UdpSocket, std::net::UdpSocket, ShortRead::SaysNothing);
@@ -49,6 +52,10 @@ impl UdpSocket {
     /// [`lookup_host`](crate::net::lookup_host), or if no executor runs on this thread.
     pub async fn bind(addresses: impl ToAddresses) -> io::Result<Self> {
         let addresses = addresses.to_addresses().resolve().await?;
+        #[cfg(feature = "sim")]
+        if let Some(socket) = simulated::datagrams(&addresses)? {
+            return Ok(Self { io: common::fresh(socket, ShortRead::SaysNothing)? });
+        }
         Self::from_std(std::net::UdpSocket::bind(&addresses[..])?)
     }
 
@@ -58,7 +65,9 @@ impl UdpSocket {
     /// That of connect(2), or of [`lookup_host`](crate::net::lookup_host).
     pub async fn connect(&self, addresses: impl ToAddresses) -> io::Result<()> {
         let addresses = addresses.to_addresses().resolve().await?;
-        self.io.get_ref().connect(&addresses[..])
+        either!(self.io.get_ref(), |socket| socket.connect(&addresses[..]), |kernel, fd| {
+            kernel.connect(fd, &addresses[0].into())
+        })
     }
 
     /// Sends a datagram to the peer.
@@ -66,7 +75,7 @@ impl UdpSocket {
     /// # Errors
     /// That of send(2). `ConnectionRefused` reports an earlier datagram that nobody received.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.write(|socket| socket.send(bytes)).await
+        self.write(|socket| send_now(socket, bytes)).await
     }
 
     /// Sends a datagram to an address.
@@ -75,7 +84,7 @@ impl UdpSocket {
     /// That of sendto(2), or of [`lookup_host`](crate::net::lookup_host).
     pub async fn send_to(&self, bytes: &[u8], to: impl ToAddresses) -> io::Result<usize> {
         let to = to.to_addresses().resolve().await?[0];
-        self.write(|socket| socket.send_to(bytes, to)).await
+        self.write(|socket| send_to_now(socket, bytes, to)).await
     }
 
     /// Receives a datagram.
@@ -83,7 +92,7 @@ impl UdpSocket {
     /// # Errors
     /// That of recv(2). `ConnectionRefused` reports an earlier datagram that nobody received.
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read(|socket| socket.recv(buffer)).await
+        self.read(|socket| recv_now(socket, buffer)).await
     }
 
     /// Receives a datagram, and the address of its sender.
@@ -91,7 +100,7 @@ impl UdpSocket {
     /// # Errors
     /// That of recvfrom(2).
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.read(|socket| socket.recv_from(buffer)).await
+        self.read(|socket| recv_from_now(socket, buffer)).await
     }
 
     /// Receives a datagram that is there, without waiting. Use it after
@@ -100,7 +109,7 @@ impl UdpSocket {
     /// # Errors
     /// `WouldBlock` if there is none. Otherwise as [`recv`](Self::recv).
     pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.try_read(|socket| socket.recv(buffer))
+        self.try_read(|socket| recv_now(socket, buffer))
     }
 
     /// Receives a datagram that is there, and the address of its sender, without waiting.
@@ -108,7 +117,7 @@ impl UdpSocket {
     /// # Errors
     /// `WouldBlock` if there is none. Otherwise as [`recv_from`](Self::recv_from).
     pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.try_read(|socket| socket.recv_from(buffer))
+        self.try_read(|socket| recv_from_now(socket, buffer))
     }
 
     /// Sends a datagram to the peer, without waiting. Use it after [`writable`](Self::writable).
@@ -116,7 +125,7 @@ impl UdpSocket {
     /// # Errors
     /// `WouldBlock` if there is no room. Otherwise as [`send`](Self::send).
     pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_write(|socket| socket.send(bytes))
+        self.try_write(|socket| send_now(socket, bytes))
     }
 
     /// Sends a datagram to an address, without waiting.
@@ -124,7 +133,7 @@ impl UdpSocket {
     /// # Errors
     /// `WouldBlock` if there is no room. Otherwise as [`send_to`](Self::send_to).
     pub fn try_send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.try_write(|socket| socket.send_to(bytes, to))
+        self.try_write(|socket| send_to_now(socket, bytes, to))
     }
 
     /// Receives a datagram into the unused capacity of a buffer, and makes it longer by the
@@ -153,7 +162,18 @@ impl UdpSocket {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.read(|socket| {
-            Ok(rustix::net::recv(socket, spare_capacity(buffer), RecvFlags::empty())?.1)
+            either!(
+                socket,
+                |socket| {
+                    Ok(rustix::net::recv(socket, spare_capacity(buffer), RecvFlags::empty())?.1)
+                },
+                |kernel, fd| {
+                    let mut bytes = vec![0; buffer.capacity() - buffer.len()];
+                    let count = kernel.read(fd, &mut bytes)?;
+                    buffer.extend_from_slice(&bytes[..count]);
+                    Ok(count)
+                }
+            )
         })
         .await
     }
@@ -163,7 +183,7 @@ impl UdpSocket {
     /// # Errors
     /// That of recv(2).
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read(|socket| socket.peek(buffer)).await
+        self.read(|socket| socket.kernel()?.peek(buffer)).await
     }
 
     /// Receives a datagram without removing it, and the address of its sender.
@@ -171,36 +191,79 @@ impl UdpSocket {
     /// # Errors
     /// That of recvfrom(2).
     pub async fn peek_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.read(|socket| socket.peek_from(buffer)).await
+        self.read(|socket| socket.kernel()?.peek_from(buffer)).await
+    }
+
+    /// The local address, with the port that was chosen.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        either!(self.io.get_ref(), |socket| socket.local_addr(), |kernel, fd| {
+            simulated::inet(kernel.local_addr(fd)?)
+        })
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// That of the system call.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        either!(self.io.get_ref(), |socket| socket.peer_addr(), |kernel, fd| {
+            simulated::inet(kernel.peer_addr(fd)?)
+        })
     }
 
     fn try_read<T>(
         &self,
-        call: impl FnOnce(&std::net::UdpSocket) -> io::Result<T>,
+        call: impl FnOnce(&Socket<std::net::UdpSocket>) -> io::Result<T>,
     ) -> io::Result<T> {
         self.io.source().try_io(Direction::Read, || call(self.io.get_ref()))
     }
 
     fn try_write<T>(
         &self,
-        call: impl FnOnce(&std::net::UdpSocket) -> io::Result<T>,
+        call: impl FnOnce(&Socket<std::net::UdpSocket>) -> io::Result<T>,
     ) -> io::Result<T> {
         self.io.source().try_io(Direction::Write, || call(self.io.get_ref()))
     }
 
     async fn read<T>(
         &self,
-        mut call: impl FnMut(&std::net::UdpSocket) -> io::Result<T>,
+        mut call: impl FnMut(&Socket<std::net::UdpSocket>) -> io::Result<T>,
     ) -> io::Result<T> {
         self.io.source().io(Direction::Read, || call(self.io.get_ref())).await
     }
 
     async fn write<T>(
         &self,
-        mut call: impl FnMut(&std::net::UdpSocket) -> io::Result<T>,
+        mut call: impl FnMut(&Socket<std::net::UdpSocket>) -> io::Result<T>,
     ) -> io::Result<T> {
         self.io.source().io(Direction::Write, || call(self.io.get_ref())).await
     }
+}
+
+type Udp = Socket<std::net::UdpSocket>;
+
+fn send_now(socket: &Udp, bytes: &[u8]) -> io::Result<usize> {
+    either!(socket, |socket| socket.send(bytes), |kernel, fd| kernel.write(fd, bytes))
+}
+
+fn send_to_now(socket: &Udp, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+    either!(socket, |socket| socket.send_to(bytes, to), |kernel, fd| {
+        kernel.send_to(fd, bytes, &to.into())
+    })
+}
+
+fn recv_now(socket: &Udp, buffer: &mut [u8]) -> io::Result<usize> {
+    either!(socket, |socket| socket.recv(buffer), |kernel, fd| kernel.read(fd, buffer))
+}
+
+fn recv_from_now(socket: &Udp, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    either!(socket, |socket| socket.recv_from(buffer), |kernel, fd| {
+        let (count, from) = kernel.recv_from(fd, buffer)?;
+        Ok((count, simulated::inet(from)?))
+    })
 }
 
 /// Methods that only pass on to the socket of the standard library.
@@ -213,7 +276,7 @@ macro_rules! options {
                 /// # Errors
                 /// That of the system call.
                 pub fn $name(&self $(, $argument: $type)*) -> io::Result<$result> {
-                    self.io.get_ref().$name($($argument),*)
+                    self.io.get_ref().kernel()?.$name($($argument),*)
                 }
             )*
         }
@@ -221,10 +284,6 @@ macro_rules! options {
 }
 
 options! {
-    /// The local address, with the port that was chosen.
-    local_addr() -> SocketAddr;
-    /// The peer's address.
-    peer_addr() -> SocketAddr;
     /// Whether datagrams may be sent to a broadcast address.
     broadcast() -> bool;
     /// Allows datagrams to a broadcast address.

@@ -2,10 +2,17 @@
 
 use std::{
     io,
-    os::{linux::net::SocketAddrExt as _, unix::net::SocketAddr},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixStream},
+    },
 };
 
 use rustix::net::SocketAddrUnix;
+#[cfg(feature = "sim")]
+use windlass::sim::SimAddr;
+
+use crate::io::{Socket, either};
 
 pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
     if let Some(path) = address.as_pathname() {
@@ -15,6 +22,36 @@ pub(super) fn to_kernel(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
         return Ok(SocketAddrUnix::new_abstract_name(name)?);
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "the address of the Unix socket has no name"))
+}
+
+/// The address of a socket's peer.
+pub(super) fn peer_of(socket: &Socket<UnixStream>) -> io::Result<SocketAddr> {
+    either!(socket, |socket| socket.peer_addr(), |kernel, fd| {
+        from_simulation(&kernel.peer_addr(fd)?)
+    })
+}
+
+/// In a simulation, an abstract name is a path that begins with a zero.
+#[cfg(feature = "sim")]
+pub(super) fn to_simulation(address: &SocketAddr) -> rustix::io::Result<SimAddr> {
+    let text = match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => path.to_str().map(Into::into),
+        (None, Some(name)) => core::str::from_utf8(name).ok().map(|name| format!("\0{name}")),
+        (None, None) => None,
+    };
+    Ok(SimAddr::Unix(Some(text.ok_or(rustix::io::Errno::INVAL)?.into())))
+}
+
+/// See [`to_simulation`].
+#[cfg(feature = "sim")]
+pub(super) fn from_simulation(address: &SimAddr) -> io::Result<SocketAddr> {
+    let SimAddr::Unix(path) = address else { return Err(io::ErrorKind::InvalidData.into()) };
+    let path = path.as_deref().unwrap_or("");
+    match path.strip_prefix('\0') {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        // Unnamed, if it is empty.
+        None => SocketAddr::from_pathname(path),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use rustix::{buffer::spare_capacity, net::RecvFlags};
 
 use crate::{
     fd::{AsyncFd, Direction, source::ShortRead},
+    io::Socket,
     net::common::impl_socket,
 };
 
@@ -28,7 +29,7 @@ use crate::{
 /// # }
 /// ```
 pub struct UnixDatagram {
-    io: AsyncFd<std::os::unix::net::UnixDatagram>,
+    io: AsyncFd<Socket<std::os::unix::net::UnixDatagram>>,
 }
 
 impl_socket!(UnixDatagram, std::os::unix::net::UnixDatagram, ShortRead::SaysNothing);
@@ -72,7 +73,7 @@ impl UnixDatagram {
     /// # Errors
     /// That of connect(2).
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        self.io.get_ref().connect(path)
+        self.io.get_ref().kernel()?.connect(path)
     }
 
     /// Sets the peer, by a path or an abstract name.
@@ -80,7 +81,7 @@ impl UnixDatagram {
     /// # Errors
     /// That of connect(2).
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
-        self.io.get_ref().connect_addr(address)
+        self.io.get_ref().kernel()?.connect_addr(address)
     }
 
     /// Sends a datagram to the peer. Waits while the peer's queue is full.
@@ -186,28 +187,28 @@ impl UnixDatagram {
         &self,
         call: impl FnOnce(&std::os::unix::net::UnixDatagram) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io.source().try_io(Direction::Read, || call(self.io.get_ref()))
+        self.io.source().try_io(Direction::Read, || call(self.io.get_ref().kernel()?))
     }
 
     fn try_write<T>(
         &self,
         call: impl FnOnce(&std::os::unix::net::UnixDatagram) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io.source().try_io(Direction::Write, || call(self.io.get_ref()))
+        self.io.source().try_io(Direction::Write, || call(self.io.get_ref().kernel()?))
     }
 
     async fn read<T>(
         &self,
         mut call: impl FnMut(&std::os::unix::net::UnixDatagram) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io.source().io(Direction::Read, || call(self.io.get_ref())).await
+        self.io.source().io(Direction::Read, || call(self.io.get_ref().kernel()?)).await
     }
 
     async fn write<T>(
         &self,
         mut call: impl FnMut(&std::os::unix::net::UnixDatagram) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.io.source().io(Direction::Write, || call(self.io.get_ref())).await
+        self.io.source().io(Direction::Write, || call(self.io.get_ref().kernel()?)).await
     }
 
     /// Ends one direction or both.
@@ -223,7 +224,7 @@ impl UnixDatagram {
     /// # Errors
     /// That of getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().local_addr()
+        self.io.get_ref().kernel()?.local_addr()
     }
 
     /// The peer's address.
@@ -231,6 +232,6 @@ impl UnixDatagram {
     /// # Errors
     /// That of getpeername(2).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().peer_addr()
+        self.io.get_ref().kernel()?.peer_addr()
     }
 }

@@ -11,13 +11,18 @@ use rustix::{
     io::Errno,
     net::{AddressFamily, SocketAddrUnix, SocketType},
 };
+#[cfg(feature = "sim")]
+use windlass::sim::SocketKind;
 use windlass::stream::{Address, ListenError};
 
+#[cfg(feature = "sim")]
+use crate::net::simulated;
 use crate::{
     fd::{
         AsyncFd, Direction,
         source::{ShortRead, Waiting},
     },
+    io::{Socket, either},
     net::{
         UnixStream,
         common::{self, FLAGS, impl_socket},
@@ -49,7 +54,7 @@ const BACKLOG: i32 = 4096;
 /// # }
 /// ```
 pub struct UnixListener {
-    io: AsyncFd<std::os::unix::net::UnixListener>,
+    io: AsyncFd<Socket<std::os::unix::net::UnixListener>>,
 }
 
 impl_socket!(UnixListener, std::os::unix::net::UnixListener, ShortRead::SaysNothing);
@@ -63,6 +68,10 @@ impl UnixListener {
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let named = |errno| ListenError { address: Address::Unix(Some(path.into())), errno };
+        #[cfg(feature = "sim")]
+        if let Some(listener) = Self::simulated(&SocketAddr::from_pathname(path)?).map_err(named)? {
+            return listener;
+        }
         let address = match path.as_os_str().is_empty() {
             true => Err(Errno::INVAL),
             false => SocketAddrUnix::new(path),
@@ -77,12 +86,26 @@ impl UnixListener {
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         match address.as_pathname() {
             Some(path) => Self::bind(path),
-            None => Self::from_fd(open(unix_address::to_kernel(address)?)?),
+            None => {
+                #[cfg(feature = "sim")]
+                if let Some(listener) = Self::simulated(address)? {
+                    return listener;
+                }
+                Self::from_fd(open(unix_address::to_kernel(address)?)?)
+            }
         }
     }
 
+    /// The listener of a simulated executor.
+    #[cfg(feature = "sim")]
+    fn simulated(address: &SocketAddr) -> Result<Option<io::Result<Self>>, Errno> {
+        let socket = simulated::listen(SocketKind::Unix, unix_address::to_simulation(address)?)?;
+        let register = |socket| Ok(Self { io: common::fresh(socket, ShortRead::SaysNothing)? });
+        Ok(socket.map(register))
+    }
+
     fn from_fd(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { io: common::fresh(socket.into(), ShortRead::SaysNothing)? })
+        Ok(Self { io: common::fresh(Socket::Kernel(socket.into()), ShortRead::SaysNothing)? })
     }
 
     /// Accepts a connection. Any number of futures may wait. A future that is dropped has accepted
@@ -92,8 +115,16 @@ impl UnixListener {
     /// That of accept(2). `EMFILE` and `ENFILE` mean that there are no descriptors: wait before the
     /// next call.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
-        let accept = || Ok(rustix::net::accept_with(&self.io, FLAGS)?);
+        let accept = || self.accept_now();
         Self::open(self.io.source().io(Direction::Read, accept).await?)
+    }
+
+    fn accept_now(&self) -> io::Result<Socket<std::os::unix::net::UnixStream>> {
+        either!(
+            self.io.get_ref(),
+            |socket| Ok(Socket::Kernel(rustix::net::accept_with(socket, FLAGS)?.into())),
+            |kernel, fd| simulated::adopt(kernel, kernel.accept(fd)?.0)
+        )
     }
 
     /// Polls for a connection. One waiter, which [`poll_ready`](Self::poll_ready) shares.
@@ -104,16 +135,16 @@ impl UnixListener {
         &self,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
-        let accepted = self.io.source().poll_io(Direction::Read, context, Waiting::One, || {
-            Ok(rustix::net::accept_with(&self.io, FLAGS)?)
-        });
+        let accept = || self.accept_now();
+        let accepted = self.io.source().poll_io(Direction::Read, context, Waiting::One, accept);
         accepted.map(|accepted| Self::open(accepted?))
     }
 
-    fn open(socket: OwnedFd) -> io::Result<(UnixStream, SocketAddr)> {
-        let stream = std::os::unix::net::UnixStream::from(socket);
+    fn open(
+        stream: Socket<std::os::unix::net::UnixStream>,
+    ) -> io::Result<(UnixStream, SocketAddr)> {
         // Not that of accept4(2): rustix panics for a path of 108 bytes, which a peer may have.
-        let address = stream.peer_addr()?;
+        let address = unix_address::peer_of(&stream)?;
         Ok((UnixStream::from_connected(stream)?, address))
     }
 
@@ -122,7 +153,9 @@ impl UnixListener {
     /// # Errors
     /// That of getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().local_addr()
+        either!(self.io.get_ref(), |socket| socket.local_addr(), |kernel, fd| {
+            unix_address::from_simulation(&kernel.local_addr(fd)?)
+        })
     }
 }
 

@@ -9,11 +9,15 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
+#[cfg(feature = "sim")]
+use windlass::sim::SocketKind;
 
+#[cfg(feature = "sim")]
+use crate::net::simulated;
 use crate::{
     fd::{AsyncFd, source::ShortRead},
     io::{
-        RawStream, Unfilled, impl_reading, impl_writing, poll_receive, poll_send,
+        RawStream, Socket, Unfilled, either, impl_reading, impl_writing, poll_receive, poll_send,
         poll_send_vectored, try_receive, try_send,
     },
     net::{
@@ -44,7 +48,7 @@ use crate::{
 /// # }
 /// ```
 pub struct UnixStream {
-    io: AsyncFd<std::os::unix::net::UnixStream>,
+    io: AsyncFd<Socket<std::os::unix::net::UnixStream>>,
 }
 
 /// The process at the other end, when it connected or made the pair (`SO_PEERCRED`).
@@ -76,10 +80,18 @@ impl UnixStream {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
+        #[cfg(feature = "sim")]
+        if let Some((socket, begun)) =
+            simulated::connect(SocketKind::Unix, unix_address::to_simulation(address)?)?
+        {
+            let io = common::connecting(socket, ShortRead::SaysNothing, begun).await?;
+            return Ok(Self { io });
+        }
         let address = unix_address::to_kernel(address)?;
         let socket = common::socket(AddressFamily::UNIX, SocketType::STREAM)?;
         let connected = rustix::net::connect(&socket, &address);
-        let io = common::connecting(socket.into(), ShortRead::SaysNothing, connected).await?;
+        let socket = Socket::Kernel(socket.into());
+        let io = common::connecting(socket, ShortRead::SaysNothing, connected).await?;
         Ok(Self { io })
     }
 
@@ -88,12 +100,19 @@ impl UnixStream {
     /// # Errors
     /// That of socketpair(2), or if no executor runs on this thread.
     pub fn pair() -> io::Result<(Self, Self)> {
+        #[cfg(feature = "sim")]
+        if let Some((first, second)) = simulated::socketpair()? {
+            return Ok((Self::from_connected(first)?, Self::from_connected(second)?));
+        }
         let (first, second) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, common::FLAGS, None)?;
-        Ok((Self::from_connected(first.into())?, Self::from_connected(second.into())?))
+        let (first, second) = (Socket::Kernel(first.into()), Socket::Kernel(second.into()));
+        Ok((Self::from_connected(first)?, Self::from_connected(second)?))
     }
 
-    pub(super) fn from_connected(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+    pub(super) fn from_connected(
+        stream: Socket<std::os::unix::net::UnixStream>,
+    ) -> io::Result<Self> {
         Ok(Self { io: common::fresh(stream, ShortRead::SaysNothing)? })
     }
 
@@ -126,7 +145,7 @@ impl UnixStream {
     /// That of getsockopt(2).
     #[doc(alias = "SO_PEERCRED")]
     pub fn peer_credentials(&self) -> io::Result<PeerCredentials> {
-        let credentials = sockopt::socket_peercred(&self.io)?;
+        let credentials = sockopt::socket_peercred(self.io.get_ref().kernel()?)?;
         Ok(PeerCredentials {
             pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
             uid: credentials.uid.as_raw(),
@@ -139,7 +158,7 @@ impl UnixStream {
     /// # Errors
     /// That of getpeername(2).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().peer_addr()
+        unix_address::peer_of(self.io.get_ref())
     }
 
     /// The local address.
@@ -147,7 +166,9 @@ impl UnixStream {
     /// # Errors
     /// That of getsockname(2).
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.io.get_ref().local_addr()
+        either!(self.io.get_ref(), |socket| socket.local_addr(), |kernel, fd| {
+            unix_address::from_simulation(&kernel.local_addr(fd)?)
+        })
     }
 }
 
@@ -170,11 +191,11 @@ impl RawStream for UnixStream {
     }
 
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        try_receive(self.io.source(), &self.io, buffer)
+        try_receive(self.io.source(), self.io.get_ref(), buffer)
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        try_send(self.io.source(), &self.io, bytes)
+        try_send(self.io.source(), self.io.get_ref(), bytes)
     }
 
     fn poll_write_vectored(

@@ -42,13 +42,39 @@ struct Told {
     panic: Option<Box<dyn Any + Send>>,
 }
 
-impl Listeners {
-    /// Those of this process.
-    pub(super) fn current() -> &'static Self {
-        static ALL: PerProcess<Listeners> = PerProcess::new();
-        ALL.get()
-    }
+/// The listeners of the process that an executor belongs to.
+pub(super) enum AllListeners {
+    Process(&'static Listeners),
+    /// A simulated host is a process of its own.
+    #[cfg(feature = "sim")]
+    Host(std::rc::Rc<Listeners>),
+}
 
+impl AllListeners {
+    /// Those of the running executor.
+    pub(super) fn current() -> Self {
+        static ALL: PerProcess<Listeners> = PerProcess::new();
+        #[cfg(feature = "sim")]
+        if let Some(host) = crate::simulation::host() {
+            return Self::Host(host.shared());
+        }
+        Self::Process(ALL.get())
+    }
+}
+
+impl core::ops::Deref for AllListeners {
+    type Target = Listeners;
+
+    fn deref(&self) -> &Listeners {
+        match self {
+            Self::Process(listeners) => listeners,
+            #[cfg(feature = "sim")]
+            Self::Host(listeners) => listeners,
+        }
+    }
+}
+
+impl Listeners {
     /// A new listener, which wants no signal yet.
     pub(super) fn add(&self) -> Arc<Listener> {
         let listener = Arc::new(Listener::default());

@@ -53,7 +53,7 @@ use windlass::{Event, Interest, Key, ReceivedSignals, SignalSet, Subscriber, Tur
 use crate::{
     budget::poll_proceed,
     handle::Handle,
-    signal::listeners::{Listener, Listeners},
+    signal::listeners::{AllListeners, Listener},
 };
 
 /// Waits for `SIGINT`, which Ctrl-C sends.
@@ -201,14 +201,14 @@ fn bits(signals: ReceivedSignals) -> u64 {
 /// The signals of one executor.
 struct Hub {
     /// Those of all executors.
-    listeners: &'static Listeners,
+    listeners: AllListeners,
     /// One for each signal that this executor listens for.
     kinds: RefCell<Vec<Rc<Kind>>>,
 }
 
 impl Default for Hub {
     fn default() -> Self {
-        Self { listeners: Listeners::current(), kinds: RefCell::default() }
+        Self { listeners: AllListeners::current(), kinds: RefCell::default() }
     }
 }
 
@@ -307,6 +307,11 @@ impl SignalCell {
 impl Subscriber for SignalCell {
     fn fd(&self) -> BorrowedFd<'_> {
         self.set.as_ref().expect("the destructor alone takes the set").as_fd()
+    }
+
+    #[cfg(feature = "sim")]
+    fn sim_id(&self, _: windlass::sim::Token) -> Option<windlass::sim::SimId> {
+        windlass::sim::sim_id_of(self.set.as_ref()?)
     }
 
     fn interest(&self) -> Interest {

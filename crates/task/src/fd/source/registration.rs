@@ -6,7 +6,7 @@ use std::{io, os::fd::BorrowedFd, rc::Rc};
 
 use windlass::{AddReason, Backend, Event, Interest, Subscriber, Turn};
 
-use crate::fd::source::{Manner, Source, State, gone};
+use crate::fd::source::{Manner, Place, Source, State, gone};
 
 impl Source {
     pub(super) fn add(self: &Rc<Self>) -> io::Result<()> {
@@ -102,10 +102,24 @@ struct SourceCell(Rc<Source>);
 
 impl Subscriber for SourceCell {
     fn fd(&self) -> BorrowedFd<'_> {
+        #[cfg(not(feature = "sim"))]
+        let Place::Kernel(number) = self.0.place;
+        #[cfg(feature = "sim")]
+        let Place::Kernel(number) = self.0.place else {
+            unreachable!("the reactor asks for `sim_id` first")
+        };
         // SAFETY: the reactor calls this once, in `Source::add_in`. The descriptor is open there
-        // (protocol 7): either the caller of `register` borrows it, or the registration was queued
+        // (protocol 7): either the caller of `register` owns it, or the registration was queued
         // and its owner has not let go (`QueuedAdd::run`).
-        unsafe { BorrowedFd::borrow_raw(self.0.number) }
+        unsafe { BorrowedFd::borrow_raw(number) }
+    }
+
+    #[cfg(feature = "sim")]
+    fn sim_id(&self, _: windlass::sim::Token) -> Option<windlass::sim::SimId> {
+        match self.0.place {
+            Place::Kernel(_) => None,
+            Place::Simulated(id) => Some(id),
+        }
     }
 
     fn interest(&self) -> Interest {

@@ -17,7 +17,7 @@ use windlass::{
 use crate::{
     budget::poll_proceed,
     fd::source::gone,
-    io::{Unfilled, read_buffer::READ_BUFFER_MAX, receive, send, send_vectored},
+    io::{Socket, Unfilled, read_buffer::READ_BUFFER_MAX, receive, send, send_vectored},
     net::{
         buffered_tcp::{BufferedTcp, State},
         common,
@@ -406,7 +406,7 @@ impl BufferedTcp {
         }
     }
 
-    pub(in crate::net) const fn socket(&self) -> &std::net::TcpStream {
+    pub(in crate::net) const fn socket(&self) -> &Socket<std::net::TcpStream> {
         &self.socket
     }
 }

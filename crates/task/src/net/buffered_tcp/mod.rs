@@ -41,7 +41,6 @@ use core::{
 use std::{
     io::Result,
     net::{Shutdown, TcpStream},
-    os::fd::AsFd,
     rc::Rc,
 };
 
@@ -54,7 +53,7 @@ use crate::{
         waiters::Waiters,
     },
     handle::Handle,
-    io::read_buffer::ReadBuffer,
+    io::{Socket, read_buffer::ReadBuffer},
     net::buffered_tcp::{handler::BufferedHandler, open::OpenStreams, unsent::Unsent},
 };
 pub(super) use owner::BufferedOwner;
@@ -82,7 +81,7 @@ enum State {
 
 /// See the module.
 pub(in crate::net) struct BufferedTcp {
-    socket: TcpStream,
+    socket: Socket<TcpStream>,
     handle: Handle,
     state: Cell<State>,
     /// Whether the first read or write starts a stream.
@@ -126,7 +125,7 @@ pub(super) fn completes() -> bool {
 impl BufferedTcp {
     /// A socket of the running executor, with bytes that were received before.
     fn new(
-        socket: TcpStream,
+        socket: Socket<TcpStream>,
         read_buf: Vec<u8>,
         source: Option<Rc<Source>>,
         completes: bool,
@@ -278,7 +277,7 @@ impl BufferedTcp {
         }
         let options =
             SourceOptions { short_read: ShortRead::Drains, is_writable: true, is_one_shot: false };
-        let source = Source::register(self.socket.as_fd(), options)?;
+        let source = Source::register(self.socket.place(), options)?;
         *self.source.borrow_mut() = Some(Rc::clone(&source));
         Ok(source)
     }

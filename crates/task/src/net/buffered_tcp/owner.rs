@@ -7,6 +7,7 @@ use rustix::net::sockopt;
 
 use crate::{
     fd::source::Source,
+    io::Socket,
     net::buffered_tcp::{BufferedTcp, State},
     yield_now,
 };
@@ -25,7 +26,7 @@ impl core::ops::Deref for BufferedOwner {
 
 impl BufferedOwner {
     pub(in crate::net) fn new(
-        socket: TcpStream,
+        socket: Socket<TcpStream>,
         read_buf: Vec<u8>,
         source: Option<Rc<Source>>,
         completes: bool,
@@ -50,12 +51,14 @@ impl BufferedOwner {
     /// # Errors
     /// The stream's handler has a reference until its callback ends, and the socket cannot be
     /// duplicated. Nothing has changed.
-    pub(in crate::net) fn into_parts(self) -> Result<(TcpStream, Vec<u8>), (io::Error, Self)> {
+    pub(in crate::net) fn into_parts(
+        self,
+    ) -> Result<(Socket<TcpStream>, Vec<u8>), (io::Error, Self)> {
         debug_assert!(!matches!(self.0.state.get(), State::Streaming(_)));
         let mut duplicate = None;
         if Rc::strong_count(&self.0) > 1 {
-            match self.0.socket.try_clone() {
-                Ok(socket) => duplicate = Some(socket),
+            match self.0.socket.kernel().and_then(TcpStream::try_clone) {
+                Ok(socket) => duplicate = Some(Socket::Kernel(socket)),
                 Err(error) => return Err((error, self)),
             }
         }
@@ -70,7 +73,7 @@ impl BufferedOwner {
     }
 
     /// Waits for the output, ends the stream, and returns the parts.
-    pub(in crate::net) async fn detach(self) -> io::Result<(TcpStream, Vec<u8>)> {
+    pub(in crate::net) async fn detach(self) -> io::Result<(Socket<TcpStream>, Vec<u8>)> {
         poll_fn(|context| self.0.poll_release(context)).await?;
         self.0.unsent_sent().await?;
         match self.into_parts() {

@@ -121,7 +121,7 @@ impl BufferedTcp {
         operation: impl FnOnce(&TcpStream) -> io::Result<R>,
     ) -> io::Result<R> {
         let source = self.readiness_for_user(direction)?;
-        source.try_user_io(direction, || operation(&self.socket))
+        source.try_user_io(direction, || operation(self.socket.kernel()?))
     }
 
     pub(in crate::net) async fn async_io<R>(
@@ -133,7 +133,7 @@ impl BufferedTcp {
             let source = self.readiness_for_user(direction)?;
             let is_done = Cell::new(false);
             let operation = || {
-                let result = operation(&self.socket);
+                let result = self.socket.kernel().and_then(&mut operation);
                 let would_block = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
                 is_done.set(!result.as_ref().is_err_and(would_block));
                 result

@@ -22,7 +22,7 @@ use rustix::{
     net::{SendFlags, send},
 };
 
-use crate::{Direction, net::buffered_tcp::BufferedTcp};
+use crate::{Direction, io::Socket, net::buffered_tcp::BufferedTcp};
 
 /// See the module. The memory of an empty one is freed.
 #[derive(Default)]
@@ -45,7 +45,7 @@ impl Unsent {
     }
 
     /// Sends all of it. `AGAIN` if the socket accepts no more.
-    fn send(&self, socket: &TcpStream) -> Result<(), Errno> {
+    fn send(&self, socket: &Socket<TcpStream>) -> Result<(), Errno> {
         let mut bytes = self.0.take();
         let mut sent = 0;
         let outcome = loop {

@@ -1,0 +1,130 @@
+//! The end of an executor, and of a process, loses no bytes silently.
+
+use std::{cell::RefCell, io, rc::Rc};
+
+use windlass::sim::{Faults, Sim};
+use windlass_task::{
+    net::{TcpListener, TcpStream},
+    spawn, yield_now,
+};
+
+use crate::tools::{address, again_async, executor, whole};
+
+/// Reads until the end or an error.
+async fn read_all(stream: &mut TcpStream) -> (usize, io::Result<()>) {
+    let (mut done, mut room) = (0, [0; 4096]);
+    loop {
+        match stream.read(&mut room).await {
+            Ok(0) => return (done, Ok(())),
+            Ok(count) => {
+                assert!(
+                    room[..count]
+                        .iter()
+                        .enumerate()
+                        .all(|(at, found)| { usize::from(*found) == (done + at) % 251 })
+                );
+                done += count;
+            }
+            Err(error) => return (done, Err(error)),
+        }
+    }
+}
+
+/// A server that writes to each of its clients and ends. A client reads everything, or an error.
+fn ends_after_writes(sim: &Sim, is_mortal: bool) {
+    const CLIENTS: usize = 3;
+    let len = 1 + usize::try_from(sim.kernel().choose(60_000)).unwrap();
+    let written: Rc<RefCell<Vec<usize>>> = Rc::default();
+    let noted = Rc::clone(&written);
+    let server = executor(sim, 2).simulate(sim, async move {
+        let listener = again_async!(TcpListener::bind(address("10.0.0.2:80")));
+        let mut tasks = Vec::new();
+        for _ in 0..CLIENTS {
+            let (mut stream, _) = again_async!(listener.accept());
+            let noted = Rc::clone(&noted);
+            tasks.push(spawn(async move {
+                let mut at = 0;
+                while at < len {
+                    let part: Vec<u8> = (at..len).map(|place| (place % 251) as u8).collect();
+                    let Ok(count) = stream.write(&part).await else { break };
+                    at += count;
+                }
+                noted.borrow_mut().push(at);
+                // The end of the executor drops it, with whatever it holds.
+                std::future::pending::<()>().await;
+                drop(stream);
+            }));
+        }
+        while noted.borrow().len() < CLIENTS {
+            yield_now().await;
+        }
+    });
+    server.set_mortal(is_mortal);
+    let ends = Rc::new(RefCell::new(Vec::new()));
+    let noted = Rc::clone(&ends);
+    let client = executor(sim, 3).simulate(sim, async move {
+        let tasks: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let ends = Rc::clone(&noted);
+                spawn(async move {
+                    for _ in 0..20 {
+                        let Ok(mut stream) = TcpStream::connect(address("10.0.0.2:80")).await
+                        else {
+                            yield_now().await;
+                            continue;
+                        };
+                        let end = read_all(&mut stream).await;
+                        ends.borrow_mut().push(end);
+                        break;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    let _ = sim.run_until(|| client.has_ended());
+    for (count, end) in ends.borrow().iter() {
+        // A process that is killed ends its connections with what its kernel has: a part.
+        let is_whole = *count == len || is_mortal;
+        assert!(end.is_err() || is_whole, "{count} of {len} bytes before a clean end");
+    }
+}
+
+#[test]
+fn an_executor_that_ends_loses_no_bytes_silently() {
+    let sim = Sim::new(1, Faults::calm());
+    ends_after_writes(&sim, false);
+    windlass::sim::check(|sim| ends_after_writes(sim, false))
+        .seeds(150)
+        .faults(whole(Faults::hostile()))
+        .run();
+}
+
+/// Its sockets are closed before its tasks are dropped.
+#[test]
+fn a_process_that_is_killed_drops_its_tasks() {
+    windlass::sim::check(|sim| ends_after_writes(sim, true))
+        .seeds(100)
+        .faults(Faults { process_end: 20_000, ..whole(Faults::hostile()) })
+        .run();
+}
+
+#[test]
+fn a_dropped_executor_reads_nothing_more_and_resets() {
+    let sim = Sim::new(1, Faults::calm());
+    let server = executor(&sim, 2).simulate(&sim, async {
+        let listener = TcpListener::bind(address("10.0.0.2:80")).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_exact(&mut [0; 1]).await.unwrap();
+    });
+    let client = executor(&sim, 3).simulate(&sim, async {
+        let mut stream = TcpStream::connect(address("10.0.0.2:80")).await.unwrap();
+        stream.write_all(b"two bytes are unread").await.unwrap();
+        let error = stream.read(&mut [0; 1]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    });
+    sim.run_until(|| client.has_ended()).unwrap();
+    assert!(server.has_ended() && server.take_result().unwrap().is_ok());
+}
