@@ -19,8 +19,14 @@ use crate::toolchain;
 
 /// The libraries whose tests run under AddressSanitizer: those with unsafe code, and
 /// windlass-websocket, which lends what lies in the engine's buffers.
-const SANITIZED: &[&str] =
-    &["windlass-flow", "windlass", "windlass-ws", "windlass-websocket", "windlass-task"];
+const SANITIZED: &[&str] = &[
+    "windlass-flow",
+    "windlass",
+    "windlass-ws",
+    "windlass-websocket",
+    "windlass-tungstenite",
+    "windlass-task",
+];
 
 /// A library without unsafe code, on the reactor's streams. Its tests and the documentation tests
 /// of all libraries run under AddressSanitizer before a release only: they reach no unsafe code
@@ -71,6 +77,8 @@ const MIRI: &[MiriRun] = &[
         targets: &["--lib", "--test", "suite"],
         filter: &["--skip", "budget::"],
     },
+    // Text that is not checked twice.
+    MiriRun { package: "windlass-tungstenite", targets: &["--lib"], filter: &[] },
     // What the halves share between two tasks.
     MiriRun { package: "windlass-websocket", targets: &["--test", "suite"], filter: &["halves::"] },
 ];
@@ -347,9 +355,7 @@ const OF_THE_TRANSPORT: &[&str] = &[
 /// The Autobahn TestSuite: the server and the client, which uses no backend. `--quick` selects the
 /// short cases and a sample of the rest. It runs on epoll, and [`OF_THE_TRANSPORT`] on the other
 /// backends and over TLS. The whole run has every case on each backend, and tokio-tungstenite on
-/// windlass-task. The roles and runtimes of windlass-websocket are in [`autobahn_of_websocket`],
-/// and the crates with the interface of tungstenite in [`autobahn_of_compat`].
-/// Cases count as tests. The build is optimised because of the volume of data.
+/// windlass-task. Cases count as tests. The build is optimised because of the volume of data.
 fn autobahn(name: &'static str, is_quick: bool) -> Stage {
     let suite = |which: &[&str], role: &[&str]| {
         let command = conformance("autobahn");
@@ -387,29 +393,24 @@ fn autobahn(name: &'static str, is_quick: bool) -> Stage {
 /// The Autobahn TestSuite through windlass-websocket: each role on each runtime. A role has the
 /// cases `most` on one runtime and `few` on the other one: the crate is the same code on both.
 fn autobahn_of_websocket(most: &[&str], few: &[&str]) -> Vec<Part> {
-    let part = |which: &[&str], role: &[&str]| {
-        let suite = conformance("autobahn").args(which.iter().copied());
-        let suite = suite.args(["--websocket"]).args(role.iter().copied());
-        Part { name: "", steps: Ok(vec![Step::Command(suite)]) }
-    };
     vec![
-        part(most, &["tokio"]),
-        part(few, &["task"]),
-        part(few, &["tokio", "--client"]),
-        part(most, &["task", "--client"]),
+        autobahn_of(most, &["--websocket", "tokio"]),
+        autobahn_of(few, &["--websocket", "task"]),
+        autobahn_of(few, &["--websocket", "tokio", "--client"]),
+        autobahn_of(most, &["--websocket", "task", "--client"]),
     ]
 }
 
 /// The Autobahn TestSuite through the crates with the interface of tungstenite, in each role.
 fn autobahn_of_compat(which: &[&str]) -> Vec<Part> {
-    let crates = ["tungstenite", "tokio-tungstenite"];
-    let roles: [&[&str]; 2] = [&[], &["--client"]];
-    let run = |tested: &'static str, role: &[&str]| {
-        let suite = conformance("autobahn").args(which.iter().copied());
-        let suite = suite.args(["--compat", tested]).args(role.iter().copied());
-        Part { name: "", steps: Ok(vec![Step::Command(suite)]) }
-    };
-    crates.into_iter().flat_map(|tested| roles.map(|role| run(tested, role))).collect()
+    let crates = ["tungstenite", "tokio-tungstenite"].into_iter();
+    let of = |role: &[&str]| autobahn_of(which, role);
+    crates.flat_map(|it| [of(&["--compat", it]), of(&["--compat", it, "--client"])]).collect()
+}
+
+fn autobahn_of(which: &[&str], role: &[&str]) -> Part {
+    let suite = conformance("autobahn").args(which.iter().copied()).args(role.iter().copied());
+    Part { name: "", steps: Ok(vec![Step::Command(suite)]) }
 }
 
 /// Third-party clients against the server on each backend, then clients and servers against
