@@ -25,7 +25,7 @@ pub struct Faults {
     pub delayed_event: u32,
     /// The events of a wait come in another order.
     pub reordered_batch: u32,
-    /// A call or a wait ends with `EINTR`.
+    /// A call or a wait ends with `EINTR`, at most 64 in a row.
     pub interrupted: u32,
     /// A read of TCP gets a part of what has arrived. The rest arrives again later.
     pub short_read: u32,

@@ -185,3 +185,15 @@ fn the_end_of_a_ring_lets_go_of_its_descriptors() {
     drop(ring);
     assert_ne!(kernel.poll(two).expect("it is open") & mask::HUP, 0);
 }
+
+#[test]
+#[should_panic(expected = "completions overflow: reap them")]
+fn completions_that_nobody_reaps_are_bounded() {
+    let kernel = Kernel::new(1, Faults::calm());
+    let host = kernel.host([10, 0, 0, 1].into());
+    let ring = kernel.ring(kernel.actor(host, "lazy"), 8);
+    let fd = kernel.eventfd(host, 1, false).expect("no fault");
+    for _ in 0..=65_544 {
+        ring.submit(1, RingRequest::Poll { fd, mask: mask::IN, multishot: false });
+    }
+}

@@ -72,6 +72,10 @@ impl SimBackend {
         Self { host, actor, set, events, latch: None, wake: None, is_hosted: false }
     }
 
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
     pub(crate) fn world(&self) -> &Rc<World> {
         self.host.world()
     }

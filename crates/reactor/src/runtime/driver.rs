@@ -121,6 +121,8 @@ impl Reactor {
         timeout: Option<Duration>,
         driver: &mut D,
     ) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        let _host = self.at_host();
         if self.kernel.has(!pending_work::SHORT) {
             return self.run_driven_turn(timeout, Some(&mut |turn| driver.end_of_turn(turn)));
         }

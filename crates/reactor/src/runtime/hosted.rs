@@ -15,7 +15,7 @@ use crate::{
     NextTurn, Reactor, Stop, TurnDriver,
     backend::ActiveBackend,
     kernel::pending_work,
-    world::{Next, Program, World},
+    world::{AtHost, Next, Program, World},
 };
 
 /// The stop handle of a reactor with this backend. Its latch has a descriptor, unless the backend
@@ -116,6 +116,12 @@ impl Program for Hosted {
 }
 
 impl Reactor {
+    /// Things without a reactor are made at its host from now on, until the value is dropped.
+    #[inline]
+    pub(super) fn at_host(&self) -> Option<AtHost> {
+        self.kernel.sim().map(|sim| AtHost::new(sim.host()))
+    }
+
     /// Runs a turn without a wait, and asks the driver what follows. `Ends` after a stop.
     ///
     /// # Errors

@@ -107,6 +107,8 @@ impl Reactor {
     #[doc(alias("epoll_wait", "epoll_pwait2", "io_uring_enter", "ppoll"))]
     #[inline(always)]
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
+        #[cfg(feature = "sim")]
+        let _host = self.at_host();
         match timeout.into() {
             None if self.kernel.pending() == 0 => self.run_short_turn::<false, 0>(),
             Some(Duration::ZERO) if self.kernel.pending() == 0 => self.run_short_turn::<true, 0>(),

@@ -332,6 +332,26 @@ impl fmt::Debug for World {
     }
 }
 
+/// Makes a host the one where things are made. Its drop restores the former one.
+pub(crate) struct AtHost {
+    world: Rc<World>,
+    before: HostId,
+}
+
+impl AtHost {
+    pub(crate) fn new(host: &Host) -> Self {
+        let world = Rc::clone(&host.world);
+        let before = world.host.replace(host.id);
+        Self { world, before }
+    }
+}
+
+impl Drop for AtHost {
+    fn drop(&mut self) {
+        self.world.host.set(self.before);
+    }
+}
+
 /// A machine of a simulation, with an address of its own. Made by
 /// [`Sim::host`](crate::sim::Sim::host).
 #[derive(Clone, Debug)]

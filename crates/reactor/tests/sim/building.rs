@@ -4,6 +4,7 @@ use std::{
     io::ErrorKind,
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
+    panic::{RefUnwindSafe, UnwindSafe},
 };
 
 use windlass::{
@@ -29,6 +30,31 @@ fn the_backend_needs_a_host() {
     assert_eq!(error, BuildError::NoSimulation);
     assert!(error.to_string().contains("Builder::sim"), "{error}");
     assert_eq!("sim".parse(), Ok(Backend::Sim));
+}
+
+#[test]
+fn a_later_backend_replaces_the_simulation() {
+    let sim = calm();
+    let builder = Reactor::builder().sim(&sim.host([10, 0, 0, 1].into()));
+    let real = builder.backend(Backend::Epoll).build().unwrap();
+    assert_eq!(real.backend(), Backend::Epoll);
+    assert!(!real.has_own_clock());
+}
+
+#[test]
+fn latches_and_what_has_one_are_unwind_safe() {
+    fn is_unwind_safe<T: UnwindSafe + RefUnwindSafe>() {}
+    is_unwind_safe::<windlass_flow::Latch>();
+    is_unwind_safe::<windlass::Stop>();
+}
+
+#[test]
+fn debug_output_has_no_address() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let counter = sim.eventfd(0).unwrap();
+    READABLE.with_fd(counter).with_handler(|_: &mut SimFd| {}).register_into(&mut reactor).unwrap();
+    assert_eq!(format!("{:?}", sim.kernel()), "Kernel { now_ns: 0, steps: 0, .. }");
 }
 
 #[test]

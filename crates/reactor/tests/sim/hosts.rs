@@ -56,6 +56,33 @@ fn a_listener_without_an_address_is_at_the_host_of_its_program() {
     assert_eq!(log.len(), 2);
 }
 
+/// In the turns of a reactor that the test runs, and with its driver, things are made at its host.
+/// After them, at the simulation's own.
+#[test]
+fn the_host_of_a_reactor_that_the_test_runs_counts_in_its_turns() {
+    let sim = calm();
+    let second = sim.host([10, 0, 0, 2].into());
+    let mut reactor = Reactor::builder().sim(&second).build().unwrap();
+    let made = Log::new();
+    let of_handler = made.clone();
+    let listen_late = move |_: Turn<'_>| {
+        of_handler.note(Listener::tcp(address("0.0.0.0:80")).unwrap());
+    };
+    reactor.defer(listen_late).unwrap();
+    reactor.run_once(Duration::ZERO).unwrap();
+    made.note(Listener::tcp(address("0.0.0.0:81")).unwrap());
+    let of_driver = made.clone();
+    let mut driver = move |_: Turn<'_>| {
+        of_driver.note(Listener::tcp(address("0.0.0.0:82")).unwrap());
+        windlass::NextTurn::Stop
+    };
+    reactor.run_with(&mut driver).unwrap();
+    for at in ["10.0.0.2:80", "10.0.0.1:81", "10.0.0.2:82"] {
+        sim.connect(address(at)).unwrap();
+    }
+    assert_eq!(made.len(), 3);
+}
+
 /// Opens a connection to the next host for each message, and passes it on.
 struct Relay {
     next: Option<std::net::SocketAddr>,

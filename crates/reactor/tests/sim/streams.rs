@@ -7,8 +7,10 @@ use std::{
 
 use windlass::{
     Errno, Key, Turn,
+    sim::Fd,
     stream::{
-        Address, Connector, DisconnectReason, Input, Listener, Stream, StreamHandler, StreamOptions,
+        Address, Connector, DisconnectReason, Input, Listener, Peer, Stream, StreamHandler,
+        StreamOptions,
     },
 };
 
@@ -187,4 +189,31 @@ fn simulated_sockets_have_no_descriptor() {
     std::panic::catch_unwind(as_fd).unwrap_err();
     let log = Log::new();
     listener.with_handler(move |_| Some(Echo(log.clone()))).register_into(&mut server).unwrap();
+}
+
+/// The time that the closure asks for is longer than the pause after a failure.
+#[test]
+fn a_rest_is_not_shortened_if_the_connection_cannot_be_registered() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (kernel, log) = (sim.kernel().clone(), Log::new());
+    let (times, begin) = (log.clone(), sim.now());
+    let listener = Listener::tcp(address("10.0.0.1:80")).unwrap();
+    let accept = move |peer: &Peer<'_>| {
+        times.note(kernel.now_ns());
+        peer.rest_listener(Duration::from_secs(10));
+        // The connection that was accepted: its local port is that of the listener.
+        let is_accepted = |fd: &Fd| {
+            let local = kernel.local_addr(*fd).ok().and_then(|address| address.inet());
+            kernel.peer_addr(*fd).is_ok() && local.is_some_and(|address| address.port() == 80)
+        };
+        let accepted = (0..64).filter_map(|slot| kernel.fd_at(slot)).find(is_accepted).unwrap();
+        kernel.close(accepted).unwrap();
+        Some(Echo(Log::new()))
+    };
+    listener.with_handler(accept).register_into(&mut reactor).unwrap();
+    sim.spawn(reactor);
+    let _clients = [(); 2].map(|()| sim.connect(address("10.0.0.1:80")).unwrap());
+    sim.run_until(|| log.len() == 2).unwrap();
+    assert!(sim.now() - begin >= Duration::from_secs(10));
 }

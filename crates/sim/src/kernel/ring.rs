@@ -15,6 +15,9 @@ use crate::schedule::Task;
 use crate::slab::Key;
 use crate::trace::What;
 
+/// The most completions that may wait for room in the queue when a request begins.
+const OVERFLOW_MAX: usize = 65_536;
+
 /// A queue of requests and completions with the semantics of io_uring(7), of one actor.
 ///
 /// The actor can run when there is a completion. The end of the value cancels all requests.
@@ -31,7 +34,14 @@ impl Ring {
     }
 
     /// Begins a request. All errors come as completions.
+    ///
+    /// # Panics
+    ///
+    /// If 65,536 completions wait that had no room in the queue: nobody reaps them. Linux would
+    /// take memory for them without a limit.
     pub fn submit(&self, user_data: u64, request: RingRequest) {
+        let overflow = self.kernel.state().queues.get(self.queue).map_or(0, Queue::overflow);
+        assert!(overflow < OVERFLOW_MAX, "{overflow} completions overflow: reap them");
         self.kernel.call(|state| state.submit(self.queue, user_data, request));
     }
 

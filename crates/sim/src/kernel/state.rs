@@ -22,6 +22,9 @@ use crate::trace::{Recorder, What};
 /// The wall clock at the beginning: 2026-11-27, 00:00 UTC.
 const WALL_NS: i64 = 1_795_737_600_000_000_000;
 
+/// After so many calls with `EINTR` in a row, one is not interrupted: callers repeat them at once.
+const INTERRUPTS_MAX: u32 = 64;
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) faults: Faults,
@@ -41,6 +44,8 @@ pub(crate) struct State {
     pub(super) network: Network,
     /// Requests of rings that a wake has made worth another attempt.
     pub(super) retries: Vec<(Key, Key)>,
+    /// How many calls in a row were interrupted.
+    interrupts: u32,
     pub(super) wall_ns: i64,
     pub(super) steps: u64,
     pub(super) steps_max: u64,
@@ -65,6 +70,7 @@ impl State {
             sets: Slab::default(),
             queues: Slab::default(),
             retries: Vec::new(),
+            interrupts: 0,
             wall_ns: WALL_NS,
             steps: 0,
             steps_max: 50_000_000,
@@ -99,7 +105,11 @@ impl State {
     /// Whether a fault happens now.
     #[inline]
     pub(super) fn fault(&mut self, fault: Fault, fd: Option<Fd>) -> bool {
-        let happens = self.choices.flag(Track::Fault, fault.chance(&self.faults));
+        let mut happens = self.choices.flag(Track::Fault, fault.chance(&self.faults));
+        if fault == Fault::Interrupted {
+            happens &= self.interrupts < INTERRUPTS_MAX;
+            self.interrupts = if happens { self.interrupts + 1 } else { 0 };
+        }
         if happens {
             self.record(What::Fault, fd, fault as i64);
         }

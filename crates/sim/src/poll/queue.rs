@@ -143,6 +143,11 @@ impl Queue {
         self.completions.len() >= self.completions_max || !self.overflow.is_empty()
     }
 
+    /// The number of completions that had no room.
+    pub(crate) fn overflow(&self) -> usize {
+        self.overflow.len()
+    }
+
     /// Adds a completion, behind all others.
     pub(crate) fn push(&mut self, completion: Completion, overflows: bool) {
         if overflows || self.is_full() {

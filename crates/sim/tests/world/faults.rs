@@ -111,3 +111,17 @@ fn every_fault_happens() {
         assert!(count.load(Ordering::Relaxed) > 0, "{fault} never happens");
     }
 }
+
+#[test]
+fn a_call_that_is_repeated_is_not_interrupted_for_ever() {
+    let kernel = Kernel::new(1, Faults { interrupted: 1_000_000, ..Faults::calm() });
+    let host = kernel.host([10, 0, 0, 1].into());
+    let fd = kernel.eventfd(host, 7, false).expect("no other fault");
+    let (mut count, mut times) = ([0; 8], 0);
+    while let Err(error) = kernel.read(fd, &mut count) {
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::INTR));
+        times += 1;
+        assert!(times <= 64, "for ever");
+    }
+    assert_eq!((u64::from_ne_bytes(count), times), (7, 64));
+}

@@ -116,7 +116,8 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
                 streams.listener_state(self.slot).is_paced = true;
             }
             let Some(handler) = handler else { continue };
-            if !streams.add_accepted(kernel, timing, groups, self.slot, socket, handler) {
+            let begin = Accepted { socket, handler, rest };
+            if !streams.add_accepted(kernel, timing, groups, self.slot, begin) {
                 break;
             }
             if let Some(room) = room {
@@ -125,6 +126,14 @@ impl<H: StreamHandler, F: FnMut(&Peer<'_>) -> Option<H> + 'static> Subscriber fo
         }
         streams.sync_listener(kernel, self.slot);
     }
+}
+
+/// A connection that the user's closure has taken.
+struct Accepted<H> {
+    socket: StreamSocket,
+    handler: H,
+    /// For how long the listener is to accept no other ([`Peer::rest_listener`]).
+    rest: Duration,
 }
 
 impl StreamTable {
@@ -218,7 +227,7 @@ impl StreamTable {
             // It tries repeatedly, but this counts as reaching the limit once.
             state.limited += u64::from(!state.is_limited);
             state.is_limited = true;
-            self.rest_and_retry(kernel, timing, slot);
+            self.rest_and_retry(kernel, timing, slot, Duration::ZERO);
             return Err(NoPermit);
         };
         state.is_limited = false;
@@ -238,7 +247,7 @@ impl StreamTable {
             return None;
         }
         if is_full {
-            self.rest_listener(kernel, timing, slot, None);
+            self.rest_listener(kernel, timing, slot, None, Duration::ZERO);
             return None;
         }
         for _ in 0..ERRORS_IN_A_ROW {
@@ -248,7 +257,7 @@ impl StreamTable {
                 Err(Errno::AGAIN) => return None,
                 Err(errno) if is_the_peers(errno) => {}
                 Err(errno) => {
-                    self.rest_listener(kernel, timing, slot, Some(errno));
+                    self.rest_listener(kernel, timing, slot, Some(errno), Duration::ZERO);
                     return None;
                 }
             }
@@ -272,8 +281,7 @@ impl StreamTable {
         timing: &mut Timing,
         groups: &mut Groups,
         slot: u32,
-        socket: StreamSocket,
-        handler: H,
+        Accepted { socket, handler, rest }: Accepted<H>,
     ) -> bool {
         let state = self.listener_state(slot);
         let options = state.options.stream;
@@ -305,30 +313,37 @@ impl StreamTable {
                     _ => None,
                 };
                 // Comes before the handler is dropped, which may panic (rule 3).
-                self.rest_listener(kernel, timing, slot, reason);
+                self.rest_listener(kernel, timing, slot, reason, rest);
                 drop(refused);
                 false
             }
         }
     }
 
-    /// Suspends accepting for lack of a resource.
+    /// Suspends accepting for lack of a resource, and not for less than `least`.
     fn rest_listener(
         &mut self,
         kernel: &mut Kernel,
         timing: &mut Timing,
         slot: u32,
         reason: Option<Errno>,
+        least: Duration,
     ) {
-        self.rest_and_retry(kernel, timing, slot);
+        self.rest_and_retry(kernel, timing, slot, least);
         let state = self.listener_state(slot);
         state.rests += 1;
         state.rest_reason = reason;
     }
 
     /// Suspends accepting for a while. An immediate retry would keep the loop busy.
-    fn rest_and_retry(&mut self, kernel: &mut Kernel, timing: &mut Timing, slot: u32) {
-        let retry = self.listener_state(slot).options.retry;
+    fn rest_and_retry(
+        &mut self,
+        kernel: &mut Kernel,
+        timing: &mut Timing,
+        slot: u32,
+        least: Duration,
+    ) {
+        let retry = self.listener_state(slot).options.retry.max(least);
         self.suspend_accepting(kernel, timing, slot, retry);
         self.listener_state(slot).is_resting = true;
     }

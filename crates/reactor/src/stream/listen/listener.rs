@@ -387,6 +387,8 @@ impl<F> fmt::Debug for ListenerRegistration<F> {
 }
 
 impl AsFd for Listener {
+    /// # Panics
+    /// If it is simulated (feature `sim`).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
