@@ -309,7 +309,8 @@ impl<'r> DriverFrame<'r> {
             return false;
         }
         if self.is(StreamPhase::Connecting) {
-            if ready & (OUT | ERR | HUP) == 0 {
+            // A spurious event leaves the attempt in progress.
+            if ready & (OUT | ERR | HUP) == 0 || !self.core().socket.is_writable() {
                 return false;
             }
             if let Err(errno) = self.core().socket.take_error() {
