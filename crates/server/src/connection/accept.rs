@@ -58,14 +58,14 @@ impl<H: Handler> Service<H> {
             .local_addr()
             .map_or(ListenerKind::Network, |address| ListenerKind::of(&address));
         let tls = listener.tls().map(Arc::clone);
-        let proxies = &self.0.state.shared.options.proxies;
-        let proxied = tls.as_ref().filter(|_| !proxies.proxy_protocol.is_empty());
-        let proxied = proxied.map(|sessions| ProxiedSessions::new(Arc::clone(sessions)));
+        // The networks of proxies may change later.
+        let proxied = tls.as_ref().map(|sessions| ProxiedSessions::new(Arc::clone(sessions)));
         if let Some(sessions) = proxied.clone() {
             listener = listener.with_tls(sessions);
         }
         let handshake_memory = tls.as_ref().map(|sessions| sessions.handshake_memory());
-        let listener_tls = handshake_memory.map(|memory| ListenerTls { memory, proxied });
+        let listener_tls = handshake_memory.zip(proxied);
+        let listener_tls = listener_tls.map(|(memory, proxied)| ListenerTls { memory, proxied });
         let accept = move |peer: &Peer<'_>| service.accept(peer, listener_kind, &listener_tls);
         let key = listener.register(accept, target).map_err(io::Error::from)?;
         self.0.state.drain.add_listener(key);
@@ -80,7 +80,8 @@ impl<H: Handler> Service<H> {
         tls: &Option<ListenerTls>,
     ) -> Option<ConnHandler<H>> {
         let shared = &self.0.state.shared;
-        let proxies = &shared.options.proxies;
+        let rules = shared.rules();
+        let proxies = &rules.proxies;
         let expects_header = proxies.proxy_protocol.contains(peer.address());
         let is_forwarding = !expects_header && proxies.forwarded.contains(peer.address());
         // There is no turn here. A custom clock is read by timer events.
@@ -96,7 +97,7 @@ impl<H: Handler> Service<H> {
                 }
             }
         }
-        let rates = self.0.rates.as_ref();
+        let rates = self.0.rates.get();
         if let Some((rest, limit)) = rates.and_then(|rates| rates.accept(tls.is_some(), now())) {
             shared.stats.connection_rates_reached.add(1);
             shared.labels.count_limit(limit);
@@ -114,9 +115,7 @@ impl<H: Handler> Service<H> {
         }
         let slot = expects_header
             .then(|| ProxySlot::new(peer.address().clone(), self.0.client_gate(true)));
-        if let Some(sessions) = proxied {
-            sessions.set_next(slot.clone());
-        }
+        proxied.set_next(slot.clone());
         Some(ConnHandler::with_tls(&self.0, accepted, peer.address(), *memory, slot))
     }
 }
@@ -125,6 +124,6 @@ impl<H: Handler> Service<H> {
 struct ListenerTls {
     /// The memory of a handshake.
     memory: usize,
-    /// Its sessions, if connections may begin with a PROXY header.
-    proxied: Option<Arc<ProxiedSessions>>,
+    /// Its sessions, which may begin with a PROXY header.
+    proxied: Arc<ProxiedSessions>,
 }

@@ -197,10 +197,13 @@ impl<H: Handler> ConnHandler<H> {
 
     /// Ends a connection that did not open.
     pub(crate) fn end_handshake(&mut self, stream: &mut Stream<'_>, wants: ConnFlags) {
-        let ConnPhase::Handshake { reader, requests, .. } = &self.phase else { return };
+        let ConnPhase::Handshake { reader, requests, accepted, .. } = &self.phase else { return };
         let state = Rc::clone(&self.service.state);
         let has_begun = reader.is_some();
-        if wants.any(ConnFlags::WANTS_TIMEOUT) {
+        if wants.any(ConnFlags::WANTS_TIMEOUT) && accepted.expects_header {
+            let peer = self.service.peer_of(self.phase.index(), stream);
+            self.service.refuse_late_header(&peer);
+        } else if wants.any(ConnFlags::WANTS_TIMEOUT) {
             // A client that got a response and asks for nothing more is merely closed, not
             // rejected.
             if has_begun || *requests == 0 {
@@ -372,7 +375,7 @@ impl<H: Handler> ServiceInner<H> {
         client: &RequestClient,
         stream: &mut Stream<'_>,
     ) -> Result<(), (HandshakeResult, Reject)> {
-        if let Some(rates) = &self.rates {
+        if let Some(rates) = self.rates.get() {
             let key = AddressKey::of(&self.address_of(client, stream));
             let now = stream.turn().now();
             rates.request(key, now).map_err(|exceeded| self.rate_exceeded(&exceeded))?;

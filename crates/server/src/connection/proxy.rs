@@ -164,8 +164,8 @@ impl<H: Handler> ConnHandler<H> {
             }
             Ok(Some((client, len))) => {
                 accepted.expects_header = false;
-                let forwarded = &state.shared.options.proxies.forwarded;
-                accepted.is_forwarding = forwarded.contains(&client.address);
+                let rules = state.shared.rules();
+                accepted.is_forwarding = rules.proxies.forwarded.contains(&client.address);
                 let mut tables = state.tables.borrow_mut();
                 tables.set_permit(index, client.permit);
                 tables.set_client(index, client.address);
@@ -187,14 +187,14 @@ impl<H: Handler> ConnHandler<H> {
 impl<H: Handler> ServiceInner<H> {
     /// Whether addresses have limits.
     pub(super) fn has_address_limits(&self) -> bool {
-        self.limiter.is_some() || self.rates.is_some()
+        self.limiter.is_some() || self.rates.get().is_some()
     }
 
     pub(super) fn client_gate(&self, has_tls: bool) -> ClientGate {
         ClientGate {
             limiter: self.limiter.clone(),
-            rates: self.rates.clone(),
-            forwarded: self.state.shared.options.proxies.forwarded.clone(),
+            rates: self.rates.get(),
+            forwarded: self.state.shared.rules().proxies.forwarded.clone(),
             has_tls,
         }
     }
@@ -207,6 +207,15 @@ impl<H: Handler> ServiceInner<H> {
         self.state.shared.labels.count_handshake(*result);
         self.count_rate(*limit);
         self.handler.on_rejected(&Rejected { peer, limit: *limit, status: None, reason });
+    }
+
+    /// Counts and reports a connection whose PROXY header did not come in time.
+    #[cold]
+    pub(super) fn refuse_late_header(&self, peer: &Address) {
+        self.state.shared.stats.handshake_timeouts.add(1);
+        self.state.shared.labels.count_handshake(HandshakeResult::LateProxyHeader);
+        let (limit, reason) = (Some(Limit::HandshakeTimeout), "no PROXY header came in time");
+        self.handler.on_rejected(&Rejected { peer, limit, status: None, reason });
     }
 
     /// Counts a rate of connections of an address. Other limits have counts of their own.
@@ -234,7 +243,8 @@ impl<H: Handler> ServiceInner<H> {
         if !accepted.is_forwarding {
             return Ok(None);
         }
-        let proxies = &self.state.shared.options.proxies;
+        let rules = self.state.shared.rules();
+        let proxies = &rules.proxies;
         let peer = self.peer_of(index, stream);
         client_of(peer, request.headers(), proxies.forwarded_header, &proxies.forwarded).map(Some)
     }

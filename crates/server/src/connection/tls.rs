@@ -86,8 +86,8 @@ impl<H: Handler> ConnHandler<H> {
     pub(super) fn tls_opened(&mut self, stream: &Stream<'_>) -> Option<(u32, Option<Address>)> {
         let TlsHandshake { mut accepted, accepted_tick, slot, .. } = self.take_tls_handshake()?;
         let client = slot.and_then(|slot| slot.take()?.ok()).map(|client| {
-            let proxies = &self.service.state.shared.options.proxies;
-            accepted.is_forwarding = proxies.forwarded.contains(&client.address);
+            let rules = self.service.state.shared.rules();
+            accepted.is_forwarding = rules.proxies.forwarded.contains(&client.address);
             accepted.permit = client.permit;
             client.address
         });
@@ -106,13 +106,16 @@ impl<H: Handler> ConnHandler<H> {
         let Some(TlsHandshake { mut peer, slot, .. }) = self.take_tls_handshake() else { return };
         let state = &self.service.state;
         state.drain.check(&state.tables.borrow().conns, turn);
-        match slot.and_then(|slot| slot.take()) {
-            Some(Ok(client)) => peer = client.address,
+        match slot.map(|slot| slot.take()) {
+            Some(Some(Ok(client))) => peer = client.address,
             // The session did not begin: the failure is that of the connection.
-            Some(Err((client, refusal))) => {
+            Some(Some(Err((client, refusal)))) => {
                 return self.service.refuse(&client.unwrap_or(peer), &refusal);
             }
-            None => {}
+            Some(None) if reason == DisconnectReason::Tls(TlsFailure::HandshakeTimeout) => {
+                return self.service.refuse_late_header(&peer);
+            }
+            Some(None) | None => {}
         }
         let failure = match reason {
             DisconnectReason::Tls(failure) => failure,

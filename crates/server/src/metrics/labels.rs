@@ -44,6 +44,7 @@ label! {
         RequestRate = "request_rate",
         Full = "full",
         BadProxyHeader = "bad_proxy_header",
+        LateProxyHeader = "late_proxy_header",
         Memory = "memory",
         Draining = "draining",
         Timeout = "timeout",

@@ -242,6 +242,7 @@ fn write_limits(text: &mut MetricsText<'_>, total: &WorkerSnapshot) {
         (
             "handshake_timeout",
             handshakes(HandshakeResult::Timeout)
+                + handshakes(HandshakeResult::LateProxyHeader)
                 + total.tls_failures[TlsFailureLabel::Timeout as usize],
         ),
         ("idle_timeout", closed(ClosedLabel::Idle)),

@@ -23,7 +23,7 @@ use crate::{
     mailbox::{
         OtherWorkers, Sender, StatsHandle, TopicOwners, WorkerCommand, WorkerMailbox, WorkerQueue,
     },
-    shared::{ConnectionRates, MemoryBudget, MemoryPool, Shared, quarter_of_available},
+    shared::{MemoryBudget, MemoryPool, Shared, SharedRates, quarter_of_available},
     state::ServiceState,
     table::ConnTable,
 };
@@ -70,7 +70,7 @@ pub(crate) struct ServiceInner<H> {
     pub(crate) handler: H,
     pub(crate) state: Rc<ServiceState>,
     pub(crate) limiter: Option<Arc<ConnectionLimiter>>,
-    pub(crate) rates: Option<Arc<ConnectionRates>>,
+    pub(crate) rates: Arc<SharedRates>,
     /// The limit of its listeners, if requests of connections beyond it are rejected.
     pub(crate) stream_limit: Option<StreamLimit>,
     sender: Sender,
@@ -104,7 +104,7 @@ pub(crate) struct WorkerLinks {
 #[derive(Clone)]
 pub(crate) struct ConnectionLimits {
     limiter: Option<Arc<ConnectionLimiter>>,
-    rates: Option<Arc<ConnectionRates>>,
+    rates: Arc<SharedRates>,
     stream_limit: Option<StreamLimit>,
 }
 
@@ -113,7 +113,7 @@ impl ConnectionLimits {
         let per_address = options.connections_per_address_max;
         Self {
             limiter: per_address.map(|max| ConnectionLimiter::new(None, Some(max))),
-            rates: ConnectionRates::new(&options.rates),
+            rates: SharedRates::new(&options.rates),
             stream_limit: options
                 .reject_when_full
                 .then(|| StreamLimit::new(options.accepted_max())),
@@ -124,6 +124,11 @@ impl ConnectionLimits {
     pub(crate) fn with_limiter(mut self, limiter: &Arc<ConnectionLimiter>) -> Self {
         self.limiter = Some(Arc::clone(limiter));
         self
+    }
+
+    /// The rates, which may change.
+    pub(crate) fn rates(&self) -> &Arc<SharedRates> {
+        &self.rates
     }
 
     /// Replaces the limit of the listeners by one that may change, if it is needed.

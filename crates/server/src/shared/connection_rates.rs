@@ -8,10 +8,10 @@
 //! 3. A rejected attempt takes nothing from the bucket that rejects it, nor from the others of its
 //!    address. A request that the rate over all rejects has counted for its address.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{
     hash::{BuildHasher as _, RandomState},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -114,6 +114,47 @@ impl core::fmt::Display for RateExceeded {
             _ => "requests",
         };
         write!(f, "too many {what}: at most {}", self.rate)
+    }
+}
+
+/// The rates that the workers of a server share, which may change.
+pub(crate) struct SharedRates {
+    has_rates: AtomicBool,
+    limits: Mutex<RateLimits>,
+    rates: RwLock<Option<Arc<ConnectionRates>>>,
+}
+
+impl SharedRates {
+    pub(crate) fn new(limits: &RateLimits) -> Arc<Self> {
+        let rates = ConnectionRates::new(limits);
+        Arc::new(Self {
+            has_rates: AtomicBool::new(rates.is_some()),
+            limits: Mutex::new(limits.clone()),
+            rates: RwLock::new(rates),
+        })
+    }
+
+    /// The rates of now. Without any, this is one load.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Arc<ConnectionRates>> {
+        if !self.has_rates.load(Ordering::Acquire) {
+            return None;
+        }
+        // Nothing panics while the lock is held, here and below.
+        self.rates.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the rates. With another rate, all buckets are full again.
+    pub(crate) fn set(&self, limits: &RateLimits) {
+        let mut now = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now == *limits {
+            return;
+        }
+        *now = limits.clone();
+        let rates = ConnectionRates::new(limits);
+        let has_rates = rates.is_some();
+        *self.rates.write().unwrap_or_else(PoisonError::into_inner) = rates;
+        self.has_rates.store(has_rates, Ordering::Release);
     }
 }
 

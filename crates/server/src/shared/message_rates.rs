@@ -14,8 +14,8 @@ struct Buckets {
 }
 
 pub(crate) struct MessageRates {
-    messages: Option<Rate>,
-    bytes: Option<Rate>,
+    messages: Cell<Option<Rate>>,
+    bytes: Cell<Option<Rate>>,
     /// Of each connection, by its index.
     buckets: Cell<Vec<Buckets>>,
     /// The time at which the count of nanoseconds begins.
@@ -26,17 +26,23 @@ pub(crate) struct MessageRates {
 impl MessageRates {
     pub(super) fn new(limits: &RateLimits) -> Self {
         Self {
-            messages: limits.messages,
-            bytes: limits.message_bytes,
+            messages: Cell::new(limits.messages),
+            bytes: Cell::new(limits.message_bytes),
             buckets: Cell::default(),
             begin: Cell::new(None),
             now_ns: Cell::new(0),
         }
     }
 
+    /// Changes the rates. A connection that has opened without one goes on without.
+    pub(crate) fn set(&self, limits: &RateLimits) {
+        self.messages.set(limits.messages);
+        self.bytes.set(limits.message_bytes);
+    }
+
     /// A connection opens. Returns false if its messages have no rate.
     pub(crate) fn open(&self, index: u32) -> bool {
-        if self.messages.is_none() && self.bytes.is_none() {
+        if self.messages.get().is_none() && self.bytes.get().is_none() {
             return false;
         }
         let (mut buckets, index) = (self.buckets.take(), index as usize);
@@ -64,11 +70,11 @@ impl MessageRates {
     fn count_in(&self, buckets: &mut Buckets, len: usize) -> Result<(), RateExceeded> {
         let now_ns = self.now_ns.get();
         let exceeded = |limit, rate| move |wait: Duration| RateExceeded { limit, rate, wait };
-        if let Some(rate) = self.messages {
+        if let Some(rate) = self.messages.get() {
             let taken = rate.take(&mut buckets.messages, now_ns, 1);
             taken.map_err(exceeded(Limit::MessageRate, rate))?;
         }
-        if let Some(rate) = self.bytes {
+        if let Some(rate) = self.bytes.get() {
             let taken = rate.take(&mut buckets.bytes, now_ns, len as u64);
             taken.map_err(exceeded(Limit::MessageByteRate, rate))?;
         }

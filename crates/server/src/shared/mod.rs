@@ -12,7 +12,7 @@ mod shared;
 
 pub(crate) use available_memory::quarter_of_available;
 pub(crate) use codec_budget::{HEAVY_BYTES, HEAVY_TICKS, LIGHT_LEN};
-pub(crate) use connection_rates::{ConnectionRates, RateExceeded};
+pub(crate) use connection_rates::{ConnectionRates, RateExceeded, SharedRates};
 pub(crate) use memory_budget::{MemoryBudget, MemoryHolder, MemoryPool};
 pub(crate) use pass::PendingOutput;
 pub(crate) use shared::Shared;

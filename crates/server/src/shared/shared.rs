@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::{CloseReason, Counters, Options},
-    http::{Hosts, Origins},
+    http::{Hosts, Origins, Proxies},
     mailbox::{Reconfiguration, WorkerHandle},
     metrics::{Closing, LabelCounters},
     table::{CloseInfo, LARGE_LEN},
@@ -45,16 +45,22 @@ pub(crate) struct Shared {
 pub(crate) struct Rules {
     pub(crate) origins: Origins,
     pub(crate) hosts: Hosts,
+    pub(crate) proxies: Proxies,
     pub(crate) connections_max: usize,
     engine: Arc<Config>,
 }
 
 impl Rules {
     fn new(from: &Reconfiguration) -> Rc<Self> {
-        let Reconfiguration { origins, hosts, limits, .. } = from;
+        let Reconfiguration { origins, hosts, limits, proxies, .. } = from;
         let engine = Arc::new(Config::server().with_limits(*limits));
-        let (origins, hosts) = (origins.clone(), hosts.clone());
-        Rc::new(Self { origins, hosts, connections_max: from.connections_max, engine })
+        Rc::new(Self {
+            origins: origins.clone(),
+            hosts: hosts.clone(),
+            proxies: proxies.clone(),
+            connections_max: from.connections_max,
+            engine,
+        })
     }
 }
 
@@ -118,6 +124,7 @@ impl Shared {
     pub(crate) fn set_rules(&self, from: &Reconfiguration) {
         // The old ones are dropped after the borrow.
         drop(self.rules.replace(Rules::new(from)));
+        self.message_rates.set(&from.rates);
     }
 
     /// The time, in ticks of the timeout scan.

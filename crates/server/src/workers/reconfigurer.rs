@@ -6,10 +6,10 @@ use std::sync::Arc;
 use windlass::stream::StreamLimit;
 
 use crate::{
-    api::{Options, OptionsError, Rate},
+    api::{Options, OptionsError},
     http::ConnectionLimiter,
     mailbox::{Reconfiguration, StatsHandle, WorkerHandle},
-    shared::{MemoryPool, quarter_of_available},
+    shared::{MemoryPool, SharedRates, quarter_of_available},
 };
 
 /// Changes settings of a running server, from any thread. `Clone`, `Send` and `Sync`.
@@ -46,9 +46,9 @@ pub struct Reconfigurer {
     pub(super) workers: Arc<[Arc<WorkerHandle>]>,
     pub(super) limit: StreamLimit,
     pub(super) limiter: Arc<ConnectionLimiter>,
+    pub(super) rates: Arc<SharedRates>,
     pub(super) memory_pool: Arc<MemoryPool>,
     pub(super) receiver_buffer_max: usize,
-    pub(super) message_bytes: Option<Rate>,
     pub(super) reject_when_full: bool,
 }
 
@@ -58,13 +58,11 @@ impl Reconfigurer {
     /// # Errors
     /// - [`OptionsError::BufferTooSmall`] if the buffer of the running server cannot hold the
     ///   longest message of the new limits.
-    /// - [`OptionsError::BurstTooSmall`] if the rate of bytes of the running server allows no
-    ///   message of that length.
-    /// - [`OptionsError::TooManyOrderedTopics`] as in [`Options::check`].
+    /// - [`OptionsError::BurstTooSmall`] and [`OptionsError::TooManyOrderedTopics`] as in
+    ///   [`Options::check`].
     pub fn check(&self, options: &Options) -> Result<(), OptionsError> {
         let mut options = options.clone();
         options.receiver_buffer_max = self.receiver_buffer_max;
-        options.rates.message_bytes = self.message_bytes;
         options.check()
     }
 
@@ -76,6 +74,11 @@ impl Reconfigurer {
     ///   [`connections_per_address_max`](Options::connections_per_address_max). Connections beyond
     ///   a lower limit stay open. If addresses had no limit, those that are open do not count.
     /// - [`memory_max`](Options::memory_max)
+    /// - [`rates`](Options::rates). If one differs, those of connections, TLS handshakes and
+    ///   requests begin with a full burst. The rates of messages count for further connections, and
+    ///   for those that had such a rate when they opened.
+    /// - [`proxies`](Options::proxies), for further connections. The header that names the clients
+    ///   also counts for further requests of open ones.
     ///
     /// Waits until all workers have them, at most a quarter of a second. A worker that is busy for
     /// longer takes them as soon as it can. Do not call this on a worker's own thread, where it
@@ -89,6 +92,7 @@ impl Reconfigurer {
         options.reject_when_full = self.reject_when_full;
         self.limit.set_max(options.accepted_max());
         self.limiter.set_per_address_max(options.connections_per_address_max);
+        self.rates.set(&options.rates);
         self.memory_pool.set_limit(options.memory_max.unwrap_or_else(quarter_of_available));
         let new = Arc::new(Reconfiguration::of(&options));
         for worker in self.workers.iter() {

@@ -246,7 +246,7 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             return Err(StartError::NoListener.into());
         }
         let node = cluster.map(Node::new);
-        let WorkerSetups { handles, setups, sender, limiter, memory_pool } =
+        let WorkerSetups { handles, setups, sender, limiter, rates, memory_pool } =
             worker_setups(&options, sets, &limit, count, node.as_ref())?;
         if let Some(node) = node.clone() {
             // Also if the workers cannot be started.
@@ -256,9 +256,9 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             workers: Arc::clone(&handles),
             limit,
             limiter,
+            rates,
             memory_pool,
             receiver_buffer_max: options.receiver_buffer_max,
-            message_bytes: options.rates.message_bytes,
             reject_when_full: options.reject_when_full,
         };
         let setups = Mutex::new(setups);

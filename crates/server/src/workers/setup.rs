@@ -22,7 +22,7 @@ use crate::{
     http::ConnectionLimiter,
     mailbox::{Sender, TopicOwners, WorkerHandle, WorkerMailbox, WorkerQueue},
     service::{ConnectionLimits, Service, WorkerLinks, memory_pool},
-    shared::MemoryPool,
+    shared::{MemoryPool, SharedRates},
 };
 
 /// Subscribers of a worker's reactor other than its connections: listeners, the mailbox, and the
@@ -74,6 +74,7 @@ pub(super) struct WorkerSetups {
     pub(super) setups: Vec<Option<WorkerSetup>>,
     pub(super) sender: Sender,
     pub(super) limiter: Arc<ConnectionLimiter>,
+    pub(super) rates: Arc<SharedRates>,
     pub(super) memory_pool: Arc<MemoryPool>,
 }
 
@@ -126,5 +127,6 @@ pub(super) fn worker_setups(
         };
         setups.push(Some(WorkerSetup { links, thread, listeners }));
     }
-    Ok(WorkerSetups { handles: handles.into(), setups, sender, limiter, memory_pool })
+    let rates = Arc::clone(limits.rates());
+    Ok(WorkerSetups { handles: handles.into(), setups, sender, limiter, rates, memory_pool })
 }

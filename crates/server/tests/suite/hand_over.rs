@@ -9,8 +9,8 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tungstenite::{Message, WebSocket, protocol::frame::coding::CloseCode};
 use windlass_server::{
-    Options, OptionsError, Rate, RunningServer, Server, handler_fn,
-    http::{Hosts, Origins},
+    Options, OptionsError, Rate, RateLimits, RunningServer, Server, handler_fn,
+    http::{Hosts, Networks, Origins},
 };
 
 use crate::backend::chosen;
@@ -128,16 +128,80 @@ fn a_memory_limit_changes_and_nonsense_is_rejected() {
     options.memory_max = Some(7 << 20);
     let rejected = running.reconfigurer().reconfigure(&options);
     assert!(matches!(rejected, Err(OptionsError::BufferTooSmall { .. })), "{rejected:?}");
-    // So does its rate of bytes.
-    options.limits.message_max = 100;
-    options.rates.message_bytes = Some(Rate::per_second(1));
-    assert_eq!(running.reconfigurer().check(&options), Ok(()));
+    // The rate of bytes is the new one.
     options.limits.message_max = 101;
-    options.rates.message_bytes = None;
+    let rejected = running.reconfigurer().reconfigure(&options);
+    assert!(matches!(rejected, Err(OptionsError::BurstTooSmall { .. })), "{rejected:?}");
+    options.rates.message_bytes = Some(Rate::per_second(101));
+    assert_eq!(running.reconfigurer().check(&options), Ok(()));
+    options.rates.message_bytes = Some(Rate::per_second(1));
     let rejected = running.reconfigurer().reconfigure(&options);
     assert!(matches!(rejected, Err(OptionsError::BurstTooSmall { .. })), "{rejected:?}");
     assert_eq!(limit(&running), 5 << 20);
     echo(&mut open(address), "still here");
+    running.stop();
+    running.join().unwrap();
+}
+
+/// The time of a bucket that does not fill in a test.
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn rates_change_and_the_same_ones_keep_their_buckets() {
+    let (socket, address) = listener();
+    let mut options = Options::new();
+    let running = start(options.clone(), 2, &socket);
+    let host = "Host: localhost\r\n";
+    let mut old = open(address);
+    options.rates.messages = Some(Rate::new(1, HOUR));
+    options.rates.requests_per_address = Some(Rate::new(2, HOUR));
+    running.reconfigurer().reconfigure(&options).unwrap();
+    (0..9).for_each(|_| echo(&mut old, "it has opened without a rate"));
+    let mut limited = open(address);
+    echo(&mut limited, "one");
+    limited.send(Message::text("two")).unwrap();
+    let Message::Close(Some(close)) = limited.read().unwrap() else { panic!("it closes") };
+    assert_eq!(close.code, CloseCode::Policy);
+    assert_eq!([status(address, host), status(address, host)], ["101", "429"]);
+    running.reconfigurer().reconfigure(&options).unwrap();
+    assert_eq!(status(address, host), "429", "the bucket is as it was");
+
+    options.rates.messages = Some(Rate::new(9, HOUR));
+    options.rates.requests_per_address = Some(Rate::new(3, HOUR));
+    running.reconfigurer().reconfigure(&options).unwrap();
+    let mut limited = open(address);
+    (0..9).for_each(|_| echo(&mut limited, "nine"));
+    assert_eq!([(); 3].map(|()| status(address, host)), ["101", "101", "429"]);
+    options.rates = RateLimits::default();
+    running.reconfigurer().reconfigure(&options).unwrap();
+    echo(&mut limited, "it had a rate, and there is none now");
+    assert_eq!([(); 9].map(|()| status(address, host)), ["101"; 9]);
+    running.stop();
+    running.join().unwrap();
+}
+
+#[test]
+fn the_networks_of_proxies_change() {
+    let (socket, address) = listener();
+    let mut options = Options::new();
+    let running = start(options.clone(), 2, &socket);
+    let host = "Host: localhost\r\n";
+    let answer = |before: &str| {
+        let mut client = connect(address);
+        client.write_all((before.to_owned() + &upgrade(host)).as_bytes()).unwrap();
+        let mut start = [0; 12];
+        // A connection that is closed with unread bytes is reset.
+        client.read_exact(&mut start).map(|()| String::from_utf8_lossy(&start[9..]).into_owned())
+    };
+    let header = "PROXY TCP4 192.0.2.7 127.0.0.1 1000 80\r\n";
+    assert_eq!([answer("").unwrap(), answer(header).unwrap()], ["101", "400"]);
+    options.proxies.proxy_protocol = Networks::parse(&["127.0.0.0/8"]).unwrap();
+    running.reconfigurer().reconfigure(&options).unwrap();
+    assert!(answer("").is_err(), "it is closed");
+    assert_eq!(answer(header).unwrap(), "101");
+    options.proxies.proxy_protocol = Networks::default();
+    running.reconfigurer().reconfigure(&options).unwrap();
+    assert_eq!([answer("").unwrap(), answer(header).unwrap()], ["101", "400"]);
     running.stop();
     running.join().unwrap();
 }

@@ -100,6 +100,7 @@ fn a_proxy_header_states_the_client() {
 #[test]
 fn a_listed_peer_without_a_proxy_header_is_closed() {
     let (handler, peers, rejected) = handler();
+    let limits = Rc::clone(&handler.limits);
     let mut fixture = Fixture::with(handler, |options| options.proxies.proxy_protocol = loopback());
     for (bytes, reason) in [
         (upgrade(""), "no PROXY header came from a listed proxy"),
@@ -122,6 +123,19 @@ fn a_listed_peer_without_a_proxy_header_is_closed() {
     }
     fixture.until(|fixture| (fixture.service.stats().connections == 0).then_some(()));
     assert_eq!((peers.take().len(), fixture.service.stats().handshake_timeouts), (0, 2));
+    let told = rejected.take();
+    let reasons: Vec<_> = told.iter().map(|(_, status, reason)| (*status, &**reason)).collect();
+    assert_eq!(reasons, [(None, "no PROXY header came in time"); 2]);
+    assert_eq!(limits.take().split_off(3), [Some(Limit::HandshakeTimeout); 2]);
+    // The timer event copies the counts.
+    fixture.advance_time(Duration::from_secs(1));
+    let metrics = fixture.service.stats_handle().prometheus();
+    for line in [
+        "handshakes_total{result=\"late_proxy_header\"} 2\n",
+        "limit_hits_total{limit=\"handshake_timeout\"} 2\n",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
 }
 
 #[test]
@@ -208,6 +222,14 @@ fn a_proxy_header_comes_before_tls() {
     let other = begin(&mut fixture, BINARY);
     other.upgrade(&mut fixture, "");
     other.until_received(&mut fixture, "HTTP/1.1 101 ");
+    // Without the whole header, the TLS handshake has not begun.
+    let before = fixture.service.stats().connections;
+    let mut late = TcpStream::connect(address).unwrap();
+    late.write_all(b"PROXY TCP4 ").unwrap();
+    fixture.until(|fixture| (fixture.service.stats().connections > before).then_some(()));
+    fixture.advance_time(Duration::from_secs(12));
+    let told = fixture.until(|_| Some(rejected.take()).filter(|told| !told.is_empty()));
+    assert_eq!((told.len(), told[0].1, &*told[0].2), (1, None, "no PROXY header came in time"));
 }
 
 #[test]
