@@ -127,7 +127,9 @@ fn a_half_closed_client_gets_the_rest_and_then_the_end() {
 #[test]
 fn resets_do_not_harm_the_server() {
     const RESETS: u64 = 50;
-    let server = Server::start(&["--mode", "raw"]);
+    // There is room for the witness and one more: the next client waits until the server has seen
+    // the end of the one before.
+    let server = Server::start(&["--mode", "raw", "--connections", "2"]);
     let mut witness = server.connect();
     ping(&mut witness);
     for _ in 0..RESETS {
@@ -138,8 +140,9 @@ fn resets_do_not_harm_the_server() {
         drop(client);
         ping(&mut witness);
     }
+    ping(&mut server.connect());
     let line = server.stop_cleanly();
-    assert_eq!(number_before("connections", &line), RESETS + 1);
+    assert_eq!(number_before("connections", &line), RESETS + 2);
     assert_eq!(number_before("broken off", &line), RESETS);
 }
 
