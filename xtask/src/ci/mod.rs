@@ -5,6 +5,7 @@
 
 mod backends;
 mod compat;
+mod conformance;
 mod readme;
 mod smoke;
 mod stages;
