@@ -8,7 +8,9 @@ use windlass_bench_driver::protocol::Case;
 use crate::cases::{self, counted, is_counted_whole, is_counted_with_lto, size};
 use crate::error::MeasureError;
 use crate::limit::{Counting, time_is_over};
-use crate::programs::{RAW, TOKIO, WINDLASS, WINDLASS_TASK};
+use crate::programs::{
+    RAW, TOKIO, TUNGSTENITE, TUNGSTENITE_UNTUNED, WINDLASS, WINDLASS_TASK, WINDLASS_TUNGSTENITE,
+};
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
 use crate::timing::{Implementation, participating};
@@ -87,12 +89,17 @@ pub(crate) fn count(
                 let ratio = windlass / round;
                 metrics.push(("windlass_instructions_over_this_ratio".to_owned(), ratio));
             }
-            if counts.implementation.program.name == WINDLASS_TASK {
-                let of = |name: &str| {
-                    let mut others = all.iter();
-                    others.find(|c| c.implementation.program.name == name)?.rounds[number]
-                };
-                metrics.extend(over_raw_share(round, of(RAW), of(TOKIO)));
+            let of = |name: &str| {
+                all.iter().find(|c| c.implementation.program.name == name)?.rounds[number]
+            };
+            match counts.implementation.program.name {
+                WINDLASS_TASK => metrics.extend(over_raw_share(round, of(RAW), of(TOKIO))),
+                WINDLASS_TUNGSTENITE => {
+                    metrics.extend([TUNGSTENITE, TUNGSTENITE_UNTUNED].into_iter().filter_map(
+                        |name| Some((format!("instructions_over_{name}_ratio"), round / of(name)?)),
+                    ));
+                }
+                _ => {}
             }
             report.results.push(entry(case, counts, build.profile, tool, metrics));
         }

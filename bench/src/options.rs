@@ -322,7 +322,7 @@ pub(crate) fn list() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::{TOKIO_MULTI_THREAD, WINDLASS_TASK};
+    use crate::programs::{TOKIO_MULTI_THREAD, WINDLASS_TASK, WINDLASS_TUNGSTENITE};
     use clap::CommandFactory;
 
     #[test]
@@ -339,7 +339,14 @@ mod tests {
         };
         assert_eq!(
             wanted(&["--counts-only"]),
-            [WINDLASS, "windlass-driven", "windlass-timer", WINDLASS_TASK, "windlass-flow"]
+            [
+                WINDLASS,
+                "windlass-driven",
+                "windlass-timer",
+                WINDLASS_TASK,
+                WINDLASS_TUNGSTENITE,
+                "windlass-flow"
+            ]
         );
         let some = wanted(&["--peer", "mio"]);
         assert!(some.contains(&"raw") && some.contains(&"mio") && !some.contains(&"tokio"));

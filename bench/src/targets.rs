@@ -2,6 +2,7 @@
 //! large, and whether it was.
 
 mod http;
+mod tungstenite;
 mod websocket;
 
 use crate::cases;
@@ -102,10 +103,15 @@ const TARGETS: &[Target] = &[
     Target::new("turn_per_poll", "ns_per_turn", AtLeast(5.0)).over("short_sleep", "ns_per_sleep"),
 ];
 
+/// All lists.
+fn all() -> impl Iterator<Item = &'static Target> {
+    [TARGETS, http::TARGETS, websocket::TARGETS, tungstenite::TARGETS].into_iter().flatten()
+}
+
 /// Returns the targets of which there is a figure, in the order of the list.
 pub(crate) fn reached(results: &[Entry]) -> Vec<Reached> {
     let mut all = Vec::new();
-    for target in TARGETS.iter().chain(http::TARGETS).chain(websocket::TARGETS) {
+    for target in self::all() {
         let entries = results.iter().filter(|entry| target.is_about(entry));
         all.extend(entries.filter_map(|entry| target.judge(entry, results)));
     }
@@ -240,13 +246,16 @@ mod tests {
 
     #[test]
     fn every_target_is_of_a_case_that_is_measured() {
-        for target in TARGETS.iter().chain(http::TARGETS).chain(websocket::TARGETS) {
+        for target in super::all() {
             let of = |suite| [cases::groups(suite, true).concat(), cases::counted(suite, true)];
-            let all = ["dispatch", "poll0", "latency", "tasks", "http"].map(of).concat().concat();
+            let suites = ["dispatch", "poll0", "latency", "tasks", "http", "engine"];
+            let all = suites.map(of).concat().concat();
             let all = [all, cases::servers::cases("websocket", true)].concat();
             let entries = all.iter().map(|case| {
                 let (name, params) = cases::describe(case);
                 let entry = entry(&name, &[], target.backend.unwrap_or("epoll"), &[]);
+                let profile = ("profile".to_owned(), "release".into());
+                let params = params.into_iter().chain([profile]).collect();
                 Entry { params, implementation: target.implementation.into(), ..entry }
             });
             assert!(entries.into_iter().any(|entry| target.is_about(&entry)), "{}", target.case);

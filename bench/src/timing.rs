@@ -11,7 +11,8 @@ use crate::error::MeasureError;
 use crate::pace;
 use crate::pin::Pin;
 use crate::programs::{
-    EVENTFD, Program, RAW, TOKIO, WINDLASS, WINDLASS_TASK, WINDLASS_TIMER, Workspace,
+    EVENTFD, Program, RAW, TOKIO, TUNGSTENITE, TUNGSTENITE_UNTUNED, WINDLASS, WINDLASS_TASK,
+    WINDLASS_TIMER, WINDLASS_TUNGSTENITE, Workspace,
 };
 use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
@@ -280,6 +281,14 @@ fn ratios(
             ratios.push((compared.ratio, both));
         }
     }
+    let theirs = [
+        (TUNGSTENITE, "rate_over_tungstenite_ratio"),
+        (TUNGSTENITE_UNTUNED, "rate_over_tungstenite-untuned_ratio"),
+    ];
+    for (name, rate) in theirs.into_iter().filter(|_| this == WINDLASS_TUNGSTENITE) {
+        let rates = in_this_case(name).and_then(|it| ratio(it.ns_per_unit(), sample.ns_per_unit()));
+        ratios.push((rate, rates.filter(|_| cases::is_timed(case))));
+    }
     let unlimited = find(&|other| {
         other.implementation.program.name == EVENTFD && cases::is_unlimited(other.case)
     });
@@ -435,6 +444,16 @@ mod tests {
             assert_eq!(median(2, "ns_over_no_timer_ratio"), None);
             assert_eq!(median(1, "ns_over_raw_ratio"), Some(1.1));
             assert_eq!(median(1, "windlass_ns_over_this_ratio"), None, "it is no peer");
+        });
+    }
+
+    #[test]
+    fn a_crate_is_compared_with_the_one_whose_interface_it_has() {
+        with_runs(&[(WINDLASS_TUNGSTENITE, 10), (TUNGSTENITE, 25)], |samples, runs| {
+            let of = |run: usize| ratios(&samples[run], samples, runs);
+            let rates = of(0).into_iter().find(|(name, _)| *name == "rate_over_tungstenite_ratio");
+            assert_eq!(rates.and_then(|(_, spread)| Some(spread?.median)), Some(2.5));
+            assert!(of(1).is_empty());
         });
     }
 

@@ -182,9 +182,10 @@ const TABLE: &[Row] = &[
             "windlass-tls",
             "windlass-http",
             "windlass-websocket",
+            "windlass-tungstenite",
+            "windlass-tokio-tungstenite",
             "windlass-bench-driver",
             "windlass-bench-tokio-server",
-            "windlass-websocket",
         ],
     ),
     // Compares the documents with the record.

@@ -12,6 +12,12 @@ pub(crate) const RAW_PWAIT2: &str = "raw-pwait2";
 pub(crate) const WINDLASS: &str = "windlass";
 /// Windlass beside one timer that is not due.
 pub(crate) const WINDLASS_TIMER: &str = "windlass-timer";
+/// The crate with the interface of tungstenite: the same program as [`TUNGSTENITE`].
+pub(crate) const WINDLASS_TUNGSTENITE: &str = "windlass-tungstenite";
+/// tungstenite, with settings that are good for it.
+pub(crate) const TUNGSTENITE: &str = "tungstenite";
+/// tungstenite with its default settings.
+pub(crate) const TUNGSTENITE_UNTUNED: &str = "tungstenite-untuned";
 /// The executor of windlass-task.
 pub(crate) const WINDLASS_TASK: &str = "windlass-task";
 /// The peer that the targets of windlass-task are about.
@@ -114,6 +120,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
             "bench-windlass-task",
         )
     },
+    own(WINDLASS_TUNGSTENITE, &["engine"], "bench-tungstenite"),
     own("windlass-flow", &["wakeup/wake", "wakeup/post"], "bench-flow"),
     own(EVENTFD, &["flow", "wakeup/wake"], "bench-eventfd"),
     own("kernel", &["calls"], "bench-calls"),
@@ -236,10 +243,16 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "windlass-bench-peer-fastwebsockets",
     ),
     peer(
-        "tungstenite",
+        TUNGSTENITE,
         &["engine"],
         "windlass-bench-peer-tungstenite",
         "windlass-bench-peer-tungstenite",
+    ),
+    peer(
+        TUNGSTENITE_UNTUNED,
+        &["engine"],
+        "windlass-bench-peer-tungstenite",
+        "windlass-bench-peer-tungstenite-untuned",
     ),
     Program {
         workspace: Workspace::PeersCpp,

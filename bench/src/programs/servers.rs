@@ -129,9 +129,12 @@ pub(crate) const WINDLASS_WEBSOCKET_HTTP2: &str = "windlass-websocket-http2";
 /// Its client by URL.
 pub(crate) const WINDLASS_WEBSOCKET_CONNECT: &str = "windlass-websocket-connect";
 
-/// Returns whether a server is one of windlass-websocket, on any runtime.
-pub(crate) fn is_windlass_websocket(name: &str) -> bool {
-    name.starts_with(WINDLASS_WEBSOCKET)
+/// The crate with the interface of tokio-tungstenite: the same program as `tungstenite`.
+pub(crate) const WINDLASS_TOKIO_TUNGSTENITE: &str = "windlass-tokio-tungstenite";
+
+/// Returns whether a server is one that the suite `websocket` compares with its peers.
+pub(crate) fn is_compared(name: &str) -> bool {
+    name.starts_with(WINDLASS_WEBSOCKET) || name == WINDLASS_TOKIO_TUNGSTENITE
 }
 
 const fn peer(name: &'static str, package: &'static str) -> ServerProgram {
@@ -166,6 +169,7 @@ pub(crate) const SERVERS: &[ServerProgram] = &[
     own("windlass-websocket-task", WEBSOCKET, "bench-server-websocket-task"),
     own(WINDLASS_WEBSOCKET_AXUM, &["websocket/axum"], "bench-server-websocket-axum"),
     own(WINDLASS_WEBSOCKET_HTTP2, &["websocket/http2"], "bench-server-websocket-http2"),
+    own(WINDLASS_TOKIO_TUNGSTENITE, UNTUNED, "bench-server-tokio-tungstenite"),
     connects(own(WINDLASS_WEBSOCKET_CONNECT, &[], "bench-websocket-connect")),
     on_each_backend(own(crate::programs::WINDLASS, ALL, "bench-server-windlass")),
     server(

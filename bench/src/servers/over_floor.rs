@@ -2,7 +2,7 @@
 //! many instructions and how much memory a library adds to its runtime.
 
 use crate::programs::Workspace;
-use crate::programs::servers::{SERVERS, TOKIO_ECHO, is_windlass_websocket};
+use crate::programs::servers::{SERVERS, TOKIO_ECHO, is_compared};
 use crate::report::Entry;
 use crate::report::stats::Spread;
 
@@ -29,7 +29,7 @@ pub(super) fn add(results: &mut [Entry]) {
             let over_floor = |of: &Spread| of.median - floor.median;
             let own = over_floor(own);
             let mut added = vec![(format!("over_tokio_echo_{figure}"), own)];
-            if is_windlass_websocket(&entry.implementation) {
+            if is_compared(&entry.implementation) {
                 let named = NAMED.map(|name| (name, of(name).map(over_floor)));
                 let peers = SERVERS.iter().map(|server| &server.program);
                 let peers = peers.filter(|program| program.workspace == Workspace::Peers);

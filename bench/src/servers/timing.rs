@@ -15,7 +15,7 @@ use crate::cases::servers::ServerShape;
 use crate::cases::tls::is_idle;
 use crate::child::Child;
 use crate::error::MeasureError;
-use crate::programs::servers::{FLOOR, TOKIO_ECHO, UWEBSOCKETS, is_windlass_websocket};
+use crate::programs::servers::{FLOOR, TOKIO_ECHO, UWEBSOCKETS, is_compared};
 use crate::programs::{WINDLASS, Workspace};
 use crate::report::stats::{Spread, rounded};
 use crate::report::{Entry, Report};
@@ -310,7 +310,7 @@ impl<'a> ServerTiming<'a> {
                 }
             }
         }
-        if is_windlass_websocket(this.name) {
+        if is_compared(this.name) {
             let rate =
                 |of: &&MeasuredServer| Spread::of(per_s(of)).map_or(0.0, |spread| spread.median);
             let peers = || self.servers.iter().filter(|other| other.workspace == Workspace::Peers);

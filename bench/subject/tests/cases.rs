@@ -46,6 +46,7 @@ const EVENTFD: &str = env!("CARGO_BIN_EXE_bench-eventfd");
 const STD: &str = env!("CARGO_BIN_EXE_bench-std");
 const WINDLASS_TASK: &str = env!("CARGO_BIN_EXE_bench-windlass-task");
 const MEMCPY: &str = env!("CARGO_BIN_EXE_bench-memcpy");
+const TUNGSTENITE: &str = env!("CARGO_BIN_EXE_bench-tungstenite");
 
 /// The driver compares the counts of all handlers, so an outcome means that they were right.
 fn passes(program: &str, case: &Case) {
@@ -347,10 +348,12 @@ fn echo_cases() -> Vec<Case> {
 
 #[test]
 fn windlass_echoes_what_it_receives() {
-    for case in echo_cases() {
-        passes(WINDLASS, &case);
+    for program in [WINDLASS, TUNGSTENITE] {
+        for case in echo_cases() {
+            passes(program, &case);
+        }
+        passes(program, &Case::IdleEngine { engines: 3 });
     }
-    passes(WINDLASS, &Case::IdleEngine { engines: 3 });
 }
 
 #[test]

@@ -23,6 +23,7 @@ const WEBSOCKET: &str = env!("CARGO_BIN_EXE_bench-server-websocket");
 const WEBSOCKET_TASK: &str = env!("CARGO_BIN_EXE_bench-server-websocket-task");
 const WEBSOCKET_AXUM: &str = env!("CARGO_BIN_EXE_bench-server-websocket-axum");
 const WEBSOCKET_HTTP2: &str = env!("CARGO_BIN_EXE_bench-server-websocket-http2");
+const TOKIO_TUNGSTENITE: &str = env!("CARGO_BIN_EXE_bench-server-tokio-tungstenite");
 const RUSTLS: &str = env!("CARGO_BIN_EXE_bench-server-rustls");
 
 /// A program that ends with the test.
@@ -196,6 +197,18 @@ fn a_server_that_echoes_bytes_is_checked_by_the_bytes() {
     }
     passes(TOKIO_ECHO, &deflated(4_096));
     passes(TOKIO_ECHO, &Case::Upgrade { parallel: 4 });
+}
+
+#[test]
+fn windlass_tokio_tungstenite_serves_what_it_is_compared_in() {
+    for case in echo_cases() {
+        passes(TOKIO_TUNGSTENITE, &case);
+    }
+    for case in
+        [Case::Upgrade { parallel: 4 }, Case::Publish { receivers: 7, bytes: 64, outstanding: 16 }]
+    {
+        passes(TOKIO_TUNGSTENITE, &Case::Websocket { workload: Box::new(case) });
+    }
 }
 
 #[test]

@@ -2,70 +2,15 @@
 
 #![deny(unsafe_code)]
 
-use std::io::{self, ErrorKind, Read, Write};
+mod connection;
+
 use std::process::ExitCode;
 
-use tungstenite::protocol::{Role, WebSocketConfig};
-use tungstenite::{Error as SocketError, Message, WebSocket};
-use windlass_bench_driver::websocket::{EngineSubject, Wire};
-use windlass_bench_driver::{Error, Program, Suite, locked_version};
+use windlass_bench_driver::{Program, Suite, locked_version};
+
+use self::connection::Connection;
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "tungstenite");
-    Program { version, suites: vec![Suite::engine::<Connection>()] }.serve()
-}
-
-/// The wire as a stream that would block when all its bytes have been read.
-struct Stream(Wire);
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.0.recv(buffer) {
-            0 => Err(ErrorKind::WouldBlock.into()),
-            length => Ok(length),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// tungstenite zeroes its read buffer before each read, so a large one is slow for small messages.
-/// 8 KiB is a fair size.
-const READ_BUFFER_BYTES: usize = 8 * 1024;
-
-struct Connection(WebSocket<Stream>);
-
-impl EngineSubject for Connection {
-    type Thread = ();
-
-    fn engine_bytes() -> usize {
-        size_of::<WebSocket<Stream>>()
-    }
-
-    fn new(wire: Wire, (): &mut ()) -> Result<Self, Error> {
-        let config = WebSocketConfig::default().read_buffer_size(READ_BUFFER_BYTES);
-        Ok(Self(WebSocket::from_raw_socket(Stream(wire), Role::Server, Some(config))))
-    }
-
-    /// Answers are collected in its write buffer and sent together.
-    fn round(&mut self, (): &mut ()) -> Result<(), Error> {
-        loop {
-            match self.0.read() {
-                Ok(message @ (Message::Text(_) | Message::Binary(_))) => self.0.write(message)?,
-                Ok(_) => {}
-                Err(SocketError::Io(error)) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(self.0.flush()?)
-    }
+    Program { version, suites: vec![Suite::engine::<Connection<true>>()] }.serve()
 }
