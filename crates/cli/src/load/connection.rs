@@ -13,6 +13,7 @@ use windlass_ws::{Engine, Scratch};
 
 use super::{
     exchange::{Exchange, ExchangeState},
+    fan_out::Role,
     fault::{self, Fault, FaultKind},
     http::{HttpSetup, Responses},
     run_state::RunClock,
@@ -42,6 +43,7 @@ pub(crate) struct WorkerContext {
 /// One connection.
 pub(crate) struct LoadConnection {
     pub(crate) sequence: MessageSequence,
+    role: Role,
     phase: ConnPhase,
     protocol: ProtocolState,
     /// The key of its stream, while there is one.
@@ -89,10 +91,11 @@ enum ProtocolState {
 }
 
 impl LoadConnection {
-    pub(crate) fn new(mut sequence: MessageSequence, churn: Option<u64>) -> Self {
+    pub(crate) fn new(mut sequence: MessageSequence, role: Role, churn: Option<u64>) -> Self {
         sequence.allow(churn.unwrap_or(u64::MAX));
         Self {
             sequence,
+            role,
             churn,
             is_churning: false,
             phase: ConnPhase::Idle,
@@ -119,6 +122,11 @@ impl LoadConnection {
     /// Returns whether it was open before.
     pub(crate) fn is_reopened(&self) -> bool {
         self.is_reopened
+    }
+
+    /// Returns whether it receives what others publish.
+    pub(crate) fn is_receiver(&self) -> bool {
+        self.role.is_receiver()
     }
 
     /// Returns whether it has ended, well or not.
@@ -208,7 +216,7 @@ impl LoadConnection {
             ProtocolState::WebSocket(_) => self.frames(context, stream, &mut input, now)?,
             ProtocolState::Raw(offset) => {
                 let before = self.sequence.answered();
-                Exchange::new(&mut self.sequence, &mut context.exchange, now)
+                Exchange::new(&mut self.sequence, &mut self.role, &mut context.exchange, now)
                     .bytes(&input, offset)?;
                 if self.sequence.answered() > before {
                     self.since = now;
@@ -219,7 +227,8 @@ impl LoadConnection {
             ProtocolState::Http(_) if self.phase == ConnPhase::Renewing => return Ok(()),
             ProtocolState::Http(responses) => {
                 let before = self.sequence.answered();
-                let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
+                let mut exchange =
+                    Exchange::new(&mut self.sequence, &mut self.role, &mut context.exchange, now);
                 if let Some(setup) = &context.http {
                     responses.read(&input, setup, &mut exchange)?;
                 }
@@ -249,15 +258,18 @@ impl LoadConnection {
             return;
         }
         let was_idle = self.sequence.outstanding() == 0;
-        let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
+        let mut exchange =
+            Exchange::new(&mut self.sequence, &mut self.role, &mut context.exchange, now);
         if let Some(setup) = &context.http {
             while exchange.next_is_due() {
                 // There is always room: `depth` requests fit.
                 let _ = stream.send(&setup.request);
             }
         }
-        while let Some(message) = exchange.next() {
-            // There is always room: `depth` messages fit.
+        while exchange.has_room(|| stream.buffered())
+            && let Some(message) = exchange.next()
+        {
+            // There is always room: `depth` messages of an echo fit, and one more of a publisher.
             let _ = match &mut self.protocol {
                 ProtocolState::WebSocket(engine) => {
                     engine.send(message, &mut context.scratch).map(|frame| stream.send(frame))
@@ -266,7 +278,10 @@ impl LoadConnection {
             };
         }
         if self.sequence.outstanding() == 0 {
-            let is_over = self.sequence.is_over(&context.exchange.schedule, now);
+            let is_over = match &self.role {
+                Role::Receiver(receiver) => receiver.is_over(now),
+                _ => self.sequence.is_over(&context.exchange.schedule, now),
+            };
             if is_over || self.sequence.is_exhausted() {
                 self.is_churning = !is_over;
                 self.begin_close(context, stream, now);
@@ -306,7 +321,8 @@ impl LoadConnection {
     ) -> Result<(), Fault> {
         let ProtocolState::WebSocket(engine) = &mut self.protocol else { return Ok(()) };
         let (answered, was_idle) = (self.sequence.answered(), self.sequence.outstanding() == 0);
-        let mut exchange = Exchange::new(&mut self.sequence, &mut context.exchange, now);
+        let mut exchange =
+            Exchange::new(&mut self.sequence, &mut self.role, &mut context.exchange, now);
         let processed = websocket::process(engine, &mut context.scratch, input, &mut exchange)?;
         for piece in context.scratch.output(&processed.outcome, input) {
             // A failed stream reports its end separately.
@@ -328,6 +344,9 @@ impl LoadConnection {
     /// Begins to close, after everything was answered.
     fn begin_close(&mut self, context: &mut WorkerContext, stream: &mut Stream<'_>, now: Nanos) {
         (self.phase, self.since) = (ConnPhase::Closing, now);
+        if !self.is_churning {
+            self.role.end(&self.sequence, &mut context.exchange.results);
+        }
         match &mut self.protocol {
             ProtocolState::WebSocket(engine) => {
                 if let Ok(frame) = websocket::close_frame(engine, &mut context.scratch) {
@@ -483,8 +502,12 @@ impl LoadConnection {
         Some(Fault::new(kind, reason))
     }
 
-    /// Ends it: all further input is ignored.
+    /// Ends it: all further input is ignored. Messages that a receiver has missed count as lost only
+    /// if it has lasted to its end.
     pub(crate) fn give_up(&mut self) {
         self.phase = ConnPhase::Over;
+        if let Role::Publisher(shared) = &self.role {
+            shared.publisher_ended(&self.sequence);
+        }
     }
 }

@@ -15,6 +15,7 @@ use windlass::{
 };
 
 use super::{
+    fan_out::BUFFERED_MAX,
     plan::LoadPlan,
     run_state::RunState,
     schedule::Nanos,
@@ -115,12 +116,19 @@ fn open_more(load_worker: &Rc<RefCell<LoadWorker>>, turn: &mut Turn<'_>) {
 
 fn connector(address: &Address, target: usize, plan: &LoadPlan) -> Connector {
     let args = &plan.args;
-    let output_max = args.depth as usize * args.size as usize + OUTPUT_EXTRA * args.depth as usize;
+    let buffered_max = args.publishers.map_or(0, |_| BUFFERED_MAX);
+    let messages = args.depth as usize * (args.size as usize + OUTPUT_EXTRA);
+    let output_max = buffered_max + messages;
     let connector = match address {
         Address::Tcp(address) => Connector::tcp(*address),
         Address::Unix(path) => Connector::unix(path),
     };
-    let options = StreamOptions::new().output_max(output_max).tls_handshake_timeout(args.timeout);
+    let mut options =
+        StreamOptions::new().output_max(output_max).tls_handshake_timeout(args.timeout);
+    if args.publishers.is_some() {
+        // Nobody awaits an answer of a server that does not read.
+        options = options.write_stall_timeout(Some(args.timeout));
+    }
     let connector = connector.stream(options).timeout(Some(args.timeout));
     match &plan.targets[target].tls {
         Some(tls) => connector.with_tls(Arc::clone(&tls.sessions)),
@@ -225,6 +233,10 @@ impl StreamHandler for LoadHandler {
         if may_open_more {
             open_more(&self.load_worker, &mut stream.turn());
         }
+    }
+
+    fn on_drained(&mut self, stream: &mut Stream<'_>) {
+        self.load_worker.borrow_mut().drained(self.index, stream);
     }
 
     fn on_end(&mut self, stream: &mut Stream<'_>) {

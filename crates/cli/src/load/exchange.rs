@@ -4,6 +4,7 @@
 use windlass_ws::MessageRef;
 
 use super::{
+    fan_out::{MarkedMessage, Role},
     fault::{self, Answer, Fault},
     payload::PayloadPool,
     plan::LoadArgs,
@@ -16,13 +17,18 @@ pub(crate) struct ExchangeState {
     pub(crate) schedule: LoadSchedule,
     pub(crate) pool: PayloadPool,
     pub(crate) results: LoadResults,
+    /// The message that is published, with its mark.
+    marked: MarkedMessage,
 }
 
 impl ExchangeState {
     /// The state before the start.
     pub(crate) fn new(args: &LoadArgs) -> Self {
-        let (schedule, results) = (LoadSchedule::WAITING, LoadResults::new());
-        Self { schedule, pool: PayloadPool::of(args), results }
+        Self::with(LoadSchedule::WAITING, PayloadPool::of(args))
+    }
+
+    pub(crate) fn with(schedule: LoadSchedule, pool: PayloadPool) -> Self {
+        Self { schedule, pool, results: LoadResults::new(), marked: MarkedMessage::default() }
     }
 
     /// Ends the measured time.
@@ -37,6 +43,7 @@ impl ExchangeState {
 /// The exchange of messages and answers on one connection, at one moment.
 pub(crate) struct Exchange<'a> {
     sequence: &'a mut MessageSequence,
+    role: &'a mut Role,
     state: &'a mut ExchangeState,
     now: Nanos,
 }
@@ -44,19 +51,29 @@ pub(crate) struct Exchange<'a> {
 impl<'a> Exchange<'a> {
     pub(crate) fn new(
         sequence: &'a mut MessageSequence,
+        role: &'a mut Role,
         state: &'a mut ExchangeState,
         now: Nanos,
     ) -> Self {
-        Self { sequence, state, now }
+        Self { sequence, role, state, now }
     }
 
     /// Checks a received message.
     ///
     /// # Errors
     ///
-    /// The fault, unless the message equals the expected answer byte for byte.
+    /// The fault, unless the message equals the expected answer byte for byte, or was published.
     #[inline]
     pub(crate) fn message(&mut self, answer: Answer<'_>) -> Result<(), Fault> {
+        match self.role {
+            Role::Echo => {}
+            // Some servers send a message to its publisher too.
+            Role::Publisher(_) => return Ok(()),
+            Role::Receiver(receiver) => {
+                let ExchangeState { pool, results, .. } = &mut *self.state;
+                return receiver.take(answer, pool, results, self.now);
+            }
+        }
         let is_due = self.sequence.outstanding() > 0
             && answer.is_text == self.state.pool.is_text()
             && answer.bytes
@@ -140,8 +157,25 @@ impl<'a> Exchange<'a> {
     /// Returns a message to send now, if there is one, and counts it as sent.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<MessageRef<'_>> {
-        let number = self.sequence.next(&self.state.schedule, self.now)?;
-        Some(self.state.pool.message(self.sequence.connection(), number))
+        let ExchangeState { schedule, pool, results, marked } = &mut *self.state;
+        let number = self.sequence.next(schedule, self.now)?;
+        let connection = self.sequence.connection();
+        let message = pool.message(connection, number);
+        let Role::Publisher(fan_out) = &*self.role else { return Some(message) };
+        // Its receivers answer for it.
+        let is_measured = self.sequence.answer(schedule, self.now).is_some();
+        results.published += u64::from(is_measured);
+        Some(fan_out.mark(connection, number, message, marked))
+    }
+
+    /// Returns whether all messages that are due have room, as answers give it.
+    pub(crate) fn is_echo(&self) -> bool {
+        matches!(self.role, Role::Echo)
+    }
+
+    /// Returns whether another message may be sent beside so much buffered output.
+    pub(crate) fn has_room(&self, buffered: impl FnOnce() -> usize) -> bool {
+        self.role.has_room(buffered)
     }
 }
 
@@ -159,18 +193,15 @@ mod tests {
     ) -> (T, MessageSequence, LoadResults) {
         let schedule =
             LoadSchedule { rate: SendRate::FullSpeed, window: 0..Nanos::MAX, depth: MESSAGES };
-        let mut state = ExchangeState {
-            schedule,
-            pool: PayloadPool::new(SIZE, None, false),
-            results: LoadResults::new(),
-        };
+        let mut state = ExchangeState::with(schedule, PayloadPool::new(SIZE, None, false));
+        let mut role = Role::Echo;
         let mut sequence = MessageSequence::new(5, MESSAGES, MESSAGES);
-        let mut exchange = Exchange::new(&mut sequence, &mut state, 0);
+        let mut exchange = Exchange::new(&mut sequence, &mut role, &mut state, 0);
         let mut sent = Vec::new();
         while let Some(message) = exchange.next() {
             sent.extend_from_slice(message.as_bytes());
         }
-        let checked = check(&mut Exchange::new(&mut sequence, &mut state, 7), sent);
+        let checked = check(&mut Exchange::new(&mut sequence, &mut role, &mut state, 7), sent);
         (checked, sequence, state.results)
     }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::load::{
     exchange::ExchangeState,
+    fan_out::Role,
     payload::PayloadPool,
     results::LoadResults,
     schedule::{LoadSchedule, MessageSequence, Nanos, SendRate},
@@ -17,18 +18,15 @@ const MISSING: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ngone";
 /// length.
 fn read(text: &str, piece: usize, body_size: Option<u64>) -> (Result<(), Fault>, LoadResults) {
     let schedule = LoadSchedule { rate: SendRate::FullSpeed, window: 0..Nanos::MAX, depth: 3 };
-    let mut state = ExchangeState {
-        schedule,
-        pool: PayloadPool::new(1, None, false),
-        results: LoadResults::new(),
-    };
+    let mut state = ExchangeState::with(schedule, PayloadPool::new(1, None, false));
+    let mut role = Role::Echo;
     let mut sequence = MessageSequence::new(5, 3, 6);
-    let mut exchange = Exchange::new(&mut sequence, &mut state, 0);
+    let mut exchange = Exchange::new(&mut sequence, &mut role, &mut state, 0);
     while exchange.next_is_due() {}
     let resource = Resource { host: "localhost".to_owned(), path: "/".to_owned() };
     let setup = HttpSetup::new(&resource, &[], body_size, 3);
     let mut responses = Responses::default();
-    let mut exchange = Exchange::new(&mut sequence, &mut state, 7);
+    let mut exchange = Exchange::new(&mut sequence, &mut role, &mut state, 7);
     let result = text
         .as_bytes()
         .chunks(piece)

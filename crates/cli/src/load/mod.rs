@@ -6,6 +6,7 @@
 //! | `plan.rs`, `target.rs`, `header.rs`, `tls.rs` | arguments, the URL, and TLS |
 //! | `payload.rs`, `schedule.rs` | contents of messages, and the times at which they are sent |
 //! | `exchange.rs`, `fault.rs` | checks of the answers of one connection, and its faults |
+//! | `fan_out.rs` | publishers and receivers |
 //! | `websocket.rs`, `http.rs`, `connection.rs` | one connection |
 //! | `worker.rs`, `event_loop.rs` | the connections of a worker, and the reactor that runs them |
 //! | `http2/` | the workers, connections and streams of `--http2` |
@@ -16,6 +17,7 @@
 mod connection;
 mod event_loop;
 mod exchange;
+mod fan_out;
 mod fault;
 mod header;
 mod http;
@@ -68,7 +70,7 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
     let workers = usize::from(args.workers);
     nofile::connections_max(Some(args.connections), workers)?;
     let plan = Arc::new(LoadPlan::new(args)?);
-    let run_state = Arc::new(RunState::new(workers, plan.targets.len()));
+    let run_state = Arc::new(RunState::new(&plan));
     let cannot_start = "cannot start the workers";
     let progress = progress::show(&plan, &run_state);
     if plan.args.http2 {

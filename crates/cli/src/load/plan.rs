@@ -6,10 +6,11 @@ use clap::error::ErrorKind;
 use windlass::Backend;
 
 use super::{
+    fan_out::MARK_LEN,
     header::RequestHeader,
     payload::{Charset, PERIOD},
     schedule::{FixedRate, LoadSchedule, Nanos, SendRate},
-    target::{Address, Target},
+    target::{Address, Protocol, Target},
     threshold::Threshold,
     tls::{LoadTls, TlsArgs},
 };
@@ -120,6 +121,14 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = seconds)]
     pub(crate) warm_up: Duration,
 
+    /// Fan-out: so many of the connections publish, at --rate altogether, and the others receive.
+    /// The server must send each message to all other clients of the path, as `windlass serve` does
+    /// at /room/NAME; targets with one path are one room. Latencies are those of deliveries. A
+    /// message that is lost, duplicated or reordered is an error; missing ones are awaited for
+    /// --timeout
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) publishers: Option<u32>,
+
     /// Close each connection after so many messages, and open it again; not with --http2
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) churn: Option<u64>,
@@ -205,6 +214,9 @@ impl LoadArgs {
                  connection of HTTP/2 are --depth",
             );
         }
+        if self.publishers.is_some() {
+            self.check_fan_out().map_err(|text| refuse(&text).unwrap_err())?;
+        }
         if self.body_size.is_some() && !is_http {
             return refuse("--body-size needs an HTTP target: http:// or https://");
         }
@@ -229,6 +241,56 @@ impl LoadArgs {
             );
         }
         Ok(())
+    }
+
+    /// Checks what goes together with --publishers.
+    fn check_fan_out(&self) -> Result<(), String> {
+        if !self.is_websocket() {
+            return Err("--publishers needs WebSocket targets: ws://, wss:// or ws+unix:".into());
+        }
+        if self.rate.is_none() {
+            return Err(
+                "--publishers needs --rate: the messages that are published a second".into()
+            );
+        }
+        if self.http2 || self.churn.is_some() || self.depth > 1 {
+            return Err("--http2, --churn and --depth are not available with --publishers".into());
+        }
+        if (self.size as usize) < MARK_LEN {
+            return Err(format!(
+                "--publishers needs a --size of {MARK_LEN} bytes or more: each message names its \
+                 publisher and its number"
+            ));
+        }
+        for (room, target) in self.targets.iter().enumerate() {
+            let members = (0..self.connections).filter(|&number| self.room_of(number) == room);
+            let (publishing, receiving): (Vec<u32>, Vec<u32>) =
+                members.partition(|&number| number < self.senders());
+            let is_used = self.room_of(room as u32) == room;
+            if is_used && (publishing.is_empty() || receiving.is_empty()) {
+                return Err(format!(
+                    "{target} needs a publisher and a receiver: raise --connections or \
+                     --publishers (the first connections publish, and the targets take turns)"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the room of a connection: the first target with the path of its own.
+    pub(crate) fn room_of(&self, connection: u32) -> usize {
+        let index = connection as usize % self.targets.len();
+        let path = |target: &Target| match &target.protocol {
+            Protocol::WebSocket(resource) => Some(resource.path.clone()),
+            _ => None,
+        };
+        let room = path(&self.targets[index]);
+        self.targets.iter().position(|target| path(target) == room).unwrap_or(index)
+    }
+
+    /// Returns the number of message sequences that send: the first ones.
+    pub(crate) fn senders(&self) -> u32 {
+        self.publishers.unwrap_or_else(|| self.streams_in_all())
     }
 
     /// Returns whether the targets have WebSocket.
@@ -321,7 +383,7 @@ impl LoadPlan {
             .args
             .duration()
             .map_or(Nanos::MAX, |duration| start.saturating_add(nanos(duration)));
-        let connections = self.args.streams_in_all().into();
+        let connections = self.args.senders().into();
         let rate = match self.args.rate {
             Some(rate) => SendRate::Fixed(FixedRate { origin, interval: 1e9 / rate, connections }),
             None => SendRate::FullSpeed,
@@ -332,8 +394,11 @@ impl LoadPlan {
     /// Returns the number of measured messages that a connection, or a stream of HTTP/2, may send:
     /// its share of --messages.
     pub(crate) fn quota(&self, connection: u32) -> u64 {
+        if connection >= self.args.senders() {
+            return 0;
+        }
         let Some(messages) = self.args.messages else { return u64::MAX };
-        let connections = u64::from(self.args.streams_in_all());
+        let connections = u64::from(self.args.senders());
         messages / connections + u64::from(u64::from(connection) < messages % connections)
     }
 
@@ -451,6 +516,15 @@ mod tests {
             &["unix:/a", "http://localhost/"],
             &[URL, URL, URL, "--connections", "2"],
             &[URL, "wss:localhost"],
+            &[URL, "--publishers", "1"],
+            &[URL, "--rate", "1", "--publishers", "0"],
+            &[URL, "--rate", "1", "--publishers", "10"],
+            &[URL, "--rate", "1", "--publishers", "1", "--size", "31"],
+            &[URL, "--rate", "1", "--publishers", "1", "--depth", "2"],
+            &[URL, "--rate", "1", "--publishers", "1", "--churn", "2"],
+            &[URL, "--rate", "1", "--publishers", "1", "--http2"],
+            &[URL, "ws://localhost:9001/b", "--rate", "1", "--publishers", "1"],
+            &["tcp://localhost:1", "--rate", "1", "--publishers", "1"],
         ] {
             let error = args(nonsense).expect_err(&format!("{nonsense:?}"));
             assert_eq!(error.exit_code(), 2, "{nonsense:?}");

@@ -55,6 +55,8 @@ struct Measured {
     /// `null` without TLS.
     tls: Option<TlsResults>,
     messages: Messages,
+    /// `null` without `--publishers`. The verified messages are then deliveries to receivers.
+    fan_out: Option<FanOutResults>,
     /// Time from the start of the measured time to its end, or to the last answer if that came
     /// later.
     elapsed_s: f64,
@@ -119,6 +121,16 @@ struct Messages {
     unsent: u64,
     /// Sent but not answered correctly.
     unanswered: u64,
+}
+
+/// What publishers have sent, and how it has not come to receivers.
+#[derive(Debug, Serialize)]
+struct FanOutResults {
+    publishers: u32,
+    published: u64,
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
 }
 
 /// Latencies in microseconds, of the verified and the unsent messages. With a fixed rate they count
@@ -196,7 +208,9 @@ impl LoadReport {
             version: env!("CARGO_PKG_VERSION"),
             url: urls.join(" "),
             parameters: Parameters::of(plan),
-            is_clean: results.failed() == 0 && results.other_statuses().next().is_none(),
+            is_clean: results.failed() == 0
+                && results.other_statuses().next().is_none()
+                && results.lost + results.duplicated + results.reordered == 0,
             signal,
             gave_up,
             total,
@@ -232,6 +246,9 @@ impl LoadReport {
             0 => {}
             more => eprintln!("windlass: and {more} more"),
         }
+        if let Some(fan_out) = self.total.fan_out.as_ref().filter(|fan_out| fan_out.is_wrong()) {
+            eprintln!("windlass: {fan_out}");
+        }
         for missed in self.thresholds.iter().filter(|checked| !checked.is_met) {
             eprintln!("windlass: {missed}");
         }
@@ -263,6 +280,12 @@ impl LoadReport {
             return Some(format!(
                 "gave up: none of the first {failed} of {asked} connections could be opened"
             ));
+        }
+        if self.total.fan_out.as_ref().is_some_and(|fan_out| fan_out.lost > 0) && verified == 0 {
+            let text = "no message was delivered; `windlass load --publishers` needs a server that \
+                        sends each message to all other clients of the path, such as `windlass \
+                        serve` at /room/NAME";
+            return Some(text.to_owned());
         }
         let is_lost = errors.len() == 1 && errors.contains_key(FaultKind::Lost.name());
         let is_http = self.parameters.size_bytes.is_none();
@@ -308,6 +331,13 @@ impl Measured {
                 unsent: results.unsent,
                 unanswered: results.unanswered,
             },
+            fan_out: plan.args.publishers.map(|publishers| FanOutResults {
+                publishers,
+                published: results.published,
+                lost: results.lost,
+                duplicated: results.duplicated,
+                reordered: results.reordered,
+            }),
             elapsed_s,
             messages_per_s,
             bytes_per_s: match plan.args.is_http() {

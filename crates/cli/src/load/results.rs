@@ -33,6 +33,12 @@ pub(crate) struct LoadResults {
     pub(crate) unsent: u64,
     /// Messages sent but not answered, or answered wrongly.
     pub(crate) unanswered: u64,
+    /// Messages that publishers have sent in the measured time.
+    pub(crate) published: u64,
+    /// Deliveries to receivers that did not come, came again, or came after a later message.
+    pub(crate) lost: u64,
+    pub(crate) duplicated: u64,
+    pub(crate) reordered: u64,
     /// Time of the answer to the last measured message.
     pub(crate) last_answer: Nanos,
     /// End of the measured time; 0 unless the clock or a signal ended it.
@@ -64,6 +70,10 @@ impl LoadResults {
             warm_up: 0,
             unsent: 0,
             unanswered: 0,
+            published: 0,
+            lost: 0,
+            duplicated: 0,
+            reordered: 0,
             last_answer: 0,
             ended: 0,
             latency: Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS)
@@ -159,6 +169,10 @@ impl LoadResults {
         self.warm_up += other.warm_up;
         self.unsent += other.unsent;
         self.unanswered += other.unanswered;
+        self.published += other.published;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.reordered += other.reordered;
         self.last_answer = self.last_answer.max(other.last_answer);
         self.ended = self.ended.max(other.ended);
         self.body_bytes += other.body_bytes;
@@ -188,6 +202,8 @@ mod tests {
         let mut other = LoadResults::new();
         other.opened = 3;
         (one.reconnects, other.reconnects) = (5, 6);
+        (one.published, other.published, one.lost, other.lost) = (1, 2, 3, 4);
+        (one.duplicated, other.duplicated, one.reordered, other.reordered) = (5, 6, 7, 8);
         other.answered(Some(3_000), 7_000);
         other.unsent(Unsent { count: 2, longest: 9_000, shortest: 8_000 });
         other.fault(4, Fault::new(FaultKind::Lost, "late"), 6);
@@ -196,7 +212,8 @@ mod tests {
             (one.opened, one.messages, one.warm_up, one.unsent, one.unanswered),
             (5, 2, 1, 2, 6)
         );
-        assert_eq!(one.reconnects, 11);
+        assert_eq!((one.reconnects, one.published, one.lost), (11, 3, 7));
+        assert_eq!((one.duplicated, one.reordered), (11, 15));
         assert_eq!((one.last_answer, one.failed(), one.latency.len()), (7_000, 1, 4));
         assert_eq!(one.faults().collect::<Vec<_>>(), [(FaultKind::Lost, 1)]);
         assert_eq!(one.texts(), ["connection 5: late"]);

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -11,6 +11,8 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
+    fan_out::FanOut,
+    plan::LoadPlan,
     results::{CpuSample, LoadResults},
     schedule::Nanos,
 };
@@ -49,6 +51,7 @@ const GIVE_UP_AFTER: u64 = 100;
 #[derive(Debug)]
 pub(crate) struct RunState {
     pub(crate) clock: RunClock,
+    pub(crate) fan_out: Option<Arc<FanOut>>,
     workers: usize,
     ready: AtomicUsize,
     done: AtomicUsize,
@@ -69,10 +72,12 @@ pub(crate) struct RunState {
 }
 
 impl RunState {
-    pub(crate) fn new(workers: usize, targets: usize) -> Self {
+    pub(crate) fn new(plan: &LoadPlan) -> Self {
+        let clock = RunClock::start();
         Self {
-            clock: RunClock::start(),
-            workers,
+            clock,
+            fan_out: FanOut::new(plan, clock),
+            workers: plan.args.workers.into(),
             ready: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             origin: AtomicU64::new(0),
@@ -81,7 +86,7 @@ impl RunState {
             unopened: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
             answered: AtomicU64::new(0),
-            results: Mutex::new((0..targets).map(|_| LoadResults::new()).collect()),
+            results: Mutex::new(plan.targets.iter().map(|_| LoadResults::new()).collect()),
         }
     }
 

@@ -196,6 +196,7 @@ pub(crate) fn process(
     }
     // All messages that may be sent now leave in one write. None may follow a Close frame.
     while close_text.is_none()
+        && exchange.is_echo()
         && let Some(message) = exchange.next()
     {
         if pass.send(message).is_err() {

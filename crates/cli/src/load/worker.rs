@@ -17,6 +17,7 @@ use windlass_ws::Scratch;
 use super::{
     connection::{LoadConnection, WorkerContext},
     exchange::ExchangeState,
+    fan_out::Role,
     fault::{self, Fault, FaultKind},
     http::HttpSetup,
     plan::{LoadPlan, PlannedTarget, nanos},
@@ -122,7 +123,8 @@ impl LoadWorker {
             .connections_of(worker)
             .map(|number| {
                 let sequence = MessageSequence::new(number.into(), depth, plan.quota(number));
-                LoadConnection::new(sequence, args.churn)
+                let role = Role::new(number, plan, run_state.fan_out.as_ref());
+                LoadConnection::new(sequence, role, args.churn)
             })
             .collect();
         let context = |planned: &PlannedTarget| WorkerContext {
@@ -373,8 +375,10 @@ impl LoadWorker {
         if self.ended.is_some() {
             return None;
         }
+        let schedule = self.plan.schedule(origin);
+        self.run_state.fan_out.iter().for_each(|fan_out| fan_out.begin(&schedule));
         for context in &mut self.contexts {
-            context.exchange.schedule = self.plan.schedule(origin);
+            context.exchange.schedule = schedule.clone();
         }
         Some(self.schedule().window.end).filter(|&end| end < Nanos::MAX)
     }
@@ -386,6 +390,13 @@ impl LoadWorker {
         for index in 0..self.connections.len() {
             self.send_due_on(index, turn, now);
         }
+    }
+
+    /// Sends due messages that had no room before.
+    pub(crate) fn drained(&mut self, index: usize, stream: &mut Stream<'_>) {
+        let now = self.run_state.clock.now();
+        let (connection, context) = self.parts(index);
+        connection.send_due(context, stream, now);
     }
 
     fn send_due_on(&mut self, index: usize, turn: &mut Turn<'_>, now: Nanos) {
@@ -405,7 +416,13 @@ impl LoadWorker {
             return None;
         };
         let end = window.end;
-        let count = self.connections.len() as u64;
+        // Connections that only receive come last.
+        let senders = u64::from(self.plan.args.senders());
+        let sends = |connection: &&LoadConnection| connection.sequence.connection() < senders;
+        let count = self.connections.iter().take_while(sends).count() as u64;
+        if count == 0 {
+            return None;
+        }
         // A connection sends all of its late messages at once, so one round is enough for any
         // delay.
         for _ in 0..count {
@@ -466,6 +483,10 @@ impl LoadWorker {
             // The process has no part of it for each target.
             self.contexts[0].exchange.results.sample_cpu(self.run_state.clock.sample());
         }
+        if self.run_state.fan_out.as_ref().is_some_and(|fan_out| fan_out.has_ended()) {
+            // Receivers without input end, too.
+            self.send_due(turn);
+        }
         if now - self.last_check >= TIMEOUT_CHECK_INTERVAL {
             self.last_check = now;
             self.check_timeouts(turn, now);
@@ -498,7 +519,8 @@ impl LoadWorker {
         let seconds = self.plan.args.answer_timeout().as_secs_f64();
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
-            if connection.is_over() || connection.is_closing() {
+            // Receivers have a time limit of their own.
+            if connection.is_over() || connection.is_closing() || connection.is_receiver() {
                 continue;
             }
             let (key, was_opening) = (connection.key(), connection.is_opening());

@@ -5,6 +5,7 @@ use std::{rc::Rc, time::Duration};
 use super::{Shared, late};
 use crate::load::{
     exchange::Exchange,
+    fan_out::Role,
     fault::{self, Fault, FaultKind},
     plan::nanos,
     schedule::{MessageSequence, Nanos},
@@ -14,6 +15,7 @@ use crate::load::{
 pub(super) struct LoadStream {
     pub(super) shared: Rc<Shared>,
     pub(super) sequence: MessageSequence,
+    role: Role,
     target: usize,
     /// Time of the last progress, from which timeouts count.
     pub(super) since: Nanos,
@@ -29,6 +31,7 @@ impl LoadStream {
         let depth = plan.args.depth_of_stream().into();
         Self {
             sequence: MessageSequence::new(number.into(), depth, plan.quota(number)),
+            role: Role::Echo,
             shared: Rc::clone(shared),
             target,
             since: 0,
@@ -44,7 +47,7 @@ impl LoadStream {
         act: impl FnOnce(&mut Exchange<'_>) -> T,
     ) -> T {
         let mut state = self.shared.exchanges[self.target].borrow_mut();
-        act(&mut Exchange::new(&mut self.sequence, &mut state, now))
+        act(&mut Exchange::new(&mut self.sequence, &mut self.role, &mut state, now))
     }
 
     /// Returns the number of a message to send now, if there is one, and counts it as sent.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Latency, LoadReport, Measured, TargetReport};
+use super::{FanOutResults, Latency, LoadReport, Measured, TargetReport};
 
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -11,7 +11,13 @@ impl fmt::Display for LoadReport {
         for url in self.url.split(' ') {
             writeln!(f, "{url}")?;
         }
-        write!(f, "  {connections} connections")?;
+        match &self.total.fan_out {
+            None => write!(f, "  {connections} connections")?,
+            Some(FanOutResults { publishers, .. }) => {
+                let receivers = connections - publishers;
+                write!(f, "  {publishers} publishers and {receivers} receivers")?;
+            }
+        }
         if asked.http2 {
             write!(f, " of HTTP/2")?;
         }
@@ -22,12 +28,10 @@ impl fmt::Display for LoadReport {
             None => write!(f, ", GET")?,
             Some(size) => write!(f, ", {size} bytes ({})", asked.content)?,
         }
-        write!(
-            f,
-            "{}, {} outstanding",
-            if asked.deflate { ", compressed" } else { "" },
-            asked.depth
-        )?;
+        write!(f, "{}", if asked.deflate { ", compressed" } else { "" })?;
+        if self.total.fan_out.is_none() {
+            write!(f, ", {} outstanding", asked.depth)?;
+        }
         match asked.rate_per_s {
             Some(rate) => writeln!(f, ", {} messages per second", Grouped(rate.round() as u64))?,
             None => writeln!(f)?,
@@ -37,9 +41,19 @@ impl fmt::Display for LoadReport {
             (Grouped(total.messages.verified), Grouped(total.messages_per_s.round() as u64));
         let megabytes = total.bytes_per_s / 1e6;
         writeln!(f)?;
-        writeln!(f, "  messages    {verified} in {:.3} s", total.elapsed_s)?;
+        match &total.fan_out {
+            None => writeln!(f, "  messages    {verified} in {:.3} s", total.elapsed_s)?,
+            Some(fan_out) => {
+                let published = Grouped(fan_out.published);
+                writeln!(f, "  published   {published} in {:.3} s", total.elapsed_s)?;
+                writeln!(f, "  delivered   {verified}: {fan_out}")?;
+            }
+        }
         match asked.size_bytes {
             None => writeln!(f, "  throughput  {per_s} requests/s, {megabytes:.2} MB/s of bodies")?,
+            Some(_) if total.fan_out.is_some() => {
+                writeln!(f, "  throughput  {per_s} deliveries/s, {megabytes:.2} MB/s")?;
+            }
             Some(_) => {
                 let rates = format!("{per_s} messages/s, {megabytes:.2} MB/s");
                 writeln!(f, "  throughput  {rates} in each direction")?;
@@ -93,6 +107,20 @@ impl fmt::Display for LoadReport {
     }
 }
 
+impl FanOutResults {
+    pub(super) fn is_wrong(&self) -> bool {
+        self.lost + self.duplicated + self.reordered > 0
+    }
+}
+
+impl fmt::Display for FanOutResults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lost, duplicated, reordered, .. } = *self;
+        let [lost, duplicated, reordered] = [lost, duplicated, reordered].map(Grouped);
+        write!(f, "{lost} lost, {duplicated} duplicated, {reordered} reordered")
+    }
+}
+
 /// The results of one target.
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,6 +132,9 @@ impl fmt::Display for Measured {
             let Latency { p50_us, p99_us, max_us, .. } = self.latency;
             let [p50, p99, max] = [p50_us, p99_us, max_us].map(Micros);
             write!(f, ", p50 {p50}, p99 {p99}, max {max}")?;
+        }
+        if let Some(fan_out) = &self.fan_out {
+            write!(f, ", {fan_out}")?;
         }
         write!(f, ", errors {}", self.faults())
     }

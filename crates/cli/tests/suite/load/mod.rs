@@ -4,6 +4,7 @@
 mod bad_server;
 mod bad_servers;
 mod endings;
+mod fan_out;
 mod good_servers;
 mod http;
 mod http2;
