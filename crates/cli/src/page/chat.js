@@ -1,11 +1,9 @@
-// ---- Chat ----
-
 const LOG_MAX = 300;
 const WAIT_MIN_MS = 500;
 const WAIT_MAX_MS = 15000;
 const chat = { room: "", socket: null, attempt: 0, due: 0, timer: 0, follows: true };
 
-/** A time that doubles, and differs from tab to tab so that they do not all come at once. */
+/** Doubles, and differs from tab to tab, so that they do not all come at once. */
 const backoff = (attempt) => Math.min(WAIT_MAX_MS, WAIT_MIN_MS * 2 ** attempt) * (0.75 + Math.random() / 2);
 
 /** What is left of a text that was cut within a character cannot be encoded. */
@@ -16,7 +14,6 @@ const NAME_MAX = document.body.dataset.nameMax;
 /** `.` and `..` are no parts of a path: browsers leave them out. */
 const isRoom = (name) => name !== "" && !name.split("/").some((part) => part === "." || part === "..") && pathOf(name).length - "room/".length <= NAME_MAX;
 
-/** The room that the address names, `room/NAME`, or else the lobby. */
 function roomOfAddress() {
   const path = location.pathname.slice(BASE.length);
   const name = path.startsWith("room/") ? decoded(path.slice(5)).trim() : "";
@@ -53,7 +50,6 @@ function add(kind, who, what) {
   follow();
 }
 
-/** Stays at the end of the log while the reader is there. */
 function follow() {
   if (chat.follows) $("log").scrollTop = $("log").scrollHeight;
 }
@@ -82,7 +78,11 @@ function connect() {
     add("note", "", `You are in ${chat.room}.`);
     openLive(pathOf(chat.room).slice("room/".length), myName());
   };
-  socket.onmessage = (event) => { if (socket === chat.socket) read(event.data); };
+  socket.onmessage = (event) => {
+    if (socket !== chat.socket) return;
+    live.got++;
+    read(event.data);
+  };
   socket.onclose = (event) => { if (socket === chat.socket) lost(event); };
 }
 
@@ -126,7 +126,7 @@ function showMembers({ members, joined, left }) {
 }
 
 const myName = () => $("name").value.trim() || "nameless";
-// A guest is of one tab. A duplicate copies what the tab keeps, which is nothing while its page is shown.
+// A guest is of one tab. A duplicate copies what the tab keeps: nothing while its page is shown.
 const [ofTab, ofUser] = ["sessionStorage", "localStorage"].map(memory);
 $("name").value = ofTab.get() || ofUser.get() || `guest ${Math.random().toString(36).slice(2, 6)}`;
 $("name").onchange = () => ofUser.set($("name").value.trim());

@@ -12,7 +12,6 @@ function address(path) {
   return url.href;
 }
 
-/** A part of a path as text, or as it stands. */
 function decoded(part) {
   try { return decodeURIComponent(part); } catch { return part; }
 }
@@ -31,18 +30,15 @@ function element(name, className, text = "") {
   return made;
 }
 
-/** Why a connection has ended, in plain words. */
 function whyEnded({ code, reason }) {
   const words = {
     1000: "The server has closed the connection.",
     1001: "The server is going away.",
-    1003: "The server does not take this kind of message.",
     1006: "The connection broke off.",
     1007: "The server found a text that is not UTF-8.",
     1008: "The server does not allow this.",
     1009: "A message was longer than the server takes.",
     1011: "The server has failed.",
-    1012: "The server restarts.",
     1013: "The server has too much to do. Try again later.",
   }[code] ?? "The connection has ended.";
   return reason ? `${words} It says: ${reason}` : words;

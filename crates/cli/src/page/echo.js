@@ -1,11 +1,9 @@
-// ---- Echo run ----
-
 const TICK_MS = 250;
 const LAST_ANSWERS_MS = 10000;
 const IN_FLIGHT_BYTES_MAX = 64 << 20;
-/** Buckets of the latency histogram for each doubling: values are exact to two percent. */
+/** Buckets for each doubling of a latency: exact to two percent. */
 const PER_DOUBLING = 32;
-/** Message i begins at word i modulo this of the pool, so that one that is lost or late is noticed by what it contains. */
+/** Message i begins at word i modulo this of the pool, so that one that is lost or late is noticed. */
 const STARTS = 251;
 let running = null;
 const graph = new Graph($("graph"), "run-graph", ["messages per second"], (time) => `${time.toLocaleString("en", { maximumFractionDigits: 1 })} s`);
@@ -45,7 +43,6 @@ class Run {
     this.sent++;
   }
 
-  /** Compares every byte, by words as long as there are whole ones. */
   isRight(data, index) {
     if (!(data instanceof ArrayBuffer) || data.byteLength !== this.size || index >= this.sent) return false;
     const [offset, words] = [this.payload(index), this.size >> 2];
@@ -138,7 +135,6 @@ function checkInFlight() {
   $("depth").setCustomValidity(tooMuch ? "Bytes times messages in flight may be 64 MiB at most." : "");
 }
 
-/** The command that measures the server as this run measures the browser. */
 function showCommand() {
   const [size, depth, seconds] = ["size", "depth", "seconds"].map((id) => Number($(id).value) || 1);
   $("command").textContent = `windlass load ${address("echo")} --connections 100 --size ${size} --depth ${depth} --duration ${seconds}`;

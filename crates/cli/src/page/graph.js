@@ -1,5 +1,3 @@
-// ---- Graphs ----
-
 const SVG = "http://www.w3.org/2000/svg";
 
 function svgElement(parent, name, attributes) {
@@ -9,15 +7,12 @@ function svgElement(parent, name, attributes) {
   return made;
 }
 
-/** The next of 1, 2 and 5 times a power of ten. */
 function niceAbove(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
 }
 
-/** A graph of rates over seconds, with axes. The value under the pointer, or at the arrow keys, is told. */
 class Graph {
-  /** `lines` has a name for each line, `told` says what a time is called. */
   constructor(figure, id, lines, told) {
     Object.assign(this, { figure, lines, told, points: [], from: 0, to: 1, at: -1 });
     this.top = element("span", "top-y");
@@ -55,7 +50,6 @@ class Graph {
     this.draw(0, 1);
   }
 
-  /** Adds a point: a time in seconds, and a value for each line. */
   add(time, values) { this.points.push([time, ...values]); }
 
   draw(from, to) {

@@ -1,13 +1,10 @@
-// ---- The live view of the server ----
-
 const LIVE_SECONDS = 120;
 const LIVE_SECONDS_MIN = 15;
 const WORKERS_SHOWN = 16;
 const ROOMS_SHOWN = 5;
 const HAS_STATUS = document.body.dataset.status === "on";
-const live = { socket: null, attempt: 0, timer: 0, before: null, rates: [], graph: null, rows: [], rooms: [] };
+const live = { socket: null, attempt: 0, timer: 0, got: 0, at: 0, before: null, rates: [], graph: null, rows: [], rooms: [] };
 
-/** Adds a row to a table: a name, a bar with a number, a number. */
 function addRow(table, nameOf) {
   const row = element("tr");
   const name = nameOf(row);
@@ -58,6 +55,7 @@ function ratesOf(worker, before, last) {
 
 function showStatus(status) {
   const { before } = live;
+  const now = performance.now() / 1000;
   live.before = status;
   live.rates = status.workers.map((worker, index) => ratesOf(worker, before?.workers[index], live.rates[index]));
   const sum = (field) => live.rates.reduce((sum, rates) => sum + rates[field], 0);
@@ -71,12 +69,13 @@ function showStatus(status) {
     $("live-rate").textContent = count(rate);
     $("live-bytes").textContent = bytes(volume);
     $("live-lag").textContent = lag(Math.max(...live.rates.map((rates) => rates.lag)));
-    const now = performance.now() / 1000;
+    $("live-own").textContent = count(live.got / (now - live.at));
     live.graph.add(now, [sum("in"), sum("out")]);
     live.graph.now = now;
     const shown = Math.min(Math.max(now - live.graph.points[0][0], LIVE_SECONDS_MIN), LIVE_SECONDS);
     live.graph.draw(now - shown, now);
   }
+  Object.assign(live, { at: now, got: 0 });
   const most = Math.max(...live.rates.map((rates) => rates.in + rates.out));
   live.rows.forEach((row, index) => {
     const rates = live.rates[index];
@@ -85,7 +84,7 @@ function showStatus(status) {
   showRooms(status.busiest);
 }
 
-/** The sums of this node. Its members and rates are not those of other nodes. */
+/** The sums of this node alone. */
 function showCluster({ state, subscriptions, published, received, dropped, missed }) {
   $("live-cluster").textContent = `${state}, ${count(subscriptions)} topics subscribed; ` +
     `${count(published)} published, ${count(received)} received, ${count(dropped)} dropped, ${count(missed)} missed`;
@@ -136,6 +135,7 @@ function openLive(room, name) {
   live.socket = socket;
   socket.onmessage = ({ data }) => {
     if (socket !== live.socket || typeof data !== "string") return;
+    live.got++;
     live.attempt = 0;
     const message = JSON.parse(data);
     if ("members" in message) showMembers(message);
@@ -161,7 +161,7 @@ function closeLive() {
   dropLive();
   markLive("lost", "Not connected");
   $("about").textContent = "";
-  for (const figure of document.querySelectorAll(".live dd, #live-cluster")) figure.textContent = "–";
+  for (const figure of document.querySelectorAll(".live dd, #live-cluster, #live-own")) figure.textContent = "–";
   live.rows.forEach(clearRow);
   showRooms([]);
   if (HAS_STATUS) clearGraph();
@@ -194,3 +194,15 @@ if (HAS_STATUS) {
   }
 }
 
+
+// Behind a proxy the host is another one.
+$("load").hidden = document.body.dataset.load === "off" || !/^(localhost|127\..*|\[::1])$/.test(location.hostname);
+$("load-start").onclick = ({ target }) => {
+  const [socket, text] = [new WebSocket(address("load")), $("load-text")];
+  target.disabled = true;
+  socket.onmessage = ({ data }) => { text.textContent = data; };
+  socket.onclose = (event) => {
+    target.disabled = false;
+    if (event.code !== 1000) text.textContent = whyEnded(event);
+  };
+};

@@ -7,7 +7,8 @@
 //! "text": …}`. It shows messages of other clients in any other form as received.
 //!
 //! A WebSocket on `/live/lobby?as=NAME` gets the status of the server and the notices about the
-//! members of the room. Only the server sends there, so no other client can fake them.
+//! members of the room. Only the server sends there, so no other client can fake them. One on
+//! `/load` is a run of `windlass load` against the server (`serve/load_run.rs`).
 
 use std::fmt::Write as _;
 
@@ -17,19 +18,31 @@ const INDEX: &str = include!("parts.in");
 
 /// The element with what the server tells its page.
 const BODY: &str = "<body data-status=\"on\" data-workers=\"1\" data-name-max=\"256\" \
-                    data-cluster=\"off\">";
+                    data-cluster=\"off\" data-load=\"off\">";
 
-/// Returns the page of a server with this number of workers, with or without the live view and the
-/// part of it about the cluster. The name of a room has at most `name_len_max` bytes in its path.
-pub(crate) fn html(workers: u16, has_status: bool, has_cluster: bool, name_len_max: u32) -> String {
+/// Parts of the page that not all servers have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    /// The live view.
+    pub(crate) status: bool,
+    /// The part of it about the cluster.
+    pub(crate) cluster: bool,
+    /// The button that measures the server.
+    pub(crate) load: bool,
+}
+
+/// Returns the page of a server with this number of workers. The name of a room has at most
+/// `name_len_max` bytes in its path.
+pub(crate) fn html(workers: u16, parts: Parts, name_len_max: u32) -> String {
     let (before, after) = INDEX.split_once(BODY).unwrap_or(("", INDEX));
     let mut page = before.to_owned();
-    let [status, cluster] = [has_status, has_cluster].map(|on| if on { "on" } else { "off" });
+    let Parts { status, cluster, load } = parts;
+    let [status, cluster, load] = [status, cluster, load].map(|on| if on { "on" } else { "off" });
     // Writing to a string does not fail.
     let _ = write!(
         page,
         "<body data-status=\"{status}\" data-workers=\"{workers}\" \
-         data-name-max=\"{name_len_max}\" data-cluster=\"{cluster}\">{after}"
+         data-name-max=\"{name_len_max}\" data-cluster=\"{cluster}\" data-load=\"{load}\">{after}"
     );
     page
 }
@@ -93,12 +106,14 @@ mod tests {
 
     #[test]
     fn the_page_knows_the_server() {
-        assert_eq!(html(1, true, false, 256), INDEX);
-        let page = html(1024, false, false, 7);
+        let parts = Parts { status: true, cluster: false, load: false };
+        assert_eq!(html(1, parts, 256), INDEX);
+        let page = html(1024, Parts { status: false, ..parts }, 7);
         let body = "<body data-status=\"off\" data-workers=\"1024\" data-name-max=\"7\" \
-                    data-cluster=\"off\">\n<header>";
+                    data-cluster=\"off\" data-load=\"off\">\n<header>";
         assert!(page.contains(body));
         assert_eq!(page.len(), INDEX.len() + body.len() - BODY.len() - "\n<header>".len());
-        assert!(html(1, true, true, 256).contains(" data-cluster=\"on\">\n<header>"));
+        let page = html(1, Parts { cluster: true, load: true, ..parts }, 256);
+        assert!(page.contains(" data-cluster=\"on\" data-load=\"on\">\n<header>"));
     }
 }

@@ -6,6 +6,7 @@ mod cluster;
 mod config_file;
 mod counts;
 mod hand_over;
+mod load_run;
 mod log;
 mod members;
 mod notify;
@@ -170,7 +171,7 @@ fn check(args: &ServeArgs) -> anyhow::Result<()> {
     if args.mode == Mode::Raw {
         return raw::check(args);
     }
-    args.options(args.connections.map_or(1, |most| most as usize))?;
+    args.options(args.connections.map_or(1, |most| most as usize), false)?;
     args.token_file.as_deref().map(TokenSet::read).transpose()?;
     Ok(())
 }

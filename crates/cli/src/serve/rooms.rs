@@ -11,6 +11,7 @@ use windlass_server::{
 
 use super::{
     args::ROOM_NAME_OPTION,
+    load_run::{LOAD, LoadRun, LoadRuns},
     members::{Members, name_of},
     refusal_log,
     tokens::ClientTokens,
@@ -60,6 +61,8 @@ pub(crate) struct Rooms {
     pub(crate) members: Arc<Members>,
     /// The tokens of clients, if they need one.
     pub(crate) tokens: Option<Arc<ClientTokens>>,
+    /// The runs of the page's button, if there is one.
+    pub(crate) load_runs: Option<Arc<LoadRuns>>,
 }
 
 /// The purpose of a connection.
@@ -73,6 +76,8 @@ pub(crate) enum Purpose {
         room: Arc<str>,
         name: Box<str>,
     },
+    /// A load run, until it is started.
+    Load(Option<LoadRun>),
 }
 
 impl fmt::Display for Purpose {
@@ -81,6 +86,7 @@ impl fmt::Display for Purpose {
             Self::Echo => f.write_str(ECHO_PATH),
             Self::Room(path) => f.write_str(path),
             Self::Live { room, .. } => write!(f, "live view of {room}"),
+            Self::Load(_) => f.write_str(LOAD),
         }
     }
 }
@@ -110,6 +116,9 @@ impl Handler for Rooms {
         let path = request.path();
         if self.echoes || path == ECHO_PATH {
             return Ok(Accept::new(Purpose::Echo));
+        }
+        if let Some(runs) = self.load_runs.as_ref().filter(|_| path == LOAD) {
+            return Ok(Accept::new(Purpose::Load(Some(runs.begin(request)?))));
         }
         if matches!(path, ROOM | LIVE_OF) {
             return Err(Reject::status(404).text("a room has a name: /room/NAME"));
@@ -147,6 +156,12 @@ impl Handler for Rooms {
                 let notices = self.members.open_page(room, name);
                 _ = connection.subscribe_shared(&notices);
             }
+            Purpose::Load(run) => {
+                _ = connection.send("Running for five seconds");
+                if let Some(run) = run.take() {
+                    run.start(connection.id());
+                }
+            }
         }
     }
 
@@ -161,7 +176,7 @@ impl Handler for Rooms {
             Purpose::Echo => _ = connection.reply_in_place(message),
             Purpose::Room(room) => _ = connection.publish_to_others(room, message.to_out()),
             // This fails only after a Close frame.
-            Purpose::Live { .. } => {
+            Purpose::Live { .. } | Purpose::Load(_) => {
                 _ = connection.close(CloseCode::POLICY_VIOLATION, "this path takes no messages");
             }
         }
@@ -169,7 +184,7 @@ impl Handler for Rooms {
 
     fn on_close(&self, _: &mut Hub<'_>, purpose: &mut Purpose, closed: &Closed<'_>) {
         match purpose {
-            Purpose::Echo => {}
+            Purpose::Echo | Purpose::Load(_) => {}
             Purpose::Room(room) => self.members.leave(room),
             Purpose::Live { room, name } => self.members.close_page(room, name),
         }

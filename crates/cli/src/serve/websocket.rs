@@ -13,6 +13,7 @@ use super::{
     args::{self, Mode, ServeArgs, seconds},
     cluster::{NodeSetup, limit_to_payload},
     counts::ServerCounts,
+    load_run::LOAD,
     members::Members,
     reload::{Apply, Part},
     rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms, topic_len_max},
@@ -62,7 +63,8 @@ impl ServerControl for WebSocketServer {
         let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
             let args = args.clone().after(&start);
             let connections_max = nofile::connections_max(args.connections, args.workers.into())?;
-            let mut options = args.options(connections_max)?;
+            // A reload keeps the routes.
+            let mut options = args.options(connections_max, false)?;
             limit_to_payload(payload_max, &mut options);
             ensure!(
                 tokens.is_some() == args.token_file.is_some(),
@@ -116,16 +118,18 @@ pub(crate) fn start(
     let of_rooms = Arc::clone(&members);
     let tokens = args.token_file.as_deref().map(TokenSet::read).transpose()?;
     let tokens = tokens.map(ClientTokens::new);
-    let mut options = args.options(connections_max)?;
+    let load_runs = args.load_runs(&sockets.addresses);
+    let mut options = args.options(connections_max, load_runs.is_some())?;
     let node = NodeSetup::prepare(args)?;
     let payload_max = node.as_ref().and_then(NodeSetup::payload_max);
     limit_to_payload(payload_max, &mut options);
-    let for_workers = tokens.clone();
+    let (for_workers, of_page) = (tokens.clone(), load_runs.clone());
     let mut server = Server::new(options, move |_| Rooms {
         echoes,
         name_len_max,
         members: Arc::clone(&of_rooms),
         tokens: for_workers.clone(),
+        load_runs: of_page.clone(),
     })
     .workers(usize::from(args.workers))
     .pinned(args.pin)
@@ -140,6 +144,7 @@ pub(crate) fn start(
         server = server.cluster(node.into_cluster());
     }
     let server = server.start().context("cannot start the workers")?;
+    load_runs.iter().for_each(|runs| runs.set_sender(server.sender()));
     Ok(Box::new(WebSocketServer { server, args: args.clone(), payload_max, members, tokens }))
 }
 
@@ -174,16 +179,23 @@ impl ServeArgs {
     }
 
     /// Returns the settings of the server.
-    pub(crate) fn options(&self, connections_max: usize) -> anyhow::Result<Options> {
+    pub(crate) fn options(
+        &self,
+        connections_max: usize,
+        has_load_runs: bool,
+    ) -> anyhow::Result<Options> {
         let mut options = Options::new();
         options.routes = match self.mode {
             Mode::Chat => {
-                let (has_status, has_cluster) = (!self.no_status, self.cluster.is_on());
-                let page = page::html(self.workers, has_status, has_cluster, self.room_name_max);
+                let (status, cluster) = (!self.no_status, self.cluster.is_on());
+                let parts = page::Parts { status, cluster, load: has_load_runs };
+                let page = page::html(self.workers, parts, self.room_name_max);
                 let page = Page::html(page)
                     .header("Content-Security-Policy", page::CONTENT_SECURITY_POLICY);
                 let routes = Routes::new().page("/", page.clone()).page(ROOMS, page);
-                routes.upgrade(ROOMS).upgrade(LIVE).upgrade(ECHO_PATH).not_found(NOT_FOUND)
+                let routes = routes.upgrade(ROOMS).upgrade(LIVE).upgrade(ECHO_PATH);
+                let routes = if has_load_runs { routes.upgrade(LOAD) } else { routes };
+                routes.not_found(NOT_FOUND)
             }
             _ => Routes::everywhere(),
         };
@@ -233,11 +245,11 @@ mod tests {
     fn a_reload_is_checked_against_the_rates_of_the_start() {
         let start = parsed(&["--message-byte-rate", "1000", "--message-max", "1000"]);
         let longer = parsed(&["--message-max", "1001"]).after(&start);
-        let error = longer.options(1).expect_err("the burst is too small");
+        let error = longer.options(1, false).expect_err("the burst is too small");
         assert!(error.to_string().contains("--message-byte-rate"), "{error}");
         let start = parsed(&["--message-max", "1000"]);
         let rated = ["--message-byte-rate", "1", "--proxy-protocol-from", "nonsense"];
-        let options = parsed(&rated).after(&start).options(1).expect("they are kept");
+        let options = parsed(&rated).after(&start).options(1, false).expect("they are kept");
         assert_eq!(options.rates.message_bytes, None);
     }
 }

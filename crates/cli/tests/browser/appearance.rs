@@ -216,13 +216,14 @@ pub(crate) fn it_can_be_used_with_the_keyboard_alone(browser: &Browser) {
     let mut visited = Vec::new();
     // The link of the busiest room is there.
     page.0.wait("document.querySelectorAll('#rooms a[href]').length === 1");
-    for _ in 0..14 {
+    for _ in 0..15 {
         page.0.press("Tab");
         visited.push(page.0.evaluate("document.activeElement.id"));
         let outline = page.0.evaluate("getComputedStyle(document.activeElement).outlineStyle");
         assert_eq!(outline, "solid", "{visited:?}: where the focus is can be seen");
     }
     let order = [
+        "load-start",
         "live-graph",
         "busiest",
         "name",
@@ -254,12 +255,12 @@ pub(crate) fn every_control_has_a_name_and_a_state(browser: &Browser) {
     };
     assert_eq!(of_role("textbox"), ["Your name", "Room", "Message"]);
     assert_eq!(of_role("spinbutton"), ["Bytes", "In flight", "Seconds"]);
-    assert_eq!(of_role("button"), ["Enter", "Send", "Start"]);
+    assert_eq!(of_role("button"), ["Load the server", "Enter", "Send", "Start"]);
     assert_eq!(of_role("region"), ["Server, live", "Workers and rooms", "Chat", "Echo run"]);
     assert_eq!(of_role("log"), ["Messages"]);
     let live = "Messages per second, in and out, over the last two minutes";
     assert_eq!(of_role("image"), [live, "Messages per second during the run"]);
     assert_eq!(of_role("table").len(), 2);
-    assert_eq!(of_role("status").len(), 3, "the server, the chat's connection and the run");
+    assert_eq!(of_role("status").len(), 4, "the server, its load, the chat's connection, the run");
     assert_eq!(page.0.evaluate("document.documentElement.lang"), "en");
 }

@@ -9,6 +9,7 @@ mod forwarder;
 #[path = "../suite/harness.rs"]
 mod harness;
 mod live;
+mod load;
 mod page;
 mod picture;
 mod tls;
@@ -61,6 +62,10 @@ const SCENARIOS: &[Scenario] = &scenarios! {
         the_link_of_a_room_with_a_long_name_leads_there
         the_figures_of_a_lost_connection_go_and_come_back
         a_live_view_that_is_lost_alone_comes_back;
+    load:
+        a_button_shows_what_the_server_can_do
+        the_part_of_the_page_itself_is_named
+        a_server_for_others_has_no_button;
     tls:
         the_page_works_by_https;
     appearance:

@@ -4,6 +4,7 @@ use windlass_testkit::rings;
 
 mod hand_over;
 mod hangup;
+mod load_run;
 mod notify;
 mod reload;
 mod sandbox;

@@ -1,0 +1,213 @@
+//! The button of the page that shows what the server can do: five seconds of `windlass load`
+//! against the server itself.
+//!
+//! 1. A WebSocket on `/load` starts a run, and gets its results as text. Without the feature the
+//!    path does not exist (404).
+//! 2. The server has it only if all its listeners are on loopback addresses, it has its defaults
+//!    for hosts, and no proxy, token or cluster is configured.
+//! 3. A request from elsewhere, through a proxy that says so, or of another site's page gets 403.
+//! 4. There is one run at a time. Another request gets 503.
+//! 5. A run is two processes of this program. They end by themselves: after the five seconds, and
+//!    the time limits of `windlass load`.
+
+use std::{
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use windlass_server::{
+    CloseCode, ConnectionId, Sender,
+    http::{Reject, UpgradeRequest},
+    printable,
+};
+
+use super::args::{Mode, ServeArgs};
+
+/// The path of runs.
+pub(crate) const LOAD: &str = "/load";
+
+/// The room of the second process. It ends with the run.
+const ROOM: &str = "/room/load";
+
+/// The program, also if its file has been replaced.
+const PROGRAM: &str = "/proc/self/exe";
+
+const SECONDS: &str = "5s";
+
+/// Limits of a connection, an answer and a close, so that no run lasts much longer.
+const TIMEOUT: &str = "2s";
+
+/// An echo at full speed.
+const ECHO: [&str; 4] = ["--connections", "50", "--depth", "16"];
+
+/// A room with 50 receivers, which get 25,000 messages a second.
+const FAN_OUT: [&str; 6] = ["--connections", "52", "--publishers", "2", "--rate", "500"];
+
+/// Headers with which proxies name themselves or a client.
+const OF_PROXIES: [&str; 6] =
+    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+
+/// The runs of a server.
+#[derive(Debug)]
+pub(crate) struct LoadRuns {
+    /// The server, as `ws://127.0.0.1:9001`.
+    url: String,
+    is_running: AtomicBool,
+    /// It sends the results.
+    sender: OnceLock<Sender>,
+}
+
+/// The right to be the only run, which ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct LoadRun(Arc<LoadRuns>);
+
+impl ServeArgs {
+    /// Returns the runs of a server with these options and addresses, if it has them.
+    pub(crate) fn load_runs(&self, addresses: &[String]) -> Option<Arc<LoadRuns>> {
+        let is_public = self.mode != Mode::Chat
+            || self.no_status
+            || self.token_file.is_some()
+            || !self.host.is_empty()
+            || !self.proxies.is_default()
+            || self.cluster.is_on();
+        let urls: Option<Vec<_>> = addresses.iter().map(|address| local_url(address)).collect();
+        let url = urls.filter(|_| !is_public)?.into_iter().next()?;
+        Some(Arc::new(LoadRuns {
+            url,
+            is_running: AtomicBool::new(false),
+            sender: OnceLock::new(),
+        }))
+    }
+}
+
+/// Returns the URL of WebSockets for a printed address, if it is a loopback address.
+fn local_url(address: &str) -> Option<String> {
+    let (scheme, place) = address.strip_suffix('/')?.split_once("://")?;
+    let is_local = place.parse::<SocketAddr>().is_ok_and(|place| place.ip().is_loopback());
+    is_local.then(|| format!("{}://{place}", scheme.replace("http", "ws")))
+}
+
+impl LoadRuns {
+    /// Sets what sends the results, before the first run.
+    pub(crate) fn set_sender(&self, sender: Sender) {
+        _ = self.sender.set(sender);
+    }
+
+    /// Begins a run.
+    pub(crate) fn begin(self: &Arc<Self>, request: &UpgradeRequest<'_>) -> Result<LoadRun, Reject> {
+        let peer = request.peer().socket_addr();
+        let is_local = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+        let is_proxied = OF_PROXIES.iter().any(|name| request.header(name).is_some());
+        let is_of_page = request.origin().is_none_or(|origin| {
+            let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            host.is_some() && host == request.host()
+        });
+        if !is_local || is_proxied || !is_of_page {
+            return Err(Reject::status(403).text("load runs are for the page on this machine"));
+        }
+        if self.is_running.swap(true, Relaxed) {
+            return Err(Reject::status(503).text("a load run is under way; try again later"));
+        }
+        Ok(LoadRun(Arc::clone(self)))
+    }
+}
+
+impl LoadRun {
+    /// Starts it. The results go to this connection, which is closed then.
+    pub(crate) fn start(self, id: ConnectionId) {
+        let run = move || {
+            let Some(sender) = self.0.sender.get().cloned() else { return };
+            let text = self.results().unwrap_or_else(|error| {
+                // Texts of the page have one line.
+                format!("The run has failed: {}", printable(&format!("{error:#}")))
+            });
+            // Another run may begin when the page knows that this one has ended.
+            drop(self);
+            // It fails only if the connection or the server has ended.
+            _ = sender.send(id, &*text);
+            _ = sender.close(id, CloseCode::NORMAL, "");
+        };
+        if let Err(error) = thread::Builder::new().name("load-run".to_owned()).spawn(run) {
+            tracing::warn!(%error, "cannot start a thread for a load run");
+        }
+    }
+
+    fn results(&self) -> anyhow::Result<String> {
+        let started = [self.process("/echo", &ECHO), self.process(ROOM, &FAN_OUT)];
+        let [echo, fan_out] = started.map(|process| process.and_then(Measured::wait));
+        let (echo, fan_out) = (echo?, fan_out?);
+        Ok(format!(
+            "Echo: {} messages/s, p99 {:.1} ms. A room: {} deliveries/s, p99 {:.1} ms. Every byte \
+             verified.",
+            echo.per_second, echo.p99_ms, fan_out.per_second, fan_out.p99_ms
+        ))
+    }
+
+    fn process(&self, path: &str, options: &[&str]) -> anyhow::Result<Child> {
+        let url = format!("{}{path}", self.0.url);
+        let mut command = Command::new(PROGRAM);
+        command.arg("load").arg(&url).args(options);
+        command.args(["--duration", SECONDS, "--timeout", TIMEOUT, "--answer-timeout", TIMEOUT]);
+        command.args(["--json", "-", "--quiet"]);
+        if url.starts_with("wss:") {
+            // The server is this process.
+            command.arg("--insecure");
+        }
+        // The service manager's socket is for the server.
+        command.env_remove("NOTIFY_SOCKET");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().context("cannot start `windlass load`")
+    }
+}
+
+impl Drop for LoadRun {
+    fn drop(&mut self) {
+        self.0.is_running.store(false, Relaxed);
+    }
+}
+
+/// What the page tells of a process.
+struct Measured {
+    per_second: u64,
+    p99_ms: f64,
+}
+
+impl Measured {
+    /// Waits for the end of a process.
+    fn wait(process: Child) -> anyhow::Result<Self> {
+        let output = process.wait_with_output()?;
+        if !output.status.success() {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            bail!("{}", errors.lines().next().unwrap_or("no reason is known"));
+        }
+        let results: Value = serde_json::from_slice(&output.stdout)?;
+        let number = |pointer| results.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+        let per_second = number("/messages_per_s").round() as u64;
+        Ok(Self { per_second, p99_ms: number("/latency/p99_us") / 1e3 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_have_a_url() {
+        for (address, url) in [
+            ("http://127.0.0.1:9001/", Some("ws://127.0.0.1:9001")),
+            ("https://[::1]:8/", Some("wss://[::1]:8")),
+            ("http://192.0.2.1:80/", None),
+            ("http://0.0.0.0:80/", None),
+            ("unix:/run/windlass", None),
+        ] {
+            assert_eq!(local_url(address).as_deref(), url, "{address}");
+        }
+    }
+}
