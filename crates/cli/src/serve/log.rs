@@ -52,7 +52,8 @@ impl Level {
 pub(crate) fn begin(format: Format, level: Level) -> Part {
     let (filter, handle) = reload::Layer::new(level.filter());
     let log = tracing_subscriber::registry().with(filter);
-    let lines = fmt::layer().with_writer(io::stderr).with_target(false);
+    // A line that cannot be written is lost. To report that on standard error would panic.
+    let lines = fmt::layer().with_writer(io::stderr).with_target(false).log_internal_errors(false);
     let _ = match format {
         Format::Text => log.with(lines.with_ansi(false)).try_init(),
         Format::Json => log.with(lines.json().flatten_event(true)).try_init(),

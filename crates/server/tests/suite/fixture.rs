@@ -268,6 +268,11 @@ impl Fixture {
         self.clock.set(self.clock.get() + time);
     }
 
+    /// Sets the clock back.
+    pub(crate) fn turn_clock_back(&mut self, time: Duration) {
+        self.clock.set(self.clock.get() - time);
+    }
+
     pub(crate) fn turn(&mut self) {
         self.reactor.run_once(Duration::ZERO).unwrap();
     }

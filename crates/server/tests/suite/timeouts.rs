@@ -2,7 +2,7 @@
 
 use std::{io::Write, net::TcpStream, time::Duration};
 
-use windlass_server::{CloseCode, http::Page};
+use windlass_server::{CloseCode, Rate, http::Page};
 
 use crate::fixture::{Client, ClientEvent, Fixture, TestHandler, text};
 
@@ -284,4 +284,46 @@ fn publications_before_the_end_of_the_lifetime_are_delivered() {
         assert_eq!(fixture.next_event(&mut listener), text(&number.to_string()), "of {sent}");
     }
     assert!(matches!(fixture.next_event(&mut listener), ClientEvent::Close(Some(1001), _)));
+}
+
+/// No clock of Linux that the reactor reads goes back. One that an application gives may.
+#[test]
+fn a_clock_that_jumps_ends_no_connection_early_and_gives_no_messages_for_nothing() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut fixture = Fixture::with(TestHandler::echo(), |options| {
+        options.idle_timeout = Some(Duration::from_secs(10));
+        options.ping_interval = None;
+        options.rates.messages = Some(Rate::new(1, HOUR).with_burst(8));
+    });
+    let mut client = fixture.connect("/");
+    let mut say = |fixture: &mut Fixture, number: u8| {
+        client.send(number.to_string().as_str());
+        fixture.next_event(&mut client)
+    };
+    for number in 0..4 {
+        assert_eq!(say(&mut fixture, number), text(&number.to_string()));
+        match number {
+            0 => fixture.turn_clock_back(HOUR),
+            1 => fixture.jump_clock(2 * HOUR),
+            2 => fixture.turn_clock_back(2 * HOUR),
+            _ => {}
+        }
+    }
+    assert_eq!(fixture.service.stats().connections, 1);
+    // A clock that goes on from there is one as before.
+    let begin = fixture.service.stats().messages_received;
+    fixture.advance_time(Duration::from_secs(5));
+    assert_eq!(fixture.service.stats().connections, 1);
+    // Four have been taken of eight, and at most two have come back in two hours.
+    let mut more = 4;
+    let closed = loop {
+        match say(&mut fixture, more) {
+            ClientEvent::Close(Some(1008), reason) => break reason,
+            event => assert_eq!(event, text(&more.to_string())),
+        }
+        more += 1;
+        assert!(more <= 10, "{more} messages");
+    };
+    assert!(closed.starts_with("too many messages"), "{closed}");
+    assert!(fixture.service.stats().messages_received > begin);
 }

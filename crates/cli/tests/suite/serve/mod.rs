@@ -2,6 +2,7 @@
 
 use windlass_testkit::rings;
 
+mod faults;
 mod hand_over;
 mod hangup;
 mod load_run;
