@@ -21,6 +21,8 @@ pub mod browser;
 pub mod certificates;
 #[cfg(feature = "browser")]
 pub mod devtools;
+#[cfg(feature = "reactor")]
+pub mod ends;
 pub mod exposition;
 #[cfg(feature = "reactor")]
 pub mod fork;
