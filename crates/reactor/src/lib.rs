@@ -161,5 +161,7 @@ pub use runtime::{
 };
 pub use signal::{ReceivedSignals, Signal, SignalSet};
 pub use time::clock::Clock;
+#[doc(hidden)]
+pub use time::clock::now;
 pub use util::memory_trimmer::MemoryTrimmer;
 pub use windlass_flow::Returned;

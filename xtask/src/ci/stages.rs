@@ -39,7 +39,11 @@ const SANITIZED_LONG: &[&str] = &["windlass-server"];
 const COMPILER_TESTS: &[&str] = &["compile_fail"];
 
 /// Test programs that need a feature, which the stage `simulator` selects, with their packages.
-const SIMULATOR_TESTS: &[(&str, &str)] = &[("windlass", "sim"), ("windlass-task", "sim")];
+const SIMULATOR_TESTS: &[(&str, &str)] = &[
+    ("windlass", "sim"),
+    ("windlass-task", "sim"),
+    ("windlass-tls", "sim"),
+];
 
 /// The programs for Miri, which interprets them about a thousand times slower. Programs with long
 /// loops are left out or are in [`MIRI_LONG`]. So are modules without unsafe code: they take a

@@ -44,6 +44,17 @@ impl<F: Fn() -> Instant + 'static> Clock for F {
     }
 }
 
+/// The time without a reactor: that of the thread's simulation, if it has one.
+#[doc(hidden)]
+#[must_use]
+pub fn now() -> Instant {
+    #[cfg(feature = "sim")]
+    if let Some(world) = crate::world::World::current() {
+        return world.now();
+    }
+    Instant::now()
+}
+
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// How often the two readings at the epoch are tried, to find two that are close together.

@@ -23,4 +23,8 @@ make own '/CN=localhost' self 'basicConstraints=critical,CA:true
 subjectAltName=DNS:localhost,IP:127.0.0.1'
 make client '/O=Windlass, tests/CN=client 1' ca 'extendedKeyUsage=clientAuth'
 make stranger '/CN=stranger' other-ca 'extendedKeyUsage=clientAuth'
+# For simulations: signatures of ECDSA differ in length, those of Ed25519 do not.
+openssl req -x509 -newkey ed25519 -nodes -keyout ed25519.key -out ed25519.pem -days $days \
+    -subj '/CN=localhost' -addext basicConstraints=critical,CA:false \
+    -addext subjectAltName=DNS:localhost,IP:127.0.0.1
 rm ca.key other-ca.key
