@@ -67,8 +67,8 @@ pub enum BuildError {
     Os(Errno),
     /// The requested ring ([`Backend::Uring`](crate::Backend::Uring)) is not available.
     Ring(RingError),
-    /// The backend is [`Backend::Sim`](crate::Backend::Sim), and no host was chosen
-    /// (`Builder::sim`).
+    /// The backend is [`Backend::Sim`](crate::Backend::Sim), no host was chosen (`Builder::sim`),
+    /// and the thread has no simulation.
     #[cfg(feature = "sim")]
     NoSimulation,
 }

@@ -122,6 +122,9 @@ impl Builder {
     /// Builds the reactor in a simulation, at one of its hosts. It sets the backend, which
     /// [`backend`](Self::backend) may replace after it. The clock of the simulation replaces
     /// [`clock`](Self::clock), and busy polling is off.
+    ///
+    /// Without it, [`Backend::Sim`] means the host where the latest simulation of the thread makes
+    /// things.
     #[cfg(feature = "sim")]
     pub fn sim(mut self, host: &Host) -> Self {
         self.backend = Backend::Sim;
@@ -149,8 +152,9 @@ impl Builder {
     pub(super) fn open_backend(&mut self) -> Result<ActiveBackend, BuildError> {
         #[cfg(feature = "sim")]
         if self.backend == Backend::Sim {
-            self.busy_poll = Duration::ZERO;
+            self.sim = self.sim.take().or_else(Host::current);
             self.simulate_clock();
+            self.busy_poll = Duration::ZERO;
             let host = self.sim.take().ok_or(BuildError::NoSimulation)?;
             return Ok(ActiveBackend::simulated(host));
         }

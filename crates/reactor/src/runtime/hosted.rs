@@ -4,18 +4,20 @@ use std::{
     cell::{Cell, RefCell},
     io,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, mpsc::Sender},
     time::Duration,
 };
 
 use rustix::io::Errno;
 use windlass_sim::{ActorId, HostId};
 
+use super::workers::StopAll;
 use crate::{
-    NextTurn, Reactor, Stop, TurnDriver,
+    Backend, BuildError, NextTurn, Reactor, Stop, TurnDriver,
     backend::ActiveBackend,
     kernel::pending_work,
-    world::{AtHost, Next, Program, World},
+    stream::{RunningWorkers, Worker, Workers},
+    world::{AtHost, Next, Program, Results, World},
 };
 
 /// The stop handle of a reactor with this backend. Its latch has a descriptor, unless the backend
@@ -113,6 +115,53 @@ impl Program for Hosted {
         *self.outcome.result.borrow_mut() = Some(result);
         Next::Ends
     }
+}
+
+/// A worker of a simulation. Its end stops the other workers.
+struct HostedWorker {
+    hosted: Hosted,
+    results: Sender<io::Result<()>>,
+    _stop_all: StopAll,
+}
+
+impl Program for HostedWorker {
+    fn step(&mut self) -> Next {
+        let next = self.hosted.step();
+        if let Some(result) = self.hosted.outcome.result.take() {
+            // The owner may be gone.
+            let _ = self.results.send(result);
+        }
+        next
+    }
+}
+
+/// Starts workers as programs of a world.
+pub(super) fn start_workers(
+    workers: &Workers,
+    world: &Rc<World>,
+    set_up: impl Fn(Worker) -> io::Result<Reactor>,
+) -> io::Result<RunningWorkers> {
+    let mut reactors = Vec::new();
+    let mut running = RunningWorkers::new();
+    for index in 0..workers.count {
+        let reactor = set_up(Worker { index, count: workers.count, cpu: None })?;
+        if reactor.backend() != Backend::Sim {
+            return Err(BuildError::NoSimulation.into());
+        }
+        running.stops.push(reactor.stop_handle());
+        reactors.push(reactor);
+    }
+    let everyone: Arc<[Stop]> = running.stops.clone().into();
+    let (sender, results) = Results::new(world);
+    running.results = Some(results);
+    for reactor in reactors {
+        let mut hosted = Hosted::new(Driven { reactor, driver: None });
+        let (host, actor) = hosted.enter(world);
+        let (results, stop_all) = (sender.clone(), StopAll(Arc::clone(&everyone)));
+        let worker = HostedWorker { hosted, results, _stop_all: stop_all };
+        world.add(host, actor, Box::new(worker));
+    }
+    Ok(running)
 }
 
 impl Reactor {

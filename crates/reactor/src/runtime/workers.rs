@@ -22,6 +22,10 @@ impl Workers {
     /// It returns when every worker runs. If one of them ends, by a stop, an error or a panic, the
     /// others are stopped too.
     ///
+    /// If the thread has a simulation, the workers are programs of it, and no threads. Their
+    /// reactors need [`Backend::Sim`](crate::Backend::Sim). A panic of a handler reaches the test,
+    /// and the worker goes on; the hook of [`on_panic`](Self::on_panic) is not called.
+    ///
     /// # Errors
     /// The first error of a `set_up`, of pinning, or of starting a thread. All threads have ended
     /// then.
@@ -32,9 +36,13 @@ impl Workers {
     where
         F: Fn(Worker) -> io::Result<Reactor> + Send + Sync + 'static,
     {
+        #[cfg(feature = "sim")]
+        if let Some(world) = crate::world::World::current() {
+            return super::hosted::start_workers(&self, &world, set_up);
+        }
         let workers = self.list()?;
         let set_up = Arc::new(set_up);
-        let mut running = RunningWorkers { stops: Vec::new(), threads: Vec::new() };
+        let mut running = RunningWorkers::new();
         let mut starting = Vec::new();
         let (report, reports) = mpsc::channel();
         for worker in workers {
@@ -74,7 +82,7 @@ impl Workers {
 }
 
 /// Stops all workers when one of them has ended for any reason.
-struct StopAll(Arc<[Stop]>);
+pub(super) struct StopAll(pub(super) Arc<[Stop]>);
 
 impl Drop for StopAll {
     fn drop(&mut self) {

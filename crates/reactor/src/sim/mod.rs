@@ -34,9 +34,10 @@
 //!
 //! 1. *One thread.* A simulation lives on the thread that has made it. Its reactors, simulated
 //!    threads and connections are *programs*, of which one runs at a time. The seed chooses the
-//!    next one among those that can run. Threads of the system, raw descriptors,
-//!    [`Workers`](crate::stream::Workers) and [`embed`](crate::Reactor::embed) have no place here:
-//!    registering a descriptor is [`Unsupported`](crate::AddReason::Unsupported).
+//!    next one among those that can run. Threads of the system, raw descriptors and
+//!    [`embed`](crate::Reactor::embed) have no place here: registering a descriptor is
+//!    [`Unsupported`](crate::AddReason::Unsupported). [`Workers`](crate::stream::Workers) are
+//!    programs of the simulation, and no threads.
 //! 2. *Who runs a reactor.* The test runs it by [`run`](crate::Reactor::run),
 //!    [`run_once`](crate::Reactor::run_once) and so on, and every wait in it lets the other
 //!    programs run. Or the simulation does, after [`Sim::spawn`].
@@ -49,7 +50,8 @@
 //! 5. *Objects without a reactor.* As long as a simulation exists, [`Listener`] and [`SignalSet`]
 //!    that its thread makes are simulated; of several simulations the latest counts. A listener
 //!    with an address of a host is at that host. Others are at the host whose program runs, or at
-//!    that of the [`Sim`].
+//!    that of the [`Sim`], and so is a reactor with [`Backend::Sim`](crate::Backend::Sim) and no
+//!    host of its own. [`Sim::at`] says another one.
 //! 6. *No descriptors.* Simulated sockets have none, and `as_fd` of a stream, listener or peer
 //!    panics. [`Stream::release`](crate::stream::Stream::release) returns `None`.
 //! 7. *Descriptors of handlers.* [`SimFd`] stands for an eventfd, a pipe, a datagram socket or a
@@ -207,6 +209,12 @@ impl Sim {
         let outcome = hosted.outcome();
         self.world.add(host, actor, Box::new(hosted));
         Running { outcome, kernel: self.kernel().clone(), actor }
+    }
+
+    /// What the closure makes without another host is made at this one: listeners, reactors with
+    /// [`Backend::Sim`](crate::Backend::Sim), [`Workers`](crate::stream::Workers).
+    pub fn at<T>(&self, host: &Host, make: impl FnOnce() -> T) -> T {
+        self.world.at(host, make)
     }
 
     /// A simulated thread at a host: a closure that is called again and again, in between of the

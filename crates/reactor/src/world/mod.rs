@@ -15,10 +15,14 @@ use core::{
 };
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, io,
     net::IpAddr,
     rc::{Rc, Weak},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{self, Receiver, Sender, TryRecvError},
+    },
     time::{Duration, Instant},
 };
 
@@ -173,6 +177,19 @@ impl World {
     pub(crate) fn eventfd(&self) -> Result<SimObject, Errno> {
         let fd = self.kernel.eventfd(self.host.get(), 0, false).map_err(errno)?;
         Ok(SimObject::new(self, fd))
+    }
+
+    /// What is made in this closure without another host is made at this one.
+    pub(crate) fn at<T>(&self, host: &Host, make: impl FnOnce() -> T) -> T {
+        /// Also if it panics.
+        struct Back<'w>(&'w World, HostId);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.host.set(self.1);
+            }
+        }
+        let _back = Back(self, self.host.replace(host.id));
+        make()
     }
 
     fn host_of(&self, address: IpAddr) -> HostId {
@@ -352,6 +369,38 @@ impl Drop for AtHost {
     }
 }
 
+/// The results of programs, for an owner that may be on any thread.
+pub(crate) struct Results {
+    world: u64,
+    results: Mutex<Receiver<io::Result<()>>>,
+}
+
+impl Results {
+    /// Also returns where the programs send their results. A program that drops that has ended.
+    pub(crate) fn new(world: &World) -> (Sender<io::Result<()>>, Self) {
+        let (sender, results) = mpsc::channel();
+        (sender, Self { world: world.id, results: Mutex::new(results) })
+    }
+
+    /// Lets the world run until all programs have ended. Returns the first error.
+    ///
+    /// # Errors
+    /// Also those of [`World::step`], and `EBADF` on another thread.
+    pub(crate) fn join(self) -> io::Result<()> {
+        let results = self.results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = Ok(());
+        loop {
+            match results.try_recv() {
+                Ok(result) => outcome = outcome.and(result),
+                Err(TryRecvError::Disconnected) => return outcome,
+                Err(TryRecvError::Empty) => {
+                    World::find(self.world).ok_or(Errno::BADF)?.step()?;
+                }
+            }
+        }
+    }
+}
+
 /// A machine of a simulation, with an address of its own. Made by
 /// [`Sim::host`](crate::sim::Sim::host).
 #[derive(Clone, Debug)]
@@ -363,6 +412,13 @@ pub struct Host {
 impl Host {
     pub(crate) fn new(world: &Rc<World>, address: IpAddr) -> Self {
         Self { world: Rc::clone(world), id: world.kernel.host(address) }
+    }
+
+    /// Where things are made whose host is not said, in the latest simulation of this thread.
+    pub(crate) fn current() -> Option<Self> {
+        let world = World::current()?;
+        let id = world.host.get();
+        Some(Self { world, id })
     }
 
     /// Its address.

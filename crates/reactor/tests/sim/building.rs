@@ -1,19 +1,21 @@
 //! The backend is chosen with a host, and rejects what does not exist in a simulation.
 
 use std::{
-    io::ErrorKind,
+    cell::RefCell,
+    io::{ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
     panic::{RefUnwindSafe, UnwindSafe},
+    sync::Mutex,
 };
 
 use windlass::{
     AddReason, Backend, BuildError, EmbedReason, Group, GroupReason, Interest, Reactor, interest,
     sim::{Faults, Sim, SimFd},
-    stream::{Input, Listener, Stream, StreamHandler, StreamOptions},
+    stream::{Input, ListenOptions, Listener, Stream, StreamHandler, StreamOptions, Workers},
 };
 
-use crate::tools::{address, calm};
+use crate::tools::{Echo, Log, Said, address, calm};
 
 const READABLE: Interest = interest().read();
 
@@ -23,12 +25,14 @@ impl StreamHandler for Ignore {
 }
 
 #[test]
-fn the_backend_needs_a_host() {
-    let sim = calm();
-    assert_eq!(sim.reactor().unwrap().backend(), Backend::Sim);
-    let error = Reactor::builder().backend(Backend::Sim).build().unwrap_err();
+fn the_backend_needs_a_simulation() {
+    let of_the_thread = || Reactor::builder().backend(Backend::Sim).build();
+    let error = of_the_thread().unwrap_err();
     assert_eq!(error, BuildError::NoSimulation);
     assert!(error.to_string().contains("Builder::sim"), "{error}");
+    let sim = calm();
+    assert_eq!(sim.reactor().unwrap().backend(), Backend::Sim);
+    assert_eq!(of_the_thread().unwrap().backend(), Backend::Sim);
     assert_eq!("sim".parse(), Ok(Backend::Sim));
 }
 
@@ -106,6 +110,52 @@ fn what_is_simulated_belongs_to_one_simulation() {
     let listener = Listener::tcp(address("127.0.0.1:80")).unwrap();
     let added = listener.with_handler(|_| Some(Ignore)).register_into(&mut real);
     assert_eq!(added.unwrap_err(), AddReason::Unsupported);
+}
+
+/// Each worker is a program, at the host where it was started.
+#[test]
+fn workers_are_programs_of_the_simulation() {
+    let sim = calm();
+    let host = sim.host([10, 0, 0, 2].into());
+    let at = address("10.0.0.2:80");
+    let (log, threads) = (Log::new(), std::thread::current().id());
+    LOG.set(Some(log.clone()));
+    let start = || {
+        let group = ListenOptions::new().tcp_group(at, 2).unwrap();
+        let group = Mutex::new(group);
+        Workers::new(2).start(move |worker| {
+            assert_eq!(std::thread::current().id(), threads, "worker {}", worker.index);
+            let mut reactor = Reactor::builder().backend(Backend::Sim).build()?;
+            let log = LOG.with_borrow(|log| log.clone().unwrap());
+            let listener = group.lock().unwrap().pop().unwrap();
+            listener.with_handler(move |_| Some(Echo(log.clone()))).register_into(&mut reactor)?;
+            Ok(reactor)
+        })
+    };
+    let running = sim.at(&host, start).unwrap();
+    let mut clients: Vec<_> = (0..8).map(|_| sim.connect(at).unwrap()).collect();
+    for client in &mut clients {
+        client.write_all(b"hello").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+    }
+    let [first, _] = running.stops() else { panic!("two workers") };
+    first.stop();
+    running.join().unwrap();
+    for client in &mut clients {
+        assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)), "a worker has not ended");
+    }
+}
+
+thread_local! {
+    /// What the workers' handlers note: a set-up could be called on another thread.
+    static LOG: RefCell<Option<Log<Said>>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_worker_of_another_backend_has_no_place_in_a_simulation() {
+    let _sim = calm();
+    let error = Workers::new(1).start(|_| Ok(Reactor::new()?)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
 #[test]

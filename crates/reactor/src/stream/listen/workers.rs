@@ -189,9 +189,21 @@ fn pin_to(cpu: usize) -> io::Result<()> {
 pub struct RunningWorkers {
     pub(crate) stops: Vec<Stop>,
     pub(crate) threads: Vec<JoinHandle<io::Result<()>>>,
+    /// Of programs in place of the threads.
+    #[cfg(feature = "sim")]
+    pub(crate) results: Option<crate::world::Results>,
 }
 
 impl RunningWorkers {
+    pub(crate) fn new() -> Self {
+        Self {
+            stops: Vec::new(),
+            threads: Vec::new(),
+            #[cfg(feature = "sim")]
+            results: None,
+        }
+    }
+
     /// Asks every worker to stop after its current turn. Does not wait.
     pub fn stop(&self) {
         for stop in &self.stops {
@@ -206,6 +218,7 @@ impl RunningWorkers {
     }
 
     /// Waits until every worker has ended, which happens when one of them is stopped or fails.
+    /// Workers of a simulation are waited for in virtual time.
     ///
     /// # Errors
     /// The first error of a reactor's run, in the order of the workers.
@@ -213,6 +226,10 @@ impl RunningWorkers {
     /// # Panics
     /// With the first panic of a worker, after all have ended.
     pub fn join(mut self) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if let Some(results) = self.results.take() {
+            return results.join();
+        }
         let mut outcome = Ok(());
         let mut panic = None;
         for thread in self.threads.drain(..) {
