@@ -28,7 +28,7 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
         "windlass",
         &["allocations", "fork", "inherited", "model", "numbers", "ring", "rules", "sim", "suite"],
     ),
-    ("windlass-server", &["seccomp"]),
+    ("windlass-server", &["seccomp", "sim"]),
     ("windlass-task", &["allocations", "attributes", "fork", "net", "net_rounds", "sim"]),
     // Stage `test-tools` runs it, because a plain build lacks its feature.
     ("windlass-cli", &["cluster"]),

@@ -272,7 +272,7 @@ impl Node {
             return;
         }
         let mut locked = self.lock();
-        locked.interest.leave(topic, worker, Instant::now());
+        locked.interest.leave(topic, worker, windlass::now());
         self.has_left.store(locked.interest.has_left(), Ordering::Relaxed);
     }
 

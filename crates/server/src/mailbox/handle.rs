@@ -80,6 +80,11 @@ pub(crate) struct WorkerHandle {
 }
 
 impl WorkerHandle {
+    /// The latch of the mailbox.
+    pub(crate) fn latch(&self) -> &Arc<Latch> {
+        &self.latch
+    }
+
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
@@ -295,7 +300,7 @@ pub(crate) struct WorkerMailbox {
 impl WorkerMailbox {
     /// A mailbox of a worker, whose connections are counted with those of the others.
     pub(crate) fn new(options: &Options, connections: &Arc<OpenConnections>) -> io::Result<Self> {
-        let latch = Arc::new(Latch::new()?);
+        let latch = Arc::new(windlass::latch()?);
         let (sender, receiver) =
             weighed_mailbox(options.sender_bounds, Arc::clone(&latch), weight_of);
         let handle = WorkerHandle {

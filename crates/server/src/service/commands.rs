@@ -1,9 +1,9 @@
 //! Execution of the commands in a worker's mailbox.
 
-use std::{io, rc::Rc};
+use std::{io, rc::Rc, sync::Arc};
 
 use windlass::{Turn, interest};
-use windlass_flow::Mailbox;
+use windlass_flow::{Latch, Mailbox};
 
 use super::host::ServiceHost;
 use crate::{
@@ -17,21 +17,22 @@ use crate::{
 /// Registers the mailbox with the loop.
 pub(crate) fn register_mailbox(
     state: &Rc<ServiceState>,
-    mailbox: Mailbox<WorkerCommand>,
+    mut mailbox: Mailbox<WorkerCommand>,
     reactor: &mut impl ServiceHost,
 ) -> io::Result<()> {
     let state = Rc::clone(state);
-    mailbox.latch().rearm();
+    let latch = Arc::clone(state.shared.worker.latch());
+    latch.rearm();
     let edge = interest().read().edge_triggered();
     let has_edges = reactor.supports(edge);
     let wanted = if has_edges { edge } else { interest().read() };
     wanted
-        .with_fd(mailbox)
-        .with_handler(move |mailbox: &mut Mailbox<WorkerCommand>, mut turn: Turn<'_>| {
+        .with_fd(latch)
+        .with_handler(move |latch: &mut Arc<Latch>, mut turn: Turn<'_>| {
             if !has_edges {
-                mailbox.latch().clear();
+                latch.clear();
             }
-            mailbox.latch().awake();
+            latch.awake();
             match state.shared.worker.take_drain_request() {
                 Some(DrainRequest::Now(deadline)) => state.drain(&mut turn, deadline),
                 Some(DrainRequest::HandOver(deadline)) => state.hand_over(&mut turn, deadline),
@@ -52,7 +53,7 @@ pub(crate) fn register_mailbox(
             if shared.worker.take_stats_request() {
                 state.publish_stats(tables, &mut turn);
             }
-            mailbox.latch().rearm();
+            latch.rearm();
         })
         .register_into(reactor)?;
     Ok(())

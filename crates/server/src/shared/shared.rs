@@ -109,7 +109,7 @@ impl Shared {
             labels: LabelCounters::default(),
             worker,
             tick: Cell::new(0),
-            timer_event: Cell::new(Instant::now()),
+            timer_event: Cell::new(windlass::now()),
             second: Cell::new(0),
             scratch: Cell::new(None),
         }

@@ -1,0 +1,11 @@
+//! The server in a simulation: sessions under faults, for many seeds.
+
+#![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
+
+mod bed;
+mod client;
+mod judge;
+mod sessions;
+mod speed;
+mod strangers;
+mod workers;

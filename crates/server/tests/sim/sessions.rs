@@ -1,0 +1,63 @@
+//! Sessions from the first request to the end of a graceful shutdown.
+
+use std::time::Duration;
+
+use windlass::sim::{self, Faults, Sim};
+
+use crate::bed::{LATE_MAX, Session, address, connect, options, serve};
+
+/// The longest that a drain waits for its connections.
+const DRAIN_MAX: Duration = Duration::from_secs(3);
+
+/// Clients with an echo and a room, and a drain at `drain`. Returns how many of them got everything.
+fn session(sim: &Sim, clients: usize, messages: u64, drain: Duration) -> usize {
+    let session = Session::plan(sim, clients, messages, 8_000);
+    let mut options = options();
+    options.connections_max = clients.div_ceil(2);
+    let begin = sim.elapsed();
+    let serving = serve(sim, &session, &options, (drain, DRAIN_MAX));
+    let _clients = connect(sim, &session, 0..clients, address());
+    sim.run_until(|| serving.running.has_ended()).unwrap();
+    let took = sim.elapsed() - begin;
+    assert!(took <= drain + DRAIN_MAX + LATE_MAX, "the drain has ended after {took:?}");
+    assert!(session.has_drained.get(), "the end of the drain was not told");
+    assert!(session.open.borrow().is_empty(), "{:?} are open", session.open.borrow());
+    assert_eq!(session.opened.get(), session.closed.get());
+    let stats = serving.service.stats();
+    let max = options.connections_max as u64;
+    assert!(stats.connections_most <= max, "{} connections", stats.connections_most);
+    sim.run_until(|| session.clients_ended.get() == clients).unwrap();
+    session.clients_done.get()
+}
+
+#[test]
+fn rough_weather_loses_no_message_and_no_connection() {
+    let all = |sim: &Sim| assert_eq!(session(sim, 6, 20, Duration::from_secs(60)), 6);
+    all(&Sim::new(1, Faults::calm()));
+    sim::check(|sim| all(sim)).seeds(10).faults(Faults::rough()).twice().run();
+}
+
+/// A drain somewhere within the session.
+fn some_time(sim: &Sim) -> Duration {
+    Duration::from_micros(sim.kernel().choose(20_000))
+}
+
+#[test]
+fn a_drain_in_rough_weather_ends_and_tells_each_loss() {
+    sim::check(|sim| {
+        session(sim, 5, 20, some_time(sim));
+    })
+    .seeds(60)
+    .faults(Faults::rough())
+    .run();
+}
+
+#[test]
+fn a_drain_in_a_hostile_world_ends_and_tells_each_loss() {
+    sim::check(|sim| {
+        session(sim, 4, 10, some_time(sim) * 10);
+    })
+    .seeds(100)
+    .faults(Faults::hostile())
+    .run();
+}
