@@ -1,5 +1,5 @@
-//! Files that comments and Markdown cite: each exists. A test is cited as `FILE.rs::NAME`, and the
-//! file has a function of this name.
+//! Files that comments and Markdown cite: each exists. A test is cited by its file, `::` and its
+//! name, and the file has a function of this name.
 
 use std::collections::BTreeMap;
 

@@ -502,8 +502,8 @@ impl LoadConnection {
         Some(Fault::new(kind, reason))
     }
 
-    /// Ends it: all further input is ignored. Messages that a receiver has missed count as lost only
-    /// if it has lasted to its end.
+    /// Ends it: all further input is ignored. Messages that a receiver has missed count as lost
+    /// only if it has lasted to its end.
     pub(crate) fn give_up(&mut self) {
         self.phase = ConnPhase::Over;
         if let Role::Publisher(shared) = &self.role {
