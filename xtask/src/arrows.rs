@@ -114,6 +114,7 @@ const TABLE: &[Row] = &[
             "webpki-roots?",
         ],
     ),
+    library("windlass-event-manager", &["windlass"], &["vmm-sys-util"]),
     library("windlass-tls", &["windlass"], &["rustls", "rustls-webpki"]),
     library(
         "windlass-http",

@@ -38,6 +38,10 @@ struct Pair {
     folder: &'static str,
     /// Lines that only theirs has: how they begin, and why.
     missing: &'static [(&'static str, &'static str)],
+    /// A module of theirs that their tests need and ours does not offer, and its feature.
+    for_tests: Option<(&'static str, &'static str)>,
+    /// The package in `compat/patch` by which the tests use ours. Without it they do so directly.
+    patch: Option<&'static str>,
 }
 
 /// The features that are compared.
@@ -51,6 +55,8 @@ const PAIRS: &[Pair] = &[
         ours: "windlass-tungstenite",
         folder: "tungstenite",
         missing: &[],
+        for_tests: None,
+        patch: None,
     },
     Pair {
         theirs: "tokio-tungstenite",
@@ -76,6 +82,17 @@ const PATCHES: &[Pair] = &[
         ours: "tokio-tungstenite",
         folder: "patch/tokio-tungstenite-0.29",
         missing: &[],
+        for_tests: None,
+        patch: None,
+    },
+    Pair {
+        theirs: "event-manager",
+        version: "0.4.2",
+        ours: "windlass-event-manager",
+        features: &["remote_endpoint"],
+        missing: &[],
+        for_tests: Some(("utilities", "test_utilities")),
+        patch: Some("event-manager-0.4"),
     },
 ];
 

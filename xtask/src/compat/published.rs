@@ -2,7 +2,8 @@
 //!
 //! 1. Each package is copied to the target directory, and its library replaced: it exports ours.
 //!    Its benchmarks are left out.
-//! 2. Examples stay as they are. Cargo compiles them with the tests.
+//! 2. Examples and integration tests stay as they are. Cargo compiles the former with the tests. A
+//!    module that only the tests need stays too.
 //! 3. A documentation test becomes one of the new library.
 //! 4. The unit tests of a file move to an integration test. There `crate` is the library, and
 //!    `super` the public module of the file, with what the file imports from other crates.
@@ -42,6 +43,10 @@ const PRIVATE: &[(&str, &str, &str, &str)] = &[
     ),
     ("tokio-tungstenite", "lib.rs", "web_socket_stream_has_traits", "names a private type"),
 ];
+
+/// The version of a package that uses ours by a patch, which has the name and version of theirs. A
+/// lock tells packages of one name apart by their versions.
+const RENAMED: &str = "0.0.0";
 
 /// Development dependencies that only benchmarks have.
 const OF_BENCHMARKS: [&str; 2] = ["criterion", "input_buffer"];
@@ -98,7 +103,10 @@ pub(crate) fn commands(root: &Path, output: &mut Output) -> Result<Result<Vec<Cm
     }
     // One by one, because examples of both have the same names.
     let test = |pair: &Pair| {
-        let test = Cmd::cargo(["test", "--no-fail-fast", "--package", pair.theirs]);
+        let version = if pair.patch.is_some() { RENAMED } else { pair.version };
+        let package = format!("{}@{version}", pair.theirs);
+        let test = Cmd::cargo(["test", "--no-fail-fast", "--package", &package]);
+        let test = test.args(pair.for_tests.map(|_| "--all-features"));
         test.directory(&folder).target("compat")
     };
     Ok(Ok(PAIRS.iter().map(test).collect()))
@@ -133,12 +141,8 @@ fn write_package(
     for part in ["src", "tests", "examples"] {
         fs::create_dir_all(folder.join(part))?;
     }
-    let mut examples = 0;
-    for entry in fs::read_dir(source.join("examples"))? {
-        let entry = entry?;
-        fs::copy(entry.path(), folder.join("examples").join(entry.file_name()))?;
-        examples += usize::from(entry.path().extension().is_some_and(|it| it == "rs"));
-    }
+    let [examples, integration] = ["examples", "tests"].map(|part| copy(source, folder, part));
+    let (examples, integration) = (examples?, integration?);
     let theirs = fs::read_to_string(source.join("Cargo.toml"))?;
     let ours = root.join("compat").join(pair.theirs);
     let table = fs::read_to_string(ours.join("Cargo.toml"))?.parse()?;
@@ -146,6 +150,14 @@ fn write_package(
 
     let (theirs, ours) = (pair.theirs.replace('-', "_"), pair.ours.replace('-', "_"));
     let mut library = format!("pub use {ours}::*;\n");
+    if let Some((module, feature)) = pair.for_tests {
+        writeln!(library, "\n#[cfg(feature = {feature:?})]\npub mod {module};")?;
+        for file in sources(&source.join("src").join(module))? {
+            let file = Path::new("src").join(module).join(file);
+            fs::create_dir_all(folder.join(&file).parent().context("it is in a folder")?)?;
+            fs::copy(source.join(&file), folder.join(&file))?;
+        }
+    }
     let mut tests = format!("#![allow(unused_imports)]\n\npub use {theirs}::*;\n");
     let (mut documents, mut units, mut left_out) = (0, 0, BTreeSet::new());
     for file in sources(&source.join("src"))? {
@@ -173,7 +185,8 @@ fn write_package(
             output.say(&format!("not run: {package}, src/{file}, {test}: it {reason}\n"));
         }
     }
-    ensure!(examples > 0 && documents > 0, "there are no examples or documentation tests");
+    ensure!(examples + integration > 0, "there are neither examples nor integration tests");
+    ensure!(documents > 0, "there are no documentation tests");
     ensure!(units + left_out.len() > 0, "there are no unit tests");
     fs::write(folder.join("src/lib.rs"), library)?;
     if units > 0 {
@@ -183,9 +196,23 @@ fn write_package(
     }
     fs::write(folder.join("Cargo.toml"), manifest)?;
     Ok(format!(
-        "{examples} examples, {documents} documentation tests, {units} unit tests, {} not run",
+        "{examples} examples, {integration} files of integration tests, {documents} documentation \
+         tests, {units} unit tests, {} not run",
         left_out.len()
     ))
+}
+
+/// Copies a folder of a package, if there is one. Returns the number of its Rust files.
+fn copy(source: &Path, folder: &Path, part: &str) -> Result<usize> {
+    let mut count = 0;
+    if source.join(part).exists() {
+        for entry in fs::read_dir(source.join(part))? {
+            let entry = entry?;
+            fs::copy(entry.path(), folder.join(part).join(entry.file_name()))?;
+            count += usize::from(entry.path().extension().is_some_and(|it| it == "rs"));
+        }
+    }
+    Ok(count)
 }
 
 /// The manifest with our crate in place of what their library needs, and without benchmarks. Cargo
@@ -211,8 +238,20 @@ fn manifest(theirs: &str, ours: &Table, pair: &Pair, path: &Path) -> Result<Stri
         }
         made += "\n\n";
     }
-    write!(made, "[dependencies.{}]\npath = {path:?}\ndefault-features = false\n", pair.ours)?;
-    made += "\n[features]\n";
+    write!(made, "[dependencies.{}]\n", pair.ours)?;
+    match pair.patch {
+        None => writeln!(made, "path = {path:?}")?,
+        Some(patch) => {
+            let path = path.with_file_name("patch").join(patch);
+            writeln!(made, "path = {path:?}\npackage = {:?}", pair.theirs)?;
+            let version = |version| format!("\nversion = {version:?}\n");
+            made = made.replacen(&version(pair.version), &version(RENAMED), 1);
+        }
+    }
+    made += "default-features = false\n\n[features]\n";
+    if let Some((_, feature)) = pair.for_tests {
+        writeln!(made, "{feature} = []")?;
+    }
     let theirs: Table = theirs.parse()?;
     let features = theirs["features"].as_table().context("the manifest has features")?;
     for (name, value) in features {
@@ -437,6 +476,19 @@ mod tests {
         assert_eq!(parent("a/b/mod.rs"), "a/mod.rs");
         assert_eq!(parent("a/mod.rs"), "lib.rs");
         assert_eq!(parent("lib.rs"), "lib.rs");
+    }
+
+    #[test]
+    fn a_manifest_may_use_the_patch_of_our_crate() {
+        let theirs = "[package]\nname = \"event-manager\"\nversion = \"0.4.2\"\n\n[features]\n\
+            remote_endpoint = []\ntest_utilities = []\n";
+        let ours = "[features]\nremote_endpoint = []\n".parse().expect("TOML");
+        let made = manifest(theirs, &ours, &PAIRS[2], Path::new("/compat/event-manager"));
+        let expected = "[package]\nname = \"event-manager\"\nversion = \"0.0.0\"\n\n\
+            [dependencies.windlass-event-manager]\npath = \"/compat/patch/event-manager-0.4\"\n\
+            package = \"event-manager\"\ndefault-features = false\n\n[features]\n\
+            test_utilities = []\nremote_endpoint = [\"windlass-event-manager/remote_endpoint\"]\n";
+        assert_eq!(made.expect("tables").trim_start(), expected);
     }
 
     #[test]
