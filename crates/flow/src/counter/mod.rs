@@ -127,6 +127,14 @@ use crate::Errno;
 /// polls with a timeout, and then tries the operation. Any attempt, even a rejected one, updates
 /// both sides for all processes.
 ///
+/// It differs from an eventfd with a maximum in the kernel in two ways. The count has 32 bits, and
+/// not 64. And the kernel itself cannot add to it or read it: it is memory of the process. Where
+/// the kernel is one side, as with an ioeventfd or irqfd of KVM, or the eventfd of AIO and VFIO,
+/// use eventfd(2) there, and put the counter behind it: a handler that is called for the eventfd
+/// adds to the counter. While there is no room it watches the [`writer`](Self::writer) instead, and
+/// the rest stays in the eventfd. The example `kvm_counter` does this, with an irqfd for
+/// the answers.
+///
 /// Clones refer to the same counter. Any thread may use any of them at any time. Use
 /// [`into_parts`](Self::into_parts) to send a counter to another process, if it was built as
 /// [shared](CounterBuilder::shared).
