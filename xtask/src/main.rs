@@ -25,6 +25,7 @@ mod registry;
 mod repository;
 mod source;
 mod stage;
+mod syscalls;
 mod tally;
 mod tidy;
 mod toolchain;
@@ -87,6 +88,8 @@ enum Task {
         #[arg(long)]
         root: Option<PathBuf>,
     },
+    /// Write the lists of system calls in `docs/syscalls`
+    Syscalls,
     /// Compare the crates in `compat` with those whose interface they have: public items, and the
     /// tests of the published packages
     Compat {
@@ -131,6 +134,7 @@ fn main() -> ExitCode {
         Task::Counts { record } => counts::run(record),
         Task::Prose { root } => prose::run(&root.unwrap_or_else(repository::root)),
         Task::Compat { what } => compat::run(what),
+        Task::Syscalls => syscalls::run(),
         Task::Patched { only } => patched::run(only),
         Task::Package => package::run(),
         Task::Dist { tag } => dist::run(tag.as_deref()),

@@ -1,25 +1,31 @@
-//! Runs a server under a filter of system calls. After start-up it needs a fixed set of calls,
-//! which docs/technical.md lists.
+//! Runs a reactor, and a server, under the filters of `docs/syscalls`. After start-up they need no
+//! other calls.
 //!
 //! A violation kills the process (`SECCOMP_RET_KILL_PROCESS`, seccomp(2)), so the test cannot miss
 //! one.
 
-#![allow(
-    unsafe_code,
-    reason = "prctl(2) and seccomp(2) take a program by its address; each block has its argument"
-)]
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use windlass_testkit::rings;
 
 use std::{
+    fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    os::fd::OwnedFd,
     process::{Command, Stdio},
+    sync::mpsc,
+    thread,
     time::Duration,
 };
 
-use windlass::Backend;
+use rustix::event::{EventfdFlags, eventfd};
+use seccompiler::{TargetArch, apply_filter_all_threads, compile_from_json};
+use serde_json::Value;
+use windlass::{
+    Backend, Event, Key, Reactor, Turn, interest,
+    stream::{DisconnectReason, Input, Listener, Stream, StreamHandler},
+};
 use windlass_server::{
     Connection, Handler, Message, Options, Server,
     http::{Accept, Reject, UpgradeRequest},
@@ -28,104 +34,29 @@ use windlass_server::{
 /// The environment variable of the process that runs the server.
 const CHILD: &str = "WINDLASS_SECCOMP_CHILD";
 
-/// The calls of every server: sockets, memory, and the end of threads and of the process.
-const COMMON: &[i64] = &[
-    libc::SYS_accept4,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_shutdown,
-    libc::SYS_close,
-    libc::SYS_fcntl,
-    libc::SYS_getpeername,
-    libc::SYS_getsockname,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    // The latch, the log, and waits for another thread.
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_futex,
-    libc::SYS_timerfd_create,
-    libc::SYS_timerfd_settime,
-    // Memory.
-    libc::SYS_brk,
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
-    libc::SYS_mremap,
-    libc::SYS_munmap,
-    libc::SYS_madvise,
-    libc::SYS_getrandom,
-    // The end.
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_sigaltstack,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-];
-
-/// The calls with which a backend waits.
-const fn of_the_wait(backend: Backend) -> &'static [i64] {
-    match backend {
-        Backend::Epoll => &[libc::SYS_epoll_ctl, libc::SYS_epoll_wait, libc::SYS_epoll_pwait2],
-        Backend::Poll => &[libc::SYS_ppoll, libc::SYS_poll, libc::SYS_fstat, libc::SYS_newfstatat],
-        // The ring asks as poll does whether a descriptor can be polled.
-        _ => &[
-            libc::SYS_io_uring_enter,
-            // At the end the ring's own number is released.
-            libc::SYS_io_uring_register,
-            libc::SYS_poll,
-            libc::SYS_fstat,
-            libc::SYS_newfstatat,
-        ],
-    }
+/// The list for a backend and a processor (`cargo xtask syscalls`).
+fn list(backend: &str, processor: &str) -> Value {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/syscalls");
+    let path = format!("{folder}/{backend}.{processor}.json");
+    serde_json::from_str(&fs::read_to_string(path).expect("a list")).expect("JSON")
 }
 
-/// `AUDIT_ARCH_X86_64` (linux/audit.h).
-const ARCHITECTURE: u32 = 0xc000_003e;
-
-/// Returns the filter's program: it checks the architecture, compares each allowed call, and kills
-/// the process otherwise.
-fn program(allowed: &[i64]) -> Vec<libc::sock_filter> {
-    let load = |offset| libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: offset };
-    let unless_equal_skip =
-        |value, skip| libc::sock_filter { code: 0x15, jt: 0, jf: skip, k: value };
-    let answer = |value| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: value };
-    let mut program = vec![
-        // `struct seccomp_data`: the number at 0, the architecture at 4.
-        load(4),
-        unless_equal_skip(ARCHITECTURE, 1),
-        load(0),
-        // On another architecture the number is not loaded. The accumulator then holds the
-        // architecture, which is the number of no call.
-    ];
-    for call in allowed {
-        program.push(unless_equal_skip(u32::try_from(*call).expect("the number of a call"), 1));
-        program.push(answer(libc::SECCOMP_RET_ALLOW));
+/// Puts all threads of the process under the filter of the part `reactor`, without a call.
+fn confine(backend: Backend, forbidden: Option<&str>) {
+    let name = match backend {
+        Backend::Epoll => "epoll",
+        Backend::Poll => "poll",
+        _ => "uring",
+    };
+    let mut list = list(name, "x86_64");
+    if let Some(forbidden) = forbidden {
+        let calls = list["reactor"]["filter"].as_array_mut().expect("calls");
+        let before = calls.len();
+        calls.retain(|call| call["syscall"] != forbidden);
+        assert_eq!(calls.len(), before - 1, "{forbidden} is in the list once");
     }
-    program.push(answer(libc::SECCOMP_RET_KILL_PROCESS));
-    program
-}
-
-/// Puts all threads of the process under the filter.
-fn confine(allowed: &[i64]) {
-    let mut program = program(allowed);
-    let filter = libc::sock_fprog {
-        len: u16::try_from(program.len()).expect("a short program"),
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the option takes only numbers (PR_SET_NO_NEW_PRIVS(2const)).
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program has the length that it states. It lives until the call returns, and the
-    // call copies it (seccomp(2)).
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_TSYNC,
-            &raw const filter,
-        )
-    };
-    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    let filters = compile_from_json(list.to_string().as_bytes(), TargetArch::x86_64);
+    apply_filter_all_threads(&filters.expect("a filter")["reactor"]).expect("it is put in force");
 }
 
 struct Echo;
@@ -143,20 +74,76 @@ impl Handler for Echo {
 }
 
 /// Runs the server in the confined process until its standard input is closed.
-fn serve(backend: Backend, forbidden: Option<i64>) {
+fn serve(backend: Backend, forbidden: Option<&str>) {
     let address = "127.0.0.1:0".parse().expect("an address");
     let running = Server::new(Options::new(), |_| Echo)
         .backend(backend)
         .listen(address)
         .start()
         .expect("it starts");
-    let mut allowed = [COMMON, of_the_wait(running.backend())].concat();
-    allowed.retain(|call| Some(*call) != forbidden);
-    confine(&allowed);
+    confine(running.backend(), forbidden);
     println!("\nlistening on {}", running.addresses()[0]);
     let _ = std::io::stdin().read(&mut [0]);
     running.drain(Duration::from_secs(5));
     running.join().expect("it ends well");
+}
+
+/// Sends back what it gets, and stops the reactor at the end of the connection.
+struct Back;
+
+impl StreamHandler for Back {
+    fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+        stream.send(&input).expect("there is room for a line");
+    }
+
+    fn on_close(&mut self, _: Key, _: DisconnectReason, mut turn: Turn<'_>) {
+        turn.stop();
+    }
+}
+
+/// Runs a reactor in the confined process: eventfds that come, change and go, timers, posts of
+/// another thread, and a connection. It ends with the connection.
+fn react(backend: Backend, forbidden: Option<&str>) {
+    let mut reactor = Reactor::builder().backend(backend).build().expect("it is built");
+    let listener = Listener::tcp("127.0.0.1:0".parse().expect("an address")).expect("it listens");
+    let address = listener.local_addr().expect("it has one").socket_addr().expect("of TCP");
+    let remote = reactor.remote();
+    let (begin, begun) = mpsc::channel::<()>();
+    let poster = thread::spawn(move || {
+        begun.recv().expect("it begins");
+        (0..100).for_each(|_| remote.post(|_| {}).expect("the loop runs"));
+    });
+    confine(reactor.backend(), forbidden);
+    begin.send(()).expect("the thread waits");
+    listener.with_handler(|_| Some(Back)).register_into(&mut reactor).expect("it is registered");
+    let eventfd = || eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    for _ in 0..3 {
+        let fd = eventfd().expect("a descriptor is left");
+        let again = |fd: &mut OwnedFd, event: Event, mut turn: Turn<'_>| {
+            rustix::io::read(&*fd, &mut [0; 8]).expect("it is readable");
+            turn.modify(event.key(), interest().write()).expect("it is registered");
+            turn.after_with(Duration::from_micros(300), move |mut turn| {
+                turn.delete(event.key()).expect("it is registered");
+            })
+            .expect("a timer is left");
+        };
+        interest().read().with_fd(fd).with_handler(again).register_into(&mut reactor).expect("new");
+    }
+    reactor.after(Duration::from_secs(3600), || {}).expect("a timer is left");
+    println!("\nlistening on {address}");
+    reactor.run().expect("it runs");
+    poster.join().expect("it has posted");
+}
+
+/// Talks to the reactor.
+fn talk_to_reactor(address: &str) -> std::io::Result<()> {
+    let mut client = TcpStream::connect(address)?;
+    client.set_read_timeout(Some(Duration::from_secs(20)))?;
+    client.write_all(b"hello")?;
+    let mut came = [0; 5];
+    client.read_exact(&mut came)?;
+    assert_eq!(&came, b"hello");
+    Ok(())
 }
 
 /// Talks to the server: a short and a long message, a second client that disconnects without a
@@ -202,10 +189,14 @@ fn talk(address: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Runs a confined server in its own process and talks to it. Returns whether both succeeded.
-fn is_served(test: &str, backend: Backend, forbidden: Option<i64>) -> bool {
+/// Runs `confined` in its own process and talks to it. Returns whether both succeeded.
+fn is_served(
+    test: &str,
+    confined: impl FnOnce(),
+    talk: impl FnOnce(&str) -> std::io::Result<()>,
+) -> bool {
     if std::env::var_os(CHILD).is_some() {
-        serve(backend, forbidden);
+        confined();
         return true;
     }
     let mut child = Command::new(std::env::current_exe().expect("this program"))
@@ -230,31 +221,46 @@ fn is_served(test: &str, backend: Backend, forbidden: Option<i64>) -> bool {
     talked && status.success()
 }
 
-#[test]
-fn a_server_on_epoll_needs_no_other_calls() {
-    assert!(is_served("a_server_on_epoll_needs_no_other_calls", Backend::Epoll, None));
+/// Runs a program on a backend, in a test of this name.
+macro_rules! confined {
+    ($($name:ident: $program:ident on $backend:ident, $talk:ident;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let backend = Backend::$backend;
+                if backend != Backend::Uring || rings::are_to_be_had(stringify!($name)) {
+                    assert!(is_served(stringify!($name), || $program(backend, None), $talk));
+                }
+            }
+        )*
+    };
 }
 
-#[test]
-fn a_server_on_poll_needs_no_other_calls() {
-    assert!(is_served("a_server_on_poll_needs_no_other_calls", Backend::Poll, None));
+confined! {
+    a_server_on_epoll_needs_no_other_calls: serve on Epoll, talk;
+    a_server_on_poll_needs_no_other_calls: serve on Poll, talk;
+    a_server_on_a_ring_needs_no_other_calls: serve on Uring, talk;
+    a_reactor_on_epoll_needs_no_other_calls: react on Epoll, talk_to_reactor;
+    a_reactor_on_poll_needs_no_other_calls: react on Poll, talk_to_reactor;
+    a_reactor_on_a_ring_needs_no_other_calls: react on Uring, talk_to_reactor;
 }
 
-#[test]
-fn a_server_on_a_ring_needs_no_other_calls() {
-    const NAME: &str = "a_server_on_a_ring_needs_no_other_calls";
-    if rings::are_to_be_had(NAME) {
-        assert!(is_served(NAME, Backend::Uring, None));
-    }
-}
-
-// The filter is in force: a forbidden call kills the server.
+// The filter is in force: a forbidden call kills the process.
 #[test]
 fn a_forbidden_system_call_kills_the_process() {
-    let is_served = is_served(
-        "a_forbidden_system_call_kills_the_process",
-        Backend::Epoll,
-        Some(libc::SYS_accept4),
-    );
+    let test = "a_forbidden_system_call_kills_the_process";
+    let is_served = is_served(test, || serve(Backend::Epoll, Some("accept4")), talk);
     assert!(!is_served || std::env::var_os(CHILD).is_some());
+}
+
+#[test]
+fn each_list_is_a_filter() {
+    for backend in ["epoll", "uring", "poll"] {
+        let processors = [("x86_64", TargetArch::x86_64), ("aarch64", TargetArch::aarch64)];
+        for (name, processor) in processors {
+            let list = list(backend, name).to_string();
+            let filters = compile_from_json(list.as_bytes(), processor).expect("a filter");
+            assert!(filters["reactor"].len() > 30, "{backend} on {name}");
+        }
+    }
 }

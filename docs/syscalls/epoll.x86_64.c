@@ -1,0 +1,102 @@
+/* Writes a seccomp filter, as BPF, to the standard output: the calls of a reactor on epoll,
+   x86_64. The arguments name the parts: reactor, connections, signals, serve.
+   `cargo xtask syscalls` writes this file. Compile it with -lseccomp. */
+
+#include <seccomp.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct part {
+    const char *name;
+    const int *calls;
+};
+
+/* For a reactor on one thread, with eventfds, timers, TCP and Unix streams, from its first turn to its end. */
+static const int reactor[] = {
+    SCMP_SYS(accept4),
+    SCMP_SYS(brk),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(close),
+    SCMP_SYS(epoll_create1),
+    SCMP_SYS(epoll_ctl),
+    SCMP_SYS(epoll_pwait2),
+    SCMP_SYS(epoll_wait),
+    SCMP_SYS(eventfd2),
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group),
+    SCMP_SYS(fcntl),
+    SCMP_SYS(futex),
+    SCMP_SYS(getpeername),
+    SCMP_SYS(getrandom),
+    SCMP_SYS(getsockname),
+    SCMP_SYS(getsockopt),
+    SCMP_SYS(madvise),
+    SCMP_SYS(mmap),
+    SCMP_SYS(mprotect),
+    SCMP_SYS(mremap),
+    SCMP_SYS(munmap),
+    SCMP_SYS(read),
+    SCMP_SYS(recvfrom),
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(sendmsg),
+    SCMP_SYS(sendto),
+    SCMP_SYS(setsockopt),
+    SCMP_SYS(shutdown),
+    SCMP_SYS(sigaltstack),
+    SCMP_SYS(timerfd_create),
+    SCMP_SYS(timerfd_settime),
+    SCMP_SYS(write),
+    __NR_SCMP_ERROR,
+};
+
+/* For listeners and connections that are opened later. */
+static const int connections[] = {
+    SCMP_SYS(bind),
+    SCMP_SYS(connect),
+    SCMP_SYS(listen),
+    SCMP_SYS(socket),
+    __NR_SCMP_ERROR,
+};
+
+/* For a `SignalSet` that is made later. */
+static const int signals[] = {
+    SCMP_SYS(rt_sigaction),
+    SCMP_SYS(signalfd4),
+    __NR_SCMP_ERROR,
+};
+
+/* For `windlass serve`. */
+static const int serve[] = {
+    SCMP_SYS(pread64),
+    __NR_SCMP_ERROR,
+};
+
+static const struct part parts[] = {
+    {"reactor", reactor},
+    {"connections", connections},
+    {"signals", signals},
+    {"serve", serve},
+};
+
+int main(int argc, char **argv) {
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_KILL_PROCESS);
+    if (!filter || seccomp_arch_remove(filter, SCMP_ARCH_NATIVE) ||
+        seccomp_arch_add(filter, SCMP_ARCH_X86_64))
+        return 1;
+    for (int i = 1; i < argc; i++) {
+        const int *call = NULL;
+        for (size_t p = 0; p < sizeof(parts) / sizeof(*parts); p++)
+            if (!strcmp(parts[p].name, argv[i]))
+                call = parts[p].calls;
+        if (!call) {
+            fprintf(stderr, "no such part: %s\n", argv[i]);
+            return 2;
+        }
+        for (; *call != __NR_SCMP_ERROR; call++)
+            if (seccomp_rule_add(filter, SCMP_ACT_ALLOW, *call, 0))
+                return 1;
+    }
+    return seccomp_export_bpf(filter, STDOUT_FILENO) ? 1 : 0;
+}
