@@ -88,6 +88,11 @@ fn traced(suite: &str) -> Vec<TracedCase> {
             turns(Case::EightTypes { registered: 256, ready: 64 }, 64),
             turns(Case::StaysReady { registered: 1 }, 0),
         ],
+        // The driver's write and read, and those of the handler.
+        "kick" => {
+            let kick = case(Case::Kick { guest: false }, "syscalls_per_kick");
+            vec![TracedCase { own: 4.0, ..kick }]
+        }
         "poll0" => vec![
             case(Case::EmptyTurn { registered: 100 }, "syscalls_per_turn"),
             turns(Case::ReadyTurn { registered: 1 }, 0),

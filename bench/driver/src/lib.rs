@@ -28,6 +28,7 @@ pub mod load;
 mod measured;
 pub mod payload;
 mod poll;
+mod kick;
 pub mod poll0;
 mod program;
 pub mod protocol;

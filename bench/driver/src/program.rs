@@ -8,6 +8,7 @@ use crate::calls::{self, Prices};
 use crate::deflate::{self, DeflateSubject};
 use crate::dispatch::{self, Subject};
 use crate::flow::{self, CounterSubject};
+use crate::kick;
 use crate::measured::{Error, Measured, TooFewFiles, Unsupported};
 use crate::poll0::{self, PollSubject};
 use crate::protocol::{Case, Reply, Request};
@@ -40,6 +41,11 @@ impl Suite {
     /// The suite `dispatch`, for a reactor.
     pub fn dispatch<S: Subject>() -> Self {
         Self { part: "dispatch", prepare: dispatch::prepare::<S> }
+    }
+
+    /// The suite `kick`, for a reactor.
+    pub fn kick<S: Subject>() -> Self {
+        Self { part: "kick", prepare: kick::prepare::<S> }
     }
 
     /// The suite `poll0`, for a reactor.

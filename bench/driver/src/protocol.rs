@@ -192,6 +192,12 @@ pub enum Case {
         /// Number of watched sources.
         registered: usize,
     },
+    /// A kick of a guest is an event, and the handler interrupts the guest.
+    Kick {
+        /// There is a guest, under KVM. Otherwise the driver writes to the one eventfd and reads
+        /// the other.
+        guest: bool,
+    },
     /// A reactor is built, and calls the handler of a source that is ready.
     FirstEvent,
     /// Starts a timer and cancels it before it fires, while `alive` others wait.
@@ -516,6 +522,7 @@ impl Case {
             | Self::RegisterDelete { .. }
             | Self::RegistrationMemory { .. } => "dispatch",
             Self::EmptyTurn { .. } | Self::ReadyTurn { .. } => "poll0",
+            Self::Kick { .. } => "kick",
             Self::SystemCall { .. } => "calls",
             Self::FirstEvent => "startup/first_event",
             Self::InsertCancel { .. }

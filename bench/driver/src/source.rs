@@ -74,6 +74,11 @@ impl SourcePool {
         Ok(Self((0..count).map(|_| eventfd()).collect::<io::Result<_>>()?))
     }
 
+    /// The descriptor of a source.
+    pub(crate) fn descriptor(&self, index: usize) -> &OwnedFd {
+        &self.0[index]
+    }
+
     pub(crate) fn sources(&self) -> Vec<Source> {
         self.0.iter().map(|fd| Source(fd.as_raw_fd())).collect()
     }

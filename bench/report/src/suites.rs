@@ -3,6 +3,7 @@
 /// A line for each suite, in the order of the program.
 pub const SUITES: &[(&str, &str)] = &[
     ("dispatch", "one event from the kernel to its handler: the cost of the loop itself"),
+    ("kick", "a guest's kick and its interrupt: what a device of a virtual machine waits for"),
     ("poll0", "turns that do not wait: the cost of a loop that another loop calls"),
     ("timers", "timers that start, move, end and fire: each time limit of a server is one"),
     ("streams", "writes to many streams at once: what a broadcast costs on the reactor"),

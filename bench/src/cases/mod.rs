@@ -21,7 +21,7 @@ pub(crate) use in_memory::{is_counted_with_lto, size};
 
 /// The suites without servers, in the order in which they run.
 pub(crate) const SUITES: &[&str] = &[
-    "dispatch", "poll0", "timers", "streams", "flow", "wakeup", "latency", "tasks", "http",
+    "dispatch", "kick", "poll0", "timers", "streams", "flow", "wakeup", "latency", "tasks", "http",
     "engine", "unmask", "utf8", "deflate", "calls", "startup",
 ];
 
@@ -44,6 +44,7 @@ pub(crate) fn groups(suite: &str, quick: bool) -> Vec<Vec<Case>> {
     let each_alone = |cases: Vec<Case>| cases.into_iter().map(|case| vec![case]).collect();
     match suite {
         "dispatch" => each_alone(dispatch(quick)),
+        "kick" => each_alone(kick()),
         "poll0" => each_alone(poll0()),
         "timers" => each_alone(timers(quick)),
         "streams" => each_alone(streams()),
@@ -82,6 +83,10 @@ fn calls() -> Vec<Case> {
     CALLS.iter().map(|&call| Case::SystemCall { call: call.to_owned() }).collect()
 }
 
+fn kick() -> Vec<Case> {
+    [false, true].map(|guest| Case::Kick { guest }).into()
+}
+
 fn poll0() -> Vec<Case> {
     let empty = [1, 1_000].map(|registered| Case::EmptyTurn { registered });
     empty.into_iter().chain([Case::ReadyTurn { registered: 1 }]).collect()
@@ -90,6 +95,7 @@ fn poll0() -> Vec<Case> {
 /// Returns the cases of a suite whose instructions are counted per round.
 pub(crate) fn counted(suite: &str, quick: bool) -> Vec<Case> {
     match suite {
+        "kick" => vec![Case::Kick { guest: false }],
         "poll0" => poll0(),
         "timers" => counted_timers(),
         "streams" => streams(),
@@ -270,7 +276,12 @@ pub(crate) fn over_unlimited(case: &Case) -> Option<Compared> {
 /// Returns the gauge of windlass that is divided by that of each peer.
 pub(crate) fn over_peer(case: &Case) -> Option<Compared> {
     let waker = Compared { gauge: "waker_ns_per_wake", ratio: "windlass_waker_ns_over_this_ratio" };
-    matches!(case, Case::WakeSleeping).then_some(waker)
+    let kick = Compared { gauge: "p50_us", ratio: "windlass_p50_over_this_ratio" };
+    match case {
+        Case::WakeSleeping => Some(waker),
+        Case::Kick { guest: true } => Some(kick),
+        _ => None,
+    }
 }
 
 /// Returns whether the counter of the case has no maximum.
@@ -312,6 +323,7 @@ pub(crate) fn unit(case: &Case) -> &'static str {
         | Case::EmptyTurn { .. }
         | Case::ReadyTurn { .. }
         | Case::TurnBeside { .. } => "turn",
+        Case::Kick { .. } => "kick",
         Case::LoneSleep { .. } => "sleep",
         Case::RegisterDelete { .. } | Case::InsertCancel { .. } => "pair",
         Case::RegistrationMemory { .. } => "registration",
@@ -371,7 +383,7 @@ pub(crate) fn server_threads(case: &Case) -> Option<usize> {
 /// Returns whether one thread does all the work, so that the allocator's plain counters are exact.
 pub(crate) fn has_one_thread(case: &Case) -> bool {
     match case {
-        Case::TaskRoundTrip { .. } | Case::SpawnRemote { .. } => false,
+        Case::TaskRoundTrip { .. } | Case::SpawnRemote { .. } | Case::Kick { guest: true } => false,
         Case::Uncontended { .. } => true,
         Case::Http(http) => http::has_one_thread(http),
         // It counts live bytes, not allocations.

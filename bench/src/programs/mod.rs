@@ -77,11 +77,14 @@ const fn peer(
 pub(crate) const PROGRAMS: &[Program] = &[
     own(
         RAW,
-        &["dispatch", "poll0", "timers/sleep", "latency", "tasks", "http", "startup/first_event"],
+        &[
+            "dispatch", "kick", "poll0", "timers/sleep", "latency", "tasks", "http",
+            "startup/first_event",
+        ],
         "bench-raw",
     ),
     // The same program once more. Its distance from `raw` is the noise of the run.
-    own("raw-again", &["dispatch", "poll0"], "bench-raw"),
+    own("raw-again", &["dispatch", "kick", "poll0"], "bench-raw"),
     own(RAW_PWAIT2, &["dispatch", "poll0"], "bench-raw-pwait2"),
     Program {
         backends: BACKENDS,
@@ -89,6 +92,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
             WINDLASS,
             &[
                 "dispatch",
+                "kick",
                 "poll0",
                 "timers",
                 "timers/sleep",
@@ -128,15 +132,22 @@ pub(crate) const PROGRAMS: &[Program] = &[
     own("memcpy", &["engine", "unmask"], "bench-memcpy"),
     peer(
         "eventp",
-        &["dispatch", "startup/first_event"],
+        &["dispatch", "kick", "startup/first_event"],
         "windlass-bench-peer-eventp",
         "windlass-bench-peer-eventp",
     ),
     peer(
         "event-manager",
-        &["dispatch"],
+        &["dispatch", "kick"],
         "windlass-bench-peer-event-manager",
         "windlass-bench-peer-event-manager",
+    ),
+    // The same program, on the crate with the same interface.
+    peer(
+        "windlass-event-manager",
+        &["dispatch", "kick"],
+        "windlass-bench-peer-windlass-event-manager",
+        "windlass-bench-peer-windlass-event-manager",
     ),
     peer(
         "mio",

@@ -35,6 +35,7 @@ const ANNOUNCEMENT: &str = "     Running .ci/expected-counts (xtask/counts)";
 /// The suites that are counted.
 const SUITES: &[&str] = &[
     "dispatch",
+    "kick",
     "poll0",
     "timers",
     "streams",

@@ -1,4 +1,5 @@
-//! event-manager for the workloads of `windlass-bench`.
+//! event-manager for the workloads of `windlass-bench`, and `windlass-event-manager`, which has the
+//! same interface: two packages compile this file.
 
 use std::process::ExitCode;
 
@@ -11,8 +12,9 @@ use windlass_bench_driver::source::{Device, Handler, Source};
 use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_version};
 
 fn main() -> ExitCode {
-    let version = locked_version(include_str!("../../Cargo.lock"), "event-manager");
-    Program { version, suites: vec![Suite::dispatch::<Manager>()] }.serve()
+    let package = env!("CARGO_PKG_NAME").trim_start_matches("windlass-bench-peer-");
+    let version = locked_version(include_str!("../../Cargo.lock"), package);
+    Program { version, suites: vec![Suite::dispatch::<Manager>(), Suite::kick::<Manager>()] }.serve()
 }
 
 /// Subscribers of several types, as its users have them.

@@ -15,7 +15,8 @@ use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_versi
 
 fn main() -> ExitCode {
     let version = locked_version(include_str!("../../Cargo.lock"), "eventp");
-    let suites = vec![Suite::dispatch::<Eventp>(), Suite::first_event::<Eventp>()];
+    let suites =
+        vec![Suite::dispatch::<Eventp>(), Suite::kick::<Eventp>(), Suite::first_event::<Eventp>()];
     Program { version, suites }.serve()
 }
 

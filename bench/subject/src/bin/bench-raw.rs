@@ -29,6 +29,7 @@ use events::{Raw, Wait, Waits};
 fn main() -> ExitCode {
     let suites = vec![
         Suite::dispatch::<Raw<EpollWait>>(),
+        Suite::kick::<Raw<EpollWait>>(),
         Suite::poll0::<Raw<EpollWait>>(),
         Suite::first_event::<Raw<EpollWait>>(),
         Suite::sleep::<Sleeping>(),

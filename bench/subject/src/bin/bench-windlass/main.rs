@@ -25,6 +25,7 @@ use events::Windlass;
 fn main() -> ExitCode {
     let suites = vec![
         Suite::dispatch::<Windlass>(),
+        Suite::kick::<Windlass>(),
         Suite::poll0::<Windlass>(),
         Suite::first_event::<Windlass>(),
         Suite::timers::<Windlass>(),
