@@ -78,7 +78,13 @@ pub(crate) const PROGRAMS: &[Program] = &[
     own(
         RAW,
         &[
-            "dispatch", "kick", "poll0", "timers/sleep", "latency", "tasks", "http",
+            "dispatch",
+            "kick",
+            "poll0",
+            "timers/sleep",
+            "latency",
+            "tasks",
+            "http",
             "startup/first_event",
         ],
         "bench-raw",

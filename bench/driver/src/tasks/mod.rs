@@ -26,8 +26,8 @@ use crate::wakeup::{LoopSubject, RoundTrip};
 pub(crate) use ping_pong::Shared as PairsShared;
 pub(crate) use signal::started;
 
-pub use laps::Laps;
 pub(crate) use laps::Lap;
+pub use laps::Laps;
 pub use message::{MESSAGE_BYTES, Message, forget_on_close};
 pub use runtime::{NoRemote, RemoteSpawn, Runtime, Stream, polls_per_turn};
 pub use signal::{Signal, TaskLoop};

@@ -84,7 +84,7 @@ pub use crate::world::{Host, SimFd};
 use crate::{
     BuildError, Builder, Reactor, TurnDriver,
     runtime::hosted::{Driven, Hosted, Outcome},
-    world::{Program, World},
+    world::{AtHost, Program, World},
 };
 #[doc(hidden)]
 pub use crate::{
@@ -214,7 +214,8 @@ impl Sim {
     /// What the closure makes without another host is made at this one: listeners, reactors with
     /// [`Backend::Sim`](crate::Backend::Sim), [`Workers`](crate::stream::Workers).
     pub fn at<T>(&self, host: &Host, make: impl FnOnce() -> T) -> T {
-        self.world.at(host, make)
+        let _at = AtHost::new(host);
+        make()
     }
 
     /// A simulated thread at a host: a closure that is called again and again, in between of the

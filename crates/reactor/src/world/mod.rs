@@ -179,19 +179,6 @@ impl World {
         Ok(SimObject::new(self, fd))
     }
 
-    /// What is made in this closure without another host is made at this one.
-    pub(crate) fn at<T>(&self, host: &Host, make: impl FnOnce() -> T) -> T {
-        /// Also if it panics.
-        struct Back<'w>(&'w World, HostId);
-        impl Drop for Back<'_> {
-            fn drop(&mut self) {
-                self.0.host.set(self.1);
-            }
-        }
-        let _back = Back(self, self.host.replace(host.id));
-        make()
-    }
-
     fn host_of(&self, address: IpAddr) -> HostId {
         if address.is_unspecified() || address.is_loopback() {
             self.host.get()
