@@ -36,6 +36,8 @@ struct Pair {
     ours: &'static str,
     /// The folder of ours in `compat`.
     folder: &'static str,
+    /// The features that are compared.
+    features: &'static [&'static str],
     /// Lines that only theirs has: how they begin, and why.
     missing: &'static [(&'static str, &'static str)],
     /// A module of theirs that their tests need and ours does not offer, and its feature.
@@ -44,56 +46,35 @@ struct Pair {
     patch: Option<&'static str>,
 }
 
-/// The features that are compared.
-const FEATURES: [&str; 2] = ["url", "rustls-tls-webpki-roots"];
+impl Pair {
+    const fn new(
+        theirs: &'static str,
+        version: &'static str,
+        ours: &'static str,
+        folder: &'static str,
+    ) -> Self {
+        let features = &["url", "rustls-tls-webpki-roots"];
+        let (missing, for_tests, patch) = (&[], None, None);
+        Self { theirs, version, ours, folder, features, missing, for_tests, patch }
+    }
+}
 
 /// The crates that programs name.
 const PAIRS: &[Pair] = &[
+    Pair::new("tungstenite", "0.30.0", "windlass-tungstenite", "tungstenite"),
+    Pair::new("tokio-tungstenite", "0.30.0", "windlass-tokio-tungstenite", "tokio-tungstenite"),
     Pair {
-        theirs: "tungstenite",
-        version: "0.30.0",
-        ours: "windlass-tungstenite",
-        folder: "tungstenite",
-        missing: &[],
-        for_tests: None,
-        patch: None,
-    },
-    Pair {
-        theirs: "tokio-tungstenite",
-        version: "0.30.0",
-        ours: "windlass-tokio-tungstenite",
-        folder: "tokio-tungstenite",
-        missing: &[],
+        features: &["remote_endpoint"],
+        for_tests: Some(("utilities", "test_utilities")),
+        patch: Some("event-manager-0.4"),
+        ..Pair::new("event-manager", "0.4.2", "windlass-event-manager", "event-manager")
     },
 ];
 
 /// The packages of 0.29, which are compiled from the same sources with another interface.
 const PATCHES: &[Pair] = &[
-    Pair {
-        theirs: "tungstenite",
-        version: "0.29.0",
-        ours: "tungstenite",
-        folder: "patch/tungstenite-0.29",
-        missing: &[],
-    },
-    Pair {
-        theirs: "tokio-tungstenite",
-        version: "0.29.0",
-        ours: "tokio-tungstenite",
-        folder: "patch/tokio-tungstenite-0.29",
-        missing: &[],
-        for_tests: None,
-        patch: None,
-    },
-    Pair {
-        theirs: "event-manager",
-        version: "0.4.2",
-        ours: "windlass-event-manager",
-        features: &["remote_endpoint"],
-        missing: &[],
-        for_tests: Some(("utilities", "test_utilities")),
-        patch: Some("event-manager-0.4"),
-    },
+    Pair::new("tungstenite", "0.29.0", "tungstenite", "patch/tungstenite-0.29"),
+    Pair::new("tokio-tungstenite", "0.29.0", "tokio-tungstenite", "patch/tokio-tungstenite-0.29"),
 ];
 
 /// Compares this, or everything. Returns whether nothing differs without a reason.
@@ -172,12 +153,12 @@ fn only<'l>(
 fn generate(root: &Path, pair: &Pair) -> Result<PathBuf> {
     let folder = repository::target(root).join("compat").join(pair.folder);
     fs::create_dir_all(folder.join("src"))?;
-    let path = root.join("compat").join(pair.folder);
+    let (path, features) = (root.join("compat").join(pair.folder), pair.features);
     let manifest = format!(
         "[workspace]\n\n[package]\nname = \"compared\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\n\
-         theirs = {{ package = {:?}, version = \"={}\", features = {FEATURES:?} }}\n\
-         ours = {{ package = {:?}, path = {path:?}, features = {FEATURES:?} }}\n",
+         theirs = {{ package = {:?}, version = \"={}\", features = {features:?} }}\n\
+         ours = {{ package = {:?}, path = {path:?}, features = {features:?} }}\n",
         pair.theirs, pair.version, pair.ours,
     );
     fs::write(folder.join("Cargo.toml"), manifest)?;
