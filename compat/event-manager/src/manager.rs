@@ -72,7 +72,7 @@ impl<S: MutEventSubscriber> EventManager<S> {
         Self::new_with_capacity(READY_EVENTS_CAPACITY)
     }
 
-    /// A manager that takes up to `ready_events_capacity` events in a run, but at most 134,217,727.
+    /// A manager that takes up to `ready_events_capacity` events in a run, but at most 65,536.
     ///
     /// # Errors
     /// - [`InvalidCapacity`](Error::InvalidCapacity): it is zero, or above

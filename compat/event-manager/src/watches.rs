@@ -57,8 +57,9 @@ struct Ping {
     ready: Ready,
 }
 
-/// The largest number of events that a turn of the reactor takes.
-const EVENTS_PER_TURN_MAX: usize = i32::MAX as usize / 16;
+/// The largest number of events that a run takes. Memory for so many is written when a reactor is
+/// built.
+const EVENTS_PER_RUN_MAX: usize = 65_536;
 
 #[derive(Debug)]
 pub(crate) struct Watches {
@@ -84,8 +85,8 @@ struct Watch {
 // from two threads.
 // - `Reactor` is not `Send` because its handlers may not be, because a ring has one submitter, and
 //   because its parts share values by `Rc`. Its backend is epoll here, and any thread may wait for
-//   its set and change it (epoll(7)). Its only handlers are `Watcher`s: a number, and the `Rc` of `noted`.
-//   It has no timers, closures, hooks, streams, signals and no clock of the user's, so it holds no
+//   its set and change it (epoll(7)). Its only handlers are `Watcher`s: a number, and the `Rc` of
+//   `noted`. It has no timers, closures, hooks, streams, signals and no clock of the user's, so it holds no
 //   other value from outside. It keeps nothing in thread-locals without `Signals`.
 // - No reference to the reactor, and no clone of an `Rc` in it or of `noted`, leaves this module.
 // - `Ping`, `Watch` and the vectors of them are plain data.
@@ -95,7 +96,7 @@ impl Watches {
     fn new(events_max: usize) -> Result<Self> {
         let reactor = Reactor::builder()
             .backend(Backend::Epoll)
-            .events_per_turn(events_max.min(EVENTS_PER_TURN_MAX))
+            .events_per_turn(events_max.min(EVENTS_PER_RUN_MAX))
             .build()
             .map_err(Error::of_reactor)?;
         Ok(Self {

@@ -381,11 +381,17 @@ calls_from_another_thread_come_after_the_events {
         caller.kick().expect("kicked");
         (added, again)
     });
-    let mut runs = 0;
-    while !calling.is_finished() || manager.run_with_timeout(0) != Ok(0) {
-        runs += manager.run_with_timeout(1).expect("no error");
+    // The two calls and the kick: each comes after what was before it.
+    let mut events = 0;
+    loop {
+        let is_over = calling.is_finished();
+        let count = manager.run_with_timeout(1).expect("no error");
+        events += count;
+        if is_over && count == 0 {
+            break;
+        }
     }
-    assert!((2..=3).contains(&runs), "{runs}");
+    log.say(events);
     log.say(calling.join().expect("no panic"));
     drop(manager);
     log.say(endpoint.fire(|_| {}));
