@@ -101,14 +101,14 @@ impl Memory {
     /// Writes before the guest runs.
     fn write(&mut self, address: usize, bytes: &[u8]) {
         assert!(address + bytes.len() <= MEMORY_LEN, "the guest's memory ends before");
+        // SAFETY: the address is inside of the memory.
+        let to = unsafe { self.0.as_ptr().add(address) };
         // SAFETY: the range is inside of the memory, and nobody else has its address yet.
-        unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.as_ptr().add(address), bytes.len())
-        }
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
     fn word(&self, address: usize) -> &AtomicU32 {
-        assert!(address % 4 == 0 && address < MEMORY_LEN, "a word of the guest's memory");
+        assert!(address.is_multiple_of(4) && address < MEMORY_LEN, "a word of the guest's memory");
         // SAFETY: the address is inside of the memory.
         let word = unsafe { self.0.as_ptr().add(address) };
         // SAFETY: the word is aligned, lives as long as the memory, and is used by atomic
