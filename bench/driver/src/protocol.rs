@@ -5,9 +5,9 @@
 //! slices of several programs can be interleaved. A program ends at the end of its input.
 
 mod params;
+mod server_info;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::tls::TlsCase;
 use crate::websocket_cases::WebsocketCase;
 
 pub use params::{Awake, Compressor, Content, EchoedBy, Script, Trigger, Writer};
+pub use server_info::ServerInfo;
 
 /// A request to a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,43 +81,6 @@ pub enum Reply {
         /// The reason.
         reason: String,
     },
-}
-
-/// The line that a server program prints when it listens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerInfo {
-    /// The address on which it listens.
-    pub address: SocketAddr,
-    /// The address for receivers of publications, if it is another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receivers: Option<SocketAddr>,
-    /// It speaks the protocol of NATS, and not that of WebSockets.
-    #[serde(default)]
-    pub speaks_nats: bool,
-    /// After an upgrade it sends the received bytes back as they are, also the masks.
-    #[serde(default)]
-    pub echoes_bytes: bool,
-    /// Number of its process. The started process may be strace(1) instead.
-    pub process: u32,
-    /// Version of the measured library.
-    pub version: String,
-    /// Address of the number of allocations in its memory, eight bytes.
-    pub allocations_at: u64,
-}
-
-impl ServerInfo {
-    /// A server of WebSockets in this process, whose allocations are not read.
-    pub fn new(address: SocketAddr, version: &str) -> Self {
-        Self {
-            address,
-            receivers: None,
-            speaks_nats: false,
-            echoes_bytes: false,
-            process: std::process::id(),
-            version: version.to_owned(),
-            allocations_at: 0,
-        }
-    }
 }
 
 /// The result of a slice.

@@ -14,7 +14,8 @@ use windlass_bench_driver::{EVENTS_PER_TURN, Error, Program, Suite, locked_versi
 fn main() -> ExitCode {
     let package = env!("CARGO_PKG_NAME").trim_start_matches("windlass-bench-peer-");
     let version = locked_version(include_str!("../../Cargo.lock"), package);
-    Program { version, suites: vec![Suite::dispatch::<Manager>(), Suite::kick::<Manager>()] }.serve()
+    Program { version, suites: vec![Suite::dispatch::<Manager>(), Suite::kick::<Manager>()] }
+        .serve()
 }
 
 /// Subscribers of several types, as its users have them.
