@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rustix::io::Errno;
 
 use crate::faults::Fault;
-use crate::ids::{ActorId, Fd, mask};
+use crate::ids::{ActorId, Fd};
 use crate::kernel::Kernel;
 use crate::kernel::state::State;
 use crate::object::{Kind, Watch};
@@ -234,8 +234,8 @@ impl State {
                 let (accepted, _) = self.accept(*fd)?;
                 Ok(Outcome { accepted: Some(accepted), more: true, ..Outcome::count(0) })
             }
-            RingRequest::Poll { fd, mask: bits, .. } => {
-                let ready = self.mask(*fd) & (bits | mask::ERR | mask::HUP);
+            RingRequest::Poll { fd, .. } => {
+                let ready = self.mask(*fd) & request.interest();
                 let more = true;
                 let outcome = Outcome { result: ready as i32, more, ..Outcome::count(0) };
                 if ready == 0 { Err(Errno::AGAIN) } else { Ok(outcome) }

@@ -74,7 +74,8 @@ impl RingRequest {
         let bits = match self {
             Self::Recv { .. } | Self::Accept { .. } => mask::IN,
             Self::Send { .. } => mask::OUT,
-            Self::Poll { mask: bits, .. } => *bits,
+            // IO_POLL_UNMASK of the kernel: a poll reports this too, whatever it asks for.
+            Self::Poll { mask: bits, .. } => *bits | mask::RDHUP,
         };
         bits | mask::ERR | mask::HUP
     }

@@ -1,5 +1,5 @@
-//! The model: the same random programs on epoll(7) with real descriptors and on the simulated
-//! kernel without faults. All outcomes agree: results, errors, and events in their order.
+//! Sets of epoll(7), with eventfds, pipes and Unix sockets. All outcomes agree: results, errors,
+//! and events in their order.
 //!
 //! The sizes of buffers in the real kernel depend on its accounting. So a program keeps what is
 //! unread small, or fills a buffer and then only empties it.
@@ -14,6 +14,8 @@ use rustix::net::{
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 use windlass_sim::{Faults, Fd, HostId, Kernel, PollEvent, PollSet, check, mask};
+
+use crate::{same, simulated};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -48,16 +50,6 @@ struct Worlds {
     sim: PollSet,
     open: Vec<Both>,
     names: u64,
-}
-
-fn same<T: std::fmt::Debug + PartialEq>(
-    what: &str,
-    real: rustix::io::Result<T>,
-    sim: std::io::Result<T>,
-) -> Result<T, Errno> {
-    let sim = sim.map_err(|error| Errno::from_io_error(&error).expect("an errno"));
-    assert_eq!(real, sim, "{what}: the kernel and the simulation");
-    real
 }
 
 impl Worlds {
@@ -238,9 +230,7 @@ impl Worlds {
             match self.kernel.read(both.sim, &mut bytes) {
                 Ok(1..) => {}
                 end => {
-                    break ends.push(
-                        end.map_err(|error| Errno::from_io_error(&error).expect("an errno")),
-                    );
+                    break ends.push(simulated(end));
                 }
             }
         }
@@ -264,7 +254,7 @@ impl Worlds {
         let sim = loop {
             match self.kernel.write(both.sim, &page) {
                 Ok(_) => {}
-                Err(error) => break Errno::from_io_error(&error).expect("an errno"),
+                Err(error) => break simulated::<()>(Err(error)).expect_err("an error"),
             }
         };
         assert_eq!(real, sim, "the error of a full buffer");
