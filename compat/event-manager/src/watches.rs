@@ -86,8 +86,8 @@ struct Watch {
 // - `Reactor` is not `Send` because its handlers may not be, because a ring has one submitter, and
 //   because its parts share values by `Rc`. Its backend is epoll here, and any thread may wait for
 //   its set and change it (epoll(7)). Its only handlers are `Watcher`s: a number, and the `Rc` of
-//   `noted`. It has no timers, closures, hooks, streams, signals and no clock of the user's, so it holds no
-//   other value from outside. It keeps nothing in thread-locals without `Signals`.
+//   `noted`. It has no timers, closures, hooks, streams, signals and no clock of the user's, so it
+//   holds no other value from outside. It keeps nothing in thread-locals without `Signals`.
 // - No reference to the reactor, and no clone of an `Rc` in it or of `noted`, leaves this module.
 // - `Ping`, `Watch` and the vectors of them are plain data.
 unsafe impl Send for Watches {}

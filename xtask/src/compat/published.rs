@@ -238,7 +238,7 @@ fn manifest(theirs: &str, ours: &Table, pair: &Pair, path: &Path) -> Result<Stri
         }
         made += "\n\n";
     }
-    write!(made, "[dependencies.{}]\n", pair.ours)?;
+    writeln!(made, "[dependencies.{}]", pair.ours)?;
     match pair.patch {
         None => writeln!(made, "path = {path:?}")?,
         Some(patch) => {

@@ -9,7 +9,7 @@ use crate::bed::{LATE_MAX, Session, address, connect, options, serve};
 /// The longest that a drain waits for its connections.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
-/// Clients with an echo and a room, and a drain at `drain`. Returns how many of them got everything.
+/// Clients with an echo and a room, and a drain at `drain`. Returns how many got everything.
 fn session(sim: &Sim, clients: usize, messages: u64, drain: Duration) -> usize {
     let session = Session::plan(sim, clients, messages, 8_000);
     let mut options = options();
