@@ -121,7 +121,7 @@ fn react(backend: Backend, forbidden: Option<&str>) {
         let fd = eventfd().expect("a descriptor is left");
         let again = |fd: &mut OwnedFd, event: Event, mut turn: Turn<'_>| {
             rustix::io::read(&*fd, &mut [0; 8]).expect("it is readable");
-            turn.modify(event.key(), interest().write()).expect("it is registered");
+            turn.modify(event.key(), interest()).expect("it is registered");
             turn.after_with(Duration::from_micros(300), move |mut turn| {
                 turn.delete(event.key()).expect("it is registered");
             })
