@@ -41,6 +41,7 @@ const COMPILER_TESTS: &[&str] = &["compile_fail"];
 /// Test programs that need a feature, which the stage `simulator` selects, with their packages.
 const SIMULATOR_TESTS: &[(&str, &str)] = &[
     ("windlass", "sim"),
+    ("windlass-http", "sim"),
     ("windlass-server", "sim"),
     ("windlass-task", "sim"),
     ("windlass-tls", "sim"),

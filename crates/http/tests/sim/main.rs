@@ -1,0 +1,307 @@
+//! Servers and clients of HTTP in a simulation: requests between hosts, under faults.
+
+#![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
+
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+    future::Future,
+    net::SocketAddr,
+    rc::Rc,
+    time::Duration,
+};
+
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use hyper::{
+    Request, Response, Version,
+    body::{Bytes, Incoming},
+    client::conn::{http1, http2},
+    service::service_fn,
+};
+use windlass::{
+    Reactor,
+    sim::{Faults, Kernel, Running, Sim},
+};
+use windlass_http::HttpServer;
+use windlass_task::{
+    Executor,
+    cancel::Cancel,
+    net::{TcpListener, TcpStream},
+    rt::WindlassExecutor,
+    spawn,
+    time::{now, sleep, timeout},
+    yield_now,
+};
+
+const CLIENTS: u8 = 3;
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// A loss is known by then: all limits of the server are shorter.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn address() -> SocketAddr {
+    "10.0.0.2:80".parse().unwrap()
+}
+
+/// An executor at the host 10.0.0.`last`. A fault may strike its building.
+fn executor(sim: &Sim, last: u8) -> Executor {
+    let host = sim.host([10, 0, 0, last].into());
+    loop {
+        let builder = Executor::builder().reactor(Reactor::builder().sim(&host));
+        if let Ok(made) = builder.build() {
+            return made;
+        }
+    }
+}
+
+/// Repeats what a fault may strike.
+async fn again<T, E, F: Future<Output = Result<T, E>>>(mut call: impl FnMut() -> F) -> T {
+    loop {
+        match call().await {
+            Ok(made) => return made,
+            Err(_) => yield_now().await,
+        }
+    }
+}
+
+/// The body of a request, which says whose it is.
+fn body_of(client: u8, request: u8, len: usize) -> Vec<u8> {
+    let byte = |place: usize| (place as u8).wrapping_mul(31) ^ client.wrapping_mul(17) ^ request;
+    (0..len).map(byte).collect()
+}
+
+async fn echo(
+    calls: Rc<Cell<usize>>,
+    request: Request<Incoming>,
+) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
+    calls.set(calls.get() + 1);
+    Ok(Response::new(request.into_body().boxed()))
+}
+
+/// What the clients and the server have seen.
+#[derive(Default)]
+struct Seen {
+    whole: Cell<usize>,
+    failed: Cell<usize>,
+    calls: Rc<Cell<usize>>,
+    events: RefCell<Vec<String>>,
+    /// How long the server has taken to end.
+    shutdown: Cell<Option<Duration>>,
+}
+
+/// Starts a server, which shuts down at a time that the seed chooses.
+fn start_server(sim: &Sim, seen: &Rc<Seen>, longest: Duration) -> Running {
+    let seen = Rc::clone(seen);
+    let until = Duration::from_nanos(sim.kernel().choose(longest.as_nanos() as u64));
+    executor(sim, 2).simulate(sim, async move {
+        let listener = again(|| TcpListener::bind(address())).await;
+        let (log, calls) = (Rc::clone(&seen), Rc::clone(&seen.calls));
+        let server = HttpServer::new()
+            .shutdown_timeout(SHUTDOWN)
+            .on_event(move |event| log.events.borrow_mut().push(event.to_string()));
+        let stop = Cancel::new();
+        let stopped = stop.clone();
+        let stopped = async move { stopped.cancelled().await };
+        let service = service_fn(move |request| echo(Rc::clone(&calls), request));
+        let serving = spawn(server.serve_until(listener, service, stopped));
+        sleep(until).await;
+        let begin = now();
+        stop.cancel();
+        serving.await.unwrap().unwrap();
+        seen.shutdown.set(Some(now() - begin));
+    })
+}
+
+/// Sends a request and compares the answer. An error is a loss that was reported.
+macro_rules! exchange {
+    ($sender:expr, $kernel:expr, $client:expr, $number:expr) => {{
+        let len = usize::try_from($kernel.choose(40_000)).unwrap();
+        let sent = body_of($client, $number, len);
+        let request = Request::post("http://host/").header("host", "host");
+        let request = request.body(Full::new(Bytes::from(sent.clone()))).unwrap();
+        let exchange = async {
+            $sender.ready().await.ok()?;
+            let response = $sender.send_request(request).await.ok()?;
+            assert_eq!(response.status(), 200);
+            let received = response.into_body().collect().await.ok()?.to_bytes();
+            // A body has a length, or is chunked, or ends its stream: so a part is an error.
+            assert!(received == sent, "{} bytes came of {len}", received.len());
+            Some(())
+        };
+        exchange.await
+    }};
+}
+
+/// A client with one request after the other on a connection.
+async fn client_of_http1(kernel: Kernel, seen: Rc<Seen>, client: u8) {
+    for number in 0..4 {
+        let Ok(stream) = TcpStream::connect(address()).await else {
+            seen.failed.set(seen.failed.get() + 1);
+            yield_now().await;
+            continue;
+        };
+        let Ok((mut sender, connection)) = http1::handshake(stream).await else { continue };
+        let driver = spawn(async move { _ = connection.await });
+        for request in 0..3 {
+            let exchange = exchange!(sender, kernel, client, number * 3 + request);
+            match exchange {
+                Some(()) => seen.whole.set(seen.whole.get() + 1),
+                None => {
+                    seen.failed.set(seen.failed.get() + 1);
+                    break;
+                }
+            }
+        }
+        drop(sender);
+        driver.abort();
+    }
+}
+
+/// A client with several requests at once on a connection.
+async fn client_of_http2(kernel: Kernel, seen: Rc<Seen>, client: u8) {
+    for number in 0..2 {
+        let Ok(stream) = TcpStream::connect(address()).await else {
+            seen.failed.set(seen.failed.get() + 1);
+            yield_now().await;
+            continue;
+        };
+        let handshake = http2::handshake(WindlassExecutor, stream).await;
+        let Ok((sender, connection)) = handshake else { continue };
+        let driver = spawn(async move { _ = connection.await });
+        let requests: Vec<_> = (0..4)
+            .map(|request| {
+                let (mut sender, seen) = (sender.clone(), Rc::clone(&seen));
+                let kernel = kernel.clone();
+                spawn(async move {
+                    let exchange = exchange!(sender, kernel, client, number * 4 + request);
+                    let count = if exchange.is_some() { &seen.whole } else { &seen.failed };
+                    count.set(count.get() + 1);
+                })
+            })
+            .collect();
+        for request in requests {
+            request.await.unwrap();
+        }
+        drop(sender);
+        driver.abort();
+    }
+}
+
+/// Clients and a server that shuts down while they work.
+fn session(sim: &Sim, version: Version, longest: Duration) -> Rc<Seen> {
+    let seen = Rc::<Seen>::default();
+    let server = start_server(sim, &seen, longest);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (kernel, seen) = (sim.kernel().clone(), Rc::clone(&seen));
+            executor(sim, 3 + client).simulate(sim, async move {
+                let work = async {
+                    if version == Version::HTTP_2 {
+                        client_of_http2(kernel, seen, client).await;
+                    } else {
+                        client_of_http1(kernel, seen, client).await;
+                    }
+                };
+                timeout(PATIENCE, work).await.expect("a loss is not reported to the client");
+            })
+        })
+        .collect();
+    sim.run_until(|| clients.iter().all(Running::has_ended)).unwrap();
+    sim.run_until(|| server.has_ended()).unwrap();
+    // The clocks of turns and the end of tasks take a while.
+    let took = seen.shutdown.get().expect("the server has ended by itself");
+    assert!(took <= SHUTDOWN + Duration::from_millis(100), "the shutdown took {took:?}");
+    assert!(seen.calls.get() >= seen.whole.get(), "an answer without a call");
+    seen
+}
+
+/// Without another owner of a socket, who ends its output behind the stream's back.
+fn whole(faults: Faults) -> Faults {
+    Faults { half_close: 0, ..faults }
+}
+
+#[test]
+fn every_request_is_answered_in_calm_weather() {
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        let sim = Sim::new(1, Faults::calm());
+        let seen = session(&sim, version, Duration::from_secs(3600));
+        let requests = if version == Version::HTTP_2 { 8 } else { 12 };
+        // The server may shut down early.
+        if seen.failed.get() == 0 {
+            assert_eq!(seen.whole.get(), requests * usize::from(CLIENTS));
+        }
+        assert!(seen.events.borrow().iter().all(|event| !event.contains("panicked")));
+    }
+}
+
+fn check(version: Version, faults: Faults, seeds: u64) {
+    let whole_ones = std::sync::atomic::AtomicUsize::new(0);
+    windlass::sim::check(|sim| {
+        let seen = session(sim, version, Duration::from_secs(1));
+        whole_ones.fetch_add(seen.whole.get(), std::sync::atomic::Ordering::Relaxed);
+    })
+    .seeds(seeds)
+    .faults(whole(faults))
+    .run();
+    assert!(whole_ones.into_inner() > 0, "some requests are answered");
+}
+
+#[test]
+fn requests_of_http1_are_answered_or_fail_and_a_shutdown_ends() {
+    check(Version::HTTP_11, Faults::rough(), 15);
+    check(Version::HTTP_11, Faults::hostile(), 20);
+}
+
+#[test]
+fn requests_of_http2_are_answered_or_fail_and_a_shutdown_ends() {
+    check(Version::HTTP_2, Faults::rough(), 8);
+    check(Version::HTTP_2, Faults::hostile(), 12);
+}
+
+/// A peer that says nothing, or stops in the middle of a request, costs a time that is bounded.
+#[test]
+fn silent_peers_are_closed_within_the_time_limits() {
+    windlass::sim::check(|sim| {
+        let seen = Rc::<Seen>::default();
+        let server = start_server(sim, &seen, Duration::from_millis(1));
+        let log = Rc::clone(&seen);
+        executor(sim, 9).simulate(sim, async {
+            let listener = again(|| TcpListener::bind("10.0.0.9:80")).await;
+            let server = HttpServer::new()
+                .header_timeout(Duration::from_secs(5))
+                .on_event(move |event| log.events.borrow_mut().push(event.to_string()));
+            let service = service_fn(|request| echo(Rc::default(), request));
+            server.serve(listener, service).await.unwrap();
+        });
+        let kernel = sim.kernel().clone();
+        let client = executor(sim, 3).simulate(sim, async move {
+            for _ in 0..3 {
+                let mut stream = again(|| TcpStream::connect("10.0.0.9:80")).await;
+                let begin = now();
+                let text = b"POST / HTTP/1.1\r\nhost: host\r\ncontent-length: 9\r\n";
+                let part = usize::try_from(kernel.choose(text.len() as u64)).unwrap();
+                let mut room = [0; 256];
+                if stream.write_all(&text[..part]).await.is_ok() {
+                    while let Ok(1..) = stream.read(&mut room).await {}
+                }
+                assert!(now() - begin < Duration::from_secs(20));
+            }
+        });
+        sim.run_until(|| client.has_ended() && server.has_ended()).unwrap();
+    })
+    .seeds(30)
+    .faults(whole(Faults::rough()))
+    .run();
+}
+
+#[test]
+fn a_session_has_the_same_trace_again() {
+    let hash = |version| {
+        let sim = Sim::new(5, whole(Faults::hostile()));
+        session(&sim, version, Duration::from_secs(1));
+        sim.kernel().hash()
+    };
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        assert_eq!(hash(version), hash(version));
+    }
+}
