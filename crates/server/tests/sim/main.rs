@@ -4,6 +4,7 @@
 
 mod bed;
 mod client;
+mod cluster;
 mod judge;
 mod sessions;
 mod speed;
