@@ -9,7 +9,11 @@ mod shrink;
 mod silence;
 
 use std::env;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::num::ParseIntError;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,8 +30,12 @@ pub use report::{CheckOutcome, Failure};
 const SEED: &str = "WINDLASS_SIM_SEED";
 /// Replays a shrunk run.
 const CASE: &str = "WINDLASS_SIM_CASE";
-/// The number of seeds.
+/// The number of seeds, or after an `x` how many times as many as the check says.
 const SEEDS: &str = "WINDLASS_SIM_SEEDS";
+/// The maximum of runs to shrink a failure.
+const SHRINK_RUNS: &str = "WINDLASS_SIM_SHRINK_RUNS";
+/// A file to which each check adds a line.
+const RESULTS: &str = "WINDLASS_SIM_RESULTS";
 /// A directory for the traces of a failure.
 const TRACES: &str = "WINDLASS_SIM_TRACES";
 
@@ -124,23 +132,36 @@ where
         self
     }
 
-    /// Checks the property. `WINDLASS_SIM_SEEDS` sets the number of seeds, `WINDLASS_SIM_SEED`
-    /// replays one, `WINDLASS_SIM_CASE` replays a shrunk run, and with `WINDLASS_SIM_TRACES` the
-    /// trace of a failure is written to this directory, as text and as JSON.
+    /// Checks the property. Variables of the environment change what runs:
+    ///
+    /// - `WINDLASS_SIM_SEEDS=5000` is the number of seeds, and `WINDLASS_SIM_SEEDS=x10` ten times
+    ///   as many;
+    /// - `WINDLASS_SIM_SHRINK_RUNS=0` reports a failure without shrinking it;
+    /// - `WINDLASS_SIM_SEED` replays one seed, and `WINDLASS_SIM_CASE` a shrunk run;
+    /// - to the file `WINDLASS_SIM_RESULTS` a line is added: the name of the thread, which for a
+    ///   test is that of the test, and the numbers of the [`CheckOutcome`];
+    /// - with `WINDLASS_SIM_TRACES` the trace of a failure is written to this directory, as text
+    ///   and as JSON.
     ///
     /// # Panics
     ///
     /// With a report if the property fails, and if a variable cannot be read.
     pub fn run(mut self) {
+        self.shrink_runs_max = variable(SHRINK_RUNS).unwrap_or(self.shrink_runs_max);
         if let Some(case) = variable::<Case>(CASE) {
             return report(self.replay(&case));
         }
         if let Some(seed) = variable(SEED) {
             (self.first_seed, self.seeds) = (seed, 1);
         } else if let Some(seeds) = variable(SEEDS) {
-            self.seeds = seeds;
+            self.seeds = match seeds {
+                SeedCount::Of(seeds) => seeds,
+                SeedCount::Times(factor) => self.seeds.saturating_mul(factor),
+            };
         }
-        report(self.outcome().failure);
+        let outcome = self.outcome();
+        note(&outcome);
+        report(outcome.failure);
     }
 
     /// Checks the property, without a look at the environment.
@@ -236,6 +257,24 @@ where
     }
 }
 
+/// The value of [`SEEDS`].
+#[derive(Debug, PartialEq, Eq)]
+enum SeedCount {
+    Of(u64),
+    Times(u64),
+}
+
+impl FromStr for SeedCount {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        match text.strip_prefix('x') {
+            Some(factor) => factor.parse().map(Self::Times),
+            None => text.parse().map(Self::Of),
+        }
+    }
+}
+
 struct Shared {
     next: AtomicU64,
     failed: AtomicU64,
@@ -260,11 +299,24 @@ fn failure(
     }
 }
 
-fn variable<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str) -> Option<T> {
+fn variable<T: FromStr<Err: std::fmt::Display>>(name: &str) -> Option<T> {
     let text = env::var(name).ok()?;
     match text.parse() {
         Ok(value) => Some(value),
         Err(error) => panic!("{name}={text}: {error}"),
+    }
+}
+
+/// Adds the line to [`RESULTS`], if it is set.
+fn note(outcome: &CheckOutcome) {
+    let Some(path) = env::var_os(RESULTS) else { return };
+    let CheckOutcome { seeds, events, hash, .. } = outcome;
+    let name = thread::current().name().unwrap_or("-").to_owned();
+    // One write, because other tests may write too.
+    let line = format!("{name} seeds={seeds} events={events} hash={hash:016x}\n");
+    let file = OpenOptions::new().append(true).create(true).open(&path);
+    if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+        panic!("{RESULTS}: {}: {error}", Path::new(&path).display());
     }
 }
 
@@ -280,4 +332,16 @@ fn report(failure: Option<Failure>) {
         }
     }
     panic!("{failure}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_a_number_or_a_factor() {
+        assert_eq!("500".parse(), Ok(SeedCount::Of(500)));
+        assert_eq!("x20".parse(), Ok(SeedCount::Times(20)));
+        assert!("20x".parse::<SeedCount>().is_err() && "x".parse::<SeedCount>().is_err());
+    }
 }
