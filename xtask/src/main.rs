@@ -19,6 +19,7 @@ mod metadata;
 mod output;
 mod package;
 mod patched;
+mod planted;
 mod programs;
 mod prose;
 mod registry;
@@ -103,6 +104,15 @@ enum Task {
         #[arg(long = "only", value_name = "CRATE")]
         only: Vec<String>,
     },
+    /// Plant faults, and count the seeds after which the simulator finds each
+    Planted {
+        /// Plant only the fault of this patch; may be repeated
+        #[arg(long = "only", value_name = "NAME")]
+        only: Vec<String>,
+        /// Write the table in docs/simulator.md
+        #[arg(long)]
+        record: bool,
+    },
     /// Pack the crates that can be published, and build the libraries from their packages
     Package,
     /// Build the release archive and its checksum in `target/dist`
@@ -136,6 +146,7 @@ fn main() -> ExitCode {
         Task::Compat { what } => compat::run(what),
         Task::Syscalls => syscalls::run(),
         Task::Patched { only } => patched::run(only),
+        Task::Planted { only, record } => planted::run(only, record),
         Task::Package => package::run(),
         Task::Dist { tag } => dist::run(tag.as_deref()),
         Task::Asm { what, profile } => asm::run(what, &profile),

@@ -59,12 +59,13 @@ pub(crate) fn text_files(root: &Path) -> Result<Vec<TextFile>> {
     Ok(files(root)?.texts)
 }
 
-/// Lists and reads all files.
+/// The paths of all files that are tracked, or that `git add --all` would add. A deleted file that
+/// is not yet committed is among them.
 ///
 /// # Errors
 ///
 /// If git is missing or `root` is not a checkout.
-pub(crate) fn files(root: &Path) -> Result<Files> {
+pub(crate) fn names(root: &Path) -> Result<Vec<String>> {
     let output = Command::new("git")
         // In containers, a checkout often belongs to another user. Only names are read here.
         .args(["-c", "safe.directory=*", "ls-files", "-z"])
@@ -75,25 +76,29 @@ pub(crate) fn files(root: &Path) -> Result<Files> {
     if !output.status.success() {
         bail!("git ls-files failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
+    let names = output.stdout.split(|byte| *byte == 0);
+    let names = names.filter_map(|name| std::str::from_utf8(name).ok());
+    Ok(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+/// Lists and reads all files.
+///
+/// # Errors
+///
+/// If git is missing or `root` is not a checkout.
+pub(crate) fn files(root: &Path) -> Result<Files> {
     let Files { mut texts, mut binaries } = Files::default();
-    for name in output.stdout.split(|byte| *byte == 0) {
-        let Ok(path) = std::str::from_utf8(name) else {
-            continue;
-        };
-        if path.is_empty() {
-            continue;
-        }
-        // A deleted file that is not yet committed is still listed. It cannot be read, and is
-        // skipped.
-        let full = root.join(path);
+    for path in names(root)? {
+        // A file that was deleted cannot be read, and is skipped.
+        let full = root.join(&path);
         let Ok(bytes) = std::fs::read(&full) else {
             continue;
         };
         match String::from_utf8(bytes) {
             Ok(text) => {
-                texts.push(TextFile { path: path.to_owned(), text, is_link: full.is_symlink() });
+                texts.push(TextFile { path, text, is_link: full.is_symlink() });
             }
-            Err(_) => binaries.push(path.to_owned()),
+            Err(_) => binaries.push(path),
         }
     }
     texts.sort_by(|a, b| a.path.cmp(&b.path));

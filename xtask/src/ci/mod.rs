@@ -7,6 +7,7 @@ mod backends;
 mod compat;
 mod conformance;
 mod readme;
+mod simulator;
 mod smoke;
 mod stages;
 mod suites;
@@ -125,9 +126,11 @@ mod tests {
         assert_eq!(
             more,
             [
+                &"simulator-whole",
                 &"autobahn-whole",
                 &"aws-lc",
                 &"patched",
+                &"planted",
                 &"book",
                 &"coverage",
                 &"bench-whole",

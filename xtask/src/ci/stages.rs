@@ -7,13 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 
 use super::conformance::{autobahn, clients};
-use super::{backends, compat, readme, smoke};
+use super::{backends, compat, readme, simulator, smoke};
 use crate::check;
 use crate::command::Cmd;
 use crate::counts;
 use crate::lanes::Lane;
 use crate::metadata::{self, Package};
 use crate::patched;
+use crate::planted;
 use crate::repository;
 use crate::stage::Stage;
 use crate::toolchain;
@@ -37,15 +38,6 @@ const SANITIZED_LONG: &[&str] = &["windlass-server"];
 /// Test programs that compare the compiler's messages word for word. They need the pinned compiler
 /// without special flags.
 const COMPILER_TESTS: &[&str] = &["compile_fail"];
-
-/// Test programs that need a feature, which the stage `simulator` selects, with their packages.
-const SIMULATOR_TESTS: &[(&str, &str)] = &[
-    ("windlass", "sim"),
-    ("windlass-http", "sim"),
-    ("windlass-server", "sim"),
-    ("windlass-task", "sim"),
-    ("windlass-tls", "sim"),
-];
 
 /// The programs for Miri, which interprets them about a thousand times slower. Programs with long
 /// loops are left out or are in [`MIRI_LONG`]. So are modules without unsafe code: they take a
@@ -118,6 +110,7 @@ pub(super) const NEWCOMERS: &str = "test";
 /// Long stages. They run with `--full`, before a release, or by name.
 pub(super) const LONG: &[&str] = &[
     "miri-long",
+    simulator::WHOLE,
     "autobahn-whole",
     "bench-whole",
     "aws-lc",
@@ -125,6 +118,7 @@ pub(super) const LONG: &[&str] = &[
     "book",
     "coverage",
     patched::STAGE,
+    planted::STAGE,
 ];
 
 /// Stages that are a part of a long stage. `--full` leaves them out.
@@ -169,13 +163,13 @@ pub(super) fn all(root: &Path) -> Result<Vec<Stage>> {
     take("test-tools", &mut stages);
     stages.push(backends::tests(&packages));
     stages.push(no_ring());
-    stages.push(simulator());
+    stages.extend([simulator::short(), simulator::whole(root)]);
     stages.push(smoke::serve(root));
     stages.extend([autobahn("autobahn", true), autobahn("autobahn-whole", false)]);
     stages.push(clients());
     stages.push(compat::stage(root));
     stages.push(aws_lc());
-    stages.push(patched::stage(root));
+    stages.extend([patched::stage(root), planted::stage(root)]);
     stages.extend([book(root), coverage(root)]);
     // The stage `counts` builds windlass with fat LTO, and `bench-whole` all programs.
     stages.push(smoke::bench("bench", &["--peer", "mio", "--no-lto"], root));
@@ -233,7 +227,7 @@ fn readme_tests(root: &Path) -> Stage {
 /// Test programs of a package, except those that pin the compiler's messages or need a feature.
 fn test_programs(package: &Package) -> impl Iterator<Item = String> {
     let is_wanted = |name: &str| {
-        !COMPILER_TESTS.contains(&name) && !SIMULATOR_TESTS.contains(&(&*package.name, name))
+        !COMPILER_TESTS.contains(&name) && !simulator::TESTS.contains(&(&*package.name, name))
     };
     let targets = package
         .targets
@@ -263,20 +257,6 @@ fn no_ring() -> Stage {
     let test = ["test", "-p", "windlass", "--no-default-features", "--no-fail-fast"];
     let programs = ["--lib", "--test", "rules", "--test", "suite"];
     Stage::tests("no-ring", vec![Cmd::cargo(test).args(programs)])
-}
-
-/// The reactor with the feature `sim`: all of its suites. And the tests in a simulation of all
-/// crates.
-fn simulator() -> Stage {
-    let test = ["test", "-p", "windlass", "--features", "sim", "--no-fail-fast"];
-    let programs = ["--lib", "--test", "rules", "--test", "suite", "--test", "sim"];
-    let others = SIMULATOR_TESTS.iter().filter(|(package, _)| *package != "windlass");
-    let others = others.map(|(package, program)| {
-        let test = ["test", "-p", *package, "--features", "sim", "--no-fail-fast"];
-        Cmd::cargo(test).args(["--test", *program])
-    });
-    let commands = core::iter::once(Cmd::cargo(test).args(programs)).chain(others).collect();
-    Stage::tests("simulator", commands)
 }
 
 /// AddressSanitizer and LeakSanitizer over the tests of the libraries with unsafe code, in the

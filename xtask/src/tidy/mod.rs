@@ -24,6 +24,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::metadata;
+use crate::planted;
 use crate::repository::{self, TextFile};
 use crate::source::Source;
 
@@ -98,6 +99,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     figures::check(root, &mut found);
     guide::check(&files, &mut found);
     paths::check(&files, &mut found);
+    let planted = planted::violations(root)?.into_iter();
+    found.extend(planted.map(|(path, message)| Violation::new(&path, 0, message)));
     Ok(found.iter().map(ToString::to_string).collect())
 }
 

@@ -259,7 +259,6 @@ impl StreamHandler for Watchful {
 #[test]
 fn no_idle_timeout_is_early_and_none_is_forgotten() {
     sim::check(|sim| {
-        sim.run_for(SECOND * 20).unwrap();
         let idle = SECOND * 5;
         let mut server = sim.reactor().unwrap();
         let last = Rc::new(Cell::new(None));
@@ -270,6 +269,7 @@ fn no_idle_timeout_is_early_and_none_is_forgotten() {
             .register_into(&mut server)
             .unwrap();
         sim.spawn(server);
+        sim.run_for(SECOND * 20).unwrap();
         let mut client = again(|| sim.connect(address("127.0.0.1:80")));
         for _ in 0..6 {
             if client.write_all(b"x").is_err() {
