@@ -82,6 +82,7 @@
 //! | take over sockets whose upgrade another server has answered | [`Service::adopt`] |
 //! | shut down gracefully | [`RunningServer::drain`], [`Service::drain`], [`Drainer`] |
 //! | count what happens | [`ServerStats`], [`StatsHandle`] |
+//! | list connections and topics, and disconnect clients | [`Inspector`] |
 //! | metrics, health and status over HTTP | [`Admin`] |
 //! | topics across machines | [`Server::cluster`], [`bus`] |
 
@@ -102,17 +103,18 @@ mod state;
 mod table;
 mod workers;
 
-pub use admin::{Admin, AdminToken, RunningAdmin};
+pub use admin::{Admin, AdminDisconnect, AdminToken, RunningAdmin};
 pub use api::{
-    CloseReason, Closed, ConnectionId, ControlError, Limit, Message, Options, OptionsError,
-    OutMessage, Prepared, Rate, RateLimits, Rejected, SendError, ServerStats, SlowConsumerPolicy,
-    StartError, SubscribeError, printable,
+    CloseReason, Closed, ConnectionId, ConnectionOrder, ConnectionQuery, ControlError,
+    DisconnectTarget, Disconnected, Inspected, InvalidConnectionId, Limit, ListedConnection,
+    ListedTopic, Message, Options, OptionsError, OutMessage, Prepared, Rate, RateLimits, Rejected,
+    SendError, ServerStats, SlowConsumerPolicy, StartError, SubscribeError, printable,
 };
 pub use connection::Upgraded;
 pub use handler::{
     Connection, Handler, Hub, MessageFn, PendingUpgrade, UpgradeDecision, UpgradeTicket, handler_fn,
 };
-pub use mailbox::{Sender, SenderError, StatsHandle};
+pub use mailbox::{Inspector, Sender, SenderError, StatsHandle};
 pub use service::Service;
 /// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`]
 /// and [`Server::start`] use.

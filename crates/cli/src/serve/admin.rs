@@ -1,11 +1,13 @@
-//! `--admin`: metrics, health and status for the operator.
+//! `--admin`: metrics, health, status and connections for the operator.
 
 use std::{
     fs, net::SocketAddr, os::fd::OwnedFd, path::PathBuf, rc::Rc, str::FromStr, time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
-use windlass_server::{Admin, AdminToken, RunningAdmin, StatsHandle, http::Hosts};
+use windlass_server::{
+    Admin, AdminDisconnect, AdminToken, RunningAdmin, StatsHandle, http::Hosts, printable,
+};
 
 use super::{
     args::{Mode, ServeArgs},
@@ -13,12 +15,15 @@ use super::{
     refusal_log,
     reload::{Apply, Part},
     sockets::Sockets,
+    tls::ServerTls,
 };
 
 /// Where the admin listener listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdminPlace {
     Tcp(SocketAddr),
+    /// The same with TLS.
+    Tls(SocketAddr),
     Unix(PathBuf),
 }
 
@@ -26,13 +31,21 @@ impl FromStr for AdminPlace {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(address) = text.parse() {
+        let of_scheme = |scheme: &str| {
+            let place = text.strip_prefix(scheme)?;
+            place.strip_suffix('/').unwrap_or(place).parse().ok()
+        };
+        if let Some(address) = text.parse().ok().or_else(|| of_scheme("http://")) {
             return Ok(Self::Tcp(address));
         }
-        if text.contains('/') {
+        if let Some(address) = of_scheme("https://") {
+            return Ok(Self::Tls(address));
+        }
+        if text.contains('/') && !text.contains("://") {
             return Ok(Self::Unix(text.into()));
         }
-        Err("it is neither an IP address with a port, nor the path of a Unix socket, with a /")
+        Err("it is neither an IP address with a port, perhaps with https:// before it, nor the \
+             path of a Unix socket, with a /")
     }
 }
 
@@ -68,9 +81,14 @@ fn hosts(args: &ServeArgs) -> anyhow::Result<Hosts> {
 pub(crate) fn check(args: &ServeArgs) -> anyhow::Result<()> {
     ensure!(args.admin.is_some() || args.admin_token_file.is_none(), "{TOKEN_ALONE}");
     ensure!(args.admin.is_none() || args.mode != Mode::Raw, "{NOT_IN_RAW}");
+    ensure!(args.admin.is_some() || !args.admin_open_health, "{HEALTH_ALONE}");
+    let has_tls = matches!(args.admin, Some(AdminPlace::Tls(_)));
+    ensure!(args.tls.is_on() || !has_tls, "{TLS_NEEDED}");
     let (token, _) = (read_token(args)?, hosts(args)?);
     let is_local = match &args.admin {
-        Some(AdminPlace::Tcp(address)) => address.ip().to_canonical().is_loopback(),
+        Some(AdminPlace::Tcp(address) | AdminPlace::Tls(address)) => {
+            address.ip().to_canonical().is_loopback()
+        }
         _ => true,
     };
     ensure!(is_local || token.is_some(), "{TOKEN_NEEDED}");
@@ -78,6 +96,9 @@ pub(crate) fn check(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 const TOKEN_ALONE: &str = "--admin-token-file needs --admin";
+const HEALTH_ALONE: &str = "--admin-open-health needs --admin";
+const TLS_NEEDED: &str = "--admin https:// needs a certificate: add --tls-cert and --tls-key, or \
+                          --tls-self-signed";
 const NOT_IN_RAW: &str = "--admin is not available in mode raw";
 const TOKEN_NEEDED: &str = "cannot start the admin listener (--admin-token-file sets a token)";
 
@@ -85,6 +106,11 @@ impl AdminServer {
     /// Makes /readyz answer 503.
     pub(crate) fn announce_shutdown(&self) {
         self.running.announce_shutdown();
+    }
+
+    /// Counts an attempt to read the configuration again.
+    pub(crate) fn note_reload(&self, has_succeeded: bool) {
+        self.running.note_reload(has_succeeded);
     }
 
     /// Stops accepting: another server has the same socket.
@@ -117,7 +143,11 @@ impl AdminServer {
 
 impl AdminListener {
     /// Opens the listener, if there is to be one.
-    pub(crate) fn open(args: &ServeArgs, passed: &mut Passed) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn open(
+        args: &ServeArgs,
+        tls: Option<&ServerTls>,
+        passed: &mut Passed,
+    ) -> anyhow::Result<Option<Self>> {
         check(args)?;
         let Some(place) = &args.admin else {
             return Ok(None);
@@ -126,15 +156,22 @@ impl AdminListener {
         let mut sockets = Sockets::open_admin(place, args.backend, passed)
             .context("cannot open the admin listener")?;
         let copies = sockets.copies().context("cannot copy the socket")?;
-        let socket = sockets.take_per_worker(false)?.into_iter().flatten().next();
+        let has_tls = matches!(place, AdminPlace::Tls(_));
+        let socket = sockets.take_per_worker(has_tls)?.into_iter().flatten().next();
         let socket = socket.context("there is one listener")?;
         let mut admin = Admin::listen_on(socket)?
             .backend(args.backend)
             .stall_limit(Duration::from_secs(args.stall_limit.into()))
+            .open_health(args.admin_open_health)
+            .cluster_required(args.cluster.cluster_required)
             .on_rejected(refusal_log::note_rejected_by_admin)
+            .on_disconnected(log_disconnect)
             .hosts(hosts(args)?);
         if let Some(token) = token {
             admin = admin.with_token(token);
+        }
+        if let Some(tls) = tls.filter(|_| has_tls) {
+            admin = admin.with_tls(tls.sessions());
         }
         Ok(Some(Self { admin, sockets, copies }))
     }
@@ -156,6 +193,13 @@ impl AdminListener {
     }
 }
 
+/// Each request has a line: it comes from the operator.
+fn log_disconnect(request: &AdminDisconnect<'_>) {
+    let AdminDisconnect { peer, by, target, done, .. } = *request;
+    let (target, count, complete) = (printable(target), done.count, done.is_complete);
+    tracing::info!(%peer, by, %target, count, complete, "clients disconnected by the operator");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,7 +209,9 @@ mod tests {
         assert_eq!("[::1]:9".parse(), Ok(AdminPlace::Tcp("[::1]:9".parse().unwrap())));
         assert_eq!("/run/a".parse(), Ok(AdminPlace::Unix("/run/a".into())));
         assert_eq!("./a".parse(), Ok(AdminPlace::Unix("./a".into())));
-        for nonsense in ["", "9001", "localhost:9001", "socket"] {
+        assert_eq!("http://[::1]:9/".parse(), Ok(AdminPlace::Tcp("[::1]:9".parse().unwrap())));
+        assert_eq!("https://[::1]:9".parse(), Ok(AdminPlace::Tls("[::1]:9".parse().unwrap())));
+        for nonsense in ["", "9001", "localhost:9001", "socket", "https://localhost:1", "tcp://a"] {
             assert!(nonsense.parse::<AdminPlace>().is_err(), "{nonsense}");
         }
     }

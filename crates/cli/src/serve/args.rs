@@ -11,7 +11,7 @@ use windlass_ws::{
 
 use super::{
     admin::AdminPlace, cluster::ClusterArgs, log, place::ListenPlace, proxies::ProxyArgs,
-    rates::RateArgs, tls::TlsArgs,
+    rates::RateArgs, socket_file::UnixMode, tls::TlsArgs,
 };
 use crate::backend;
 
@@ -28,6 +28,11 @@ pub(crate) struct ServeArgs {
     /// Path of a Unix socket to listen on
     #[arg(long, value_name = "PATH")]
     pub(crate) unix: Option<PathBuf>,
+
+    /// Permissions of the file of --unix, in octal, such as 660 [default: those that the umask
+    /// leaves]
+    #[arg(long, value_name = "MODE", requires = "unix")]
+    pub(crate) unix_mode: Option<UnixMode>,
 
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
@@ -56,8 +61,9 @@ pub(crate) struct ServeArgs {
 
     /// TOML file with options, by their long names; options on the command line take precedence.
     /// SIGHUP reads it again, and takes --connections, --connections-per-address, --host,
-    /// --inflate-ratio-max, --log-level, --memory, --message-max, --origin, and the files of
-    /// --tls-*, --token-file and --admin-token-file; the others need a restart
+    /// --inflate-ratio-max, --log-level, --memory, --message-max, --origin, all rates, the options
+    /// of proxies, and the files of --tls-*, --token-file and --admin-token-file; the others need a
+    /// restart
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -203,8 +209,10 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) no_status: bool,
 
-    /// Listener for the operator, an IP address with a port or the path of a Unix socket. It serves
-    /// /metrics (for Prometheus), /healthz, /readyz and /status. Not in mode raw [default: none]
+    /// Listener for the operator, an IP address with a port or the path of a Unix socket. With
+    /// https:// before it, it has the TLS of the server. It serves /metrics (for Prometheus),
+    /// /healthz, /readyz, /status, /connections and /rooms, and with a token POST /disconnect. Not
+    /// in mode raw [default: none]
     #[arg(long, value_name = "ADDR|PATH")]
     pub(crate) admin: Option<AdminPlace>,
 
@@ -212,6 +220,10 @@ pub(crate) struct ServeArgs {
     /// characters. Required unless --admin is a loopback address or a Unix socket
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
+
+    /// Answer /healthz and /readyz of --admin without the token, for probes that have none
+    #[arg(long)]
+    pub(crate) admin_open_health: bool,
 
     /// Time in seconds after which a worker that has not finished a turn of its event loop makes
     /// /healthz and /readyz answer 503, and the service manager's watchdog is not fed

@@ -67,6 +67,12 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "FILE", requires_all = ["cluster", "cluster_cert"])]
     pub(crate) cluster_key: Option<PathBuf>,
 
+    /// Answer 503 at /readyz of --admin while no NATS server can be reached [default: the answer is
+    /// 200 and says so, because the members at this server still reach each other; the log has a
+    /// warning, and the metric windlass_cluster_connected is 0]
+    #[arg(long, requires = "cluster")]
+    pub(crate) cluster_required: bool,
+
     /// TLS to NATS [default: required to tls:// and with --cluster-ca or --cluster-cert; otherwise
     /// each server decides, and credentials may cross in plain text]
     #[arg(long, value_enum, value_name = "WHEN", requires = "cluster")]

@@ -88,7 +88,7 @@ pub(crate) fn run(
     let offer = args.hand_over.as_deref().map(|path| Offer::open(path, &mut passed));
     let offer = offer.transpose()?;
     let mut sockets = Sockets::open(args, inherited, &mut passed)?;
-    let mut admin = AdminListener::open(args, &mut passed)?;
+    let mut admin = AdminListener::open(args, tls.as_ref(), &mut passed)?;
     for name in passed.left() {
         tracing::warn!(%name, "a socket of the old server is closed: no option asks for it");
     }
@@ -139,7 +139,14 @@ pub(crate) fn run(
     let connections_max = Rc::new(Cell::new(connections_max));
     parts.push(server.part(&connections_max));
     parts.extend(tls.and_then(|tls| tls.part(args.mode)));
-    let reloader = Reloader::new(read_again, configuration.given.clone(), parts);
+    let counting = admin.clone();
+    let note_reload = move |succeeded| {
+        if let Some(admin) = &counting {
+            admin.note_reload(succeeded);
+        }
+    };
+    let note_reload = Box::new(note_reload);
+    let reloader = Reloader::new(read_again, configuration.given.clone(), parts, note_reload);
     notify::ready(&sockets.addresses);
     let drain_delay = Duration::from_secs(args.drain_delay.into());
     let (admin_too, offer_too) = (admin.clone(), offer.clone());

@@ -60,19 +60,28 @@ pub(crate) struct Part {
 pub(crate) struct Reloader {
     read: ReadConfiguration,
     parts: Vec<Part>,
+    /// Is told of each attempt, whether it has succeeded.
+    note: Box<dyn Fn(bool)>,
     /// The values in use.
     given: RefCell<Given>,
 }
 
 impl Reloader {
-    pub(crate) fn new(read: ReadConfiguration, given: Given, parts: Vec<Part>) -> Self {
-        Self { read, parts, given: RefCell::new(given) }
+    pub(crate) fn new(
+        read: ReadConfiguration,
+        given: Given,
+        parts: Vec<Part>,
+        note: Box<dyn Fn(bool)>,
+    ) -> Self {
+        Self { read, parts, note, given: RefCell::new(given) }
     }
 
     /// Reads the configuration again. If it is good, it is taken into use. Either way one line says
     /// so.
     pub(crate) fn reload(&self) {
-        match self.try_reload() {
+        let reloaded = self.try_reload();
+        (self.note)(reloaded.is_ok());
+        match reloaded {
             Ok(kept) if kept.is_empty() => tracing::info!("configuration reloaded"),
             Ok(kept) => tracing::warn!(
                 kept = %kept.join(" "),
@@ -129,7 +138,7 @@ mod tests {
 
     fn reloader(start: &[&str], now: &'static [&'static str], parts: Vec<Part>) -> Reloader {
         let read = Box::new(move || Ok(configuration(now)));
-        Reloader::new(read, configuration(start).given, parts)
+        Reloader::new(read, configuration(start).given, parts, Box::new(|_| {}))
     }
 
     /// A part that notes what it was given.

@@ -6,9 +6,10 @@ use std::{
     io::ErrorKind,
     os::{
         fd::OwnedFd,
-        unix::fs::{FileTypeExt as _, MetadataExt as _},
+        unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _},
     },
     path::{Path, PathBuf},
+    str::FromStr,
     time::SystemTime,
 };
 
@@ -91,6 +92,39 @@ pub(crate) fn replacing_abandoned<T, E>(
     }
 }
 
+/// The permissions of the file of a Unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnixMode(u32);
+
+impl FromStr for UnixMode {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_octal =
+            (3..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| is_octal && *mode <= 0o777);
+        mode.map(Self).ok_or("it is no octal mode from 000 to 777, such as 660")
+    }
+}
+
+/// Listens at a path with these permissions, whatever the umask is. Nobody can connect before the
+/// file has them.
+pub(crate) fn listen_with_mode(path: &Path, mode: UnixMode) -> io::Result<OwnedFd> {
+    let socket = stream_socket()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let listens = fs::set_permissions(path, fs::Permissions::from_mode(mode.0))
+        .and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?));
+    if let Err(error) = listens {
+        // The file was made just now.
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(socket)
+}
+
+/// The length of the backlog, which the kernel caps at its own limit.
+const BACKLOG: i32 = 4096;
+
 /// Creates a non-blocking Unix socket.
 pub(crate) fn stream_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -104,4 +138,20 @@ fn is_abandoned(path: &Path) -> bool {
     let connected = || rustix::net::connect(stream_socket()?, &SocketAddrUnix::new(path)?);
     fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
         && connected() == Err(Errno::CONNREFUSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UnixMode;
+
+    #[test]
+    fn a_mode_is_octal() {
+        assert_eq!(
+            ["600", "0660", "777"].map(str::parse),
+            [0o600, 0o660, 0o777].map(UnixMode).map(Ok)
+        );
+        for nonsense in ["", "7", "66", "1777", "678", "0o600", "+600", "rw-", "00600"] {
+            assert!(nonsense.parse::<UnixMode>().is_err(), "{nonsense}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use super::{
     admin::AdminPlace,
     args::{Mode, ServeArgs},
     hand_over::Passed,
-    socket_file::{SocketFile, replacing_abandoned},
+    socket_file::{SocketFile, UnixMode, listen_with_mode, replacing_abandoned},
 };
 
 /// Default address.
@@ -95,7 +95,7 @@ impl Sockets {
             sockets.take_passed(name, has_tls, group, None)?;
         }
         if let Some(path) = unix {
-            sockets.listen_at(path, has_tls, "", passed)?;
+            sockets.listen_at(path, has_tls, args.unix_mode, "", passed)?;
         }
         for place in &args.listen {
             let place_tls = place.tls.unwrap_or(has_tls);
@@ -117,8 +117,9 @@ impl Sockets {
     ) -> anyhow::Result<Self> {
         let mut sockets = Self::new(Mode::Chat, 1, backend);
         match place {
-            AdminPlace::Tcp(address) => sockets.listen_on(*address, false, "admin ", passed)?,
-            AdminPlace::Unix(path) => sockets.listen_at(path, false, "admin ", passed)?,
+            AdminPlace::Tcp(address) => sockets.listen_on(*address, false, ADMIN, passed)?,
+            AdminPlace::Tls(address) => sockets.listen_on(*address, true, ADMIN, passed)?,
+            AdminPlace::Unix(path) => sockets.listen_at(path, false, None, ADMIN, passed)?,
         }
         Ok(sockets)
     }
@@ -171,6 +172,7 @@ impl Sockets {
         &mut self,
         path: &Path,
         has_tls: bool,
+        mode: Option<UnixMode>,
         role: &str,
         passed: &mut Passed,
     ) -> io::Result<()> {
@@ -181,7 +183,11 @@ impl Sockets {
         }
         let options = ListenOptions::new();
         let listener = self.retry_while_in_use(|| {
-            replacing_abandoned(path, || options.unix(path), |error| error.kind())
+            let listen = || match mode {
+                Some(mode) => options.from_fd(listen_with_mode(path, mode)?),
+                None => options.unix(path),
+            };
+            replacing_abandoned(path, listen, |error| error.kind())
         })?;
         self.files.push(SocketFile::made_at(path, &name)?);
         self.take(name, has_tls, vec![listener])
@@ -285,6 +291,9 @@ impl Sockets {
     }
 }
 
+/// The beginning of the names of the socket for `--admin`.
+const ADMIN: &str = "admin ";
+
 /// The beginning of the names of sockets from the service manager.
 const INHERITED: &str = "inherited ";
 
@@ -297,7 +306,11 @@ mod tests {
         io::Errno,
         net::{SocketAddrUnix, sockopt::socket_reuseport},
     };
-    use std::{fs, os::unix::net::UnixListener, path::PathBuf};
+    use std::{
+        fs,
+        os::unix::{fs::PermissionsExt as _, net::UnixListener},
+        path::PathBuf,
+    };
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("windlass-{name}-{}", std::process::id()));
@@ -342,6 +355,22 @@ mod tests {
         assert!(with("https", &sockets.addresses[1]) && with("http", &sockets.addresses[2]));
         drop(sockets);
         assert!(!path.exists(), "the file goes with the server");
+        fs::remove_dir(folder).expect("it is empty");
+    }
+
+    #[test]
+    fn a_socket_file_has_its_mode() {
+        let folder = folder("mode");
+        let path = folder.join("socket");
+        for mode in ["600", "666", "0770"] {
+            let unix = path.to_str().expect("it is text");
+            let sockets = open(&["--unix", unix, "--unix-mode", mode]).expect("nobody listens");
+            let bits = u32::from_str_radix(mode, 8).expect("it is octal");
+            let metadata = fs::metadata(&path).expect("it is there");
+            assert_eq!(metadata.permissions().mode() & 0o7777, bits);
+            std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+            drop(sockets);
+        }
         fs::remove_dir(folder).expect("it is empty");
     }
 

@@ -15,6 +15,7 @@ use super::{
     counts::ServerCounts,
     load_run::LOAD,
     members::Members,
+    rates::RateArgs,
     reload::{Apply, Part},
     rooms::{ECHO_PATH, LIVE, NOT_FOUND, ROOMS, Rooms, topic_len_max},
     sockets::Sockets,
@@ -85,6 +86,17 @@ impl ServerControl for WebSocketServer {
         let options = &[
             "connections",
             "connections-per-address",
+            "connection-rate",
+            "connection-rate-per-address",
+            "tls-handshake-rate",
+            "tls-handshake-rate-per-address",
+            "request-rate",
+            "request-rate-per-address",
+            "message-rate",
+            "message-byte-rate",
+            "proxy-protocol-from",
+            "forwarded-from",
+            "forwarded-header",
             "host",
             "inflate-ratio-max",
             "memory",
@@ -153,8 +165,8 @@ impl ServeArgs {
     /// against at a reload.
     fn after(self, start: &Self) -> Self {
         let Self { workers, buffer, mode, .. } = *start;
-        let (rates, proxies) = (start.rates.clone(), start.proxies.clone());
-        Self { workers, buffer, mode, rates, proxies, ..self }
+        let rates = RateArgs { when_full: start.rates.when_full, ..self.rates };
+        Self { workers, buffer, mode, rates, ..self }
     }
 
     /// The library makes the same check, but names its own settings in the error.
@@ -242,14 +254,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_is_checked_against_the_rates_of_the_start() {
+    fn a_reload_has_its_own_rates_and_keeps_what_happens_when_full() {
         let start = parsed(&["--message-byte-rate", "1000", "--message-max", "1000"]);
-        let longer = parsed(&["--message-max", "1001"]).after(&start);
-        let error = longer.options(1, false).expect_err("the burst is too small");
+        let rated = ["--message-byte-rate", "1000", "--message-max", "1001"];
+        let error =
+            parsed(&rated).after(&start).options(1, false).expect_err("the burst is too small");
         assert!(error.to_string().contains("--message-byte-rate"), "{error}");
-        let start = parsed(&["--message-max", "1000"]);
-        let rated = ["--message-byte-rate", "1", "--proxy-protocol-from", "nonsense"];
-        let options = parsed(&rated).after(&start).options(1, false).expect("they are kept");
-        assert_eq!(options.rates.message_bytes, None);
+        let bad = parsed(&["--proxy-protocol-from", "nonsense"]).after(&start);
+        let error = bad.options(1, false).expect_err("it is no network");
+        assert!(format!("{error:#}").contains("--proxy-protocol-from"), "{error:#}");
+        let new = ["--message-rate", "7", "--when-full", "reject"];
+        let options = parsed(&new).after(&start).options(1, false).expect("they are good");
+        assert_eq!((options.rates.message_bytes, options.reject_when_full), (None, false));
+        assert_eq!(options.rates.messages, Some(windlass_server::Rate::per_second(7)));
     }
 }

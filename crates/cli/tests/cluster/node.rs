@@ -20,8 +20,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts a server with these options, and does not wait for its cluster.
+    /// Starts a server with these options, and does not wait for its cluster. It is ready when it
+    /// is connected.
     pub(crate) fn start(options: &[&str]) -> Self {
+        Self::start_ready(&[options, &["--cluster-required"]].concat())
+    }
+
+    /// Starts a server that is ready without its cluster.
+    pub(crate) fn start_ready(options: &[&str]) -> Self {
         let all = ["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0"];
         let admin = ["--admin", "127.0.0.1:0"];
         let (server, lines) =

@@ -78,13 +78,21 @@ pub(crate) fn notices_about_members_stay_at_their_server() {
 pub(crate) fn a_lost_nats_server_is_seen_and_comes_back() {
     let mut nats = Nats::start();
     let [here, there] = [(); 2].map(|()| Node::of(&nats, &[]));
+    let easy = Node::start_ready(&["--cluster", &nats.url()]);
+    until(|| (easy.get("/readyz").1 == "ready\n").then_some(()), String::new);
     let line = here.server.wait_for_error("cluster: connected");
     let port = format!("(port {})", nats.port);
     assert!(line.contains("payload_max=1048576") && line.contains(&port), "{line}");
     let (mut ada, mut bob) = (here.enter("/room/a"), there.enter("/room/a"));
     nats.kill();
     let lost = until(|| Some(here.get("/readyz")).filter(|answer| answer.0 == 503), String::new);
-    assert_eq!(lost.1, "not connected: the bus of the cluster cannot be reached\n");
+    let reason = "not connected: the bus of the cluster cannot be reached\n";
+    assert_eq!(lost.1, reason);
+    let without = (200, format!("ready, but {reason}"));
+    until(|| (easy.get("/readyz") == without).then_some(()), String::new);
+    assert!(easy.get("/metrics").1.contains("\nwindlass_cluster_connected 0\n"));
+    easy.server.wait_for_error("cluster: the connection was lost");
+    easy.server.stop_cleanly();
     here.server.wait_for_error("cluster: the connection was lost");
     // The servers go on by themselves.
     let mut eve = here.enter("/room/a");

@@ -136,6 +136,12 @@ fn elsewhere_a_token_from_a_file_is_needed() {
     assert!(ask("Authorization: Bearer a-token-in-a-file-2\r\n").starts_with("HTTP/1.1 401 "));
     assert!(ask("Authorization: Bearer a-token-in-a-file-1\r\n").starts_with("HTTP/1.1 200 "));
     server.stop_cleanly();
+    // Probes may have no token.
+    let options = ["--admin-token-file", file.path(), "--admin-open-health"];
+    let (server, address) = start("127.0.0.1:0", &options);
+    assert!(get(connect(&address), "/readyz", "").starts_with("HTTP/1.1 200 "));
+    assert!(get(connect(&address), "/connections", "").starts_with("HTTP/1.1 401 "));
+    server.stop_cleanly();
 }
 
 #[test]
@@ -146,6 +152,10 @@ fn an_unsafe_or_impossible_listener_is_an_error() {
         (&["--admin", "0.0.0.0:0"][..], "--admin-token-file"),
         (&["--admin", "9001"], "neither an IP address"),
         (&["--admin-token-file", "/x"], "needs --admin"),
+        (&["--admin-open-health"], "needs --admin"),
+        (&["--admin", "https://127.0.0.1:0"], "needs a certificate"),
+        (&["--unix-mode", "660"], "--unix"),
+        (&["--unix", "/x/y", "--unix-mode", "68"], "no octal mode"),
         (&["--admin", "127.0.0.1:0", "--mode", "raw"], "not available in mode raw"),
         (&["--admin", "127.0.0.1:0", "--admin-token-file", "/no/such"], "/no/such"),
         (&["--admin", "127.0.0.1:0", "--admin-token-file", short.path()], "at least 16"),
@@ -185,7 +195,7 @@ fn the_dashboard_shows_the_metrics_that_there_are() {
     let is_name = |byte: char| byte.is_ascii_lowercase() || byte == '_';
     let mut named: BTreeSet<String> = expressions
         .flat_map(|text| text.split(|byte| !is_name(byte)))
-        .filter(|word| word.starts_with("windlass_"))
+        .filter(|word| word.starts_with("windlass_") || word.starts_with("process_"))
         .map(|word| word.strip_suffix("_bucket").unwrap_or(word).to_owned())
         .collect();
     // A variable of the dashboard uses it.
@@ -201,9 +211,7 @@ fn the_dashboard_shows_the_metrics_that_there_are() {
     // The first event gives the longest handler a value: plain HTTP is answered on this port too.
     get(server.connect(), "/", "");
     let metrics = metrics_of(&address);
-    // Other dashboards show the figures of processes.
-    let own = metrics.families().into_iter().filter(|name| name.starts_with("windlass_"));
-    let there: BTreeSet<String> = own.map(str::to_owned).collect();
+    let there: BTreeSet<String> = metrics.families().into_iter().map(str::to_owned).collect();
     // They are there in a cluster only. A test of windlass-server compares them.
     named.retain(|name| !name.starts_with("windlass_cluster_"));
     assert_eq!(named, there);

@@ -1,6 +1,8 @@
 //! A connection of the admin listener: requests and their responses.
 
+use core::cell::Cell;
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -8,21 +10,23 @@ use std::{
 
 use windlass::{
     Key, Turn,
-    stream::{Address, DisconnectReason, Input, Stream, StreamHandler, Timeout},
+    stream::{Address, DisconnectReason, Input, Stream, StreamHandler, Timeout, TlsFailure},
 };
 use windlass_ws::handshake::{HeadLimits, HeadReader, Rejection, Request};
 
 use super::{
-    CONNECTIONS_MAX,
+    CONNECTIONS_MAX, Rules,
     connection_list::ConnectionList,
     controls::Controls,
+    disconnect::{AdminDisconnect, OnDisconnected},
+    inspect::{self, ParameterError},
     rejections::{RejectionCause, Rejections},
 };
 use crate::{
     connection::parse_response,
-    http::{self, AddressKey, ListenerKind, reject, without_body},
-    mailbox::StatsHandle,
-    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_rejections, write_process},
+    http::{self, AddressKey, ConnectionPermit, ListenerKind, reject, without_body},
+    mailbox::{Inspector, StatsHandle},
+    metrics::{CONTENT_TYPE, WorkerSnapshot, not_ready, write_admin_counts, write_process},
 };
 
 /// Maximum time from the first byte of a request to its last. A client that sends nothing more is
@@ -35,14 +39,21 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A connection ends after a response behind which so many bytes wait for the client.
 const WAITING_MAX: usize = 256 << 10;
 
+/// The paths whose answers take a look at single connections or topics.
+const INSPECTIONS: [&str; 3] = ["/connections", "/rooms", "/disconnect"];
+
 /// Settings and counts that all connections share.
 pub(super) struct AdminState {
     stats: StatsHandle,
+    inspector: Inspector,
     controls: Arc<Controls>,
     listener_kind: ListenerKind,
     rejections: Rejections,
     connections: ConnectionList,
-    stall_limit: Duration,
+    rules: Rules,
+    on_disconnected: Option<OnDisconnected>,
+    /// Number of connections that were closed because a request has asked for it.
+    disconnected: Cell<u64>,
 }
 
 /// The counts of the workers, copied for the first request that asks for them. Requests that were
@@ -58,7 +69,9 @@ impl SharedCopy {
 
 pub(super) struct AdminConn {
     state: Rc<AdminState>,
-    address: Option<AddressKey>,
+    peer: Address,
+    /// Counts it with the others of its address, if they begin with a TLS handshake.
+    _permit: Option<ConnectionPermit>,
     /// The reader of an incomplete request, and when it began.
     pending: Option<(Box<HeadReader>, Instant)>,
     has_received: bool,
@@ -66,9 +79,13 @@ pub(super) struct AdminConn {
 }
 
 impl AdminConn {
-    pub(super) fn new(state: Rc<AdminState>, peer: &Address) -> Self {
-        let address = AddressKey::of(peer);
-        Self { state, address, pending: None, has_received: false, is_closing: false }
+    pub(super) fn new(
+        state: Rc<AdminState>,
+        peer: &Address,
+        permit: Option<ConnectionPermit>,
+    ) -> Self {
+        let (peer, pending) = (peer.clone(), None);
+        Self { state, peer, _permit: permit, pending, has_received: false, is_closing: false }
     }
 
     /// Responds to the requests in these bytes.
@@ -82,38 +99,38 @@ impl AdminConn {
             match reader.request(bytes) {
                 Ok(Some((request, used))) => {
                     let start = out.len();
-                    let (is_last, cause) = self.state.respond(&request, &mut copy, out);
+                    let (is_last, cause) = self.state.respond(&request, &self.peer, &mut copy, out);
                     match cause {
-                        Some(cause) => self.state.note(cause, stream, &out[start..]),
+                        Some(cause) => self.state.note(cause, &self.peer, &out[start..]),
                         None => self.state.connections.note_answer(stream.key()),
                     }
                     self.is_closing = is_last || waiting + out.len() > WAITING_MAX;
                     bytes = &bytes[used..];
                 }
                 Ok(None) if since.elapsed() > REQUEST_TIMEOUT => {
-                    self.fail(Rejection::Timeout, stream, out);
+                    self.fail(Rejection::Timeout, out);
                 }
                 Ok(None) => return self.pending = Some((reader, since)),
-                Err(rejection) => self.fail(rejection, stream, out),
+                Err(rejection) => self.fail(rejection, out),
             }
         }
     }
 
-    fn fail(&mut self, rejection: Rejection, stream: &Stream<'_>, out: &mut Vec<u8>) {
+    fn fail(&mut self, rejection: Rejection, out: &mut Vec<u8>) {
         let start = out.len();
         let cause = match rejection {
             Rejection::Timeout => RejectionCause::Timeout,
             _ => RejectionCause::BadRequest,
         };
         reject(rejection, SystemTime::now(), out);
-        self.state.note(cause, stream, &out[start..]);
+        self.state.note(cause, &self.peer, &out[start..]);
         self.is_closing = true;
     }
 }
 
 impl StreamHandler for AdminConn {
     fn on_open(&mut self, stream: &mut Stream<'_>) {
-        self.state.make_room(stream, self.address);
+        self.state.make_room(stream, AddressKey::of(&self.peer));
     }
 
     fn on_timeout(&mut self, stream: &mut Stream<'_>, _: Timeout) {
@@ -122,7 +139,7 @@ impl StreamHandler for AdminConn {
             return stream.abort();
         }
         let mut out = Vec::new();
-        self.fail(Rejection::Timeout, stream, &mut out);
+        self.fail(Rejection::Timeout, &mut out);
         let _ = stream.send(&out);
         stream.close();
     }
@@ -145,8 +162,18 @@ impl StreamHandler for AdminConn {
         }
     }
 
-    fn on_close(&mut self, key: Key, _: DisconnectReason, _: Turn<'_>) {
+    fn on_close(&mut self, key: Key, reason: DisconnectReason, _: Turn<'_>) {
         self.state.connections.remove(key);
+        let failed = match reason {
+            // As a client that goes away without a request.
+            DisconnectReason::Tls(TlsFailure::HandshakeIncomplete | TlsFailure::Truncated) => None,
+            DisconnectReason::Tls(failure) => Some(failure),
+            _ => None,
+        };
+        if let Some(failure) = failed {
+            let reason = format!("TLS: {failure}");
+            self.state.rejections.note(RejectionCause::Tls, &self.peer, None, &reason);
+        }
     }
 }
 
@@ -174,6 +201,14 @@ impl Answer {
     fn found(content_type: &'static str, body: Vec<u8>) -> Self {
         Self { status: 200, cause: None, content_type, header: "", body }
     }
+
+    fn json(body: Vec<u8>) -> Self {
+        Self::found("application/json", body)
+    }
+
+    fn bad_parameter(error: &str) -> Self {
+        Self::rejected(400, RejectionCause::Parameter, error, "")
+    }
 }
 
 impl AdminState {
@@ -182,16 +217,28 @@ impl AdminState {
         controls: Arc<Controls>,
         listener_kind: ListenerKind,
         rejections: Rejections,
-        stall_limit: Duration,
+        rules: Rules,
+        on_disconnected: Option<OnDisconnected>,
     ) -> Self {
-        let connections = ConnectionList::default();
-        Self { stats, controls, listener_kind, rejections, connections, stall_limit }
+        let (inspector, connections) = (stats.inspector(), ConnectionList::default());
+        let disconnected = Cell::new(0);
+        Self {
+            stats,
+            inspector,
+            controls,
+            listener_kind,
+            rejections,
+            connections,
+            rules,
+            on_disconnected,
+            disconnected,
+        }
     }
 
     /// Notes a rejected request and its response.
-    fn note(&self, cause: RejectionCause, stream: &Stream<'_>, response: &[u8]) {
+    fn note(&self, cause: RejectionCause, peer: &Address, response: &[u8]) {
         let (status, reason) = parse_response(response).unzip();
-        self.rejections.note(cause, stream, status, reason.unwrap_or_default());
+        self.rejections.note(cause, peer, status, reason.unwrap_or_default());
     }
 
     /// Gives a new connection an entry, if need be that of another one, which is closed.
@@ -204,8 +251,14 @@ impl AdminState {
             "connection limit {CONNECTIONS_MAX} of the admin listener reached; this one of the \
              address with most connections without an answer was closed"
         );
-        self.rejections.note(RejectionCause::ConnectionsMax, &oldest, None, &reason);
+        let peer = oldest.peer_addr().unwrap_or(Address::Unix(None));
+        self.rejections.note(RejectionCause::ConnectionsMax, &peer, None, &reason);
         oldest.abort();
+    }
+
+    /// Notes a connection that is closed before its TLS handshake: its address has too many.
+    pub(super) fn note_too_many(&self, peer: &Address, reason: &str) {
+        self.rejections.note(RejectionCause::ConnectionsMax, peer, None, reason);
     }
 
     /// Appends the response to a request. Returns true if the connection must end, and the
@@ -213,6 +266,7 @@ impl AdminState {
     fn respond(
         &self,
         request: &Request<'_>,
+        peer: &Address,
         copy: &mut SharedCopy,
         out: &mut Vec<u8>,
     ) -> (bool, Option<RejectionCause>) {
@@ -226,12 +280,14 @@ impl AdminState {
             }
             return (true, Some(RejectionCause::Host));
         }
-        let answer = self.answer(request, copy);
+        let answer = self.answer(request, peer, copy);
         // The body of a request is never read.
         let has_body = request.header_bytes("Content-Length").is_some()
             || request.header_bytes("Transfer-Encoding").is_some();
-        let is_last =
-            has_body || request.is_http_1_0() || http::wants_close(request) || answer.status >= 400;
+        // Such a look may take a while, and the others wait for it.
+        let is_slow = INSPECTIONS.contains(&request.path());
+        let wants_close = request.is_http_1_0() || http::wants_close(request);
+        let is_last = has_body || is_slow || wants_close || answer.status >= 400;
         let body = if request.method() == "HEAD" { &[][..] } else { &answer.body };
         http::start_response(answer.status, SystemTime::now(), out);
         let Answer { content_type, header, .. } = answer;
@@ -247,8 +303,11 @@ impl AdminState {
         (is_last, answer.cause)
     }
 
-    fn answer(&self, request: &Request<'_>, copy: &mut SharedCopy) -> Answer {
-        if !self.is_authorized(request) {
+    fn answer(&self, request: &Request<'_>, peer: &Address, copy: &mut SharedCopy) -> Answer {
+        let path = request.path();
+        let is_health = matches!(path, "/healthz" | "/readyz");
+        let is_open = is_health && self.rules.has_open_health;
+        if !is_open && !self.is_authorized(request) {
             return Answer::rejected(
                 401,
                 RejectionCause::Token,
@@ -256,16 +315,23 @@ impl AdminState {
                 "WWW-Authenticate: Bearer\r\n",
             );
         }
-        let path = request.path();
-        if !matches!(path, "/metrics" | "/healthz" | "/readyz" | "/status") {
-            let text = "there is nothing here: see /metrics, /healthz, /readyz and /status";
+        if path == "/disconnect" {
+            return self.disconnect(request, peer);
+        }
+        if !is_health && !INSPECTIONS.contains(&path) && !matches!(path, "/metrics" | "/status") {
+            let text = "there is nothing here: see /metrics, /healthz, /readyz, /status, \
+                        /connections, /rooms and /disconnect";
             return Answer::rejected(404, RejectionCause::Path, text, "");
         }
         if !matches!(request.method(), "GET" | "HEAD") {
             let allowed = "Allow: GET, HEAD\r\n";
             return Answer::rejected(405, RejectionCause::Method, "only GET and HEAD", allowed);
         }
-        if matches!(path, "/healthz" | "/readyz") {
+        if INSPECTIONS.contains(&path) {
+            let found = self.inspect(path, request.query());
+            return found.map_or_else(|error| Answer::bad_parameter(&error), Answer::json);
+        }
+        if is_health {
             // No worker is waited for, because this one does not answer.
             if let Some(text) = self.stalled() {
                 return Answer::text(503, &text);
@@ -279,26 +345,63 @@ impl AdminState {
         match path {
             "/metrics" => {
                 self.stats.write_metrics(workers, &mut body);
-                write_admin_rejections(self.rejections.counts(), &mut body);
+                let (disconnected, reloads) = (self.disconnected.get(), self.controls.reloads());
+                write_admin_counts(self.rejections.counts(), disconnected, reloads, &mut body);
                 write_process(&mut body);
                 Answer::found(CONTENT_TYPE, body)
             }
             "/status" => {
                 self.stats.write_status(workers, &mut body);
-                Answer::found("application/json", body)
+                Answer::json(body)
             }
             _ if self.controls.is_leaving() => Answer::text(503, "leaving: the server shuts down"),
-            _ => match not_ready(workers).or(self.stats.cluster_not_ready()) {
-                None => Answer::text(200, "ready"),
-                Some(reason) => Answer::text(503, reason),
+            _ => match (not_ready(workers), self.stats.cluster_not_ready()) {
+                (Some(reason), _) => Answer::text(503, reason),
+                (None, Some(reason)) if self.rules.is_cluster_required => Answer::text(503, reason),
+                (None, Some(reason)) => Answer::text(200, &format!("ready, but {reason}")),
+                (None, None) => Answer::text(200, "ready"),
             },
         }
+    }
+
+    fn inspect(&self, path: &str, query: Option<&str>) -> Result<Vec<u8>, ParameterError> {
+        if path == "/connections" {
+            let query = inspect::connection_query(query)?;
+            return Ok(inspect::connections_json(&self.inspector.connections(&query)));
+        }
+        let limit = inspect::room_limit(query)?;
+        Ok(inspect::rooms_json(&self.inspector.topics(limit)))
+    }
+
+    /// A page of another site can send such a request, so a token is needed on loopback too.
+    fn disconnect(&self, request: &Request<'_>, peer: &Address) -> Answer {
+        if request.method() != "POST" {
+            let allowed = "Allow: POST\r\n";
+            return Answer::rejected(405, RejectionCause::Method, "only POST", allowed);
+        }
+        if self.controls.access().token.is_none() {
+            let text = "to disconnect clients, the listener must have a token";
+            return Answer::rejected(403, RejectionCause::Token, text, "");
+        }
+        let asked = match inspect::disconnect_request(request.query()) {
+            Ok(asked) => asked,
+            Err(error) => return Answer::bad_parameter(&error),
+        };
+        let done = self.inspector.disconnect(asked.target);
+        self.disconnected.set(self.disconnected.get() + done.count);
+        if let Some(on_disconnected) = &self.on_disconnected {
+            let (by, target) = (asked.by, &*asked.value);
+            let report = AdminDisconnect { peer, by, target, done };
+            // The panic hook reports a panic. The listener must not end by it.
+            let _ = catch_unwind(AssertUnwindSafe(|| on_disconnected(&report)));
+        }
+        Answer::json(inspect::disconnected_json(done))
     }
 
     /// Describes a worker that has been in its turn for too long, if there is one.
     fn stalled(&self) -> Option<String> {
         let (index, age) = self.stats.slowest_worker()?;
-        (age > self.stall_limit).then(|| {
+        (age > self.rules.stall_limit).then(|| {
             format!("stalled: worker {index} has not finished a turn for {} s", age.as_secs())
         })
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     PoisonError, RwLock, RwLockReadGuard,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use super::token::AdminToken;
@@ -19,11 +19,17 @@ pub(super) struct Controls {
     access: RwLock<Access>,
     /// The server is about to shut down. It protects no other data.
     is_leaving: AtomicBool,
+    /// Reloads of the configuration that have succeeded, and those that have failed.
+    reloads: [AtomicU64; 2],
 }
 
 impl Controls {
     pub(super) fn new(access: Access) -> Self {
-        Self { access: RwLock::new(access), is_leaving: AtomicBool::new(false) }
+        Self {
+            access: RwLock::new(access),
+            is_leaving: AtomicBool::new(false),
+            reloads: Default::default(),
+        }
     }
 
     pub(super) fn access(&self) -> RwLockReadGuard<'_, Access> {
@@ -40,6 +46,14 @@ impl Controls {
 
     pub(super) fn leave(&self) {
         self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_reload(&self, has_succeeded: bool) {
+        self.reloads[usize::from(!has_succeeded)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn reloads(&self) -> [u64; 2] {
+        self.reloads.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     pub(super) fn is_leaving(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The admin listener: metrics, health and status of a running server.
+//! The admin listener: metrics, health and status of a running server, and its connections.
 //!
 //! It runs on a thread and a reactor of its own, so it answers while workers are busy or drain. It
 //! reads copies of the workers' counts. No data path takes a lock for it.
@@ -6,6 +6,8 @@
 mod connection;
 mod connection_list;
 mod controls;
+mod disconnect;
+mod inspect;
 mod rejections;
 mod token;
 
@@ -23,24 +25,31 @@ use std::{
 
 use windlass::{
     Backend, Reactor, Remote, Stop,
-    stream::{Address, ListenOptions, Listener, ListenerKey, Peer, StreamOptions},
+    stream::{
+        Address, ListenOptions, Listener, ListenerKey, Peer, StreamOptions, TlsSessionFactory,
+    },
 };
 
-pub use self::token::AdminToken;
+pub use self::{disconnect::AdminDisconnect, token::AdminToken};
 
 use self::{
     connection::{AdminConn, AdminState},
     controls::{Access, Controls},
+    disconnect::OnDisconnected,
     rejections::{OnRejected, Rejections},
 };
 use crate::{
     api::Rejected,
-    http::{Hosts, ListenerKind},
+    http::{ConnectionLimiter, Hosts, ListenerKind},
     mailbox::StatsHandle,
 };
 
 /// Maximum number of connections of the admin listener. A further one takes the place of another.
 const CONNECTIONS_MAX: usize = 64;
+
+/// Maximum number of connections in their TLS handshake, and those of one address with its others.
+const HANDSHAKES_MAX: usize = 1024;
+const WITH_TLS_PER_ADDRESS_MAX: usize = 128;
 
 /// The default of [`Admin::stall_limit`].
 const STALL_LIMIT: Duration = Duration::from_secs(5);
@@ -54,8 +63,17 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 /// |---|---|
 /// | `/metrics` | counts in the Prometheus text format 0.0.4 |
 /// | `/healthz` | 200, also in a drain; 503 if a worker is [stalled](Self::stall_limit) |
-/// | `/readyz` | 200, or 503 also in a drain, with its memory budget spent, or its cluster lost |
+/// | `/readyz` | 200, or 503 also in a drain, with the memory budget spent, or a cluster lost |
 /// | `/status` | the main counts as a JSON object |
+/// | `/connections?sort=&room=&limit=` | the first by `bytes`, `age` or `buffered`, as JSON |
+/// | `/rooms?limit=` | the topics with the most subscribers, as JSON |
+/// | `POST /disconnect?id=` | disconnects one client; or those of an `address=` or a `room=` |
+///
+/// The last three are by an [`Inspector`](crate::Inspector): its documentation says what a look at
+/// the connections costs. A list has 100 rows, or `limit`, at most 1000. A parameter that is
+/// unknown or invalid gets 400. The response says `"complete":false` if a worker has not answered
+/// in time. `/disconnect` is available only with a token. A lost cluster counts if it is
+/// [required](Self::cluster_required).
 ///
 /// - On a loopback address and on a Unix socket no token is needed. Elsewhere
 ///   [`start`](Self::start) fails without one. A request without the token, or with another one,
@@ -70,6 +88,8 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 ///   if 64 connections come in the time from the client's connection to its request. The clients of
 ///   a Unix socket, and those behind one proxy, count as one address. Let the permissions of a Unix
 ///   socket, or a firewall, keep strangers away.
+/// - With [TLS](Self::with_tls), a connection counts as one of the 64 after its handshake, which
+///   may take 5 s. At most 1024 are in it, and an address has at most 128 connections.
 /// - What it rejects is counted in `windlass_admin_refusals_total`, which is in its own `/metrics`
 ///   only, and reported to [`on_rejected`](Self::on_rejected).
 ///
@@ -111,7 +131,17 @@ pub struct Admin {
     hosts: Hosts,
     backend: Backend,
     on_rejected: Option<OnRejected>,
+    on_disconnected: Option<OnDisconnected>,
+    rules: Rules,
+}
+
+/// How requests are answered.
+#[derive(Clone, Copy)]
+struct Rules {
     stall_limit: Duration,
+    /// Health needs no token.
+    has_open_health: bool,
+    is_cluster_required: bool,
 }
 
 impl Admin {
@@ -143,8 +173,10 @@ impl Admin {
     fn new(listener: Listener) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let (token, hosts, backend) = (None, Hosts::default(), Backend::Auto);
-        let (on_rejected, stall_limit) = (None, STALL_LIMIT);
-        Ok(Self { listener, address, token, hosts, backend, on_rejected, stall_limit })
+        let (on_rejected, on_disconnected) = (None, None);
+        let (stall_limit, has_open_health, is_cluster_required) = (STALL_LIMIT, false, false);
+        let rules = Rules { stall_limit, has_open_health, is_cluster_required };
+        Ok(Self { listener, address, token, hosts, backend, on_rejected, on_disconnected, rules })
     }
 
     /// Requires this token in each request: `Authorization: Bearer TOKEN`. It is compared in a time
@@ -179,7 +211,48 @@ impl Admin {
     /// Sets the time after which a worker that has not finished a turn makes `/healthz` and
     /// `/readyz` answer 503. A worker finishes one at least once a second. Default: 5 s.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
-        self.stall_limit = limit;
+        self.rules.stall_limit = limit;
+        self
+    }
+
+    /// Answers `/healthz` and `/readyz` without a token, for probes that have none. They say why
+    /// the server is not ready, and nothing else. Default: no.
+    pub fn open_health(mut self, is_open: bool) -> Self {
+        self.rules.has_open_health = is_open;
+        self
+    }
+
+    /// Makes `/readyz` answer 503 while the bus of a [cluster](crate::Server::cluster) cannot be
+    /// reached. Default: no; the answer says so with 200, and the metric
+    /// `windlass_cluster_connected` is 0: the clients of this server still reach each other.
+    pub fn cluster_required(mut self, is_required: bool) -> Self {
+        self.rules.is_cluster_required = is_required;
+        self
+    }
+
+    /// Adds TLS. All further requests must be `https://`.
+    pub fn with_tls(mut self, sessions: Arc<dyn TlsSessionFactory>) -> Self {
+        self.listener = self.listener.with_tls(sessions);
+        self
+    }
+
+    /// Sets a function that is called for each request that disconnects clients. As for
+    /// [`on_rejected`](Self::on_rejected), it is called on the listener's thread.
+    ///
+    /// ```
+    /// use windlass_server::{Admin, printable};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let admin = Admin::listen(([127, 0, 0, 1], 0).into())?.on_disconnected(|request| {
+    ///     let target = printable(request.target);
+    ///     eprintln!("{} clients by {} {target}", request.done.count, request.by);
+    /// });
+    /// # drop(admin);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_disconnected(mut self, call: impl Fn(&AdminDisconnect<'_>) + Send + 'static) -> Self {
+        self.on_disconnected = Some(Box::new(call));
         self
     }
 
@@ -218,7 +291,8 @@ impl Admin {
     ///   neither a loopback address nor a Unix socket.
     /// - That of a [`BuildError`](windlass::BuildError), or that no thread can be started.
     pub fn start(self, stats: StatsHandle) -> io::Result<RunningAdmin> {
-        let Self { listener, address, token, hosts, backend, on_rejected, stall_limit } = self;
+        let Self { listener, address, token, hosts, backend, .. } = self;
+        let Self { on_rejected, on_disconnected, rules, .. } = self;
         let listener_kind = ListenerKind::of(&address);
         check_access(&address, token.as_ref())?;
         let controls = Arc::new(Controls::new(Access { token, hosts }));
@@ -226,8 +300,14 @@ impl Admin {
         let (own_stats, own_controls) = (stats.clone(), Arc::clone(&controls));
         let thread = thread::Builder::new().name("wl-admin".to_owned()).spawn(move || {
             let rejections = Rejections::new(on_rejected);
-            let state =
-                AdminState::new(own_stats, own_controls, listener_kind, rejections, stall_limit);
+            let state = AdminState::new(
+                own_stats,
+                own_controls,
+                listener_kind,
+                rejections,
+                rules,
+                on_disconnected,
+            );
             let (mut reactor, listener) = match build_reactor(listener, state, backend) {
                 Ok(built) => built,
                 Err(error) => {
@@ -261,7 +341,10 @@ impl fmt::Debug for Admin {
 }
 
 fn listen_options() -> ListenOptions {
-    let stream = StreamOptions::new().output_max(usize::MAX).idle_timeout(Some(FIRST_BYTE_TIMEOUT));
+    let stream = StreamOptions::new()
+        .output_max(usize::MAX)
+        .idle_timeout(Some(FIRST_BYTE_TIMEOUT))
+        .tls_handshake_timeout(FIRST_BYTE_TIMEOUT);
     // One more: it is accepted before another one goes.
     ListenOptions::new().stream(stream).connections_max(CONNECTIONS_MAX + 1)
 }
@@ -287,8 +370,23 @@ fn build_reactor(
 ) -> io::Result<(Reactor, ListenerKey)> {
     let mut reactor = Reactor::builder().backend(backend).build()?;
     let state = Rc::new(state);
-    let accept = move |peer: &Peer<'_>| Some(AdminConn::new(Rc::clone(&state), peer.address()));
+    let has_tls = listener.tls().is_some();
+    let limiter = has_tls.then(|| ConnectionLimiter::new(None, Some(WITH_TLS_PER_ADDRESS_MAX)));
+    let accept = move |peer: &Peer<'_>| {
+        let permit = limiter.as_ref().map(|limiter| limiter.try_acquire(peer.address()));
+        match permit.transpose() {
+            Ok(permit) => Some(AdminConn::new(Rc::clone(&state), peer.address(), permit)),
+            Err(error) => {
+                state.note_too_many(peer.address(), &error.to_string());
+                None
+            }
+        }
+    };
     let key = listener.register(accept, &mut reactor).map_err(io::Error::from)?;
+    if has_tls {
+        let most = CONNECTIONS_MAX + 1 + HANDSHAKES_MAX;
+        reactor.listener(key)?.set_connections_max(most);
+    }
     Ok((reactor, key))
 }
 
@@ -360,6 +458,12 @@ impl RunningAdmin {
     /// The server itself goes on, until it is [drained](crate::RunningServer::drain).
     pub fn announce_shutdown(&self) {
         self.controls.leave();
+    }
+
+    /// Counts an attempt of the program to read its configuration again, in
+    /// `windlass_configuration_reloads_total`. The listener itself reads nothing.
+    pub fn note_reload(&self, has_succeeded: bool) {
+        self.controls.note_reload(has_succeeded);
     }
 
     /// Stops accepting, for a process that has the same socket too. Connections that were accepted

@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use windlass::stream::{Address, Stream};
+use windlass::stream::Address;
 
 use crate::api::Rejected;
 
@@ -16,13 +16,24 @@ pub(super) enum RejectionCause {
     Token,
     Path,
     Method,
+    Parameter,
+    Tls,
     ConnectionsMax,
 }
 
 impl RejectionCause {
     /// The values of the label `reason`, in the order of the counts.
-    pub(super) const TEXTS: [&'static str; 7] =
-        ["bad_request", "timeout", "bad_host", "token", "not_found", "method", "connections_max"];
+    pub(super) const TEXTS: [&'static str; 9] = [
+        "bad_request",
+        "timeout",
+        "bad_host",
+        "token",
+        "not_found",
+        "method",
+        "bad_parameter",
+        "tls",
+        "connections_max",
+    ];
 }
 
 /// Called for each rejection, on the listener's thread.
@@ -49,7 +60,7 @@ impl Rejections {
     pub(super) fn note(
         &self,
         cause: RejectionCause,
-        stream: &Stream<'_>,
+        peer: &Address,
         status: Option<u16>,
         reason: &str,
     ) {
@@ -57,10 +68,9 @@ impl Rejections {
         count.set(count.get() + 1);
         // No borrow is held while the function runs.
         let Some(on_rejected) = self.on_rejected.take() else { return };
-        let peer = stream.peer_addr().unwrap_or(Address::Unix(None));
         // The panic hook reports a panic. The listener must not end by it.
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            on_rejected(&Rejected { peer: &peer, limit: None, status, reason });
+            on_rejected(&Rejected { peer, limit: None, status, reason });
         }));
         self.on_rejected.replace(Some(on_rejected));
     }

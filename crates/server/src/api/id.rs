@@ -1,9 +1,12 @@
 //! The ID of a connection.
 
-use core::fmt;
+use core::{fmt, str::FromStr};
 
 const INDEX_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 30;
+
+/// The highest index of a worker.
+const WORKER_MAX: u32 = (1 << (64 - INDEX_BITS - GENERATION_BITS)) - 1;
 
 /// The highest index of a slot. It bounds the number of simultaneous connections of a service.
 pub(crate) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
@@ -26,6 +29,7 @@ pub(crate) const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 /// let id = ConnectionId::from_bits(17);
 /// assert_eq!(id.to_string(), "0.17.0");
 /// assert_eq!(ConnectionId::from_bits(id.to_bits()), id);
+/// assert_eq!("0.17.0".parse(), Ok(id));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(u64);
@@ -78,6 +82,41 @@ impl fmt::Display for ConnectionId {
     }
 }
 
+/// The text is no ID of a connection.
+///
+/// ```
+/// use windlass_server::{ConnectionId, InvalidConnectionId};
+///
+/// assert_eq!("17".parse::<ConnectionId>(), Err(InvalidConnectionId));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidConnectionId;
+
+impl fmt::Display for InvalidConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an ID of a connection has three numbers, such as 0.17.3")
+    }
+}
+
+impl core::error::Error for InvalidConnectionId {}
+
+impl FromStr for ConnectionId {
+    type Err = InvalidConnectionId;
+
+    /// Reads an ID as it is displayed.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.split('.').map(str::parse::<u32>);
+        let mut next = |max: u32| match parts.next() {
+            Some(Ok(number)) if number <= max => Ok(number),
+            _ => Err(InvalidConnectionId),
+        };
+        let worker = next(WORKER_MAX)?;
+        let (index, generation) = (next(INDEX_MAX)?, next(GENERATION_MAX)?);
+        let id = Self::new(worker as u16, index, generation);
+        if parts.next().is_some() { Err(InvalidConnectionId) } else { Ok(id) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +128,10 @@ mod tests {
             let id = ConnectionId::new(worker, index, generation);
             assert_eq!((id.worker(), id.index(), id.generation()), (worker, index, generation));
             assert_eq!(ConnectionId::from_bits(id.to_bits()), id);
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        for text in ["", "1", "1.2", "1.2.3.4", "1.2.x", "1024.0.0", "0.16777216.0", "-1.2.3"] {
+            assert_eq!(text.parse::<ConnectionId>(), Err(InvalidConnectionId), "{text}");
         }
         assert_eq!(ConnectionId::new(5, 7, 9).to_string(), "5.7.9");
     }

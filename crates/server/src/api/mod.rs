@@ -3,6 +3,7 @@
 mod closed;
 mod error;
 mod id;
+mod inspection;
 mod limit;
 mod message;
 mod options;
@@ -15,8 +16,12 @@ mod topic_name;
 
 pub use closed::{CloseReason, Closed};
 pub use error::{ControlError, SendError, StartError, SubscribeError};
-pub use id::ConnectionId;
+pub use id::{ConnectionId, InvalidConnectionId};
 pub(crate) use id::{GENERATION_MAX, INDEX_MAX, NO_CONN};
+pub use inspection::{
+    ConnectionOrder, ConnectionQuery, DisconnectTarget, Disconnected, Inspected, ListedConnection,
+    ListedTopic,
+};
 pub use limit::Limit;
 pub use message::{Message, OutMessage};
 pub(crate) use options::PASS_OUTPUT_MAX;

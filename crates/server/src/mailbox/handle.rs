@@ -1,9 +1,10 @@
 //! A worker as other threads see it: its mailbox, and the state beside the mailbox.
 
 use std::{
+    collections::VecDeque,
     io,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -14,6 +15,7 @@ use windlass_flow::{Latch, Mailbox, Sender as MailboxSender, weighed_mailbox};
 
 use super::{
     command::{WorkerCommand, weight_of},
+    inspection::Inspection,
     open_connections::OpenConnections,
     reconfiguration::Reconfiguration,
 };
@@ -75,6 +77,9 @@ pub(crate) struct WorkerHandle {
     /// Connections with a decision that they have not taken, at most as many as wait.
     decided: Mutex<Vec<ConnectionId>>,
     has_decided: AtomicBool,
+    /// What other threads ask for, at most as many as there are threads that wait.
+    inspections: Mutex<VecDeque<Weak<Inspection>>>,
+    has_inspections: AtomicBool,
     /// Of all workers of the server.
     pub(crate) connections: Arc<OpenConnections>,
 }
@@ -271,6 +276,33 @@ impl WorkerHandle {
         core::mem::take(&mut *self.decided.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Asks for an inspection. Returns false if the worker has ended.
+    pub(crate) fn request_inspection(&self, inspection: &Arc<Inspection>) -> bool {
+        if self.lock().has_ended {
+            return false;
+        }
+        let mut waiting = self.inspections.lock().unwrap_or_else(PoisonError::into_inner);
+        // A worker that is stopped takes none.
+        waiting.retain(|inspection| inspection.strong_count() > 0);
+        waiting.push_back(Arc::downgrade(inspection));
+        drop(waiting);
+        self.has_inspections.store(true, Ordering::Release);
+        self.latch.wake();
+        true
+    }
+
+    /// Returns whether an inspection was asked for since the last call.
+    pub(crate) fn take_inspection_request(&self) -> bool {
+        // The load alone is cheaper, and most wake-ups have another cause.
+        self.has_inspections.load(Ordering::Relaxed)
+            && self.has_inspections.swap(false, Ordering::Acquire)
+    }
+
+    /// Takes the next inspection.
+    pub(crate) fn take_inspection(&self) -> Option<Weak<Inspection>> {
+        self.inspections.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
     /// Takes a request for a drain, if there is one.
     pub(crate) fn take_drain_request(&self) -> Option<DrainRequest> {
         let take = |cell: &AtomicU64| {
@@ -318,6 +350,8 @@ impl WorkerMailbox {
             waiting: AtomicUsize::new(0),
             decided: Mutex::default(),
             has_decided: AtomicBool::new(false),
+            inspections: Mutex::default(),
+            has_inspections: AtomicBool::new(false),
             connections: Arc::clone(connections),
         };
         Ok(Self { sender, receiver, handle: Arc::new(handle) })

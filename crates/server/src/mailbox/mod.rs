@@ -2,6 +2,7 @@
 
 mod command;
 mod handle;
+mod inspection;
 mod open_connections;
 mod other_workers;
 mod reconfiguration;
@@ -11,6 +12,8 @@ mod topic_owners;
 
 pub(crate) use command::{ForwardedBatch, WorkerCommand};
 pub(crate) use handle::{DrainRequest, WorkerHandle, WorkerMailbox};
+pub use inspection::Inspector;
+pub(crate) use inspection::{Found, Inspection, InspectionTask};
 pub(crate) use other_workers::OtherWorkers;
 pub(crate) use reconfiguration::Reconfiguration;
 pub(crate) use sender::WorkerQueue;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::handle::WorkerHandle;
+use super::{handle::WorkerHandle, inspection::Inspector};
 use crate::{
     api::ServerStats,
     bus::{BusState, ClusterStats, Node},
@@ -132,6 +132,12 @@ impl StatsHandle {
 
     pub(crate) fn write_status(&self, workers: &[WorkerSnapshot], text: &mut Vec<u8>) {
         write_status(workers, self.uptime(), self.cluster_stats().as_ref(), text);
+    }
+
+    /// Returns what looks at single connections and topics, and disconnects clients.
+    #[must_use]
+    pub fn inspector(&self) -> Inspector {
+        Inspector::new(&self.workers)
     }
 
     /// Returns the index of the worker that has been in its turn for the longest time, and that

@@ -13,6 +13,6 @@ pub(crate) use labels::{
     WorkerSnapshot,
 };
 pub(crate) use process::write_process;
-pub(crate) use prometheus::{CONTENT_TYPE, write_admin_rejections, write_metrics};
-pub(crate) use status::{TopicFigures, not_ready, write_live_status, write_status};
+pub(crate) use prometheus::{CONTENT_TYPE, write_admin_counts, write_metrics};
+pub(crate) use status::{TopicFigures, json_string, not_ready, write_live_status, write_status};
 pub(crate) use tls::{TlsFailureLabel, TlsFigures};

@@ -47,17 +47,32 @@ pub(crate) fn write_metrics(
     write_workers(&mut text, workers, turn_ages);
 }
 
-/// Appends what an admin listener has rejected.
-pub(crate) fn write_admin_rejections(
-    counts: impl Iterator<Item = (&'static str, u64)>,
+/// Appends what an admin listener has rejected, the connections that it has disconnected, and the
+/// reloads of the configuration that it was told of.
+pub(crate) fn write_admin_counts(
+    rejections: impl Iterator<Item = (&'static str, u64)>,
+    disconnected: u64,
+    reloads: [u64; 2],
     out: &mut Vec<u8>,
 ) {
-    MetricsText { out }.counters(
+    let mut text = MetricsText { out };
+    text.counters(
         "admin_refusals_total",
         "Requests that this admin listener refused by reason, and connections that it closed \
          because there were too many (connections_max).",
         "reason",
-        counts,
+        rejections,
+    );
+    text.counter(
+        "admin_disconnections_total",
+        "Connections that this admin listener closed because it was asked to.",
+        disconnected,
+    );
+    text.counters(
+        "configuration_reloads_total",
+        "Attempts to read the configuration again, as the program counts them.",
+        "result",
+        ["success", "failure"].into_iter().zip(reloads),
     );
 }
 

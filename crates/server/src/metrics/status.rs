@@ -103,7 +103,7 @@ pub(crate) fn write_live_status(
 
 /// Returns a text as JSON, cut after [`NAME_CHARS_MAX`] characters. A name of a topic may come from
 /// a peer.
-fn json_string(text: &str) -> String {
+pub(crate) fn json_string(text: &str) -> String {
     let mut json = String::from("\"");
     for (at, char) in text.chars().enumerate() {
         if at == NAME_CHARS_MAX {

@@ -23,6 +23,9 @@ const TOPIC_OVERHEAD: usize = 220;
 /// Memory of a subscription in bytes: its two entries, in lists with as much spare room again.
 const SUBSCRIPTION_MEMORY: usize = 2 * (size_of::<Subscription>() + size_of::<TopicSubscriber>());
 
+/// Maximum number of names in the description of a connection.
+const NAMES_MAX: usize = 4;
+
 /// The topic of the [live status](crate::Connection::watch_status).
 pub(crate) const STATUS_TOPIC: &str = "$windlass/status";
 
@@ -137,6 +140,28 @@ impl Topics {
     /// All topics in this number of slots.
     pub(crate) fn in_slots(&self, slots: usize) -> impl Iterator<Item = &Topic> {
         self.topics.iter().take(slots).flatten()
+    }
+
+    /// Number of slots, including vacant ones.
+    pub(crate) fn slots(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// The names of the last topics that a connection has subscribed to, a few of them. Names that
+    /// begin with `$` are left out.
+    pub(crate) fn names_of(&self, first: u32) -> Vec<Arc<str>> {
+        let (mut names, mut at) = (Vec::new(), first);
+        // A connection may have any number of topics.
+        for _ in 0..4 * NAMES_MAX {
+            let Some(subscription) = self.subscriptions.get(at as usize) else { break };
+            at = subscription.next;
+            let topic = self.topic(subscription.topic).filter(|topic| !topic.name.starts_with('$'));
+            names.extend(topic.map(|topic| Arc::clone(&topic.name)));
+            if names.len() == NAMES_MAX {
+                break;
+            }
+        }
+        names
     }
 
     /// Memory of a topic without its subscriptions, in bytes.

@@ -41,6 +41,9 @@ pub(crate) fn register_mailbox(
             if let Some(new) = state.shared.worker.take_reconfiguration() {
                 state.reconfigure(&mut turn, &new);
             }
+            if state.shared.worker.take_inspection_request() {
+                state.inspect(&mut turn);
+            }
             let (shared, tables) = (&state.shared, &mut *state.tables.borrow_mut());
             for id in shared.worker.take_decided() {
                 tables.conns.notify_handshake(id, &mut turn);

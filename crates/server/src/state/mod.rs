@@ -1,6 +1,7 @@
 //! The state that the connections of a service share, and what works on all of them.
 
 mod drain;
+mod inspection;
 mod live_status;
 mod memory_relief;
 #[expect(clippy::module_inception, reason = "the folder is named for its main type")]

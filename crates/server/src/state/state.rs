@@ -21,6 +21,7 @@ use windlass::{Backend, Turn};
 
 use super::{
     drain::{Drain, HandOver},
+    inspection::Inspections,
     live_status::LiveStatus,
     tables::Tables,
     timeouts::Timeouts,
@@ -40,6 +41,7 @@ pub(crate) struct ServiceState {
     pub(crate) tables: RefCell<Tables>,
     pub(crate) timeouts: Timeouts,
     pub(crate) drain: Drain,
+    pub(super) inspections: Inspections,
     live: LiveStatus,
     backend: Backend,
     /// The reactor has a custom clock.
@@ -63,6 +65,7 @@ impl ServiceState {
             tables: RefCell::new(Tables::new(conns, delivery)),
             timeouts: Timeouts::new(&shared.options, has_own_clock),
             drain: Drain::default(),
+            inspections: Inspections::default(),
             live: LiveStatus::default(),
             backend,
             has_own_clock,

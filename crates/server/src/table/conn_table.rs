@@ -116,6 +116,12 @@ impl ConnFlags {
         self.any(Self::OPEN) && self.any(Self(Self::FULL.0 | Self::BACKLOG.0))
     }
 
+    /// Returns the state and the transport as they are named.
+    pub(crate) fn label_texts(self) -> (&'static str, &'static str) {
+        let (state, transport) = self.labels();
+        (StateLabel::TEXTS[state as usize], Transport::TEXTS[transport as usize])
+    }
+
     /// Returns the state and the transport as they are counted.
     fn labels(self) -> (StateLabel, Transport) {
         let state = if self.any(Self::CLOSING) {
@@ -420,6 +426,18 @@ impl ConnTable {
         if let Some(entry) = entry {
             entry.notify(turn);
         }
+    }
+
+    /// The stream of the connection in a slot.
+    pub(crate) fn stream(&self, index: u32) -> Key {
+        self.entries[index as usize].stream
+    }
+
+    /// Returns the index of a connection in any state.
+    pub(crate) fn index_of(&self, id: ConnectionId) -> Option<u32> {
+        let entry = self.entries.get(id.index() as usize)?;
+        let is_current = id.worker() == self.worker && entry.generation == id.generation();
+        (is_current && !entry.flags.is_vacant()).then(|| id.index())
     }
 
     /// Returns the index of a connection that accepts messages.

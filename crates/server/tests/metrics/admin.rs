@@ -18,7 +18,7 @@ use crate::{
     waiting::until,
 };
 
-const TOKEN: &str = "a-token-of-the-test";
+pub(crate) const TOKEN: &str = "a-token-of-the-test";
 
 pub(crate) fn start(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> RunningAdmin {
     let admin = Admin::listen("127.0.0.1:0".parse().unwrap()).unwrap().backend(chosen());
@@ -26,7 +26,7 @@ pub(crate) fn start(site: &Site, configure: impl FnOnce(Admin) -> Admin) -> Runn
 }
 
 /// Returns the head and the body of the response to a request on a connection of its own.
-fn exchange(address: SocketAddr, request: &str) -> (String, String) {
+pub(crate) fn exchange(address: SocketAddr, request: &str) -> (String, String) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket.write_all(request.as_bytes()).unwrap();

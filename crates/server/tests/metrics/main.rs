@@ -5,6 +5,7 @@ use windlass_testkit::{backend, exposition, panics, waiting};
 mod admin;
 mod clients;
 mod exposition_errors;
+mod inspection;
 mod live;
 mod promtool;
 mod rejections;
@@ -15,7 +16,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 36] = [
+    let tests: [(&str, fn()); 43] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::rejections_and_closes", values::rejections_and_closes_are_counted_by_cause),
         ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
@@ -50,6 +51,13 @@ fn main() -> ExitCode {
         ("admin::hand_over", admin::it_ends_readiness_and_leaves_its_socket),
         ("admin::stalled", admin::a_worker_in_a_long_handler_is_reported),
         ("admin::drain", admin::a_drain_ends_readiness_and_then_the_listener),
+        ("inspection::orders", inspection::connections_come_by_their_order),
+        ("inspection::rooms", inspection::rooms_are_listed_and_select_connections),
+        ("inspection::disconnect", inspection::clients_are_disconnected_by_what_names_them),
+        ("inspection::parameters", inspection::a_bad_parameter_is_named),
+        ("inspection::busy_worker", inspection::a_busy_worker_is_left_out),
+        ("inspection::open_health", inspection::probes_need_no_token_if_health_is_open),
+        ("inspection::reloads", inspection::reloads_of_the_program_are_counted),
         ("exposition::accepts", exposition_errors::what_the_format_allows_is_accepted),
         ("exposition::rejects", exposition_errors::each_error_of_the_format_is_found),
         ("promtool::alerts", promtool::alerts_are_about_families_that_exist),

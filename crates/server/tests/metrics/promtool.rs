@@ -41,6 +41,10 @@ const FAMILIES: &[&str] = &[
     "worker_turn_age_seconds",
 ];
 
+/// What the listener adds about itself and its program.
+const OF_ADMIN: &[&str] =
+    &["admin_disconnections_total", "admin_refusals_total", "configuration_reloads_total"];
+
 /// The figures of the process, which the listener adds.
 const PROCESS: &[&str] = &[
     "cpu_seconds_total",
@@ -59,7 +63,8 @@ pub(crate) fn the_documented_families_are_there() {
     let mut families: Vec<_> = FAMILIES.iter().map(|name| format!("windlass_{name}")).collect();
     assert_eq!(Vec::from_iter(site.metrics().families()), families);
     // A listener adds its own.
-    families.insert(1, "windlass_admin_refusals_total".to_owned());
+    families.extend(OF_ADMIN.iter().map(|name| format!("windlass_{name}")));
+    families.sort_unstable();
     families.splice(0..0, PROCESS.iter().map(|name| format!("process_{name}")));
     assert_eq!(Vec::from_iter(of_listener.families()), families);
     let documented = include_str!("../../../../docs/server.md");
@@ -93,7 +98,7 @@ pub(crate) fn alerts_are_about_families_that_exist() {
     let named = alerts
         .split(|byte| !is_name(byte))
         .filter(|word| word.starts_with("windlass_") || word.starts_with("process_"));
-    let families = FAMILIES.iter().map(|name| format!("windlass_{name}"));
+    let families = FAMILIES.iter().chain(OF_ADMIN).map(|name| format!("windlass_{name}"));
     let mut known: Vec<_> = families.collect();
     known.extend(PROCESS.iter().map(|name| format!("process_{name}")));
     // They are there with TLS, and in a cluster.

@@ -1,7 +1,15 @@
 //! What an operator sees of a cluster, and what stays on its node.
 
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
 use serde_json::{Value, json};
-use windlass_server::bus::{Cluster, MemoryNetwork};
+use windlass_server::{
+    Admin,
+    bus::{Cluster, MemoryNetwork},
+};
 
 use crate::cluster_member::{Client, Member, wait_for_messages};
 
@@ -66,6 +74,30 @@ fn the_live_status_has_it_too() {
     let found = std::iter::from_fn(|| Some(live())).take(40);
     let mut found = found.filter(|status| status["cluster"]["state"] == "connecting");
     assert_eq!(found.next().map(|status| status["state"].clone()), Some(json!("disconnected")));
+    member.end();
+}
+
+/// The clients of a node still reach each other, so it stays ready unless that is not enough.
+#[test]
+fn a_lost_cluster_makes_a_node_unready_if_it_is_required() {
+    let bus = MemoryNetwork::new(23).bus();
+    let member = Member::new(bus.clone(), 1);
+    let ready = |is_required: bool| {
+        let admin = Admin::listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let admin = admin.cluster_required(is_required).start(member.running.stats_handle());
+        let admin = admin.unwrap();
+        let mut socket = TcpStream::connect(admin.address().socket_addr().unwrap()).unwrap();
+        socket.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut response = String::new();
+        socket.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        (head[9..12].to_owned(), body.to_owned())
+    };
+    assert_eq!(ready(true), ("200".to_owned(), "ready\n".to_owned()));
+    bus.disconnect();
+    let reason = "not connected: the bus of the cluster cannot be reached\n";
+    assert_eq!(ready(true), ("503".to_owned(), reason.to_owned()));
+    assert_eq!(ready(false), ("200".to_owned(), format!("ready, but {reason}")));
     member.end();
 }
 

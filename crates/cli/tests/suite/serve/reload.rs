@@ -136,6 +136,48 @@ fn the_limit_of_connections_changes_in_both_directions() {
     }
 }
 
+/// The value of a metric.
+fn metric(address: &str, name: &str) -> String {
+    let place = address.trim_start_matches("http://").trim_end_matches('/');
+    let mut socket = TcpStream::connect(place).expect("it listens");
+    socket.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("it reads");
+    let mut response = String::new();
+    socket.read_to_string(&mut response).expect("it answers");
+    let line = response.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("it is there").trim().to_owned()
+}
+
+#[test]
+fn rates_and_proxies_change_and_each_attempt_is_counted() {
+    let admin = "admin = '127.0.0.1:0'\n";
+    let configured = Configured::start("rates", admin, 2);
+    let line = configured.server.wait_for_error("admin listener");
+    let (_, address) = line.split_once("address=").expect("the line has it");
+    let address = address.trim_matches('"').to_owned();
+    let own = "http://localhost";
+    assert_eq!([(); 5].map(|()| configured.upgrade(own).0), ["101"; 5]);
+    let rate = format!("{admin}request-rate-per-address = '1'\n");
+    let line = configured.reload(&rate, "configuration reloaded");
+    assert!(!line.contains("kept"), "{line}");
+    // Two of them come within a second.
+    assert!((0..1000).any(|_| configured.upgrade(own).0 == "429"));
+    let proxies = format!("{admin}proxy-protocol-from = ['127.0.0.0/8']\n");
+    configured.reload(&proxies, "configuration reloaded");
+    let mut client = configured.server.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
+    assert_eq!(client.read(&mut [0]).unwrap_or(0), 0, "it is closed");
+    let line = configured.server.wait_for_error("no PROXY header came from a listed proxy");
+    assert!(line.contains("refused"), "{line}");
+    configured.reload(&format!("{admin}message-rate = 'often'\n"), "configuration not reloaded");
+    configured.reload(&format!("{admin}when-full = 'reject'\n"), "kept=--when-full");
+    assert_eq!([(); 5].map(|()| configured.upgrade(own).0), ["101"; 5]);
+    let name = "windlass_configuration_reloads_total{result=";
+    let counts =
+        ["\"success\"}", "\"failure\"}"].map(|label| metric(&address, &(name.to_owned() + label)));
+    assert_eq!(counts, ["3", "1"]);
+    configured.server.stop_cleanly();
+}
+
 #[test]
 fn a_broken_file_changes_nothing_and_one_line_says_why() {
     let folder = Folder::new("broken-token");
