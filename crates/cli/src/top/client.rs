@@ -10,19 +10,23 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 use windlass_server::printable;
+use windlass_tls::TlsConnector;
 
 /// Maximum time of each step of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum length of a response in bytes.
-const RESPONSE_MAX: u64 = 1 << 20;
+/// Maximum length of a response in bytes. The names of rooms may be long.
+const RESPONSE_MAX: u64 = 8 << 20;
 
 /// The address of an admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdminUrl {
     /// Host and port.
     Tcp(String),
+    /// The same with TLS.
+    Tls(String),
     /// The path of a Unix socket.
     Unix(String),
 }
@@ -34,13 +38,16 @@ impl FromStr for AdminUrl {
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Self::Unix(path.to_owned()));
         }
-        let rest = text.strip_prefix("http://").unwrap_or(text);
+        let (of, rest): (fn(String) -> Self, _) = match text.strip_prefix("https://") {
+            Some(rest) => (Self::Tls, rest),
+            None => (Self::Tcp, text.strip_prefix("http://").unwrap_or(text)),
+        };
         let place = rest.strip_suffix('/').unwrap_or(rest);
         let port = place.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         if place.contains('/') || port.is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-            return Err("it is neither http://HOST:PORT nor unix:PATH");
+            return Err("it is neither http://HOST:PORT, https://HOST:PORT nor unix:PATH");
         }
-        Ok(Self::Tcp(place.to_owned()))
+        Ok(of(place.to_owned()))
     }
 }
 
@@ -48,30 +55,58 @@ impl fmt::Display for AdminUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(place) => write!(f, "http://{place}"),
+            Self::Tls(place) => write!(f, "https://{place}"),
             Self::Unix(path) => write!(f, "unix:{path}"),
         }
     }
 }
 
-impl AdminUrl {
-    /// Returns the body of the response to a request.
-    pub(crate) fn get(&self, path: &str, token: Option<&str>) -> anyhow::Result<String> {
-        let response = match self {
-            Self::Tcp(place) => connect(place).and_then(|mut socket| {
+/// What asks an admin listener.
+#[derive(Debug)]
+pub(crate) struct AdminClient {
+    pub(crate) url: AdminUrl,
+    pub(crate) token: Option<String>,
+    /// For a listener with TLS.
+    pub(crate) tls: Option<TlsConnector>,
+}
+
+impl AdminClient {
+    /// Returns the body of the response to a GET.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<String> {
+        self.request("GET", path)
+    }
+
+    /// Returns the body of the response to a POST.
+    pub(crate) fn post(&self, path: &str) -> anyhow::Result<String> {
+        self.request("POST", path)
+    }
+
+    fn request(&self, method: &str, path: &str) -> anyhow::Result<String> {
+        let url = &self.url;
+        let response = self.exchange(method, path);
+        let response = response.with_context(|| format!("cannot read {url}{path}"))?;
+        body_of(&response).with_context(|| format!("{url}{path}"))
+    }
+
+    fn exchange(&self, method: &str, path: &str) -> anyhow::Result<String> {
+        let token = self.token.as_deref();
+        match (&self.url, &self.tls) {
+            (AdminUrl::Unix(file), _) => {
+                let socket = UnixStream::connect(file)?;
                 socket.set_write_timeout(Some(TIMEOUT))?;
                 socket.set_read_timeout(Some(TIMEOUT))?;
-                exchange(&mut socket, place, path, token)
-            }),
-            Self::Unix(file) => {
-                UnixStream::connect(file).map_err(Into::into).and_then(|mut socket| {
-                    socket.set_write_timeout(Some(TIMEOUT))?;
-                    socket.set_read_timeout(Some(TIMEOUT))?;
-                    exchange(&mut socket, "localhost", path, token)
-                })
+                exchange(socket, "localhost", method, path, token)
             }
-        };
-        let response = response.with_context(|| format!("cannot read {self}{path}"))?;
-        body_of(&response).with_context(|| format!("{self}{path}"))
+            (AdminUrl::Tls(place), Some(tls)) => {
+                let (host, _) = place.rsplit_once(':').context("it has a port")?;
+                let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let session = ClientConnection::new(tls.client_config(), name.try_into()?)?;
+                exchange(StreamOwned::new(session, connect(place)?), place, method, path, token)
+            }
+            (AdminUrl::Tcp(place) | AdminUrl::Tls(place), _) => {
+                exchange(connect(place)?, place, method, path, token)
+            }
+        }
     }
 }
 
@@ -79,7 +114,11 @@ fn connect(place: &str) -> anyhow::Result<TcpStream> {
     let mut last = None;
     for address in place.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, TIMEOUT) {
-            Ok(socket) => return Ok(socket),
+            Ok(socket) => {
+                socket.set_write_timeout(Some(TIMEOUT))?;
+                socket.set_read_timeout(Some(TIMEOUT))?;
+                return Ok(socket);
+            }
             Err(error) => last = Some(error),
         }
     }
@@ -90,15 +129,17 @@ fn connect(place: &str) -> anyhow::Result<TcpStream> {
 }
 
 fn exchange(
-    socket: &mut (impl Read + Write),
+    mut socket: impl Read + Write,
     host: &str,
+    method: &str,
     path: &str,
     token: Option<&str>,
 ) -> anyhow::Result<String> {
     let authorization =
         token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{authorization}\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{authorization}\r\n"
+    );
     socket.write_all(request.as_bytes())?;
     let mut response = String::new();
     socket.take(RESPONSE_MAX).read_to_string(&mut response)?;
@@ -124,8 +165,9 @@ mod tests {
         let tcp = |place: &str| Ok(AdminUrl::Tcp(place.to_owned()));
         assert_eq!("http://127.0.0.1:9002/".parse(), tcp("127.0.0.1:9002"));
         assert_eq!("[::1]:9002".parse(), tcp("[::1]:9002"));
+        assert_eq!("https://a:1".parse(), Ok(AdminUrl::Tls("a:1".to_owned())));
         assert_eq!("unix:/run/a".parse(), Ok(AdminUrl::Unix("/run/a".to_owned())));
-        for nonsense in ["", "unix:", "9002", ":9002", "http://a", "https://a:1", "http://a:1/b"] {
+        for nonsense in ["", "unix:", "9002", ":9002", "http://a", "https://a", "http://a:1/b"] {
             assert!(nonsense.parse::<AdminUrl>().is_err(), "{nonsense}");
         }
     }

@@ -163,7 +163,7 @@ fn short(number: f64) -> String {
 }
 
 /// A number of bytes.
-fn bytes(number: f64) -> String {
+pub(super) fn bytes(number: f64) -> String {
     scaled(number, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"])
 }
 

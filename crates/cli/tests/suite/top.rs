@@ -10,8 +10,9 @@ use std::{
 use crate::harness::{Running, Server, windlass};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    process::{Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-    termios::{Winsize, tcsetwinsize},
+    termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
 };
 
 fn start() -> (Server, String) {
@@ -74,7 +75,10 @@ fn read_to_end(mut shown: File) -> String {
 }
 
 fn top(address: &str, arguments: &[&str]) -> Command {
-    windlass(&[&["top", address], arguments].concat())
+    let mut command = windlass(&[&["top", address], arguments].concat());
+    // Where the test runs there may be a terminal, whose keys are no concern of it.
+    command.stdin(Stdio::null());
+    command
 }
 
 #[test]
@@ -104,6 +108,149 @@ fn in_a_terminal_each_view_replaces_the_previous_one() {
     }
     assert!(views[0].contains("- in, - out a second"), "{text:?}");
     assert!(views[1].contains("0 in, 0 out a second"), "{text:?}");
+    server.stop_cleanly();
+}
+
+/// The program in a terminal that has its input too.
+struct WithKeys {
+    running: Running,
+    shown: File,
+    text: String,
+    inside: OwnedFd,
+}
+
+impl WithKeys {
+    fn start(address: &str, arguments: &[&str]) -> Self {
+        let (inside, shown) = terminal(200, 40);
+        let mut command = top(address, arguments);
+        let copy = || inside.try_clone().expect("there are descriptors");
+        command.stdin(copy()).stdout(copy()).stderr(copy());
+        let running = Running(command.spawn().expect("it starts"));
+        Self { running, shown, text: String::new(), inside }
+    }
+
+    /// Waits until this is shown, after what was waited for before.
+    #[track_caller]
+    fn until(&mut self, words: &str) {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some((_, rest)) = self.text.split_once(words) {
+                self.text = rest.to_owned();
+                return;
+            }
+            let patience = Timespec::try_from(crate::harness::WAIT_MAX).expect("seconds fit");
+            let ready = poll(&mut [PollFd::new(&self.shown, PollFlags::IN)], Some(&patience));
+            assert_eq!(ready, Ok(1), "no {words:?} in {:?}", self.text);
+            let count = self.shown.read(&mut buffer).expect("it is open");
+            self.text += std::str::from_utf8(&buffer[..count]).expect("it is ASCII here");
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.shown.write_all(keys.as_bytes()).expect("it is open");
+    }
+
+    fn local_modes(&self) -> LocalModes {
+        tcgetattr(&self.inside).expect("it is a terminal").local_modes
+    }
+
+    #[track_caller]
+    fn expect_end(mut self) {
+        assert!(self.running.wait().success());
+        assert!(self.local_modes().contains(LocalModes::ICANON | LocalModes::ECHO));
+    }
+}
+
+#[test]
+fn keys_list_connections_and_disconnect_them() {
+    let folder = std::env::temp_dir().join(format!("windlass-keys-{}", std::process::id()));
+    std::fs::write(&folder, "a-token-in-a-file-1\n").expect("it can be written");
+    let token = folder.to_str().expect("it is text");
+    let (server, address) = start_with(&["--admin-token-file", token]);
+    let mut client = client(&server);
+    // No second read of its own: the keys alone change the view.
+    let mut top = WithKeys::start(&address, &["--token-file", token, "--interval", "3600"]);
+    top.until("connections by bytes: 1");
+    top.until(&client.local_addr().expect("it has one").to_string());
+    top.until("q quit  s sort");
+    assert!(!top.local_modes().contains(LocalModes::ICANON));
+    top.press("s");
+    top.until("connections by age: 1");
+    top.press("r/room/none\n");
+    top.until("connections by age: 0 in /room/none");
+    top.press("r\n");
+    top.until("connections by age: 1\u{1b}");
+    top.press("d");
+    top.until("? y/n");
+    top.press("n");
+    top.until("nobody was disconnected");
+    top.press("d");
+    top.until("? y/n");
+    top.press("y");
+    top.until("\"disconnected\":1,\"complete\":true");
+    let line = server.wait_for_error("clients disconnected by the operator");
+    assert!(line.contains("by=\"id\"") && line.contains("count=1"), "{line}");
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).expect("it answers");
+        head.push(byte[0].into());
+    }
+    let mut close = [0; 4];
+    client.read_exact(&mut close).expect("a frame");
+    assert_eq!((close[0], &close[2..]), (0x88, &1008_u16.to_be_bytes()[..]));
+    top.press("q");
+    top.expect_end();
+    std::fs::remove_file(folder).expect("it can be removed");
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let (server, address) = start();
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let mut top = WithKeys::start(&address, &["--interval", "3600"]);
+        top.until("q quit");
+        kill_process(top.running.pid(), signal).expect("it runs");
+        top.expect_end();
+    }
+    // Without a token nobody can be disconnected, and the answer says why.
+    let _client = client(&server);
+    let mut top = WithKeys::start(&address, &["--interval", "3600"]);
+    top.until("connections by bytes: 1");
+    top.press("dy");
+    top.until("status 403: to disconnect clients, the listener must have a token");
+    top.press("q");
+    top.expect_end();
+    server.stop_cleanly();
+}
+
+#[test]
+fn over_tls_the_certificate_is_verified() {
+    let of =
+        |name: &str| format!("{}/../tls/tests/certificates/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (cert, key, ca) = (of("localhost.pem"), of("localhost.key"), of("ca.pem"));
+    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--admin", "https://127.0.0.1:0"];
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0"];
+    let (server, lines) = Server::with_lines(windlass(&[&arguments[..], &tls].concat()), 2);
+    let address = lines[0].strip_prefix("admin at ").expect("it is the first line");
+    assert!(address.starts_with("https://127.0.0.1:"), "{address}");
+    let run = |options: &[&str]| {
+        top(address, &[&["--samples", "1"], options].concat()).output().expect("it runs")
+    };
+    let good = run(&["--cacert", &ca]);
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
+    assert!(String::from_utf8_lossy(&good.stdout).contains("\nready "));
+    assert!(run(&["--insecure"]).status.success());
+    let bad = run(&["--cacert", &of("other-ca.pem")]);
+    let error = String::from_utf8_lossy(&bad.stderr);
+    assert!(!bad.status.success() && error.contains("certificate"), "{error}");
+    // A handshake that fails is refused as a request is.
+    let line = server.wait_for_error("refused by the admin listener");
+    assert!(line.contains("TLS: "), "{line}");
+    let plain = address.replace("https", "http");
+    let output = top(&plain, &["--samples", "1"]).output().expect("it runs");
+    assert!(!output.status.success());
     server.stop_cleanly();
 }
 
@@ -179,7 +326,7 @@ fn what_is_no_admin_listener_is_an_error() {
     for (place, expected) in
         [(public.as_str(), "status 404"), ("http://127.0.0.1:1", "cannot read"), ("ws://a", "URL")]
     {
-        let output = top(place, &[]).stdin(Stdio::null()).output().expect("it runs");
+        let output = top(place, &[]).output().expect("it runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains(expected), "{place}: {errors}");
     }
