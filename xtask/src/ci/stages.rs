@@ -328,9 +328,9 @@ fn miri(name: &'static str, runs: &[MiriRun], packages: &[Package]) -> Result<St
     Ok(Stage::tests(name, commands))
 }
 
-/// A minute of load, after which all figures are those of the clients. It leaves most of the
-/// processors' time to other stages. Then random programs, others in each run and several times as
-/// many as in the stage `test`.
+/// A minute of load, after which all figures are those of the clients, and beside it a minute of
+/// reloads and hand-overs. They leave most of the processors' time to other stages. Then random
+/// programs, others in each run and several times as many as in the stage `test`.
 fn soak() -> Stage {
     // Without `-p`: then the features of dependencies are those of the stage `test`, and nothing is
     // compiled again.
@@ -338,7 +338,8 @@ fn soak() -> Stage {
         let test = Cmd::cargo(["test", "--no-fail-fast"]);
         programs.iter().fold(test, |test, program| test.args(["--test", program])).args(["--"])
     };
-    let minute = test(&["soak"]).args(["--ignored", "--exact", "soak_of_a_minute"]);
+    let minutes = ["soak_of_a_minute", "operation_of_a_minute"];
+    let minute = test(&["soak"]).args(["--ignored", "--exact"]).args(minutes);
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let random = test(&["counter", "deflate", "engine", "handshake", "mailbox", "model"])
         .args(["random", "arrive", "any_bytes", "agree", "damaged"])

@@ -12,6 +12,7 @@ use windlass_testkit::exposition;
 mod client;
 #[path = "../suite/harness.rs"]
 mod harness;
+mod operation;
 mod quiet;
 
 use std::{
@@ -77,10 +78,58 @@ fn soak_of_ten_minutes() {
     });
 }
 
-fn soak(plan: Plan) {
+#[test]
+fn reloads_and_hand_overs_lose_nothing() {
+    operation::soak(
+        "short",
+        operation::Plan {
+            duration: Duration::from_secs(6),
+            connections: 80,
+            between_reloads: Duration::from_secs(1),
+            // Nobody may come near the rates.
+            pause: Duration::from_millis(1),
+        },
+    );
+}
+
+#[test]
+#[ignore = "it takes a minute; stage `soak` of `cargo xtask ci` runs it beside `soak_of_a_minute`"]
+fn operation_of_a_minute() {
+    operation::soak(
+        "minute",
+        operation::Plan {
+            duration: Duration::from_secs(60),
+            connections: 500,
+            between_reloads: Duration::from_secs(10),
+            // Other stages need the processors.
+            pause: Duration::from_millis(10),
+        },
+    );
+}
+
+#[test]
+#[ignore = "it takes ten minutes"]
+fn operation_of_ten_minutes() {
+    operation::soak(
+        "long",
+        operation::Plan {
+            duration: Duration::from_secs(600),
+            connections: 5000,
+            between_reloads: Duration::from_secs(10),
+            pause: Duration::from_millis(1),
+        },
+    );
+}
+
+/// Lets this process and its servers have as many descriptors as they may.
+fn raise_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).expect("up to the hard limit");
+}
+
+fn soak(plan: Plan) {
+    raise_limit();
     let arguments = "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --workers 3 --drain-timeout 0 \
                      --deflate off --ping-interval 0 --idle-timeout 0 --write-timeout 0 \
                      --buffer 600000 --message-max 500000 --log-level info";
