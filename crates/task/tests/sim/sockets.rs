@@ -17,7 +17,7 @@ use windlass_task::{
     net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream},
     signal::Signals,
     spawn,
-    time::sleep,
+    time::{now, sleep},
 };
 
 use crate::tools::{address, again_async, calm, executor, host};
@@ -44,6 +44,25 @@ fn addresses_are_those_of_the_hosts() {
         assert!(stream.take_error().unwrap().is_none());
     });
     sim.run_until(|| client.has_ended()).unwrap();
+}
+
+/// A spurious event says nothing of a connect.
+#[test]
+fn a_connect_waits_for_its_result_although_events_are_spurious() {
+    windlass::sim::check(|sim| {
+        let _server = executor(sim, 2);
+        let client = executor(sim, 3).simulate(sim, async {
+            let begin = now();
+            let error = TcpStream::connect("10.0.0.2:81").await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+            // There and back.
+            assert!(now() - begin >= Duration::from_micros(100));
+        });
+        sim.run_until(|| client.has_ended()).unwrap();
+    })
+    .seeds(50)
+    .faults(Faults { spurious_event: 500_000, extra_run: 500_000, ..Faults::calm() })
+    .run();
 }
 
 #[test]
