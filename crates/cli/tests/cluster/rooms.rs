@@ -116,7 +116,7 @@ pub(crate) fn the_cluster_is_shown_where_the_server_is() {
     let nats = Nats::start();
     let node = Node::of(&nats, &[]);
     let page = get(&node.server.address.to_string(), "/").1;
-    assert!(page.contains(" data-cluster=\"on\">"));
+    assert!(page.contains(" data-cluster=\"on\" "));
     let mut live = Client::open(node.server.connect(), "/live/a", None);
     loop {
         let Received::Text(text) = live.receive() else { panic!("a text comes") };
