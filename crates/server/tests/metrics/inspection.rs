@@ -9,6 +9,7 @@ use crate::{
     admin::{TOKEN, assert_status, exchange, get, start},
     clients::{Client, Site},
     exposition::Exposition,
+    waiting::until,
 };
 
 const BEARER: &str = "Authorization: Bearer a-token-of-the-test\r\n";
@@ -124,8 +125,8 @@ pub(crate) fn clients_are_disconnected_by_what_names_them() {
         ["/echo", "/room", "/echo"].map(|path| Client::open(site.address, path));
     // A connection in its handshake goes too.
     let mut silent = Client::connect(site.address);
-    while json(&admin, "/connections")["count"] != 4 {}
-    let list = json(&admin, "/connections");
+    let list = || json(&admin, "/connections");
+    let list = until(|| Some(list()).filter(|list| list["count"] == 4), || list().to_string());
     let rows = list["connections"].as_array().unwrap();
     let row = rows.iter().find(|row| row["address"] == address_of(&one)).unwrap();
     let id = row["id"].as_str().unwrap();
@@ -190,7 +191,8 @@ pub(crate) fn a_busy_worker_is_left_out() {
     let mut busy = Client::open(site.address, "/echo");
     busy.send(1, b"wait");
     // Until it waits, it may answer.
-    while json(&admin, "/connections")["complete"] == true {}
+    let list = || json(&admin, "/connections");
+    until(|| (list()["complete"] == false).then_some(()), || list().to_string());
     let gone = post(&admin, "/disconnect?address=127.0.0.1", BEARER);
     assert_eq!(gone.1, "{\"disconnected\":0,\"complete\":false}\n");
     open_gate.send(()).unwrap();
