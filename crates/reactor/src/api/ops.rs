@@ -103,7 +103,7 @@ pub trait Subscriber<R: ReactorOps = Reactor>: Any {
     /// The simulated descriptor, in whose place `fd` panics.
     #[cfg(feature = "sim")]
     #[doc(hidden)]
-    fn sim_id(&self, _: Token) -> Option<SimId> {
+    fn sim_id(&self) -> Option<SimId> {
         None
     }
 }
@@ -130,8 +130,8 @@ impl<R: ReactorOps> Subscriber<R> for Box<dyn Subscriber<R>> {
     }
 
     #[cfg(feature = "sim")]
-    fn sim_id(&self, token: Token) -> Option<SimId> {
-        (**self).sim_id(token)
+    fn sim_id(&self) -> Option<SimId> {
+        (**self).sim_id()
     }
 }
 

@@ -293,7 +293,7 @@ where
     }
 
     #[cfg(feature = "sim")]
-    fn sim_id(&self, _: Token) -> Option<SimId> {
+    fn sim_id(&self) -> Option<SimId> {
         sim_id_of(&*self.fd)
     }
 

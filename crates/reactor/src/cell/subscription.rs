@@ -103,7 +103,7 @@ impl<R: ReactorOps> Subscription<R> {
 
     #[cfg(feature = "sim")]
     pub(crate) fn sim_id(&self) -> Option<crate::world::SimId> {
-        self.with(|value| value.sim_id(crate::api::ops::Token(())))
+        self.with(|value| value.sim_id())
     }
 
     /// The interest that the subscriber currently returns.

@@ -88,7 +88,7 @@ use crate::{
 };
 #[doc(hidden)]
 pub use crate::{
-    api::ops::{Token, sim_id_of},
+    api::ops::sim_id_of,
     runtime::hosted::Guest,
     world::{Next, SimId},
 };

@@ -310,7 +310,7 @@ impl Subscriber for SignalCell {
     }
 
     #[cfg(feature = "sim")]
-    fn sim_id(&self, _: windlass::sim::Token) -> Option<windlass::sim::SimId> {
+    fn sim_id(&self) -> Option<windlass::sim::SimId> {
         windlass::sim::sim_id_of(self.set.as_ref()?)
     }
 

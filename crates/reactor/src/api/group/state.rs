@@ -205,7 +205,7 @@ where
     }
 
     #[cfg(feature = "sim")]
-    fn sim_id(&self, _: Token) -> Option<crate::world::SimId> {
+    fn sim_id(&self) -> Option<crate::world::SimId> {
         crate::api::ops::sim_id_of(&*self.fd)
     }
 }

@@ -115,7 +115,7 @@ impl Subscriber for SourceCell {
     }
 
     #[cfg(feature = "sim")]
-    fn sim_id(&self, _: windlass::sim::Token) -> Option<windlass::sim::SimId> {
+    fn sim_id(&self) -> Option<windlass::sim::SimId> {
         match self.0.place {
             Place::Kernel(_) => None,
             Place::Simulated(id) => Some(id),
