@@ -120,8 +120,8 @@ impl Builder {
     }
 
     /// Builds the reactor in a simulation, at one of its hosts. It sets the backend, which
-    /// [`backend`](Self::backend) may replace after it. The clock of the simulation replaces
-    /// [`clock`](Self::clock), and busy polling is off.
+    /// [`backend`](Self::backend) may replace after it. The time is that of the simulation unless
+    /// [`clock`](Self::clock) is set, and busy polling is off.
     ///
     /// Without it, [`Backend::Sim`] means the host where the latest simulation of the thread makes
     /// things.
@@ -132,19 +132,23 @@ impl Builder {
         self
     }
 
-    /// The host of [`sim`](Self::sim), if the reactor will be simulated.
+    /// The host of the reactor, if it will be simulated.
     #[cfg(feature = "sim")]
     #[doc(hidden)]
-    #[must_use]
-    pub fn sim_host(&self) -> Option<&Host> {
-        self.sim.as_ref().filter(|_| self.backend == Backend::Sim)
+    pub fn sim_host(&mut self) -> Option<&Host> {
+        if self.backend != Backend::Sim {
+            return None;
+        }
+        self.sim = self.sim.take().or_else(Host::current);
+        self.sim.as_ref()
     }
 
     #[cfg(feature = "sim")]
     fn simulate_clock(&mut self) {
         if let Some(host) = self.sim_host() {
             let world = Rc::clone(host.world());
-            self.clock = Some(UnwindSafeDrop::new(Box::new(move || world.now())));
+            let clock = || UnwindSafeDrop::new(Box::new(move || world.now()) as _);
+            self.clock.get_or_insert_with(clock);
         }
     }
 
@@ -152,7 +156,6 @@ impl Builder {
     pub(super) fn open_backend(&mut self) -> Result<ActiveBackend, BuildError> {
         #[cfg(feature = "sim")]
         if self.backend == Backend::Sim {
-            self.sim = self.sim.take().or_else(Host::current);
             self.simulate_clock();
             self.busy_poll = Duration::ZERO;
             let host = self.sim.take().ok_or(BuildError::NoSimulation)?;

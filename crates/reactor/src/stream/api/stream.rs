@@ -68,7 +68,8 @@ pub struct Stream<'a> {
 }
 
 /// The bytes of a TCP connection since it began, as the kernel counts them: with those of TLS and
-/// without headers of TCP. See [`Stream::tcp_bytes`].
+/// without headers of TCP. The end of either direction counts as one byte more. See
+/// [`Stream::tcp_bytes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TcpBytes {
