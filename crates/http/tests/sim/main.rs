@@ -89,10 +89,20 @@ struct Seen {
     shutdown: Cell<Option<Duration>>,
 }
 
-/// Starts a server, which shuts down at a time that the seed chooses.
-fn start_server(sim: &Sim, seen: &Rc<Seen>, longest: Duration) -> Running {
+impl Seen {
+    fn has_panicked(&self) -> bool {
+        self.events.borrow().iter().any(|event| event.contains("panicked"))
+    }
+}
+
+/// A time that the seed chooses.
+fn chosen(sim: &Sim, longest: Duration) -> Duration {
+    Duration::from_nanos(sim.kernel().choose(longest.as_nanos() as u64))
+}
+
+/// Starts a server, which shuts down at this time.
+fn start_server(sim: &Sim, seen: &Rc<Seen>, until: Duration) -> Running {
     let seen = Rc::clone(seen);
-    let until = Duration::from_nanos(sim.kernel().choose(longest.as_nanos() as u64));
     executor(sim, 2).simulate(sim, async move {
         let listener = again(|| TcpListener::bind(address())).await;
         let (log, calls) = (Rc::clone(&seen), Rc::clone(&seen.calls));
@@ -188,9 +198,9 @@ async fn client_of_http2(kernel: Kernel, seen: Rc<Seen>, client: u8) {
 }
 
 /// Clients and a server that shuts down while they work.
-fn session(sim: &Sim, version: Version, longest: Duration) -> Rc<Seen> {
+fn session(sim: &Sim, version: Version, until: Duration) -> Rc<Seen> {
     let seen = Rc::<Seen>::default();
-    let server = start_server(sim, &seen, longest);
+    let server = start_server(sim, &seen, until);
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let (kernel, seen) = (sim.kernel().clone(), Rc::clone(&seen));
@@ -212,6 +222,7 @@ fn session(sim: &Sim, version: Version, longest: Duration) -> Rc<Seen> {
     let took = seen.shutdown.get().expect("the server has ended by itself");
     assert!(took <= SHUTDOWN + Duration::from_millis(100), "the shutdown took {took:?}");
     assert!(seen.calls.get() >= seen.whole.get(), "an answer without a call");
+    assert!(!seen.has_panicked(), "{:?}", seen.events);
     seen
 }
 
@@ -226,18 +237,15 @@ fn every_request_is_answered_in_calm_weather() {
         let sim = Sim::new(1, Faults::calm());
         let seen = session(&sim, version, Duration::from_secs(3600));
         let requests = if version == Version::HTTP_2 { 8 } else { 12 };
-        // The server may shut down early.
-        if seen.failed.get() == 0 {
-            assert_eq!(seen.whole.get(), requests * usize::from(CLIENTS));
-        }
-        assert!(seen.events.borrow().iter().all(|event| !event.contains("panicked")));
+        assert_eq!(seen.failed.get(), 0);
+        assert_eq!(seen.whole.get(), requests * usize::from(CLIENTS));
     }
 }
 
 fn check(version: Version, faults: Faults, seeds: u64) {
     let whole_ones = std::sync::atomic::AtomicUsize::new(0);
     windlass::sim::check(|sim| {
-        let seen = session(sim, version, Duration::from_secs(1));
+        let seen = session(sim, version, chosen(sim, Duration::from_secs(1)));
         whole_ones.fetch_add(seen.whole.get(), std::sync::atomic::Ordering::Relaxed);
     })
     .seeds(seeds)
@@ -263,7 +271,7 @@ fn requests_of_http2_are_answered_or_fail_and_a_shutdown_ends() {
 fn silent_peers_are_closed_within_the_time_limits() {
     windlass::sim::check(|sim| {
         let seen = Rc::<Seen>::default();
-        let server = start_server(sim, &seen, Duration::from_millis(1));
+        let server = start_server(sim, &seen, chosen(sim, Duration::from_millis(1)));
         let log = Rc::clone(&seen);
         executor(sim, 9).simulate(sim, async {
             let listener = again(|| TcpListener::bind("10.0.0.9:80")).await;
@@ -288,6 +296,7 @@ fn silent_peers_are_closed_within_the_time_limits() {
             }
         });
         sim.run_until(|| client.has_ended() && server.has_ended()).unwrap();
+        assert!(!seen.has_panicked(), "{:?}", seen.events);
     })
     .seeds(30)
     .faults(whole(Faults::rough()))

@@ -14,6 +14,9 @@ pub struct ReadHalf<'s, S>(&'s S);
 pub struct WriteHalf<'s, S>(&'s S);
 
 /// The half of a stream that reads. The stream is closed when both halves are dropped.
+///
+/// The kernel tells the error of a connection once (`SO_ERROR` in socket(7)). If the other half has
+/// met it, reading ends as if the peer had ended: then a whole is known by the protocol alone.
 #[derive(Debug)]
 pub struct OwnedReadHalf<S>(Rc<S>);
 

@@ -1,6 +1,11 @@
 //! The end of an executor, and of a process, loses no bytes silently.
 
-use std::{cell::RefCell, io, rc::Rc};
+use std::{
+    cell::RefCell,
+    io,
+    rc::Rc,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use windlass::sim::{Faults, Sim};
 use windlass_task::{
@@ -30,18 +35,22 @@ async fn read_all(stream: &mut TcpStream) -> (usize, io::Result<()>) {
     }
 }
 
+const CLIENTS: usize = 3;
+
 /// A server that writes to each of its clients and ends. A client reads everything, or an error.
-fn ends_after_writes(sim: &Sim, is_mortal: bool) {
-    const CLIENTS: usize = 3;
+/// Returns how many clients read everything, and whether the server has ended.
+fn ends_after_writes(sim: &Sim, is_mortal: bool) -> (usize, bool) {
     let len = 1 + usize::try_from(sim.kernel().choose(60_000)).unwrap();
     let written: Rc<RefCell<Vec<usize>>> = Rc::default();
     let noted = Rc::clone(&written);
+    let alive = Rc::new(());
+    let of_server = Rc::clone(&alive);
     let server = executor(sim, 2).simulate(sim, async move {
         let listener = again_async!(TcpListener::bind(address("10.0.0.2:80")));
         let mut tasks = Vec::new();
         for _ in 0..CLIENTS {
             let (mut stream, _) = again_async!(listener.accept());
-            let noted = Rc::clone(&noted);
+            let (noted, alive) = (Rc::clone(&noted), Rc::clone(&of_server));
             tasks.push(spawn(async move {
                 let mut at = 0;
                 while at < len {
@@ -52,7 +61,7 @@ fn ends_after_writes(sim: &Sim, is_mortal: bool) {
                 noted.borrow_mut().push(at);
                 // The end of the executor drops it, with whatever it holds.
                 std::future::pending::<()>().await;
-                drop(stream);
+                drop((stream, alive));
             }));
         }
         while noted.borrow().len() < CLIENTS {
@@ -84,19 +93,25 @@ fn ends_after_writes(sim: &Sim, is_mortal: bool) {
             task.await.unwrap();
         }
     });
-    let _ = sim.run_until(|| client.has_ended());
+    // If a client has given up, the server waits for it, and the others for the server.
+    let _ = sim.run_until(|| client.has_ended() && server.has_ended());
+    if server.has_ended() {
+        assert_eq!(Rc::strong_count(&alive), 1, "a task is still there");
+    }
     for (count, end) in ends.borrow().iter() {
         // A process that is killed ends its connections with what its kernel has: a part.
         let is_whole = *count == len || is_mortal;
         assert!(end.is_err() || is_whole, "{count} of {len} bytes before a clean end");
     }
+    let whole = ends.borrow().iter().filter(|(count, end)| *count == len && end.is_ok()).count();
+    (whole, server.has_ended())
 }
 
 #[test]
 fn an_executor_that_ends_loses_no_bytes_silently() {
     let sim = Sim::new(1, Faults::calm());
-    ends_after_writes(&sim, false);
-    windlass::sim::check(|sim| ends_after_writes(sim, false))
+    assert_eq!(ends_after_writes(&sim, false), (CLIENTS, true));
+    windlass::sim::check(|sim| _ = ends_after_writes(sim, false))
         .seeds(150)
         .faults(whole(Faults::hostile()))
         .run();
@@ -105,10 +120,15 @@ fn an_executor_that_ends_loses_no_bytes_silently() {
 /// Its sockets are closed before its tasks are dropped.
 #[test]
 fn a_process_that_is_killed_drops_its_tasks() {
-    windlass::sim::check(|sim| ends_after_writes(sim, true))
-        .seeds(100)
-        .faults(Faults { process_end: 20_000, ..whole(Faults::hostile()) })
-        .run();
+    let killed = AtomicUsize::new(0);
+    windlass::sim::check(|sim| {
+        let (whole, has_ended) = ends_after_writes(sim, true);
+        killed.fetch_add(usize::from(has_ended && whole < CLIENTS), Ordering::Relaxed);
+    })
+    .seeds(100)
+    .faults(Faults { process_end: 20_000, ..whole(Faults::hostile()) })
+    .run();
+    assert!(killed.into_inner() > 0);
 }
 
 #[test]
