@@ -38,6 +38,7 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
             "asm_probe",
             "first",
             "readme",
+            "sim_proxy",
             "stream_echo",
             "tcp_lines",
             "websocket_axum",

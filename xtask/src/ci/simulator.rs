@@ -41,11 +41,13 @@ const RESULTS: &str = "WINDLASS_SIM_RESULTS";
 /// crates.
 pub(super) fn short() -> Stage {
     let suites = ["--lib", "--test", "rules", "--test", "suite"];
+    let example =
+        ["test", "-p", "windlass-examples", "--features", "sim", "--example", "sim_proxy"];
     let commands = TESTS.iter().map(|(package, program)| {
         let more = if *package == "windlass" { &suites[..] } else { &[] };
         test(package, program).args(["--no-fail-fast"]).args(more.iter().copied()).env(SEEDS, TIMES)
     });
-    Stage::tests("simulator", commands.collect())
+    Stage::tests("simulator", commands.chain([Cmd::cargo(example)]).collect())
 }
 
 fn test(package: &str, program: &str) -> Cmd {
