@@ -109,10 +109,14 @@ fn react(backend: Backend, forbidden: Option<&str>) {
     let address = listener.local_addr().expect("it has one").socket_addr().expect("of TCP");
     let remote = reactor.remote();
     let (begin, begun) = mpsc::channel::<()>();
+    let (is_started, started) = mpsc::channel::<()>();
     let poster = thread::spawn(move || {
+        is_started.send(()).expect("it is awaited");
         begun.recv().expect("it begins");
         (0..100).for_each(|_| remote.post(|_| {}).expect("the loop runs"));
     });
+    // The start of a thread takes calls of its own.
+    started.recv().expect("it starts");
     confine(reactor.backend(), forbidden);
     begin.send(()).expect("the thread waits");
     listener.with_handler(|_| Some(Back)).register_into(&mut reactor).expect("it is registered");
@@ -120,7 +124,8 @@ fn react(backend: Backend, forbidden: Option<&str>) {
     for _ in 0..3 {
         let fd = eventfd().expect("a descriptor is left");
         let again = |fd: &mut OwnedFd, event: Event, mut turn: Turn<'_>| {
-            rustix::io::read(&*fd, &mut [0; 8]).expect("it is readable");
+            // A spurious wake-up.
+            let Ok(8) = rustix::io::read(&*fd, &mut [0; 8]) else { return };
             turn.modify(event.key(), interest()).expect("it is registered");
             turn.after_with(Duration::from_micros(300), move |mut turn| {
                 turn.delete(event.key()).expect("it is registered");
