@@ -31,16 +31,19 @@ static const int reactor[] = {
     SCMP_SYS(getrandom),
     SCMP_SYS(getsockname),
     SCMP_SYS(getsockopt),
+    SCMP_SYS(gettid),
     SCMP_SYS(madvise),
     SCMP_SYS(mmap),
     SCMP_SYS(mprotect),
     SCMP_SYS(mremap),
     SCMP_SYS(munmap),
     SCMP_SYS(openat),
+    SCMP_SYS(ppoll),
     SCMP_SYS(prctl),
     SCMP_SYS(read),
     SCMP_SYS(recvfrom),
     SCMP_SYS(recvmsg),
+    SCMP_SYS(restart_syscall),
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(sched_yield),
     SCMP_SYS(sendmsg),
@@ -58,6 +61,7 @@ static const int reactor[] = {
 static const int connections[] = {
     SCMP_SYS(bind),
     SCMP_SYS(connect),
+    SCMP_SYS(ioctl),
     SCMP_SYS(listen),
     SCMP_SYS(socket),
     __NR_SCMP_ERROR,
@@ -70,7 +74,7 @@ static const int signals[] = {
     __NR_SCMP_ERROR,
 };
 
-/* For `windlass serve`. */
+/* For `windlass serve` without `--admin`, a reload and a hand-over, which open files. */
 static const int serve[] = {
     SCMP_SYS(pread64),
     __NR_SCMP_ERROR,

@@ -30,6 +30,7 @@ static const int reactor[] = {
     SCMP_SYS(getrandom),
     SCMP_SYS(getsockname),
     SCMP_SYS(getsockopt),
+    SCMP_SYS(gettid),
     SCMP_SYS(madvise),
     SCMP_SYS(mmap),
     SCMP_SYS(mprotect),
@@ -43,6 +44,7 @@ static const int reactor[] = {
     SCMP_SYS(read),
     SCMP_SYS(recvfrom),
     SCMP_SYS(recvmsg),
+    SCMP_SYS(restart_syscall),
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(sched_yield),
     SCMP_SYS(sendmsg),
@@ -60,6 +62,7 @@ static const int reactor[] = {
 static const int connections[] = {
     SCMP_SYS(bind),
     SCMP_SYS(connect),
+    SCMP_SYS(ioctl),
     SCMP_SYS(listen),
     SCMP_SYS(socket),
     __NR_SCMP_ERROR,
@@ -72,7 +75,7 @@ static const int signals[] = {
     __NR_SCMP_ERROR,
 };
 
-/* For `windlass serve`. */
+/* For `windlass serve` without `--admin`, a reload and a hand-over, which open files. */
 static const int serve[] = {
     SCMP_SYS(pread64),
     __NR_SCMP_ERROR,

@@ -30,6 +30,7 @@ static const int reactor[] = {
     SCMP_SYS(getrandom),
     SCMP_SYS(getsockname),
     SCMP_SYS(getsockopt),
+    SCMP_SYS(gettid),
     SCMP_SYS(io_uring_enter),
     SCMP_SYS(io_uring_register),
     SCMP_SYS(madvise),
@@ -40,10 +41,12 @@ static const int reactor[] = {
     SCMP_SYS(newfstatat),
     SCMP_SYS(openat),
     SCMP_SYS(poll),
+    SCMP_SYS(ppoll),
     SCMP_SYS(prctl),
     SCMP_SYS(read),
     SCMP_SYS(recvfrom),
     SCMP_SYS(recvmsg),
+    SCMP_SYS(restart_syscall),
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(sched_yield),
     SCMP_SYS(sendmsg),
@@ -61,6 +64,7 @@ static const int reactor[] = {
 static const int connections[] = {
     SCMP_SYS(bind),
     SCMP_SYS(connect),
+    SCMP_SYS(ioctl),
     SCMP_SYS(listen),
     SCMP_SYS(socket),
     __NR_SCMP_ERROR,
@@ -73,7 +77,7 @@ static const int signals[] = {
     __NR_SCMP_ERROR,
 };
 
-/* For `windlass serve`. */
+/* For `windlass serve` without `--admin`, a reload and a hand-over, which open files. */
 static const int serve[] = {
     SCMP_SYS(pread64),
     __NR_SCMP_ERROR,

@@ -67,25 +67,36 @@ fn generated(root: &Path) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
+/// What a row may have.
+const KEYS: [&str; 4] = ["purpose", "backends", "processors", "calls"];
+
 fn read(source: &str) -> Result<Vec<Part>> {
     let table: Table = source.parse()?;
     let text = |value: &Value, key| {
         let text = value.get(key).and_then(Value::as_str);
         text.map(str::to_owned).with_context(|| format!("{SOURCE}: {key} is missing"))
     };
-    let list = |value: &Value, key, all: &[&str]| match value.get(key).and_then(Value::as_array) {
-        Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        None => all.iter().copied().map(str::to_owned).collect::<Vec<_>>(),
+    let list = |value: &Value, key, all: &[&str]| -> Result<Vec<String>> {
+        let Some(list) = value.get(key) else {
+            return Ok(all.iter().copied().map(str::to_owned).collect());
+        };
+        let name = |name: &Value| name.as_str().map(str::to_owned);
+        let names = list.as_array().and_then(|list| list.iter().map(name).collect());
+        names.with_context(|| format!("{SOURCE}: {key} is no list of names"))
     };
     let mut parts = Vec::new();
     for part in table["part"].as_array().context("parts")? {
         let mut rows = Vec::new();
         for row in part["row"].as_array().context("rows of a part")? {
+            // A name that is misspelt would allow the calls everywhere.
+            for key in row.as_table().into_iter().flat_map(Table::keys) {
+                ensure!(KEYS.contains(&key.as_str()), "{SOURCE}: {key} is unknown");
+            }
             let row = Row {
                 purpose: text(row, "purpose")?,
-                backends: list(row, "backends", &BACKENDS),
-                processors: list(row, "processors", &PROCESSORS),
-                calls: list(row, "calls", &[]),
+                backends: list(row, "backends", &BACKENDS)?,
+                processors: list(row, "processors", &PROCESSORS)?,
+                calls: list(row, "calls", &[])?,
             };
             ensure!(!row.calls.is_empty(), "{SOURCE}: no calls for {}", row.purpose);
             let is_known = |name: &String, known: &[&str]| known.contains(&name.as_str());
@@ -229,6 +240,8 @@ mod tests {
         assert_eq!((on_it, &off_it), (vec!["close", "epoll_wait", "read"], &vec!["close", "read"]));
         assert_eq!(calls("epoll", "aarch64"), off_it);
         assert!(read(&source.replace("epoll\"]", "epol\"]")).is_err());
+        assert!(read(&source.replace("backends", "backend")).is_err());
+        assert!(read(&source.replace("[\"epoll\"]", "\"epoll\"")).is_err());
     }
 
     #[test]

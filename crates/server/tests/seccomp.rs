@@ -12,8 +12,9 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    os::fd::OwnedFd,
-    process::{Command, Stdio},
+    os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::{Command, ExitStatus, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
@@ -24,7 +25,7 @@ use seccompiler::{TargetArch, apply_filter_all_threads, compile_from_json};
 use serde_json::Value;
 use windlass::{
     Backend, Event, Key, Reactor, Turn, interest,
-    stream::{DisconnectReason, Input, Listener, Stream, StreamHandler},
+    stream::{Connector, DisconnectReason, Input, Listener, Stream, StreamHandler},
 };
 use windlass_server::{
     Connection, Handler, Message, Options, Server,
@@ -41,16 +42,22 @@ fn list(backend: &str, processor: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("a list")).expect("JSON")
 }
 
-/// Puts all threads of the process under the filter of the part `reactor`, without a call.
-fn confine(backend: Backend, forbidden: Option<&str>) {
+/// Puts all threads of the process under the filter of the part `reactor` and more parts, without a
+/// call.
+fn confine(backend: Backend, more: &[&str], forbidden: Option<&str>) {
     let name = match backend {
         Backend::Epoll => "epoll",
         Backend::Poll => "poll",
         _ => "uring",
     };
     let mut list = list(name, "x86_64");
+    let more: Vec<Value> = more
+        .iter()
+        .flat_map(|part| list[part]["filter"].as_array().expect("calls").clone())
+        .collect();
+    let calls = list["reactor"]["filter"].as_array_mut().expect("calls");
+    calls.extend(more);
     if let Some(forbidden) = forbidden {
-        let calls = list["reactor"]["filter"].as_array_mut().expect("calls");
         let before = calls.len();
         calls.retain(|call| call["syscall"] != forbidden);
         assert_eq!(calls.len(), before - 1, "{forbidden} is in the list once");
@@ -81,7 +88,7 @@ fn serve(backend: Backend, forbidden: Option<&str>) {
         .listen(address)
         .start()
         .expect("it starts");
-    confine(running.backend(), forbidden);
+    confine(running.backend(), &[], forbidden);
     println!("\nlistening on {}", running.addresses()[0]);
     let _ = std::io::stdin().read(&mut [0]);
     running.drain(Duration::from_secs(5));
@@ -101,8 +108,20 @@ impl StreamHandler for Back {
     }
 }
 
+/// A connection of the reactor to itself, which ends when it is made.
+struct Own;
+
+impl StreamHandler for Own {
+    fn on_open(&mut self, stream: &mut Stream<'_>) {
+        stream.finish();
+    }
+
+    fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+}
+
 /// Runs a reactor in the confined process: eventfds that come, change and go, timers, posts of
-/// another thread, and a connection. It ends with the connection.
+/// another thread, a handler that panics, a connection to itself, and one from outside. It ends
+/// with that one.
 fn react(backend: Backend, forbidden: Option<&str>) {
     let mut reactor = Reactor::builder().backend(backend).build().expect("it is built");
     let listener = Listener::tcp("127.0.0.1:0".parse().expect("an address")).expect("it listens");
@@ -117,7 +136,7 @@ fn react(backend: Backend, forbidden: Option<&str>) {
     });
     // The start of a thread takes calls of its own.
     started.recv().expect("it starts");
-    confine(reactor.backend(), forbidden);
+    confine(reactor.backend(), &["connections"], forbidden);
     begin.send(()).expect("the thread waits");
     listener.with_handler(|_| Some(Back)).register_into(&mut reactor).expect("it is registered");
     let eventfd = || eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -135,6 +154,12 @@ fn react(backend: Backend, forbidden: Option<&str>) {
         interest().read().with_fd(fd).with_handler(again).register_into(&mut reactor).expect("new");
     }
     reactor.after(Duration::from_secs(3600), || {}).expect("a timer is left");
+    let own = Listener::tcp("127.0.0.1:0".parse().expect("an address")).expect("it listens");
+    let to = own.local_addr().expect("it has one").socket_addr().expect("of TCP");
+    own.with_handler(|_| Some(Own)).register_into(&mut reactor).expect("it is registered");
+    Connector::tcp(to).connect(Own, &mut reactor).expect("it begins");
+    reactor.after(Duration::ZERO, || panic!("a handler panics")).expect("a timer is left");
+    assert!(catch_unwind(AssertUnwindSafe(|| reactor.run())).is_err());
     println!("\nlistening on {address}");
     reactor.run().expect("it runs");
     poster.join().expect("it has posted");
@@ -194,19 +219,22 @@ fn talk(address: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Runs `confined` in its own process and talks to it. Returns whether both succeeded.
-fn is_served(
+/// Runs `confined` in its own process and talks to it. Returns whether it has answered, and how it
+/// has ended; `None` in that process.
+fn run(
     test: &str,
     confined: impl FnOnce(),
     talk: impl FnOnce(&str) -> std::io::Result<()>,
-) -> bool {
+) -> Option<(bool, ExitStatus)> {
     if std::env::var_os(CHILD).is_some() {
         confined();
-        return true;
+        return None;
     }
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(CHILD, "1")
+        // It would open files.
+        .env("RUST_BACKTRACE", "0")
         // AddressSanitizer searches for leaks at the end of a process, with calls that no server
         // makes.
         .env("ASAN_OPTIONS", "detect_leaks=0")
@@ -223,7 +251,7 @@ fn is_served(
     let rest: Vec<String> = lines.collect();
     let status = child.wait().expect("it is ours");
     println!("{status}: {rest:?}");
-    talked && status.success()
+    Some((talked, status))
 }
 
 /// Runs a program on a backend, in a test of this name.
@@ -234,7 +262,8 @@ macro_rules! confined {
             fn $name() {
                 let backend = Backend::$backend;
                 if backend != Backend::Uring || rings::are_to_be_had(stringify!($name)) {
-                    assert!(is_served(stringify!($name), || $program(backend, None), $talk));
+                    let outcome = run(stringify!($name), || $program(backend, None), $talk);
+                    assert!(outcome.is_none_or(|(talked, status)| talked && status.success()));
                 }
             }
         )*
@@ -254,8 +283,10 @@ confined! {
 #[test]
 fn a_forbidden_system_call_kills_the_process() {
     let test = "a_forbidden_system_call_kills_the_process";
-    let is_served = is_served(test, || serve(Backend::Epoll, Some("accept4")), talk);
-    assert!(!is_served || std::env::var_os(CHILD).is_some());
+    let outcome = run(test, || serve(Backend::Epoll, Some("accept4")), talk);
+    if let Some((_, status)) = outcome {
+        assert_eq!(status.signal(), Some(rustix::process::Signal::SYS.as_raw()));
+    }
 }
 
 #[test]
