@@ -65,6 +65,7 @@ const PAIRS: &[Pair] = &[
     Pair::new("tokio-tungstenite", "0.30.0", "windlass-tokio-tungstenite", "tokio-tungstenite"),
     Pair {
         features: &["remote_endpoint"],
+        missing: &[("auto crate::EventManager: not Sync", "ours may be shared by reference, too")],
         for_tests: Some(("utilities", "test_utilities")),
         patch: Some("event-manager-0.4"),
         ..Pair::new("event-manager", "0.4.2", "windlass-event-manager", "event-manager")
