@@ -24,9 +24,10 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use windlass_server::{
     CloseCode, ConnectionId, Sender,
-    http::{Reject, UpgradeRequest},
+    http::{Origins, Reject, UpgradeRequest},
     printable,
 };
+use windlass_ws::handshake::Header;
 
 use super::args::{Mode, ServeArgs};
 
@@ -104,11 +105,14 @@ impl LoadRuns {
     pub(crate) fn begin(self: &Arc<Self>, request: &UpgradeRequest<'_>) -> Result<LoadRun, Reject> {
         let peer = request.peer().socket_addr();
         let is_local = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-        let is_proxied = OF_PROXIES.iter().any(|name| request.header(name).is_some());
-        let is_of_page = request.origin().is_none_or(|origin| {
-            let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-            host.is_some() && host == request.host()
+        // By names and bytes: a value that is not UTF-8 would look like a missing header.
+        let is_proxied = request
+            .headers()
+            .any(|header| OF_PROXIES.iter().any(|name| header.name.eq_ignore_ascii_case(name)));
+        let origin = request.headers().find_map(|Header { name, value }| {
+            name.eq_ignore_ascii_case("origin").then_some(value)
         });
+        let is_of_page = Origins::Same.allow(origin, request.host());
         if !is_local || is_proxied || !is_of_page {
             return Err(Reject::status(403).text("load runs are for the page on this machine"));
         }
