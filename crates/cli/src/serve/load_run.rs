@@ -4,14 +4,16 @@
 //! 1. A WebSocket on `/load` starts a run, and gets its results as text. Without the feature the
 //!    path does not exist (404).
 //! 2. The server has it only if all its listeners are on loopback addresses, it has its defaults
-//!    for hosts, and no proxy, token or cluster is configured.
-//! 3. A request from elsewhere, through a proxy that says so, or of another site's page gets 403.
+//!    for hosts, and no proxy, token, cluster or authority of clients is configured. After a reload
+//!    that configures one, a request gets 403.
+//! 3. A request from elsewhere, for another host than this machine, through a proxy that says so,
+//!    or of another site's page gets 403.
 //! 4. There is one run at a time. Another request gets 503.
 //! 5. A run is two processes of this program. They end by themselves: after the five seconds, and
 //!    the time limits of `windlass load`.
 
 use std::{
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     process::{Child, Command, Stdio},
     sync::{
         Arc, OnceLock,
@@ -22,9 +24,10 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
+use windlass::stream::Address;
 use windlass_server::{
     CloseCode, ConnectionId, Sender,
-    http::{Origins, Reject, UpgradeRequest},
+    http::{Hosts, Origins, Reject, UpgradeRequest},
     printable,
 };
 use windlass_ws::handshake::Header;
@@ -61,6 +64,8 @@ pub(crate) struct LoadRuns {
     /// The server, as `ws://127.0.0.1:9001`.
     url: String,
     is_running: AtomicBool,
+    /// The configuration is for others since a reload.
+    is_public: AtomicBool,
     /// It sends the results.
     sender: OnceLock<Sender>,
 }
@@ -72,19 +77,26 @@ pub(crate) struct LoadRun(Arc<LoadRuns>);
 impl ServeArgs {
     /// Returns the runs of a server with these options and addresses, if it has them.
     pub(crate) fn load_runs(&self, addresses: &[String]) -> Option<Arc<LoadRuns>> {
-        let is_public = self.mode != Mode::Chat
+        let urls: Option<Vec<_>> = addresses.iter().map(|address| local_url(address)).collect();
+        let url = urls.filter(|_| !self.is_public())?.into_iter().next()?;
+        Some(Arc::new(LoadRuns {
+            url,
+            is_running: AtomicBool::new(false),
+            is_public: AtomicBool::new(false),
+            sender: OnceLock::new(),
+        }))
+    }
+
+    /// Whether these options are for others than the user of this machine. A run has no certificate
+    /// of a client.
+    pub(crate) fn is_public(&self) -> bool {
+        self.mode != Mode::Chat
             || self.no_status
             || self.token_file.is_some()
             || !self.host.is_empty()
             || !self.proxies.is_default()
-            || self.cluster.is_on();
-        let urls: Option<Vec<_>> = addresses.iter().map(|address| local_url(address)).collect();
-        let url = urls.filter(|_| !is_public)?.into_iter().next()?;
-        Some(Arc::new(LoadRuns {
-            url,
-            is_running: AtomicBool::new(false),
-            sender: OnceLock::new(),
-        }))
+            || self.cluster.is_on()
+            || self.tls.tls_client_ca.is_some()
     }
 }
 
@@ -101,10 +113,18 @@ impl LoadRuns {
         _ = self.sender.set(sender);
     }
 
+    /// Takes the options of a reload.
+    pub(crate) fn set_public(&self, is_public: bool) {
+        self.is_public.store(is_public, Relaxed);
+    }
+
     /// Begins a run.
     pub(crate) fn begin(self: &Arc<Self>, request: &UpgradeRequest<'_>) -> Result<LoadRun, Reject> {
         let peer = request.peer().socket_addr();
         let is_local = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+        let is_for_local = request.host().is_some_and(|host| {
+            Hosts::Local.allow(Some(host), &Address::Ip((Ipv4Addr::LOCALHOST, 0).into()))
+        });
         // By names and bytes: a value that is not UTF-8 would look like a missing header.
         let is_proxied = request
             .headers()
@@ -113,7 +133,8 @@ impl LoadRuns {
             name.eq_ignore_ascii_case("origin").then_some(value)
         });
         let is_of_page = Origins::Same.allow(origin, request.host());
-        if !is_local || is_proxied || !is_of_page {
+        let is_public = self.is_public.load(Relaxed);
+        if is_public || !is_local || !is_for_local || is_proxied || !is_of_page {
             return Err(Reject::status(403).text("load runs are for the page on this machine"));
         }
         if self.is_running.swap(true, Relaxed) {
@@ -200,7 +221,36 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
+    use windlass_ws::handshake::{HeadLimits, Request};
+
     use super::*;
+
+    #[test]
+    fn a_run_is_for_a_host_and_a_client_of_this_machine() {
+        let peer = |text: &str| Address::Ip(text.parse().expect("an address"));
+        for (host, peer, is_allowed) in [
+            ("localhost:9001", peer("127.0.0.1:5"), true),
+            ("[::1]", peer("[::1]:5"), true),
+            ("rebound.example", peer("127.0.0.1:5"), false),
+            ("localhost", peer("192.0.2.1:5"), false),
+            ("localhost", Address::Unix(None), false),
+        ] {
+            let (is_running, is_public) = Default::default();
+            let (url, sender) = (String::new(), OnceLock::new());
+            let runs = Arc::new(LoadRuns { url, is_running, is_public, sender });
+            let head = format!(
+                "GET /load HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\n\
+                 Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            );
+            let (request, _) = Request::parse(head.as_bytes(), &HeadLimits::DEFAULT)
+                .expect("it is valid")
+                .expect("it is whole");
+            let upgrade = request.upgrade().expect("it is an upgrade");
+            let begun = runs.begin(&UpgradeRequest::new(&upgrade, &peer));
+            assert_eq!(begun.err().map(|reject| reject.code()), (!is_allowed).then_some(403));
+        }
+    }
 
     #[test]
     fn only_loopback_addresses_have_a_url() {

@@ -13,7 +13,7 @@ use super::{
     args::{self, Mode, ServeArgs, seconds},
     cluster::{NodeSetup, limit_to_payload},
     counts::ServerCounts,
-    load_run::LOAD,
+    load_run::{LOAD, LoadRuns},
     members::Members,
     rates::RateArgs,
     reload::{Apply, Part},
@@ -35,6 +35,7 @@ struct WebSocketServer {
     members: Arc<Members>,
     /// The tokens of clients, if they need one.
     tokens: Option<Arc<ClientTokens>>,
+    load_runs: Option<Arc<LoadRuns>>,
 }
 
 impl ServerControl for WebSocketServer {
@@ -60,7 +61,7 @@ impl ServerControl for WebSocketServer {
     fn part(&self, limit: &ConnectionsMax) -> Part {
         let (start, payload_max) = (self.args.clone(), self.payload_max);
         let (reconfigurer, limit) = (self.server.reconfigurer(), limit.clone());
-        let tokens = self.tokens.clone();
+        let (tokens, load_runs) = (self.tokens.clone(), self.load_runs.clone());
         let prepare = move |args: &ServeArgs| -> anyhow::Result<Apply> {
             let args = args.clone().after(&start);
             let connections_max = nofile::connections_max(args.connections, args.workers.into())?;
@@ -73,11 +74,13 @@ impl ServerControl for WebSocketServer {
             );
             let read = args.token_file.as_deref().map(TokenSet::read).transpose()?;
             let new_tokens = tokens.clone().zip(read);
+            let (load_runs, is_public) = (load_runs.clone(), args.is_public());
             let (reconfigurer, limit) = (reconfigurer.clone(), limit.clone());
             Ok(Box::new(move || {
                 if let Some((tokens, read)) = new_tokens {
                     tokens.replace(read);
                 }
+                load_runs.iter().for_each(|runs| runs.set_public(is_public));
                 // They were checked just now.
                 _ = reconfigurer.reconfigure(&options);
                 limit.set(connections_max);
@@ -157,7 +160,8 @@ pub(crate) fn start(
     }
     let server = server.start().context("cannot start the workers")?;
     load_runs.iter().for_each(|runs| runs.set_sender(server.sender()));
-    Ok(Box::new(WebSocketServer { server, args: args.clone(), payload_max, members, tokens }))
+    let args = args.clone();
+    Ok(Box::new(WebSocketServer { server, args, payload_max, members, tokens, load_runs }))
 }
 
 impl ServeArgs {

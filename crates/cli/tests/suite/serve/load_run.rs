@@ -8,7 +8,7 @@ use std::{
 use crate::harness::{Server, windlass};
 
 /// Asks for a run with further headers. Returns the status and the connection.
-fn ask(server: &Server, headers: impl AsRef<[u8]>) -> (u16, TcpStream) {
+pub(super) fn ask(server: &Server, headers: impl AsRef<[u8]>) -> (u16, TcpStream) {
     let mut client = server.connect();
     let request = format!(
         "GET /load HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -93,17 +93,30 @@ fn a_run_is_refused_to_other_sites_and_through_proxies() {
 fn a_server_for_others_has_no_runs() {
     let tokens = std::env::temp_dir().join(format!("windlass-runs-{}", std::process::id()));
     std::fs::write(&tokens, "0123456789abcdef\n").expect("it can be written");
+    let of = |name| format!("{}/../tls/tests/certificates/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (cert, key, ca) = (of("localhost.pem"), of("localhost.key"), of("ca.pem"));
+    let client_ca = "--tls-client-ca";
     let of_file = ["--token-file", tokens.to_str().expect("it is text")];
     for options in [
         &["--host", "example.com"][..],
         &["--forwarded-from", "192.0.2.0/24"],
         &["--proxy-protocol-from", "192.0.2.0/24"],
         &["--no-status"],
+        &[
+            "--listen",
+            "https://127.0.0.1:0",
+            "--tls-cert",
+            &cert,
+            "--tls-key",
+            &key,
+            client_ca,
+            &ca,
+        ],
         &["--listen", "0.0.0.0:0", "--host", "any"],
         &of_file,
     ] {
         // The last address is that of loopback.
-        let listen = ["--listen", "127.0.0.1:0", "--drain-timeout", "0"];
+        let listen = ["--listen", "http://127.0.0.1:0", "--drain-timeout", "0"];
         let places = 1 + options.iter().filter(|option| **option == "--listen").count();
         let command = windlass(&[&["serve"], options, &listen].concat());
         let (server, _) = Server::with_lines(command, places);

@@ -11,7 +11,7 @@ use rustix::process::{Signal, kill_process};
 
 use super::{
     hangup::{with_default_hangup, with_terminal},
-    ping,
+    load_run, ping,
     tls::Folder,
 };
 use crate::{
@@ -105,6 +105,24 @@ fn a_hang_up_takes_the_options_of_the_file_that_may_change() {
     configured.reload("workers = 2\n", "configuration reloaded");
     assert_eq!(configured.upgrade(shop).0, "403");
     assert_eq!(configured.upgrade("http://localhost").0, "101");
+    configured.server.stop_cleanly();
+}
+
+#[test]
+fn a_configuration_for_others_ends_the_load_runs_of_the_page() {
+    let configured = Configured::start("runs", "", 1);
+    let status = || load_run::ask(&configured.server, "").0;
+    let network = "['192.0.2.0/24']";
+    for others in [
+        "host = ['any']",
+        &format!("forwarded-from = {network}"),
+        &format!("proxy-protocol-from = {network}"),
+    ] {
+        configured.reload(&format!("{others}\n"), "configuration reloaded");
+        assert_eq!(status(), 403, "{others}");
+    }
+    configured.reload("", "configuration reloaded");
+    assert_eq!(status(), 101);
     configured.server.stop_cleanly();
 }
 
