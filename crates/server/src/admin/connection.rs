@@ -270,7 +270,13 @@ impl AdminState {
         copy: &mut SharedCopy,
         out: &mut Vec<u8>,
     ) -> (bool, Option<RejectionCause>) {
-        let checked = self.controls.access().hosts.check_at(request, self.listener_kind);
+        // One look: the access may change at any moment.
+        let access = self.controls.access();
+        let checked = access.hosts.check_at(request, self.listener_kind);
+        let is_authorized = access.token.as_ref().map(|token| {
+            request.header_bytes("Authorization").is_some_and(|value| token.is_in(value))
+        });
+        drop(access);
         if let Err(rejection) = checked {
             let start = out.len();
             // It has no headers that could not be sent.
@@ -280,7 +286,7 @@ impl AdminState {
             }
             return (true, Some(RejectionCause::Host));
         }
-        let answer = self.answer(request, peer, copy);
+        let answer = self.answer(request, peer, is_authorized, copy);
         // The body of a request is never read.
         let has_body = request.header_bytes("Content-Length").is_some()
             || request.header_bytes("Transfer-Encoding").is_some();
@@ -303,11 +309,18 @@ impl AdminState {
         (is_last, answer.cause)
     }
 
-    fn answer(&self, request: &Request<'_>, peer: &Address, copy: &mut SharedCopy) -> Answer {
+    /// `is_authorized` is whether the request has the token, if there is one.
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        peer: &Address,
+        is_authorized: Option<bool>,
+        copy: &mut SharedCopy,
+    ) -> Answer {
         let path = request.path();
         let is_health = matches!(path, "/healthz" | "/readyz");
         let is_open = is_health && self.rules.has_open_health;
-        if !is_open && !self.is_authorized(request) {
+        if !is_open && is_authorized == Some(false) {
             return Answer::rejected(
                 401,
                 RejectionCause::Token,
@@ -316,7 +329,7 @@ impl AdminState {
             );
         }
         if path == "/disconnect" {
-            return self.disconnect(request, peer);
+            return self.disconnect(request, peer, is_authorized);
         }
         if !is_health && !INSPECTIONS.contains(&path) && !matches!(path, "/metrics" | "/status") {
             let text = "there is nothing here: see /metrics, /healthz, /readyz, /status, \
@@ -374,12 +387,17 @@ impl AdminState {
     }
 
     /// A page of another site can send such a request, so a token is needed on loopback too.
-    fn disconnect(&self, request: &Request<'_>, peer: &Address) -> Answer {
+    fn disconnect(
+        &self,
+        request: &Request<'_>,
+        peer: &Address,
+        is_authorized: Option<bool>,
+    ) -> Answer {
         if request.method() != "POST" {
             let allowed = "Allow: POST\r\n";
             return Answer::rejected(405, RejectionCause::Method, "only POST", allowed);
         }
-        if self.controls.access().token.is_none() {
+        if is_authorized != Some(true) {
             let text = "to disconnect clients, the listener must have a token";
             return Answer::rejected(403, RejectionCause::Token, text, "");
         }
@@ -404,11 +422,5 @@ impl AdminState {
         (age > self.rules.stall_limit).then(|| {
             format!("stalled: worker {index} has not finished a turn for {} s", age.as_secs())
         })
-    }
-
-    fn is_authorized(&self, request: &Request<'_>) -> bool {
-        let access = self.controls.access();
-        let Some(token) = &access.token else { return true };
-        request.header_bytes("Authorization").is_some_and(|value| token.is_in(value))
     }
 }
