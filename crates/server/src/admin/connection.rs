@@ -341,6 +341,10 @@ impl AdminState {
             return Answer::rejected(405, RejectionCause::Method, "only GET and HEAD", allowed);
         }
         if INSPECTIONS.contains(&path) {
+            if is_authorized.is_none() && is_of_page(request) {
+                let text = "pages of other sites may not look at connections and rooms";
+                return Answer::rejected(403, RejectionCause::Token, text, "");
+            }
             let found = self.inspect(path, request.query());
             return found.map_or_else(|error| Answer::bad_parameter(&error), Answer::json);
         }
@@ -423,4 +427,11 @@ impl AdminState {
             format!("stalled: worker {index} has not finished a turn for {} s", age.as_secs())
         })
     }
+}
+
+/// Whether a browser says that a page of another site has sent the request.
+fn is_of_page(request: &Request<'_>) -> bool {
+    let site = request.header_bytes("Sec-Fetch-Site");
+    request.header_bytes("Origin").is_some()
+        || site.is_some_and(|site| !matches!(site, b"none" | b"same-origin"))
 }

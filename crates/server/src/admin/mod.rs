@@ -77,7 +77,8 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// - On a loopback address and on a Unix socket no token is needed. Elsewhere
 ///   [`start`](Self::start) fails without one. A request without the token, or with another one,
-///   gets 401.
+///   gets 401. Where no token is needed, a request for connections or rooms that a page of another
+///   site has sent gets 403.
 /// - The Host of a request is checked like that of a public listener: see [`Hosts`]. A foreign Host
 ///   gets 421.
 /// - It holds at most 64 connections. For a further one it closes one that has had no answer: the

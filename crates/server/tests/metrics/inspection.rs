@@ -160,6 +160,18 @@ pub(crate) fn clients_are_disconnected_by_what_names_them() {
     // Without a token any page could send the request, by a browser on this machine.
     let open = start(&site, |admin| admin);
     assert_status(&post(&open, "/disconnect?room=room", ""), 403);
+    for path in ["/connections", "/rooms"] {
+        for (lines, status) in [
+            ("Origin: https://evil.example\r\n", 403),
+            ("Sec-Fetch-Site: cross-site\r\n", 403),
+            ("Sec-Fetch-Site: same-site\r\n", 403),
+            ("Sec-Fetch-Site: same-origin\r\n", 200),
+            ("Sec-Fetch-Site: none\r\n", 200),
+        ] {
+            assert_status(&get(&open, path, lines), status);
+            assert_status(&get(&admin, path, &format!("{BEARER}{lines}")), 200);
+        }
+    }
     site.end();
 }
 
