@@ -217,7 +217,8 @@ impl Admin {
     }
 
     /// Answers `/healthz` and `/readyz` without a token, for probes that have none. They say why
-    /// the server is not ready, and nothing else. Default: no.
+    /// the server is not ready, and nothing else. Such an answer is by counts that may be a second
+    /// old, and ends the connection. Default: no.
     pub fn open_health(mut self, is_open: bool) -> Self {
         self.rules.has_open_health = is_open;
         self

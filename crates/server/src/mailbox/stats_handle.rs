@@ -59,7 +59,7 @@ impl StatsHandle {
     /// See [`RunningServer::stats`](crate::RunningServer::stats).
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.sum(self.workers.iter().map(|worker| worker.snapshot()))
+        self.sum(self.last_snapshots())
     }
 
     fn sum(&self, snapshots: impl IntoIterator<Item = WorkerSnapshot>) -> ServerStats {
@@ -164,6 +164,11 @@ impl StatsHandle {
 
     fn uptime(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Returns the last copy of the counts of each worker, which makes one at least once a second.
+    pub(crate) fn last_snapshots(&self) -> impl Iterator<Item = WorkerSnapshot> {
+        self.workers.iter().map(|worker| worker.snapshot())
     }
 
     /// Returns the counts of each worker, copied now unless a worker is too busy.

@@ -1,6 +1,10 @@
 //! Lists of connections and rooms, and clients that the operator disconnects.
 
-use std::{io::ErrorKind, io::Write as _, sync::mpsc};
+use std::{
+    io::{ErrorKind, Write as _},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use windlass_server::RunningAdmin;
@@ -221,6 +225,33 @@ pub(crate) fn probes_need_no_token_if_health_is_open() {
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/status", 401), ("/rooms", 401)] {
         assert_status(&get(&admin, path, ""), status);
     }
+    site.end();
+}
+
+/// They wait for no worker, and take no place among the connections of the listener.
+pub(crate) fn open_health_costs_little() {
+    let (open_gate, gate) = mpsc::channel();
+    let site = Site::with_gate(1, Some(gate), |_| {});
+    // If the test fails, the gate opens before the server is joined.
+    let open_gate = open_gate;
+    let limit = Duration::from_secs(60);
+    let admin =
+        start(&site, |admin| admin.token(TOKEN).unwrap().open_health(true).stall_limit(limit));
+    let mut busy = Client::open(site.address, "/echo");
+    busy.send(1, b"wait");
+    // Until it waits, it may answer.
+    let list = || json(&admin, "/connections");
+    until(|| (list()["complete"] == false).then_some(()), || list().to_string());
+    let address = admin.address().socket_addr().unwrap();
+    let begin = Instant::now();
+    // Each wait for the worker would take a quarter of a second.
+    for _ in 0..100 {
+        let ready = exchange(address, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_status(&ready, 200);
+        assert!(begin.elapsed() < Duration::from_secs(20), "it waits for the worker");
+    }
+    open_gate.send(()).unwrap();
+    assert_eq!(busy.next().1, b"wait");
     site.end();
 }
 

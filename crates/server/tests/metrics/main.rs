@@ -16,7 +16,7 @@ use std::{process::ExitCode, time::Duration};
 use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 43] = [
+    let tests: [(&str, fn()); 44] = [
         ("values::messages_and_bytes", values::messages_and_bytes_are_those_of_the_clients),
         ("values::rejections_and_closes", values::rejections_and_closes_are_counted_by_cause),
         ("values::most_connections", values::the_most_connections_are_those_of_all_workers),
@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         ("inspection::parameters", inspection::a_bad_parameter_is_named),
         ("inspection::busy_worker", inspection::a_busy_worker_is_left_out),
         ("inspection::open_health", inspection::probes_need_no_token_if_health_is_open),
+        ("inspection::open_health_cost", inspection::open_health_costs_little),
         ("inspection::reloads", inspection::reloads_of_the_program_are_counted),
         ("exposition::accepts", exposition_errors::what_the_format_allows_is_accepted),
         ("exposition::rejects", exposition_errors::each_error_of_the_format_is_found),
