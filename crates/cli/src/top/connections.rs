@@ -62,6 +62,8 @@ pub(super) struct Connections {
     /// The ID of the selected connection, which may move in the list.
     selected: String,
     input: Input,
+    /// The last key was a part of an escape sequence.
+    is_in_sequence: bool,
     /// The outcome of the last request.
     message: String,
 }
@@ -81,6 +83,7 @@ impl Connections {
             is_complete: true,
             selected: String::new(),
             input: Input::Commands,
+            is_in_sequence: false,
             message: String::new(),
         }
     }
@@ -118,13 +121,30 @@ impl Connections {
         self.selected = self.rows.get(at).map(|row| row.id.clone()).unwrap_or_default();
     }
 
-    /// Acts on keys. All of them are read, and the last request counts.
+    /// Acts on keys. The last request counts, but keys after a disconnection or `q` are dropped.
+    /// Sequences of other keys (ECMA-48, CSI and SS3) do nothing, except those of up and down.
     pub(super) fn on_keys(&mut self, keys: &str) -> Asked {
-        let keys = keys.replace("\x1b[A", "k").replace("\x1b[B", "j");
-        keys.chars().map(|key| self.on_key(key)).fold(Asked::Nothing, |before, asked| match asked {
-            Asked::Nothing => before,
-            asked => asked,
-        })
+        let (mut last, mut keys) = (Asked::Nothing, keys.chars().peekable());
+        while let Some(mut key) = keys.next() {
+            if self.is_in_sequence {
+                // It ends with such a character. `[` is none: F4 of the console is `ESC [ [ D`.
+                self.is_in_sequence = !matches!(key, '@'..='Z' | '\\'..='~');
+                key = match key {
+                    'A' => 'k',
+                    'B' => 'j',
+                    _ => continue,
+                };
+            } else if key == '\x1b' && keys.next_if(|next| matches!(next, '[' | 'O')).is_some() {
+                self.is_in_sequence = true;
+                continue;
+            }
+            match self.on_key(key) {
+                Asked::Nothing => {}
+                Asked::List => last = Asked::List,
+                end => return end,
+            }
+        }
+        last
     }
 
     fn on_key(&mut self, key: char) -> Asked {
@@ -305,6 +325,24 @@ mod tests {
         assert_eq!(none.last_line(), "there is no connection");
         none.on_keys("x");
         assert_eq!(none.last_line(), HELP);
+    }
+
+    #[test]
+    fn other_keys_do_nothing_and_no_key_takes_a_confirmed_disconnection_back() {
+        let mut all = connections(&["0.1.0", "1.2.3"]);
+        all.on_keys("ra\n");
+        let before = format!("{all:?}");
+        // Left, Ctrl-Left, Left of SS3, F4 of the console, and one that comes in two parts.
+        for keys in ["\x1b[D", "\x1b[1;5D", "\x1bOD", "\x1b[[D", "\x1b[15", "~"] {
+            assert_eq!(all.on_keys(keys), Asked::Nothing, "{keys:?}");
+        }
+        assert_eq!(format!("{all:?}"), before);
+        for more in ["s", "q", "dy"] {
+            let asked = all.on_keys(&format!("dy{more}"));
+            assert_eq!(asked, Asked::Disconnect("/disconnect?id=0.1.0".to_owned()), "{more}");
+            assert_eq!(format!("{all:?}"), before);
+        }
+        assert_eq!(all.on_keys("sq"), Asked::Quit);
     }
 
     #[test]
