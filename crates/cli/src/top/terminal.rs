@@ -11,9 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::signal::{self, SigSet};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    process::{self, getpid, kill_process},
     termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr},
 };
 use windlass::{Signal, SignalSet};
@@ -102,8 +102,13 @@ impl Terminal {
             return Ok(Came::End);
         }
         self.mode = None;
-        // The shell continues the program later.
-        kill_process(getpid(), process::Signal::STOP)?;
+        // The shell continues the program later. If there is none (an orphaned process group), the
+        // default action does nothing, and SIGSTOP would stop the program for ever.
+        let stop = SigSet::from(signal::SIGTSTP);
+        stop.thread_unblock()?;
+        let raised = signal::raise(signal::SIGTSTP);
+        stop.thread_block()?;
+        raised?;
         self.mode = Some(KeyMode::begin(io::stdin().as_fd())?);
         Ok(Came::Nothing)
     }

@@ -3,7 +3,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{ErrorKind, Read as _, Write as _},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
     process::{Command, Stdio},
 };
 
@@ -14,6 +14,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize},
 };
+use windlass_testkit::waiting::until;
 
 fn start() -> (Server, String) {
     start_with(&[])
@@ -121,8 +122,11 @@ struct WithKeys {
 
 impl WithKeys {
     fn start(address: &str, arguments: &[&str]) -> Self {
+        Self::start_command(top(address, arguments))
+    }
+
+    fn start_command(mut command: Command) -> Self {
         let (inside, shown) = terminal(200, 40);
-        let mut command = top(address, arguments);
         let copy = || inside.try_clone().expect("there are descriptors");
         command.stdin(copy()).stdout(copy()).stderr(copy());
         let running = Running(command.spawn().expect("it starts"));
@@ -222,6 +226,35 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     top.until("status 403: to disconnect clients, the listener must have a token");
     top.press("q");
     top.expect_end();
+    server.stop_cleanly();
+}
+
+#[test]
+fn a_stop_is_for_the_shell_and_without_one_the_program_goes_on() {
+    let (server, address) = start();
+    // The parent of a group's leader is in another group of the session, so it can be continued.
+    let mut command = top(&address, &["--interval", "3600"]);
+    command.process_group(0);
+    let mut under_shell = WithKeys::start_command(command);
+    under_shell.until("q quit");
+    kill_process(under_shell.running.pid(), Signal::TSTP).expect("it runs");
+    let status = format!("/proc/{}/status", under_shell.running.pid().as_raw_nonzero());
+    let text = || std::fs::read_to_string(&status).expect("it is there");
+    until(|| text().contains("State:\tT").then_some(()), text);
+    assert!(under_shell.local_modes().contains(LocalModes::ICANON | LocalModes::ECHO));
+    kill_process(under_shell.running.pid(), Signal::CONT).expect("it is stopped");
+    // A session of its own.
+    let mut command = Command::new("setsid");
+    command.args([env!("CARGO_BIN_EXE_windlass"), "top", &address, "--interval", "3600"]);
+    let mut orphan = WithKeys::start_command(command);
+    orphan.until("q quit");
+    kill_process(orphan.running.pid(), Signal::TSTP).expect("it runs");
+    for mut top in [under_shell, orphan] {
+        top.press("s");
+        top.until("connections by age");
+        top.press("q");
+        top.expect_end();
+    }
     server.stop_cleanly();
 }
 
