@@ -2,19 +2,20 @@
 
 use std::{
     fmt,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs as _},
-    os::unix::net::UnixStream,
+    os::{fd::AsFd, unix::net::UnixStream},
     str::FromStr,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 use windlass_server::printable;
 use windlass_tls::TlsConnector;
 
-/// Maximum time of each step of a request.
+/// Maximum time of a request, after the lookup of a name.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length of a response in bytes. The names of rooms may be long.
@@ -92,9 +93,8 @@ impl AdminClient {
         let token = self.token.as_deref();
         match (&self.url, &self.tls) {
             (AdminUrl::Unix(file), _) => {
-                let socket = UnixStream::connect(file)?;
-                socket.set_write_timeout(Some(TIMEOUT))?;
-                socket.set_read_timeout(Some(TIMEOUT))?;
+                let deadline = Instant::now() + TIMEOUT;
+                let socket = Timed { socket: UnixStream::connect(file)?, deadline };
                 exchange(socket, "localhost", method, path, token)
             }
             (AdminUrl::Tls(place), Some(tls)) => {
@@ -110,15 +110,13 @@ impl AdminClient {
     }
 }
 
-fn connect(place: &str) -> anyhow::Result<TcpStream> {
-    let mut last = None;
-    for address in place.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, TIMEOUT) {
-            Ok(socket) => {
-                socket.set_write_timeout(Some(TIMEOUT))?;
-                socket.set_read_timeout(Some(TIMEOUT))?;
-                return Ok(socket);
-            }
+fn connect(place: &str) -> anyhow::Result<Timed<TcpStream>> {
+    let (mut last, addresses) = (None, place.to_socket_addrs()?);
+    let deadline = Instant::now() + TIMEOUT;
+    for address in addresses {
+        let connected = left(deadline).and_then(|left| TcpStream::connect_timeout(&address, left));
+        match connected {
+            Ok(socket) => return Ok(Timed { socket, deadline }),
             Err(error) => last = Some(error),
         }
     }
@@ -126,6 +124,42 @@ fn connect(place: &str) -> anyhow::Result<TcpStream> {
         Some(error) => Err(error.into()),
         None => bail!("the host has no address"),
     }
+}
+
+/// A socket whose steps end at a time, however many they are.
+#[derive(Debug)]
+struct Timed<S> {
+    socket: S,
+    deadline: Instant,
+}
+
+impl<S: Read + AsFd> Read for Timed<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        set_socket_timeout(&self.socket, Timeout::Recv, Some(left(self.deadline)?))?;
+        self.socket.read(buffer)
+    }
+}
+
+impl<S: Write + AsFd> Write for Timed<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        set_socket_timeout(&self.socket, Timeout::Send, Some(left(self.deadline)?))?;
+        self.socket.write(bytes)
+    }
+
+    /// A handshake that fails has one call for all of its last records.
+    fn write_vectored(&mut self, bytes: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        set_socket_timeout(&self.socket, Timeout::Send, Some(left(self.deadline)?))?;
+        self.socket.write_vectored(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 fn exchange(
@@ -169,6 +203,24 @@ mod tests {
         assert_eq!("unix:/run/a".parse(), Ok(AdminUrl::Unix("/run/a".to_owned())));
         for nonsense in ["", "unix:", "9002", ":9002", "http://a", "https://a", "http://a:1/b"] {
             assert!(nonsense.parse::<AdminUrl>().is_err(), "{nonsense}");
+        }
+    }
+
+    /// A peer that always has another byte does not prolong it.
+    #[test]
+    fn an_exchange_ends_at_its_deadline() {
+        for (timeout, is_in_time) in [(TIMEOUT, true), (Duration::ZERO, false)] {
+            let (socket, mut peer) = UnixStream::pair().unwrap();
+            peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut timed = Timed { socket, deadline: Instant::now() + TIMEOUT };
+            timed.write_all(b"GET").unwrap();
+            timed.deadline = Instant::now() + timeout;
+            let read = timed.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+            assert_eq!(read.is_ok(), is_in_time, "{read:?}");
+            timed.deadline = Instant::now();
+            let written = timed.write(b"x").map_err(|error| error.kind());
+            assert_eq!(written, Err(io::ErrorKind::TimedOut));
         }
     }
 
