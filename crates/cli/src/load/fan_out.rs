@@ -8,7 +8,7 @@
 //! 4. Only messages that were due in the measured time count.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     fmt::Write as _,
     ops::Range,
     sync::{
@@ -26,6 +26,7 @@ use super::{
     results::LoadResults,
     run_state::RunClock,
     schedule::{FixedRate, LoadSchedule, MessageSequence, Nanos, SendRate},
+    target::{Protocol, Target},
 };
 
 /// Length of a mark in bytes, which is the minimum length of a message.
@@ -39,13 +40,16 @@ pub(crate) const BUFFERED_MAX: usize = 256 << 10;
 /// as lost, and as duplicated if they come after all.
 const GAPS_MAX: usize = 1024;
 
+/// Maximum number of connections times publishers, so that [`Deliveries`] take at most 600 MB.
+pub(crate) const DELIVERIES_MAX: u64 = 10_000_000;
+
 /// State that all connections of a run share.
 #[derive(Debug)]
 pub(crate) struct FanOut {
     clock: RunClock,
     /// It tells the messages of this run from those of others.
     run: u32,
-    /// By publisher: its room.
+    /// By target: its room.
     rooms: Vec<usize>,
     schedule: OnceLock<(FixedRate, Nanos)>,
     /// By publisher: one more than the number of its messages, when it publishes no more.
@@ -102,23 +106,40 @@ enum Arrival {
     Again,
 }
 
+/// Returns the room of each target: the first target with the same path.
+pub(crate) fn rooms(targets: &[Target]) -> Vec<usize> {
+    let mut first = HashMap::new();
+    let room = |(index, target): (usize, &Target)| {
+        let path = match &target.protocol {
+            Protocol::WebSocket(resource) => Some(resource.path.clone()),
+            _ => None,
+        };
+        *first.entry(path).or_insert(index)
+    };
+    targets.iter().enumerate().map(room).collect()
+}
+
 impl FanOut {
     /// The state of a run, if it has publishers.
     pub(crate) fn new(plan: &LoadPlan, clock: RunClock) -> Option<Arc<Self>> {
         let publishers = plan.args.publishers?;
-        let room = |publisher: u32| plan.args.room_of(publisher);
         let mut run = [0; 4];
         getrandom::fill(&mut run).expect("the kernel gives random bytes");
         Some(Arc::new(Self {
             clock,
             run: u32::from_ne_bytes(run),
-            rooms: (0..publishers).map(room).collect(),
+            rooms: rooms(&plan.args.targets),
             schedule: OnceLock::new(),
             published: (0..publishers).map(|_| AtomicU64::new(0)).collect(),
             publishing: AtomicUsize::new(publishers as usize),
             ended: AtomicU64::new(0),
             limit: nanos(plan.args.timeout),
         }))
+    }
+
+    /// Returns the room of a connection: that of its target.
+    fn room_of(&self, connection: usize) -> usize {
+        self.rooms[connection % self.rooms.len()]
     }
 
     /// Notes the schedule, before the first message is published.
@@ -176,20 +197,20 @@ impl FanOut {
         }
         let field = |range: Range<usize>| u64::from_str_radix(&mark[range], 16).ok();
         let (run, publisher, number) = (field(0..8)?, field(8..16)? as usize, field(16..32)?);
-        let is_ours = run == u64::from(self.run) && publisher < self.rooms.len();
+        let is_ours = run == u64::from(self.run) && publisher < self.published.len();
         is_ours.then_some((publisher, number))
     }
 }
 
 impl Role {
-    pub(crate) fn new(connection: u32, plan: &LoadPlan, shared: Option<&Arc<FanOut>>) -> Self {
+    pub(crate) fn new(connection: u32, shared: Option<&Arc<FanOut>>) -> Self {
         let Some(shared) = shared.cloned() else { return Self::Echo };
-        let publishers = shared.rooms.len();
+        let publishers = shared.published.len();
         if (connection as usize) < publishers {
             return Self::Publisher(shared);
         }
         let deliveries = (0..publishers).map(|_| Deliveries::default()).collect();
-        let room = plan.args.room_of(connection);
+        let room = shared.room_of(connection as usize);
         Self::Receiver(Box::new(Receiver { shared, room, deliveries }))
     }
 
@@ -233,7 +254,7 @@ impl Receiver {
         let missing = publishers.map(|(publisher, deliveries)| {
             let published = self.shared.published[publisher].load(Relaxed).saturating_sub(1);
             let first = rate.due_before(publisher as u64, start);
-            match self.shared.rooms[publisher] == self.room {
+            match self.shared.room_of(publisher) == self.room {
                 true => deliveries.missing(first, published),
                 false => 0,
             }
@@ -259,7 +280,7 @@ impl Receiver {
         else {
             return wrong("a message came that this run has not published");
         };
-        if self.shared.rooms[publisher] != self.room {
+        if self.shared.room_of(publisher) != self.room {
             return wrong("a message came that was published in another room");
         }
         let moment = rate.moment(publisher as u64, number);

@@ -6,11 +6,11 @@ use clap::error::ErrorKind;
 use windlass::Backend;
 
 use super::{
-    fan_out::MARK_LEN,
+    fan_out::{DELIVERIES_MAX, MARK_LEN, rooms},
     header::RequestHeader,
     payload::{Charset, PERIOD},
     schedule::{FixedRate, LoadSchedule, Nanos, SendRate},
-    target::{Address, Protocol, Target},
+    target::{Address, Target},
     threshold::Threshold,
     tls::{LoadTls, TlsArgs},
 };
@@ -125,7 +125,7 @@ pub(crate) struct LoadArgs {
     /// The server must send each message to all other clients of the path, as `windlass serve` does
     /// at /room/NAME; targets with one path are one room. Latencies are those of deliveries. A
     /// message that is lost, duplicated or reordered is an error; missing ones are awaited for
-    /// --timeout
+    /// --timeout. N times --connections is at most 10000000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) publishers: Option<u32>,
 
@@ -262,12 +262,22 @@ impl LoadArgs {
                  publisher and its number"
             ));
         }
+        let counts = u64::from(self.connections) * u64::from(self.senders());
+        if counts > DELIVERIES_MAX {
+            return Err(format!(
+                "--connections times --publishers is {counts}, and the limit is {DELIVERIES_MAX}: \
+                 each receiver counts the messages of each publisher, in about 60 bytes"
+            ));
+        }
+        let rooms = rooms(&self.targets);
+        // By room: whether it has a receiver, and a publisher.
+        let mut members = vec![[false; 2]; rooms.len()];
+        for number in 0..self.connections {
+            let room = rooms[number as usize % rooms.len()];
+            members[room][usize::from(number < self.senders())] = true;
+        }
         for (room, target) in self.targets.iter().enumerate() {
-            let members = (0..self.connections).filter(|&number| self.room_of(number) == room);
-            let (publishing, receiving): (Vec<u32>, Vec<u32>) =
-                members.partition(|&number| number < self.senders());
-            let is_used = self.room_of(room as u32) == room;
-            if is_used && (publishing.is_empty() || receiving.is_empty()) {
+            if rooms[room] == room && members[room] != [true; 2] {
                 return Err(format!(
                     "{target} needs a publisher and a receiver: raise --connections or \
                      --publishers (the first connections publish, and the targets take turns)"
@@ -275,17 +285,6 @@ impl LoadArgs {
             }
         }
         Ok(())
-    }
-
-    /// Returns the room of a connection: the first target with the path of its own.
-    pub(crate) fn room_of(&self, connection: u32) -> usize {
-        let index = connection as usize % self.targets.len();
-        let path = |target: &Target| match &target.protocol {
-            Protocol::WebSocket(resource) => Some(resource.path.clone()),
-            _ => None,
-        };
-        let room = path(&self.targets[index]);
-        self.targets.iter().position(|target| path(target) == room).unwrap_or(index)
     }
 
     /// Returns the number of message sequences that send: the first ones.
@@ -519,6 +518,7 @@ mod tests {
             &[URL, "--publishers", "1"],
             &[URL, "--rate", "1", "--publishers", "0"],
             &[URL, "--rate", "1", "--publishers", "10"],
+            &[URL, "--rate", "1", "--publishers", "101", "--connections", "100000"],
             &[URL, "--rate", "1", "--publishers", "1", "--size", "31"],
             &[URL, "--rate", "1", "--publishers", "1", "--depth", "2"],
             &[URL, "--rate", "1", "--publishers", "1", "--churn", "2"],

@@ -123,7 +123,7 @@ impl LoadWorker {
             .connections_of(worker)
             .map(|number| {
                 let sequence = MessageSequence::new(number.into(), depth, plan.quota(number));
-                let role = Role::new(number, plan, run_state.fan_out.as_ref());
+                let role = Role::new(number, run_state.fan_out.as_ref());
                 LoadConnection::new(sequence, role, args.churn)
             })
             .collect();

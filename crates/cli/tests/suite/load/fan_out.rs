@@ -223,6 +223,10 @@ fn options_that_fan_out_lacks_are_rejected_with_the_reason() {
     for (options, words) in [
         (&[url, "--publishers", "1"][..], "--publishers needs --rate"),
         (&[url, "--publishers", "10", "--rate", "1"], "needs a publisher and a receiver"),
+        (
+            &[url, "--publishers", "101", "--connections", "100000", "--rate", "1"],
+            "--connections times --publishers is 10100000, and the limit is 10000000",
+        ),
         (&[url, "--publishers", "1", "--rate", "1", "--size", "8"], "--size of 32 bytes or more"),
         (&[url, "--publishers", "1", "--rate", "1", "--depth", "2"], "--depth are not available"),
     ] {
