@@ -13,7 +13,10 @@ use std::{
     ops::Range,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
 };
 
@@ -151,7 +154,7 @@ impl FanOut {
 
     /// Returns whether no publisher will publish more.
     pub(crate) fn has_ended(&self) -> bool {
-        self.publishing.load(Relaxed) == 0
+        self.publishing.load(Acquire) == 0
     }
 
     /// Notes that a publisher publishes no more.
@@ -159,7 +162,8 @@ impl FanOut {
         let (publisher, published) = (sequence.connection() as usize, sequence.sent() + 1);
         if self.published[publisher].swap(published, Relaxed) == 0 {
             self.ended.fetch_max(self.clock.now(), Relaxed);
-            self.publishing.fetch_sub(1, Relaxed);
+            // Whoever sees that the last one has ended sees what all have noted.
+            self.publishing.fetch_sub(1, Release);
         }
     }
 
