@@ -23,6 +23,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use rustix::{
+    process::getpid,
+    thread::{sched_getaffinity, sched_setaffinity},
+};
 use serde_json::Value;
 use windlass::stream::Address;
 use windlass_server::{
@@ -165,6 +169,8 @@ impl LoadRun {
     }
 
     fn results(&self) -> anyhow::Result<String> {
+        // With --pin this thread has the processor of its worker. The main thread has them all.
+        sched_setaffinity(None, &sched_getaffinity(Some(getpid()))?)?;
         let started = [self.process("/echo", &ECHO), self.process(ROOM, &FAN_OUT)];
         let [echo, fan_out] = started.map(|process| process.and_then(Measured::wait));
         let (echo, fan_out) = (echo?, fan_out?);

@@ -1,9 +1,12 @@
 //! The load run of the page: who may start it, and what it says.
 
 use std::{
+    fs,
     io::{Read as _, Write as _},
     net::TcpStream,
 };
+
+use windlass_testkit::waiting::until;
 
 use crate::harness::{Server, windlass};
 
@@ -48,17 +51,38 @@ fn text(client: &mut TcpStream) -> String {
     String::from_utf8(payload).expect("it is text")
 }
 
+/// A process that the server has started, when there is one.
+fn child_of(server: &Server) -> i32 {
+    let threads = format!("/proc/{}/task", server.pid().as_raw_nonzero());
+    let child = || {
+        let mut threads = fs::read_dir(&threads).expect("it runs").flatten();
+        threads.find_map(|thread| {
+            let children = fs::read_to_string(thread.path().join("children")).ok()?;
+            children.split_whitespace().next()?.parse().ok()
+        })
+    };
+    until(child, || "there is no child".to_owned())
+}
+
+/// The processors that the main thread of a process may use.
+fn processors(pid: i32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:"));
+    line.expect("every Linux has it").to_owned()
+}
+
 #[test]
 fn a_run_measures_the_server_once_at_a_time() {
     for options in [&[][..], &["--tls-self-signed", "--listen", "http://127.0.0.1:0"]] {
         let listen = ["serve", "--listen", "127.0.0.1:0", "--drain-timeout", "0"];
         let lines = if options.is_empty() { 1 } else { 3 };
-        let command = windlass(&[&listen[..], &["--workers", "2"], options].concat());
+        let command = windlass(&[&listen[..], &["--workers", "2", "--pin"], options].concat());
         let (server, _) = Server::with_lines(command, lines);
         let page = format!("Origin: http://{}\r\n", server.address);
         let (status, mut client) = ask(&server, &page);
         assert_eq!((status, text(&mut client)), (101, "Running for five seconds".to_owned()));
         assert_eq!(ask(&server, &page).0, 503, "one at a time");
+        assert_eq!(processors(child_of(&server)), processors(server.pid().as_raw_nonzero().get()));
         let results = text(&mut client);
         let words = results.split([':', '.', ' ']).filter_map(|word| word.parse::<u64>().ok());
         assert!(words.take(1).all(|rate| rate > 0), "{results}");
@@ -92,7 +116,7 @@ fn a_run_is_refused_to_other_sites_and_through_proxies() {
 #[test]
 fn a_server_for_others_has_no_runs() {
     let tokens = std::env::temp_dir().join(format!("windlass-runs-{}", std::process::id()));
-    std::fs::write(&tokens, "0123456789abcdef\n").expect("it can be written");
+    fs::write(&tokens, "0123456789abcdef\n").expect("it can be written");
     let of = |name| format!("{}/../tls/tests/certificates/{name}", env!("CARGO_MANIFEST_DIR"));
     let (cert, key, ca) = (of("localhost.pem"), of("localhost.key"), of("ca.pem"));
     let client_ca = "--tls-client-ca";
@@ -129,5 +153,5 @@ fn a_server_for_others_has_no_runs() {
         assert!(page.contains("data-load=\"off\""), "{options:?}");
         server.stop_cleanly();
     }
-    std::fs::remove_file(&tokens).expect("it is there");
+    fs::remove_file(&tokens).expect("it is there");
 }
