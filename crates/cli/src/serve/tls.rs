@@ -16,6 +16,7 @@ use windlass_server::http::HostName;
 use windlass_tls::{MinimumVersion, TlsAcceptor, TlsAcceptorBuilder};
 
 use super::{
+    admin::AdminPlace,
     args::{Mode, ServeArgs},
     place::ListenHost,
     reload::{Apply, Part},
@@ -30,10 +31,10 @@ const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 /// The options of `windlass serve` for TLS.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TlsArgs {
-    /// PEM file with a certificate and its chain, for https:// and wss:// on all listeners but
-    /// --admin and those of --listen http://. May be repeated, each with its --tls-key: a client
-    /// gets the certificate for the name that it asks for, else the first. SIGHUP reads all files
-    /// again, for new handshakes
+    /// PEM file with a certificate and its chain, for https:// and wss:// on all listeners but those
+    /// of --listen http:// and --admin without https://. May be repeated, each with its --tls-key:
+    /// a client gets the certificate for the name that it asks for, else the first. SIGHUP reads
+    /// all files again, for new handshakes
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_cert: Vec<PathBuf>,
 
@@ -42,8 +43,8 @@ pub(crate) struct TlsArgs {
     pub(crate) tls_key: Vec<PathBuf>,
 
     /// TLS with a certificate that is made for this run, to try it out. It is valid for localhost,
-    /// 127.0.0.1, ::1, the addresses of --listen and the names of --host. No client trusts it; its
-    /// SHA-256 fingerprint is printed
+    /// 127.0.0.1, ::1, the addresses of --listen and --admin, and the names of --host. No client
+    /// trusts it; its SHA-256 fingerprint is printed
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     pub(crate) tls_self_signed: bool,
 
@@ -206,6 +207,11 @@ fn names(args: &ServeArgs) -> Vec<String> {
             ListenHost::Address(address) => names.push(address.ip().to_string()),
             ListenHost::Name(name, _) => names.push(name.clone()),
         }
+    }
+    if let Some(AdminPlace::Tls(address)) = &args.admin
+        && !address.ip().is_unspecified()
+    {
+        names.push(address.ip().to_string());
     }
     for host in &args.host {
         // `any` is no name. Others that are none are reported with the other options.

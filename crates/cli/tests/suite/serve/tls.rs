@@ -299,16 +299,17 @@ fn several_certificates_are_chosen_by_name() {
 #[test]
 fn a_self_signed_certificate_is_made_for_the_run() {
     let arguments = ["--tls-self-signed", "--host", "trial.example"];
-    let command = windlass(&[&["serve", "--listen", "127.0.0.1:0"], &arguments[..]].concat());
-    let (server, lines) = Server::with_lines(command, 2);
+    let listen = ["serve", "--listen", "127.0.0.1:0", "--admin", "https://127.0.0.2:0"];
+    let command = windlass(&[&listen[..], &arguments].concat());
+    let (server, lines) = Server::with_lines(command, 3);
     let mut client = websocket(&server, connect_as(&server, "localhost", trusting_all()));
     echo(&mut client, "hello");
     let der = certificate(client.get_ref());
     let hex = Sha256::digest(&der).iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>();
-    assert_eq!(lines[0], format!("self-signed certificate, SHA-256 {}", hex.join(":")));
-    assert!(lines[1].starts_with("listening on https://127.0.0.1:"), "{}", lines[1]);
+    assert_eq!(lines[1], format!("self-signed certificate, SHA-256 {}", hex.join(":")));
+    assert!(lines[2].starts_with("listening on https://127.0.0.1:"), "{}", lines[2]);
     // Whoever trusts it explicitly can check its names.
-    for name in ["localhost", "127.0.0.1", "::1", "trial.example"] {
+    for name in ["localhost", "127.0.0.1", "127.0.0.2", "::1", "trial.example"] {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(der.clone())).expect("it is a certificate");
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
