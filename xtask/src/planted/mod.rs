@@ -177,19 +177,24 @@ enum Observed {
 fn observe(root: &Path, tree: &Tree, fault: &Fault, seeds: u64) -> Observed {
     let mut kept = Output::kept();
     let ended = tree.test(fault, seeds).run(root, Some(LIMIT), &mut Tally::default(), &mut kept);
-    read(&kept.into_kept(), ended.err())
+    read(&kept.into_kept(), &fault.program, ended.err())
 }
 
-/// Reads the output of a test, and the reason why the command did not succeed.
-fn read(text: &str, failure: Option<String>) -> Observed {
+/// Reads the output of a test of this program, and the reason why the command did not succeed.
+fn read(text: &str, program: &str, failure: Option<String>) -> Observed {
     let seed = text.lines().find_map(|line| {
         let (seed, _) = line.trim_start().strip_prefix("seed ")?.split_once(" fails: ")?;
         seed.parse().ok()
     });
+    // A compiler may end so too.
+    let has_begun = text.lines().any(|line| {
+        let path = line.trim_start().strip_prefix("Running tests/");
+        path.is_some_and(|path| path.split(['/', '.']).next() == Some(program))
+    });
+    let has_crashed = text.contains("(signal: ") || text.contains("memory allocation of");
     match (seed, failure) {
         (Some(seed), Some(_)) => Observed::Seed(seed),
-        (None, Some(_)) if text.contains("(signal: ") => Observed::Crash,
-        (None, Some(_)) if text.contains("memory allocation of") => Observed::Crash,
+        (None, Some(_)) if has_begun && has_crashed => Observed::Crash,
         (None, None) if text.contains("test result: ok. 1 passed") => Observed::Nothing,
         (_, None) => Observed::Broken("the test does not exist".to_owned()),
         (_, Some(failure)) => {
@@ -261,9 +266,17 @@ mod tests {
     fn the_report_of_a_failing_seed_is_read() {
         let failed = || Some("`cargo test`: exit status: 101".to_owned());
         let report = "thread 'a' panicked at b.rs:1:\nseed 17 fails: lost (c.rs:2)\n";
+        let read = |text: &str, failure| read(text, "sim", failure);
         assert_eq!(read(report, failed()), Observed::Seed(17));
         let crash = "  process didn't exit successfully: `sim-1` (signal: 11, SIGSEGV)\n";
-        assert_eq!(read(crash, failed()), Observed::Crash);
+        for main in ["sim/main.rs", "sim.rs"] {
+            let begun = format!("     Running tests/{main} (target/debug/deps/sim-1)\n");
+            assert_eq!(read(&(begun + crash), failed()), Observed::Crash);
+        }
+        for before in ["", "     Running tests/other/main.rs (target/debug/deps/other-1)\n"] {
+            let broken = read(&(before.to_owned() + crash), failed());
+            assert!(matches!(broken, Observed::Broken(_)), "the compiler: {broken:?}");
+        }
         let passed = |count| format!("test result: ok. {count} passed; 0 failed; 0 ignored\n");
         assert_eq!(read(&passed(1), None), Observed::Nothing);
         assert_eq!(read(&passed(0), None), Observed::Broken("the test does not exist".to_owned()));
