@@ -55,7 +55,7 @@ pub(crate) trait Program {
 pub enum Next {
     /// After this time.
     After(Duration),
-    /// After [`STEP_NS`].
+    /// After a step of time, in which others may run.
     Soon,
     /// Only if something becomes ready.
     Waits,

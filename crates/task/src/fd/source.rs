@@ -290,7 +290,7 @@ impl Source {
     }
 
     /// Tries an operation when the direction counts as ready, and again after `EAGAIN`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll_io<T>(
         &self,
         direction: Direction,

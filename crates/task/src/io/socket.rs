@@ -79,7 +79,7 @@ impl<S: AsFd> Socket<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive<B: Unfilled + ?Sized>(
         &self,
         buffer: &mut B,
@@ -96,7 +96,7 @@ impl<S: AsFd> Socket<S> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         either!(
             self,
