@@ -8,6 +8,8 @@
 //!    waker.
 //! 3. When two tasks poll, the stream gets one waker for each direction. It wakes both tasks. Both
 //!    are registered at that moment; later each poll registers its own task.
+//! 4. A poll that receives registers its task when it uses the stream. A message that was read with
+//!    the one before is returned without it.
 
 use std::{
     io::{self, Read, Write},
@@ -30,6 +32,14 @@ pub(crate) struct Blocking<S> {
     woken: Woken,
     /// Made for the first time that two tasks are woken.
     both: Option<Box<Both>>,
+}
+
+/// A stream in a poll of one half, whose task waits for what the calls are blocked by.
+#[derive(Debug)]
+pub(crate) struct Polled<'p, S> {
+    stream: &'p mut Blocking<S>,
+    half: Half,
+    waker: &'p Waker,
 }
 
 /// The tasks that the stream wakes.
@@ -125,6 +135,12 @@ impl<S> Blocking<S> {
         }
     }
 
+    /// The stream for this poll: the task is registered when the stream is used.
+    #[inline]
+    pub(crate) fn polled<'p>(&'p mut self, half: Half, waker: &'p Waker) -> Polled<'p, S> {
+        Polled { stream: self, half, waker }
+    }
+
     #[inline(never)]
     fn register_beside_other(&mut self, half: Half) {
         let begins = !matches!(self.woken, Woken::Both);
@@ -204,6 +220,33 @@ impl<S: AsyncWrite + Unpin> Write for Blocking<S> {
     }
 }
 
+impl<S> Polled<'_, S> {
+    #[inline]
+    fn registered(&mut self) -> &mut Blocking<S> {
+        self.stream.register(self.half, self.waker);
+        self.stream
+    }
+}
+
+impl<S: AsyncRead + Unpin> Read for Polled<'_, S> {
+    #[inline]
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.registered().read(bytes)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Write for Polled<'_, S> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.registered().write(bytes)
+    }
+
+    #[inline]
+    fn flush(&mut self) -> io::Result<()> {
+        self.registered().flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -259,6 +302,28 @@ mod tests {
                 wake(&mut stream, direction);
                 assert_eq!(counts([&waits, &begins]), [1, 1], "{half:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_poll_registers_its_task_with_each_use_of_the_stream() {
+        let uses: [fn(&mut Polled<'_, tokio::io::Empty>); 3] = [
+            |polled| assert_eq!(polled.read(&mut [0]).unwrap(), 0),
+            |polled| assert_eq!(polled.write(&[0]).unwrap(), 1),
+            |polled| polled.flush().unwrap(),
+        ];
+        for use_it in uses {
+            let mut stream = Blocking::new(tokio::io::empty());
+            let task = Arc::<Count>::default();
+            let waker = Waker::from(Arc::clone(&task));
+            let mut polled = stream.polled(Half::Receiver, &waker);
+            wake(polled.stream, DIRECTIONS[0]);
+            assert_eq!(task.0.load(Ordering::Relaxed), 0, "nothing was used");
+            use_it(&mut polled);
+            for direction in DIRECTIONS {
+                wake(&mut stream, direction);
+            }
+            assert_eq!(task.0.load(Ordering::Relaxed), 2);
         }
     }
 

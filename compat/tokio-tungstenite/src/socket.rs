@@ -12,10 +12,10 @@ use futures_sink::Sink;
 use tokio::io::{AsyncRead, AsyncWrite};
 use windlass_tungstenite::{
     Error, Message, WebSocket,
-    protocol::{CloseFrame, LentMessage, Role, WebSocketConfig},
+    protocol::{CloseFrame, LentMessage, Role, WebSocketConfig, WebSocketContext},
 };
 
-use crate::blocking::{Blocking, Half, or_pending};
+use crate::blocking::{Blocking, Half, Polled, or_pending};
 
 /// A WebSocket after its handshake: a `Stream` and a `Sink` of messages.
 ///
@@ -95,14 +95,18 @@ impl<S> WebSocketStream<S> {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let received = poll_fn(|context| self.poll_receive(context, WebSocket::__receive)).await;
-        received.map(|received| received.map(|control| self.socket.__lent(control)))
+        let received = poll_fn(|context| {
+            self.poll_receive(context, |protocol, stream| protocol.__receive(stream))
+        })
+        .await;
+        received.map(|received| received.map(|control| self.socket.__parts_mut().1.__lent(control)))
     }
 
+    #[inline]
     fn poll_receive<M>(
         &mut self,
         context: &mut Context<'_>,
-        receive: impl FnOnce(&mut WebSocket<Blocking<S>>) -> Result<M, Error>,
+        receive: impl FnOnce(&mut WebSocketContext, &mut Polled<'_, S>) -> Result<M, Error>,
     ) -> Poll<Option<Result<M, Error>>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -110,8 +114,9 @@ impl<S> WebSocketStream<S> {
         if self.is_over {
             return Poll::Ready(None);
         }
-        self.socket.get_mut().register(Half::Receiver, context.waker());
-        let error = match ready!(or_pending(receive(&mut self.socket))) {
+        let (stream, protocol) = self.socket.__parts_mut();
+        let mut stream = stream.polled(Half::Receiver, context.waker());
+        let error = match ready!(or_pending(receive(protocol, &mut stream))) {
             Ok(message) => return Poll::Ready(Some(Ok(message))),
             Err(error) => error,
         };
@@ -186,7 +191,7 @@ where
     type Item = Result<Message, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_receive(context, WebSocket::read)
+        self.poll_receive(context, |protocol, stream| protocol.read(stream))
     }
 }
 

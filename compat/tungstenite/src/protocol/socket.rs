@@ -75,6 +75,13 @@ impl<Stream> WebSocket<Stream> {
         self.context.get_config()
     }
 
+    /// The stream and the protocol.
+    #[doc(hidden)]
+    #[inline]
+    pub fn __parts_mut(&mut self) -> (&mut Stream, &mut WebSocketContext) {
+        (&mut self.stream, &mut self.context)
+    }
+
     /// Whether messages may arrive: the peer has not sent a Close frame.
     pub fn can_read(&self) -> bool {
         self.context.can_read()
@@ -118,20 +125,6 @@ impl<Stream: Read + Write> WebSocket<Stream> {
     #[inline]
     pub fn recv(&mut self) -> Result<LentMessage<'_>> {
         self.context.recv(&mut self.stream)
-    }
-
-    /// The first half of [`recv`](Self::recv).
-    #[doc(hidden)]
-    #[inline]
-    pub fn __receive(&mut self) -> Result<Option<Message>> {
-        self.context.__receive(&mut self.stream)
-    }
-
-    /// The second half.
-    #[doc(hidden)]
-    #[inline]
-    pub fn __lent(&self, control: Option<Message>) -> LentMessage<'_> {
-        self.context.__lent(control)
     }
 
     /// Sends a message: [`write`](Self::write) and [`flush`](Self::flush).
