@@ -6,10 +6,17 @@ use std::{
     time::Instant,
 };
 
+use bytes::{Bytes, BytesMut};
 use windlass_ws::{Config, MessageBuffer, Role, Scratch};
 
 /// The length of a buffer for reading, in bytes.
 pub(crate) const READ_BUFFER_LEN: usize = 64 << 10;
+
+/// The length of a block of short messages, in bytes. Whoever keeps one of them keeps the block.
+const BLOCK_LEN: usize = 1 << 10;
+
+/// The longest message that is put into a block, in bytes.
+const SHORT_LEN_MAX: usize = 128;
 
 /// The most buffers of each kind that are kept for later.
 const SPARES_MAX: usize = 16;
@@ -18,7 +25,7 @@ const SPARES_MAX: usize = 16;
 const OUTPUT_KEPT_MAX: usize = 256 << 10;
 
 thread_local! {
-    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    static TOOLS: Cell<Option<Box<Tools>>> = const { Cell::new(None) };
     /// The buffer that is used next, and more of them.
     static READ_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
     static READ_BUFFERS: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
@@ -27,16 +34,49 @@ thread_local! {
     static CONFIGS: RefCell<[Option<Arc<Config>>; 2]> = const { RefCell::new([None, None]) };
 }
 
-/// Runs `use_it` with the thread's scratch. A stream that is itself a WebSocket gets another one
-/// while it is in use.
+/// What processing needs while it runs.
+#[derive(Default)]
+pub(crate) struct Tools {
+    pub(crate) scratch: Scratch,
+    pub(crate) block: Block,
+}
+
+/// The rest of a block, where the next short messages are put. Its memory is used again when all
+/// its messages were dropped.
+#[derive(Default)]
+pub(crate) struct Block(BytesMut);
+
+impl Block {
+    /// A copy of the bytes, which shares its allocation with others if it is short.
+    #[inline]
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> Bytes {
+        if bytes.is_empty() || bytes.len() > SHORT_LEN_MAX {
+            return Bytes::copy_from_slice(bytes);
+        }
+        if self.0.capacity() < bytes.len() && !self.0.try_reclaim(bytes.len()) {
+            self.0 = BytesMut::with_capacity(BLOCK_LEN);
+        }
+        self.0.extend_from_slice(bytes);
+        self.0.split().freeze()
+    }
+}
+
+/// Runs `use_them` with the thread's tools. A stream that is itself a WebSocket gets others while
+/// they are in use.
 // As a call it would return its result in memory.
 #[inline(always)]
-pub(crate) fn with_scratch<R>(use_it: impl FnOnce(&mut Scratch) -> R) -> R {
-    // The thread may be about to end, and its scratch gone.
-    let mut scratch = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
-    let result = use_it(&mut scratch);
-    let _ = SCRATCH.try_with(|place| place.set(Some(scratch)));
+pub(crate) fn with_tools<R>(use_them: impl FnOnce(&mut Tools) -> R) -> R {
+    // The thread may be about to end, and its tools gone.
+    let mut tools = TOOLS.try_with(Cell::take).ok().flatten().unwrap_or_default();
+    let result = use_them(&mut tools);
+    let _ = TOOLS.try_with(|place| place.set(Some(tools)));
     result
+}
+
+/// [`with_tools`], for callers that need the scratch alone.
+#[inline(always)]
+pub(crate) fn with_scratch<R>(use_it: impl FnOnce(&mut Scratch) -> R) -> R {
+    with_tools(|tools| use_it(&mut tools.scratch))
 }
 
 /// Keeps the buffer of a message for later ones.
@@ -131,4 +171,56 @@ pub(crate) fn second() -> Option<u32> {
 /// If the system has none.
 pub(crate) fn entropy(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system's source of random bytes works");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies `count` messages, all different, and returns them.
+    fn copies(block: &mut Block, count: u8, len: usize) -> Vec<Bytes> {
+        (0..count).map(|byte| block.copy(&vec![byte; len])).collect()
+    }
+
+    /// How many bytes lie between the first byte of one message and the next one's.
+    fn distances(messages: &[Bytes]) -> Vec<usize> {
+        let address = |message: &Bytes| message.as_ptr().addr();
+        messages.windows(2).map(|two| address(&two[1]).abs_diff(address(&two[0]))).collect()
+    }
+
+    #[test]
+    fn short_messages_share_a_block_and_stay_what_they_were() {
+        let mut block = Block::default();
+        let messages = copies(&mut block, 100, SHORT_LEN_MAX);
+        let shared = distances(&messages).iter().filter(|it| **it == SHORT_LEN_MAX).count();
+        assert!(shared >= 100 - 100_usize.div_ceil(BLOCK_LEN / SHORT_LEN_MAX), "{shared}");
+        for (byte, message) in messages.iter().enumerate() {
+            assert!(message.len() == SHORT_LEN_MAX && message.iter().all(|it| *it == byte as u8));
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_kept_holds_one_block() {
+        let mut block = Block::default();
+        let kept = block.copy(b"kept");
+        let mut len = kept.len();
+        while len <= BLOCK_LEN {
+            len += block.copy(&[0; SHORT_LEN_MAX]).len();
+            assert!(block.0.capacity() < BLOCK_LEN);
+        }
+        assert!(kept.is_unique(), "the others are in a new block");
+        let long = block.copy(&[0; SHORT_LEN_MAX + 1]);
+        assert!(long.is_unique(), "it has its own allocation");
+    }
+
+    #[test]
+    fn a_block_is_used_again_when_its_messages_were_dropped() {
+        let mut block = Block::default();
+        let first = block.copy(&[1; SHORT_LEN_MAX]).as_ptr();
+        let mut again = 0;
+        for _ in 0..3 * BLOCK_LEN / SHORT_LEN_MAX {
+            again += usize::from(block.copy(&[2; SHORT_LEN_MAX]).as_ptr() == first);
+        }
+        assert_eq!(again, 3);
+    }
 }

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     error::{Error, ProtocolError, Result},
-    shared,
+    shared::{self, Tools},
 };
 use bytes::Bytes;
 
@@ -267,7 +267,7 @@ impl WebSocketContext {
     #[inline]
     fn next_found<M: Receive>(&mut self) -> Option<Found<M>> {
         let Self { engine, input, answer, second, config, .. } = self;
-        shared::with_scratch(|scratch| {
+        shared::with_tools(|Tools { scratch, block }| {
             scratch.set_second(*second);
             let mut pass = engine.process(input.bytes_mut(), scratch);
             let mut is_pong = false;
@@ -278,11 +278,11 @@ impl WebSocketContext {
             let found = match pass.next() {
                 Some(EngineEvent::Text(text)) => {
                     note(true, text.as_bytes());
-                    Some(Found::Message(M::text(&text)))
+                    Some(Found::Message(M::text(&text, block)))
                 }
                 Some(EngineEvent::Binary(bytes)) => {
                     note(false, &bytes);
-                    Some(Found::Message(M::binary(&bytes)))
+                    Some(Found::Message(M::binary(&bytes, block)))
                 }
                 Some(EngineEvent::Ping(payload)) => {
                     is_pong = true;

@@ -1,8 +1,7 @@
 //! Messages that are lent: not in tungstenite.
 
-use bytes::Bytes;
-
 use super::{Message, frame::Utf8Bytes};
+use crate::shared::Block;
 
 /// A message where it was received, without a copy. Not in tungstenite.
 #[derive(Debug)]
@@ -20,22 +19,22 @@ pub(super) trait Receive: From<Message> {
     /// Whether data stay where they are.
     const LENDS: bool;
 
-    fn text(text: &str) -> Self;
+    fn text(text: &str, block: &mut Block) -> Self;
 
-    fn binary(bytes: &[u8]) -> Self;
+    fn binary(bytes: &[u8], block: &mut Block) -> Self;
 }
 
 impl Receive for Message {
     const LENDS: bool = false;
 
     #[inline]
-    fn text(text: &str) -> Self {
-        Self::Text(Utf8Bytes::from_checked(Bytes::copy_from_slice(text.as_bytes())))
+    fn text(text: &str, block: &mut Block) -> Self {
+        Self::Text(Utf8Bytes::from_checked(block.copy(text.as_bytes())))
     }
 
     #[inline]
-    fn binary(bytes: &[u8]) -> Self {
-        Self::Binary(Bytes::copy_from_slice(bytes))
+    fn binary(bytes: &[u8], block: &mut Block) -> Self {
+        Self::Binary(block.copy(bytes))
     }
 }
 
@@ -44,12 +43,12 @@ impl Receive for Option<Message> {
     const LENDS: bool = true;
 
     #[inline]
-    fn text(_: &str) -> Self {
+    fn text(_: &str, _: &mut Block) -> Self {
         None
     }
 
     #[inline]
-    fn binary(_: &[u8]) -> Self {
+    fn binary(_: &[u8], _: &mut Block) -> Self {
         None
     }
 }
@@ -57,6 +56,8 @@ impl Receive for Option<Message> {
 #[cfg(test)]
 mod tests {
     use std::io::{self, Read, Write};
+
+    use bytes::Bytes;
 
     use super::*;
     use crate::{
