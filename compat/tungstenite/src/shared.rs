@@ -26,10 +26,8 @@ const OUTPUT_KEPT_MAX: usize = 256 << 10;
 
 thread_local! {
     static TOOLS: Cell<Option<Box<Tools>>> = const { Cell::new(None) };
-    /// The buffer that is used next, and more of them.
-    static READ_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
-    static READ_BUFFERS: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
-    static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static READ_BUFFERS: Spares<Box<[u8]>> = const { Spares::new() };
+    static OUTPUTS: Spares<Vec<u8>> = const { Spares::new() };
     /// The configurations that were used last: of a server, and of a client.
     static CONFIGS: RefCell<[Option<Arc<Config>>; 2]> = const { RefCell::new([None, None]) };
 }
@@ -85,17 +83,48 @@ pub(crate) fn recycle(message: MessageBuffer) {
     with_scratch(|scratch| scratch.recycle(message));
 }
 
-#[inline]
-pub(crate) fn take_read_buffer() -> Box<[u8]> {
-    match READ_BUFFER.try_with(Cell::take) {
-        Ok(Some(buffer)) => buffer,
-        _ => take_another_buffer(),
+/// Buffers that are kept for later.
+struct Spares<B> {
+    /// The one that is used next.
+    next: Cell<Option<B>>,
+    others: RefCell<Vec<B>>,
+}
+
+impl<B> Spares<B> {
+    const fn new() -> Self {
+        Self { next: Cell::new(None), others: RefCell::new(Vec::new()) }
+    }
+
+    #[inline]
+    fn take(&self) -> Option<B> {
+        let next = self.next.take();
+        if next.is_some() { next } else { self.take_other() }
+    }
+
+    #[cold]
+    fn take_other(&self) -> Option<B> {
+        self.others.borrow_mut().pop()
+    }
+
+    #[inline]
+    fn give(&self, buffer: B) {
+        if let Some(other) = self.next.replace(Some(buffer)) {
+            self.give_other(other);
+        }
+    }
+
+    #[cold]
+    fn give_other(&self, buffer: B) {
+        let mut others = self.others.borrow_mut();
+        if others.len() + 1 < SPARES_MAX {
+            others.push(buffer);
+        }
     }
 }
 
-#[cold]
-fn take_another_buffer() -> Box<[u8]> {
-    let spare = READ_BUFFERS.try_with(|buffers| buffers.borrow_mut().pop()).ok().flatten();
+#[inline]
+pub(crate) fn take_read_buffer() -> Box<[u8]> {
+    let spare = READ_BUFFERS.try_with(Spares::take).ok().flatten();
     spare.unwrap_or_else(|| vec![0; READ_BUFFER_LEN].into_boxed_slice())
 }
 
@@ -103,38 +132,22 @@ fn take_another_buffer() -> Box<[u8]> {
 #[inline]
 pub(crate) fn give_read_buffer(buffer: Box<[u8]>) {
     if buffer.len() == READ_BUFFER_LEN {
-        if let Ok(Some(other)) = READ_BUFFER.try_with(|place| place.replace(Some(buffer))) {
-            give_another_buffer(other);
-        }
+        let _ = READ_BUFFERS.try_with(|spares| spares.give(buffer));
     }
-}
-
-#[cold]
-fn give_another_buffer(buffer: Box<[u8]>) {
-    let _ = READ_BUFFERS.try_with(|buffers| {
-        let mut buffers = buffers.borrow_mut();
-        if buffers.len() < SPARES_MAX {
-            buffers.push(buffer);
-        }
-    });
 }
 
 /// An empty buffer.
+#[inline]
 pub(crate) fn take_output() -> Vec<u8> {
-    OUTPUTS.try_with(|outputs| outputs.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+    OUTPUTS.try_with(Spares::take).ok().flatten().unwrap_or_default()
 }
 
+#[inline]
 pub(crate) fn give_output(mut output: Vec<u8>) {
-    if output.capacity() > OUTPUT_KEPT_MAX {
-        return;
+    if output.capacity() <= OUTPUT_KEPT_MAX {
+        output.clear();
+        let _ = OUTPUTS.try_with(|spares| spares.give(output));
     }
-    output.clear();
-    let _ = OUTPUTS.try_with(|outputs| {
-        let mut outputs = outputs.borrow_mut();
-        if outputs.len() < SPARES_MAX {
-            outputs.push(output);
-        }
-    });
 }
 
 /// A configuration of the engine with these contents, shared with the sockets that had the same.
@@ -222,5 +235,14 @@ mod tests {
             again += usize::from(block.copy(&[2; SHORT_LEN_MAX]).as_ptr() == first);
         }
         assert_eq!(again, 3);
+    }
+    #[test]
+    fn buffers_that_are_kept_are_bounded_in_number() {
+        let spares = Spares::new();
+        for number in 0..2 * SPARES_MAX {
+            spares.give(number);
+        }
+        let kept = std::iter::from_fn(|| spares.take()).count();
+        assert_eq!(kept, SPARES_MAX);
     }
 }
