@@ -24,6 +24,7 @@ pub mod devtools;
 #[cfg(feature = "reactor")]
 pub mod ends;
 pub mod exposition;
+pub mod faults;
 #[cfg(feature = "reactor")]
 pub mod fork;
 pub mod frames;

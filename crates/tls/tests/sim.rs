@@ -13,7 +13,10 @@ use windlass::{
         TlsFailure,
     },
 };
-use windlass_testkit::ends::{Counts, End};
+use windlass_testkit::{
+    ends::{Counts, End},
+    faults::again,
+};
 use windlass_tls::{TlsAcceptor, TlsConnector};
 
 const SERVER: ([u8; 4], u16) = ([10, 0, 0, 2], 443);
@@ -35,15 +38,6 @@ fn options() -> StreamOptions {
         .idle_timeout(Some(Duration::from_secs(60)))
         .write_stall_timeout(Some(Duration::from_secs(60)))
         .watermarks(10_000, 60_000)
-}
-
-/// Repeats a call that a fault may strike.
-fn again<T, E>(mut call: impl FnMut() -> Result<T, E>) -> T {
-    loop {
-        if let Ok(made) = call() {
-            return made;
-        }
-    }
 }
 
 fn serve<H: StreamHandler>(sim: &Sim, mut handler: impl FnMut() -> H + 'static) {

@@ -7,6 +7,7 @@ use windlass::{
     sim::{Faults, Sim},
     stream::{DisconnectReason, Input, Listener, ListenerKey, Stream, StreamHandler},
 };
+pub(crate) use windlass_testkit::faults::again;
 
 pub(crate) fn calm() -> Sim {
     Sim::new(1, Faults::calm())
@@ -14,15 +15,6 @@ pub(crate) fn calm() -> Sim {
 
 pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
-}
-
-/// Repeats a call that a fault may strike.
-pub(crate) fn again<T, E>(mut call: impl FnMut() -> Result<T, E>) -> T {
-    loop {
-        if let Ok(made) = call() {
-            return made;
-        }
-    }
 }
 
 /// What has happened, in order.

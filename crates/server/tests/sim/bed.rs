@@ -15,6 +15,7 @@ use windlass::{
     stream::{Connector, StreamOptions},
 };
 use windlass_server::{EngineLimits, Options, Service, SlowConsumerPolicy};
+pub(crate) use windlass_testkit::faults::again;
 
 use crate::{client::Client, judge::Judge};
 
@@ -26,15 +27,6 @@ pub(crate) const LATE_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) fn address() -> SocketAddr {
     ([10, 0, 0, 2], 80).into()
-}
-
-/// Repeats a call that a fault may strike.
-pub(crate) fn again<T, E>(mut call: impl FnMut() -> Result<T, E>) -> T {
-    loop {
-        if let Ok(made) = call() {
-            return made;
-        }
-    }
 }
 
 /// Bounds that a session reaches, and timeouts of a few seconds.

@@ -7,6 +7,7 @@ use windlass::{
     sim::{Faults, Host, Sim},
 };
 use windlass_task::Executor;
+use windlass_testkit::faults::again;
 
 pub(crate) fn calm() -> Sim {
     Sim::new(1, Faults::calm())
@@ -24,15 +25,6 @@ pub(crate) fn host(sim: &Sim, last: u8) -> Host {
 pub(crate) fn executor(sim: &Sim, last: u8) -> Executor {
     let host = host(sim, last);
     again(|| Executor::builder().reactor(Reactor::builder().sim(&host)).build())
-}
-
-/// Repeats a call that a fault may strike.
-pub(crate) fn again<T, E>(mut call: impl FnMut() -> Result<T, E>) -> T {
-    loop {
-        if let Ok(made) = call() {
-            return made;
-        }
-    }
 }
 
 /// The same for a future.
