@@ -11,9 +11,9 @@ use std::{
     time::Duration,
 };
 
-use windlass::{Signal, sim::Faults};
+use windlass::{Backend, Reactor, Signal, sim::Faults};
 use windlass_task::{
-    AsyncFd, Direction,
+    AsyncFd, Direction, Executor,
     net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream},
     signal::Signals,
     spawn,
@@ -44,6 +44,27 @@ fn addresses_are_those_of_the_hosts() {
         assert!(stream.take_error().unwrap().is_none());
     });
     sim.run_until(|| client.has_ended()).unwrap();
+}
+
+/// Its sockets and its time are of the simulation, as those of the reactor.
+#[test]
+fn an_executor_with_the_backend_alone_is_in_the_simulation_of_its_thread() {
+    let sim = calm();
+    let reactor = Reactor::builder().backend(Backend::Sim);
+    let built = sim.at(&host(&sim, 2), || Executor::builder().reactor(reactor).build());
+    let server = built.unwrap().simulate(&sim, async {
+        let begin = now();
+        sleep(Duration::from_secs(3600)).await;
+        assert!(now() - begin >= Duration::from_secs(3600));
+        let listener = TcpListener::bind("10.0.0.2:80").await.unwrap();
+        listener.accept().await.unwrap();
+    });
+    let client = executor(&sim, 3).simulate(&sim, async {
+        sleep(Duration::from_secs(3601)).await;
+        TcpStream::connect("10.0.0.2:80").await.unwrap();
+    });
+    sim.run_until(|| client.has_ended() && server.has_ended()).unwrap();
+    assert!(server.take_result().unwrap().is_ok() && client.take_result().unwrap().is_ok());
 }
 
 /// A spurious event says nothing of a connect.
