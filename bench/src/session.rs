@@ -178,11 +178,15 @@ impl Session {
             entry.params.get("call").is_some_and(|call| call.as_str() == Some("getppid"))
         });
         let price = call.and_then(|entry| entry.metrics.get("ns_per_call"));
+        if self.took > 0.0 {
+            report.meta.add_commit(&now.git);
+        }
         report.meta = Meta {
             minutes: self.minutes_before + self.started.elapsed().as_secs_f64() / 60.0,
             empty_call_ns: price.map(|spread| spread.median),
             coverage_percent: report.meta.coverage_percent,
             build_seconds: report.meta.build_seconds,
+            git: std::mem::take(&mut report.meta.git),
             ..now
         };
         report.targets = targets::reached(&report.results);

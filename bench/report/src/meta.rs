@@ -11,7 +11,7 @@ pub struct Meta {
     /// Version of windlass.
     pub version: String,
     /// The commit, with `-dirty` if the work tree differs but for the records, or `unknown` outside
-    /// a repository.
+    /// a repository. Several, separated by commas, if a record was continued at others.
     pub git: String,
     /// Version of Linux.
     pub kernel: String,
@@ -64,6 +64,13 @@ impl Meta {
             is_virtual: cpuinfo.contains(" hypervisor"),
             rustc: said_by("rustc", &["--version"]).unwrap_or_else(|| "unknown".to_owned()),
             ..Self::default()
+        }
+    }
+
+    /// Notes that a commit has measured, too.
+    pub fn add_commit(&mut self, commit: &str) {
+        if !self.git.split(", ").any(|known| known == commit) {
+            self.git += &format!(", {commit}");
         }
     }
 
@@ -136,6 +143,15 @@ fn rfc3339(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_names_each_commit_once() {
+        let mut meta = Meta { git: "a".to_owned(), ..Meta::default() };
+        for commit in ["a", "b", "a", "b-dirty"] {
+            meta.add_commit(commit);
+        }
+        assert_eq!(meta.git, "a, b, b-dirty");
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
