@@ -20,6 +20,10 @@ use crate::tally::Tally;
 /// The time limit for an answer of a started program. It is built before.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The time limit for the first line of a program that cargo starts. Cargo may wait for the lock of
+/// the target folder, which a stage of another lane holds while it compiles.
+const START_LIMIT: Duration = Duration::from_secs(15 * 60);
+
 /// Starts the server, gets its page, echoes a WebSocket message, and stops it gracefully.
 pub(super) fn serve(root: &Path) -> Stage {
     let root = root.to_path_buf();
@@ -82,7 +86,7 @@ fn echo_once(root: &Path, server: &Cmd) -> Result<()> {
     // The reader sees the end of the output only if no writing end is open in this process.
     drop(command);
     let lines = lines_of(output);
-    let address = announced_address(&lines)?;
+    let address = announced_address(&lines, START_LIMIT)?;
     page(address)?;
     exchange(address)?;
     kill_process(running.group, Signal::TERM)?;
@@ -115,10 +119,10 @@ fn lines_of(output: impl std::io::Read + Send + 'static) -> mpsc::Receiver<Strin
     lines
 }
 
-fn announced_address(lines: &mpsc::Receiver<String>) -> Result<SocketAddr> {
+fn announced_address(lines: &mpsc::Receiver<String>, limit: Duration) -> Result<SocketAddr> {
     loop {
         let line =
-            lines.recv_timeout(PATIENCE).context("the server named no address it listens on")?;
+            lines.recv_timeout(limit).context("the server named no address it listens on")?;
         if let Some(address) = address_in(&line) {
             return Ok(address);
         }
