@@ -240,6 +240,8 @@ fn run(
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        // A panic of a handler is printed there. It is shown if this test fails.
+        .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
     let output = BufReader::new(child.stdout.take().expect("piped"));
@@ -249,9 +251,9 @@ fn run(
     let talked = address.is_some_and(|address| talk(&address).is_ok());
     drop(child.stdin.take());
     let rest: Vec<String> = lines.collect();
-    let status = child.wait().expect("it is ours");
-    println!("{status}: {rest:?}");
-    Some((talked, status))
+    let end = child.wait_with_output().expect("it is ours");
+    println!("{}: {rest:?}\n{}", end.status, String::from_utf8_lossy(&end.stderr));
+    Some((talked, end.status))
 }
 
 /// Runs a program on a backend, in a test of this name.
