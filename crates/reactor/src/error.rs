@@ -159,6 +159,39 @@ pub enum ModifyError {
     Os(Errno),
 }
 
+/// Why a registration was not [kicked](crate::Turn::kick).
+///
+/// ```
+/// use std::os::unix::net::UnixStream;
+/// use windlass::{KickError, Reactor, Ready, interest};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let (stream, _peer) = UnixStream::pair()?;
+/// # let mut reactor = Reactor::new()?;
+/// let once = interest().read().one_shot();
+/// let key = once.with_fd(stream).with_handler(|| {}).register_into(&mut reactor)?;
+/// let (read, write) = (Ready::empty().read(), Ready::empty().write());
+/// assert_eq!(reactor.kick(key, write), Err(KickError::NotRequested));
+/// reactor.kick(key, read)?;
+/// reactor.run_once(None)?;
+/// assert_eq!(reactor.kick(key, read), Err(KickError::Disabled));
+/// reactor.delete(key)?;
+/// assert_eq!(reactor.kick(key, read), Err(KickError::NotFound));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KickError {
+    /// The key names no registered descriptor.
+    NotFound,
+    /// The registration is one-shot and has fired. [Re-arm](crate::Turn::rearm) it first.
+    Disabled,
+    /// There is no condition, or one that the interest does not request. Errors and hang-ups are
+    /// always requested.
+    NotRequested,
+}
+
 /// Why a subscriber was not taken out. It stays registered.
 ///
 /// ```
@@ -406,6 +439,19 @@ plain_error!(
         ModifyError::Os(errno) => Some(errno),
         _ => None,
     }
+);
+
+plain_error!(
+    KickError,
+    |e| match e {
+        Self::NotFound => "the key names no registered descriptor",
+        Self::Disabled => "the one-shot registration has fired and is not re-armed",
+        Self::NotRequested => "the interest does not request the conditions",
+    },
+    Err(match e {
+        KickError::NotFound => io::ErrorKind::NotFound,
+        KickError::Disabled | KickError::NotRequested => io::ErrorKind::InvalidInput,
+    })
 );
 
 plain_error!(

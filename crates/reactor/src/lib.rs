@@ -145,8 +145,8 @@ pub use cell::{
     registration::{Registration, WithFd, WithHandler},
 };
 pub use error::{
-    AddError, AddReason, DeferError, DeferReason, Errno, HookError, ModifyError, NotFound,
-    TakeError, TimerError, TimerReason, UnknownBackend,
+    AddError, AddReason, DeferError, DeferReason, Errno, HookError, KickError, ModifyError,
+    NotFound, TakeError, TimerError, TimerReason, UnknownBackend,
 };
 pub use remote::{
     CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, latch, stop::Stop,

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use crate::{
-    AddError, DeferError, Deferred, ErasedGroup, GroupError, GroupState, Interest, Key,
-    ModifyError, NotFound, ReactorOps, Schedule, Stats, Subscription, Timer, TimerError, Turn,
-    api::ops::sealed::Sealed,
+    AddError, DeferError, Deferred, ErasedGroup, GroupError, GroupState, Interest, Key, KickError,
+    ModifyError, NotFound, ReactorOps, Ready, Schedule, Stats, Subscription, Timer, TimerError,
+    Turn, api::ops::sealed::Sealed,
 };
 
 mockall::mock! {
@@ -39,6 +39,7 @@ mockall::mock! {
         ) -> Result<Key, AddError<Subscription<Self>>>;
         fn modify(&mut self, key: Key, interest: Interest) -> Result<(), ModifyError>;
         fn rearm(&mut self, key: Key) -> Result<(), ModifyError>;
+        fn kick(&mut self, key: Key, ready: Ready) -> Result<(), KickError>;
         fn delete(&mut self, key: Key) -> Result<(), NotFound>;
         fn add_group(
             &mut self,

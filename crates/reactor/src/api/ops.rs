@@ -8,8 +8,8 @@ use std::{
 };
 
 use crate::{
-    AddError, DeferError, Event, Interest, Key, ModifyError, NotFound, Reactor, Stats,
-    Subscription, TimerError, Turn,
+    AddError, DeferError, Event, Interest, Key, KickError, ModifyError, NotFound, Reactor, Ready,
+    Stats, Subscription, TimerError, Turn,
     api::{
         group::{ErasedGroup, GroupError, GroupState},
         timer::{Deferred, Schedule, Timer},
@@ -212,6 +212,14 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     ///   descriptor was closed or replaced without telling the reactor. `ESTALE` in a child of
     ///   fork(2).
     fn rearm(&mut self, key: Key) -> Result<(), ModifyError>;
+    /// See [`Turn::kick`].
+    ///
+    /// # Errors
+    /// - [`NotFound`](KickError::NotFound): the key names no registered descriptor.
+    /// - [`Disabled`](KickError::Disabled): the registration is one-shot and has fired.
+    /// - [`NotRequested`](KickError::NotRequested): there is no condition, or one that the interest
+    ///   does not request.
+    fn kick(&mut self, key: Key, ready: Ready) -> Result<(), KickError>;
     /// See [`Turn::delete`].
     ///
     /// # Errors

@@ -4,8 +4,8 @@ use core::{fmt, marker::PhantomData};
 use std::time::{Duration, Instant};
 
 use crate::{
-    DeferError, DeferReason, Interest, Key, ModifyError, NotFound, Reactor, Stats, TimerError,
-    TimerReason,
+    DeferError, DeferReason, Interest, Key, KickError, ModifyError, NotFound, Reactor, Ready,
+    Stats, TimerError, TimerReason,
     api::{
         group::{Group, GroupKey, GroupStateError, with_group},
         handler_fn::TimerFn,
@@ -115,6 +115,56 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///   fork(2).
     pub fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
         self.reactor.rearm(key)
+    }
+
+    /// Calls the handler of a registration in the next turn, although the kernel reports nothing:
+    /// for a queue that the guest has enabled, after a snapshot was restored, or to continue after
+    /// a budget is used up. The next turn does not wait.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    /// use windlass::{Event, Reactor, Ready, Turn, interest};
+    ///
+    /// fn on_ready(event: Event, mut turn: Turn<'_>) {
+    ///     assert!(event.has_read() && !event.has_write());
+    ///     turn.stop();
+    /// }
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let (idle, _peer) = UnixStream::pair()?;
+    /// let mut reactor = Reactor::new()?;
+    /// let idle = interest().read().with_fd(idle).with_handler(on_ready);
+    /// let key = idle.register_into(&mut reactor)?;
+    /// reactor.defer(move |mut turn| {
+    ///     turn.kick(key, Ready::empty().read()).expect("it waits for reading");
+    /// })?;
+    /// reactor.run()
+    /// # }
+    /// ```
+    ///
+    /// - The key names a descriptor: one registered alone, a member of a group, or signals. Timers
+    ///   have [`reset`](Self::reset), and streams have
+    ///   [`notify`](crate::stream::Stream::notify).
+    /// - The handler gets the conditions that were kicked. It must expect that a call of the system
+    ///   would block. Several kicks before the turn are one call, with all their conditions. What
+    ///   the kernel reports is told beside it.
+    /// - A handler may kick its own registration. One that does so in every turn keeps the loop
+    ///   awake, and does not starve others: the kernel's events have at least half of
+    ///   `events_per_turn`. Kicks without room come first in the next turn.
+    /// - A kick of a one-shot registration is its one event: it is disabled until it is re-armed.
+    /// - A registration that is deleted before that turn is not called, nor is a one-shot that has
+    ///   fired, nor one for conditions that its interest no longer has.
+    /// - A kick takes no memory beyond two bytes for each registration, and counts as an event.
+    ///
+    /// # Errors
+    /// Nothing is queued.
+    ///
+    /// - [`NotFound`](KickError::NotFound): the key names no registered descriptor.
+    /// - [`Disabled`](KickError::Disabled): the registration is one-shot and has fired.
+    /// - [`NotRequested`](KickError::NotRequested): there is no condition, or one that the interest
+    ///   does not request. Errors and hang-ups are always requested.
+    pub fn kick(&mut self, key: Key, ready: Ready) -> Result<(), KickError> {
+        self.reactor.kick(key, ready)
     }
 
     /// Deletes a registration. A handler may delete its own (`event.key()`). A deleted registration

@@ -12,7 +12,10 @@ use std::{os::fd::OwnedFd, time::Instant};
 
 use rustix::{io::Errno, time::Timespec};
 
-use crate::{Backend, BuildError, Interest, cell::CellPtr};
+use crate::{
+    Backend, BuildError, Interest,
+    cell::{CellFlags, CellPtr},
+};
 use batch::RawEvent;
 
 pub(crate) mod batch;
@@ -263,7 +266,9 @@ impl ActiveBackend {
         match self {
             Self::Uring(uring) => uring.end(cells),
             // An entry that remains does no harm now, so an error is ignored.
-            _ => cells.for_each(|cell| _ = self.delete(cell)),
+            _ => cells
+                .filter(|cell| !cell.has_flag(CellFlags::ABSENT))
+                .for_each(|cell| _ = self.delete(cell)),
         }
     }
 

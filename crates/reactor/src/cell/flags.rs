@@ -18,8 +18,8 @@ impl CellFlags {
     pub(crate) const TAINTED: Self = Self(1 << 19);
     /// The reactor's own subscriber. The user's keys cannot name it.
     pub(crate) const INTERNAL: Self = Self(1 << 20);
-    /// An error event is pending.
-    pub(crate) const FAULTY: Self = Self(1 << 21);
+    /// An event that the kernel does not report is pending.
+    pub(crate) const SYNTHETIC: Self = Self(1 << 21);
     /// Re-armed while an event fetched earlier was still undelivered. That event must not count as
     /// the firing.
     pub(crate) const REARMED: Self = Self(1 << 22);

@@ -27,6 +27,7 @@ pub(crate) mod dispatch;
 mod ending;
 pub(crate) mod pending_work;
 mod registration;
+mod synthetic;
 mod turn;
 mod wait;
 
@@ -36,7 +37,7 @@ use crate::{
     Key, Reactor,
     backend::{ActiveBackend, Uring, batch::Batch},
     cell::{CellPtr, OwnedCell},
-    kernel::counters::Counters,
+    kernel::{counters::Counters, synthetic::SyntheticEvents},
     registry::{reclaim::ReclaimQueue, table::Registry},
 };
 
@@ -60,8 +61,7 @@ pub(crate) struct Kernel {
     self_deleted: Option<SelfDeleted>,
     /// Registrations with a merged `modify` that the kernel does not have yet.
     dirty: Vec<Key>,
-    /// Registrations whose error event is pending.
-    faults: Vec<Key>,
+    synthetic: SyntheticEvents,
     /// Registrations of the reactor's own.
     internal: usize,
     subscribers_max: usize,
@@ -97,7 +97,7 @@ impl Kernel {
             reclaim: ReclaimQueue::new(),
             self_deleted: None,
             dirty: Vec::new(),
-            faults: Vec::new(),
+            synthetic: SyntheticEvents::default(),
             internal: 0,
             subscribers_max: limits.subscribers_max,
             quarantine_max: limits.quarantine_max,

@@ -8,7 +8,8 @@ pub(crate) const KEPT: u32 = 1;
 pub(crate) const TIMERS: u32 = 1 << 1;
 pub(crate) const DEFERRED: u32 = 1 << 2;
 pub(crate) const DIRTY: u32 = 1 << 3;
-pub(crate) const FAULTS: u32 = 1 << 4;
+/// Events that the kernel does not report.
+pub(crate) const SYNTHETIC: u32 = 1 << 4;
 pub(crate) const RECLAIM: u32 = 1 << 5;
 pub(crate) const REBUILD: u32 = 1 << 6;
 pub(crate) const HOOKS: u32 = 1 << 7;
@@ -46,7 +47,7 @@ pub(crate) const REMOTE_PACED: u32 = REMOTE | PACED;
 pub(crate) const REMOTE_TIMERS: u32 = REMOTE | TIMERS;
 pub(crate) const PACED_TIMERS: u32 = PACED | TIMERS;
 /// Work that makes the host of an embedded reactor run another turn at once.
-pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | FAULTS | RECLAIM | CALLS | STREAMS | DEAF;
+pub(crate) const WORK: u32 = KEPT | DEFERRED | DIRTY | SYNTHETIC | RECLAIM | CALLS | STREAMS | DEAF;
 
 impl Kernel {
     /// Notes work, which a turn with all steps will do.
@@ -74,14 +75,14 @@ impl Kernel {
         self.recompute_own();
     }
 
-    /// Sets the bits of the kernel's lists anew. `FAULTS` may also stand for the notifications of
-    /// streams, so it is only set.
+    /// Sets the bits of the kernel's lists anew. `SYNTHETIC` may also stand for the notifications
+    /// of streams, so it is only set.
     pub(super) fn recompute_own(&mut self) {
         self.clear(KEPT | DIRTY | RECLAIM);
         for (bit, is_so) in [
             (KEPT, !self.batch.is_empty()),
             (DIRTY, !self.dirty.is_empty()),
-            (FAULTS, !self.faults.is_empty()),
+            (SYNTHETIC, self.synthetic.any()),
             (RECLAIM, self.reclaim.has_waiting() || self.reclaim.has_dead()),
         ] {
             self.pending_work |= if is_so { bit } else { 0 };

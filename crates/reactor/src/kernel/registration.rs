@@ -159,10 +159,7 @@ impl Kernel {
             self.backend.modify(cell, mask)?;
         } else {
             // The kernel does not modify exclusive entries (epoll_ctl(2)).
-            if !cell.has_flag(CellFlags::ABSENT) {
-                self.delete_from_set(cell);
-                cell.set_flag(CellFlags::ABSENT, true);
-            }
+            self.leave_set(cell);
             if let Err(errno) = self.backend.add(cell, mask) {
                 self.add_again(cell);
                 return Err(errno);
@@ -191,7 +188,15 @@ impl Kernel {
         if self.backend.add(cell, cell.armed_mask()).is_ok() {
             cell.set_flag(CellFlags::ABSENT, false);
         } else {
-            self.queue_error(cell);
+            self.raise(cell, ERR);
+        }
+    }
+
+    /// Deletes a cell's entry from the epoll set, if it has one. The cell stays registered.
+    pub(super) fn leave_set(&mut self, cell: Cell) {
+        if !cell.has_flag(CellFlags::ABSENT) {
+            self.delete_from_set(cell);
+            cell.set_flag(CellFlags::ABSENT, true);
         }
     }
 
@@ -279,37 +284,11 @@ impl Kernel {
             }
             cell.set_flag(CellFlags::DIRTY, false);
             if mask != cell.armed_mask() && self.rearm_in_kernel(cell, mask).is_err() {
-                self.queue_error(cell);
+                self.raise(cell, ERR);
             }
         }
         // Nothing was added meanwhile. The list keeps its memory (rule 12).
         self.dirty = dirty;
-    }
-
-    /// Moves the pending error events into the empty batch, as far as there is room.
-    pub(crate) fn push_faults(&mut self) {
-        self.pending_work &= !pending_work::FAULTS;
-        let faults = mem::take(&mut self.faults);
-        for (place, key) in faults.iter().enumerate() {
-            let Some(cell) = self.registry.find(*key) else {
-                continue;
-            };
-            if !self.batch.push(cell.expose(), ERR) {
-                self.faults.extend_from_slice(&faults[place..]);
-                self.pending_work |= pending_work::FAULTS;
-                return;
-            }
-            cell.set_flag(CellFlags::FAULTY, false);
-        }
-    }
-
-    /// Queues one error event for the subscriber, for the next turn.
-    fn queue_error(&mut self, cell: Cell) {
-        if !cell.has_flag(CellFlags::FAULTY) {
-            cell.set_flag(CellFlags::FAULTY, true);
-            self.faults.push(cell.key());
-            self.pending_work |= pending_work::FAULTS;
-        }
     }
 
     /// Rebuilds the epoll set without its stale entries (rule 7). If the kernel has no descriptor
@@ -340,7 +319,7 @@ impl Kernel {
             if self.backend.add(cell, cell.armed_mask()).is_ok() {
                 cell.set_flag(CellFlags::ABSENT, false);
             } else {
-                self.queue_error(cell);
+                self.raise(cell, ERR);
             }
         }
         self.reclaim.release_quarantine();

@@ -56,7 +56,7 @@ impl Kernel {
     pub(crate) fn wait_once(&mut self, timeout: Option<&Timespec>) -> Result<usize, Errno> {
         let room = self.batch.room();
         if room.is_empty() {
-            // Error events have filled the batch. The kernel's events wait for the next turn.
+            // Synthetic events have filled the batch. The kernel's events wait for the next turn.
             return Ok(0);
         }
         let count = self.backend.wait(room, timeout)?;

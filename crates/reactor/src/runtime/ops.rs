@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use crate::{
-    AddError, DeferError, GroupError, GroupState, Interest, Key, ModifyError, NotFound, Reactor,
-    Stats, Subscription, TimerError, TimerReason,
+    AddError, DeferError, GroupError, GroupState, Interest, Key, KickError, ModifyError, NotFound,
+    Reactor, Ready, Stats, Subscription, TimerError, TimerReason,
     api::{
         group::ErasedGroup,
         key::KeyKind,
@@ -65,6 +65,11 @@ impl ReactorOps for Reactor {
     fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
         let cell = self.kernel.get(key).ok_or(ModifyError::NotFound)?;
         self.kernel.change(cell, cell.interest())
+    }
+
+    fn kick(&mut self, key: Key, ready: Ready) -> Result<(), KickError> {
+        let cell = self.kernel.get(key).ok_or(KickError::NotFound)?;
+        self.kernel.kick(cell, ready)
     }
 
     fn delete(&mut self, key: Key) -> Result<(), NotFound> {

@@ -2,7 +2,7 @@
 
 use crate::{
     Reactor,
-    kernel::pending_work::{CALLS, CLOCK, DEFERRED, FAULTS, SHORT, STREAMS, TIMERS},
+    kernel::pending_work::{CALLS, CLOCK, DEFERRED, SHORT, STREAMS, SYNTHETIC, TIMERS},
 };
 
 impl Reactor {
@@ -22,8 +22,9 @@ impl Reactor {
             || self.deferred.has_ready()
             || self.turn.timers_left()
             || self.turn.calls_left()
-            // A panic has kept the end of a turn from admitting the next handshakes.
-            || self.kernel.has(STREAMS)
+            // Synthetic events may wait for room in the batch. And a panic may have kept the end of
+            // a turn from admitting the next handshakes.
+            || self.kernel.has(SYNTHETIC | STREAMS)
     }
 
     /// Recomputes the bits of `pending_work` from the reactor's state.
@@ -34,7 +35,7 @@ impl Reactor {
             (TIMERS, self.timing.must_look_at_timers()),
             (DEFERRED, self.deferred.len() > 0 || self.turn.timers_left()),
             (CALLS, self.turn.calls_left()),
-            (FAULTS, has_nudges),
+            (SYNTHETIC, has_nudges),
             (STREAMS, has_touched),
         ] {
             bits |= if is_so { bit } else { 0 };

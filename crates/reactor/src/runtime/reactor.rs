@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     AddError, AddReason, Backend, BuildError, Builder, DeferError, DeferReason, GroupKey,
-    HookError, HookKey, Interest, Key, ModifyError, NotFound, RingFeatures, Stats, Stop,
-    Subscriber, TimerError, TimerReason, Turn,
+    HookError, HookKey, Interest, Key, KickError, ModifyError, NotFound, Ready, RingFeatures,
+    Stats, Stop, Subscriber, TimerError, TimerReason, Turn,
     api::{
         handler_fn::TimerFn,
         interest::interest,
@@ -208,6 +208,14 @@ impl Reactor {
     /// `NotFound` and `Os`, as for [`modify`](Self::modify).
     pub fn rearm(&mut self, key: Key) -> Result<(), ModifyError> {
         ReactorOps::rearm(self, key)
+    }
+
+    /// See [`Turn::kick`]; the next turn does not wait.
+    ///
+    /// # Errors
+    /// The reasons of [`Turn::kick`].
+    pub fn kick(&mut self, key: Key, ready: Ready) -> Result<(), KickError> {
+        ReactorOps::kick(self, key, ready)
     }
 
     /// Deletes a registration. Its destructor runs at once, and its panic propagates from this

@@ -17,14 +17,17 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 24 * 3600);
 pub(super) const WAIT_MAX_NS: u64 = WAIT_MAX.as_nanos() as u64;
 
 impl Reactor {
-    /// Fills the empty batch: first with pending error events, then from the kernel.
+    /// Fills the empty batch: with synthetic events and those of the kernel.
     pub(super) fn fetch(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.kernel.free_dead();
         self.kernel.clear_batch();
-        self.kernel.push_faults();
+        self.kernel.push_synthetic(self.kernel.synthetic_first());
         self.streams.push_notifications(&mut self.kernel);
         let timeout = if self.must_not_wait() { Some(Duration::ZERO) } else { timeout };
         self.wait(timeout)?;
+        if self.kernel.has(pending_work::SYNTHETIC) {
+            self.kernel.push_synthetic(usize::MAX);
+        }
         if self.kernel.has(pending_work::REMOTE) {
             self.wake_up();
         }

@@ -282,7 +282,7 @@ impl StreamTable {
             core.status.insert(StreamFlags::DRIVER_QUEUED);
             let cell = core.cell;
             self.notifications.push(cell);
-            kernel.note(pending_work::FAULTS);
+            kernel.note(pending_work::SYNTHETIC);
         }
     }
 
@@ -371,7 +371,7 @@ impl StreamTable {
         for key in &self.notifications {
             if let Some(cell) = kernel.find(*key) {
                 if !kernel.push_event(cell, 0) {
-                    kernel.note(pending_work::FAULTS);
+                    kernel.note(pending_work::SYNTHETIC);
                     break;
                 }
             }

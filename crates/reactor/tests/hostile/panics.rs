@@ -9,10 +9,10 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     pipe::{PipeFlags, pipe_with},
 };
-use windlass::{Event, Interest, Key, Reactor, Subscriber, Turn, interest};
+use windlass::{Event, Interest, Key, KickError, Reactor, Ready, Subscriber, Turn, interest};
 
 use crate::{
     child::survives,
@@ -221,4 +221,40 @@ fn a_kept_batch_survives_that_its_reactor_is_swapped_and_emptied() {
         one.add(subscriber).unwrap();
     }
     turn_panics(&mut one);
+}
+
+/// A handler that panics between a kick and its call, a destructor that kicks by a guard while it
+/// unwinds, and keys that are stale by then.
+#[test]
+fn kicks_of_an_unwinding_handler_are_told_to_those_that_are_left() {
+    survives("panics::kicks_of_an_unwinding_handler_are_told_to_those_that_are_left", || {
+        const READ: Ready = Ready::empty().read();
+        let mut reactor = crate::builder().build().unwrap();
+        let (count, seen) = counter();
+        let idle = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let keys: [Key; 3] = [0, 1, 2].map(|_| {
+            let count = count.clone();
+            on_ready(&mut reactor, idle(), move |_, event| {
+                assert_eq!(event.ready(), READ.error());
+                count.set(count.get() + 1);
+            })
+        });
+        on_ready(&mut reactor, ready(), move |turn, event| {
+            let mut guard = Guard(turn, move |turn| {
+                turn.kick(keys[0], READ).unwrap();
+                turn.kick(keys[1], READ.error()).unwrap();
+                turn.delete(keys[2]).unwrap();
+                assert_eq!(turn.kick(keys[2], READ), Err(KickError::NotFound));
+                assert_eq!(turn.kick(event.key(), READ), Err(KickError::NotFound));
+            });
+            guard.0.kick(keys[0], Ready::empty().error()).unwrap();
+            guard.0.kick(keys[2], READ).unwrap();
+            guard.0.kick(event.key(), READ).unwrap();
+            guard.0.delete(event.key()).unwrap();
+            panic!("handler");
+        });
+        assert_eq!(turn_panics(&mut reactor), "handler");
+        assert_eq!((reactor.run_once(None).unwrap(), seen.get()), (2, 2));
+        assert_eq!((turn(&mut reactor), reactor.stats().subscribers), (0, 2));
+    });
 }

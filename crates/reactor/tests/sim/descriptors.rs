@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use windlass::{
-    Event, Signal, SignalSet, Turn, interest,
+    Event, Ready, Signal, SignalSet, Turn, interest,
     sim::{Faults, SimFd, ThreadStep},
 };
 use windlass_flow::{Bounds, Latch, mailbox};
@@ -238,4 +238,32 @@ fn a_signal_is_raised_at_one_host() {
     sim.raise(&here, Signal::TERM);
     reactor.run().unwrap();
     assert_eq!(log.take(), [Signal::HUP, Signal::TERM]);
+}
+
+/// The virtual time of a turn with a kick does not go on to the next timer.
+#[test]
+fn a_kick_is_told_in_a_turn_that_takes_no_time() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (log, noted) = (Log::new(), Log::new());
+    let seen = noted.clone();
+    let once = interest().read().write().one_shot();
+    let key = once
+        .with_fd(sim.eventfd(0).unwrap())
+        .with_handler(move |event: Event| seen.note(event.ready()))
+        .register_into(&mut reactor)
+        .unwrap();
+    let timer = log.clone();
+    reactor.after(Duration::from_secs(1), move || timer.note("timer")).unwrap();
+    let read = Ready::empty().read();
+    reactor.kick(key, read).unwrap();
+    let begin = sim.now();
+    assert_eq!(reactor.run_once(None).unwrap(), 1);
+    assert_eq!((noted.take(), log.len()), (vec![read], 0));
+    assert!(sim.now() - begin < Duration::from_millis(1));
+    // It was writable all the time: the kick was the one event.
+    assert_eq!((reactor.run_once(None).unwrap(), log.len()), (0, 1));
+    reactor.rearm(key).unwrap();
+    assert_eq!(reactor.run_once(None).unwrap(), 1);
+    assert_eq!(noted.take(), [Ready::empty().write()]);
 }

@@ -10,7 +10,9 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use windlass::{AddReason, Backend, EmbedReason, Embedded, Errno, Group, Reactor, Turn, interest};
+use windlass::{
+    AddReason, Backend, EmbedReason, Embedded, Errno, Group, Reactor, Ready, Turn, interest,
+};
 
 use crate::{
     Build,
@@ -61,6 +63,17 @@ fn an_event_makes_it_readable_until_it_is_handled(build: Build) {
     assert_eq!(guest.run_once(NOW).unwrap(), 1);
     assert!(!is_readable(&guest));
     assert_eq!(log.len(), 1);
+}
+
+fn a_kick_wakes_the_host(build: Build) {
+    let mut guest = embedded(build);
+    let log = Log::new();
+    let key = guest.with(|reactor| noting(reactor, &idle(), &log, ()));
+    settle(&mut guest);
+    guest.with(|reactor| reactor.kick(key, Ready::empty().read())).unwrap();
+    assert!(is_readable(&guest));
+    assert_eq!((guest.run_once(None).unwrap(), log.len()), (1, 1));
+    assert!(!is_readable(&guest));
 }
 
 fn a_timer_wakes_the_host(build: Build) {
@@ -528,6 +541,7 @@ scenarios! {
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     an_event_makes_it_readable_until_it_is_handled
         except [poll "a wait of poll(2) has no descriptor"],
+    a_kick_wakes_the_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     a_timer_wakes_the_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]

@@ -46,6 +46,7 @@ mod groups_refused;
 mod groups_state;
 mod groups_streams;
 mod interests;
+mod kicks;
 mod letting_go;
 mod panics;
 mod registration;

@@ -165,7 +165,7 @@ pub(crate) fn act(world: &Rc<World>, turn: &mut T<'_>, limit: u64) {
 
 fn act_on_subscribers(world: &Rc<World>, turn: &mut T<'_>) {
     let some = world.pick(&world.keys);
-    match (world.below(6), some) {
+    match (world.below(7), some) {
         (0 | 1, _) | (_, None) => {
             let added =
                 world.some_interest().with_fd(File::new(world)).with_handler(file_handler(world));
@@ -175,7 +175,8 @@ fn act_on_subscribers(world: &Rc<World>, turn: &mut T<'_>) {
         }
         (2 | 3, Some(key)) => drop(world.end(key, |key| turn.delete(key))),
         (4, Some(key)) => drop(turn.modify(key, world.some_interest())),
-        (_, Some(key)) => drop(turn.rearm(key)),
+        (5, Some(key)) => drop(turn.rearm(key)),
+        (_, Some(key)) => drop(turn.kick(key, world.some_ready())),
     }
 }
 
@@ -251,6 +252,7 @@ pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
         5 => {
             if let Some(key) = world.pick(&world.keys) {
                 let _ = reactor.modify(key, world.some_interest());
+                let _ = reactor.kick(key, world.some_ready());
             }
         }
         6 => change_hooks(world, reactor),

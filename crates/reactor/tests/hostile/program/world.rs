@@ -14,7 +14,7 @@ use rustix::{
     event::{EventfdFlags, eventfd},
     io::{DupFlags, dup3, fcntl_dupfd_cloexec},
 };
-use windlass::{GroupKey, HookKey, Interest, Key, interest};
+use windlass::{GroupKey, HookKey, Interest, Key, Ready, interest};
 
 /// The payload of the program's own panics.
 struct Deliberate;
@@ -174,6 +174,15 @@ impl World {
             4 => interest().read().write().edge_triggered(),
             5 => interest().write().one_shot().edge_triggered(),
             _ => interest().read(),
+        }
+    }
+
+    pub(crate) fn some_ready(&self) -> Ready {
+        match self.below(4) {
+            0 => Ready::empty().error(),
+            1 => Ready::empty().write(),
+            2 => Ready::empty().read().hangup(),
+            _ => Ready::empty().read(),
         }
     }
 }
