@@ -17,8 +17,7 @@
 //! `cargo test --example two_processes`.
 
 use std::{
-    io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
+    io,
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
@@ -28,11 +27,11 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+use windlass::{
+    Turn,
+    fd_passing::{recv_with_fds, send_all_with_fds},
+    interest,
 };
-use windlass::{Turn, interest};
 use windlass_flow::{CounterParts, CounterReader, EventCounter};
 
 /// The maximum of the counter: one more than the items that it can hold.
@@ -41,32 +40,18 @@ const ITEMS: u32 = 200;
 /// Set in the environment of the other process.
 const ROLE: &str = "TWO_PROCESSES_ROLE";
 
-/// Space for three descriptors in the ancillary data of a message.
-const SPACE: usize = rustix::cmsg_space!(ScmRights(3));
-
 /// Sends the counter's three descriptors. The counter remains usable.
 fn send(socket: &UnixStream, counter: &EventCounter) -> io::Result<()> {
     let parts = counter.clone().into_parts()?;
     let fds = [parts.page.as_fd(), parts.reader.as_fd(), parts.writer.as_fd()];
-    let mut space = [MaybeUninit::uninit(); SPACE];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "there is room for three");
     // Descriptors are sent with at least one byte.
-    sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::empty())?;
+    send_all_with_fds(socket, &[0], &fds)?;
     Ok(())
 }
 
 /// Receives the counter of the other side. Wrong descriptors only lead to an error.
 fn receive(socket: impl AsFd) -> io::Result<EventCounter> {
-    let mut space = [MaybeUninit::uninit(); SPACE];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let mut fds: Vec<OwnedFd> = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            fds.extend(received);
-        }
-    }
+    let (_, fds) = recv_with_fds(socket, &mut [0], 3)?;
     let [page, reader, writer] =
         fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     Ok(EventCounter::from_parts(CounterParts { page, reader, writer })?)

@@ -62,6 +62,7 @@
 //! | end whatever a key names | [`Turn::remove`], [`Reactor::remove`] |
 //! | handle signals | [`SignalSet`], [`Signal`] |
 //! | use byte streams over TCP and Unix sockets | the module [`stream`] |
+//! | pass descriptors over Unix sockets | the module [`fd_passing`] |
 //! | call the loop from another thread | [`Remote`]; to end it: [`Stop`] |
 //! | run the loop inside another one | [`Reactor::embed`], [`Embedded`]; in tokio: feature `tokio`, `drive` |
 //! | run code around each wait | [`Reactor::before_wait`], [`after_turn`](Reactor::after_turn) |
@@ -99,6 +100,7 @@ mod api;
 mod backend;
 mod cell;
 mod error;
+pub mod fd_passing;
 mod kernel;
 mod registry;
 mod remote;

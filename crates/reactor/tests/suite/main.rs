@@ -40,6 +40,8 @@ mod embedding;
 #[cfg(not(miri))]
 mod embedding_tokio;
 mod errors;
+#[cfg(not(miri))]
+mod fd_passing;
 mod forms;
 mod groups;
 mod groups_refused;

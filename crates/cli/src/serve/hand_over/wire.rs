@@ -1,24 +1,20 @@
 //! The messages between the two servers.
 
 use std::{
-    io::{self, ErrorKind, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
+    io::{self, ErrorKind},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use rustix::{
-    cmsg_space,
-    net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
-    },
+    net::sockopt,
     process::{Pid, geteuid},
 };
 use serde::{Deserialize, Serialize};
+use windlass::fd_passing::{recv_with_fds, send_with_fds};
 
-/// Number of sockets in a message; the kernel allows 253 (unix(7)).
+/// Maximum number of sockets in a message.
 pub(super) const SOCKETS_MAX: usize = 64;
 
 /// Maximum length of a message. A name is at most as long as a path of a Unix socket and its role.
@@ -42,42 +38,21 @@ pub(super) fn send(
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let text = serde_json::to_vec(packet).map_err(io::Error::other)?;
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SOCKETS_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fits = descriptors.len() <= SOCKETS_MAX;
-    let rights = SendAncillaryMessage::ScmRights(descriptors);
-    if !fits || (!descriptors.is_empty() && !control.push(rights)) {
+    if descriptors.len() > SOCKETS_MAX {
         return Err(ErrorKind::InvalidInput.into());
     }
-    let parts = [IoSlice::new(&text)];
-    let sent =
-        rustix::io::retry_on_intr(|| sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL))?;
+    let sent = send_with_fds(socket, &text, descriptors)?;
     if sent == text.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
 /// Receives a message with its descriptors, which are closed on execve(2).
 pub(super) fn receive(socket: impl AsFd) -> io::Result<(Packet, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SOCKETS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut text = vec![0; MESSAGE_MAX];
-    let received = rustix::io::retry_on_intr(|| {
-        let mut parts = [IoSliceMut::new(&mut text)];
-        recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    let mut descriptors = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(passed) = message {
-            descriptors.extend(passed);
-        }
-    }
-    if received.bytes == 0 {
+    let (len, descriptors) = recv_with_fds(socket, &mut text, SOCKETS_MAX)?;
+    if len == 0 {
         return Err(ErrorKind::UnexpectedEof.into());
     }
-    // Descriptors are cut off if this process has no room for them.
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(ErrorKind::InvalidData, "a message was cut off"));
-    }
-    let packet = serde_json::from_slice(&text[..received.bytes]);
+    let packet = serde_json::from_slice(&text[..len]);
     Ok((packet.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?, descriptors))
 }
 
@@ -108,7 +83,7 @@ mod tests {
         os::{fd::AsRawFd as _, unix::fs::FileExt as _},
     };
 
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 
     use super::*;
 
@@ -154,7 +129,7 @@ mod tests {
         rustix::net::send(&a, b"{}", SendFlags::empty()).expect("there is room");
         assert_eq!(receive(&b).unwrap_err().kind(), ErrorKind::InvalidData);
         rustix::net::send(&a, &vec![b' '; MESSAGE_MAX + 1], SendFlags::empty()).expect("room");
-        assert_eq!(receive(&b).unwrap_err().to_string(), "a message was cut off");
+        assert_eq!(receive(&b).unwrap_err().kind(), ErrorKind::InvalidData, "it was cut off");
         drop(a);
         assert_eq!(receive(&b).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }

@@ -2,8 +2,7 @@
 
 use std::{
     fs,
-    io::{self, IoSlice, Read as _, Write as _},
-    mem::MaybeUninit,
+    io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpListener, TcpStream},
     os::{
         fd::{AsFd as _, OwnedFd},
@@ -20,11 +19,12 @@ use std::{
 
 use rustix::{
     net::{
-        AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-        SocketAddrUnix, SocketType, accept, bind, connect, listen, recv, sendmsg, socket, sockopt,
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, accept, bind, connect,
+        listen, recv, socket, sockopt,
     },
     process::{Signal, geteuid},
 };
+use windlass::fd_passing::send_all_with_fds;
 
 use super::{notify::Manager, tls::Folder};
 use crate::harness::{Running, Server, WAIT_MAX, windlass};
@@ -302,12 +302,7 @@ fn a_server_that_is_not_granted_the_sockets_drains_what_it_has_accepted() {
     let names = "[\"tcp 127.0.0.1:0\"]";
     let text =
         format!("{{\"Sockets\":{{\"process\":{process},\"names\":{names},\"is_last\":true}}}}");
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [listener.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is room");
-    let parts = [IoSlice::new(text.as_bytes())];
-    sendmsg(&taker, &parts, &mut control, SendFlags::empty()).expect("it reads");
+    send_all_with_fds(&taker, text.as_bytes(), &[listener.as_fd()]).expect("it reads");
     sockopt::set_socket_timeout(&taker, sockopt::Timeout::Recv, Some(WAIT_MAX)).expect("it can be");
     let mut ready = [0; 4096];
     let (len, _) = recv(&taker, &mut ready[..], RecvFlags::empty()).expect("it is ready");
