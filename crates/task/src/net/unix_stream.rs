@@ -4,18 +4,22 @@ use core::task::{Context, Poll};
 use std::{
     io::{self, IoSlice},
     net::Shutdown,
-    os::unix::net::SocketAddr,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::net::SocketAddr,
+    },
     path::Path,
 };
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use windlass::fd_passing;
 #[cfg(feature = "sim")]
 use windlass::sim::SocketKind;
 
 #[cfg(feature = "sim")]
 use crate::net::simulated;
 use crate::{
-    fd::{AsyncFd, source::ShortRead},
+    fd::{AsyncFd, Direction, source::ShortRead},
     io::{
         RawStream, Socket, Unfilled, either, impl_reading, impl_writing, poll_receive, poll_send,
         poll_send_vectored, try_receive, try_send,
@@ -29,9 +33,9 @@ use crate::{
 
 /// A connection of Unix sockets.
 ///
-/// Its descriptor can also carry control data, such as descriptors (unix(7), `SCM_RIGHTS`): use
-/// recvmsg(2) and sendmsg(2) in [`async_io`](Self::async_io). Control data ends a read early, so a
-/// short read does not clear readiness.
+/// It also carries descriptors: [`send_with_fds`](Self::send_with_fds). For other control data
+/// (unix(7)), use recvmsg(2) and sendmsg(2) in [`async_io`](Self::async_io). Control data ends a
+/// read early, so a short read does not clear readiness. [`read`](Self::read) closes descriptors.
 ///
 /// ```
 /// use windlass_task::{block_on, net::UnixStream};
@@ -137,6 +141,70 @@ impl UnixStream {
     /// That of shutdown(2).
     pub fn shutdown_now(&self, how: Shutdown) -> io::Result<()> {
         self.io.get_ref().shutdown(how)
+    }
+
+    /// Sends bytes with descriptors, at most [`FDS_MAX`](fd_passing::FDS_MAX) and with at least one
+    /// byte. Returns how many bytes the socket has accepted. The descriptors have gone with the
+    /// first of them, and stay open here. Dropping the future sends nothing. Any number of futures
+    /// may wait.
+    ///
+    /// ```
+    /// use std::{fs::File, os::fd::AsFd};
+    /// use windlass_task::{block_on, net::UnixStream};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// block_on(async {
+    ///     let (here, there) = UnixStream::pair()?;
+    ///     let file = File::open("/dev/null")?;
+    ///     here.send_all_with_fds(b"a file", &[file.as_fd()]).await?;
+    ///     let mut buffer = [0; 64];
+    ///     let (count, fds) = there.recv_with_fds(&mut buffer, 1).await?;
+    ///     assert_eq!((&buffer[..count], fds.len()), (&b"a file"[..], 1));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// That of [`fd_passing::send_with_fds`], or if the executor was dropped. Nothing was sent.
+    #[doc(alias("sendmsg", "SCM_RIGHTS"))]
+    pub async fn send_with_fds(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let socket = self.io.get_ref().kernel()?;
+        let send = || Ok(fd_passing::send_with_fds(socket, bytes, fds)?);
+        self.io.source().io(Direction::Write, send).await
+    }
+
+    /// Sends all bytes, and the descriptors with the first of them, once. Dropping the future may
+    /// have sent a part, as with `write_all`. No other task may write meanwhile.
+    ///
+    /// # Errors
+    /// As [`send_with_fds`](Self::send_with_fds). After an error of a later call, a part was sent.
+    pub async fn send_all_with_fds(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut sent = self.send_with_fds(bytes, fds).await?;
+        while sent < bytes.len() {
+            sent += self.send_with_fds(&bytes[sent..], &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Receives bytes, and the descriptors of at most one message: see
+    /// [`fd_passing`]. `fds_max` is the number that is expected at most. `Ok((0, _))` is the end of
+    /// the stream, or an empty buffer. Dropping the future loses nothing. Any number of futures may
+    /// wait.
+    ///
+    /// # Errors
+    /// That of [`fd_passing::recv_with_fds`], or if the executor was dropped. The peer's misuse is
+    /// a [`RecvFdsError`](fd_passing::RecvFdsError) in an error of the kind `InvalidData`; the
+    /// descriptors are closed.
+    #[doc(alias("recvmsg", "SCM_RIGHTS"))]
+    pub async fn recv_with_fds(
+        &self,
+        buffer: &mut [u8],
+        fds_max: usize,
+    ) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let socket = self.io.get_ref().kernel()?;
+        let receive = || Ok(fd_passing::recv_with_fds(socket, buffer, fds_max)?);
+        self.io.source().io(Direction::Read, receive).await
     }
 
     /// The process at the other end.

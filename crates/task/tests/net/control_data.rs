@@ -1,33 +1,28 @@
 //! Control data of Unix streams. It ends a read early, so a read is short while more waits.
 
 use std::{
-    io::{IoSlice, IoSliceMut},
-    mem::MaybeUninit,
+    fs::File,
+    io::{ErrorKind, Read as _},
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream as StdStream,
     },
 };
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
-use windlass_task::{Direction, net::UnixStream};
+use rustix::pipe::{PipeFlags, pipe_with};
+use windlass::fd_passing::{FDS_MAX, RecvFdsError, send_all_with_fds};
+use windlass_task::{net::UnixStream, spawn};
 
-use crate::{scenarios::Build, tools::run};
+use crate::{
+    scenarios::Build,
+    tools::{at_most, both, run},
+};
 
 /// Sends bytes, with a descriptor if `has_descriptor`.
 fn send(stream: &StdStream, bytes: &[u8], has_descriptor: bool) {
     let descriptors = [stream.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if has_descriptor {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    }
-    let sent =
-        rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::empty());
-    assert_eq!(sent.unwrap(), bytes.len());
+    let descriptors = if has_descriptor { &descriptors[..] } else { &[] };
+    send_all_with_fds(stream, bytes, descriptors).unwrap();
 }
 
 fn descriptors_at_any_place_and_buffers_of_any_length(build: Build) {
@@ -54,6 +49,16 @@ fn descriptors_at_any_place_and_buffers_of_any_length(build: Build) {
     });
 }
 
+/// A pipe whose end to write to is sent away, and the end that tells what became of it.
+fn sent_pipe() -> (File, OwnedFd) {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+    (reader.into(), writer)
+}
+
+fn is_closed(reader: &mut File) -> bool {
+    matches!(reader.read(&mut [0]), Ok(0))
+}
+
 fn descriptors_are_received(build: Build) {
     run(build, async {
         let (there, here) = StdStream::pair().unwrap();
@@ -61,27 +66,83 @@ fn descriptors_are_received(build: Build) {
         send(&there, b"plain", false);
         send(&there, b"with", true);
         send(&there, b"plain", false);
-        let (mut received, mut descriptors) = (Vec::new(), Vec::<OwnedFd>::new());
+        let (mut received, mut descriptors) = (Vec::new(), Vec::new());
         while received.len() < 14 {
             let mut buffer = [0; 64];
-            let receive = |stream: &StdStream| {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                let mut control = RecvAncillaryBuffer::new(&mut space);
-                let mut parts = [IoSliceMut::new(&mut buffer)];
-                let flags = RecvFlags::CMSG_CLOEXEC;
-                let message = rustix::net::recvmsg(stream, &mut parts, &mut control, flags)?;
-                for control in control.drain() {
-                    if let RecvAncillaryMessage::ScmRights(rights) = control {
-                        descriptors.extend(rights);
-                    }
-                }
-                Ok(message.bytes)
-            };
-            let count = here.async_io(Direction::Read, receive).await.unwrap();
+            let (count, fds) = here.recv_with_fds(&mut buffer, 1).await.unwrap();
+            assert!(fds.is_empty() || received.len() + count == 9, "not of a later message");
             received.extend_from_slice(&buffer[..count]);
+            descriptors.extend(fds);
         }
         assert_eq!(received, b"plainwithplain");
         assert_eq!(descriptors.len(), 1);
+    });
+}
+
+fn descriptors_wait_for_room_and_go_once(build: Build) {
+    run(build, async {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = sent_pipe();
+        let bytes = vec![7; 4 << 20];
+        let sending = async {
+            while here.try_write(&[1; 4096]).is_ok() {}
+            // Full, so that it waits before it sends anything.
+            let waits = at_most(1, here.send_with_fds(b"x", &[writer.as_fd()])).await;
+            assert!(waits.is_none());
+            here.send_all_with_fds(&bytes, &[writer.as_fd()]).await.unwrap();
+        };
+        let receiving = async {
+            let (mut buffer, mut sevens, mut descriptors) = (vec![0; 64 << 10], 0, Vec::new());
+            while sevens < bytes.len() {
+                let (count, fds) = there.recv_with_fds(&mut buffer, 1).await.unwrap();
+                let is_first = sevens == 0;
+                sevens += buffer[..count].iter().filter(|byte| **byte == 7).count();
+                assert_eq!(fds.len(), usize::from(is_first && sevens > 0), "with the first byte");
+                descriptors.extend(fds);
+            }
+            descriptors
+        };
+        let (_, descriptors) = both(sending, receiving).await;
+        drop((writer, descriptors));
+        assert!(is_closed(&mut reader));
+    });
+}
+
+fn descriptors_that_nobody_expects_are_closed_and_reported(build: Build) {
+    run(build, async {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = sent_pipe();
+        here.send_all_with_fds(b"two", &[writer.as_fd(), writer.as_fd()]).await.unwrap();
+        drop(writer);
+        // A future that was dropped has received nothing.
+        let mut buffer = [0; 8];
+        drop(there.recv_with_fds(&mut buffer, 2));
+        let error = there.recv_with_fds(&mut buffer, 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        let reason = error.into_inner().unwrap().downcast::<RecvFdsError>().unwrap();
+        assert_eq!(*reason, RecvFdsError::TooMany { bytes: 3, fds: 2 });
+        assert!(is_closed(&mut reader));
+        let many = vec![there.as_fd(); FDS_MAX + 1];
+        let error = here.send_with_fds(b"x", &many).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        drop(here);
+        let (count, descriptors) = there.recv_with_fds(&mut buffer, 1).await.unwrap();
+        assert!(count == 0 && descriptors.is_empty(), "the end");
+    });
+}
+
+fn a_task_that_panics_closes_what_it_has_received(build: Build) {
+    run(build, async {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (mut reader, writer) = sent_pipe();
+        here.send_all_with_fds(b"x", &[writer.as_fd()]).await.unwrap();
+        drop(writer);
+        let task = spawn(async move {
+            let _received = there.recv_with_fds(&mut [0; 8], 1).await.unwrap();
+            std::panic::resume_unwind(Box::new("expected"));
+        });
+        assert!(task.await.is_err());
+        assert!(is_closed(&mut reader));
     });
 }
 
@@ -105,5 +166,8 @@ fn many_control_messages_between_two_looks(build: Build) {
 scenarios! {
     descriptors_at_any_place_and_buffers_of_any_length,
     descriptors_are_received,
+    descriptors_wait_for_room_and_go_once,
+    descriptors_that_nobody_expects_are_closed_and_reported,
+    a_task_that_panics_closes_what_it_has_received,
     many_control_messages_between_two_looks,
 }
