@@ -1,8 +1,11 @@
 //! Error types, one for each operation. Each converts into an [`io::Error`], so `?` works.
 
+mod ring;
+
 use core::fmt;
 use std::io;
 
+pub use ring::{RingError, RingFeature};
 pub use rustix::io::Errno;
 
 /// The key names nothing. It is stale, made up, from another reactor, or of another kind (timer,

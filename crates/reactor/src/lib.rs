@@ -136,19 +136,16 @@ pub use api::{
     timer::{Deferred, Schedule, Tick, Timer},
     turn::Turn,
 };
+pub use backend::build_error::{BuildError, Capacity};
 #[doc(hidden)]
 pub use backend::ring_settings::RingFeatures;
-pub use backend::{
-    build_error::{BuildError, Capacity},
-    ring_settings::{RingError, RingFeature},
-};
 pub use cell::{
     Subscription,
     registration::{Registration, WithFd, WithHandler},
 };
 pub use error::{
     AddError, AddReason, DeferError, DeferReason, Errno, HookError, KickError, ModifyError,
-    NotFound, TakeError, TimerError, TimerReason, UnknownBackend,
+    NotFound, RingError, RingFeature, TakeError, TimerError, TimerReason, UnknownBackend,
 };
 pub use remote::{
     CallError, CallFuture, PostError, PostReason, Remote, RemoteAddError, latch, stop::Stop,

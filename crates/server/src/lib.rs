@@ -116,10 +116,11 @@ pub use handler::{
 };
 pub use mailbox::{Inspector, Sender, SenderError, StatsHandle};
 pub use service::Service;
-/// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`]
+/// From [`windlass`]: what [`Server::on_panic`], [`RunningServer::addresses`], [`Server::backend`],
+/// [`RunningServer::ring_error`]
 /// and [`Server::start`] use.
 pub use windlass::{
-    Backend,
+    Backend, RingError,
     stream::{Address, ListenError, Worker},
 };
 /// From [`windlass_flow`]: what [`Options::sender_bounds`] uses.

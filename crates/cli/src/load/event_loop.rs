@@ -51,6 +51,7 @@ pub(crate) fn set_up(
         .backend(plan.args.backend)
         .subscribers_max(connections + OTHER_SUBSCRIBERS)
         .build()?;
+    run_state.built(&reactor.stats());
     let load_worker = Rc::new(RefCell::new(LoadWorker::new(plan, run_state, worker.index)));
     if worker.index == 0 {
         end_on_signals(&load_worker, &mut reactor)?;

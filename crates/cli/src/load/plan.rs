@@ -44,7 +44,8 @@ pub(crate) struct LoadArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) connections: u32,
 
-    /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll
+    /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll, `uring-or-epoll` is
+    /// io_uring where it can be had
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto)]
     #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,

@@ -76,7 +76,8 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: u16,
 
-    /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll
+    /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll, `uring-or-epoll` is
+    /// io_uring where it can be had
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto)]
     #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,

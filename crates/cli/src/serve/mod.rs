@@ -104,6 +104,9 @@ pub(crate) fn run(
         }
     };
     let backend = server.backend();
+    if let Some(error) = server.ring_error() {
+        tracing::warn!(%error, "a worker has no io_uring, and uses epoll instead");
+    }
     let counts = server.counts();
     let admin = match (admin, counts.stats_handle()) {
         (Some(admin), Some(stats)) => {

@@ -3,13 +3,13 @@
 use std::{
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use windlass::{
-    Backend, Builder, Key, Reactor, Turn,
+    Backend, Builder, Key, Reactor, RingError, Turn,
     stream::{
         DisconnectReason, Input, ListenOptions, ListenerKey, Peer, RunningWorkers, Stream,
         StreamHandler, StreamLimit, TlsSessionFactory, Worker, Workers,
@@ -69,13 +69,16 @@ impl StreamHandler for RawHandler {
 struct RawServer {
     workers: RunningWorkers,
     counts: Arc<RawCounts>,
-    backend: Backend,
     limit: StreamLimit,
 }
 
 impl ServerControl for RawServer {
     fn backend(&self) -> Backend {
-        self.backend
+        self.workers.backend()
+    }
+
+    fn ring_error(&self) -> Option<RingError> {
+        self.workers.ring_error()
     }
 
     fn counts(&self) -> ServerCounts {
@@ -142,8 +145,7 @@ pub(crate) fn start(
     let counts = Arc::new(RawCounts::default());
     let shared = Arc::clone(&counts);
     let tls = tls.map(ServerTls::sessions);
-    let (backend, at_work) = (args.backend, Arc::new(OnceLock::new()));
-    let chosen = Arc::clone(&at_work);
+    let backend = args.backend;
     let shared_limit = limit.clone();
     let set_up = move |worker: Worker| {
         let sockets = std::mem::take(
@@ -151,15 +153,11 @@ pub(crate) fn start(
         );
         // The limit of connections may be raised later.
         let builder = Reactor::builder().backend(backend).subscribers_max(SUBSCRIBERS_MAX);
-        let reactor = set_up(sockets, options, builder, &shared_limit, &shared, tls.as_ref())?;
-        // All workers use the same backend, so the first one sets the value.
-        let _ = chosen.set(reactor.backend());
-        Ok(reactor)
+        set_up(sockets, options, builder, &shared_limit, &shared, tls.as_ref())
     };
     let workers =
         Workers::new(count).pinned(args.pin).start(set_up).context("cannot start the workers")?;
-    let backend = at_work.get().copied().unwrap_or(backend);
-    Ok(Box::new(RawServer { workers, counts, backend, limit }))
+    Ok(Box::new(RawServer { workers, counts, limit }))
 }
 
 fn set_up(

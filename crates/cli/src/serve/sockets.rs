@@ -125,7 +125,8 @@ impl Sockets {
     }
 
     fn new(mode: Mode, workers: usize, backend: Backend) -> Self {
-        let retry_max = if backend == Backend::Uring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
+        let may_be_ring = matches!(backend, Backend::Uring | Backend::UringOrEpoll);
+        let retry_max = if may_be_ring { ADDRESS_RETRY_MAX } else { Duration::ZERO };
         Self { mode, workers, retry_max, ..Self::default() }
     }
 

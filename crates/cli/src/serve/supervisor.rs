@@ -15,7 +15,9 @@ use rustix::{
     io::Errno,
     process::Pid,
 };
-use windlass::{Backend, MemoryTrimmer, Reactor, Signal, SignalSet, Stop, Turn, interest};
+use windlass::{
+    Backend, MemoryTrimmer, Reactor, RingError, Signal, SignalSet, Stop, Turn, interest,
+};
 
 use super::{
     admin::AdminServer,
@@ -32,6 +34,9 @@ pub(crate) type ConnectionsMax = Rc<Cell<usize>>;
 pub(crate) trait ServerControl: Send {
     /// Returns its backend.
     fn backend(&self) -> Backend;
+
+    /// Returns why it has no ring, if one was preferred.
+    fn ring_error(&self) -> Option<RingError>;
 
     /// Returns its counts.
     fn counts(&self) -> ServerCounts;

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use windlass::Backend;
+use windlass::{Backend, RingError};
 use windlass_server::{
     Options, OptionsError, RunningServer, Server, SlowConsumerPolicy,
     http::{Hosts, Origins, Page, Routes},
@@ -41,6 +41,10 @@ struct WebSocketServer {
 impl ServerControl for WebSocketServer {
     fn backend(&self) -> Backend {
         self.server.backend()
+    }
+
+    fn ring_error(&self) -> Option<RingError> {
+        self.server.ring_error()
     }
 
     fn counts(&self) -> ServerCounts {

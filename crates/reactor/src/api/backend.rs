@@ -22,7 +22,7 @@ use crate::UnknownBackend;
 /// | needs Linux | 5.11 (2.6.27 with timeouts in milliseconds) | 5.13, best 6.1 | 2.6.17 |
 ///
 /// [`Display`](fmt::Display) writes and [`FromStr`] reads a backend's name: `auto`, `epoll`,
-/// `uring`, `poll`.
+/// `uring`, `uring-or-epoll`, `poll`.
 ///
 /// ```
 /// use windlass::{Backend, Reactor};
@@ -51,6 +51,11 @@ pub enum Backend {
     /// [`RingError::NotCompiled`](crate::RingError::NotCompiled).
     #[doc(alias("io_uring_setup", "io_uring_enter"))]
     Uring,
+    /// [`Uring`](Self::Uring) if a ring can be had, otherwise [`Epoll`](Self::Epoll).
+    /// [`Stats::ring_error`](crate::Stats::ring_error) is the reason why a reactor has no ring.
+    /// Each reactor tries on its own: where locked memory is short, some reactors of a process may
+    /// have rings and others not.
+    UringOrEpoll,
     /// ppoll(2), for sandboxes that forbid the others, and for comparison. It accepts at most
     /// `RLIMIT_NOFILE` descriptors. If a process lowers the limit below the number of registered
     /// descriptors, [`Reactor::run_once`](crate::Reactor::run_once) returns `EINVAL`.
@@ -66,6 +71,7 @@ impl Backend {
         Self::Auto,
         Self::Epoll,
         Self::Uring,
+        Self::UringOrEpoll,
         Self::Poll,
         #[cfg(feature = "sim")]
         Self::Sim,
@@ -78,6 +84,7 @@ impl Backend {
             Self::Auto => "auto",
             Self::Epoll => "epoll",
             Self::Uring => "uring",
+            Self::UringOrEpoll => "uring-or-epoll",
             Self::Poll => "poll",
             #[cfg(feature = "sim")]
             Self::Sim => "sim",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Backend;
+use crate::{Backend, RingError};
 
 /// A copy of a reactor's counters since it was built. It does not change after it was taken.
 ///
@@ -50,8 +50,10 @@ pub struct Stats {
     /// The longest time between the end of a wait and the start of a handler of that turn, measured
     /// while the watchdog is on.
     pub lag_max: Duration,
-    /// The active backend; never [`Backend::Auto`].
+    /// The active backend; never [`Backend::Auto`] or [`Backend::UringOrEpoll`].
     pub backend: Backend,
+    /// Why the reactor has no ring, if [`Backend::UringOrEpoll`] has become epoll.
+    pub ring_error: Option<RingError>,
     /// Bytes of the buffers that streams receive into on a ring. They are allocated with the first
     /// stream. See [`Builder::ring_buffers`](crate::Builder::ring_buffers).
     pub buffer_bytes: usize,

@@ -13,7 +13,7 @@ use std::{os::fd::OwnedFd, time::Instant};
 use rustix::{io::Errno, time::Timespec};
 
 use crate::{
-    Backend, BuildError, Interest,
+    Backend, BuildError, Interest, RingError,
     cell::{CellFlags, CellPtr},
 };
 use batch::RawEvent;
@@ -62,20 +62,25 @@ pub(crate) enum ActiveBackend {
 
 impl ActiveBackend {
     /// Creates the requested backend. [`Backend::Auto`] is epoll; `docs/ring.md` says when it may
-    /// become the ring.
+    /// become the ring. The second value says why a ring that was preferred was not had.
     /// `room` is the size of the batch that waits write to.
     pub(crate) fn new(
         backend: Backend,
         ring: RingSettings,
         room: usize,
-    ) -> Result<Self, BuildError> {
-        Ok(match backend {
+    ) -> Result<(Self, Option<RingError>), BuildError> {
+        let created = match backend {
             Backend::Auto | Backend::Epoll => Self::epoll(room)?,
-            Backend::Uring => Self::Uring(Box::new(Uring::new(ring).map_err(BuildError::of_ring)?)),
+            Backend::Uring => Self::uring(ring)?,
+            Backend::UringOrEpoll => match Self::uring(ring) {
+                Err(BuildError::Ring(why)) => return Ok((Self::epoll(room)?, Some(why))),
+                created => created?,
+            },
             Backend::Poll => Self::Poll(Poll::new()),
             #[cfg(feature = "sim")]
             Backend::Sim => unreachable!("`Builder` makes it of a host"),
-        })
+        };
+        Ok((created, None))
     }
 
     /// The backend of a reactor in a simulation.
@@ -108,6 +113,10 @@ impl ActiveBackend {
     fn epoll(room: usize) -> Result<Self, BuildError> {
         let room = u32::try_from(room).expect("`Builder` checks the size");
         Ok(Self::Epoll(Epoll::new(room).map_err(BuildError::Os)?))
+    }
+
+    fn uring(settings: RingSettings) -> Result<Self, BuildError> {
+        Ok(Self::Uring(Box::new(Uring::new(settings).map_err(BuildError::of_ring)?)))
     }
 
     /// The features that the ring has, of those requested.

@@ -11,10 +11,10 @@ use super::{
     batch::RawEvent,
     completions::{Done, Failed, Times},
     fork::ForkGuard,
-    ring_settings::{RingError, RingFeatures, RingSettings},
+    ring_settings::{RingFeatures, RingSettings},
     shared_bytes::SharedBytes,
 };
-use crate::cell::CellPtr;
+use crate::{RingError, cell::CellPtr};
 
 type Cell = CellPtr;
 

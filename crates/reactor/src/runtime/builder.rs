@@ -6,7 +6,7 @@ use std::{rc::Rc, time::Duration};
 #[cfg(feature = "sim")]
 use crate::world::Host;
 use crate::{
-    Backend, BuildError, Capacity, Clock, Reactor,
+    Backend, BuildError, Capacity, Clock, Reactor, RingError,
     api::key::MAX_INDEX,
     backend::{
         ActiveBackend,
@@ -152,14 +152,16 @@ impl Builder {
         }
     }
 
-    /// Creates the backend.
-    pub(super) fn open_backend(&mut self) -> Result<ActiveBackend, BuildError> {
+    /// Creates the backend. The second value says why it is not the ring that was preferred.
+    pub(super) fn open_backend(
+        &mut self,
+    ) -> Result<(ActiveBackend, Option<RingError>), BuildError> {
         #[cfg(feature = "sim")]
         if self.backend == Backend::Sim {
             self.simulate_clock();
             self.busy_poll = Duration::ZERO;
             let host = self.sim.take().ok_or(BuildError::NoSimulation)?;
-            return Ok(ActiveBackend::simulated(host));
+            return Ok((ActiveBackend::simulated(host), None));
         }
         ActiveBackend::new(self.backend, self.ring, self.limits.events_per_turn)
     }

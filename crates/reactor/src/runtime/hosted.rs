@@ -148,7 +148,7 @@ pub(super) fn start_workers(
         if reactor.backend() != Backend::Sim {
             return Err(BuildError::NoSimulation.into());
         }
-        running.stops.push(reactor.stop_handle());
+        running.add(reactor.stop_handle(), &reactor.stats());
         reactors.push(reactor);
     }
     let everyone: Arc<[Stop]> = running.stops.clone().into();

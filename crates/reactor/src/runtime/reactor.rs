@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     AddError, AddReason, Backend, BuildError, Builder, DeferError, DeferReason, GroupKey,
-    HookError, HookKey, Interest, Key, KickError, ModifyError, NotFound, Ready, RingFeatures,
-    Stats, Stop, Subscriber, TimerError, TimerReason, Turn,
+    HookError, HookKey, Interest, Key, KickError, ModifyError, NotFound, Ready, RingError,
+    RingFeatures, Stats, Stop, Subscriber, TimerError, TimerReason, Turn,
     api::{
         handler_fn::TimerFn,
         interest::interest,
@@ -61,6 +61,8 @@ pub struct Reactor {
     pub(super) stop: Stop,
     pub(super) limits: Limits,
     pub(super) busy_poll: Duration,
+    /// See [`Stats::ring_error`].
+    ring_error: Option<RingError>,
 }
 
 /// A reactor stays on its thread: a ring has one submitter, and handlers may hold values that are
@@ -94,7 +96,7 @@ impl Reactor {
     }
 
     pub(crate) fn from_builder(mut builder: Builder) -> Result<Self, BuildError> {
-        let backend = builder.open_backend()?;
+        let (backend, ring_error) = builder.open_backend()?;
         let Builder { limits, clock, busy_poll, watchdog, .. } = builder;
         let pending = if watchdog { pending_work::WATCHDOG } else { 0 }
             | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL };
@@ -120,6 +122,7 @@ impl Reactor {
             stop,
             limits,
             busy_poll,
+            ring_error,
         };
         let added = if reactor.supports(interest().read().edge_triggered()) {
             reactor.kernel.add_internal(reactor.stop.edge_subscriber())
@@ -463,6 +466,7 @@ impl Reactor {
             handler_max: counters.handler_max,
             lag_max: counters.lag_max,
             backend: self.backend(),
+            ring_error: self.ring_error,
             buffer_bytes: self.kernel.backend().pool_bytes(),
         }
     }
@@ -474,7 +478,7 @@ impl Reactor {
         self.kernel.backend().supports(interest)
     }
 
-    /// The active backend; never [`Backend::Auto`].
+    /// The active backend; never [`Backend::Auto`] or [`Backend::UringOrEpoll`].
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.kernel.backend().kind()

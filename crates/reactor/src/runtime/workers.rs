@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    Reactor, Stop,
+    Reactor, Stats, Stop,
     stream::{OnPanic, RunningWorkers, Worker, Workers},
 };
 
@@ -60,7 +60,7 @@ impl Workers {
         drop(report);
         for ready in reports.iter().take(self.count) {
             match ready {
-                Ok(stop) => running.stops.push(stop),
+                Ok((stop, stats)) => running.add(stop, &stats),
                 Err(error) => return Err(error),
             }
         }
@@ -95,7 +95,7 @@ impl Drop for StopAll {
 fn work(
     worker: Worker,
     set_up: &dyn Fn(Worker) -> io::Result<Reactor>,
-    report: Sender<io::Result<Stop>>,
+    report: Sender<io::Result<(Stop, Stats)>>,
     may_go: &Receiver<Arc<[Stop]>>,
     on_panic: Option<&OnPanic>,
 ) -> io::Result<()> {
@@ -108,7 +108,7 @@ fn work(
             return Ok(());
         }
     };
-    let _ = report.send(Ok(reactor.stop_handle()));
+    let _ = report.send(Ok((reactor.stop_handle(), reactor.stats())));
     // Dropping the sender without a report tells `start` that this thread has panicked.
     drop(report);
     let Ok(everyone) = may_go.recv() else {

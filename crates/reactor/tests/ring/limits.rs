@@ -10,8 +10,8 @@ use std::{io::Write as _, os::unix::net::UnixStream};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use windlass::{
-    BuildError, Errno, Key, Reactor, RingError,
-    stream::{Input, Stream, StreamHandler, StreamOptions},
+    Backend, BuildError, Builder, Errno, Key, Reactor, RingError,
+    stream::{Input, Stream, StreamHandler, StreamOptions, Workers},
 };
 
 use crate::{
@@ -87,6 +87,39 @@ pub(crate) fn a_filter_that_forbids_to_enter_is_found_when_the_reactor_is_built(
         let error = builder().build().unwrap_err();
         assert_eq!(error, BuildError::Ring(RingError::Forbidden(Errno::PERM)));
     });
+}
+
+pub(crate) fn a_preferred_ring_that_must_not_be_entered_is_replaced_by_epoll() {
+    in_child(|| {
+        forbid_enter();
+        let mut reactor = preferring().build().unwrap();
+        let stats = reactor.stats();
+        assert_eq!(stats.backend, Backend::Epoll);
+        assert_eq!(stats.ring_error, Some(RingError::Forbidden(Errno::PERM)));
+        let (_, mut peer) = with_stream(&mut reactor);
+        peer.write_all(&[1]).unwrap();
+        assert!(run_dry(&mut reactor) > 0);
+    });
+    let stats = preferring().build().unwrap().stats();
+    assert_eq!((stats.backend, stats.ring_error), (Backend::Uring, None), "in the parent");
+}
+
+/// As many workers have rings as the limit allows, and the others epoll.
+pub(crate) fn workers_tell_why_one_of_them_has_no_ring() {
+    as_nobody("limits::workers_tell_why_one_of_them_has_no_ring", 64 << 10, || {
+        let workers = Workers::new(20).start(|_| Ok(preferring().build()?)).unwrap();
+        assert_eq!(workers.backend(), Backend::Epoll);
+        assert_eq!(workers.ring_error(), Some(RingError::Os(Errno::NOMEM)));
+        workers.stop();
+        workers.join().unwrap();
+        let rings: Vec<_> = std::iter::from_fn(|| preferring().build().ok()).take(20).collect();
+        let with_rings = rings.iter().filter(|ring| ring.stats().ring_error.is_none()).count();
+        assert!((1..20).contains(&with_rings), "{with_rings}");
+    });
+}
+
+fn preferring() -> Builder {
+    Reactor::builder().backend(Backend::UringOrEpoll)
 }
 
 /// Changes the user of this process to one that has locked no memory yet, and sets the limit of

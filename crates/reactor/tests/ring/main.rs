@@ -100,6 +100,8 @@ fn alone() -> Vec<Test> {
         syscalls::who_waits_for_priority_alone_sleeps_beside_plain_data,
         limits::buffers_that_nothing_was_received_into_take_no_memory,
         limits::a_filter_that_forbids_to_enter_is_found_when_the_reactor_is_built,
+        limits::a_preferred_ring_that_must_not_be_entered_is_replaced_by_epoll,
+        limits::workers_tell_why_one_of_them_has_no_ring,
         limits::a_limit_of_locked_memory_is_named,
         limits::a_ring_is_to_be_had_though_little_memory_may_be_locked,
         limits::as_many_rings_as_8_mib_are_enough_for,

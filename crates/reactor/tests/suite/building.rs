@@ -52,6 +52,24 @@ fn a_ring_that_is_not_compiled_is_an_error_that_names_the_feature() {
     assert_eq!(Reactor::new().unwrap().backend(), Backend::Epoll);
 }
 
+/// Also where rings are forbidden, and in builds without them.
+#[test]
+fn a_preferred_ring_is_taken_if_it_can_be_had_and_otherwise_the_reason_is_told() {
+    let expected = match Reactor::builder().backend(Backend::Uring).build() {
+        Ok(_) => (Backend::Uring, None),
+        Err(BuildError::Ring(error)) => (Backend::Epoll, Some(error)),
+        Err(error) => panic!("{error}"),
+    };
+    let mut reactor = Reactor::builder().backend(Backend::UringOrEpoll).build().unwrap();
+    let stats = reactor.stats();
+    assert_eq!((stats.backend, stats.ring_error), expected);
+    assert_eq!(reactor.backend(), stats.backend);
+    let log = crate::bed::Log::new();
+    let fd = crate::bed::ready();
+    crate::bed::noting(&mut reactor, &fd, &log, ());
+    assert_eq!(reactor.run_once(None).unwrap(), 1);
+}
+
 fn the_smallest_capacities_do(build: Build) {
     let builder =
         build().events_per_turn(1).timers_per_turn(1).deferred_per_turn(1).subscribers_max(1);

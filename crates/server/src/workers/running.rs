@@ -4,7 +4,7 @@ use core::fmt;
 use std::{io, sync::Arc, time::Duration};
 
 use windlass::{
-    Backend,
+    Backend, RingError,
     stream::{Address, RunningWorkers},
 };
 
@@ -46,16 +46,21 @@ pub struct RunningServer {
     pub(super) addresses: Vec<Address>,
     pub(super) sender: Sender,
     pub(super) handles: Arc<[Arc<WorkerHandle>]>,
-    pub(super) backend: Backend,
     pub(super) node: Option<Arc<Node>>,
     pub(super) reconfigurer: Reconfigurer,
 }
 
 impl RunningServer {
-    /// Returns the backend of the workers' reactors, never [`Backend::Auto`].
+    /// Returns the backend of the workers' reactors: see [`RunningWorkers::backend`].
     #[must_use]
     pub fn backend(&self) -> Backend {
-        self.backend
+        self.workers.backend()
+    }
+
+    /// Returns why a worker has no ring, if [`Backend::UringOrEpoll`] has become epoll.
+    #[must_use]
+    pub fn ring_error(&self) -> Option<RingError> {
+        self.workers.ring_error()
     }
 
     /// Returns the addresses where the server listens, in the order of the configuration calls.

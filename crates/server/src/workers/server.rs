@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     path::PathBuf,
-    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicUsize},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
 };
 
 use windlass::{
@@ -123,7 +123,8 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
     }
 
     /// Sets the backend of the workers' reactors. Default: [`Backend::Auto`].
-    /// [`RunningServer::backend`] returns the one chosen.
+    /// [`RunningServer::backend`] returns the one chosen, and [`RunningServer::ring_error`] why
+    /// [`Backend::UringOrEpoll`] has chosen epoll.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
@@ -269,20 +270,14 @@ impl<H: Handler, F: Fn(Worker) -> H + Send + Sync + 'static> Server<F> {
             }
         };
         let workers = Workers::new(count).pinned(is_pinned).named("wl-worker").on_panic(hook);
-        let chosen_backend = Arc::new(OnceLock::new());
-        let first_backend = Arc::clone(&chosen_backend);
         let start_worker = move |worker: Worker| {
             let setup = setups.lock().unwrap_or_else(PoisonError::into_inner)[worker.index].take();
             let setup = setup.ok_or(io::ErrorKind::NotFound)?;
             let builder = Reactor::builder().backend(backend).watchdog(has_watchdog);
-            let reactor = setup.build_reactor(&options, builder, make(worker), &workers_left)?;
-            // All workers use the same backend, so the first one sets the value.
-            let _ = first_backend.set(reactor.backend());
-            Ok(reactor)
+            setup.build_reactor(&options, builder, make(worker), &workers_left)
         };
         let workers = workers.start(start_worker)?;
-        let backend = chosen_backend.get().copied().unwrap_or(backend);
-        Ok(RunningServer { workers, addresses, sender, handles, backend, node, reconfigurer })
+        Ok(RunningServer { workers, addresses, sender, handles, node, reconfigurer })
     }
 }
 

@@ -90,6 +90,7 @@ fn run(
         .backend(plan.args.backend)
         .subscribers_max(connections + OTHER_SUBSCRIBERS);
     let mut executor = Executor::builder().reactor(reactor).build().map_err(io::Error::other)?;
+    run_state.built(&executor.with_turn(|turn| turn.stats()));
     let shared = Rc::new(Shared {
         exchanges: plan
             .targets

@@ -416,6 +416,44 @@ fn where_rings_are_forbidden_auto_serves_and_a_demanded_ring_is_an_error_that_sa
 }
 
 #[test]
+fn a_preferred_ring_is_replaced_by_epoll_where_rings_are_forbidden() {
+    let has_rings = rings::refusal().is_none();
+    for mode in ["raw", "echo"] {
+        let args = ["serve", "--listen", "127.0.0.1:0", "--mode", mode];
+        let args = [&args[..], &["--backend", "uring-or-epoll"]].concat();
+        let server = Server::of(without_rings(windlass(&args)));
+        let line = server.wait_for_error("a worker has no io_uring, and uses epoll instead");
+        assert!(line.contains("io_uring is forbidden or absent here"), "{line}");
+        let (status, line) = server.stop(Signal::TERM);
+        assert!(status.success() && line.ends_with(", on epoll"), "{line}");
+        if has_rings {
+            let (status, line) = Server::of(windlass(&args)).stop(Signal::TERM);
+            assert!(status.success() && line.ends_with(", on uring"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_load_run_tells_why_it_had_no_ring() {
+    let server = Server::start(&["--mode", "echo"]);
+    let url = format!("ws://{}/echo", server.address);
+    for protocol in [&[][..], &["--http2"]] {
+        let args = ["load", &url, "--messages", "1", "--backend", "uring-or-epoll"];
+        let command = windlass(&[&args, protocol].concat());
+        let output = without_rings(command).output().expect("the program starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        // The server has no WebSockets over HTTP/2.
+        assert_eq!(output.status.success(), protocol.is_empty(), "{errors}");
+        assert!(
+            errors.contains(
+                "a worker had no io_uring, and used epoll instead: io_uring is forbidden"
+            ),
+            "{errors}"
+        );
+    }
+}
+
+#[test]
 fn wrong_arguments_are_refused_with_status_2() {
     for wrong in [
         &["serve", "--listen", "nowhere"][..],

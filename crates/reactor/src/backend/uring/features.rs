@@ -9,7 +9,10 @@ use std::{sync::OnceLock, thread, time::Instant};
 use io_uring::{IoUring, Parameters};
 use rustix::io::Errno;
 
-use crate::backend::ring_settings::{RingError, RingFeature, RingFeatures, RingSettings};
+use crate::{
+    RingError, RingFeature,
+    backend::ring_settings::{RingFeatures, RingSettings},
+};
 
 /// The features that the kernel may reject when it creates a ring, in the order in which they are
 /// dropped: the newest first.

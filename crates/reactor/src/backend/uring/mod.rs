@@ -66,12 +66,13 @@ use ring::{Completion, Ring};
 use sends::Sends;
 
 use crate::{
+    RingError,
     api::interest::{ERR, HUP, IN, OUT, PRI, RDHUP},
     backend::{
         completions::Times,
         fork::{self, ForkGuard},
         next_serial,
-        ring_settings::{RingError, RingFeatures, RingSettings},
+        ring_settings::{RingFeatures, RingSettings},
     },
     cell::{CellFlags as Flags, CellPtr},
 };

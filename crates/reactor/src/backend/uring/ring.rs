@@ -40,9 +40,12 @@ use rustix::{
 };
 
 use super::features::{note_close, set_up};
-use crate::backend::{
-    last_errno,
-    ring_settings::{RingError, RingFeatures, RingSettings},
+use crate::{
+    RingError,
+    backend::{
+        last_errno,
+        ring_settings::{RingFeatures, RingSettings},
+    },
 };
 
 /// From linux/io_uring.h.

@@ -10,7 +10,7 @@ use std::{any::Any, io, net::SocketAddr, panic::resume_unwind, sync::Arc, thread
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::{
-    Stop,
+    Backend, RingError, Stats, Stop,
     stream::{ListenOptions, Listener},
 };
 
@@ -189,6 +189,9 @@ fn pin_to(cpu: usize) -> io::Result<()> {
 pub struct RunningWorkers {
     pub(crate) stops: Vec<Stop>,
     pub(crate) threads: Vec<JoinHandle<io::Result<()>>>,
+    /// [`Backend::Auto`] before the first worker is set up.
+    backend: Backend,
+    ring_error: Option<RingError>,
     /// Of programs in place of the threads.
     #[cfg(feature = "sim")]
     pub(crate) results: Option<crate::world::Results>,
@@ -199,9 +202,32 @@ impl RunningWorkers {
         Self {
             stops: Vec::new(),
             threads: Vec::new(),
+            backend: Backend::Auto,
+            ring_error: None,
             #[cfg(feature = "sim")]
             results: None,
         }
+    }
+
+    /// Adds a worker that is set up, with the figures of its reactor.
+    pub(crate) fn add(&mut self, stop: Stop, stats: &Stats) {
+        self.stops.push(stop);
+        if self.ring_error.is_none() {
+            (self.backend, self.ring_error) = (stats.backend, stats.ring_error);
+        }
+    }
+
+    /// The backend of the workers' reactors; never [`Backend::Auto`] or [`Backend::UringOrEpoll`].
+    /// Where they differ, it is that of one without a ring, if there is one.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// Why a worker has no ring, if [`Backend::UringOrEpoll`] has become epoll.
+    #[must_use]
+    pub fn ring_error(&self) -> Option<RingError> {
+        self.ring_error
     }
 
     /// Asks every worker to stop after its current turn. Does not wait.
