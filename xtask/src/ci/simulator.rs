@@ -19,6 +19,7 @@ pub(super) const TESTS: &[(&str, &str)] = &[
     ("windlass-server", "sim"),
     ("windlass-task", "sim"),
     ("windlass-tls", "sim"),
+    ("windlass-websocket", "sim"),
 ];
 
 /// The name of the long stage.

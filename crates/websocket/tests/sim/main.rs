@@ -1,0 +1,8 @@
+//! Clients and servers in a simulation, over streams of windlass-task.
+
+#![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
+
+mod messages;
+mod reconnecting;
+mod silence;
+mod tools;
