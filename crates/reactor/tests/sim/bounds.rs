@@ -74,39 +74,47 @@ impl StreamHandler for Visitor {
     }
 }
 
+/// Two listeners with maxima and a limit that they share, and more visitors than that. Returns why
+/// the connections of these have ended.
+fn visits(sim: &Sim) -> Vec<DisconnectReason> {
+    let mut server = sim.reactor().unwrap();
+    let limit = StreamLimit::new(4);
+    let all = Rc::new(Guests { open: Cell::new(0), max: 4 });
+    let options = StreamOptions::new().idle_timeout(Some(SECOND * 60));
+    for at in ["127.0.0.1:80", "127.0.0.1:81"] {
+        let (own, all) = (Rc::new(Guests { open: Cell::new(0), max: 3 }), Rc::clone(&all));
+        let guest = move || Guest { own: Rc::clone(&own), all: Rc::clone(&all), is_open: false };
+        again(|| ListenOptions::new().connections_max(3).stream(options).tcp(address(at)))
+            .limited(&limit)
+            .with_handler(move |_| Some(guest()))
+            .register_into(&mut server)
+            .unwrap();
+    }
+    sim.spawn(server);
+    let mut client = sim.reactor().unwrap();
+    let log = Log::new();
+    for visitor in 0..12 {
+        let at = address(if visitor % 2 == 0 { "127.0.0.1:80" } else { "127.0.0.1:81" });
+        let connector = Connector::tcp(at).stream(options);
+        again(|| connector.connect(Visitor(log.clone()), &mut client));
+    }
+    sim.spawn(client);
+    sim.run_until(|| log.len() == 12).unwrap();
+    sim.run_until(|| limit.open() == 0).unwrap();
+    assert_eq!(all.open.get(), 0);
+    log.take()
+}
+
 #[test]
-fn listeners_keep_their_limits_and_serve_everyone() {
-    sim::check(|sim| {
-        let mut server = sim.reactor().unwrap();
-        let limit = StreamLimit::new(4);
-        let all = Rc::new(Guests { open: Cell::new(0), max: 4 });
-        let options = StreamOptions::new().idle_timeout(Some(SECOND * 60));
-        for at in ["127.0.0.1:80", "127.0.0.1:81"] {
-            let (own, all) = (Rc::new(Guests { open: Cell::new(0), max: 3 }), Rc::clone(&all));
-            let guest =
-                move || Guest { own: Rc::clone(&own), all: Rc::clone(&all), is_open: false };
-            again(|| ListenOptions::new().connections_max(3).stream(options).tcp(address(at)))
-                .limited(&limit)
-                .with_handler(move |_| Some(guest()))
-                .register_into(&mut server)
-                .unwrap();
-        }
-        sim.spawn(server);
-        let mut client = sim.reactor().unwrap();
-        let log = Log::new();
-        for visitor in 0..12 {
-            let at = address(if visitor % 2 == 0 { "127.0.0.1:80" } else { "127.0.0.1:81" });
-            let connector = Connector::tcp(at).stream(options);
-            again(|| connector.connect(Visitor(log.clone()), &mut client));
-        }
-        sim.spawn(client);
-        sim.run_until(|| log.len() == 12).unwrap();
-        sim.run_until(|| limit.open() == 0).unwrap();
-        assert_eq!(all.open.get(), 0);
-    })
-    .seeds(100)
-    .faults(HOSTILE)
-    .run();
+fn listeners_keep_their_limits() {
+    sim::check(|sim| _ = visits(sim)).seeds(100).faults(HOSTILE).run();
+}
+
+#[test]
+fn listeners_serve_everyone_who_waits() {
+    let few_descriptors = Faults { too_many_files: 50_000, ..Faults::rough() };
+    let all = |sim: &mut Sim| assert_eq!(visits(sim), [DisconnectReason::Closed; 12]);
+    sim::check(all).seeds(50).faults(few_descriptors).run();
 }
 
 /// Sends as much as it can whenever it can.

@@ -58,12 +58,10 @@ fn no_byte_is_lost_in_calm_weather() {
 
 #[test]
 fn no_byte_is_lost_reordered_or_invented() {
-    windlass::sim::check(|sim| {
-        transfer(sim, 4, 30_000);
-    })
-    .seeds(200)
-    .faults(whole(Faults::rough()))
-    .run();
+    windlass::sim::check(|sim| assert_eq!(transfer(sim, 4, 30_000), 8, "an end that is not clean"))
+        .seeds(200)
+        .faults(whole(Faults::rough()))
+        .run();
 }
 
 #[test]
