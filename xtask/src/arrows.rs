@@ -63,7 +63,7 @@ const TABLE: &[Row] = &[
     ),
     library(
         "windlass-websocket",
-        &["windlass-ws", "windlass-task"],
+        &["windlass-ws", "windlass-task", "windlass"],
         &[
             "bytes",
             "futures-core",
