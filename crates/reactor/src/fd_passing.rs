@@ -26,6 +26,9 @@
 //! 3. The kernel always finds room for [`FDS_MAX`] descriptors. So those that nobody expects are
 //!    received, counted and closed.
 //! 4. The descriptors of a message come all or none. An error closes every one of them.
+//!
+//! [`Stream::send_with_fds`](crate::stream::Stream::send_with_fds) is the same for the streams of a
+//! reactor.
 
 use core::fmt;
 use std::{

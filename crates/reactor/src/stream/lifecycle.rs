@@ -101,7 +101,9 @@ impl StreamTable {
         let (index, generation) = self.cores.next(MAX_INDEX);
         let subscription = Subscription::new(StreamCell { index, handler });
         let is_connecting = begin.phase == StreamPhase::Connecting;
-        let is_by_ring = completion::works_by_ring(kernel) && begin.refused.is_none();
+        let carries_fds = begin.options.fds_max > 0 && begin.tls.is_none();
+        let is_by_ring =
+            completion::works_by_ring(kernel) && begin.refused.is_none() && !carries_fds;
         let io = if is_by_ring { StreamIo::Ring } else { StreamIo::Readiness };
         let transport = Transport { io, has_tls: begin.tls.is_some() };
         let mut status = StreamStatus::new(begin.phase, transport);
@@ -117,7 +119,7 @@ impl StreamTable {
                 interest()
             }
             (None, false, StreamIo::Readiness) => {
-                status.set_receive(Receive::Armed);
+                status.set_receive(if carries_fds { Receive::WithFds } else { Receive::Armed });
                 interest().read()
             }
         };
@@ -223,6 +225,7 @@ impl StreamTable {
             .expect("a stream's cell and its core live together");
         let StreamCore { socket, status, cell, output, listener, reason, .. } = core;
         self.prefixes.remove(&index);
+        self.received_fds.remove(&index);
         self.deadlines.remove(index);
         let tls = if status.has_tls() {
             self.remove_tls(index, status.any(StreamFlags::HANDSHAKE_WAITS))
@@ -395,7 +398,7 @@ impl StreamTable {
         let (mut wanted, mut receive, mut watch) =
             (Interest::default(), Receive::Off, Watch::Nothing);
         if core.wants_input() {
-            (wanted, receive) = (wanted.read(), Receive::Armed);
+            (wanted, receive) = (wanted.read(), core.armed());
         }
         if core.status.holds_output() {
             (wanted, watch) = (wanted.write(), Watch::Writable);

@@ -91,6 +91,7 @@ pub use api::{
         TlsSessionFactory,
     },
 };
+pub use io::fds::StreamFdsError;
 pub(crate) use listen::workers::OnPanic;
 pub use listen::{
     error::ListenError,

@@ -38,6 +38,10 @@ pub struct Released {
     ///
     /// Of a stream with TLS it is plaintext: the session has the encrypted bytes that precede it.
     pub unsent: Vec<u8>,
+    /// Descriptors that were received, and that the handler did not take.
+    pub fds: Vec<OwnedFd>,
+    /// The descriptors of `unsent`, each with the offset of the byte that they go with.
+    pub unsent_fds: Vec<(usize, Vec<OwnedFd>)>,
     /// The error of the connection, if there was one. The socket does not report it again.
     pub error: Option<Errno>,
     /// The session of a stream with TLS. Without it, the connection is of no use: the bytes of
@@ -51,6 +55,8 @@ impl fmt::Debug for Released {
             .field("socket", &self.socket)
             .field("read_buf", &self.read_buf.len())
             .field("unsent", &self.unsent.len())
+            .field("fds", &self.fds)
+            .field("unsent_fds", &self.unsent_fds)
             .field("error", &self.error)
             .field("tls", &self.tls)
             .finish()
@@ -370,9 +376,13 @@ impl StreamTable {
             _ => None,
         });
         let unsent = self.unsent_output(index);
+        let fds = self.received_fds.remove(&index).unwrap_or_default();
+        let output = self.core(index).output.as_mut().filter(|_| !is_in_child);
+        let unsent_fds = output.map(|output| output.take_fds()).unwrap_or_default();
         let mut removed = self.remove(kernel, groups, index, end);
         let tls = removed.take_tls(rest, is_in_child);
-        Released { socket: removed.socket.into_own(), read_buf, unsent, error, tls }
+        let socket = removed.socket.into_own();
+        Released { socket, read_buf, unsent, fds, unsent_fds, error, tls }
     }
 
     /// The output of a stream, except for records.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    os::fd::OwnedFd,
     rc::Rc,
 };
 
@@ -192,6 +193,8 @@ pub(crate) struct StreamTable {
     /// The undelivered bytes of adoptions, by the stream's index. On a ring also input received
     /// while the stream was paused; an empty row is the peer's end of stream.
     pub(super) prefixes: BTreeMap<u32, VecDeque<Undelivered>>,
+    /// Received descriptors that were not taken, by the stream's index.
+    pub(super) received_fds: BTreeMap<u32, Vec<OwnedFd>>,
     /// Counts the memory of undelivered bytes and of outputs.
     pub(super) memory: Rc<BufferMemory>,
     /// The sessions of streams with TLS, once there is one.
@@ -217,6 +220,7 @@ impl StreamTable {
             notifications: Vec::new(),
             ending: Vec::new(),
             prefixes: BTreeMap::new(),
+            received_fds: BTreeMap::new(),
             memory: Rc::default(),
             tls: None,
             options: Rc::new(StreamOptions::new()),
@@ -287,6 +291,7 @@ impl StreamTable {
     /// Frees the buffered bytes of a stream that will neither send nor receive again.
     pub(super) fn drop_waiting(&mut self, index: u32) {
         self.prefixes.remove(&index);
+        self.received_fds.remove(&index);
         self.drop_tls_buffers(index);
         if let Some(output) = self.core(index).output.take() {
             self.keep_output(output);

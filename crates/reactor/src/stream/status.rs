@@ -69,10 +69,12 @@ pub(super) enum Receive {
     Armed = 1 << 5,
     /// On a ring: the receive was cancelled, and its final completion is still outstanding.
     Ending = 1 << 6,
+    /// The socket is watched for input, which may come with descriptors.
+    WithFds = Self::Armed as u32 | Self::Ending as u32,
 }
 
 impl Receive {
-    const MASK: u32 = Self::Armed as u32 | Self::Ending as u32;
+    const MASK: u32 = Self::WithFds as u32;
 }
 
 /// The other conditions that the kernel reports.
@@ -220,7 +222,8 @@ impl StreamStatus {
         match self.0 & Receive::MASK {
             0 => Receive::Off,
             armed if armed == Receive::Armed as u32 => Receive::Armed,
-            _ => Receive::Ending,
+            ending if ending == Receive::Ending as u32 => Receive::Ending,
+            _ => Receive::WithFds,
         }
     }
 
@@ -317,7 +320,8 @@ mod tests {
     const RING_TLS: Transport = Transport { io: StreamIo::Ring, has_tls: true };
     const TRANSPORTS: [Transport; 4] =
         [Transport::READINESS, Transport::RING, Transport::READINESS_TLS, RING_TLS];
-    const RECEIVES: [Receive; 3] = [Receive::Off, Receive::Armed, Receive::Ending];
+    const RECEIVES: [Receive; 4] =
+        [Receive::Off, Receive::Armed, Receive::Ending, Receive::WithFds];
     const WATCHES: [Watch; 3] = [Watch::Nothing, Watch::Writable, Watch::Ends];
     const ALL: StreamFlags = StreamFlags(!0 << 9);
 

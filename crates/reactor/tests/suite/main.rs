@@ -68,6 +68,8 @@ mod stopping;
 mod streams;
 mod streams_connectors;
 mod streams_ends;
+#[cfg(not(miri))]
+mod streams_fds;
 mod streams_lent;
 mod streams_listeners;
 mod streams_listeners_rest;

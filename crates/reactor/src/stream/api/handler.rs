@@ -180,6 +180,12 @@ pub enum DisconnectReason {
     Connect(Errno),
     /// The connection attempt timed out.
     ConnectTimeout,
+    /// The peer has sent more descriptors than [`fds_max`](crate::stream::StreamOptions::fds_max)
+    /// allows. They are closed, and the bytes that came with them were not delivered.
+    TooManyFds,
+    /// Some descriptors of a message are missing, because this process may have no more open
+    /// (`MSG_CTRUNC`). The others are closed, and the bytes that came with them were not delivered.
+    FdsTruncated,
     /// The TLS session failed, or the connection ended without `close_notify`. The handler gets no
     /// [`on_end`](StreamHandler::on_end), because what it has received may be truncated.
     Tls(TlsFailure),
@@ -195,6 +201,8 @@ impl fmt::Display for DisconnectReason {
             Self::Error(errno) => write!(f, "failed: {errno}"),
             Self::Connect(errno) => write!(f, "not connected: {errno}"),
             Self::ConnectTimeout => f.write_str("not connected in time"),
+            Self::TooManyFds => f.write_str("the peer sent more descriptors than fds_max allows"),
+            Self::FdsTruncated => f.write_str("no room for the peer's descriptors (RLIMIT_NOFILE)"),
             Self::Tls(failure) => write!(f, "TLS: {failure}"),
         }
     }

@@ -480,7 +480,7 @@ impl Stream<'_> {
     }
 
     /// Schedules the stream for its driver if that is running, else for the end of the turn.
-    fn touch(&mut self) {
+    pub(in crate::stream) fn touch(&mut self) {
         let (streams, kernel, index) = self.split();
         streams.touch(kernel, index);
     }

@@ -281,7 +281,7 @@ impl StreamTable {
         let watch = match (core.status.holds_output(), core.status.receive()) {
             (true, _) => Watch::Writable,
             (false, Receive::Armed) => Watch::Nothing,
-            (false, Receive::Off | Receive::Ending) => Watch::Ends,
+            (false, Receive::Off | Receive::Ending | Receive::WithFds) => Watch::Ends,
         };
         if core.status.watch() != watch {
             self.poll(kernel, index, cell, watch);

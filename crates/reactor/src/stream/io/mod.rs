@@ -1,6 +1,7 @@
 //! How bytes move: events of the kernel, completions of a ring, and buffered output.
 
 pub(super) mod completion;
+pub(in crate::stream) mod fds;
 pub(super) mod memory;
 pub(super) mod output;
 pub(super) mod readiness;

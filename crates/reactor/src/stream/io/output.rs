@@ -1,6 +1,6 @@
 //! The output of a stream that its socket has not accepted: own and shared pieces in order.
 
-use std::{collections::VecDeque, io::IoSlice, rc::Rc, sync::Arc};
+use std::{collections::VecDeque, io::IoSlice, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
 use crate::stream::{SharedBytes, io::memory::BufferMemory};
 
@@ -44,6 +44,8 @@ pub(crate) struct Output {
     /// pieces, which are not encrypted yet.
     records: Vec<u8>,
     records_sent: usize,
+    /// Descriptors, and the number of bytes before the one that they go with. In order.
+    fds: VecDeque<(usize, Vec<OwnedFd>)>,
 }
 
 impl Output {
@@ -99,6 +101,64 @@ impl Output {
         piece.extend_from_slice(bytes);
         self.note_growth(piece.capacity() - before);
         self.pieces.push_back(OutputPiece::Own(piece));
+    }
+
+    /// Buffers bytes, and descriptors that go with the first of them.
+    pub(in crate::stream) fn push_with_fds(&mut self, bytes: &[u8], fds: Vec<OwnedFd>) {
+        debug_assert!(!bytes.is_empty(), "descriptors go with a byte");
+        self.fds.push_back((self.len, fds));
+        self.push(bytes);
+    }
+
+    #[inline]
+    pub(in crate::stream) fn has_fds(&self) -> bool {
+        !self.fds.is_empty()
+    }
+
+    pub(in crate::stream) fn waiting_fds(&self) -> usize {
+        self.fds.iter().map(|(_, fds)| fds.len()).sum()
+    }
+
+    /// The descriptors, each with the offset of the byte that they go with.
+    pub(in crate::stream) fn take_fds(&mut self) -> Vec<(usize, Vec<OwnedFd>)> {
+        self.fds.drain(..).collect()
+    }
+
+    /// Like [`slices`](Self::slices), up to the byte that the next descriptors go with. Returns
+    /// also the descriptors that go with the first byte.
+    pub(in crate::stream) fn slices_with_fds<'o>(
+        &'o self,
+        slices: &mut [IoSlice<'o>],
+    ) -> (usize, &'o [OwnedFd]) {
+        let fds = self.fds.front().filter(|(at, _)| *at == 0).map_or(&[][..], |(_, fds)| fds);
+        let end = self.fds.iter().map(|(at, _)| *at).find(|at| *at > 0);
+        let (mut skip, mut left) = (self.sent, end.unwrap_or(self.len));
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            let bytes = &piece.bytes()[skip..];
+            let taken = bytes.len().min(left);
+            if taken == 0 {
+                break;
+            }
+            *slice = IoSlice::new(&bytes[..taken]);
+            (skip, left) = (0, left - taken);
+            count += 1;
+        }
+        (count, fds)
+    }
+
+    /// Removes the first `count` bytes, which were sent, and the descriptors that went with the
+    /// first of them.
+    pub(in crate::stream) fn advance_with_fds(&mut self, count: usize) {
+        if count > 0 {
+            if self.fds.front().is_some_and(|(at, _)| *at == 0) {
+                self.fds.pop_front();
+            }
+            for (at, _) in &mut self.fds {
+                *at -= count;
+            }
+        }
+        self.advance(count);
     }
 
     /// Buffers shared bytes, starting at offset `from`.
@@ -235,6 +295,9 @@ impl Output {
             self.pieces = VecDeque::new();
         }
         (self.sent, self.len) = (0, 0);
+        if self.has_fds() {
+            self.fds.clear();
+        }
     }
 }
 

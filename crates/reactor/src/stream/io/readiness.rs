@@ -260,7 +260,8 @@ impl<'r> DriverFrame<'r> {
         // A closed stream discards its input.
         let decrypts = self.has_tls() && !self.is(StreamPhase::Closing);
         let partial = if decrypts { self.partial_len() } else { 0 };
-        let received = self.receive(partial);
+        let carries_fds = self.core().carries_fds() && !self.is(StreamPhase::Closing);
+        let received = if carries_fds { self.receive_with_fds() } else { self.receive(partial) };
         let is_nothing = matches!(received, ReceiveResult::Nothing);
         if !is_nothing && self.core().status.take(StreamFlags::IDLE_DUE) {
             // The wheel has already removed its deadline.

@@ -17,7 +17,7 @@ use crate::{
 const WRITE_AT_ONCE: usize = 16 << 10;
 
 /// The maximum number of output pieces per write.
-const PIECES_PER_WRITE: usize = 16;
+pub(super) const PIECES_PER_WRITE: usize = 16;
 
 /// The maximum number of pieces that sendmsg(2) accepts (`UIO_MAXIOV`).
 const KERNEL_PIECES_MAX: usize = 1024;
@@ -383,7 +383,14 @@ impl StreamTable {
 }
 
 impl StreamCore {
-    fn drain(&mut self, output: &mut Output, pieces: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    pub(super) fn drain(
+        &mut self,
+        output: &mut Output,
+        pieces: &[IoSlice<'_>],
+    ) -> Result<usize, Errno> {
+        if output.has_fds() {
+            return self.drain_with_fds(output, pieces);
+        }
         if let (Some(single), true) = (output.single(), pieces.is_empty()) {
             let sent = self.offer(&[IoSlice::new(single)])?;
             output.advance(sent);
@@ -418,7 +425,11 @@ impl StreamCore {
 
     /// Handles the result of a write: returns the number of accepted bytes.
     #[inline]
-    fn note_sent(&mut self, sent: Result<usize, Errno>, offered: usize) -> Result<usize, Errno> {
+    pub(super) fn note_sent(
+        &mut self,
+        sent: Result<usize, Errno>,
+        offered: usize,
+    ) -> Result<usize, Errno> {
         match sent {
             Ok(sent) if sent == offered => {
                 self.status.clear(StreamFlags::BLOCKED);

@@ -16,6 +16,7 @@ use windlass_sim::SimAddr;
 
 use crate::{
     AddReason, Errno,
+    fd_passing::{RecvFdsError, SendFdsError},
     kernel::Kernel,
     stream::{
         Address, ListenOptions, StreamOptions, TcpBytes,
@@ -123,6 +124,41 @@ impl StreamSocket {
         match self {
             OfKernel(socket) => socket.send_vectored(slices),
             Simulated(socket) => socket.send_vectored(slices),
+        }
+    }
+
+    pub(in crate::stream) fn check_fds(
+        &self,
+        bytes: usize,
+        fds: usize,
+    ) -> Result<(), SendFdsError> {
+        match self {
+            OfKernel(socket) => socket.check_fds(bytes, fds),
+            Simulated(_) => Err(SendFdsError::Os(Errno::OPNOTSUPP)),
+        }
+    }
+
+    pub(in crate::stream) fn send_with_fds(
+        &self,
+        slices: &[IoSlice<'_>],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<usize, Errno> {
+        match self {
+            OfKernel(socket) => socket.send_with_fds(slices, fds),
+            Simulated(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    pub(in crate::stream) fn recv_with_fds(
+        &self,
+        room: &mut [u8],
+        fds_max: usize,
+    ) -> Result<(usize, Vec<OwnedFd>), RecvFdsError> {
+        match self {
+            OfKernel(socket) => socket.recv_with_fds(room, fds_max),
+            Simulated(socket) => {
+                socket.recv(room).map(|count| (count, Vec::new())).map_err(RecvFdsError::Os)
+            }
         }
     }
 

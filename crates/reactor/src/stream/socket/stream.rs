@@ -29,6 +29,7 @@ use rustix::{
 
 use crate::{
     Errno,
+    fd_passing::{self, RecvFdsError, SendFdsError},
     kernel::Kernel,
     stream::{Address, StreamOptions, TcpBytes},
 };
@@ -120,6 +121,32 @@ impl StreamSocket {
     #[inline]
     pub(in crate::stream) fn send_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
         rustix::net::sendmsg(self, slices, &mut SendAncillaryBuffer::default(), SEND_FLAGS)
+    }
+
+    /// Whether so many descriptors may go with so many bytes.
+    pub(in crate::stream) fn check_fds(
+        &self,
+        bytes: usize,
+        fds: usize,
+    ) -> Result<(), SendFdsError> {
+        fd_passing::check_send(self.as_fd(), bytes, fds)
+    }
+
+    /// Sends bytes with descriptors, after [`check_fds`](Self::check_fds).
+    pub(in crate::stream) fn send_with_fds(
+        &self,
+        slices: &[IoSlice<'_>],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<usize, Errno> {
+        fd_passing::send_parts(self.as_fd(), slices, fds, SEND_FLAGS)
+    }
+
+    pub(in crate::stream) fn recv_with_fds(
+        &self,
+        room: &mut [u8],
+        fds_max: usize,
+    ) -> Result<(usize, Vec<OwnedFd>), RecvFdsError> {
+        fd_passing::recv_flags(self.as_fd(), room, fds_max, RecvFlags::DONTWAIT)
     }
 
     /// Closes the writing half.
