@@ -5,12 +5,13 @@ use std::{
     io::{Read as _, Write as _},
     net::TcpListener,
     os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
 };
 
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     io::FdFlags,
     net::{AddressFamily, SocketFlags, SocketType, socketpair},
     pipe::{PipeFlags, pipe_with},
@@ -40,10 +41,17 @@ impl Sent {
         self.writer.as_ref().unwrap().as_fd()
     }
 
-    /// Whether nobody has the other end any longer. Closes the test's own first.
+    /// Whether somebody has the other end. Closes the test's own first.
+    pub(crate) fn is_open(&mut self) -> bool {
+        self.writer = None;
+        self.reader.read(&mut [0]).is_err()
+    }
+
+    /// Whether nobody has the other end any longer. It waits: a process that another test starts
+    /// has duplicates of all descriptors for a moment.
     pub(crate) fn is_closed(&mut self) -> bool {
         self.writer = None;
-        matches!(self.reader.read(&mut [0]), Ok(0))
+        await_hang_up(&self.reader)
     }
 
     /// Whether this is the other end.
@@ -52,6 +60,13 @@ impl Sent {
         let mut byte = [0];
         matches!(self.reader.read(&mut byte), Ok(1)) && byte == *b"!"
     }
+}
+
+/// Waits until all other ends of a pipe are closed. False if that takes too long.
+fn await_hang_up(reader: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&reader, PollFlags::empty())];
+    let longest = Timespec { tv_sec: 20, tv_nsec: 0 };
+    poll(&mut polled, Some(&longest)).unwrap() > 0 && polled[0].revents() == PollFlags::HUP
 }
 
 pub(crate) fn sent(count: usize) -> Vec<Sent> {
@@ -150,7 +165,6 @@ fn what_cannot_be_sent_is_an_error_and_sends_nothing() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     assert_eq!(send_with_fds(&tcp, b"x", &fds(&sent)), Err(SendFdsError::NotUnix));
     drop(there);
-    // Without SIGPIPE, which would end the process.
     assert_eq!(send_with_fds(&here, b"x", &fds(&sent)), Err(SendFdsError::Os(Errno::PIPE)));
 }
 
