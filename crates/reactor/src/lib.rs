@@ -62,6 +62,7 @@
 //! | end whatever a key names | [`Turn::remove`], [`Reactor::remove`] |
 //! | handle signals | [`SignalSet`], [`Signal`] |
 //! | use byte streams over TCP and Unix sockets | the module [`stream`] |
+//! | use sockets between a virtual machine and its host | the module [`vsock`] |
 //! | pass descriptors over Unix sockets | the module [`fd_passing`] |
 //! | call the loop from another thread | [`Remote`]; to end it: [`Stop`] |
 //! | run the loop inside another one | [`Reactor::embed`], [`Embedded`]; in tokio: feature `tokio`, `drive` |
@@ -111,6 +112,7 @@ pub mod sim;
 pub mod stream;
 mod time;
 mod util;
+pub mod vsock;
 #[cfg(feature = "sim")]
 mod world;
 

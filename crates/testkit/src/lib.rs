@@ -46,4 +46,6 @@ pub mod random;
 pub mod rings;
 #[cfg(feature = "reactor")]
 pub mod scenarios;
+#[cfg(feature = "reactor")]
+pub mod vsock;
 pub mod waiting;

@@ -1,4 +1,4 @@
-//! Byte streams over TCP and Unix sockets.
+//! Byte streams over TCP, Unix and vsock sockets.
 //!
 //! A [`StreamHandler`] receives bytes in the reactor's own buffer. It may change them in place, and
 //! send them back from there without a copy. One readable event costs one receive call, and one

@@ -86,6 +86,8 @@ mod streams_tls_hostile;
 mod streams_tls_limits;
 mod streams_tls_release;
 mod streams_tls_session;
+#[cfg(not(miri))]
+mod streams_vsock;
 mod timer_limits;
 mod timers;
 mod turns;

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
-use crate::stream::socket::StreamSocket;
+use crate::{stream::socket::StreamSocket, vsock::VsockAddr};
 
 /// The address of one end of a stream, or of a listener.
 ///
@@ -39,19 +39,21 @@ pub enum Address {
     Ip(SocketAddr),
     /// A Unix socket, with its path if it has one. A client usually has none.
     Unix(Option<PathBuf>),
+    /// A socket between a virtual machine and its host.
+    Vsock(VsockAddr),
 }
 
 impl Address {
-    /// The IP address and port, or `None` for a Unix socket.
+    /// The IP address and port, or `None` for another socket.
     #[must_use]
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Vsock(_) => None,
         }
     }
 
-    /// The IP address without the port, or `None` for a Unix socket.
+    /// The IP address without the port, or `None` for another socket.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.socket_addr().map(|address| address.ip())
@@ -61,8 +63,17 @@ impl Address {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Ip(_) => None,
             Self::Unix(path) => path.as_deref(),
+            Self::Ip(_) | Self::Vsock(_) => None,
+        }
+    }
+
+    /// The context and port of a vsock socket.
+    #[must_use]
+    pub fn vsock_addr(&self) -> Option<VsockAddr> {
+        match self {
+            Self::Vsock(address) => Some(*address),
+            Self::Ip(_) | Self::Unix(_) => None,
         }
     }
 
@@ -71,6 +82,9 @@ impl Address {
         let Some(any) = any else { return Ok(Self::Unix(None)) };
         if let Ok(ip) = SocketAddr::try_from(any.clone()) {
             return Ok(Self::Ip(ip));
+        }
+        if let Ok(vsock) = VsockAddr::try_from(any.clone()) {
+            return Ok(Self::Vsock(vsock));
         }
         let unix = SocketAddrUnix::try_from(any)?;
         Ok(Self::Unix(unix.path_bytes().map(|bytes| OsStr::from_bytes(bytes).into())))
@@ -91,6 +105,7 @@ impl fmt::Display for Address {
             Self::Ip(address) => address.fmt(f),
             Self::Unix(Some(path)) => write!(f, "unix:{}", path.display()),
             Self::Unix(None) => f.write_str("unix:"),
+            Self::Vsock(address) => write!(f, "vsock:{address}"),
         }
     }
 }
@@ -131,7 +146,7 @@ impl Peer<'_> {
         &self.address
     }
 
-    /// The IP address of the peer, or `None` for a Unix socket.
+    /// The IP address of the peer, or `None` for another socket.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         self.address.ip()

@@ -19,9 +19,10 @@ use crate::{
         socket::StreamSocket,
         status::StreamPhase,
     },
+    vsock::VsockAddr,
 };
 
-/// An outgoing connection to a TCP or Unix address.
+/// An outgoing connection to a TCP, Unix or vsock address.
 ///
 /// ```
 /// use windlass::{Key, Reactor, Turn};
@@ -70,6 +71,7 @@ pub struct Connector {
 enum To {
     Tcp(SocketAddr),
     Unix(PathBuf),
+    Vsock(VsockAddr),
 }
 
 impl Connector {
@@ -90,6 +92,13 @@ impl Connector {
     /// Connects to a Unix socket.
     pub fn unix(path: impl AsRef<Path>) -> Self {
         Self::new(To::Unix(path.as_ref().into()))
+    }
+
+    /// Connects to a virtual machine or to its host. [`timeout`](Self::timeout) also sets the limit
+    /// of the kernel, which without it is two seconds.
+    #[doc(alias = "AF_VSOCK")]
+    pub const fn vsock(to: VsockAddr) -> Self {
+        Self::new(To::Vsock(to))
     }
 
     /// The settings of the stream. Default: [`StreamOptions::new`].
@@ -190,6 +199,7 @@ impl Connector {
         let (socket, begun) = match &self.to {
             To::Tcp(to) => StreamSocket::to_tcp(*to, &self.options, kernel)?,
             To::Unix(path) => StreamSocket::to_unix(path, &self.options, kernel)?,
+            To::Vsock(to) => StreamSocket::to_vsock(*to, &self.options, self.timeout, kernel)?,
         };
         Ok(match begun {
             Ok(()) => (socket, StreamPhase::New, None),

@@ -17,6 +17,7 @@ use crate::{
         Address, ListenError, Peer, StreamHandler, StreamLimit, StreamOptions, TlsSessionFactory,
         parts::ReactorParts, socket::ListenSocket,
     },
+    vsock::VsockAddr,
 };
 
 /// Settings of a [`Listener`]. `Copy`; each method documents its default.
@@ -142,6 +143,24 @@ impl ListenOptions {
         self.with_socket(ListenSocket::unix(path, &self).map_err(named)?)
     }
 
+    /// Listens for connections between a virtual machine and its host. With
+    /// [`CID_ANY`](VsockAddr::CID_ANY) it listens in every context of this machine.
+    /// [`PORT_ANY`](VsockAddr::PORT_ANY) chooses a free port, which [`Listener::local_addr`]
+    /// returns.
+    ///
+    /// # Errors
+    /// A [`ListenError`] with the errors of socket(2), bind(2) and listen(2), among them:
+    ///
+    /// - `EAFNOSUPPORT`: the kernel lacks vsock, or the reactor is simulated.
+    /// - `EADDRINUSE`: another socket listens at the address.
+    /// - `EADDRNOTAVAIL`: the context is not of this machine.
+    /// - `EACCES`: the port is below 1024 and the process lacks `CAP_NET_BIND_SERVICE`.
+    #[doc(alias("AF_VSOCK", "bind", "listen"))]
+    pub fn vsock(self, address: VsockAddr) -> io::Result<Listener> {
+        let named = |errno| ListenError { address: Address::Vsock(address), errno };
+        self.with_socket(ListenSocket::vsock(address, &self).map_err(named)?)
+    }
+
     /// Uses a socket that already listens, for example one from systemd.
     ///
     /// The socket is made non-blocking, again if another owner of the socket later makes it
@@ -214,6 +233,14 @@ impl Listener {
     /// See [`ListenOptions::unix`].
     pub fn unix(path: impl AsRef<Path>) -> io::Result<Self> {
         ListenOptions::new().unix(path)
+    }
+
+    /// Listens for connections of vsock with the default settings. See [`ListenOptions::vsock`].
+    ///
+    /// # Errors
+    /// See [`ListenOptions::vsock`].
+    pub fn vsock(address: VsockAddr) -> io::Result<Self> {
+        ListenOptions::new().vsock(address)
     }
 
     /// Adds a limit on open streams that listeners of any thread share. It applies in addition to

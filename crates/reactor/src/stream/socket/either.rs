@@ -10,6 +10,7 @@ use std::{
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use windlass_sim::SimAddr;
@@ -22,6 +23,7 @@ use crate::{
         Address, ListenOptions, StreamOptions, TcpBytes,
         socket::{listen, stream},
     },
+    vsock::VsockAddr,
     world::{SimObject, World},
 };
 
@@ -102,6 +104,19 @@ impl StreamSocket {
                 .map(|(socket, begun)| (OfKernel(socket), begun));
         };
         sim.connect(&unix_addr(path)?).map(|(socket, begun)| (Simulated(socket), begun))
+    }
+
+    pub(in crate::stream) fn to_vsock(
+        to: VsockAddr,
+        options: &StreamOptions,
+        timeout: Option<Duration>,
+        kernel: &Kernel,
+    ) -> Result<(Self, Result<(), Errno>), Errno> {
+        if kernel.sim().is_some() {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        stream::StreamSocket::to_vsock(to, options, timeout, kernel)
+            .map(|(socket, begun)| (OfKernel(socket), begun))
     }
 
     #[inline]
@@ -256,6 +271,16 @@ impl ListenSocket {
             Some(world) => {
                 world.listen(&unix_addr(path)?, options.backlog, false).map(Self::Simulated)
             }
+        }
+    }
+
+    pub(in crate::stream) fn vsock(
+        address: VsockAddr,
+        options: &ListenOptions,
+    ) -> Result<Self, Errno> {
+        match World::current() {
+            None => listen::ListenSocket::vsock(address, options).map(Self::Kernel),
+            Some(_) => Err(Errno::AFNOSUPPORT),
         }
     }
 

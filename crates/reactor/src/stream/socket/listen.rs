@@ -16,6 +16,7 @@ use rustix::{
 use crate::{
     Errno,
     stream::{Address, ListenOptions, StreamOptions, socket::stream::StreamSocket},
+    vsock::VsockAddr,
 };
 
 /// The longest wait of `accept4` if another owner has made the listener blocking. It is the
@@ -49,6 +50,17 @@ impl ListenSocket {
     pub(in crate::stream) fn unix(path: &Path, options: &ListenOptions) -> Result<Self, Errno> {
         let address = SocketAddrUnix::new(path)?;
         let socket = open(AddressFamily::UNIX)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, options.backlog)?;
+        Ok(Self(socket))
+    }
+
+    /// See [`ListenOptions::vsock`].
+    pub(in crate::stream) fn vsock(
+        address: VsockAddr,
+        options: &ListenOptions,
+    ) -> Result<Self, Errno> {
+        let socket = open(AddressFamily::VSOCK)?;
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, options.backlog)?;
         Ok(Self(socket))

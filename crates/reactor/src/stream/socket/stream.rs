@@ -32,6 +32,7 @@ use crate::{
     fd_passing::{self, RecvFdsError, SendFdsError},
     kernel::Kernel,
     stream::{Address, StreamOptions, TcpBytes},
+    vsock::{self, VsockAddr},
 };
 
 /// `DONTWAIT`, because the socket may have been left in blocking mode.
@@ -94,7 +95,25 @@ impl StreamSocket {
         let begun = rustix::net::connect(&socket, &to);
         Ok((socket.into(), begun))
     }
+
+    pub(in crate::stream) fn to_vsock(
+        to: VsockAddr,
+        options: &StreamOptions,
+        timeout: Option<Duration>,
+        _: &Kernel,
+    ) -> Result<(Self, Result<(), Errno>), Errno> {
+        let socket = open(AddressFamily::VSOCK, options)?;
+        if let Some(timeout) = timeout {
+            // It connects without, within two seconds, so an error is ignored.
+            let _ = vsock::set_connect_timeout(&socket, timeout.saturating_add(KERNEL_LATER));
+        }
+        let begun = rustix::net::connect(&socket, &to);
+        Ok((socket.into(), begun))
+    }
 }
+
+/// How much later than ours the kernel's limit of time to connect comes.
+const KERNEL_LATER: Duration = Duration::from_secs(1);
 
 fn open(family: AddressFamily, options: &StreamOptions) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
