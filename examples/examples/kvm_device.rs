@@ -5,8 +5,8 @@
 //! - An ioeventfd is an ordinary descriptor of a handler, and so is an irqfd.
 //! - A handler of one device removes the other one while the guest runs: the port first, then the
 //!   group. No kick is lost, and none reaches a device that is gone.
-//! - A device is paused and resumed by its interest: while it has none, kicks stay in the eventfd,
-//!   and are told when it has one again.
+//! - A device is paused and resumed by its group: none of its handlers runs meanwhile, and kicks stay
+//!   in the eventfd. After the resume it is kicked, as after the restore of a snapshot.
 //!
 //! Run it with `cargo run --example kvm_device`, and its tests with
 //! `cargo test --example kvm_device`. It needs `/dev/kvm` and x86-64.
@@ -36,7 +36,7 @@ mod devices {
     use std::{cell::Cell, io, os::fd::OwnedFd, rc::Rc, thread, time::Duration};
 
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-    use windlass::{Event, Group, GroupKey, Key, Reactor, Turn, interest};
+    use windlass::{Group, GroupKey, Key, Reactor, Ready, Turn, interest};
 
     use super::machine::{Machine, machine};
 
@@ -102,34 +102,37 @@ mod devices {
         machine: Machine,
         wires: Wires,
         kicks: u64,
-        /// The registration that has no interest, and how often a kick was found meanwhile.
-        paused: Option<(Key, u32)>,
+        /// Its own group, and the member that is kicked.
+        keys: Option<(GroupKey<Net>, Key)>,
+        /// While it is paused: how often a kick was found.
+        paused: Option<u32>,
         disk: Disk,
         disk_group: GroupKey<Disk>,
         seen: Seen,
     }
 
     impl Net {
-        fn on_kick(&mut self, event: Event, mut turn: Turn<'_>) {
+        fn on_kick(&mut self, mut turn: Turn<'_>) {
             self.seen.ran_while_paused |= self.paused.is_some();
             self.kicks += self.wires.answer();
             if self.kicks == UNPLUG_AT {
                 self.unplug_disk(&mut turn).expect("the disk is there");
             }
             if self.kicks == PAUSE_AT {
-                // Only errors and hang-ups, which an eventfd does not have.
-                turn.modify(event.key(), interest()).expect("it is registered");
-                self.paused = Some((event.key(), 0));
+                let (group, _) = self.keys.expect("set when it was registered");
+                turn.pause_group(group).expect("it is registered, and has no streams");
+                self.paused = Some(0);
                 self.seen.pauses += 1;
             }
         }
 
         /// Resumes the device after a kick has waited for at least one turn.
         fn look(&mut self, mut turn: Turn<'_>) {
-            let Some((key, found)) = &mut self.paused else { return };
+            let (Some(found), Some((group, kick))) = (&mut self.paused, self.keys) else { return };
             *found += u32::from(self.wires.is_kicked().expect("an eventfd can be polled"));
             if *found == 2 {
-                turn.modify(*key, interest().read()).expect("it is registered");
+                turn.resume_group(group).expect("it is registered");
+                turn.kick(kick, Ready::empty().read()).expect("it waits for reading");
                 self.paused = None;
             }
         }
@@ -160,14 +163,26 @@ mod devices {
             })
             .register_into(&mut reactor)?
             .group;
-        let (seen, paused, disk) = (Seen::default(), None, of_net);
-        let net =
-            Net { machine: machine.clone(), wires: net, kicks: 0, paused, disk, disk_group, seen };
-        let net_group = Group::new(net)
+        let net = Net {
+            machine: machine.clone(),
+            wires: net,
+            kicks: 0,
+            keys: None,
+            paused: None,
+            disk: of_net,
+            disk_group,
+            seen: Seen::default(),
+        };
+        let net = Group::new(net)
             .fd(interest().read(), net_kick, Net::on_kick)
-            .every(LOOK_EVERY, Net::look)
-            .register_into(&mut reactor)?
-            .group;
+            .register_into(&mut reactor)?;
+        let net_group = net.group;
+        reactor.group_mut(net_group).expect("just registered").keys =
+            Some((net_group, net.members[0]));
+        // A timer of the group would be paused with it.
+        reactor.every_with(LOOK_EVERY, move |mut turn| {
+            turn.with_group(net_group, Net::look).expect("no member runs");
+        })?;
 
         let stop = reactor.stop_handle();
         let guest = thread::spawn(move || {

@@ -127,7 +127,7 @@ pub use api::{
     event::Event,
     group::{
         ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, GroupStateError,
-        Registered,
+        PauseError, Registered,
     },
     handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn},
     interest::{Interest, Ready, interest},

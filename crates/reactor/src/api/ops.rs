@@ -11,7 +11,7 @@ use crate::{
     AddError, DeferError, Event, Interest, Key, KickError, ModifyError, NotFound, Reactor, Ready,
     Stats, Subscription, TimerError, Turn,
     api::{
-        group::{ErasedGroup, GroupError, GroupState},
+        group::{ErasedGroup, GroupError, GroupState, PauseError},
         timer::{Deferred, Schedule, Timer},
     },
 };
@@ -38,6 +38,13 @@ pub enum OwnEvent {
     Wake,
     /// The alarm of the timers has rung.
     Alarm,
+    /// A paused registration has an event that was fetched before.
+    Paused {
+        /// The registration.
+        key: Key,
+        /// The conditions.
+        ready: u32,
+    },
 }
 
 /// A value that waits for a descriptor and handles its events.
@@ -250,6 +257,17 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// # Errors
     /// [`NotFound`] if the group no longer exists.
     fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
+    /// See [`Turn::pause_group`].
+    ///
+    /// # Errors
+    /// - [`NotFound`](PauseError::NotFound): the group no longer exists.
+    /// - [`HasStreams`](PauseError::HasStreams): a member is a stream or a listener.
+    fn pause_group_erased(&mut self, group: Key) -> Result<(), PauseError>;
+    /// See [`Turn::resume_group`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the group no longer exists.
+    fn resume_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
     /// See [`Turn::remove`].
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::{
     DeferError, DeferReason, Interest, Key, KickError, ModifyError, NotFound, Reactor, Ready,
     Stats, TimerError, TimerReason,
     api::{
-        group::{Group, GroupKey, GroupStateError, with_group},
+        group::{Group, GroupKey, GroupStateError, PauseError, with_group},
         handler_fn::TimerFn,
         ops::ReactorOps,
         timer::{Deferred, Schedule, Timer, typed_timer_error},
@@ -203,6 +203,59 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// With the panic of a destructor that runs in this call. The group is deleted.
     pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.reactor.delete_group_erased(group.key())
+    }
+
+    /// Pauses a group: no handler of a member runs until [`resume_group`](Self::resume_group). The
+    /// handler that runs now goes on to its end.
+    ///
+    /// ```
+    /// use std::{io::Write, os::unix::net::UnixStream};
+    /// use windlass::{Group, Reactor, interest};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let (ours, mut theirs) = UnixStream::pair()?;
+    /// let mut reactor = Reactor::new()?;
+    /// let group = Group::new(0).fd(interest().read(), ours, |calls: &mut u32| *calls += 1);
+    /// let key = group.register_into(&mut reactor)?.group;
+    /// reactor.pause_group(key)?;
+    /// theirs.write_all(b"hello")?;
+    /// assert_eq!(reactor.run_once(std::time::Duration::ZERO)?, 0);
+    /// reactor.resume_group(key)?;
+    /// assert_eq!(reactor.run_once(None)?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// - Nothing is lost. After the resume, the kernel reports again what is ready, also to
+    ///   edge-triggered members, and kicks are told. An event that was fetched before the pause is
+    ///   not told, unless the resume comes before its turn in the batch.
+    /// - A timer that becomes due meanwhile is due at the resume. A periodic timer fires once for
+    ///   all of the pause, and counts from the resume.
+    /// - Descriptors that are ready do not wake the loop: the kernel does not watch them meanwhile.
+    ///   So a pause and a resume take one system call for each descriptor.
+    /// - Members may be added, changed, kicked, reset and deleted meanwhile, and so may the group.
+    ///   What is added is paused too. A one-shot member that has fired stays disabled.
+    /// - Pausing a paused group has no effect.
+    /// - The state may be borrowed ([`with_group`](Self::with_group)).
+    ///
+    /// # Errors
+    /// Nothing is paused.
+    ///
+    /// - [`NotFound`](PauseError::NotFound): the group no longer exists.
+    /// - [`HasStreams`](PauseError::HasStreams): a member is a stream or a listener. A paused group
+    ///   takes none either ([`Unsupported`](crate::AddReason::Unsupported)).
+    pub fn pause_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), PauseError> {
+        self.reactor.pause_group_erased(group.key())
+    }
+
+    /// Resumes a group that was [paused](Self::pause_group), from the next turn on. Has no effect
+    /// on others. If the kernel rejects a member, that member gets an event with the error
+    /// condition.
+    ///
+    /// # Errors
+    /// [`NotFound`] if the group no longer exists.
+    pub fn resume_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
+        self.reactor.resume_group_erased(group.key())
     }
 
     /// Borrows the state of a group for a call, from a handler that is no member of it.

@@ -47,7 +47,10 @@ pub use subscription::Subscription;
 
 use crate::{
     Event, Interest, Key, Reactor, Ready, Turn,
-    api::ops::{OwnEvent, ReactorOps, Subscriber, Token},
+    api::{
+        key::MAX_INDEX,
+        ops::{OwnEvent, ReactorOps, Subscriber, Token},
+    },
 };
 
 /// The function that a ready descriptor calls. Dispatch loads the header's address, loads this
@@ -64,7 +67,7 @@ pub(crate) type DispatchFn<R> = unsafe fn(*mut CellHeader<R>, u32, *mut R);
 pub(crate) struct CellHeader<R: 'static> {
     /// The descriptor's number at registration (rule 6).
     fd: i32,
-    /// The index of the value's group, or [`NO_GROUP`].
+    /// The index of the value's group, or [`NO_GROUP`]. [`PAUSED`] is set while it is paused.
     group: u32,
     /// The kernel's current mask, and the [`CellFlags`] in the bits that epoll_ctl(2) leaves free.
     armed: u32,
@@ -76,8 +79,10 @@ pub(crate) struct CellHeader<R: 'static> {
     dispatch: DispatchFn<R>,
 }
 
-/// `CellHeader::group` of a value without a group.
-pub(crate) const NO_GROUP: u32 = u32::MAX;
+/// The group of a value without a group. Larger than any index.
+pub(crate) const NO_GROUP: u32 = MAX_INDEX + 1;
+/// Marks the group of a member that is paused.
+pub(crate) const PAUSED: u32 = 1 << 31;
 
 /// The functions that depend on the value's type.
 pub(crate) struct CellVTable<R: 'static> {
@@ -162,6 +167,18 @@ unsafe fn stale_dispatch<R: ReactorOps>(_: *mut CellHeader<R>, _: u32, reactor: 
     reactor.own_event(OwnEvent::StaleEntry, Token(()));
 }
 
+/// The function of a paused cell. What the kernel has found is kept, or found again.
+///
+/// # Safety
+/// The header is allocated, and the reactor is live and not borrowed elsewhere.
+unsafe fn paused_dispatch<R: ReactorOps>(header: *mut CellHeader<R>, ready: u32, reactor: *mut R) {
+    // SAFETY: the header is allocated, so not null (the caller's promise).
+    let key = CellPtr(unsafe { NonNull::new_unchecked(header) }).key();
+    // SAFETY: the caller's promise.
+    let reactor = unsafe { &mut *reactor };
+    reactor.own_event(OwnEvent::Paused { key, ready }, Token(()));
+}
+
 /// # Safety
 /// The block's value is a live `T`.
 unsafe fn value<T: Subscriber<R>, R: ReactorOps>(
@@ -233,13 +250,28 @@ macro_rules! field {
 impl<R: ReactorOps> CellPtr<R> {
     field!(fd: i32, fd, set_fd);
     field!(key: Key, key, set_key);
-    field!(group: u32, group, set_group);
+    field!(group: u32, group_bits, set_group);
     field!(interest: u32, interest_bits, set_interest_bits);
     field!(armed: u32, armed_bits, set_armed_bits);
 
     fn set_dispatch_fn(self, to: DispatchFn<R>) {
         // SAFETY: as for the fields above.
         unsafe { (*self.0.as_ptr()).dispatch = to }
+    }
+
+    pub(crate) fn group(self) -> u32 {
+        self.group_bits() & !PAUSED
+    }
+
+    pub(crate) fn is_paused(self) -> bool {
+        self.group_bits() & PAUSED != 0
+    }
+
+    /// Events of the member do not reach its handler, until its owner
+    /// [resumes](OwnedCell::resume) it.
+    pub(crate) fn pause(self) {
+        self.set_group(self.group_bits() | PAUSED);
+        self.set_dispatch_fn(paused_dispatch::<R>);
     }
 
     pub(crate) fn interest(self) -> Interest {

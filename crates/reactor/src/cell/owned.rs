@@ -61,6 +61,12 @@ impl<R: ReactorOps> OwnedCell<R> {
         });
     }
 
+    /// Events of a paused member reach its handler again.
+    pub(crate) fn resume(self) {
+        self.set_group(self.group());
+        self.set_interest(self.interest());
+    }
+
     /// The value as a trait object. The pointer is valid while the value is alive. The caller must
     /// prove that it may be borrowed.
     ///

@@ -25,6 +25,7 @@ pub(crate) mod counters;
 mod destructors;
 pub(crate) mod dispatch;
 mod ending;
+mod pause;
 pub(crate) mod pending_work;
 mod registration;
 mod synthetic;

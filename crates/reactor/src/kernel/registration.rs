@@ -146,6 +146,10 @@ impl Kernel {
             }
             return Ok(());
         }
+        if cell.is_paused() {
+            self.change_paused(cell, interest);
+            return Ok(());
+        }
         self.rearm_in_kernel(cell, interest.kernel_mask()).map_err(ModifyError::Os)?;
         self.registry.owned(cell).set_interest(interest);
         Ok(())
@@ -179,8 +183,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Adds a cell with its old mask, after it was deleted for a change that the kernel rejected.
-    fn add_again(&mut self, cell: Cell) {
+    /// Adds a cell with its old mask, after it was deleted for a change that the kernel rejected, or
+    /// for a pause.
+    pub(super) fn add_again(&mut self, cell: Cell) {
         // Adding a fired one-shot would arm it.
         if cell.has_flag(CellFlags::FIRED) {
             return;

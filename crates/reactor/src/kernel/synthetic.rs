@@ -6,7 +6,7 @@
 //!    of the room, so that handlers that kick themselves in each turn do not starve others.
 //! 3. It is subject to the interest at that time, as a report of the kernel is. If the registration
 //!    is one-shot, it is the one event.
-//! 4. It is forgotten with its registration.
+//! 4. It is forgotten with its registration. It waits while the registration is paused.
 
 use core::mem;
 
@@ -25,6 +25,8 @@ use crate::{
 pub(super) struct SyntheticEvents {
     /// The registrations, in the order of their events. Some may be deleted.
     keys: Vec<Key>,
+    /// Registrations whose events are in the batch, or were when it was filled.
+    in_batch: Vec<Key>,
     /// The conditions, by the index of the registration, for cells with the flag `SYNTHETIC`.
     conditions: Vec<u16>,
 }
@@ -32,6 +34,16 @@ pub(super) struct SyntheticEvents {
 impl SyntheticEvents {
     pub(super) fn any(&self) -> bool {
         !self.keys.is_empty()
+    }
+
+    /// Whether an event of the registration in the batch may be a synthetic one.
+    pub(super) fn is_in_batch(&self, key: Key) -> bool {
+        self.in_batch.contains(&key)
+    }
+
+    /// All events of the batch were dispatched.
+    pub(super) fn end_batch(&mut self) {
+        self.in_batch.clear();
     }
 
     fn conditions_of(&mut self, cell: CellPtr) -> &mut u16 {
@@ -69,12 +81,33 @@ impl Kernel {
         }
         *conditions = ready;
         cell.set_flag(CellFlags::SYNTHETIC, true);
+        if !cell.is_paused() {
+            self.list_synthetic(cell);
+        }
+    }
+
+    /// Lists the event of a registration that is not listed.
+    fn list_synthetic(&mut self, cell: CellPtr) {
         // Keys of deleted registrations are at most as many as those of others.
         if self.synthetic.keys.len() >= 2 * self.registry.len() {
             self.synthetic.keys.retain(|key| self.registry.find(*key).is_some());
         }
         self.synthetic.keys.push(cell.key());
         self.note(pending_work::SYNTHETIC);
+    }
+
+    /// Takes the events of paused registrations off the list. Their flag says that they wait.
+    pub(crate) fn keep_synthetic_of_paused(&mut self) {
+        let registry = &self.registry;
+        let waits = |key: &Key| registry.find(*key).is_some_and(|cell| !cell.is_paused());
+        self.synthetic.keys.retain(waits);
+    }
+
+    /// Lists the event of a registration that is no longer paused, if it has one.
+    pub(super) fn list_synthetic_of_resumed(&mut self, cell: CellPtr) {
+        if cell.has_flag(CellFlags::SYNTHETIC) {
+            self.list_synthetic(cell);
+        }
     }
 
     /// How many synthetic events the batch may have before the kernel's. A batch of one event is
@@ -108,6 +141,7 @@ impl Kernel {
                 self.leave_set(cell);
             }
             self.batch.push(cell.expose(), ready);
+            self.synthetic.in_batch.push(*key);
             room -= 1;
         }
         keys.drain(..done);

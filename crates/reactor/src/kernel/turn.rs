@@ -105,6 +105,9 @@ impl Kernel {
         if counted {
             self.counters.events -= self.batch.len() as u64;
         }
+        if self.batch.is_empty() {
+            self.synthetic.end_batch();
+        }
         if self.has(pending_work::QUEUED) {
             // The next wait may be far off, and peers wait for the sent data. In `run` its own
             // guard submits.

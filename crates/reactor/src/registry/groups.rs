@@ -24,6 +24,7 @@ struct GroupRecord {
     members: BTreeMap<Key, u64>,
     /// The number of the next one.
     next: u64,
+    is_paused: bool,
 }
 
 impl GroupRecord {
@@ -97,7 +98,12 @@ impl Groups {
     ) -> Key {
         let GroupSlot { index, generation } = slot;
         if is_new {
-            self.0.insert(GroupRecord { state, members: BTreeMap::new(), next: 0 });
+            self.0.insert(GroupRecord {
+                state,
+                members: BTreeMap::new(),
+                next: 0,
+                is_paused: false,
+            });
         }
         let record = self.0.get_mut(index, generation).expect("found or inserted in this call");
         members.iter().for_each(|key| record.add(*key));
@@ -110,6 +116,25 @@ impl Groups {
         let record = self.0.remove(index, generation)?;
         let members = record.in_order();
         Some((record.state, members))
+    }
+
+    /// Whether a group is paused, by its index.
+    pub(crate) fn is_paused(&self, group: u32) -> bool {
+        self.0.at(group).is_some_and(|record| record.is_paused)
+    }
+
+    /// Marks a registered group as paused or not.
+    pub(crate) fn set_paused(&mut self, group: Key, is_paused: bool) {
+        let place = group.parts(KeyKind::Group);
+        if let Some(record) = place.and_then(|(index, at)| self.0.get_mut(index, at)) {
+            record.is_paused = is_paused;
+        }
+    }
+
+    /// The members of a group, in the order of their registration.
+    pub(crate) fn members(&self, group: Key) -> Option<Vec<Key>> {
+        let (index, generation) = group.parts(KeyKind::Group)?;
+        self.0.get(index, generation).map(GroupRecord::in_order)
     }
 
     /// Adds a stream that a member has accepted, and its cell.

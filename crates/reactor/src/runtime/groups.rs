@@ -109,6 +109,10 @@ impl Reactor {
         }
         let keys: Vec<Key> = joined.iter().map(JoinedMember::key).collect();
         let key = self.groups.add(slot, state, joins.is_none(), &keys);
+        if self.groups.is_paused(slot.index) {
+            keys.iter().for_each(|key| self.pause_member(*key));
+            self.end_pause();
+        }
         Ok((key, keys))
     }
 
@@ -143,6 +147,10 @@ impl Reactor {
                         Err((MemberReason::Timer(reason), Member::Timer(handler)))
                     }
                 }
+            }
+            Member::Other(member) if self.groups.is_paused(group) => {
+                let reason = MemberReason::Descriptor(AddReason::Unsupported);
+                Err((reason, Member::Other(member)))
             }
             Member::Other(member) => match member.admit(self) {
                 Ok(Admitted { key, withdraw }) => {

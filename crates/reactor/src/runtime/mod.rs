@@ -8,6 +8,7 @@ pub(crate) mod embed;
 #[cfg(feature = "tokio")]
 pub(crate) mod embed_tokio;
 mod ending;
+mod group_pause;
 mod groups;
 pub(crate) mod hook;
 #[cfg(feature = "sim")]

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::{
     AddError, DeferError, GroupError, GroupState, Interest, Key, KickError, ModifyError, NotFound,
-    Reactor, Ready, Stats, Subscription, TimerError, TimerReason,
+    PauseError, Reactor, Ready, Stats, Subscription, TimerError, TimerReason,
     api::{
         group::ErasedGroup,
         key::KeyKind,
@@ -98,6 +98,14 @@ impl ReactorOps for Reactor {
         self.deregister_group(group)
     }
 
+    fn pause_group_erased(&mut self, group: Key) -> Result<(), PauseError> {
+        self.pause_members(group)
+    }
+
+    fn resume_group_erased(&mut self, group: Key) -> Result<(), NotFound> {
+        self.resume_members(group)
+    }
+
     fn remove(&mut self, key: Key) -> Result<(), NotFound> {
         match key.kind() {
             KeyKind::Descriptor if self.kernel.get(key).is_none() => {
@@ -167,6 +175,10 @@ impl ReactorOps for Reactor {
     fn own_event(&mut self, event: OwnEvent, _: Token) {
         match event {
             OwnEvent::StaleEntry => self.kernel.note(pending_work::REBUILD),
+            OwnEvent::Paused { key, ready } => {
+                self.turn.note_wake();
+                self.kernel.hold_event(key, ready);
+            }
             OwnEvent::Wake => self.note_wake(),
             OwnEvent::Alarm => {
                 // It is no event of the user.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     AddError, AddReason, Backend, BuildError, Builder, DeferError, DeferReason, GroupKey,
-    HookError, HookKey, Interest, Key, KickError, ModifyError, NotFound, Ready, RingError,
-    RingFeatures, Stats, Stop, Subscriber, TimerError, TimerReason, Turn,
+    HookError, HookKey, Interest, Key, KickError, ModifyError, NotFound, PauseError, Ready,
+    RingError, RingFeatures, Stats, Stop, Subscriber, TimerError, TimerReason, Turn,
     api::{
         handler_fn::TimerFn,
         interest::interest,
@@ -243,6 +243,22 @@ impl Reactor {
     /// With the panic of a member's destructor. The group is deleted.
     pub fn delete_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.delete_group_erased(group.key())
+    }
+
+    /// See [`Turn::pause_group`].
+    ///
+    /// # Errors
+    /// The reasons of [`Turn::pause_group`].
+    pub fn pause_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), PauseError> {
+        self.pause_group_erased(group.key())
+    }
+
+    /// See [`Turn::resume_group`].
+    ///
+    /// # Errors
+    /// [`NotFound`] if the group no longer exists.
+    pub fn resume_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
+        self.resume_group_erased(group.key())
     }
 
     /// See [`Turn::remove`].

@@ -7,7 +7,7 @@ use crate::{
         key::{KeyKind, MAX_INDEX},
         ops::ReactorOps,
     },
-    cell::NO_GROUP,
+    cell::{NO_GROUP, PAUSED},
     time::wheel::{Node, Nodes, Wheel},
     util::{
         arena::{Arena, reserve_one},
@@ -19,7 +19,8 @@ use crate::{
 pub(crate) const DEFAULT_TICK_NS: u64 = 1000;
 
 /// What a reset of a timer needs: its generation, which the arena stores before it, and this. Its
-/// note in the arena is its group.
+/// note in the arena is its group, with the mark [`PAUSED`] while that is paused: the wheel then
+/// holds the timer.
 #[repr(C)]
 struct TimerEntry {
     /// When it is due, not rounded. The next deadline of a periodic timer is computed from it.
@@ -183,15 +184,48 @@ impl<R: ReactorOps> Timers<R> {
         let entry = self.table.entries.at_mut(index).expect("the index is that of a timer");
         entry.deadline_ns = deadline_ns;
         if !self.wheel.reset_in_place(&mut entry.node, tick) {
-            self.wheel.remove(&mut self.table, index);
-            self.wheel.insert(&mut self.table, index, tick);
+            self.move_to(index, tick);
         }
+    }
+
+    fn move_to(&mut self, index: u32, tick: u64) {
+        if self.table.entries.note_at(index) & PAUSED != 0 {
+            return self.wheel.hold(&mut self.table, index);
+        }
+        self.wheel.remove(&mut self.table, index);
+        self.wheel.insert(&mut self.table, index, tick);
+    }
+
+    /// Keeps a timer from firing until it is resumed.
+    pub(crate) fn pause(&mut self, key: Key) {
+        let Some(index) = self.find(key) else { return };
+        self.table.entries.set_note(index, self.table.entries.note_at(index) | PAUSED);
+        // A timer that fires once, and whose handler runs, does not wait.
+        if self.table.node(index).is_waiting() {
+            self.wheel.hold(&mut self.table, index);
+        }
+    }
+
+    /// Lets a paused timer fire again, not before a time.
+    pub(crate) fn resume(&mut self, key: Key, earliest_ns: u64) {
+        let Some(index) = self.find(key) else { return };
+        let note = self.table.entries.note_at(index);
+        self.table.entries.set_note(index, note & !PAUSED);
+        if note & PAUSED == 0 || !self.table.node(index).is_waiting() {
+            return;
+        }
+        let entry = self.table.entries.at_mut(index).expect("found above");
+        entry.deadline_ns = entry.deadline_ns.max(earliest_ns);
+        let deadline_ns = entry.deadline_ns;
+        let tick = self.tick_from(deadline_ns);
+        self.bound_ns = self.bound_ns.min(self.time_of(tick));
+        self.wheel.release(&mut self.table, index, tick);
     }
 
     /// Removes a timer. Its key is stale afterwards.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
-        let group = self.table.entries.note(index, generation)?;
+        let group = self.table.entries.note(index, generation)? & !PAUSED;
         self.wheel.remove(&mut self.table, index);
         self.table.entries.remove(index, generation)?;
         Some(Ended { call: self.table.calling[index as usize].call.take(), group })

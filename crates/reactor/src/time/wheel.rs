@@ -55,6 +55,8 @@ impl Holder {
     const NONE: Self = Self(NonZeroU16::MAX);
     const RUN: Self = Self(NonZeroU16::new(u16::MAX - 1).unwrap());
     const FRONT: Self = Self(NonZeroU16::new(u16::MAX - 2).unwrap());
+    /// Not in the wheel, and waiting to be inserted again.
+    const HELD: Self = Self(NonZeroU16::new(u16::MAX - 3).unwrap());
 
     fn of_slot(slot: usize) -> Self {
         u16::try_from(slot + 1).ok().and_then(NonZeroU16::new).map_or(Self::NONE, Self)
@@ -86,7 +88,7 @@ impl Node {
     pub(crate) const ABSENT: Self =
         Self { deadline: 0, number: 0, holder: Holder::NONE, prev: NONE, next: NONE };
 
-    /// Whether the entry is in the wheel.
+    /// Whether the entry is in the wheel, or held.
     pub(crate) fn is_waiting(&self) -> bool {
         self.holder != Holder::NONE
     }
@@ -273,12 +275,26 @@ impl Wheel {
         let Node { prev, next, .. } = *node;
         match core::mem::replace(&mut node.holder, Holder::NONE) {
             Holder::NONE => return false,
+            Holder::HELD => {}
             // Its record in the run is skipped, because the holder says that it has left.
             Holder::RUN => self.run.leave(),
             Holder::FRONT => _ = self.take_front(),
             holder => self.unlink(nodes, holder.slot(), prev, next),
         }
         true
+    }
+
+    /// Takes an entry out of the wheel, if it is there. It waits until [`release`](Self::release).
+    pub(crate) fn hold(&mut self, nodes: &mut impl Nodes, index: u32) {
+        self.remove(nodes, index);
+        nodes.node_mut(index).holder = Holder::HELD;
+    }
+
+    /// Inserts an entry that is held.
+    pub(crate) fn release(&mut self, nodes: &mut impl Nodes, index: u32, deadline: u64) {
+        debug_assert!(nodes.node(index).holder == Holder::HELD, "released twice");
+        nodes.node_mut(index).holder = Holder::NONE;
+        self.insert(nodes, index, deadline);
     }
 
     /// Takes an entry out of its slot's list. `prev` and `next` are its neighbours.

@@ -149,6 +149,11 @@ impl<T> Arena<T> {
         self.get(index, generation).map(|_| self.slots[index as usize].link)
     }
 
+    /// The number stored with the value at an index that is known to be occupied.
+    pub(crate) fn note_at(&self, index: u32) -> u32 {
+        self.slots[index as usize].link
+    }
+
     /// Changes the number stored with the value at an index that is known to be occupied.
     pub(crate) fn set_note(&mut self, index: u32, note: u32) {
         self.slots[index as usize].link = note;

@@ -10,10 +10,10 @@ use std::{
 
 use windlass::{
     Event, Group, GroupError, GroupKey, GroupReason, GroupState, GroupStateError, Key, MockReactor,
-    Reactor, ReactorOps, Turn, interest, turn as mocked,
+    Reactor, ReactorOps, Ready, Turn, interest, turn as mocked,
 };
 
-use crate::tools::{counter, on_ready, ready, turn, turn_panics};
+use crate::tools::{counter, drain, on_ready, ready, turn, turn_panics};
 
 const LATER: Duration = Duration::from_secs(100);
 
@@ -256,4 +256,58 @@ fn a_mock_lends_the_state_that_it_is_given() {
     let mut mock = MockReactor::new();
     mock.expect_group_state().times(2).returning_st(|_| Some(GroupState::new(5_u32)));
     assert_eq!(on_ready(GroupKey::from_key(Key::from_bits(1)), &mut mocked!(mock)), 5);
+}
+
+/// Handlers of a group that pause it, resume it, kick others and delete others, and panic at once.
+/// The resume is the unwinding handler's as well.
+#[test]
+fn a_group_that_is_paused_by_a_panicking_handler_loses_no_event() {
+    const READ: Ready = Ready::empty().read();
+    let mut reactor = crate::builder().build().unwrap();
+    let (count, seen) = counter();
+    let key: Rc<Cell<Option<GroupKey<usize>>>> = Rc::default();
+    let keys: Rc<RefCell<Vec<Key>>> = Rc::default();
+    let mut group = Group::new(0);
+    for place in 0..6 {
+        let (key, keys, count) = (key.clone(), keys.clone(), count.clone());
+        let handler =
+            move |calls: &mut usize, fd: &mut OwnedFd, event: Event, turn: Turn<'_, _>| {
+                struct Resumes<'t>(Turn<'t, Reactor>, GroupKey<usize>, bool);
+                impl Drop for Resumes<'_> {
+                    fn drop(&mut self) {
+                        if self.2 {
+                            self.0.resume_group(self.1).unwrap();
+                            self.0.pause_group(self.1).unwrap();
+                        }
+                    }
+                }
+                drain(fd);
+                *calls += 1;
+                count.set(count.get() + 1);
+                let mut guard = Resumes(turn, key.get().unwrap(), place % 2 == 0);
+                guard.0.pause_group(guard.1).unwrap();
+                let other = keys.borrow().iter().copied().find(|other| *other != event.key());
+                if place % 3 == 0 {
+                    guard.0.delete(event.key()).unwrap();
+                    keys.borrow_mut().retain(|key| *key != event.key());
+                } else if let Some(other) = other {
+                    guard.0.kick(other, READ).unwrap();
+                }
+                panic!("handler");
+            };
+        group = group.fd(interest().read(), ready(), handler);
+    }
+    let registered = group.register_into(&mut reactor).unwrap();
+    key.set(Some(registered.group));
+    keys.borrow_mut().extend(&registered.members);
+    for calls in 1..=6 {
+        assert_eq!(turn_panics(&mut reactor), "handler");
+        assert_eq!(seen.get(), calls, "one runs, and pauses the others");
+        (0..3).for_each(|_| assert_eq!(turn(&mut reactor), 0));
+        if calls < 6 {
+            reactor.resume_group(registered.group).unwrap();
+        }
+    }
+    reactor.delete_group(registered.group).unwrap();
+    assert_eq!((turn(&mut reactor), reactor.stats().subscribers), (0, 0));
 }

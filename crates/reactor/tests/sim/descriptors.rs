@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use windlass::{
-    Event, Ready, Signal, SignalSet, Turn, interest,
+    Event, Group, Ready, Signal, SignalSet, Turn, interest,
     sim::{Faults, SimFd, ThreadStep},
 };
 use windlass_flow::{Bounds, Latch, mailbox};
@@ -266,4 +266,30 @@ fn a_kick_is_told_in_a_turn_that_takes_no_time() {
     reactor.rearm(key).unwrap();
     assert_eq!(reactor.run_once(None).unwrap(), 1);
     assert_eq!(noted.take(), [Ready::empty().write()]);
+}
+
+/// What is ready in a paused group does not keep the virtual time from going on.
+#[test]
+fn a_paused_group_waits_for_its_resume() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let (counter, log) = (sim.eventfd(1).unwrap(), Log::new());
+    let group = Group::new(log.clone())
+        .fd(interest().read(), counter, |log: &mut Log<&str>, fd: &mut SimFd| {
+            fd.read(&mut [0; 8]).unwrap();
+            log.note("read");
+        })
+        .after(Duration::from_secs(1), |log: &mut Log<&str>| log.note("timer"));
+    let key = group.register_into(&mut reactor).unwrap().group;
+    reactor.pause_group(key).unwrap();
+    reactor
+        .after(Duration::from_secs(5), move |mut turn: Turn<'_>| turn.resume_group(key).unwrap())
+        .unwrap();
+    let begin = sim.now();
+    assert_eq!((reactor.run_once(None).unwrap(), log.len()), (0, 0));
+    assert!(sim.now() - begin >= Duration::from_secs(5));
+    reactor.run_once(None).unwrap();
+    reactor.run_once(None).unwrap();
+    assert_eq!(log.take().len(), 2);
+    assert!(sim.now() - begin < Duration::from_secs(6));
 }

@@ -44,6 +44,7 @@ mod errors;
 mod fd_passing;
 mod forms;
 mod groups;
+mod groups_paused;
 mod groups_refused;
 mod groups_state;
 mod groups_streams;

@@ -134,3 +134,47 @@ plain_error!(
         GroupStateError::Borrowed => io::ErrorKind::ResourceBusy,
     })
 );
+
+/// Why a group was not [paused](crate::Turn::pause_group).
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::{Group, PauseError, Reactor};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut reactor = Reactor::new()?;
+/// let every = Duration::from_secs(1);
+/// let group = Group::new(7).every(every, |_: &mut u32| {}).register_into(&mut reactor)?.group;
+/// reactor.delete_group(group)?;
+/// assert_eq!(reactor.pause_group(group), Err(PauseError::NotFound));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PauseError {
+    /// The group no longer exists.
+    NotFound,
+    /// A member is a stream or a listener. These are paused one by one:
+    /// [`Stream::pause`](crate::stream::Stream::pause),
+    /// [`Listening::pause`](crate::stream::Listening::pause).
+    HasStreams,
+}
+
+impl From<NotFound> for PauseError {
+    fn from(_: NotFound) -> Self {
+        Self::NotFound
+    }
+}
+
+plain_error!(
+    PauseError,
+    |e| match e {
+        Self::NotFound => "the key names no group",
+        Self::HasStreams => "a member of the group is a stream or a listener",
+    },
+    Err(match e {
+        PauseError::NotFound => io::ErrorKind::NotFound,
+        PauseError::HasStreams => io::ErrorKind::Unsupported,
+    })
+);

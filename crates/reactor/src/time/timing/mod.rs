@@ -92,6 +92,18 @@ impl Timing {
         true
     }
 
+    /// Keeps a timer from firing.
+    pub(crate) fn pause(&mut self, key: Key) {
+        self.timers.pause(key);
+    }
+
+    /// Lets a paused timer fire again: if it became due meanwhile, at once, but not in this turn
+    /// (rule 9).
+    pub(crate) fn resume(&mut self, kernel: &mut Kernel, key: Key, now_ns: u64) {
+        self.timers.resume(key, self.bounded(kernel, now_ns, now_ns));
+        self.note_timers(kernel);
+    }
+
     pub(crate) fn set_group(&mut self, key: Key, group: u32) {
         self.timers.set_group(key, group);
     }

@@ -2,11 +2,13 @@
 
 use std::rc::Rc;
 
-use windlass::{Event, Group, Key, Reactor, Registered, Tick, Turn};
+use windlass::{Event, Group, GroupKey, Key, Reactor, Registered, Tick, Turn};
 
 use super::world::{Canary, File, KnownGroup, State, World};
 
 type T<'t> = Turn<'t, Reactor>;
+
+const PAUSED: &str = "a member of a paused group fires";
 
 /// When its handler unwinds, this continues to delete. No destructor may run then.
 struct Unwinding<'t, 'r> {
@@ -115,6 +117,7 @@ fn fill(world: &Rc<World>, mut group: Group<State>) -> Group<State> {
         if kind == 0 {
             let handler =
                 move |state: &mut State, file: &mut File, event: Event, mut turn: T<'_>| {
+                    own.check(!state.is_paused.get(), PAUSED);
                     lend(&own, state, || {
                         on_event(&own, file, &mut canary, event, &mut turn);
                         if own.one_in(3) {
@@ -125,6 +128,7 @@ fn fill(world: &Rc<World>, mut group: Group<State>) -> Group<State> {
             group = group.fd(world.some_interest(), File::new(world), handler);
         } else {
             let handler = move |state: &mut State, tick: Tick, mut turn: T<'_>| {
+                own.check(!state.is_paused.get(), PAUSED);
                 lend(&own, state, || on_tick(&own, &mut canary, tick, &mut turn));
             };
             let delay = world.nanoseconds(5000);
@@ -135,8 +139,12 @@ fn fill(world: &Rc<World>, mut group: Group<State>) -> Group<State> {
     group
 }
 
-fn note(world: &World, registered: Registered<State>, is_gone: Rc<std::cell::Cell<bool>>) {
-    world.groups.borrow_mut().push(KnownGroup { key: registered.group, is_gone });
+fn note(
+    world: &World,
+    registered: Registered<State>,
+    known: impl FnOnce(GroupKey<State>) -> KnownGroup,
+) {
+    world.groups.borrow_mut().push(known(registered.group));
     // Keys of either kind. A call for the wrong kind must find nothing.
     world.timers.borrow_mut().extend(&registered.members);
     world.keys.borrow_mut().extend(registered.members);
@@ -199,15 +207,15 @@ fn act_on_timers(world: &Rc<World>, turn: &mut T<'_>) {
 
 fn act_on_groups(world: &Rc<World>, turn: &mut T<'_>) {
     let some = world.pick(&world.groups);
-    match (world.below(3), some) {
-        (0, _) | (_, None) => {
+    match (world.below(6), some) {
+        (0 | 1, _) | (_, None) => {
             let state = State::new(world);
-            let is_gone = state.is_gone.clone();
+            let (is_gone, is_paused) = (state.is_gone.clone(), state.is_paused.clone());
             if let Ok(registered) = fill(world, Group::new(state)).register_into(turn) {
-                note(world, registered, is_gone);
+                note(world, registered, |key| KnownGroup { key, is_gone, is_paused });
             }
         }
-        (1, Some(known)) => {
+        (2, Some(known)) => {
             let Ok(group) = turn.group(known.key) else { return };
             let group = fill(world, group);
             // Possibly a member of the running group itself.
@@ -215,16 +223,26 @@ fn act_on_groups(world: &Rc<World>, turn: &mut T<'_>) {
                 delete_some_group(world, turn);
             }
             if let Ok(registered) = group.register_into(turn) {
-                note(world, registered, known.is_gone);
+                note(world, registered, |key| KnownGroup { key, ..known });
             }
         }
-        (_, Some(_)) => delete_some_group(world, turn),
+        (3, Some(_)) => delete_some_group(world, turn),
+        (4, Some(known)) => {
+            if turn.pause_group(known.key).is_ok() {
+                known.is_paused.set(true);
+            }
+        }
+        (_, Some(known)) => {
+            // Also if the clock panics: the group stays paused then, which is not checked.
+            known.is_paused.set(false);
+            let _ = turn.resume_group(known.key);
+        }
     }
 }
 
 /// The owner's actions between two turns.
 pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
-    match world.below(11) {
+    match world.below(12) {
         0 => take_one(world, reactor),
         1 => {
             if let Some(key) = world.pick(&world.keys) {
@@ -256,6 +274,12 @@ pub(crate) fn between_turns(world: &Rc<World>, reactor: &mut Reactor) {
             }
         }
         6 => change_hooks(world, reactor),
+        7 => {
+            if let Some(known) = world.pick(&world.groups) {
+                known.is_paused.set(false);
+                let _ = reactor.resume_group(known.key);
+            }
+        }
         _ => {
             let own = world.clone();
             let _ = reactor.defer(move |mut turn: T<'_>| act(&own, &mut turn, 8));

@@ -28,11 +28,12 @@ pub(crate) fn survive(run: impl FnOnce()) -> bool {
     }
 }
 
-/// A group, and whether it has been deleted.
+/// A group, and whether it has been deleted or paused.
 #[derive(Clone)]
 pub(crate) struct KnownGroup {
     pub(crate) key: GroupKey<State>,
     pub(crate) is_gone: Rc<Cell<bool>>,
+    pub(crate) is_paused: Rc<Cell<bool>>,
 }
 
 /// The state that all parts of a program share. The lists contain stale keys. The first two contain
@@ -233,13 +234,19 @@ impl Drop for Canary {
 pub(crate) struct State {
     pub(crate) canary: Canary,
     pub(crate) is_gone: Rc<Cell<bool>>,
+    pub(crate) is_paused: Rc<Cell<bool>>,
     /// Counts the borrows of the state, in memory that the program can write to.
     pub(crate) loans: [u64; 5],
 }
 
 impl State {
     pub(crate) fn new(world: &Rc<World>) -> Self {
-        Self { canary: Canary::new(world), is_gone: Rc::default(), loans: [0; 5] }
+        Self {
+            canary: Canary::new(world),
+            is_gone: Rc::default(),
+            is_paused: Rc::default(),
+            loans: [0; 5],
+        }
     }
 }
 
