@@ -63,7 +63,7 @@ const TABLE: &[Row] = &[
     ),
     library(
         "windlass-websocket",
-        &["windlass-ws", "windlass-task", "windlass"],
+        &["windlass-ws", "windlass-task"],
         &[
             "bytes",
             "futures-core",
@@ -206,8 +206,11 @@ const fn program(name: &'static str, members: &'static [&'static str]) -> Row {
 }
 
 /// Members that only the tests and examples of a library may use.
-const TESTS: &[(&str, &str)] =
-    &[("windlass-server", "windlass-tls"), ("windlass-websocket", "windlass-http")];
+const TESTS: &[(&str, &str)] = &[
+    ("windlass-server", "windlass-tls"),
+    ("windlass-websocket", "windlass"),
+    ("windlass-websocket", "windlass-http"),
+];
 
 /// The tools that the tests of every member may use.
 const TESTKIT: &str = "windlass-testkit";
