@@ -177,7 +177,9 @@ fn serve(cache: &mut [Sector], request: Request) -> Answer {
 fn plug_in(reactor: &mut Reactor, device: Device, wires: Wires) -> io::Result<Registered<Device>> {
     let Wires { kick, acknowledge, resize, power_off, interrupt: _ } = wires;
     let registered = Group::new(device)
+        .with_name("disk0")
         .fd(interest().read(), kick, Device::on_kick)
+        .with_member_name("disk0 kick")
         .fd(interest().read(), acknowledge, Device::on_acknowledge)
         .fd(interest().read(), resize, Device::on_resize)
         .fd(
@@ -199,6 +201,9 @@ fn main() -> io::Result<()> {
     let guest = (queue.clone(), wires.try_clone()?);
     let mut reactor = windlass_examples::builder()?.build()?;
     let device = plug_in(&mut reactor, Device::new(queue, wires.interrupt.try_clone()?, 8), wires)?;
+    for one in reactor.registrations() {
+        println!("{:?} {:?}: {}", one.kind, one.fd, one.name.unwrap_or("without a name"));
+    }
     let guest = std::thread::spawn(move || run_guest(&guest.0, &guest.1));
     reactor.run()?;
     guest.join().expect("the guest does not panic")?;

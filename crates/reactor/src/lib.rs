@@ -70,6 +70,7 @@
 //! | drive a queue or an executor from the loop | [`Reactor::run_with`], [`TurnDriver`] |
 //! | leave the ring out of the program | feature `uring`, on by default: `default-features = false` |
 //! | measure | [`Stats`] |
+//! | name registrations, and list them | [`Turn::set_name`], [`Reactor::registrations`] |
 //! | return freed memory to the kernel after a load | [`MemoryTrimmer`] |
 //! | test handlers without a kernel | feature `mock`: `MockReactor`, `turn!` |
 //! | read how it works | [`technical`] |
@@ -132,10 +133,11 @@ pub use api::{
     handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn},
     interest::{Interest, Ready, interest},
     key::Key,
+    listing::{NAME_LEN_MAX, RegistrationInfo, RegistrationKind},
     ops::{ReactorOps, Subscriber},
     registrar::Registrar,
     stats::Stats,
-    timer::{Deferred, Schedule, Tick, Timer},
+    timer::{Deferred, Schedule, Tick, Timer, TimerRegistration},
     turn::Turn,
 };
 pub use backend::build_error::{BuildError, Capacity};

@@ -8,6 +8,7 @@ pub(crate) mod handler_fn;
 pub(crate) mod inline_call;
 pub(crate) mod interest;
 pub(crate) mod key;
+pub(crate) mod listing;
 #[cfg(feature = "mock")]
 pub(crate) mod mock;
 pub(crate) mod ops;

@@ -306,6 +306,12 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     #[doc(hidden)]
     fn own_event(&mut self, _: OwnEvent, _: Token) {}
 
+    /// See [`Turn::set_name`]. A mock takes every name, and keeps none.
+    #[doc(hidden)]
+    fn name_key(&mut self, _: Key, _: &str, _: Token) -> Result<(), NotFound> {
+        Ok(())
+    }
+
     /// Whether no descriptor member of the group runs, so that the state may be borrowed. A mock
     /// knows no members, so it lets only states be borrowed that no
     /// reactor has.

@@ -4,11 +4,13 @@ use core::{fmt, marker::PhantomData};
 use std::time::{Duration, Instant};
 
 use crate::{
-    Key, TimerError, Turn,
+    Key, TimerError, TimerReason, Turn,
     api::{
         handler_fn::TimerFn,
         inline_call::{InlineClosure, InlineTimer, Once},
-        ops::ReactorOps,
+        listing::bounded_name,
+        ops::{ReactorOps, Token},
+        registrar::Registrar,
     },
     util::unwind_safe_drop::UnwindSafeDrop,
 };
@@ -61,6 +63,77 @@ pub enum Schedule {
     At(Instant),
     /// Periodically. The first firing is one period after the turn's clock.
     Every(Duration),
+}
+
+impl Schedule {
+    /// Sets the handler of a timer that is named before it is started. Without a name, call
+    /// [`after`](Turn::after), [`at`](Turn::at) or [`every`](Turn::every).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windlass::{Reactor, Schedule};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let mut reactor = Reactor::new()?;
+    /// let flush = Schedule::Every(Duration::from_secs(1)).with_handler(|| println!("flush"));
+    /// println!("{flush:?}");
+    /// flush.with_name("disk0 flush").register_into(&mut reactor)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const fn with_handler<H>(self, handler: H) -> TimerRegistration<H> {
+        TimerRegistration { schedule: self, handler: UnwindSafeDrop::new(handler), name: None }
+    }
+}
+
+/// A timer that is not started yet: [`Schedule::with_handler`].
+#[must_use]
+pub struct TimerRegistration<H> {
+    schedule: Schedule,
+    handler: UnwindSafeDrop<H>,
+    name: Option<Box<str>>,
+}
+
+impl<H> TimerRegistration<H> {
+    /// Names the timer, as [`Turn::set_name`] does.
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.name = bounded_name(name);
+        self
+    }
+
+    /// Starts the timer, as [`Turn::every`] and its siblings do.
+    ///
+    /// # Errors
+    /// The handler is dropped.
+    ///
+    /// - [`LimitReached`](TimerReason::LimitReached): the reactor holds `timers_max` timers.
+    /// - [`ZeroPeriod`](TimerReason::ZeroPeriod): the period is zero.
+    pub fn register_into<G: Registrar, Args: 'static>(
+        self,
+        target: &mut G,
+    ) -> Result<Key, TimerReason>
+    where
+        H: TimerFn<G::Ops, Args>,
+    {
+        let Self { schedule, handler, name } = self;
+        target.with_ops(Token(()), |ops| {
+            let timer = Timer::new(schedule, handler.into_inner());
+            let key = ops.start_timer(timer).map_err(|e| e.reason)?;
+            if let Some(name) = &name {
+                ops.name_key(key, name, Token(())).expect("it was started just now");
+            }
+            Ok(key)
+        })
+    }
+}
+
+impl<H> fmt::Debug for TimerRegistration<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerRegistration")
+            .field("schedule", &self.schedule)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a timer calls: a handler with its parameter list.

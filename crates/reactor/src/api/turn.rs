@@ -9,7 +9,7 @@ use crate::{
     api::{
         group::{Group, GroupKey, GroupStateError, PauseError, with_group},
         handler_fn::TimerFn,
-        ops::ReactorOps,
+        ops::{ReactorOps, Token},
         timer::{Deferred, Schedule, Timer, typed_timer_error},
     },
 };
@@ -339,6 +339,18 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// With the panic of a destructor that runs in this call. What the key named is removed.
     pub fn remove(&mut self, key: impl Into<Key>) -> Result<(), NotFound> {
         self.reactor.remove(key.into())
+    }
+
+    /// Names what a key names, for [`Reactor::registrations`]. An empty name takes the name away.
+    /// It goes when what it names ends.
+    ///
+    /// A name has at most [`NAME_LEN_MAX`](crate::NAME_LEN_MAX) bytes. A longer one is cut at the
+    /// last character that fits whole. Several registrations may have the same name.
+    ///
+    /// # Errors
+    /// [`NotFound`] if the key names nothing.
+    pub fn set_name(&mut self, key: impl Into<Key>, name: &str) -> Result<(), NotFound> {
+        self.reactor.name_key(key.into(), name, Token(()))
     }
 
     /// Calls a handler once, when `delay` has passed since [`now`](Self::now).

@@ -11,6 +11,7 @@ use crate::{
     AddError, AddReason, Event, Interest, Key, Subscription, Turn,
     api::{
         handler_fn::HandlerFn,
+        listing::bounded_name,
         ops::{ReactorOps, Subscriber, Token},
         registrar::Registrar,
     },
@@ -86,11 +87,40 @@ pub struct Registration<Fd, F> {
     interest: Interest,
     fd: UnwindSafeDrop<Fd>,
     handler: UnwindSafeDrop<F>,
+    name: Option<Box<str>>,
 }
 
 impl<Fd, F> Registration<Fd, F> {
     const fn new(interest: Interest, fd: Fd, handler: F) -> Self {
-        Self { interest, fd: UnwindSafeDrop::new(fd), handler: UnwindSafeDrop::new(handler) }
+        Self {
+            interest,
+            fd: UnwindSafeDrop::new(fd),
+            handler: UnwindSafeDrop::new(handler),
+            name: None,
+        }
+    }
+
+    /// Names the registration, as [`Turn::set_name`] does. The name is not part of what
+    /// [`into_subscription`](Self::into_subscription) makes.
+    ///
+    /// ```
+    /// use std::os::unix::net::UnixStream;
+    /// use windlass::{Reactor, interest};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// # let (queue, _guest) = UnixStream::pair()?;
+    /// let mut reactor = Reactor::new()?;
+    /// let queue = interest().read().with_fd(queue).with_handler(|_: &mut UnixStream| {});
+    /// let key = queue.with_name("net0 tx").register_into(&mut reactor)?;
+    /// let listed = reactor.registrations().find(|one| one.key == key);
+    /// assert_eq!(listed.and_then(|one| one.name), Some("net0 tx"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.name = bounded_name(name);
+        self
     }
 }
 
@@ -218,8 +248,17 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
     where
         F: HandlerFn<Fd, G::Ops, Args>,
     {
-        let built = FdSubscriber::<Fd, F, Args>::new(self);
-        target.with_ops(Token(()), |ops| add(ops, built)).map_err(|e| e.map(FdSubscriber::unbuild))
+        let mut this = self;
+        let name = this.name.take();
+        let built = FdSubscriber::<Fd, F, Args>::new(this);
+        let added = target.with_ops(Token(()), |ops| {
+            let key = add(ops, built)?;
+            if let Some(name) = &name {
+                ops.name_key(key, name, Token(())).expect("it was registered just now");
+            }
+            Ok(key)
+        });
+        added.map_err(|e: AddError<_>| e.map(|built| Self { name, ..built.unbuild() }))
     }
 
     /// Converts the registration into a type-erased subscriber.
@@ -237,17 +276,21 @@ impl<Fd: AsFd + 'static, F> Registration<Fd, F> {
 }
 
 macro_rules! opaque_debug {
-    ($($name:ident<$($p:ident),*>),*) => { $(
+    ($($name:ident<$($p:ident),*> { $($field:ident),* })*) => { $(
         impl<$($p),*> fmt::Debug for $name<$($p),*> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($name))
-                    .field("interest", &self.interest)
+                    $(.field(stringify!($field), &self.$field))*
                     .finish_non_exhaustive()
             }
         }
     )* }
 }
-opaque_debug!(WithFd<Fd>, WithHandler<F>, Registration<Fd, F>);
+opaque_debug! {
+    WithFd<Fd> { interest }
+    WithHandler<F> { interest }
+    Registration<Fd, F> { interest, name }
+}
 
 /// A registration as a subscriber. `Args` names the handler's signature.
 pub(crate) struct FdSubscriber<Fd, F, Args> {
@@ -259,12 +302,12 @@ pub(crate) struct FdSubscriber<Fd, F, Args> {
 
 impl<Fd, F, Args> FdSubscriber<Fd, F, Args> {
     pub(crate) fn new(registration: Registration<Fd, F>) -> Self {
-        let Registration { interest, fd, handler } = registration;
+        let Registration { interest, fd, handler, name: _ } = registration;
         Self { handler, fd, interest, args: PhantomData }
     }
 
     pub(crate) fn unbuild(self) -> Registration<Fd, F> {
-        Registration { interest: self.interest, fd: self.fd, handler: self.handler }
+        Registration { interest: self.interest, fd: self.fd, handler: self.handler, name: None }
     }
 }
 

@@ -16,7 +16,7 @@
 use std::time::Instant;
 
 use crate::{
-    Reactor,
+    Key, Reactor,
     backend::batch::EventPlace,
     cell::CellPtr,
     kernel::{Kernel, pending_work},
@@ -25,7 +25,7 @@ use crate::{
 /// The work around each handler. A type, so that the loop is compiled for each kind of work, and
 /// the usual loop has none.
 pub(crate) trait AroundHandler {
-    fn before(&mut self, kernel: &mut Kernel);
+    fn before(&mut self, kernel: &mut Kernel, cell: CellPtr);
     fn after(&mut self, kernel: &mut Kernel);
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Plain;
 
 impl AroundHandler for Plain {
     #[inline(always)]
-    fn before(&mut self, _: &mut Kernel) {}
+    fn before(&mut self, _: &mut Kernel, _: CellPtr) {}
 
     #[inline(always)]
     fn after(&mut self, _: &mut Kernel) {}
@@ -45,7 +45,7 @@ pub(crate) struct Paced;
 
 impl AroundHandler for Paced {
     #[inline(always)]
-    fn before(&mut self, kernel: &mut Kernel) {
+    fn before(&mut self, kernel: &mut Kernel, _: CellPtr) {
         kernel.backend.submit_if_due();
     }
 
@@ -57,16 +57,19 @@ impl AroundHandler for Paced {
 struct Watched {
     fetched: Instant,
     start: Instant,
+    /// That of the cell, which the handler may delete.
+    key: Key,
 }
 
 impl AroundHandler for Watched {
-    fn before(&mut self, kernel: &mut Kernel) {
+    fn before(&mut self, kernel: &mut Kernel, cell: CellPtr) {
         kernel.backend.submit_if_due();
+        self.key = cell.key();
         self.start = Instant::now();
     }
 
     fn after(&mut self, kernel: &mut Kernel) {
-        kernel.counters.note_handler(self.fetched, self.start);
+        kernel.counters.note_handler(self.fetched, self.start, Some(self.key));
     }
 }
 
@@ -87,7 +90,7 @@ pub(crate) unsafe fn dispatch_rest(
     let is_paced = borrowed.has(pending_work::PACED);
     match fetched {
         Some(fetched) => {
-            let around = Watched { fetched, start: fetched };
+            let around = Watched { fetched, start: fetched, key: Key::UNREGISTERED };
             // SAFETY: the caller's promise covers this call, and the batch is open.
             unsafe { dispatch_open(kernel, reactor, around) }
         }
@@ -142,11 +145,11 @@ pub(crate) unsafe fn dispatch_from<A: AroundHandler>(
         let borrowed = unsafe { &mut *kernel };
         // SAFETY: the batch is open, and this is the place of the next event.
         let (address, ready) = unsafe { borrowed.batch.take(place) };
-        around.before(borrowed);
         // SAFETY: an event carries the address of a cell, because no other code can add to the set
         // (rule 11). The cell's block is not freed before the batch is empty, or while the set may
         // have the address (rule 2).
         let cell = unsafe { CellPtr::<Reactor>::from_exposed(address) };
+        around.before(borrowed, cell);
         // SAFETY: no handler runs. The cell is registered with this reactor, or is a dead cell of
         // it, whose function does nothing.
         unsafe { cell.call(ready, reactor) };

@@ -6,7 +6,7 @@ use crate::{
     Key,
     api::inline_call::InlineTimer,
     backend::ActiveBackend,
-    cell::CellPtr,
+    cell::{CellFlags, CellPtr},
     kernel::{Kernel, counters::Counters, pending_work},
 };
 
@@ -142,6 +142,24 @@ impl Kernel {
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<CellPtr> {
         self.registry.get(key)
+    }
+
+    /// Names what a key of the user or of a listener names, or takes its name away. False if there
+    /// is no such cell.
+    pub(crate) fn set_name(&mut self, key: Key, name: Option<Box<str>>) -> bool {
+        self.find(key).map(|cell| self.registry.set_name(cell, name)).is_some()
+    }
+
+    /// The name of a registered cell.
+    pub(crate) fn name(&self, cell: CellPtr) -> Option<&str> {
+        self.registry.name(cell)
+    }
+
+    /// The cells of the user's descriptors, without those of streams and listeners.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = CellPtr> {
+        let is_own = |cell: &CellPtr| cell.has_flag(CellFlags::INTERNAL);
+        let is_hidden = |cell: &CellPtr| cell.has_flag(CellFlags::HIDDEN);
+        self.registry.iter().filter(move |cell| !is_own(cell) && !is_hidden(cell))
     }
 
     /// Whether a live cell has the number.

@@ -87,6 +87,23 @@ impl Groups {
         }
     }
 
+    /// Names a group, or takes its name away. False if there is no such group.
+    pub(crate) fn set_name(&mut self, group: Key, name: Option<Box<str>>) -> bool {
+        group.parts(KeyKind::Group).is_some_and(|place| self.0.set_name(place, name))
+    }
+
+    /// The keys of all groups, with their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, Option<&str>)> {
+        self.0.iter().map(|(index, generation, _)| {
+            (Key::new(KeyKind::Group, (index, generation)), self.0.name(index))
+        })
+    }
+
+    /// The key of the group at an index; `None` for [`NO_GROUP`].
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        self.0.at(index).map(|_| Key::new(KeyKind::Group, (index, self.0.generation(index))))
+    }
+
     /// Adds the members that were registered for a slot, of which no user code has run since. A new
     /// group gets the state. Returns the group's key.
     pub(crate) fn add(

@@ -79,6 +79,16 @@ impl<R: ReactorOps> Registry<R> {
         Key::new(KeyKind::Descriptor, self.cells.next(MAX_INDEX))
     }
 
+    /// Names a registered cell, or takes its name away.
+    pub(crate) fn set_name(&mut self, cell: CellPtr<R>, name: Option<Box<str>>) {
+        self.cells.set_name(Self::place(cell), name);
+    }
+
+    /// The name of a registered cell.
+    pub(crate) fn name(&self, cell: CellPtr<R>) -> Option<&str> {
+        self.cells.name(Self::place(cell).0)
+    }
+
     /// Adds a cell whose key, number and flags are set. `mark` is the current turn's mark.
     pub(crate) fn insert(&mut self, cell: OwnedCell<R>, mark: u32) {
         self.number_mut(cell.fd()).0 |= Number::TAKEN;

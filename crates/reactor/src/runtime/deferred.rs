@@ -57,7 +57,7 @@ impl Reactor {
         self.deferred.is_running = true;
         for _ in 0..count {
             let Some(closure) = self.deferred.queue.pop_front() else { break };
-            self.timed(|reactor| closure.run(Turn::new(reactor)));
+            self.timed(None, |reactor| closure.run(Turn::new(reactor)));
         }
         self.deferred.is_running = false;
     }

@@ -13,6 +13,7 @@ mod groups;
 pub(crate) mod hook;
 #[cfg(feature = "sim")]
 pub(crate) mod hosted;
+mod listing;
 mod ops;
 mod pending;
 pub(crate) mod reactor;

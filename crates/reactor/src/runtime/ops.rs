@@ -172,6 +172,10 @@ impl ReactorOps for Reactor {
         !self.runs_descriptor_of(group)
     }
 
+    fn name_key(&mut self, key: Key, name: &str, _: Token) -> Result<(), NotFound> {
+        self.keep_name(key, name)
+    }
+
     fn own_event(&mut self, event: OwnEvent, _: Token) {
         match event {
             OwnEvent::StaleEntry => self.kernel.note(pending_work::REBUILD),

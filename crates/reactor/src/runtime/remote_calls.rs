@@ -54,7 +54,7 @@ impl Reactor {
         while let Some(message) = drain.next() {
             ran += 1;
             reactor.kernel.counters().calls += 1;
-            reactor.timed(|reactor| match message {
+            reactor.timed(None, |reactor| match message {
                 RemoteItem::Post(post) => post.run(Turn::new(reactor)),
                 RemoteItem::Call(place) => place.run(Turn::new(reactor)),
             });

@@ -46,7 +46,7 @@ use std::{
 use rustix::io::Errno;
 
 use crate::{
-    Reactor,
+    Key, Reactor,
     kernel::{
         Kernel,
         dispatch::{Paced, Plain, dispatch_from, dispatch_rest},
@@ -362,15 +362,15 @@ impl Reactor {
     }
 
     /// Makes a call. Before it, replies are submitted that have waited for long enough. If the
-    /// watchdog is on, the time of the call is measured.
-    pub(crate) fn timed(&mut self, call: impl FnOnce(&mut Self)) {
+    /// watchdog is on, the time of the call is measured. `key` is that of its timer, if it is one.
+    pub(crate) fn timed(&mut self, key: Option<Key>, call: impl FnOnce(&mut Self)) {
         self.kernel.submit_if_due();
         let Some(fetched) = self.turn.fetched() else {
             return call(self);
         };
         let start = Instant::now();
         call(self);
-        self.kernel.counters().note_handler(fetched, start);
+        self.kernel.counters().note_handler(fetched, start, key);
     }
 }
 

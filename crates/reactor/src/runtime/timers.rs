@@ -88,7 +88,7 @@ impl Reactor {
         let Firing { reactor, call: Some(call), .. } = &mut firing else {
             return;
         };
-        reactor.timed(|reactor| call.fire(tick, Turn::new(reactor)));
+        reactor.timed(Some(tick.key), |reactor| call.fire(tick, Turn::new(reactor)));
         drop(firing);
     }
 }

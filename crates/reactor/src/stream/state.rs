@@ -249,6 +249,18 @@ impl StreamTable {
         self.cores.get(index, generation).map(|_| index)
     }
 
+    /// Names a stream, or takes its name away. False if there is no such stream.
+    pub(crate) fn set_name(&mut self, key: Key, name: Option<Box<str>>) -> bool {
+        key.parts(KeyKind::Stream).is_some_and(|place| self.cores.set_name(place, name))
+    }
+
+    /// The keys of all streams and of their cells, with their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, Key, Option<&str>)> {
+        self.cores.iter().map(|(index, generation, core)| {
+            (Key::new(KeyKind::Stream, (index, generation)), core.cell, self.cores.name(index))
+        })
+    }
+
     /// The stream at an index that is known to be occupied.
     #[inline]
     pub(super) fn core(&mut self, index: u32) -> &mut StreamCore {

@@ -322,6 +322,20 @@ impl<R: ReactorOps> Timers<R> {
         self.table.entries.pop().map(|(index, ..)| self.table.calling[index as usize].call.take())
     }
 
+    /// Names a timer, or takes its name away. False if there is no such timer.
+    pub(crate) fn set_name(&mut self, key: Key, name: Option<Box<str>>) -> bool {
+        key.parts(KeyKind::Timer).is_some_and(|place| self.table.entries.set_name(place, name))
+    }
+
+    /// The keys of all timers, with their groups and names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, u32, Option<&str>)> {
+        let entries = &self.table.entries;
+        entries.iter().map(|(index, generation, _)| {
+            let group = entries.note(index, generation).unwrap_or(NO_GROUP);
+            (Key::new(KeyKind::Timer, (index, generation)), group, entries.name(index))
+        })
+    }
+
     /// Sets the group that the timer belongs to.
     pub(crate) fn set_group(&mut self, key: Key, group: u32) {
         if let Some((index, generation)) = key.parts(KeyKind::Timer) {

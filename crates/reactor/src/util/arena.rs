@@ -1,5 +1,7 @@
 //! A growing array whose slots are named by index and generation. A stale name finds nothing.
 
+use std::collections::BTreeMap;
+
 use crate::util::{
     generations::{BLOCK, Generations, PROCESS},
     prefetch::prefetch,
@@ -48,6 +50,12 @@ fn grow<T>(vec: &mut Vec<T>, count: usize) {
     vec.reserve_exact(more.max(count).max(8));
 }
 
+#[cold]
+#[inline(never)]
+fn forget_name(names: &mut BTreeMap<u32, Box<str>>, index: u32) {
+    names.remove(&index);
+}
+
 /// Values that are found by index and generation.
 ///
 /// A slot's generation rises when the slot is vacated. Generations are drawn for the whole process,
@@ -62,6 +70,8 @@ pub(crate) struct Arena<T> {
     fresh: u32,
     /// The block of indices that `fresh` was drawn for; `NONE` before the first draw.
     fresh_block: u32,
+    /// The names of values that have one, by index. A name goes with its value.
+    names: BTreeMap<u32, Box<str>>,
 }
 
 /// The order of the fields is fixed: the generation is next to the first fields of the value, and
@@ -81,7 +91,15 @@ impl<T> Arena<T> {
     }
 
     const fn of(generations: &'static Generations) -> Self {
-        Self { slots: Vec::new(), free: NONE, len: 0, generations, fresh: 0, fresh_block: NONE }
+        Self {
+            slots: Vec::new(),
+            free: NONE,
+            len: 0,
+            generations,
+            fresh: 0,
+            fresh_block: NONE,
+            names: BTreeMap::new(),
+        }
     }
 
     /// The number of values.
@@ -187,6 +205,27 @@ impl<T> Arena<T> {
         }
     }
 
+    /// Names a value, or takes its name away. False if there is no such value.
+    pub(crate) fn set_name(
+        &mut self,
+        (index, generation): (u32, u32),
+        name: Option<Box<str>>,
+    ) -> bool {
+        if self.get(index, generation).is_none() {
+            return false;
+        }
+        match name {
+            Some(name) => self.names.insert(index, name),
+            None => self.names.remove(&index),
+        };
+        true
+    }
+
+    /// The name of the value at an index that is known to be occupied.
+    pub(crate) fn name(&self, index: u32) -> Option<&str> {
+        self.names.get(&index).map(|name| &**name)
+    }
+
     /// The generation of an index that is known to be occupied.
     pub(crate) fn generation(&self, index: u32) -> u32 {
         self.slots[index as usize].generation
@@ -200,6 +239,9 @@ impl<T> Arena<T> {
         let value = slot.value.take()?;
         self.len -= 1;
         slot.generation = slot.generation.wrapping_add(1);
+        if !self.names.is_empty() {
+            forget_name(&mut self.names, index);
+        }
         if Generations::begins_range(slot.generation) {
             match self.generations.draw(index) {
                 Some(generation) => slot.generation = generation,

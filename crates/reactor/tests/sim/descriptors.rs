@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use windlass::{
-    Event, Group, Ready, Signal, SignalSet, Turn, interest,
+    Event, Group, Ready, RegistrationKind, Schedule, Signal, SignalSet, Turn, interest,
     sim::{Faults, SimFd, ThreadStep},
 };
 use windlass_flow::{Bounds, Latch, mailbox};
@@ -292,4 +292,28 @@ fn a_paused_group_waits_for_its_resume() {
     reactor.run_once(None).unwrap();
     assert_eq!(log.take().len(), 2);
     assert!(sim.now() - begin < Duration::from_secs(6));
+}
+
+#[test]
+fn registrations_are_named_and_listed_by_their_simulated_numbers() {
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let counter = sim.eventfd(0).unwrap();
+    let queue = interest().read().with_fd(counter).with_handler(|_: &mut SimFd| {});
+    let queue = queue.with_name("queue").register_into(&mut reactor).unwrap();
+    let timer = Schedule::After(Duration::from_secs(1)).with_handler(|| {}).with_name("timer");
+    let timer = timer.register_into(&mut reactor).unwrap();
+    let said: Vec<_> = reactor
+        .registrations()
+        .map(|one| (one.key, one.kind, one.fd.is_some(), one.name))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            (queue, RegistrationKind::Descriptor, true, Some("queue")),
+            (timer, RegistrationKind::Timer, false, Some("timer")),
+        ]
+    );
+    reactor.remove(queue).unwrap();
+    assert_eq!(reactor.registrations().count(), 1);
 }

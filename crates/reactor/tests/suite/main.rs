@@ -51,6 +51,7 @@ mod groups_streams;
 mod interests;
 mod kicks;
 mod letting_go;
+mod listing;
 mod panics;
 mod registration;
 mod remote;

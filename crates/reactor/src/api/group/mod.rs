@@ -16,6 +16,7 @@ use crate::{
     api::{
         handler_fn::{MemberFn, MemberTimerFn},
         interest::interest,
+        listing::bounded_name,
         ops::{ReactorOps, Token},
         registrar::Registrar,
         timer::{Schedule, Timer},
@@ -233,11 +234,16 @@ pub struct Group<S, R: ReactorOps = Reactor> {
     state: Rc<SharedState<S>>,
     members: Vec<Member<R>>,
     joins: Option<Key>,
+    /// Its own name without a place, and those of the members at their places.
+    names: Vec<(Option<usize>, Box<str>)>,
 }
 
 impl<S, R: ReactorOps> fmt::Debug for Group<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("members", &self.members.len()).finish_non_exhaustive()
+        f.debug_struct("Group")
+            .field("members", &self.members.len())
+            .field("names", &self.names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -245,7 +251,21 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     /// A group without members.
     pub fn new(state: S) -> Self {
         let state = SharedState::new(state);
-        Self { state, members: Vec::new(), joins: None }
+        Self { state, members: Vec::new(), joins: None, names: Vec::new() }
+    }
+
+    /// Names the group, as [`Turn::set_name`](crate::Turn::set_name) does.
+    pub fn with_name(mut self, name: &str) -> Self {
+        self.names.extend(bounded_name(name).map(|name| (None, name)));
+        self
+    }
+
+    /// Names the member that was added last, as [`Turn::set_name`](crate::Turn::set_name) does.
+    /// Before the first member, it does nothing.
+    pub fn with_member_name(mut self, name: &str) -> Self {
+        let place = self.members.len().checked_sub(1);
+        self.names.extend(place.zip(bounded_name(name)).map(|(at, name)| (Some(at), name)));
+        self
     }
 
     /// Adds a member that is made with the state.
@@ -260,7 +280,7 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
     pub(crate) fn joining(group: GroupKey<S>, reactor: &mut R) -> Result<Self, NotFound> {
         let state =
             reactor.group_state(group.key).and_then(|state| state.typed()).ok_or(NotFound)?;
-        Ok(Self { state, members: Vec::new(), joins: Some(group.key) })
+        Ok(Self { state, members: Vec::new(), joins: Some(group.key), names: Vec::new() })
     }
 
     /// Adds a descriptor with its handler. The handler takes `&mut State`, then any ordered subset
@@ -362,14 +382,23 @@ impl<S: 'static, R: ReactorOps> Group<S, R> {
         self,
         target: &mut G,
     ) -> Result<Registered<S>, GroupError<Self>> {
-        let Self { state, members, joins } = self;
+        let Self { state, members, joins, names } = self;
         let erased = ErasedGroup { state: GroupState::of(&state), members, joins };
-        match target.with_ops(Token(()), |ops| ops.add_group(erased)) {
+        let added = target.with_ops(Token(()), |ops| {
+            let (key, members) = ops.add_group(erased)?;
+            for (place, name) in &names {
+                let named = place.map_or(key, |place| members[place]);
+                ops.name_key(named, name, Token(())).expect("it was registered just now");
+            }
+            Ok((key, members))
+        });
+        match added {
             Ok((key, members)) => {
                 Ok(Registered { group: GroupKey { key, state: PhantomData }, members })
             }
             Err(GroupError { reason, group }) => {
-                Err(GroupError { reason, group: Self { state, members: group.members, joins } })
+                let group = Self { state, members: group.members, joins, names };
+                Err(GroupError { reason, group })
             }
         }
     }

@@ -147,6 +147,12 @@ impl StreamTable {
         u32::try_from(slot).map_err(|_| NotFound)
     }
 
+    /// The keys of all listeners, which are those of their cells.
+    pub(crate) fn listener_keys(&self) -> impl Iterator<Item = Key> {
+        let listening = self.listeners.iter().flatten().filter(|state| state.socket.is_some());
+        listening.map(|state| state.cell)
+    }
+
     /// The entry of a slot that is known to be occupied.
     pub(super) fn listener_state(&mut self, slot: u32) -> &mut ListenerState {
         self.listeners[slot as usize]

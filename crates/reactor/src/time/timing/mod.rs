@@ -108,6 +108,16 @@ impl Timing {
         self.timers.set_group(key, group);
     }
 
+    /// The table of timers, for a look at them.
+    pub(crate) fn timers(&self) -> &Timers<Reactor> {
+        &self.timers
+    }
+
+    /// See [`Timers::set_name`].
+    pub(crate) fn set_name(&mut self, key: Key, name: Option<Box<str>>) -> bool {
+        self.timers.set_name(key, name)
+    }
+
     /// The number of timers.
     #[inline]
     pub(crate) fn len(&self) -> usize {
