@@ -1,5 +1,5 @@
 /* Writes a seccomp filter, as BPF, to the standard output: the calls of a reactor on poll,
-   aarch64. The arguments name the parts: reactor, connections, signals, serve.
+   aarch64. The arguments name the parts: reactor, connections, napi, signals, serve.
    `cargo xtask syscalls` writes this file. Compile it with -lseccomp. */
 
 #include <seccomp.h>
@@ -67,6 +67,11 @@ static const int connections[] = {
     __NR_SCMP_ERROR,
 };
 
+/* For `Builder::napi` on epoll, if the program closes registered descriptors (rule 7). */
+static const int napi[] = {
+    __NR_SCMP_ERROR,
+};
+
 /* For a `SignalSet` that is made later. */
 static const int signals[] = {
     SCMP_SYS(rt_sigaction),
@@ -83,6 +88,7 @@ static const int serve[] = {
 static const struct part parts[] = {
     {"reactor", reactor},
     {"connections", connections},
+    {"napi", napi},
     {"signals", signals},
     {"serve", serve},
 };

@@ -140,9 +140,12 @@ pub use api::{
     timer::{Deferred, Schedule, Tick, Timer, TimerRegistration},
     turn::Turn,
 };
-pub use backend::build_error::{BuildError, Capacity};
 #[doc(hidden)]
 pub use backend::ring_settings::RingFeatures;
+pub use backend::{
+    build_error::{BuildError, Capacity},
+    napi::{NapiError, NapiPoll},
+};
 pub use cell::{
     Subscription,
     registration::{Registration, WithFd, WithHandler},

@@ -26,7 +26,18 @@ const INDIFFERENT: &[(&str, &[&str])] = &[
     // Stage `simulator` runs `sim`.
     (
         "windlass",
-        &["allocations", "fork", "inherited", "model", "numbers", "ring", "rules", "sim", "suite"],
+        &[
+            "allocations",
+            "fork",
+            "inherited",
+            "model",
+            "napi",
+            "numbers",
+            "ring",
+            "rules",
+            "sim",
+            "suite",
+        ],
     ),
     ("windlass-server", &["seccomp", "sim"]),
     ("windlass-task", &["allocations", "attributes", "fork", "net", "net_rounds", "sim"]),

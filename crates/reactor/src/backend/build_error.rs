@@ -3,7 +3,7 @@
 use core::fmt;
 use std::io;
 
-use crate::{Errno, RingError, error::plain_error};
+use crate::{Errno, NapiError, RingError, error::plain_error};
 
 /// The builder setting that a [`BuildError`] refers to.
 ///
@@ -67,6 +67,8 @@ pub enum BuildError {
     Os(Errno),
     /// The requested ring ([`Backend::Uring`](crate::Backend::Uring)) is not available.
     Ring(RingError),
+    /// The kernel does not poll network cards as [`Builder::napi`](crate::Builder::napi) asks.
+    Napi(NapiError),
     /// The backend is [`Backend::Sim`](crate::Backend::Sim), no host was chosen (`Builder::sim`),
     /// and the thread has no simulation.
     #[cfg(feature = "sim")]
@@ -91,6 +93,7 @@ plain_error!(
         Self::CapacityTooLarge(_) => "a capacity of the reactor is too large",
         Self::Os(_) => "the kernel refused a descriptor of the reactor",
         Self::Ring(_) => "the reactor cannot have a ring",
+        Self::Napi(_) => "the reactor cannot poll network cards",
         #[cfg(feature = "sim")]
         Self::NoSimulation => "no simulation for the backend sim: choose a host by Builder::sim",
     },
@@ -100,6 +103,7 @@ plain_error!(
         BuildError::Os(errno) => Ok(*errno),
         // With the message, which names the missing feature.
         BuildError::Ring(why) => Err(io::Error::from(why.errno()).kind()),
+        BuildError::Napi(why) => Err(io::Error::from(*why).kind()),
         #[cfg(feature = "sim")]
         BuildError::NoSimulation => Err(io::ErrorKind::InvalidInput),
     },
@@ -108,6 +112,7 @@ plain_error!(
             Some(capacity.to_string()),
         BuildError::Os(errno) => Some(errno.to_string()),
         BuildError::Ring(why) => Some(why.to_string()),
+        BuildError::Napi(why) => Some(why.to_string()),
         #[cfg(feature = "sim")]
         BuildError::NoSimulation => None::<String>,
     }

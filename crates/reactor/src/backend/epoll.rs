@@ -21,7 +21,9 @@ use rustix::{
 use super::{
     epoll_wait::epoll_wait,
     fork::{self, ForkGuard},
-    last_errno, next_serial, with_high_number,
+    last_errno,
+    napi::{NapiError, NapiPoll},
+    next_serial, with_high_number,
 };
 use crate::backend::batch::RawEvent;
 
@@ -37,6 +39,8 @@ pub(crate) struct Epoll {
     has_pwait2: bool,
     /// The set for a rebuild. It is created as soon as a rebuild may become necessary.
     spare: Option<OwnedFd>,
+    /// Also of the sets that follow.
+    napi: Option<NapiPoll>,
     fork: ForkGuard,
 }
 
@@ -46,7 +50,24 @@ impl Epoll {
         let set = epoll::create(CreateFlags::CLOEXEC)?;
         let has_pwait2 = !FORCE_EPOLL_WAIT && probe_pwait2(&set);
         let fork = ForkGuard::new(room)?;
-        Ok(Self { set, serial: next_serial(), has_pwait2, spare: None, fork })
+        Ok(Self { set, serial: next_serial(), has_pwait2, spare: None, napi: None, fork })
+    }
+
+    pub(crate) fn set_napi(&mut self, napi: NapiPoll) -> Result<(), NapiError> {
+        napi.set_on_epoll(self.set.as_fd())?;
+        self.napi = Some(napi);
+        Ok(())
+    }
+
+    /// A set for a rebuild.
+    fn new_set(&self) -> Result<OwnedFd, Errno> {
+        let set = with_high_number(epoll::create(CreateFlags::CLOEXEC)?);
+        if let Some(napi) = self.napi {
+            // It was accepted before. If the process has lost the privilege since then, the set
+            // serves without it.
+            let _ = napi.set_on_epoll(set.as_fd());
+        }
+        Ok(set)
     }
 
     pub(crate) fn watchable(&self) -> (BorrowedFd<'_>, u64) {
@@ -55,14 +76,14 @@ impl Epoll {
 
     pub(crate) fn reserve(&mut self) {
         if self.spare.is_none() {
-            self.spare = new_set_with_high_number().ok();
+            self.spare = self.new_set().ok();
         }
     }
 
     pub(crate) fn replace(&mut self) -> Result<(), Errno> {
         self.set = match self.spare.take() {
             Some(spare) => spare,
-            None => new_set_with_high_number()?,
+            None => self.new_set()?,
         };
         self.serial = next_serial();
         Ok(())
@@ -168,10 +189,6 @@ impl Epoll {
         let (events, _) = epoll::wait(&self.set, room, Some(time))?;
         Ok(events.len())
     }
-}
-
-fn new_set_with_high_number() -> Result<OwnedFd, Errno> {
-    Ok(with_high_number(epoll::create(CreateFlags::CLOEXEC)?))
 }
 
 /// Removes a number from an epoll set, if it is present.

@@ -26,6 +26,7 @@ mod epoll;
 #[cfg(not(miri))]
 mod epoll_wait;
 pub(crate) mod fork;
+pub(crate) mod napi;
 mod poll;
 #[cfg(not(miri))]
 mod pollable;
@@ -43,6 +44,7 @@ mod uring_under_miri;
 use epoll::Epoll;
 pub(crate) use epoll::forget;
 use fork::ForkGuard;
+use napi::{NapiError, NapiPoll};
 use poll::Poll;
 use ring_settings::{RingFeatures, RingSettings};
 pub(crate) use uring::{ReceivedPart, Uring};
@@ -81,6 +83,16 @@ impl ActiveBackend {
             Backend::Sim => unreachable!("`Builder` makes it of a host"),
         };
         Ok((created, None))
+    }
+
+    /// Makes the kernel poll network cards in waits.
+    pub(crate) fn set_napi(&mut self, napi: NapiPoll) -> Result<(), NapiError> {
+        let napi = napi.check()?;
+        match self {
+            Self::Epoll(epoll) => epoll.set_napi(napi),
+            Self::Uring(uring) => uring.set_napi(napi),
+            _ => Err(NapiError::Backend(self.kind())),
+        }
     }
 
     /// The backend of a reactor in a simulation.

@@ -11,6 +11,7 @@ use super::{
     batch::RawEvent,
     completions::{Done, Failed, Times},
     fork::ForkGuard,
+    napi::{NapiError, NapiPoll},
     ring_settings::{RingFeatures, RingSettings},
     shared_bytes::SharedBytes,
 };
@@ -48,6 +49,10 @@ impl Uring {
         } else {
             RingError::NotCompiled
         })
+    }
+
+    pub(crate) fn set_napi(&self, _: NapiPoll) -> Result<(), NapiError> {
+        match *self {}
     }
 
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {

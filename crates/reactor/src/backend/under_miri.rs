@@ -25,7 +25,10 @@ use rustix::{
     time::Timespec,
 };
 
-use crate::backend::batch::RawEvent;
+use crate::backend::{
+    batch::RawEvent,
+    napi::{NapiError, NapiPoll},
+};
 
 const KNOWN: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
@@ -51,6 +54,11 @@ impl Epoll {
             entries: BTreeMap::new(),
             room,
         })
+    }
+
+    /// Miri has no network cards.
+    pub(crate) fn set_napi(&mut self, _: NapiPoll) -> Result<(), NapiError> {
+        Err(NapiError::Missing(Errno::NOTTY))
     }
 
     pub(crate) fn room_unless_child(&self) -> usize {

@@ -6,7 +6,7 @@ use std::{rc::Rc, time::Duration};
 #[cfg(feature = "sim")]
 use crate::world::Host;
 use crate::{
-    Backend, BuildError, Capacity, Clock, Reactor, RingError,
+    Backend, BuildError, Capacity, Clock, NapiPoll, Reactor, RingError,
     api::key::MAX_INDEX,
     backend::{
         ActiveBackend,
@@ -58,6 +58,7 @@ pub struct Builder {
     pub(crate) timer_slack_ns: Option<NonZeroU64>,
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
+    pub(crate) napi: Option<NapiPoll>,
     pub(crate) ring: RingSettings,
     #[cfg(feature = "sim")]
     pub(crate) sim: Option<Host>,
@@ -107,6 +108,7 @@ impl Builder {
             timer_slack_ns: None,
             busy_poll: Duration::ZERO,
             watchdog: false,
+            napi: None,
             ring: RingSettings::DEFAULT,
             #[cfg(feature = "sim")]
             sim: None,
@@ -292,6 +294,40 @@ impl Builder {
         self
     }
 
+    /// Makes the kernel poll the queues of network cards in each wait, before the thread sleeps.
+    /// Default: no, or as the sysctl `net.core.busy_poll` says.
+    ///
+    /// It reduces the latency of packets, and occupies one core. Polled are the queues from which
+    /// the watched sockets have received. Loopback, Unix sockets and other descriptors have none,
+    /// so for them it is without effect. [`busy_poll`](Self::busy_poll) is for them: it makes the
+    /// reactor poll in place of the kernel, and is independent of this.
+    ///
+    /// It is set by an ioctl(2) of the epoll set (`EPIOCSPARAMS`), or of the ring
+    /// (`IORING_REGISTER_NAPI`). Both need Linux 6.9. What cannot be had is an error of
+    /// [`build`](Self::build), also on a ring of [`Backend::UringOrEpoll`].
+    ///
+    /// ```
+    /// use windlass::{BuildError, NapiPoll, Reactor};
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let napi = NapiPoll { usecs: 50, budget: 8, prefer: false };
+    /// let reactor = match Reactor::builder().napi(napi).build() {
+    ///     Err(BuildError::Napi(error)) => {
+    ///         println!("{error}");
+    ///         Reactor::new()?
+    ///     }
+    ///     outcome => outcome?,
+    /// };
+    /// # drop(reactor);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[doc(alias("EPIOCSPARAMS", "IORING_REGISTER_NAPI", "SO_BUSY_POLL"))]
+    pub const fn napi(mut self, napi: NapiPoll) -> Self {
+        self.napi = Some(napi);
+        self
+    }
+
     /// Whether to measure the time of every handler, for
     /// [`Stats::handler_max`](crate::Stats::handler_max) and
     /// [`Stats::lag_max`](crate::Stats::lag_max). Default: no, because it reads the clock twice per
@@ -358,6 +394,8 @@ impl Builder {
     ///   has no descriptor left.
     /// - [`Ring`](crate::BuildError::Ring): the requested ring is not available.
     ///   [`RingError`](crate::RingError) has the causes.
+    /// - [`Napi`](crate::BuildError::Napi): the kernel or the backend does not poll network cards.
+    ///   [`NapiError`](crate::NapiError) has the causes.
     pub fn build(self) -> Result<Reactor, BuildError> {
         self.check()?;
         let slack = self.timer_slack_ns;

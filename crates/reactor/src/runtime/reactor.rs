@@ -96,7 +96,10 @@ impl Reactor {
     }
 
     pub(crate) fn from_builder(mut builder: Builder) -> Result<Self, BuildError> {
-        let (backend, ring_error) = builder.open_backend()?;
+        let (mut backend, ring_error) = builder.open_backend()?;
+        if let Some(napi) = builder.napi {
+            backend.set_napi(napi).map_err(BuildError::Napi)?;
+        }
         let Builder { limits, clock, busy_poll, watchdog, .. } = builder;
         let pending = if watchdog { pending_work::WATCHDOG } else { 0 }
             | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL };

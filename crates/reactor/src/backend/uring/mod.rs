@@ -53,11 +53,11 @@ mod waits;
 
 use std::{
     collections::VecDeque,
-    os::fd::BorrowedFd,
+    os::fd::{AsFd as _, BorrowedFd},
     time::{Duration, Instant},
 };
 
-use rustix::{io::Errno, time::Timespec};
+use rustix::{event::epoll, io::Errno, time::Timespec};
 
 pub(crate) use copies::Copied;
 use host_epoll::HostEpoll;
@@ -71,6 +71,7 @@ use crate::{
     backend::{
         completions::Times,
         fork::{self, ForkGuard},
+        napi::{NapiError, NapiPoll},
         next_serial,
         ring_settings::{RingFeatures, RingSettings},
     },
@@ -203,6 +204,16 @@ impl Uring {
             serial: next_serial(),
             fork: ForkGuard::new(1).map_err(RingError::Os)?,
         })
+    }
+
+    /// Makes the kernel poll network cards in waits. A ring has no budget, but refuses the same
+    /// ones as epoll.
+    pub(crate) fn set_napi(&self, napi: NapiPoll) -> Result<(), NapiError> {
+        if napi.is_privileged() {
+            let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(NapiError::Os)?;
+            napi.set_on_epoll(set.as_fd())?;
+        }
+        self.ring.set_napi(napi)
     }
 
     /// Fails in a child of fork(2).

@@ -44,6 +44,7 @@ use crate::{
     RingError,
     backend::{
         last_errno,
+        napi::{NapiError, NapiPoll},
         ring_settings::{RingFeatures, RingSettings},
     },
 };
@@ -51,6 +52,7 @@ use crate::{
 /// From linux/io_uring.h.
 const IORING_REGISTER_RING_FDS: u32 = 20;
 const IORING_UNREGISTER_RING_FDS: u32 = 21;
+const IORING_REGISTER_NAPI: u32 = 27;
 
 /// The longest wait while the kernel does not take submitted entries, for example for lack of
 /// memory. Then they are submitted again.
@@ -64,8 +66,19 @@ struct RingUpdate {
     data: u64,
 }
 
+/// `struct io_uring_napi`, the argument of `IORING_REGISTER_NAPI`, of Linux 6.9. Zeros in the rest
+/// mean the same to later kernels.
+#[repr(C)]
+struct RingNapi {
+    busy_poll_to: u32,
+    prefer_busy_poll: u8,
+    pad: [u8; 3],
+    reserved: u64,
+}
+
 const _: () = {
     assert!(size_of::<RingUpdate>() == 16);
+    assert!(size_of::<RingNapi>() == 16);
     // `struct __kernel_timespec`.
     assert!(size_of::<Timespec>() == 16);
 };
@@ -157,6 +170,20 @@ impl Ring {
             (Ok(_), Ok(index)) => (self.name, self.name_flag) = (index, Enter::REGISTERED_RING),
             _ => self.features = self.features.without(RingFeatures::REGISTERED),
         }
+    }
+
+    /// Makes the kernel poll network cards in waits.
+    pub(super) fn set_napi(&self, napi: NapiPoll) -> Result<(), NapiError> {
+        let (busy_poll_to, prefer_busy_poll) = (napi.usecs, napi.prefer.into());
+        let mut argument = RingNapi { busy_poll_to, prefer_busy_poll, pad: [0; 3], reserved: 0 };
+        // SAFETY: There is one argument, which lives through the call. The kernel writes the
+        // previous settings to it, a value of the same type.
+        let outcome = unsafe { self.control(IORING_REGISTER_NAPI, (&raw mut argument).cast(), 1) };
+        outcome.map(drop).map_err(|errno| match errno {
+            // Older kernels do not know the operation.
+            Errno::INVAL | Errno::OPNOTSUPP => NapiError::Missing(errno),
+            errno => NapiError::Os(errno),
+        })
     }
 
     /// For a child of fork(2): its thread may have a ring of its own under the same index.
