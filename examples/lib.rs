@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use windlass::{Backend, Builder, Reactor, UnknownBackend};
+use windlass::{Backend, Builder, Reactor, Stop, UnknownBackend};
 
 /// The programs in the documents. `cargo test --doc` compiles them, and runs those that end.
 #[cfg(doctest)]
@@ -66,6 +66,17 @@ pub fn first_word() -> Option<String> {
 #[must_use]
 pub fn words() -> Vec<String> {
     read(std::env::args().skip(1)).1
+}
+
+/// Stops a reactor when it is dropped. A thread that the reactor waits for holds it, so that the
+/// reactor ends with the thread, also if that fails or panics.
+#[derive(Debug)]
+pub struct StopOnDrop(pub Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// Returns the value of `--backend`, and the arguments that are not options.

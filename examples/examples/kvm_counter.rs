@@ -18,10 +18,19 @@
 #[path = "kvm/machine.rs"]
 mod machine;
 
-use std::{io, os::fd::OwnedFd, thread};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 
 use rustix::event::{EventfdFlags, eventfd};
 use windlass::{Event, Group, GroupKey, Key, Reactor, Turn, interest};
+use windlass_examples::StopOnDrop;
 use windlass_flow::{CounterWriter, EventCounter, WriteError};
 
 /// The most requests that wait for the worker, plus one.
@@ -86,26 +95,36 @@ fn register(
     Ok(registered.group)
 }
 
-/// Serves so many kicks by interrupts. Returns how often the counter was full.
+/// Serves so many kicks by interrupts, or fewer if the reactor is stopped. Returns how often the
+/// counter was full.
 fn serve(mut reactor: Reactor, kick: OwnedFd, interrupt: OwnedFd, total: u64) -> io::Result<u64> {
     let requests = EventCounter::new(REQUESTS_MAX)?;
     let gate = register(&mut reactor, requests.clone(), kick)?;
-    let stop = reactor.stop_handle();
+    let stop = StopOnDrop(reactor.stop_handle());
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let (of_worker, to_worker) = (Arc::clone(&has_ended), requests.clone());
     let worker = thread::spawn(move || {
+        let _stop = stop;
         let mut left = total;
         while left > 0 {
             let count = requests.read().map_err(io::Error::other)?;
+            if of_worker.load(Ordering::Acquire) {
+                break;
+            }
             for _ in 0..count {
                 // The kernel reads it at once.
                 rustix::io::write(&interrupt, &1_u64.to_ne_bytes())?;
             }
             left -= u64::from(count);
         }
-        stop.stop();
         io::Result::Ok(())
     });
-    reactor.run()?;
+    let run = reactor.run();
+    has_ended.store(true, Ordering::Release);
+    // The worker may wait for requests.
+    to_worker.signal().map_err(io::Error::other)?;
     worker.join().map_err(|_| io::Error::other("the worker has panicked"))??;
+    run?;
     Ok(reactor.group_mut(gate).map_or(0, |gate| gate.pauses))
 }
 
@@ -133,7 +152,11 @@ fn with_guest(reactor: Reactor, rounds: u32) -> io::Result<u32> {
     let (kick, interrupt) = (wire(EventfdFlags::SEMAPHORE)?, wire(EventfdFlags::empty())?);
     let ends = (kick.try_clone()?, interrupt.try_clone()?);
     machine.plug(0, &kick, &interrupt)?;
-    let guest = thread::spawn(move || processor.run());
+    let stop = StopOnDrop(reactor.stop_handle());
+    let guest = thread::spawn(move || {
+        let _stop = stop;
+        processor.run()
+    });
     serve(reactor, kick, interrupt, rounds.into())?;
     guest.join().map_err(|_| io::Error::other("the processor has panicked"))??;
     machine.unplug(0, &ends.0, &ends.1)?;
@@ -171,6 +194,24 @@ mod tests {
         rustix::io::read(answers, &mut count).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 1000);
         assert!(rustix::io::read(left, &mut count).is_err(), "no kick is left");
+    }
+
+    #[test]
+    fn a_worker_that_fails_ends_the_loop() {
+        let kick = wire(EventfdFlags::SEMAPHORE).unwrap();
+        rustix::io::write(&kick, &1_u64.to_ne_bytes()).unwrap();
+        let read_only = std::fs::File::open("/dev/null").unwrap();
+        let error = serve(reactor(), kick, read_only.into(), 1).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(windlass::Errno::BADF.raw_os_error()));
+    }
+
+    /// As after a guest that fails.
+    #[test]
+    fn a_stop_ends_a_worker_that_waits() {
+        let reactor = reactor();
+        reactor.stop_handle().stop();
+        let [kick, interrupt] = [(); 2].map(|()| wire(EventfdFlags::empty()).unwrap());
+        assert_eq!(serve(reactor, kick, interrupt, 1).unwrap(), 0);
     }
 
     #[test]

@@ -36,7 +36,8 @@ mod devices {
     use std::{cell::Cell, io, os::fd::OwnedFd, rc::Rc, thread, time::Duration};
 
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-    use windlass::{Group, GroupKey, Key, Reactor, Ready, Turn, interest};
+    use windlass::{Event, Group, GroupKey, Key, Reactor, Ready, Turn, interest};
+    use windlass_examples::StopOnDrop;
 
     use super::machine::{Machine, machine};
 
@@ -184,11 +185,10 @@ mod devices {
             turn.with_group(net_group, Net::look).expect("no member runs");
         })?;
 
-        let stop = reactor.stop_handle();
+        let stop = StopOnDrop(reactor.stop_handle());
         let guest = thread::spawn(move || {
-            let unclaimed = processor.run();
-            stop.stop();
-            unclaimed
+            let _stop = stop;
+            processor.run()
         });
         reactor.run()?;
         let unclaimed =

@@ -166,6 +166,10 @@ pub(crate) fn machine(rounds: u32) -> io::Result<(Machine, Processor)> {
         memory_size: MEMORY_LEN as u64,
         userspace_addr: memory.0.as_ptr() as u64,
     };
+    // From here on the machine ends before its memory, on the paths of errors too: its processor,
+    // which comes later, ends before this value.
+    let machine = Machine(Arc::new(Parts { vm, memory }));
+    let vm = &machine.0.vm;
     // SAFETY: the memory is there until the machine is gone (`Parts`), and no other region is.
     unsafe { vm.set_user_memory_region(region) }?;
     let vcpu = vm.create_vcpu(0)?;
@@ -173,7 +177,6 @@ pub(crate) fn machine(rounds: u32) -> io::Result<(Machine, Processor)> {
     (special.cs.base, special.cs.selector) = (0, 0);
     vcpu.set_sregs(&special)?;
     vcpu.set_regs(&kvm_regs { rip: START as u64, rsp: 0x800, rflags: 2, ..Default::default() })?;
-    let machine = Machine(Arc::new(Parts { vm, memory }));
     Ok((machine.clone(), Processor { vcpu, _machine: machine }))
 }
 
