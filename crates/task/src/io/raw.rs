@@ -16,8 +16,9 @@ use crate::{
     io::{Socket, Unfilled},
 };
 
-/// A stream of bytes of this crate: [`TcpStream`](crate::net::TcpStream) and
-/// [`UnixStream`](crate::net::UnixStream). Their halves name it.
+/// A stream of bytes of this crate: [`TcpStream`](crate::net::TcpStream),
+/// [`UnixStream`](crate::net::UnixStream) and [`VsockStream`](crate::net::VsockStream). Their
+/// halves name it.
 pub trait ByteStream: RawStream {}
 
 impl<S: RawStream> ByteStream for S {}

@@ -95,6 +95,17 @@ pub(super) fn set_linger<S: AsFd>(socket: &Socket<S>, linger: Option<Duration>) 
     )
 }
 
+/// A socket that the standard library has no type for, as [`impl_socket`] takes it.
+pub(super) trait Descriptor {
+    fn set_nonblocking(&self, on: bool) -> io::Result<()>;
+}
+
+impl Descriptor for OwnedFd {
+    fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        Ok(rustix::io::ioctl_fionbio(self, on)?)
+    }
+}
+
 /// The methods that every socket has. The type has a field `io`.
 macro_rules! impl_socket {
     ($type:ident, $std:ty, $short_read:expr) => {

@@ -1,4 +1,4 @@
-//! TCP, UDP and Unix sockets.
+//! TCP, UDP, Unix and vsock sockets.
 //!
 //! All of them belong to the executor on whose thread they were made, and are `!Send`. On epoll
 //! each is registered once, edge-triggered, and its readiness is cached: a request and its response
@@ -12,6 +12,7 @@
 //! | read and write in two tasks | [`TcpStream::split`], [`TcpStream::into_split`] |
 //! | send datagrams | [`UdpSocket`], [`UnixDatagram`] |
 //! | talk on one machine | [`UnixListener`], [`UnixStream`] |
+//! | talk with a virtual machine, or with its host | [`VsockListener`], [`VsockStream`] |
 //! | try without waiting | `ready`, `readable`, `writable`; then `try_read`, `try_write`, `try_recv` |
 //! | resolve a name | [`lookup_host`] |
 //! | set options before `bind` or `connect` | make a socket of the standard library; `from_std` |
@@ -31,6 +32,7 @@ mod unix_address;
 mod unix_datagram;
 mod unix_listener;
 mod unix_stream;
+mod vsock;
 
 pub use addresses::ToAddresses;
 pub use lookup::lookup_host;
@@ -41,5 +43,6 @@ pub use udp::UdpSocket;
 pub use unix_datagram::UnixDatagram;
 pub use unix_listener::UnixListener;
 pub use unix_stream::{PeerCredentials, UnixStream};
+pub use vsock::{VsockListener, VsockStream};
 /// From [`windlass`]: the error of [`TcpListener::bind`] and [`UnixListener::bind`].
 pub use windlass::stream::ListenError;

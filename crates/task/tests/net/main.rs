@@ -34,3 +34,4 @@ mod traits;
 mod udp;
 mod unix;
 mod urgent;
+mod vsock;
