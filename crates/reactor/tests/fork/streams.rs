@@ -135,6 +135,8 @@ fn assert_sends_nothing(stream: &mut Stream<'_>) {
     let long = vec![b'l'; 100_000];
     for bytes in [&b"short"[..], &long] {
         assert_eq!(stream.send(bytes), Err(StreamWriteError::Closed));
+        let with_fds = stream.send_with_fds(bytes, &[rustix::stdio::stdin()]);
+        assert_eq!(with_fds, Err(StreamWriteError::Closed.into()));
         assert_eq!(
             stream.send_vectored(&[IoSlice::new(b"v"), IoSlice::new(bytes)]),
             Err(StreamWriteError::Closed)

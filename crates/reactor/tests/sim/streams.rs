@@ -7,11 +7,13 @@ use std::{
 
 use windlass::{
     Errno, Key, Turn,
+    fd_passing::SendFdsError,
     sim::Fd,
     stream::{
         Address, Connector, DisconnectReason, Input, Listener, Peer, Stream, StreamHandler,
         StreamOptions,
     },
+    vsock::VsockAddr,
 };
 
 use crate::tools::{Echo, Log, Said, address, calm, listen};
@@ -74,6 +76,33 @@ fn both_ends_in_one_reactor_that_the_test_runs() {
     reactor.run().unwrap();
     let received = received.take().concat();
     assert!(received.len() == 1_000_000 && received.iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn descriptors_and_vsock_are_not_simulated() {
+    struct Client;
+    impl StreamHandler for Client {
+        fn on_open(&mut self, stream: &mut Stream<'_>) {
+            let with_fds = stream.send_with_fds(b"never", &[rustix::stdio::stdin()]);
+            assert_eq!(with_fds, Err(SendFdsError::Os(Errno::OPNOTSUPP).into()));
+            stream.send(b"hello").unwrap();
+        }
+        fn on_data(&mut self, stream: &mut Stream<'_>, input: Input<'_>) {
+            assert_eq!((&input[..], stream.received_fds()), (&b"hello"[..], 0));
+            stream.turn().stop();
+        }
+    }
+    let sim = calm();
+    let mut reactor = sim.reactor().unwrap();
+    let at = address("127.0.0.1:80");
+    listen(&mut reactor, at, &Log::new());
+    let carrying = StreamOptions::new().fds_max(1);
+    Connector::tcp(at).stream(carrying).connect(Client, &mut reactor).unwrap();
+    reactor.run().unwrap();
+    let refused = Connector::vsock(VsockAddr { cid: 2, port: 9 }).connect(Client, &mut reactor);
+    assert_eq!(refused, Err(Errno::AFNOSUPPORT.into()));
+    let refused = Listener::vsock(VsockAddr { cid: 2, port: 9 }).unwrap_err();
+    assert!(refused.to_string().contains(&Errno::AFNOSUPPORT.to_string()), "{refused}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::FdFlags,
-    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt},
     pipe::{PipeFlags, pipe_with},
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
@@ -84,7 +84,9 @@ pub(crate) fn all_closed(sent: &mut [Sent]) -> bool {
 #[test]
 fn descriptors_come_in_order_and_are_closed_on_execve() {
     let (here, there) = UnixStream::pair().unwrap();
-    for count in [0, 1, 2, FDS_MAX] {
+    for (count, has_credentials) in [(0, false), (1, false), (FDS_MAX, false), (FDS_MAX, true)] {
+        // The credentials of the sender come before the descriptors.
+        sockopt::set_socket_passcred(&there, has_credentials).unwrap();
         // A few pipes, again and again: a process may have few descriptors open.
         let mut sent = sent(count.min(16));
         let given: Vec<_> = fds(&sent).into_iter().cycle().take(count).collect();
