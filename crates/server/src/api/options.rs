@@ -141,9 +141,9 @@ pub struct Options {
     /// high watermark.
     ///
     /// The limit is checked after each pass over received bytes, after each message sent to one
-    /// connection, and when a turn's publications have been delivered. Data added in between may
-    /// exceed it, for each worker by up to `receiver_buffer_max`. `docs/server.md` of the
-    /// repository lists the other memory that a server needs.
+    /// connection, and after each publication. What is added in between may exceed it, for each
+    /// worker by up to twice `receiver_buffer_max`. `docs/server.md` of the repository derives
+    /// this, and lists the other memory that a server needs.
     pub memory_max: Option<usize>,
     /// Policy for messages beyond the limit. Default: [`SlowConsumerPolicy::DropNewest`].
     pub slow: SlowConsumerPolicy,

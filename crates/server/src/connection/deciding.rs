@@ -70,6 +70,8 @@ impl<H: Handler> ConnHandler<H> {
         if tables.held_memory(index) > HELD_MAX {
             stream.pause();
         }
+        drop(tables);
+        state.check_memory(&mut stream.turn());
     }
 
     /// Acts on the decision, or on the end of the time for it.

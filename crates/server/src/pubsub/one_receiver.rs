@@ -88,7 +88,7 @@ impl OneReceiver<'_> {
         let is_compressed = entry.flags.any(ConnFlags::COMPRESSED);
         let is_in_pass = entry.flags.any(ConnFlags::IN_PASS);
         let is_whole = !entry.flags.any(ConnFlags::PUBLISHED | ConnFlags::BACKLOG) && !is_in_pass;
-        if is_whole {
+        if is_whole && !self.shared.memory.is_spent(turn) {
             let Ok(mut stream) = turn.stream(entry.stream) else { return };
             let len = frames.bytes().len();
             let waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
@@ -137,8 +137,9 @@ impl OneReceiver<'_> {
         if !entry.flags.takes_messages() {
             return Err(SendError::Closed);
         }
-        let mut stream = turn.stream(entry.stream).map_err(|_| SendError::Closed)?;
         let shared = self.shared;
+        let is_spent = shared.memory.is_spent(turn);
+        let mut stream = turn.stream(entry.stream).map_err(|_| SendError::Closed)?;
         let max = shared.options.receiver_buffer_max;
         let len = frame.bytes().len();
         let mut waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
@@ -146,8 +147,11 @@ impl OneReceiver<'_> {
             waiting += self.reentrant_output.len() + shared.pass.output();
         }
         let has_backlog = entry.flags.any(ConnFlags::BACKLOG);
-        let exceeds_max = waiting.saturating_add(len) > max;
-        if !exceeds_max && (has_backlog || waiting + len > self.stream_max(waiting)) {
+        // A receiver for which nothing waits adds little, and a backlog only its place.
+        let is_spent = is_spent && waiting > 0;
+        let uses_backlog = shared.options.slow == SlowConsumerPolicy::DropOldest;
+        let exceeds_max = waiting.saturating_add(len) > max || is_spent && !uses_backlog;
+        if !exceeds_max && (has_backlog || is_spent || waiting + len > self.stream_max(waiting)) {
             self.backlogs.push(index, frame.to_arc(), sent);
             shared.stats.dropped.add(self.backlogs.shrink(index, max - waiting));
             shared.memory.note_growth();
@@ -182,6 +186,7 @@ impl OneReceiver<'_> {
             stream.buffered()
         );
         let now = stream.buffered();
+        shared.memory.note_growth();
         if waiting > 0 || now > shared.bounds.high_watermark {
             note_waiting(shared, entry, &mut stream, now);
         }

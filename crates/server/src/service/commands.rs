@@ -51,6 +51,7 @@ pub(crate) fn register_mailbox(
             tables.relieve_others(shared, &mut turn);
             for command in mailbox.drain(shared.options.sender_messages_per_turn) {
                 execute(tables, shared, &mut turn, command);
+                tables.check_memory_if_grown(shared, &mut turn);
             }
             state.flush_later(tables, &mut turn);
             if shared.worker.take_stats_request() {

@@ -142,7 +142,8 @@ impl ConnectionLimits {
 
 /// Creates the memory budget for the connections of this number of workers.
 pub(crate) fn memory_pool(options: &Options, workers: usize) -> Arc<MemoryPool> {
-    MemoryPool::new(options.memory_max.unwrap_or_else(quarter_of_available), workers)
+    let limit = options.memory_max.unwrap_or_else(quarter_of_available);
+    MemoryPool::new(limit, workers, options.receiver_buffer_max)
 }
 
 impl<H: Handler> Clone for Service<H> {

@@ -11,7 +11,11 @@
 //!    it, the largest are evicted until a tenth is free. Requests get status 503 until a timer
 //!    event finds the pool below its limit.
 //! 4. A worker evicts only while it holds more than nine tenths of its share. If that does not
-//!    help, other workers hold more than their shares, and are woken.
+//!    help, other workers hold more than their shares, and are woken. Until they have run, the pool
+//!    may exceed its limit by a tolerance. Beyond that each worker evicts, whatever its share is.
+//! 5. A worker checks after each step: a pass, a message to one connection, or a publication. So
+//!    what it holds beyond rule 4 is what one step adds. Within a publication, which may reach many
+//!    receivers, [`MemoryBudget::is_spent`] keeps that small.
 
 use core::{cell::Cell, cmp::Reverse};
 use std::{
@@ -40,6 +44,8 @@ pub(crate) struct MemoryPool {
     /// This value and the next two protect no other data, so relaxed accesses suffice.
     limit: AtomicUsize,
     worker_count: usize,
+    /// Number of bytes that one step of a worker may add: the buffer of one receiver.
+    step_max: usize,
     /// Bytes borrowed.
     taken: AtomicUsize,
     /// Requests get status 503.
@@ -49,10 +55,10 @@ pub(crate) struct MemoryPool {
 }
 
 impl MemoryPool {
-    pub(crate) fn new(limit: usize, worker_count: usize) -> Arc<Self> {
+    pub(crate) fn new(limit: usize, worker_count: usize, step_max: usize) -> Arc<Self> {
         let (limit, taken) = (AtomicUsize::new(limit), AtomicUsize::new(0));
         let (is_exhausted, workers) = (AtomicBool::new(false), OnceLock::new());
-        Arc::new(Self { limit, worker_count, taken, is_exhausted, workers })
+        Arc::new(Self { limit, worker_count, step_max, taken, is_exhausted, workers })
     }
 
     fn limit(&self) -> usize {
@@ -85,6 +91,12 @@ impl MemoryPool {
 
     fn is_over(&self) -> bool {
         self.taken() > self.limit()
+    }
+
+    /// Number of bytes taken beyond the limit and the tolerance.
+    fn intolerable(&self) -> usize {
+        let tolerance = self.step_max.saturating_mul(self.worker_count);
+        self.taken().saturating_sub(self.limit().saturating_add(tolerance))
     }
 
     fn wake_others(&self, own: &Arc<WorkerHandle>) {
@@ -212,7 +224,13 @@ impl MemoryBudget {
         if used > self.granted.get() {
             self.adjust_grant(used);
         }
-        self.must_pause() && used >= self.search_again_at.get()
+        self.must_pause() && (used >= self.search_again_at.get() || self.pool.intolerable() > 0)
+    }
+
+    /// Returns whether the budget is used up, by more than one step since the last check.
+    pub(crate) fn is_spent(&self, turn: &mut Turn<'_>) -> bool {
+        let more = self.used(turn).saturating_sub(self.granted.get());
+        more > self.pool.step_max && self.pool.taken().saturating_add(more) > self.pool.limit()
     }
 
     /// Counts the memory in use on the timer event of the timeouts. Returns true if some of it must
@@ -246,6 +264,10 @@ impl MemoryBudget {
 
     /// Returns how much this worker must free by evictions, if more than the budget is in use.
     pub(crate) fn excess(&self, turn: &mut Turn<'_>) -> Option<usize> {
+        self.excess_of(self.used(turn))
+    }
+
+    fn excess_of(&self, used: usize) -> Option<usize> {
         let pool = &*self.pool;
         if !pool.is_over() {
             return None;
@@ -254,8 +276,8 @@ impl MemoryBudget {
         let wanted = pool.limit() / 10 * 9;
         // The limit may have been raised just now.
         let excess = pool.taken().saturating_sub(wanted);
-        let spare = self.used(turn).saturating_sub(wanted / pool.worker_count);
-        Some(excess.min(spare))
+        let spare = used.saturating_sub(wanted / pool.worker_count);
+        Some(excess.min(spare.max(pool.intolerable())))
     }
 
     /// Wakes the other workers if they hold more than their shares.
@@ -317,7 +339,7 @@ impl MemoryBudget {
     }
 
     /// The largest connections were searched for. Every connection was visited, so this is repeated
-    /// only after more memory is used.
+    /// only after more memory is used, or when the pool exceeds its limit and the tolerance.
     pub(crate) fn end_search(&self, turn: &mut Turn<'_>) {
         self.search_again_at.set(self.used(turn) + self.pool.limit() / 32);
     }
@@ -351,7 +373,7 @@ mod tests {
 
     #[test]
     fn workers_borrow_whole_chunks_and_give_them_back() {
-        let pool = MemoryPool::new(128_000, 2);
+        let pool = MemoryPool::new(128_000, 2, 1000);
         let (one, other) =
             (MemoryBudget::new(Arc::clone(&pool)), MemoryBudget::new(Arc::clone(&pool)));
         one.adjust_grant(1);
@@ -372,8 +394,22 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_below_its_share_evicts_only_beyond_the_tolerance() {
+        let pool = MemoryPool::new(640_000, 2, 64_000);
+        let (hog, other) =
+            (MemoryBudget::new(Arc::clone(&pool)), MemoryBudget::new(Arc::clone(&pool)));
+        hog.adjust_grant(640_000);
+        assert_eq!(other.excess_of(0), None);
+        other.adjust_grant(125_000);
+        assert_eq!(other.excess_of(125_000), Some(0), "the hog was woken, and is about to evict");
+        assert_eq!(hog.excess_of(640_000), Some(189_000));
+        other.adjust_grant(135_000);
+        assert_eq!(other.excess_of(135_000), Some(7000), "beyond the tolerance");
+    }
+
+    #[test]
     fn what_is_reserved_ends_at_four_fifths() {
-        let pool = MemoryPool::new(64_000, 1);
+        let pool = MemoryPool::new(64_000, 1, 1000);
         let budget = MemoryBudget::new(Arc::clone(&pool));
         budget.adjust_grant(1);
         let count = (0..100).take_while(|_| budget.reserve(5000)).count();
@@ -390,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_budget_of_one_byte_is_enforced() {
-        let pool = MemoryPool::new(1, 4);
+        let pool = MemoryPool::new(1, 4, 1000);
         let budget = MemoryBudget::new(Arc::clone(&pool));
         budget.adjust_grant(2);
         assert!(pool.is_over());

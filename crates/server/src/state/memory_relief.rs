@@ -8,6 +8,7 @@ use windlass::Turn;
 use super::tables::Tables;
 use crate::{
     api::CloseReason,
+    pubsub::waiting_bytes,
     shared::{MemoryHolder, Shared},
 };
 
@@ -29,8 +30,8 @@ impl Tables {
     /// Reduces the memory in use, as far as this worker is responsible.
     pub(super) fn relieve(&mut self, shared: &Shared, turn: &mut Turn<'_>, has_grown: bool) {
         let budget = &shared.memory;
-        budget.settle(turn);
         let mut holders = self.holders(turn);
+        budget.settle(turn);
         if let Some(excess) = budget.excess(turn) {
             self.evict(shared, turn, &mut holders, excess);
             budget.settle(turn);
@@ -42,12 +43,14 @@ impl Tables {
         budget.end_search(turn);
     }
 
-    /// Returns the connections that hold memory, the largest first.
+    /// Returns the connections that hold memory, the largest first. Output that was only collected
+    /// in this turn is written before: it does not wait for its receiver.
     fn holders(&mut self, turn: &mut Turn<'_>) -> Vec<MemoryHolder> {
         let mut holders = Vec::new();
         for index in 0..self.conns.slots() {
             let Some(entry) = self.conns.get_mut(index) else { continue };
             let Ok(mut stream) = turn.stream(entry.stream) else { continue };
+            waiting_bytes(&mut stream, usize::MAX, 0);
             let partial = entry.partial_bytes as usize;
             let topics = self.delivery.topics().memory(entry.subscriptions);
             let (held, backlog) = (self.held_memory(index), self.delivery.backlog_memory(index));

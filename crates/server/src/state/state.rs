@@ -124,6 +124,8 @@ impl ServiceState {
         let Tables { conns, delivery, .. } = tables;
         let receivers = delivery.publish(conns, &self.shared, turn, from, name, message);
         self.flush_later(tables, turn);
+        // An earlier publication may have been delivered.
+        tables.check_memory_if_grown(&self.shared, turn);
         receivers
     }
 
@@ -146,6 +148,7 @@ impl ServiceState {
         if turn.defer(flush).is_err() {
             // The limit of deferred closures is reached.
             tables.delivery.flush_all(&mut tables.conns, &self.shared, turn);
+            tables.check_memory_if_grown(&self.shared, turn);
         }
     }
 }

@@ -192,6 +192,7 @@ impl Tables {
         let before = held.capacity();
         held.extend_from_slice(bytes);
         shared.memory.record_change(before, held.capacity());
+        shared.memory.note_growth();
     }
 
     /// Takes the held bytes of a connection.
@@ -265,8 +266,8 @@ impl Tables {
         let is_new = self.delivery.subscribe(&mut self.conns, shared, turn, index, name);
         if is_new {
             shared.memory.note_growth();
-            self.check_memory_if_grown(shared, turn);
         }
+        self.check_memory_if_grown(shared, turn);
         Ok(is_new)
     }
 
@@ -277,8 +278,10 @@ impl Tables {
         index: u32,
         topic: &str,
     ) -> bool {
-        !is_reserved(topic)
-            && self.delivery.unsubscribe(&mut self.conns, shared, turn, index, topic)
+        let was_subscribed = !is_reserved(topic)
+            && self.delivery.unsubscribe(&mut self.conns, shared, turn, index, topic);
+        self.check_memory_if_grown(shared, turn);
+        was_subscribed
     }
 
     pub(crate) fn close(

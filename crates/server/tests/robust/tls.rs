@@ -211,7 +211,9 @@ over_tls! {
         messages_that_come_in_part_count
         requests_that_come_in_part_count
         a_publication_for_many_receivers_counts_once
-        large_answers_to_clients_that_do_not_read_are_bounded;
+        large_answers_to_clients_that_do_not_read_are_bounded
+        what_the_kernel_takes_evicts_nobody
+        the_budget_is_exceeded_by_one_step_and_not_by_a_part_of_it;
     pages:
         pages_and_an_upgrade_share_a_connection
         pipelined_requests_are_answered_in_order_however_they_are_cut

@@ -1,10 +1,13 @@
 //! Sessions from the first request to the end of a graceful shutdown.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use windlass::sim::{self, Faults, Sim};
 
-use crate::bed::{LATE_MAX, Session, address, connect, options, serve};
+use crate::bed::{BUFFER_MAX, LATE_MAX, Session, address, connect, options, serve};
 
 /// The longest that a drain waits for its connections.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
@@ -50,6 +53,32 @@ fn a_drain_in_rough_weather_ends_and_tells_each_loss() {
     .seeds(60)
     .faults(Faults::rough())
     .run();
+}
+
+/// Clients whose messages wait while the network is slow, with a budget for one of them. Returns
+/// the number of those that were evicted.
+fn with_little_memory(sim: &Sim) -> u64 {
+    const MEMORY: usize = 32 << 10;
+    let session = Session::plan(sim, 8, 20, 8_000);
+    let mut options = options();
+    options.memory_max = Some(MEMORY);
+    let serving = serve(sim, &session, &options, (Duration::from_secs(60), DRAIN_MAX));
+    let _clients = connect(sim, &session, 0..8, address());
+    sim.run_until(|| serving.running.has_ended()).unwrap();
+    let stats = serving.service.stats();
+    let most = usize::try_from(stats.memory_most).unwrap();
+    assert!(most <= MEMORY + 2 * BUFFER_MAX, "{stats:?}");
+    stats.evicted_for_memory
+}
+
+#[test]
+fn the_budget_is_exceeded_by_no_more_than_one_step_in_any_weather() {
+    let evicted = AtomicU64::new(0);
+    for faults in [Faults::rough(), Faults::hostile()] {
+        let add = |count| evicted.fetch_add(count, Ordering::Relaxed);
+        sim::check(|sim| _ = add(with_little_memory(sim))).seeds(40).faults(faults).run();
+    }
+    assert!(evicted.into_inner() > 0, "no session needs the budget");
 }
 
 #[test]

@@ -114,6 +114,36 @@ fn an_upgrade_that_nobody_decides_is_rejected() {
     drop(upgrade);
 }
 
+/// They count as they come, without a timer event.
+#[test]
+fn bytes_behind_requests_without_a_decision_are_within_the_budget() {
+    const MEMORY: usize = 256 << 10;
+    let (handler, pending) = handler();
+    let mut fixture = Fixture::with(handler, |options| {
+        (options.memory_max, options.receiver_buffer_max) = (Some(MEMORY), 64 << 10);
+    });
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let mut client = Client::begin(fixture.address, "/", None);
+        let upgrade = next(&mut fixture, &pending);
+        let before = fixture.service.stats().wire_received;
+        client.write(&[0; 30 << 10]);
+        fixture.until(|fixture| {
+            let is_there = fixture.service.stats().wire_received >= before + (30 << 10);
+            (is_there || upgrade.is_closed()).then_some(())
+        });
+        clients.push((client, upgrade));
+        if fixture.service.stats().evicted_for_memory > 0 {
+            break;
+        }
+    }
+    let stats = fixture.service.stats();
+    assert!(stats.evicted_for_memory > 0, "{stats:?}");
+    fixture.advance_time(Duration::from_secs(1));
+    let stats = fixture.service.stats();
+    assert!(stats.memory_most as usize <= MEMORY + (128 << 10), "{stats:?}");
+}
+
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
