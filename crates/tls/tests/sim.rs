@@ -40,7 +40,19 @@ fn options() -> StreamOptions {
         .watermarks(10_000, 60_000)
 }
 
-fn serve<H: StreamHandler>(sim: &Sim, mut handler: impl FnMut() -> H + 'static) {
+fn connect<H: StreamHandler>(handler: impl Fn() -> H, client: &mut Reactor) {
+    let tls = TlsConnector::builder().roots(file("ed25519.pem")).build().unwrap();
+    let target = Arc::new(tls.to("localhost").unwrap());
+    let connector = Connector::tcp(SERVER.into()).stream(options()).with_tls(target);
+    again(|| connector.connect(handler(), client));
+}
+
+fn serve<H: StreamHandler>(sim: &Sim, handler: impl FnMut() -> H + 'static) {
+    sim.spawn(serve_by(sim, handler));
+}
+
+/// The reactor of a server.
+fn serve_by<H: StreamHandler>(sim: &Sim, mut handler: impl FnMut() -> H + 'static) -> Reactor {
     let host = sim.host(SERVER.0.into());
     let mut server = Reactor::builder().sim(&host).build().unwrap();
     let sessions = acceptor();
@@ -49,7 +61,7 @@ fn serve<H: StreamHandler>(sim: &Sim, mut handler: impl FnMut() -> H + 'static) 
         .with_handler(move |_| Some(handler()))
         .register_into(&mut server)
         .unwrap();
-    sim.spawn(server);
+    server
 }
 
 /// Connections in both directions, between two hosts. Returns how many ends were clean.
@@ -60,11 +72,8 @@ fn transfer(sim: &Sim, connections: u8, longest: u64) -> usize {
     let (of_server, lens_of_server) = (Rc::clone(&counts), Rc::clone(&lens));
     serve(sim, move || End::new(None, &lens_of_server, &of_server));
     let mut client = sim.reactor().unwrap();
-    let tls = TlsConnector::builder().roots(file("ed25519.pem")).build().unwrap();
     for number in 0..connections {
-        let target = Arc::new(tls.to("localhost").unwrap());
-        let connector = Connector::tcp(SERVER.into()).stream(options()).with_tls(target);
-        again(|| connector.connect(End::new(Some(number), &lens, &counts), &mut client));
+        connect(|| End::new(Some(number), &lens, &counts), &mut client);
     }
     sim.spawn(client);
     let total = usize::from(connections);
@@ -75,9 +84,19 @@ fn transfer(sim: &Sim, connections: u8, longest: u64) -> usize {
 
 #[test]
 fn rough_weather_loses_no_byte_and_no_connection() {
+    sim::check(|sim| all_clean(sim)).seeds(30).faults(Faults::rough()).twice().run();
     assert_eq!(transfer(&Sim::new(1, Faults::calm()), 3, 50_000), 6);
-    let all = |sim: &mut Sim| assert_eq!(transfer(sim, 3, 20_000), 6);
-    sim::check(all).seeds(30).faults(Faults::rough()).twice().run();
+}
+
+fn all_clean(sim: &Sim) {
+    assert_eq!(transfer(sim, 3, 20_000), 6);
+}
+
+/// The share of handshakes in a turn was measured in real time, so two runs of this seed differed.
+#[test]
+fn seed_5_of_rough_weather_is_the_same_run_again() {
+    let check = sim::check(|sim| all_clean(sim)).first_seed(5).seeds(1);
+    check.faults(Faults::rough()).twice().run();
 }
 
 /// Also if somebody ends the output of a socket behind the stream's back: without the alert
@@ -100,6 +119,59 @@ fn a_seed_gives_the_same_run_again() {
     .seeds(20)
     .faults(Faults::hostile())
     .twice()
+    .run();
+}
+
+/// Tells its key.
+struct Host(Rc<Cell<Option<Key>>>);
+
+impl StreamHandler for Host {
+    fn on_open(&mut self, stream: &mut Stream<'_>) {
+        self.0.set(Some(stream.key()));
+    }
+
+    fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+}
+
+/// Counts what it receives, and tells the number with a clean end.
+struct Guest(usize, Rc<Cell<Option<usize>>>);
+
+impl StreamHandler for Guest {
+    fn on_data(&mut self, _: &mut Stream<'_>, input: Input<'_>) {
+        self.0 += input.len();
+    }
+
+    fn on_end(&mut self, stream: &mut Stream<'_>) {
+        self.1.set(Some(self.0));
+        stream.close();
+    }
+}
+
+/// The stream is closed in the turn in which its reactor is dropped. Its socket takes everything.
+#[test]
+fn the_end_of_a_reactor_is_a_clean_end_of_closed_streams() {
+    let roomy = Faults { interrupted: 0, short_write: 0, would_block: 0, ..Faults::rough() };
+    sim::check(|sim| {
+        let (opened, received) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(None)));
+        let len = usize::try_from(sim.kernel().choose(2_000)).unwrap();
+        let key = Rc::clone(&opened);
+        let mut server = serve_by(sim, move || Host(Rc::clone(&opened)));
+        let end = move |mut turn: Turn<'_>| {
+            let mut stream = turn.stream(key.get().unwrap()).unwrap();
+            stream.send(&vec![7; len]).unwrap();
+            stream.close();
+            turn.stop();
+        };
+        server.after_with(Duration::from_secs(20), end).unwrap();
+        sim.spawn(server);
+        let mut client = sim.reactor().unwrap();
+        connect(|| Guest(0, Rc::clone(&received)), &mut client);
+        sim.spawn(client);
+        sim.run_for(Duration::from_secs(40)).unwrap();
+        assert_eq!(received.get(), Some(len), "no clean end");
+    })
+    .seeds(30)
+    .faults(roomy)
     .run();
 }
 
@@ -159,12 +231,6 @@ fn strangers(sim: &Sim) -> [u32; 3] {
 
 #[test]
 fn a_stranger_is_disconnected_in_time() {
-    let sim = Sim::new(1, Faults::calm());
-    assert_eq!(strangers(&sim), [3, 3, 2]);
-    sim::check(|sim| {
-        strangers(sim);
-    })
-    .seeds(100)
-    .faults(Faults::hostile())
-    .run();
+    sim::check(|sim| _ = strangers(sim)).seeds(100).faults(Faults::hostile()).run();
+    assert_eq!(strangers(&Sim::new(1, Faults::calm())), [3, 3, 2]);
 }

@@ -309,22 +309,27 @@ impl StreamHandler for Hopeless {
     }
 }
 
+fn refused(sim: &Sim) {
+    let mut client = sim.reactor().unwrap();
+    let reasons = Rc::default();
+    for _ in 0..3 {
+        let connector = Connector::tcp(address("127.0.0.1:81")).timeout(Some(SECOND * 60));
+        again(|| connector.connect(Hopeless(Rc::clone(&reasons)), &mut client));
+    }
+    sim.spawn(client);
+    sim.run_for(SECOND * 70).unwrap();
+    let reasons = reasons.borrow();
+    let is_refused = |reason: &DisconnectReason| matches!(reason, DisconnectReason::Connect(_));
+    assert!(reasons.len() == 3 && reasons.iter().all(is_refused), "{reasons:?}");
+}
+
 #[test]
 fn a_connection_that_is_refused_is_closed_once_and_never_opened() {
-    sim::check(|sim| {
-        let mut client = sim.reactor().unwrap();
-        let reasons = Rc::default();
-        for _ in 0..3 {
-            let connector = Connector::tcp(address("127.0.0.1:81")).timeout(Some(SECOND * 60));
-            again(|| connector.connect(Hopeless(Rc::clone(&reasons)), &mut client));
-        }
-        sim.spawn(client);
-        sim.run_for(SECOND * 70).unwrap();
-        let reasons = reasons.borrow();
-        let is_refused = |reason: &DisconnectReason| matches!(reason, DisconnectReason::Connect(_));
-        assert!(reasons.len() == 3 && reasons.iter().all(is_refused), "{reasons:?}");
-    })
-    .seeds(100)
-    .faults(HOSTILE)
-    .run();
+    sim::check(|sim| refused(sim)).seeds(100).faults(HOSTILE).run();
+}
+
+/// A spurious event has opened a connecting stream with this seed.
+#[test]
+fn seed_15_opens_no_connection_that_is_refused() {
+    sim::check(|sim| refused(sim)).first_seed(15).seeds(1).faults(HOSTILE).run();
 }
