@@ -2,7 +2,9 @@
 
 use std::{
     cell::RefCell,
+    future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     rc::Rc,
     sync::{
         Arc,
@@ -34,6 +36,10 @@ fn a_day_passes_at_once() {
     assert!(sim.elapsed() >= day);
 }
 
+async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
+}
+
 #[test]
 fn sleeps_timeouts_and_intervals_are_never_early() {
     windlass::sim::check(|sim| {
@@ -46,6 +52,12 @@ fn sleeps_timeouts_and_intervals_are_never_early() {
                 let begin = now();
                 timeout(span, std::future::pending::<()>()).await.unwrap_err();
                 assert!(now() >= begin + span, "an early timeout");
+                let (later, mut limit) = (now() + span * 2, sleep(span));
+                // Its timer stays where it is, and fires in vain.
+                let _ = poll_once(&mut limit).await;
+                limit.reset(later);
+                limit.await;
+                assert!(now() >= later, "an early sleep that was reset");
             };
             let spans = (0..20).map(|_| Duration::from_nanos(kernel.choose(3_000_000_000)));
             let sleepers: Vec<_> = spans.map(|span| spawn(sleeper(span))).collect();
@@ -183,6 +195,10 @@ fn no_task_starves() {
         });
         let begin = sim.elapsed();
         let client = executor(sim, 3).simulate(sim, async {
+            // More often than an executor polls in a turn.
+            for _ in 0..200 {
+                yield_now().await;
+            }
             let mut stream = again_async!(TcpStream::connect(address("10.0.0.2:80")));
             for _ in 0..20 {
                 let wrote = stream.write_all(b"ping").await;

@@ -241,13 +241,11 @@ fn no_byte_is_lost_in_calm_weather() {
 
 #[test]
 fn no_byte_of_tcp_is_lost_reordered_or_invented() {
-    windlass::sim::check(|sim| {
-        over_tcp(sim, 4, 30_000);
-    })
-    .seeds(50)
-    .faults(whole(Faults::rough()))
-    .twice()
-    .run();
+    windlass::sim::check(|sim| assert_eq!(over_tcp(sim, 4, 30_000), 4, "one is not whole"))
+        .seeds(50)
+        .faults(whole(Faults::rough()))
+        .twice()
+        .run();
 }
 
 #[test]
@@ -262,6 +260,10 @@ fn no_byte_of_tcp_is_lost_reordered_or_invented_in_a_hostile_world() {
 
 #[test]
 fn no_byte_of_a_unix_stream_is_lost_reordered_or_invented() {
+    windlass::sim::check(|sim| assert_eq!(over_unix(sim, 3, 30_000), 3, "one is not whole"))
+        .seeds(50)
+        .faults(whole(Faults::rough()))
+        .run();
     windlass::sim::check(|sim| {
         over_unix(sim, 3, 30_000);
     })
