@@ -9,6 +9,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
+        mpsc,
     },
     task::Poll,
     thread,
@@ -309,11 +310,15 @@ fn a_driver_is_called_before_the_first_wait_and_after_every_turn(build: Build) {
     let jobs = Arc::new(AtomicU32::new(0));
     let (made, calls) = (Arc::clone(&jobs), Rc::new(Cell::new(0)));
     let called = Rc::clone(&calls);
+    let (begin, begun) = mpsc::channel();
     let mut driver = |_: Turn<'_>| {
         called.set(called.get() + 1);
+        // The thread's call needs another turn.
+        let _ = begin.send(());
         if jobs.load(Relaxed) > 0 { NextTurn::Stop } else { NextTurn::Until(Instant::now() + HOUR) }
     };
     let other = thread::spawn(move || {
+        begun.recv().unwrap();
         remote.call(|_| ()).unwrap();
         made.store(1, Relaxed);
         remote.wake();
