@@ -36,7 +36,7 @@ mod devices {
     use std::{cell::Cell, io, os::fd::OwnedFd, rc::Rc, thread, time::Duration};
 
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-    use windlass::{Event, Group, GroupKey, Key, Reactor, Ready, Turn, interest};
+    use windlass::{Group, GroupKey, Key, Reactor, Ready, Turn, interest};
     use windlass_examples::StopOnDrop;
 
     use super::machine::{Machine, machine};
