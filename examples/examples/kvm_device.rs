@@ -5,8 +5,8 @@
 //! - An ioeventfd is an ordinary descriptor of a handler, and so is an irqfd.
 //! - A handler of one device removes the other one while the guest runs: the port first, then the
 //!   group. No kick is lost, and none reaches a device that is gone.
-//! - A device is paused and resumed by its group: none of its handlers runs meanwhile, and kicks stay
-//!   in the eventfd. After the resume it is kicked, as after the restore of a snapshot.
+//! - A device is paused and resumed by its group: none of its handlers runs meanwhile, and kicks
+//!   stay in the eventfd. After the resume it is kicked, as after the restore of a snapshot.
 //!
 //! Run it with `cargo run --example kvm_device`, and its tests with
 //! `cargo test --example kvm_device`. It needs `/dev/kvm` and x86-64.

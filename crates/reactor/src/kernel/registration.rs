@@ -183,8 +183,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Adds a cell with its old mask, after it was deleted for a change that the kernel rejected, or
-    /// for a pause.
+    /// Adds a cell with its old mask, after it was deleted for a change that the kernel rejected,
+    /// or for a pause.
     pub(super) fn add_again(&mut self, cell: Cell) {
         // Adding a fired one-shot would arm it.
         if cell.has_flag(CellFlags::FIRED) {

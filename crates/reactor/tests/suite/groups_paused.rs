@@ -5,9 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use windlass::{
-    AddReason, Event, Group, GroupKey, GroupReason, Interest, Key, NotFound, PauseError, Reactor,
-    Ready, Registered, Tick, Turn, interest,
+    AddReason, Embedded, Event, Group, GroupKey, GroupReason, Interest, Key, NotFound, PauseError,
+    Reactor, Ready, Registered, Tick, Turn, interest,
     stream::{Input, MemberStreamHandler, Stream, StreamOptions},
 };
 
@@ -459,6 +460,27 @@ fn a_member_that_pauses_and_deletes_itself_is_dropped_when_it_has_returned(build
     assert_eq!(log.take(), ["other"], "{is_first}");
 }
 
+fn a_paused_group_does_not_wake_the_host(build: Build) {
+    let mut guest = build().build().unwrap().embed().unwrap();
+    let fd = idle();
+    let (registered, log) =
+        guest.with(|reactor| registered(reactor, vec![(readable(), fd.clone())]));
+    let is_readable = |guest: &Embedded| {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(guest, PollFlags::IN)], Some(&now)).unwrap() == 1
+    };
+    guest.with(|reactor| reactor.pause_group(registered.group)).unwrap();
+    ring(&fd);
+    guest.run_once(NOW).unwrap();
+    assert!(!is_readable(&guest));
+    guest.with(|reactor| reactor.resume_group(registered.group)).unwrap();
+    assert!(is_readable(&guest));
+    assert_eq!(guest.run_once(NOW).unwrap(), 1);
+    assert_eq!(log.take(), [(0, 1)]);
+    ring(&fd);
+    assert!(is_readable(&guest), "the host is told of its number again");
+}
+
 struct Nothing;
 
 impl<S> MemberStreamHandler<S> for Nothing {
@@ -528,6 +550,7 @@ scenarios! {
     paused_members_and_groups_are_deleted_as_others_are,
     a_member_that_pauses_and_deletes_itself_is_dropped_when_it_has_returned,
     a_group_with_streams_is_not_paused,
+    a_paused_group_does_not_wake_the_host except [poll "a wait of poll(2) has no descriptor"],
     #[cfg_attr(miri, ignore = "a descriptor is closed behind Miri's epoll")]
     a_stale_entry_of_a_paused_member_wakes_the_loop_once except [
         uring "a ring has no stale entries",
