@@ -142,6 +142,27 @@ fn a_cancellation_in_a_race_comes_after_the_bytes_or_late() {
 }
 
 #[test]
+fn what_is_late_comes_at_once_for_who_waits_for_it() {
+    let faults = Faults { cancel_race: 1_000_000, late_completion: 1_000_000, ..Faults::calm() };
+    let (kernel, host, actor) = calm(faults);
+    let ring = kernel.ring(actor, 8);
+    let (one, two) = kernel.socketpair(host).expect("a pair");
+    ring.submit(7, recv(one, false));
+    kernel.send(two, b"x").expect("room");
+    ring.submit(8, recv(one, false));
+    ring.cancel(8).expect_err("a race");
+    ring.submit(9, recv(one, false));
+    assert!(!ring.is_ready());
+    ring.settle();
+    let results: Vec<_> = reap(&ring).iter().map(|c| (c.user_data, c.result)).collect();
+    assert_eq!(results, [(7, 1), (8, -Errno::CANCELED.raw_os_error())]);
+    // The third one was neither late nor cancelled.
+    kernel.park(actor, None);
+    assert_eq!(kernel.step(), Step::Quiet);
+    assert!(!ring.is_ready());
+}
+
+#[test]
 fn a_late_completion_has_its_bytes() {
     let (kernel, host, actor) = calm(Faults { late_completion: 1_000_000, ..Faults::calm() });
     let ring = kernel.ring(actor, 8);

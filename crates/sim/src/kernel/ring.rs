@@ -60,6 +60,12 @@ impl Ring {
         self.kernel.state().queues.get_mut(self.queue).is_some_and(|queue| queue.reap(out))
     }
 
+    /// Completions and cancellations that come late are there at once, as for an actor that waits
+    /// for them in a call.
+    pub fn settle(&self) {
+        self.kernel.call(|state| state.settle(self.queue));
+    }
+
     /// Whether there is a completion.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -280,6 +286,23 @@ impl State {
         }
         queue.push(completion, overflows);
         self.actors.run(&mut self.schedule, queue.actor);
+    }
+
+    fn settle(&mut self, key: Key) {
+        loop {
+            let Some(queue) = self.queues.get(key) else { return };
+            let is_late = |request: &Key| {
+                let pending = queue.pending.get(*request);
+                pending.is_some_and(|pending| pending.late.is_some() || pending.is_cancelled)
+            };
+            let late: Vec<Key> = queue.pending.keys().filter(is_late).collect();
+            if late.is_empty() {
+                return;
+            }
+            for request in late {
+                self.end_late(key, request);
+            }
+        }
     }
 
     /// A completion that came late, or a cancellation that was in a race, is there.
