@@ -97,8 +97,12 @@ impl ActiveBackend {
 
     /// The backend of a reactor in a simulation.
     #[cfg(feature = "sim")]
-    pub(crate) fn simulated(host: crate::world::Host) -> Self {
-        Self::Sim(Box::new(sim::SimBackend::new(host)))
+    pub(crate) fn simulated(
+        host: crate::world::Host,
+        ring: RingSettings,
+    ) -> Result<Self, BuildError> {
+        let sim = sim::SimBackend::new(host, ring).map_err(BuildError::of_ring)?;
+        Ok(Self::Sim(Box::new(sim)))
     }
 
     /// The simulation, if it is the backend.
@@ -151,7 +155,20 @@ impl ActiveBackend {
     pub(crate) fn ring(&mut self) -> Option<&mut Uring> {
         match self {
             Self::Uring(uring) => Some(uring),
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => sim.ring_mut(),
             _ => None,
+        }
+    }
+
+    /// Whether streams may have requests with a ring.
+    #[inline]
+    pub(crate) fn has_ring(&self) -> bool {
+        match self {
+            Self::Uring(_) => true,
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => sim.ring().is_some(),
+            _ => false,
         }
     }
 
@@ -159,6 +176,8 @@ impl ActiveBackend {
     pub(crate) fn pool_bytes(&self) -> usize {
         match self {
             Self::Uring(uring) => uring.pool_bytes(),
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => sim.ring().map_or(0, Uring::pool_bytes),
             _ => 0,
         }
     }
@@ -277,17 +296,17 @@ impl ActiveBackend {
 
     /// Ends the requests of a cell other than its watch, which is already gone.
     pub(crate) fn let_go(&mut self, cell: Cell) {
-        if let Self::Uring(uring) = self {
+        if let Some(uring) = self.ring() {
             uring.delete(cell);
         }
     }
 
     /// Ends all watches at once, when the reactor is dropped.
     pub(crate) fn end(&mut self, cells: impl Iterator<Item = Cell>) {
-        match self {
-            Self::Uring(uring) => uring.end(cells),
+        match self.ring() {
+            Some(uring) => uring.end(cells),
             // An entry that remains does no harm now, so an error is ignored.
-            _ => cells
+            None => cells
                 .filter(|cell| !cell.has_flag(CellFlags::ABSENT))
                 .for_each(|cell| _ = self.delete(cell)),
         }
@@ -297,6 +316,8 @@ impl ActiveBackend {
     pub(crate) fn holds_events(&self) -> bool {
         match self {
             Self::Uring(uring) => uring.holds_events(),
+            #[cfg(feature = "sim")]
+            Self::Sim(sim) => sim.ring().is_some_and(Uring::holds_events),
             _ => false,
         }
     }
@@ -361,10 +382,7 @@ impl ActiveBackend {
     /// Prepares for a wait of another loop. Returns true if there is already work that the
     /// watchable descriptor may not report.
     pub(crate) fn settle(&mut self) -> Result<bool, Errno> {
-        match self {
-            Self::Uring(uring) => uring.settle(),
-            _ => Ok(false),
-        }
+        self.ring().map_or(Ok(false), Uring::settle)
     }
 
     /// The descriptor by which another loop can wait for this one, and a number that changes with
@@ -400,14 +418,14 @@ impl ActiveBackend {
     /// each handler.
     #[inline(always)]
     pub(crate) fn submit_if_due(&mut self) {
-        if let Self::Uring(uring) = self {
+        if let Some(uring) = self.ring() {
             uring.submit_if_due();
         }
     }
 
     /// Submits queued entries, for a turn that does not end in a wait.
     pub(crate) fn submit_now(&mut self) {
-        if let Self::Uring(uring) = self {
+        if let Some(uring) = self.ring() {
             uring.submit_now();
         }
     }
@@ -415,7 +433,7 @@ impl ActiveBackend {
     /// Waits a bounded time for the kernel's outstanding completions of deleted cells. For the end
     /// of the reactor.
     pub(crate) fn close(&mut self) {
-        if let Self::Uring(uring) = self {
+        if let Some(uring) = self.ring() {
             uring.close();
         }
     }

@@ -55,6 +55,24 @@ impl Uring {
         match *self {}
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn in_simulation(
+        _: &windlass_sim::Kernel,
+        _: windlass_sim::ActorId,
+        settings: RingSettings,
+    ) -> Result<Self, RingError> {
+        Self::new(settings)
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn wait_in_simulation(
+        &mut self,
+        _: &mut [MaybeUninit<RawEvent>],
+        _: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        match *self {}
+    }
+
     pub(crate) fn check_owner(&self) -> Result<(), Errno> {
         match *self {}
     }

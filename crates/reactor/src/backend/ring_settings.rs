@@ -77,12 +77,14 @@ pub(crate) struct RingSettings {
 }
 
 impl RingSettings {
+    pub(crate) const COMPLETIONS: u32 = 4096;
+
     /// 8 KiB for submissions, since a turn of streams has about twenty of them; if the queue is
     /// full, an extra call submits it. 64 KiB for completions: the kernel has one hash bucket for
     /// every 32 of them, and scans a bucket to find a request to cancel.
     pub(crate) const DEFAULT: Self = Self {
         submissions: 128,
-        completions: 4096,
+        completions: Self::COMPLETIONS,
         features: RingFeatures::ALL,
         stalls: 0,
         missing: None,

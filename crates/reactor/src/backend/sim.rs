@@ -10,7 +10,9 @@
 //!    of such waits comes to an end.
 //! 4. A reactor that belongs to the world ([`enter`](SimBackend::enter)) never runs the world: its
 //!    waits return at once, and the world asks for its next deadline after each turn.
-//! 5. The set carries addresses of cells (rule 11), which no trace may show.
+//! 5. With a ring ([`Sim::set_ring`](crate::sim::Sim::set_ring)), cells are watched by it as by the
+//!    kernel's. Its waits never block, so rules 3 and 4 hold. Number 0 is not watched by it.
+//! 6. The set carries addresses of cells (rule 11), which no trace may show.
 
 use core::{any::Any, mem::MaybeUninit};
 use std::{rc::Rc, sync::Arc, time::Instant};
@@ -24,9 +26,13 @@ use windlass_flow::{Latch, SimBell};
 use windlass_sim::{ActorId, Fd, HostId, PollEvent, PollSet, SimAddr, WakeHandle};
 
 use crate::{
-    AddReason,
+    AddReason, RingError,
     api::interest::{IN, WAKEUP},
-    backend::batch::RawEvent,
+    backend::{
+        batch::RawEvent,
+        ring_settings::{PoolSize, RingSettings},
+        uring::Uring,
+    },
     cell::CellPtr,
     world::{Host, STEP_NS, SimId, SimObject, World, errno},
 };
@@ -41,6 +47,8 @@ pub(crate) struct SimBackend {
     host: Host,
     actor: ActorId,
     set: PollSet,
+    /// Rule 5.
+    ring: Option<Box<Uring>>,
     events: Vec<PollEvent>,
     /// The latch of the reactor, and the cell that it wakes.
     latch: Option<Arc<Latch>>,
@@ -63,13 +71,26 @@ impl SimBell for ActorBell {
 }
 
 impl SimBackend {
-    pub(super) fn new(host: Host) -> Self {
+    /// `settings` are those of its ring, if it has one.
+    pub(super) fn new(host: Host, settings: RingSettings) -> Result<Self, RingError> {
         let kernel = host.world().kernel();
         let actor = kernel.actor(host.id(), "reactor");
         kernel.suspend(actor);
         let set = kernel.poll_set(actor);
-        let events = vec![PollEvent::default(); EVENTS_MAX];
-        Self { host, actor, set, events, latch: None, wake: None, is_hosted: false }
+        let ring = host.world().has_rings().then(|| {
+            let settings = choose(settings, |below| kernel.choose(below));
+            Uring::in_simulation(kernel, actor, settings).map(Box::new)
+        });
+        let (ring, events) = (ring.transpose()?, vec![PollEvent::default(); EVENTS_MAX]);
+        Ok(Self { host, actor, set, ring, events, latch: None, wake: None, is_hosted: false })
+    }
+
+    pub(super) fn ring(&self) -> Option<&Uring> {
+        self.ring.as_deref()
+    }
+
+    pub(super) fn ring_mut(&mut self) -> Option<&mut Uring> {
+        self.ring.as_deref_mut()
     }
 
     pub(crate) fn host(&self) -> &Host {
@@ -128,15 +149,24 @@ impl SimBackend {
             self.wake = Some(cell);
             return Ok(());
         }
+        if let Some(ring) = &mut self.ring {
+            return ring.add(cell);
+        }
         self.set.add(self.fd(cell.fd())?, mask & !WAKEUP, cell.expose()).map_err(errno)
     }
 
     pub(super) fn modify(&mut self, cell: CellPtr, mask: u32) -> Result<(), Errno> {
+        if let Some(ring) = self.ring.as_mut().filter(|_| cell.fd() != WAKE_NUMBER) {
+            return ring.modify(cell, mask);
+        }
         self.set.modify(self.fd(cell.fd())?, mask & !WAKEUP, cell.expose()).map_err(errno)
     }
 
     /// An error says that the object was closed before (rule 2).
     pub(super) fn delete(&mut self, cell: CellPtr) {
+        if let Some(ring) = self.ring.as_mut().filter(|_| cell.fd() != WAKE_NUMBER) {
+            return ring.delete(cell);
+        }
         if let Ok(fd) = self.fd(cell.fd()) {
             let _ = self.set.delete(fd);
         }
@@ -161,7 +191,9 @@ impl SimBackend {
             deadline => deadline,
         };
         loop {
-            let count = self.fetch(room)?;
+            let left = until.map(|until| until.saturating_sub(world.kernel().now_ns()));
+            let left = if self.is_hosted || deadline == Some(start) { Some(0) } else { left };
+            let count = self.fetch(room, left)?;
             let is_over = until.is_some_and(|until| world.kernel().now_ns() >= until);
             if count > 0 || is_over || self.is_hosted {
                 return Ok(count);
@@ -170,21 +202,27 @@ impl SimBackend {
         }
     }
 
-    /// Writes what is ready to the front of `room`.
-    fn fetch(&mut self, room: &mut [MaybeUninit<RawEvent>]) -> Result<usize, Errno> {
+    /// Writes what is ready to the front of `room`. It does not block; a ring is told how many
+    /// nanoseconds are `left` for the wait.
+    fn fetch(
+        &mut self,
+        room: &mut [MaybeUninit<RawEvent>],
+        left: Option<u64>,
+    ) -> Result<usize, Errno> {
         let is_woken = self.latch.as_ref().is_some_and(|latch| latch.is_woken());
         let wake = self.wake.filter(|_| is_woken);
         let most = (room.len() - usize::from(wake.is_some())).min(EVENTS_MAX);
+        if let Some(ring) = &mut self.ring {
+            let left = if wake.is_some() { Some(0) } else { left };
+            return fetch_by_ring(ring, wake, room, left.map(timespec).as_ref());
+        }
         let found = match most {
             0 => 0,
             most => self.set.wait(&mut self.events[..most]).map_err(errno)?,
         };
         let mut count = 0;
         let mut push = |address: u64, ready: u32| {
-            room[count].write(RawEvent {
-                flags: EventFlags::from_bits_retain(ready),
-                data: EventData::new_u64(address),
-            });
+            room[count].write(event(address, ready));
             count += 1;
         };
         if let Some(wake) = wake {
@@ -202,6 +240,51 @@ impl Drop for SimBackend {
     fn drop(&mut self) {
         self.world().kernel().suspend(self.actor);
     }
+}
+
+/// Events of the ring, behind that of the reactor's wake.
+fn fetch_by_ring(
+    ring: &mut Uring,
+    wake: Option<CellPtr>,
+    room: &mut [MaybeUninit<RawEvent>],
+    left: Option<&Timespec>,
+) -> Result<usize, Errno> {
+    let count = usize::from(wake.is_some());
+    if let Some(wake) = wake {
+        room[0].write(event(wake.expose(), IN));
+    }
+    match &mut room[count..] {
+        [] => Ok(count),
+        room => match ring.wait_in_simulation(room, left) {
+            Ok(found) => Ok(count + found),
+            Err(_) if count > 0 => Ok(count),
+            Err(errno) => Err(errno),
+        },
+    }
+}
+
+/// The sizes of a ring that the seed chooses, where the builder has the defaults. The simplest ones
+/// are the largest.
+fn choose(settings: RingSettings, below: impl Fn(u64) -> u64) -> RingSettings {
+    let completions = match settings.completions {
+        RingSettings::COMPLETIONS => settings.completions >> below(11),
+        completions => completions,
+    };
+    let buffers = settings.buffers.unwrap_or_else(|| PoolSize {
+        count: 16 >> below(4),
+        size: (PoolSize::SIZE_MIN << 6) >> below(7),
+    });
+    RingSettings { completions, buffers: Some(buffers), ..settings }
+}
+
+fn event(address: u64, ready: u32) -> RawEvent {
+    RawEvent { flags: EventFlags::from_bits_retain(ready), data: EventData::new_u64(address) }
+}
+
+fn timespec(nanoseconds: u64) -> Timespec {
+    let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+    Timespec { tv_sec: signed(seconds), tv_nsec: signed(rest) }
 }
 
 fn nanoseconds(time: &Timespec) -> u64 {

@@ -11,7 +11,7 @@ use core::mem;
 #[cfg(feature = "sim")]
 use crate::backend::sim::WAKE_NUMBER;
 use crate::{
-    AddReason, Backend, Errno, Interest, Key, ModifyError, Subscriber, Subscription,
+    AddReason, Errno, Interest, Key, ModifyError, Subscriber, Subscription,
     api::interest::{ERR, ET, EXCLUSIVE, ONESHOT},
     cell::{CellFlags, CellPtr, OwnedCell},
     kernel::{Kernel, SelfDeleted, pending_work},
@@ -246,7 +246,7 @@ impl Kernel {
     /// [`ReclaimQueue::free_early`](crate::registry::reclaim::ReclaimQueue::free_early) checks the
     /// batch itself. False for streams on a ring, because other lists also store their addresses.
     pub(super) fn is_new(&self, cell: Cell) -> bool {
-        let is_streams = cell.has_flag(CellFlags::HIDDEN) && self.backend.kind() == Backend::Uring;
+        let is_streams = cell.has_flag(CellFlags::HIDDEN) && self.backend.has_ring();
         self.registry.mark(cell) == self.turn_mark() && !is_streams
     }
 

@@ -163,7 +163,7 @@ impl Builder {
             self.simulate_clock();
             self.busy_poll = Duration::ZERO;
             let host = self.sim.take().ok_or(BuildError::NoSimulation)?;
-            return Ok((ActiveBackend::simulated(host), None));
+            return Ok((ActiveBackend::simulated(host, self.ring)?, None));
         }
         ActiveBackend::new(self.backend, self.ring, self.limits.events_per_turn)
     }

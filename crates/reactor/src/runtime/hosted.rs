@@ -188,10 +188,11 @@ impl Reactor {
     /// When the reactor must run again, unless something wakes it before. As for a reactor that is
     /// embedded, the latch sleeps from here on, or there is work.
     fn next_turn_in_world(&mut self, next: NextTurn) -> Next {
-        self.kernel.flush();
+        // An error comes with the next wait.
+        let has_events = self.kernel.settle_for_host().unwrap_or(true);
         let is_woken = self.kernel.has(pending_work::REMOTE) && !self.stop.latch().sleep();
         let has_work = self.kernel.has(pending_work::WORK) || next == NextTurn::Again;
-        if is_woken || has_work || self.stop.is_asked() {
+        if is_woken || has_events || has_work || self.stop.is_asked() {
             return Next::Soon;
         }
         let timer = if self.timing.has_waiting() { self.timing.until_next_timer() } else { None };

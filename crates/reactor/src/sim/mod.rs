@@ -182,6 +182,29 @@ impl Sim {
         Reactor::builder().sim(&self.host)
     }
 
+    /// Whether reactors that are made from now on have a ring: streams work by completion as with
+    /// [`Backend::Uring`](crate::Backend::Uring), and descriptors by polls. Default: no ring,
+    /// unless the environment has the variable `WINDLASS_SIM_RING`.
+    ///
+    /// The seed chooses the sizes of the queues and buffers that the [`Builder`] does not set. The
+    /// faults of rings come with it.
+    ///
+    /// ```
+    /// # use windlass::sim::{Faults, Sim};
+    /// # fn main() -> Result<(), windlass::BuildError> {
+    /// let sim = Sim::new(1, Faults::rough());
+    /// sim.set_ring(sim.kernel().choose(2) == 1);
+    /// let reactor = sim.reactor()?;
+    /// # drop(reactor);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Without the feature `uring`, building a reactor with a ring fails.
+    pub fn set_ring(&self, has_ring: bool) {
+        self.world.set_rings(has_ring);
+    }
+
     /// Runs a reactor as one of the programs, until it is stopped.
     ///
     /// # Panics

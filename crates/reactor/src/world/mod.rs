@@ -63,6 +63,9 @@ pub enum Next {
     Ends,
 }
 
+/// A variable of the environment, with which reactors have rings unless the program says otherwise.
+const HAS_RINGS: &str = "WINDLASS_SIM_RING";
+
 /// See [`Host::set_context`].
 type Leave = fn() -> Box<dyn Any>;
 
@@ -79,6 +82,8 @@ pub(crate) struct World {
     programs: RefCell<BTreeMap<ActorId, Placed>>,
     /// A program runs, so the world cannot.
     is_running: Cell<bool>,
+    /// See [`Sim::set_ring`](crate::sim::Sim::set_ring).
+    has_rings: Cell<bool>,
     /// The simulation has ended. Objects of it may be there still.
     has_ended: Cell<bool>,
     /// See [`Host::set_context`].
@@ -99,6 +104,7 @@ impl World {
             host: Cell::new(host),
             programs: RefCell::default(),
             is_running: Cell::new(false),
+            has_rings: Cell::new(std::env::var_os(HAS_RINGS).is_some()),
             has_ended: Cell::new(false),
             leave: Cell::new(None),
             shared: RefCell::default(),
@@ -136,6 +142,14 @@ impl World {
 
     pub(crate) fn kernel(&self) -> &SimKernel {
         &self.kernel
+    }
+
+    pub(crate) fn has_rings(&self) -> bool {
+        self.has_rings.get()
+    }
+
+    pub(crate) fn set_rings(&self, has_rings: bool) {
+        self.has_rings.set(has_rings);
     }
 
     pub(crate) fn now(&self) -> Instant {

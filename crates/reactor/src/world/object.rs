@@ -91,6 +91,10 @@ impl SimObject {
         self.with(|kernel, fd| kernel.poll(fd)).is_ok_and(|ready| ready & mask::OUT != 0)
     }
 
+    pub(crate) fn has_input(&self) -> bool {
+        self.with(|kernel, fd| kernel.unread(fd)).is_ok_and(|bytes| bytes > 0)
+    }
+
     pub(crate) fn set_reuse_port(&self) -> Result<(), Errno> {
         self.with(|kernel, fd| kernel.set_reuse_port(fd, true))
     }

@@ -16,7 +16,7 @@ use windlass_testkit::ends::{Counts, End};
 use crate::tools::{address, again};
 
 /// Connections in both directions, between two hosts. Returns how many ends were clean.
-fn transfer(sim: &Sim, connections: u8, longest: u64) -> usize {
+pub(crate) fn transfer(sim: &Sim, connections: u8, longest: u64) -> usize {
     let counts = Rc::new(Counts::default());
     let len = || usize::try_from(sim.kernel().choose(longest)).unwrap();
     let lens: Rc<Vec<_>> = Rc::new((0..connections).map(|_| (len(), len())).collect());
@@ -46,7 +46,7 @@ fn transfer(sim: &Sim, connections: u8, longest: u64) -> usize {
 
 /// Without another owner of a socket, who ends its output behind the stream's back: the peer takes
 /// a part for the whole then.
-fn whole(faults: Faults) -> Faults {
+pub(crate) fn whole(faults: Faults) -> Faults {
     Faults { half_close: 0, ..faults }
 }
 

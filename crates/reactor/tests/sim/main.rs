@@ -8,6 +8,7 @@ mod calls;
 mod descriptors;
 mod hosts;
 mod invariants;
+mod rings;
 mod speed;
 mod streams;
 mod time;

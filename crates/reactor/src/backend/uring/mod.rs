@@ -41,6 +41,8 @@
 mod buffer_ring;
 mod copies;
 mod drain;
+#[cfg(feature = "sim")]
+mod either_ring;
 mod features;
 mod host_epoll;
 mod pace;
@@ -48,6 +50,8 @@ mod polls;
 mod pool;
 mod ring;
 mod sends;
+#[cfg(feature = "sim")]
+mod simulated;
 mod streams;
 mod waits;
 
@@ -60,9 +64,13 @@ use std::{
 use rustix::{event::epoll, io::Errno, time::Timespec};
 
 pub(crate) use copies::Copied;
+#[cfg(feature = "sim")]
+use either_ring::EitherRing as Ring;
 use host_epoll::HostEpoll;
 pub(crate) use pool::ReceivedPart;
-use ring::{Completion, Ring};
+use ring::Completion;
+#[cfg(not(feature = "sim"))]
+use ring::Ring;
 use sends::Sends;
 
 use crate::{
@@ -182,7 +190,21 @@ impl Drop for Uring {
 
 impl Uring {
     pub(crate) fn new(settings: RingSettings) -> Result<Self, RingError> {
-        let ring = Ring::new(settings)?;
+        Self::on(Ring::new(settings)?, settings)
+    }
+
+    /// A ring in a simulation, of one of its actors.
+    #[cfg(feature = "sim")]
+    pub(crate) fn in_simulation(
+        kernel: &windlass_sim::Kernel,
+        actor: windlass_sim::ActorId,
+        settings: RingSettings,
+    ) -> Result<Self, RingError> {
+        let ring = simulated::SimRing::new(kernel, actor, settings);
+        Self::on(Ring::Simulated(ring), settings)
+    }
+
+    fn on(ring: Ring, settings: RingSettings) -> Result<Self, RingError> {
         Ok(Self {
             ring,
             to_arm: Vec::new(),
@@ -214,6 +236,29 @@ impl Uring {
             napi.set_on_epoll(set.as_fd())?;
         }
         self.ring.set_napi(napi)
+    }
+
+    /// Waits of a reactor in a simulation: see rule 4 of [`simulated`].
+    #[cfg(feature = "sim")]
+    pub(crate) fn wait_in_simulation(
+        &mut self,
+        room: &mut [core::mem::MaybeUninit<crate::backend::batch::RawEvent>],
+        timeout: Option<&Timespec>,
+    ) -> Result<usize, Errno> {
+        if self.has_nothing_for(timeout) {
+            return Ok(0);
+        }
+        self.set_in_wait(true);
+        let outcome = self.wait(room, timeout);
+        self.set_in_wait(false);
+        outcome.into()
+    }
+
+    #[cfg(feature = "sim")]
+    fn set_in_wait(&mut self, is_in_wait: bool) {
+        if let Some(ring) = self.ring.simulated() {
+            ring.set_in_wait(is_in_wait);
+        }
     }
 
     /// Fails in a child of fork(2).
@@ -253,6 +298,8 @@ impl Uring {
         if self.fork.is_child() {
             return false;
         }
+        #[cfg(feature = "sim")]
+        self.set_in_wait(false);
         let mut end = None;
         self.reap();
         while is_so(self) && self.outstanding > 0 {

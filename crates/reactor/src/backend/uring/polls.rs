@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use super::{CONDITIONS, Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring, tag};
 use crate::{
     api::interest::{ERR, ET, EXCLUSIVE, HUP, IN, ONESHOT, OUT, PRI},
-    backend::pollable,
     cell::CellFlags as Flags,
 };
 
@@ -234,7 +233,7 @@ impl Uring {
             return self.rejected(cell, completion);
         };
         if mask & PRI != 0 {
-            found = ask_for_priority(cell.fd(), found);
+            found = self.ask_for_priority(cell.fd(), found);
         }
         let ready = found & (mask & CONDITIONS | ERR | HUP);
         if completion.has_more() {
@@ -297,13 +296,13 @@ impl Uring {
         cell.set_flag(Flags::ABSENT, true);
         ERR
     }
-}
 
-/// The conditions that a poll has found, with priority as poll(2) reports it.
-#[cold]
-fn ask_for_priority(fd: i32, found: u32) -> u32 {
-    if found & (IN | PRI) == 0 {
-        return found;
+    /// The conditions that a poll has found, with priority as poll(2) reports it.
+    #[cold]
+    fn ask_for_priority(&self, fd: i32, found: u32) -> u32 {
+        if found & (IN | PRI) == 0 {
+            return found;
+        }
+        if self.ring.has_priority(fd) { found | PRI } else { found & !PRI }
     }
-    if pollable::has_priority(fd) { found | PRI } else { found & !PRI }
 }

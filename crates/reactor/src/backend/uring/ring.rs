@@ -39,12 +39,16 @@ use rustix::{
     time::Timespec,
 };
 
-use super::features::{note_close, set_up};
+use super::{
+    features::{note_close, set_up},
+    pace,
+};
 use crate::{
     RingError,
     backend::{
         last_errno,
         napi::{NapiError, NapiPoll},
+        pollable,
         ring_settings::{RingFeatures, RingSettings},
     },
 };
@@ -306,23 +310,52 @@ impl Ring {
     /// cancelled.
     #[inline]
     pub(crate) fn poll(&mut self, fd: i32, mask: u32, is_multishot: bool, user_data: u64) {
-        let entry = opcode::PollAdd::new(types::Fd(fd), mask)
-            .multi(is_multishot)
-            .build()
-            .user_data(user_data);
+        let entry = Self::poll_entry(fd, mask, is_multishot, user_data);
         // SAFETY: A poll names no memory.
         unsafe { self.push(&entry) };
+    }
+
+    #[inline(always)]
+    pub(super) fn poll_entry(
+        fd: i32,
+        mask: u32,
+        is_multishot: bool,
+        user_data: u64,
+    ) -> squeue::Entry {
+        let poll = opcode::PollAdd::new(types::Fd(fd), mask).multi(is_multishot);
+        poll.build().user_data(user_data)
     }
 
     /// Queues the cancellation of a request. If the kernel supports it, a successful cancellation
     /// posts no completion of its own; only the request's final completion shows it.
     pub(crate) fn cancel(&mut self, user_data: u64, control: u64) {
-        let mut entry = opcode::AsyncCancel::new(user_data).build().user_data(control);
-        if self.features.has(RingFeatures::SKIP_SUCCESS) {
-            entry = entry.flags(squeue::Flags::SKIP_SUCCESS);
-        }
+        let entry = Self::cancel_entry(self.features, user_data, control);
         // SAFETY: A cancellation names a request by its number, and no memory.
         unsafe { self.push(&entry) };
+    }
+
+    #[inline(always)]
+    pub(super) fn cancel_entry(
+        features: RingFeatures,
+        user_data: u64,
+        control: u64,
+    ) -> squeue::Entry {
+        let entry = opcode::AsyncCancel::new(user_data).build().user_data(control);
+        if features.has(RingFeatures::SKIP_SUCCESS) {
+            return entry.flags(squeue::Flags::SKIP_SUCCESS);
+        }
+        entry
+    }
+
+    /// Whether poll(2) finds priority data.
+    pub(super) fn has_priority(&self, fd: i32) -> bool {
+        pollable::has_priority(fd)
+    }
+
+    /// The time in nanoseconds by a clock that never goes back. Not zero.
+    #[inline(always)]
+    pub(super) fn now_ns(&self) -> u64 {
+        pace::now()
     }
 
     /// The size of the submission queue.

@@ -30,7 +30,7 @@ use std::{collections::VecDeque, sync::Arc};
 use io_uring::{opcode, squeue, types};
 
 use super::{
-    Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring, pace,
+    Cell, Completion, TO_ARM_KEPT, TO_ARM_SPARE, Uring,
     pool::{Claim, Pool, ReceivedPart},
     sends::{COPIED_MAX, Free, LENT_MAX, SHARED_MAX, Source, push},
     tag,
@@ -353,7 +353,7 @@ impl Uring {
         if !self.sends.wait() {
             return self.pace.skip();
         }
-        if self.pace.is_due(pace::now()) {
+        if self.pace.is_due(self.ring.now_ns()) {
             self.push_sends();
             self.submit();
             self.settle_sends();

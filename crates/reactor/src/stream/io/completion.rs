@@ -453,6 +453,6 @@ impl DriverFrame<'_> {
         let Some(cell) = streams.cell(kernel, index) else { return false };
         kernel.has_event_of(cell)
             || kernel.ring().is_some_and(|ring| ring.has_news(cell))
-            || rustix::io::ioctl_fionread(&streams.core(index).socket).is_ok_and(|bytes| bytes > 0)
+            || streams.core(index).socket.has_input()
     }
 }

@@ -177,6 +177,13 @@ impl StreamSocket {
         }
     }
 
+    pub(in crate::stream) fn has_input(&self) -> bool {
+        match self {
+            OfKernel(socket) => socket.has_input(),
+            Simulated(socket) => socket.has_input(),
+        }
+    }
+
     pub(in crate::stream) fn shutdown_write(&self) -> Result<(), Errno> {
         match self {
             OfKernel(socket) => socket.shutdown_write(),

@@ -168,6 +168,11 @@ impl StreamSocket {
         fd_passing::recv_flags(self.as_fd(), room, fds_max, RecvFlags::DONTWAIT)
     }
 
+    /// Whether bytes have arrived that were not received.
+    pub(in crate::stream) fn has_input(&self) -> bool {
+        rustix::io::ioctl_fionread(self).is_ok_and(|bytes| bytes > 0)
+    }
+
     /// Closes the writing half.
     pub(in crate::stream) fn shutdown_write(&self) -> Result<(), Errno> {
         rustix::net::shutdown(self, Shutdown::Write)
