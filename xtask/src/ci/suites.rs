@@ -133,6 +133,12 @@ mod tests {
         tally.feed(&format!("test result: ok. {counts}; 0 failed"));
     }
 
+    #[test]
+    fn the_list_of_this_repository_is_readable() {
+        let list = Expected::read(&crate::repository::root()).expect("no program is listed twice");
+        assert!(list.0.contains_key("test"));
+    }
+
     fn expected() -> Expected {
         Expected::parse(
             "# x\ntest | - | a src/lib.rs | 3\n\ntest | - | b tests/b.rs | 1\n\
