@@ -13,26 +13,19 @@ impl Reactor {
             return Err(PauseError::HasStreams);
         }
         self.groups.set_paused(group, true);
-        members.into_iter().for_each(|member| self.pause_member(member));
-        self.end_pause();
+        self.pause_each(&members);
         Ok(())
     }
 
-    /// Pauses a member of a paused group. The caller calls [`end_pause`](Self::end_pause).
-    pub(super) fn pause_member(&mut self, member: Key) {
-        if let Some(cell) = self.kernel.get(member) {
-            self.kernel.pause(cell);
-        } else {
-            self.timing.pause(member);
+    /// Pauses members of a paused group.
+    pub(super) fn pause_each(&mut self, members: &[Key]) {
+        for member in members {
+            match self.kernel.get(*member) {
+                Some(cell) => self.kernel.pause(cell),
+                None => self.timing.pause(*member),
+            }
         }
-    }
-
-    /// Members have been paused.
-    pub(super) fn end_pause(&mut self) {
         self.kernel.keep_synthetic_of_paused();
-        if !self.kernel.is_in_turn() {
-            self.recompute_pending();
-        }
     }
 
     /// See [`Turn::resume_group`](crate::Turn::resume_group).
@@ -43,10 +36,9 @@ impl Reactor {
         let now_ns = if has_timers { self.timing.now_ns(&mut self.kernel) } else { 0 };
         self.groups.set_paused(group, false);
         for member in members {
-            if let Some(cell) = self.kernel.get(member) {
-                self.kernel.resume(cell);
-            } else {
-                self.timing.resume(&mut self.kernel, member, now_ns);
+            match self.kernel.get(member) {
+                Some(cell) => self.kernel.resume(cell),
+                None => self.timing.resume(&mut self.kernel, member, now_ns),
             }
         }
         Ok(())

@@ -110,8 +110,7 @@ impl Reactor {
         let keys: Vec<Key> = joined.iter().map(JoinedMember::key).collect();
         let key = self.groups.add(slot, state, joins.is_none(), &keys);
         if self.groups.is_paused(slot.index) {
-            keys.iter().for_each(|key| self.pause_member(*key));
-            self.end_pause();
+            self.pause_each(&keys);
         }
         Ok((key, keys))
     }
