@@ -159,6 +159,8 @@ pub use remote::{
 };
 #[cfg(feature = "tokio")]
 pub use runtime::embed_tokio::{drive, drive_with};
+#[doc(hidden)]
+pub use runtime::random::random;
 pub use runtime::{
     builder::Builder,
     embed::{EmbedError, EmbedReason, Embedded},

@@ -16,6 +16,7 @@ pub(crate) mod hosted;
 mod listing;
 mod ops;
 mod pending;
+pub(crate) mod random;
 pub(crate) mod reactor;
 mod registration;
 mod remote_calls;

@@ -11,6 +11,7 @@ mod prepared;
 mod printable;
 mod rate;
 mod rejected;
+mod secret_hasher;
 mod stats;
 mod topic_name;
 
@@ -31,6 +32,7 @@ pub use printable::printable;
 pub(crate) use rate::Bucket;
 pub use rate::{Rate, RateLimits};
 pub use rejected::Rejected;
+pub(crate) use secret_hasher::SecretHasher;
 pub use stats::ServerStats;
 pub(crate) use stats::{Counter, Counters, SentMessages};
 pub(crate) use topic_name::TopicName;

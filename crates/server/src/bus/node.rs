@@ -9,8 +9,7 @@
 
 use core::fmt;
 use std::{
-    collections::{VecDeque, hash_map::RandomState},
-    hash::{BuildHasher as _, Hasher as _},
+    collections::VecDeque,
     io,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -52,7 +51,7 @@ impl Cluster {
     /// Uses this bus, with the prefix `windlass` and a random ID of the node.
     pub fn new(bus: impl Bus) -> Self {
         let subjects = SubjectMap::new("windlass").expect("the prefix is a word");
-        Self { bus: Arc::new(bus), subjects, id: random(), local: None }
+        Self { bus: Arc::new(bus), subjects, id: windlass::random(), local: None }
     }
 
     /// Sets the prefix of all subjects, which keeps servers apart that use the same bus.
@@ -89,11 +88,6 @@ impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("id", &self.id).finish_non_exhaustive()
     }
-}
-
-/// The standard library seeds its hashers from the system's random numbers.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 /// Declares the counts of a node: the public copy, and the live ones.

@@ -9,9 +9,9 @@
 //! 4. The connection that does not get a publication travels with it, and its worker leaves it out.
 
 use core::hash::BuildHasher as _;
-use std::{collections::hash_map::RandomState, sync::Arc};
+use std::sync::Arc;
 
-use crate::api::Options;
+use crate::api::{Options, SecretHasher};
 
 /// Which topics are ordered, and which worker owns each of them. The workers share it.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct TopicOwners {
     prefixes: Vec<Box<str>>,
     workers: u64,
     /// Peers may choose names of topics, so a secret keeps them from choosing the owner.
-    hasher: RandomState,
+    hasher: SecretHasher,
 }
 
 impl TopicOwners {
@@ -27,7 +27,7 @@ impl TopicOwners {
     pub(crate) fn new(options: &Options, workers: usize) -> Option<Arc<Self>> {
         let prefixes = options.ordered_prefixes.clone();
         let is_needed = workers > 1 && !prefixes.is_empty();
-        let (workers, hasher) = (workers as u64, RandomState::new());
+        let (workers, hasher) = (workers as u64, SecretHasher::new());
         is_needed.then(|| Arc::new(Self { prefixes, workers, hasher }))
     }
 

@@ -10,13 +10,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{
-    hash::{BuildHasher as _, RandomState},
+    hash::BuildHasher as _,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
 use crate::{
-    api::{Bucket, Limit, Rate, RateLimits},
+    api::{Bucket, Limit, Rate, RateLimits, SecretHasher},
     http::AddressKey,
 };
 
@@ -37,7 +37,7 @@ struct AddressTable {
     /// Of connections, TLS handshakes and requests.
     rates: [Option<Rate>; 3],
     sets: Box<[Mutex<[Place; WAYS]>]>,
-    hasher: RandomState,
+    hasher: SecretHasher,
 }
 
 /// Index in [`AddressTable::rates`].
@@ -54,7 +54,7 @@ impl AddressTable {
         Self {
             rates,
             sets: (0..sets).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            hasher: SecretHasher::new(),
         }
     }
 
