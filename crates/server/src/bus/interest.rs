@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    sequence::Arrivals,
+    sequence::{Arrival, Arrivals, PublisherId},
     subject::{SubjectMap, TOPIC_BYTES_MAX},
 };
 
@@ -32,6 +32,8 @@ pub(super) struct Interest {
     left: BTreeSet<(Instant, Arc<str>)>,
     /// Number of topics of each subject with a hash. Two topics may have one hash.
     hashed: HashMap<Arc<str>, usize>,
+    /// Number of publishers that the topics follow.
+    publishers: usize,
 }
 
 impl Interest {
@@ -40,12 +42,23 @@ impl Interest {
     pub(super) const OVERHEAD: usize = 2 * size_of::<(Arc<str>, Entry)>() + 32;
 
     pub(super) fn new(subjects: SubjectMap) -> Self {
-        Self { subjects, topics: HashMap::new(), left: BTreeSet::new(), hashed: HashMap::new() }
+        Self {
+            subjects,
+            topics: HashMap::new(),
+            left: BTreeSet::new(),
+            hashed: HashMap::new(),
+            publishers: 0,
+        }
     }
 
     /// Number of topics with a subscription.
     pub(super) fn len(&self) -> usize {
         self.topics.len()
+    }
+
+    /// Number of publishers that are followed, in all topics.
+    pub(super) fn publishers(&self) -> usize {
+        self.publishers
     }
 
     /// Returns whether some topic has no worker.
@@ -99,7 +112,10 @@ impl Interest {
                 return None;
             }
             let (_, topic) = self.left.pop_first()?;
-            let Some(Entry { subject, .. }) = self.topics.remove(&topic) else { continue };
+            let Some(Entry { subject, arrivals, .. }) = self.topics.remove(&topic) else {
+                continue;
+            };
+            self.publishers -= arrivals.publishers();
             if topic.len() <= TOPIC_BYTES_MAX {
                 return Some(subject);
             }
@@ -113,11 +129,19 @@ impl Interest {
         None
     }
 
-    /// The workers with receivers of a topic, and the numbers that arrived. `None` without a
-    /// subscription to it.
-    pub(super) fn find(&mut self, topic: &str) -> Option<(&[u16], &mut Arrivals)> {
-        let entry = self.topics.get_mut(topic)?;
-        Some((&entry.workers, &mut entry.arrivals))
+    /// Notes the epoch and the number of a publication that has arrived. Returns the workers with
+    /// receivers of its topic. `None` without a subscription to it.
+    pub(super) fn note(
+        &mut self,
+        topic: &str,
+        publisher: PublisherId,
+        (epoch, sequence): (u64, u64),
+    ) -> Option<(&[u16], Arrival)> {
+        let Entry { workers, arrivals, .. } = self.topics.get_mut(topic)?;
+        let before = arrivals.publishers();
+        let arrival = arrivals.note(publisher, epoch, sequence);
+        self.publishers += arrivals.publishers() - before;
+        Some((workers, arrival))
     }
 }
 

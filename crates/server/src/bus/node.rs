@@ -108,6 +108,9 @@ macro_rules! counts {
             pub state: BusState,
             /// Topics with a subscription, which includes those of the last second.
             pub subscriptions: u64,
+            /// Publishers of other nodes whose numbers are followed: at most 256 of each topic. A
+            /// further one takes the place of another.
+            pub publishers: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -117,10 +120,11 @@ macro_rules! counts {
         }
 
         impl Counts {
-            fn copy(&self, state: BusState, subscriptions: u64) -> ClusterStats {
+            fn copy(&self, state: BusState, interest: &Interest) -> ClusterStats {
                 ClusterStats {
                     state,
-                    subscriptions,
+                    subscriptions: interest.len() as u64,
+                    publishers: interest.publishers() as u64,
                     $($name: self.$name.load(Ordering::Relaxed),)*
                 }
             }
@@ -320,12 +324,12 @@ impl Node {
             _ => return add(&counts.malformed, 1),
         };
         let mut locked = self.lock();
-        let Some((workers, arrivals)) = locked.interest.find(topic) else {
+        let publisher = (envelope.node, envelope.worker);
+        let number = (envelope.epoch, envelope.sequence);
+        let Some((workers, arrival)) = locked.interest.note(topic, publisher, number) else {
             drop(locked);
             return add(&counts.unwanted, 1);
         };
-        let publisher = (envelope.node, envelope.worker);
-        let arrival = arrivals.note(publisher, envelope.epoch, envelope.sequence);
         let workers = workers.to_vec();
         drop(locked);
         match arrival {
@@ -362,8 +366,7 @@ impl Node {
             state if state == BusState::Connected as u8 => BusState::Connected,
             _ => BusState::Closed,
         };
-        let subscriptions = self.lock().interest.len() as u64;
-        self.counts.copy(state, subscriptions)
+        self.counts.copy(state, &self.lock().interest)
     }
 }
 

@@ -110,6 +110,11 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
+    /// Number of publishers that are followed.
+    pub(super) fn publishers(&self) -> usize {
+        self.publishers.len()
+    }
+
     /// Notes a number.
     pub(super) fn note(&mut self, publisher: PublisherId, epoch: u64, sequence: u64) -> Arrival {
         if let Some(known) = self.publishers.iter_mut().find(|known| known.id == publisher) {

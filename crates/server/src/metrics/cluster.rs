@@ -37,6 +37,11 @@ pub(crate) fn write_cluster_metrics(stats: &ClusterStats, out: &mut Vec<u8>) {
         "Topics that the server is subscribed to on the bus.",
         stats.subscriptions,
     );
+    text.gauge(
+        "cluster_publishers",
+        "Publishers of other nodes whose numbers are followed.",
+        stats.publishers,
+    );
     text.family(
         "cluster_messages_total",
         super::prometheus::COUNTER,
