@@ -66,6 +66,8 @@ pub(crate) struct Session {
     /// Clients that have ended, and those of them that got everything and a Close frame.
     pub(crate) clients_ended: Cell<usize>,
     pub(crate) clients_done: Cell<usize>,
+    /// Connections that the server has ended because their clients did not read in time.
+    pub(crate) evicted: Cell<usize>,
     pub(crate) has_drained: Cell<bool>,
     /// A cluster may lose publications between its nodes. Then this is the sum of the gaps that
     /// each client has seen.
@@ -74,6 +76,8 @@ pub(crate) struct Session {
     /// heard whom.
     pub(crate) watchers: Vec<usize>,
     pub(crate) heard: RefCell<BTreeSet<(usize, usize)>>,
+    /// What each client has received in the room: clients and numbers of their messages.
+    pub(crate) room: RefCell<BTreeMap<usize, Vec<(usize, usize)>>>,
 }
 
 pub(crate) fn count(cell: &Cell<usize>) {

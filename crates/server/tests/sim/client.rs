@@ -25,25 +25,30 @@ struct Received {
     session: Rc<Session>,
     /// Own messages that have come back, directly or over the room.
     own: usize,
-    /// The next number of each client in the room, if one has come.
-    room: BTreeMap<usize, usize>,
+    /// The next number of each client that comes directly, or over the room, if one has come.
+    next: BTreeMap<(usize, bool), usize>,
     close: Option<CloseCode>,
 }
 
 impl Received {
     fn take(&mut self, bytes: &[u8]) {
         let (client, number, is_for_room) = read(&self.session, bytes);
+        let plan = &self.session.plans[client];
+        let is_alike = |other: &usize| plan[*other].is_for_room == is_for_room;
+        let after = (number + 1..plan.len()).find(is_alike).unwrap_or(plan.len());
+        let expected = self.next.insert((client, is_for_room), after).unwrap_or(number);
+        assert!(expected <= number, "{number} of client {client} after {expected}");
+        let lost = (expected..number).filter(is_alike).count();
+        match &self.session.gaps {
+            Some(gaps) if is_for_room => {
+                *gaps.borrow_mut().entry(self.number).or_default() += lost;
+            }
+            _ => assert_eq!(lost, 0, "{number} of client {client} after {expected}"),
+        }
         if is_for_room {
             self.session.heard.borrow_mut().insert((self.number, client));
-            let plan = &self.session.plans[client];
-            let after = (number + 1..plan.len()).find(|next| plan[*next].is_for_room);
-            let expected = self.room.insert(client, after.unwrap_or(plan.len())).unwrap_or(number);
-            assert!(expected <= number, "{number} of client {client} after {expected}");
-            let lost = (expected..number).filter(|lost| plan[*lost].is_for_room).count();
-            match &self.session.gaps {
-                Some(gaps) => *gaps.borrow_mut().entry(self.number).or_default() += lost,
-                None => assert_eq!(lost, 0, "{number} of client {client} after {expected}"),
-            }
+            let mut room = self.session.room.borrow_mut();
+            room.entry(self.number).or_default().push((client, number));
         } else {
             assert_eq!(client, self.number, "a reply for somebody else");
         }
@@ -64,16 +69,16 @@ pub(crate) struct Client {
     has_ended: bool,
 }
 
-/// Predictable masks, for the same run again.
+/// Predictable masks, for the same run again, whose bytes differ.
 fn entropy(bytes: &mut [u8]) {
-    bytes.fill(0x5a);
+    bytes.iter_mut().zip((0..=u8::MAX).cycle()).for_each(|(byte, value)| *byte = value);
 }
 
 impl Client {
     pub(crate) fn new(number: usize, session: &Rc<Session>) -> Self {
         let session = Rc::clone(session);
         Self {
-            received: Received { number, session, own: 0, room: BTreeMap::new(), close: None },
+            received: Received { number, session, own: 0, next: BTreeMap::new(), close: None },
             path: format!("/{number}"),
             head: Some(Vec::new()),
             engine: Engine::new(&Arc::new(Config::client(entropy))),

@@ -86,6 +86,9 @@ impl Handler for Judge {
         let before = self.0.open.borrow_mut().remove(&closed.id.to_bits());
         assert_eq!(before, Some(known.client), "closed without having been opened");
         count(&self.0.closed);
+        if closed.reason == CloseReason::Evicted {
+            count(&self.0.evicted);
+        }
         let is_clean = closed.reason == CloseReason::Peer && closed.code == Some(CloseCode::NORMAL);
         if is_clean {
             let sent = self.0.plans[known.client].len();

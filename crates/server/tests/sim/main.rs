@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
 mod bed;
+mod churn;
 mod client;
 mod cluster;
 mod judge;
+mod memory;
 mod sessions;
 mod speed;
 mod strangers;

@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     rc::Rc,
     time::Duration,
@@ -47,14 +48,19 @@ pub(crate) fn start(
 }
 
 /// Clients with an echo and a room, a thread that sends to the room, and a drain at `drain`.
-/// Returns how many of the clients got everything.
-fn session(sim: &Sim, clients: usize, drain: Duration) -> usize {
+/// Returns how many of the clients got everything, and how many were evicted.
+fn session(
+    sim: &Sim,
+    (options, is_ordered): (&Options, bool),
+    clients: usize,
+    drain: Duration,
+) -> (usize, usize) {
     // The thread has the last plan.
     let mut session = Session::plan(sim, clients + 1, 10, 4_000);
     let plans = &mut Rc::get_mut(&mut session).unwrap().plans;
     plans[clients] = vec![Planned { is_for_room: true, len: 100 }; 30];
     let begin = sim.elapsed();
-    let running = start(sim, &session, &options(), (address(), 3), || None);
+    let running = start(sim, &session, options, (address(), 3), || None);
     let (sender, mut sent) = (running.sender(), 0);
     sim.thread(&sim.host(IpAddr::from([10, 0, 0, 3])), move || {
         let bytes = payload(clients, sent, true, 100);
@@ -74,24 +80,56 @@ fn session(sim: &Sim, clients: usize, drain: Duration) -> usize {
     assert!(session.open.borrow().is_empty(), "{:?} are open", session.open.borrow());
     assert_eq!(session.opened.get(), session.closed.get());
     sim.run_until(|| session.clients_ended.get() == clients).unwrap();
-    session.clients_done.get()
+    if is_ordered {
+        one_order(&session.room.borrow());
+    }
+    (session.clients_done.get(), session.evicted.get())
 }
 
 /// The longest that a drain waits for its connections.
 const DRAIN_MAX: Duration = Duration::from_secs(3);
 
+/// What two clients have both received in the room, they have received in one order.
+fn one_order(room: &BTreeMap<usize, Vec<(usize, usize)>>) {
+    for (one, other) in room.values().zip(room.values().skip(1)) {
+        type Messages = Vec<(usize, usize)>;
+        let common = |of: &Messages, with: &Messages| -> Messages {
+            of.iter().filter(|message| with.contains(message)).copied().collect()
+        };
+        assert_eq!(common(one, other), common(other, one), "the order differs");
+    }
+}
+
+fn whole_sessions(options: &Options, is_ordered: bool) {
+    let whole = |sim: &Sim| session(sim, (options, is_ordered), 6, Duration::from_secs(10));
+    sim::check(|sim| {
+        let (done, evicted) = whole(sim);
+        assert_eq!(done + evicted, 6);
+    })
+    .seeds(10)
+    .faults(Faults::rough())
+    .twice()
+    .run();
+    assert_eq!(whole(&Sim::new(1, Faults::calm())), (6, 0));
+}
+
 #[test]
 fn rough_weather_loses_no_message_between_workers() {
-    let all = |sim: &Sim| assert_eq!(session(sim, 6, Duration::from_secs(10)), 6);
-    all(&Sim::new(1, Faults::calm()));
-    sim::check(|sim| all(sim)).seeds(10).faults(Faults::rough()).twice().run();
+    whole_sessions(&options(), false);
+}
+
+#[test]
+fn members_of_an_ordered_topic_see_one_order() {
+    let mut options = options();
+    options.ordered_topics(ROOM);
+    whole_sessions(&options, true);
 }
 
 #[test]
 fn workers_drain_in_a_hostile_world() {
     sim::check(|sim| {
         let drain = Duration::from_micros(sim.kernel().choose(100_000));
-        session(sim, 5, drain);
+        session(sim, (&options(), false), 5, drain);
     })
     .seeds(60)
     .faults(Faults::hostile())
