@@ -60,8 +60,8 @@ fn of(root: &Path, only: Vec<String>, records: bool) -> Stage {
     Stage::counted(STAGE, move |tally, output| check(&root, &only, records, tally, output))
 }
 
-/// Plants all faults, or only those with these names, and writes the table if `records`. Returns
-/// whether all were found.
+/// Plants all faults, or only those with these names, and writes their rows of the table if
+/// `records`. Returns whether all were found.
 ///
 /// # Errors
 ///
@@ -71,9 +71,6 @@ pub(crate) fn run(only: Vec<String>, records: bool) -> Result<bool> {
     let faults = fault::all(&root)?;
     if let Some(name) = only.iter().find(|name| faults.iter().all(|fault| fault.name() != **name)) {
         bail!("there is no patch {name}.patch in tests/sim/faults of a crate");
-    }
-    if records && !only.is_empty() {
-        bail!("the table is written of all faults: leave out --only");
     }
     let packages = Arc::new(Packages::read(&root)?);
     let mut report = Report::new(Setting { root: root.clone(), packages, ..Setting::default() });
@@ -119,7 +116,8 @@ fn check(
     };
     say(ANNOUNCEMENT, tally, output);
     let text = std::fs::read_to_string(root.join(DOCUMENT))?;
-    let known = if records { Vec::new() } else { rows(part(&text)?) };
+    let known = rows(part(&text)?);
+    let known_of = |fault| known.iter().find(|(row, _)| *row == cells(fault)).map(|row| row.1);
     let tree = Tree::new(root)?;
     let faults = fault::all(root)?;
     let is_wanted = |fault: &&Fault| only.is_empty() || only.iter().any(|it| it == fault.name());
@@ -128,8 +126,8 @@ fn check(
         let found = tree.with(fault, |tree| seeds_until(|seeds| observe(root, tree, fault, seeds)));
         let outcome = found.and_then(|found| found).and_then(|seeds| {
             table.push((fault, seeds));
-            match known.iter().find(|(row, _)| *row == cells(fault)) {
-                Some((_, before)) if seeds > LOOSENESS * before.max(&SEEDS_MIN) => {
+            match known_of(fault).filter(|_| !records) {
+                Some(before) if seeds > LOOSENESS * before.max(SEEDS_MIN) => {
                     bail!("it takes {seeds} seeds, and has taken {before}: what sees less?")
                 }
                 _ => Ok(seeds),
@@ -156,7 +154,11 @@ fn check(
     let printed = print(&table);
     output.say(&printed);
     if records && failures.is_empty() {
-        std::fs::write(root.join(DOCUMENT), text.replace(part(&text)?, &printed))?;
+        // The others keep their rows.
+        let measured = |fault| table.iter().find(|(other, _)| *other == fault).map(|row| row.1);
+        let row = |fault| Some((fault, measured(fault).or_else(|| known_of(fault))?));
+        let whole = print(&faults.iter().filter_map(row).collect::<Vec<_>>());
+        std::fs::write(root.join(DOCUMENT), text.replace(part(&text)?, &whole))?;
     }
     Ok(failures)
 }
