@@ -24,7 +24,7 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, eventfd};
-use windlass::{Group, Reactor, Registered, Turn, interest};
+use windlass::{Group, ProgressWatch, Reactor, Registered, Turn, interest};
 
 /// Interval at which written sectors are flushed.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
@@ -199,7 +199,8 @@ fn plug_in(reactor: &mut Reactor, device: Device, wires: Wires) -> io::Result<Re
 fn main() -> io::Result<()> {
     let (queue, wires) = (Queue::default(), Wires::new()?);
     let guest = (queue.clone(), wires.try_clone()?);
-    let mut reactor = windlass_examples::builder()?.build()?;
+    let watch = ProgressWatch::new(100, |stuck, _| eprintln!("it does nothing: {stuck:?}"));
+    let mut reactor = windlass_examples::builder()?.progress_watch(watch).build()?;
     let device = plug_in(&mut reactor, Device::new(queue, wires.interrupt.try_clone()?, 8), wires)?;
     for one in reactor.registrations() {
         println!("{:?} {:?}: {}", one.kind, one.fd, one.name.unwrap_or("without a name"));

@@ -71,6 +71,7 @@
 //! | leave the ring out of the program | feature `uring`, on by default: `default-features = false` |
 //! | measure | [`Stats`] |
 //! | name registrations, and list them | [`Turn::set_name`], [`Reactor::registrations`] |
+//! | find handlers that keep the loop busy and do nothing | [`Builder::progress_watch`] |
 //! | return freed memory to the kernel after a load | [`MemoryTrimmer`] |
 //! | test handlers without a kernel | feature `mock`: `MockReactor`, `turn!` |
 //! | read how it works | [`technical`] |
@@ -135,6 +136,7 @@ pub use api::{
     key::Key,
     listing::{NAME_LEN_MAX, RegistrationInfo, RegistrationKind},
     ops::{ReactorOps, Subscriber},
+    progress::{NoProgress, ProgressWatch},
     registrar::Registrar,
     stats::Stats,
     timer::{Deferred, Schedule, Tick, Timer, TimerRegistration},

@@ -12,6 +12,7 @@ pub(crate) mod listing;
 #[cfg(feature = "mock")]
 pub(crate) mod mock;
 pub(crate) mod ops;
+pub(crate) mod progress;
 pub(crate) mod registrar;
 pub(crate) mod stats;
 pub(crate) mod timer;

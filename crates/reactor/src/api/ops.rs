@@ -306,6 +306,10 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     #[doc(hidden)]
     fn own_event(&mut self, _: OwnEvent, _: Token) {}
 
+    /// See [`Turn::made_progress`]. A mock watches no progress.
+    #[doc(hidden)]
+    fn note_progress(&mut self, _: Token) {}
+
     /// See [`Turn::set_name`]. A mock takes every name, and keeps none.
     #[doc(hidden)]
     fn name_key(&mut self, _: Key, _: &str, _: Token) -> Result<(), NotFound> {

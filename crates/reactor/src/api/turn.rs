@@ -353,6 +353,13 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.name_key(key.into(), name, Token(()))
     }
 
+    /// Says that the handler has made progress that the reactor does not see: it has read or
+    /// written something. See [`ProgressWatch`](crate::ProgressWatch). Without one, it does
+    /// nothing.
+    pub fn made_progress(&mut self) {
+        self.reactor.note_progress(Token(()));
+    }
+
     /// Calls a handler once, when `delay` has passed since [`now`](Self::now).
     ///
     /// A handler takes any ordered subset of [`Tick`](crate::Tick) and `Turn<'_, _>`. The

@@ -53,23 +53,33 @@ impl AroundHandler for Paced {
     fn after(&mut self, _: &mut Kernel) {}
 }
 
-/// As [`Paced`], and the time of every handler is measured.
+/// As [`Paced`], and every handler is looked at: by the watchdog, for its progress, or both.
 struct Watched {
-    fetched: Instant,
-    start: Instant,
+    /// The end of the last wait, if the watchdog is on.
+    fetched: Option<Instant>,
+    start: Option<Instant>,
     /// That of the cell, which the handler may delete.
     key: Key,
+    watches_progress: bool,
 }
 
 impl AroundHandler for Watched {
     fn before(&mut self, kernel: &mut Kernel, cell: CellPtr) {
         kernel.backend.submit_if_due();
         self.key = cell.key();
-        self.start = Instant::now();
+        if self.watches_progress {
+            kernel.begin_watch();
+        }
+        self.start = self.fetched.map(|_| Instant::now());
     }
 
     fn after(&mut self, kernel: &mut Kernel) {
-        kernel.counters.note_handler(self.fetched, self.start, Some(self.key));
+        if let (Some(fetched), Some(start)) = (self.fetched, self.start) {
+            kernel.counters.note_handler(fetched, start, Some(self.key));
+        }
+        if self.watches_progress {
+            kernel.end_watch(self.key);
+        }
     }
 }
 
@@ -87,17 +97,17 @@ pub(crate) unsafe fn dispatch_rest(
     // SAFETY: the reactor is live and no handler runs, so this short borrow is the only one.
     let borrowed = unsafe { &mut *kernel };
     borrowed.batch.open();
-    let is_paced = borrowed.has(pending_work::PACED);
-    match fetched {
-        Some(fetched) => {
-            let around = Watched { fetched, start: fetched, key: Key::UNREGISTERED };
-            // SAFETY: the caller's promise covers this call, and the batch is open.
-            unsafe { dispatch_open(kernel, reactor, around) }
-        }
+    if borrowed.has(pending_work::WATCHED) {
+        let watches_progress = borrowed.has(pending_work::PROGRESS);
+        let around = Watched { fetched, start: None, key: Key::UNREGISTERED, watches_progress };
+        // SAFETY: the caller's promise covers this call, and the batch is open.
+        unsafe { dispatch_open(kernel, reactor, around) }
+    } else if borrowed.has(pending_work::PACED) {
         // SAFETY: as above.
-        None if is_paced => unsafe { dispatch_open(kernel, reactor, Paced) },
+        unsafe { dispatch_open(kernel, reactor, Paced) }
+    } else {
         // SAFETY: as above.
-        None => unsafe { dispatch_batch(kernel, reactor) },
+        unsafe { dispatch_batch(kernel, reactor) }
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) mod dispatch;
 mod ending;
 mod pause;
 pub(crate) mod pending_work;
+pub(crate) mod progress;
 mod registration;
 mod synthetic;
 mod turn;
@@ -38,7 +39,11 @@ use crate::{
     Key, Reactor,
     backend::{ActiveBackend, Uring, batch::Batch},
     cell::{CellPtr, OwnedCell},
-    kernel::{counters::Counters, synthetic::SyntheticEvents},
+    kernel::{
+        counters::Counters,
+        progress::{ProgressTable, StreakLimits},
+        synthetic::SyntheticEvents,
+    },
     registry::{reclaim::ReclaimQueue, table::Registry},
 };
 
@@ -67,6 +72,10 @@ pub(crate) struct Kernel {
     internal: usize,
     subscribers_max: usize,
     quarantine_max: usize,
+    /// Something was called since the mark was cleared that counts as progress of a handler.
+    has_progressed: bool,
+    /// If the progress is watched.
+    progress: Option<Box<ProgressTable>>,
 }
 
 /// A cell that deleted itself in its handler.
@@ -81,6 +90,7 @@ pub(crate) struct KernelLimits {
     pub(crate) events_per_turn: usize,
     pub(crate) subscribers_max: usize,
     pub(crate) quarantine_max: usize,
+    pub(crate) progress: Option<StreakLimits>,
 }
 
 impl Kernel {
@@ -102,6 +112,8 @@ impl Kernel {
             internal: 0,
             subscribers_max: limits.subscribers_max,
             quarantine_max: limits.quarantine_max,
+            has_progressed: false,
+            progress: limits.progress.map(|limits| Box::new(ProgressTable::new(limits))),
         }
     }
 

@@ -37,10 +37,15 @@ pub(crate) const DEAF: u32 = 1 << 17;
 pub(crate) const PACED: u32 = 1 << 18;
 /// The alarm of the timers has rung in this turn.
 pub(crate) const ALARM: u32 = 1 << 19;
+/// The progress of registrations is watched.
+pub(crate) const PROGRESS: u32 = 1 << 20;
 /// A turn has requested a stop. Only drivers look at it.
 pub(crate) const STOP: u32 = 1 << 24;
 /// Bits that describe the reactor's configuration, or that stay set until cleared explicitly.
-pub(crate) const LASTING: u32 = HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF | PACED;
+pub(crate) const LASTING: u32 =
+    HOOKS | WATCHDOG | BUSY_POLL | REBUILD | REMOTE | DEAF | PACED | PROGRESS;
+/// Bits that need a look at every handler.
+pub(crate) const WATCHED: u32 = WATCHDOG | PROGRESS;
 /// Bits that a short turn serves, and pairs of them.
 pub(crate) const SHORT: u32 = REMOTE | PACED | TIMERS;
 pub(crate) const REMOTE_PACED: u32 = REMOTE | PACED;

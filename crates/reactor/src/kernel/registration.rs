@@ -48,6 +48,7 @@ impl Kernel {
         debug_assert!(!self.registry.is_taken(fd), "rule 7: one live cell has a number");
         let mask = interest.kernel_mask();
         let key = self.registry.next_key();
+        self.note_progress();
         cell.set_fd(fd);
         cell.set_interest(interest);
         cell.set_armed_bits(mask);
@@ -121,6 +122,7 @@ impl Kernel {
 
     /// Changes an interest, at once or merged with other changes.
     pub(crate) fn change(&mut self, cell: Cell, interest: Interest) -> Result<(), ModifyError> {
+        self.note_progress();
         if !interest.is_valid() {
             return Err(ModifyError::InvalidInterest);
         }
@@ -253,6 +255,7 @@ impl Kernel {
     /// Removes a cell from the epoll set and the registry. Its value goes to the reclaim queue, or
     /// waits for its handler to return. Runs no user code.
     pub(crate) fn deregister(&mut self, cell: Cell) {
+        self.note_progress();
         cell.set_flag(CellFlags::DIRTY, false);
         // Rule 14: the destructor may close descriptors that merged changes still name.
         self.flush();

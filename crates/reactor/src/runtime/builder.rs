@@ -6,7 +6,7 @@ use std::{rc::Rc, time::Duration};
 #[cfg(feature = "sim")]
 use crate::world::Host;
 use crate::{
-    Backend, BuildError, Capacity, Clock, NapiPoll, Reactor, RingError,
+    Backend, BuildError, Capacity, Clock, NapiPoll, ProgressWatch, Reactor, RingError,
     api::key::MAX_INDEX,
     backend::{
         ActiveBackend,
@@ -59,6 +59,7 @@ pub struct Builder {
     pub(crate) busy_poll: Duration,
     pub(crate) watchdog: bool,
     pub(crate) napi: Option<NapiPoll>,
+    pub(crate) progress: Option<ProgressWatch>,
     pub(crate) ring: RingSettings,
     #[cfg(feature = "sim")]
     pub(crate) sim: Option<Host>,
@@ -73,6 +74,7 @@ impl fmt::Debug for Builder {
             .field("timer_slack_ns", &self.timer_slack_ns)
             .field("busy_poll", &self.busy_poll)
             .field("watchdog", &self.watchdog)
+            .field("progress", &self.progress)
             .finish_non_exhaustive()
     }
 }
@@ -109,6 +111,7 @@ impl Builder {
             busy_poll: Duration::ZERO,
             watchdog: false,
             napi: None,
+            progress: None,
             ring: RingSettings::DEFAULT,
             #[cfg(feature = "sim")]
             sim: None,
@@ -334,6 +337,17 @@ impl Builder {
     /// event.
     pub const fn watchdog(mut self, on: bool) -> Self {
         self.watchdog = on;
+        self
+    }
+
+    /// Reports handlers that keep the loop from sleeping and do nothing. Default: off. Every turn
+    /// then looks at each handler, and makes a wait that does not block before one that may.
+    ///
+    /// A turn that the caller does not let wait (`run_once` with a timeout of zero) counts as one
+    /// that could not sleep. So do those of a reactor that a simulation runs.
+    /// [`Embedded`](crate::Embedded) asks whether it is due after each of its turns.
+    pub fn progress_watch(mut self, watch: ProgressWatch) -> Self {
+        self.progress = Some(watch);
         self
     }
 

@@ -257,6 +257,7 @@ impl Embedded {
     pub fn run_once(&mut self, timeout: impl Into<Option<Duration>>) -> io::Result<usize> {
         let timeout = timeout.into();
         let count = self.with(|reactor| reactor.run_once(timeout))?;
+        self.note_if_idle();
         match self.trouble.take() {
             None => Ok(count),
             Some(errno) => Err(errno.into()),
@@ -322,6 +323,7 @@ impl Embedded {
         };
         *next = reactor.ask_after_turn(driver);
         drop(settle);
+        self.note_if_idle();
         match self.trouble.take() {
             None => Ok(count),
             Some(errno) => Err(errno.into()),
@@ -388,6 +390,14 @@ impl Embedded {
     #[cfg(feature = "tokio")]
     pub(super) fn stop(&self) -> &crate::Stop {
         &self.reactor.stop
+    }
+
+    /// The host can sleep before the next turn, for the progress watch.
+    fn note_if_idle(&mut self) {
+        if self.reactor.kernel.has(pending_work::PROGRESS) && !self.is_due() {
+            let next = self.reactor.kernel.stats().turns + 1;
+            self.reactor.kernel.note_idle(next);
+        }
     }
 
     fn settle(&mut self) {

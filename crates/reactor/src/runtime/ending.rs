@@ -27,6 +27,8 @@ impl Drop for Reactor {
         while let Some(hook) = self.hooks.pop() {
             panics.catch(|| drop(hook));
         }
+        let on_no_progress = self.on_no_progress.take();
+        panics.catch(|| drop(on_no_progress));
         while let Some(group) = self.groups.pop() {
             panics.catch(|| drop(group));
         }

@@ -16,6 +16,7 @@ pub(crate) mod hosted;
 mod listing;
 mod ops;
 mod pending;
+mod progress;
 pub(crate) mod random;
 pub(crate) mod reactor;
 mod registration;

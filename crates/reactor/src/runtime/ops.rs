@@ -150,6 +150,7 @@ impl ReactorOps for Reactor {
             return Err(DeferError { closure });
         }
         self.deferred.push(closure);
+        self.kernel.note_progress();
         self.kernel.note(pending_work::DEFERRED);
         Ok(())
     }
@@ -170,6 +171,10 @@ impl ReactorOps for Reactor {
 
     fn may_borrow(&self, group: Key, _: &GroupState, _: Token) -> bool {
         !self.runs_descriptor_of(group)
+    }
+
+    fn note_progress(&mut self, _: Token) {
+        self.kernel.note_progress();
     }
 
     fn name_key(&mut self, key: Key, name: &str, _: Token) -> Result<(), NotFound> {

@@ -11,11 +11,12 @@ use crate::{
         handler_fn::TimerFn,
         interest::interest,
         ops::{ReactorOps, sealed::Sealed},
+        progress::ProgressCall,
         timer::Schedule,
         turn,
     },
     cell::registration,
-    kernel::{Kernel, KernelLimits, pending_work},
+    kernel::{Kernel, KernelLimits, pending_work, progress::StreakLimits},
     registry::groups::Groups,
     remote::{RemoteInbox, stop::fall_asleep},
     runtime::{
@@ -25,7 +26,12 @@ use crate::{
         turn_state::TurnState,
     },
     stream::StreamTable,
-    time::{clock::Time, timers::Timers, timing::Timing},
+    time::{
+        clock::{Time, nanoseconds},
+        timers::Timers,
+        timing::Timing,
+    },
+    util::unwind_safe_drop::UnwindSafeDrop,
 };
 
 /// An event loop that serves descriptors, timers and closures on one thread.
@@ -63,6 +69,8 @@ pub struct Reactor {
     pub(super) busy_poll: Duration,
     /// See [`Stats::ring_error`].
     ring_error: Option<RingError>,
+    /// What the progress watch calls, if it is on and does not run.
+    pub(super) on_no_progress: Option<UnwindSafeDrop<ProgressCall>>,
 }
 
 /// A reactor stays on its thread: a ring has one submitter, and handlers may hold values that are
@@ -100,13 +108,18 @@ impl Reactor {
         if let Some(napi) = builder.napi {
             backend.set_napi(napi).map_err(BuildError::Napi)?;
         }
-        let Builder { limits, clock, busy_poll, watchdog, .. } = builder;
+        let Builder { limits, clock, busy_poll, watchdog, progress, .. } = builder;
         let pending = if watchdog { pending_work::WATCHDOG } else { 0 }
+            | if progress.is_some() { pending_work::PROGRESS } else { 0 }
             | if busy_poll.is_zero() { 0 } else { pending_work::BUSY_POLL };
         let bounds = KernelLimits {
             events_per_turn: limits.events_per_turn,
             subscribers_max: limits.subscribers_max,
             quarantine_max: limits.quarantine_max,
+            progress: progress.as_ref().map(|watch| StreakLimits {
+                turns: watch.turns.into(),
+                span_ns: nanoseconds(watch.span),
+            }),
         };
         let streams = Box::new(StreamTable::new(backend.fork_guard()));
         #[cfg(not(feature = "sim"))]
@@ -126,6 +139,7 @@ impl Reactor {
             limits,
             busy_poll,
             ring_error,
+            on_no_progress: progress.map(|watch| watch.call),
         };
         let added = if reactor.supports(interest().read().edge_triggered()) {
             reactor.kernel.add_internal(reactor.stop.edge_subscriber())

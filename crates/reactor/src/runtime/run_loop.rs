@@ -292,6 +292,7 @@ impl Reactor {
         if has_timers && timers_first {
             reactor.fire_timers();
         }
+        reactor.time_progress();
         reactor.run_events();
         if has_timers && !timers_first {
             reactor.fire_timers();
@@ -405,6 +406,9 @@ impl TurnGuard<'_> {
         }
         reactor.run_deferred(reactor.limits.deferred_per_turn - deferred);
         reactor.run_hooks(Moment::AfterTurn);
+        if reactor.kernel.has(pending_work::PROGRESS) {
+            reactor.report_no_progress();
+        }
         if reactor.kernel.has(pending_work::STREAMS) {
             reactor.streams.service(&mut reactor.kernel);
             reactor.streams.admit_next_handshakes(&mut reactor.kernel);

@@ -60,6 +60,14 @@ impl Reactor {
         let reads_clock = waits && (timeout.is_some() || !self.busy_poll.is_zero());
         let start = reads_clock.then(|| self.kernel.backend().now());
         let deadline = start.zip(timeout).and_then(|(start, timeout)| start.checked_add(timeout));
+        if waits && self.kernel.has(pending_work::PROGRESS) {
+            match self.wait_once(Some(Duration::ZERO)) {
+                Ok(0) => self.kernel.note_idle(self.kernel.stats().turns),
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
         if let Some(start) = start.filter(|_| !self.busy_poll.is_zero()) {
             if self.spin(start, deadline)? {
                 return Ok(());

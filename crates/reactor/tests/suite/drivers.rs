@@ -47,6 +47,8 @@ fn reactors(build: Build) -> Vec<(&'static str, Reactor)> {
         }
     }
     all.push(("watchdog", build().watchdog(true).build().unwrap()));
+    let watch = windlass::ProgressWatch::new(1, |_, _| {});
+    all.push(("progress watch", build().progress_watch(watch).build().unwrap()));
     all.push(("busy", build().busy_poll(MS).build().unwrap()));
     all
 }

@@ -53,6 +53,7 @@ mod kicks;
 mod letting_go;
 mod listing;
 mod panics;
+mod progress;
 mod registration;
 mod remote;
 mod remote_async;

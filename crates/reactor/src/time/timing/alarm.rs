@@ -100,6 +100,7 @@ impl Timing {
     /// A timer was started or reset.
     #[inline]
     pub(super) fn note_timers(&mut self, kernel: &mut Kernel) {
+        kernel.note_progress();
         if self.timers.bound_ns() < self.alarm.rings_ns {
             kernel.note(pending_work::TIMERS);
         }

@@ -76,6 +76,7 @@ impl Timing {
     #[inline]
     pub(crate) fn remove(&mut self, kernel: &mut Kernel, key: Key) -> Option<Ended<Reactor>> {
         let ended = self.timers.remove(key)?;
+        kernel.note_progress();
         if self.timers.len() == 0 {
             kernel.clear(pending_work::TIMERS);
         }

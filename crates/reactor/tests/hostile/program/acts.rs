@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use windlass::{Event, Group, GroupKey, Key, Reactor, Registered, Tick, Turn};
+use windlass::{Event, Group, GroupKey, Key, NoProgress, Reactor, Registered, Tick, Turn};
 
 use super::world::{Canary, File, KnownGroup, State, World};
 
@@ -85,6 +85,22 @@ fn on_tick(world: &Rc<World>, canary: &mut Canary, tick: Tick, turn: &mut T<'_>)
     act(world, unwinding.turn, 3);
     canary.touch();
     world.panic_one_in(8);
+}
+
+/// The callback of a progress watch.
+pub(super) fn on_no_progress(world: &Rc<World>) -> impl FnMut(NoProgress, T<'_>) + use<> {
+    let (world, mut canary) = (world.clone(), Canary::new(world));
+    move |stuck: NoProgress, mut turn: T<'_>| {
+        let unwinding = Unwinding { world: &world, turn: &mut turn };
+        canary.touch();
+        world.fires(stuck.key);
+        if world.one_in(4) {
+            let _ = world.end(stuck.key, |key| unwinding.turn.delete(key));
+        }
+        act(&world, unwinding.turn, 3);
+        canary.touch();
+        world.panic_one_in(8);
+    }
 }
 
 fn file_handler(world: &Rc<World>) -> impl FnMut(&mut File, Event, T<'_>) + use<> {

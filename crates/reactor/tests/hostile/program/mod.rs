@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass::{Backend, Embedded, Reactor};
+use windlass::{Backend, Embedded, ProgressWatch, Reactor};
 
 use self::{
     acts::between_turns,
@@ -117,7 +117,12 @@ impl Host {
 
 fn host(build: Build, world: &Rc<World>, mode: Mode) -> Host {
     let (start, time) = (Instant::now(), world.clone());
-    let reactor = build()
+    let mut builder = build();
+    if world.one_in(3) {
+        let watch = ProgressWatch::new(1, acts::on_no_progress(world)).at_least(Duration::ZERO);
+        builder = builder.progress_watch(watch);
+    }
+    let reactor = builder
         .events_per_turn(1 + world.index(7))
         .timers_per_turn(1 + world.index(5))
         .deferred_per_turn(1 + world.index(5))
