@@ -21,7 +21,8 @@ pub(crate) type ProgressCall = Box<dyn FnMut(NoProgress, Turn<'_>)>;
 /// - the loop could not sleep, and
 /// - its handler made no progress. Progress is that it registers, changes or deletes something,
 ///   pauses or resumes a group, starts or moves a timer, defers a closure, sends on a stream on
-///   which no handler has sent in this turn, or calls [`made_progress`](Turn::made_progress).
+///   which no handler has sent in this turn, or calls [`made_progress`](Turn::made_progress). A
+///   [`kick`](Turn::kick) alone is none.
 ///
 /// The reactor cannot see what a handler reads. A handler that reads while more arrives looks the
 /// same, and may call `made_progress`. Streams and listeners are not watched, because the reactor
