@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{Read as _, Write as _},
-    net::TcpListener,
+    net::{Shutdown, TcpListener},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
@@ -166,7 +166,7 @@ fn what_cannot_be_sent_is_an_error_and_sends_nothing() {
     // The kernel takes descriptors for TCP, and drops them.
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     assert_eq!(send_with_fds(&tcp, b"x", &fds(&sent)), Err(SendFdsError::NotUnix));
-    drop(there);
+    there.shutdown(Shutdown::Both).unwrap();
     assert_eq!(send_with_fds(&here, b"x", &fds(&sent)), Err(SendFdsError::Os(Errno::PIPE)));
 }
 

@@ -3,6 +3,7 @@
 use std::os::{fd::OwnedFd, unix::net::UnixStream};
 
 use rustix::{
+    event::PollFlags,
     io::FdFlags,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
@@ -16,7 +17,7 @@ use crate::{
     Build,
     bed::{Log, NOW, in_own_process, pair, panic_of, run_dry},
     fd_passing::{Sent, all_closed, fds, sent},
-    script::{Peer, Said, Script, fill, open, quiet, tcp, turn},
+    script::{Peer, Said, Script, await_conditions, fill, open, quiet, tcp, turn, until},
 };
 
 const CARRIES: StreamOptions = StreamOptions::new().fds_max(4);
@@ -210,6 +211,7 @@ fn a_peer_that_sends_more_than_fds_max_is_disconnected(build: Build) {
         let close = Said::Close(DisconnectReason::TooManyFds);
         assert_eq!(log.take(), [Said::Open, Said::data(b"four"), close, Said::Dropped]);
         assert!(all_closed(&mut sent));
+        await_conditions(&peer, PollFlags::HUP);
         assert!(matches!(recv_with_fds(&peer, &mut [0], 0), Ok((0, _))), "its end of the stream");
     }
 }
@@ -249,7 +251,7 @@ fn a_peer_that_closes_leaves_what_it_has_sent(build: Build) {
     let mut sent = sent(1);
     send_all_with_fds(&peer, b"last", &fds(&sent)).unwrap();
     drop(peer);
-    quiet(&mut reactor);
+    until(&mut reactor, &log, 5);
     let close = Said::Close(DisconnectReason::Closed);
     assert_eq!(log.take(), [Said::Open, Said::data(b"last"), Said::End, close, Said::Dropped]);
     assert!(sent[0].is(taken.take().remove(0)));

@@ -66,10 +66,9 @@ fn options_of_sockets_are_set_and_read() {
 /// Where no connection succeeds, the timeout is that of the connector. Elsewhere the connection is
 /// refused.
 fn a_connection_without_a_listener_fails_in_time(build: Build) {
-    let Some((listener, at)) = listener("streams_vsock::a_connection_without_a_listener") else {
-        return;
-    };
-    drop(listener);
+    let Some((_, at)) = listener("streams_vsock::a_connection_without_a_listener") else { return };
+    // Nobody listens there: other tests have ports that are free.
+    let at = VsockAddr { port: 1, ..at };
     let mut reactor = build().build().unwrap();
     let log = Log::new();
     let connector = Connector::vsock(at).timeout(Some(Duration::from_millis(100)));

@@ -52,10 +52,9 @@ fn a_listener_has_an_address_that_no_other_gets(build: Build) {
 
 fn a_connection_without_a_listener_fails_in_time(build: Build) {
     run(build, async {
-        let Some((listener, at)) = listener("vsock::a_connection_without_a_listener") else {
-            return;
-        };
-        drop(listener);
+        let Some((_, at)) = listener("vsock::a_connection_without_a_listener") else { return };
+        // Nobody listens there: other tests have ports that are free.
+        let at = VsockAddr { port: 1, ..at };
         let begin = Instant::now();
         let longest = Duration::from_millis(100);
         let error = VsockStream::connect_timeout(at, longest).await.unwrap_err();
