@@ -92,6 +92,16 @@ fn all_clean(sim: &Sim) {
     assert_eq!(transfer(sim, 3, 20_000), 6);
 }
 
+/// Records that come and go by completion.
+#[test]
+fn a_ring_loses_no_byte_and_no_connection() {
+    let on_ring = |sim: &mut Sim| {
+        sim.set_ring(true);
+        all_clean(sim);
+    };
+    sim::check(on_ring).seeds(30).faults(Faults::rough()).twice().run();
+}
+
 /// The share of handshakes in a turn was measured in real time, so two runs of this seed differed.
 #[test]
 fn seed_5_of_rough_weather_is_the_same_run_again() {

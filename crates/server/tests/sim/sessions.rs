@@ -65,6 +65,26 @@ fn a_drain_in_rough_weather_ends_and_tells_each_loss() {
     .run();
 }
 
+/// Streams by completion, with few buffers and short queues for some seeds.
+#[test]
+fn rings_lose_no_message_and_tell_each_loss() {
+    sim::check(|sim| {
+        sim.set_ring(true);
+        assert_eq!(session(sim, 6, 20, Duration::from_secs(60)), 6);
+    })
+    .seeds(10)
+    .faults(Faults::rough())
+    .twice()
+    .run();
+    sim::check(|sim| {
+        sim.set_ring(true);
+        session(sim, 5, 20, some_time(sim));
+    })
+    .seeds(60)
+    .faults(Faults::hostile())
+    .run();
+}
+
 /// Clients whose messages wait while the network is slow, with a budget for one of them. Returns
 /// the number of those that were evicted.
 fn with_little_memory(sim: &Sim) -> u64 {

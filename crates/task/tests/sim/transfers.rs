@@ -258,6 +258,19 @@ fn no_byte_of_tcp_is_lost_reordered_or_invented_in_a_hostile_world() {
     .run();
 }
 
+/// Sockets of tasks are polled by the ring.
+#[test]
+fn no_byte_is_lost_reordered_or_invented_on_a_ring() {
+    windlass::sim::check(|sim| {
+        sim.set_ring(true);
+        over_tcp(sim, 3, 10_000);
+        over_unix(sim, 2, 10_000);
+    })
+    .seeds(60)
+    .faults(whole(Faults::hostile()))
+    .run();
+}
+
 #[test]
 fn no_byte_of_a_unix_stream_is_lost_reordered_or_invented() {
     windlass::sim::check(|sim| assert_eq!(over_unix(sim, 3, 30_000), 3, "one is not whole"))
