@@ -159,7 +159,13 @@ impl Sockets {
         role: &str,
         passed: &mut Passed,
     ) -> io::Result<()> {
-        let name = format!("{role}tcp {address}");
+        let mut name = format!("{role}tcp {address}");
+        if address.port() == 0 {
+            // Another place may ask for any port of this address too.
+            name.push_str(if has_tls { " TLS " } else { " plain " });
+            let same = self.groups.iter().filter(|group| group.name.starts_with(&name));
+            name = format!("{name}{}", same.count());
+        }
         if let Some(group) = passed.take(&name) {
             return self.take_passed(name, has_tls, group, None);
         }
@@ -401,6 +407,23 @@ mod tests {
             let is_shared = |socket: &OwnedFd| socket_reuseport(socket).expect("it is a socket");
             assert!(after == "1" || sets.iter().flatten().all(is_shared) || before == after);
         }
+    }
+
+    /// Places that ask for any port of one address keep their sockets, also in another order.
+    #[test]
+    fn passed_sockets_of_any_port_go_to_places_of_their_own_kind() {
+        let (tls, plain) = ("127.0.0.1:0", "http://127.0.0.1:0");
+        let open = |places: [&str; 3], passed: &mut Passed| {
+            let listen = places.map(|place| ["--listen", place]);
+            let args = args(&[&listen.concat()[..], &["--tls-self-signed"]].concat());
+            Sockets::open(&args, Vec::new(), passed).expect("they are passed, or ports are free")
+        };
+        let old = open([tls, plain, plain], &mut Passed::default());
+        let mut passed = Passed::of(old.copies().expect("there are descriptors"));
+        let new = open([plain, tls, plain], &mut passed);
+        assert!(passed.is_empty(), "{passed:?}");
+        let [first, second, third] = &old.addresses[..] else { panic!("three places") };
+        assert_eq!(new.addresses, [second, first, third].map(String::clone));
     }
 
     #[test]
