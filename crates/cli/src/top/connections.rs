@@ -122,16 +122,17 @@ impl Connections {
     }
 
     /// Acts on keys. The last request counts, but keys after a disconnection or `q` are dropped.
-    /// Sequences of other keys (ECMA-48, CSI and SS3) do nothing, except those of up and down.
+    /// Sequences of other keys (ECMA-48, CSI and SS3) do nothing, except those of up and down where
+    /// no name is typed and no question is open.
     pub(super) fn on_keys(&mut self, keys: &str) -> Asked {
         let (mut last, mut keys) = (Asked::Nothing, keys.chars().peekable());
         while let Some(mut key) = keys.next() {
             if self.is_in_sequence {
                 // It ends with such a character. `[` is none: F4 of the console is `ESC [ [ D`.
                 self.is_in_sequence = !matches!(key, '@'..='Z' | '\\'..='~');
-                key = match key {
-                    'A' => 'k',
-                    'B' => 'j',
+                key = match (key, &self.input) {
+                    ('A', Input::Commands) => 'k',
+                    ('B', Input::Commands) => 'j',
                     _ => continue,
                 };
             } else if key == '\x1b' && keys.next_if(|next| matches!(next, '[' | 'O')).is_some() {
@@ -343,6 +344,15 @@ mod tests {
             assert_eq!(format!("{all:?}"), before);
         }
         assert_eq!(all.on_keys("sq"), Asked::Quit);
+    }
+
+    #[test]
+    fn arrow_keys_are_no_part_of_a_name_and_answer_no_question() {
+        let mut all = connections(&["0.1.0", "1.2.3"]);
+        all.on_keys("ra\x1b[Ab\x1b[B\x1bOA\n");
+        assert!(all.path().ends_with("&room=ab"), "{}", all.path());
+        all.on_keys("d\x1b[A\x1b[B");
+        assert_eq!(all.on_keys("y"), Asked::Disconnect("/disconnect?id=0.1.0".to_owned()));
     }
 
     #[test]
