@@ -9,6 +9,16 @@ use crate::{Key, Turn, util::unwind_safe_drop::UnwindSafeDrop};
 /// [`at_least`](ProgressWatch::at_least) says otherwise.
 const SPAN: Duration = Duration::from_millis(100);
 
+/// What is done with a registration that was found, beside the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    Nothing,
+    /// Its events are stopped, for at most so long.
+    BackOff(Duration),
+    /// Its events come last in each turn.
+    Demote,
+}
+
 pub(crate) type ProgressCall = Box<dyn FnMut(NoProgress, Turn<'_>)>;
 
 /// Finds handlers that keep the loop from sleeping and do nothing: see
@@ -52,6 +62,7 @@ pub(crate) type ProgressCall = Box<dyn FnMut(NoProgress, Turn<'_>)>;
 pub struct ProgressWatch {
     pub(crate) turns: u32,
     pub(crate) span: Duration,
+    pub(crate) remedy: Remedy,
     pub(crate) call: UnwindSafeDrop<ProgressCall>,
 }
 
@@ -62,7 +73,33 @@ impl ProgressWatch {
     /// The callback runs at the end of the turn. It may delete the registration. Its panic unwinds
     /// out of [`run_once`](crate::Reactor::run_once) as that of a handler does.
     pub fn new(turns: u32, call: impl FnMut(NoProgress, Turn<'_>) + 'static) -> Self {
-        Self { turns: turns.max(1), span: SPAN, call: UnwindSafeDrop::new(Box::new(call)) }
+        Self {
+            turns: turns.max(1),
+            span: SPAN,
+            remedy: Remedy::Nothing,
+            call: UnwindSafeDrop::new(Box::new(call)),
+        }
+    }
+
+    /// Silences a registration that was found: for 10 ms, and for twice as long each time if its
+    /// handler still makes no progress in the two turns after that, at most for `longest`. It is
+    /// reported when the time grows. Default: off, because a handler that reads while more arrives
+    /// is silenced too, unless it calls [`made_progress`](Turn::made_progress).
+    ///
+    /// A silence is a timer of the reactor. Errors and hang-ups are told in it, and a change of the
+    /// interest ends it. One-shot registrations are not silenced. Replaces
+    /// [`demote`](Self::demote).
+    pub const fn back_off(mut self, longest: Duration) -> Self {
+        self.remedy = Remedy::BackOff(longest);
+        self
+    }
+
+    /// Calls the handler of a registration that was found after those of the others in each turn,
+    /// until it makes progress or is not ready. Default: off. Turns with such a registration may
+    /// allocate. Replaces [`back_off`](Self::back_off).
+    pub const fn demote(mut self) -> Self {
+        self.remedy = Remedy::Demote;
+        self
     }
 
     /// For how long a registration must be without progress, by the reactor's clock. Zero leaves
@@ -78,6 +115,7 @@ impl fmt::Debug for ProgressWatch {
         f.debug_struct("ProgressWatch")
             .field("turns", &self.turns)
             .field("span", &self.span)
+            .field("remedy", &self.remedy)
             .finish_non_exhaustive()
     }
 }
@@ -96,4 +134,6 @@ pub struct NoProgress {
     pub turns: u64,
     /// The time since the first of them.
     pub span: Duration,
+    /// For how long it is silenced, if it is ([`ProgressWatch::back_off`]).
+    pub silenced: Option<Duration>,
 }

@@ -158,6 +158,14 @@ impl Batch {
             .map(|event| { event.flags }.bits())
     }
 
+    /// Moves the undispatched events of the cells for which `is_last` holds behind the others. Both
+    /// keep their order.
+    pub(crate) fn sort_waiting(&mut self, mut is_last: impl FnMut(u64) -> bool) {
+        // SAFETY: as in `names`, and `self` is borrowed mutably.
+        let waiting = unsafe { slice::from_raw_parts_mut(self.cursor, self.len()) };
+        waiting.sort_by_key(|event| is_last({ event.data }.u64()));
+    }
+
     /// Ends the loop after the running handler. The remaining events stay.
     pub(crate) fn halt(&mut self) {
         debug_assert!(self.is_open(), "only a running loop is halted");

@@ -99,6 +99,9 @@ pub(crate) unsafe fn dispatch_rest(
     borrowed.batch.open();
     if borrowed.has(pending_work::WATCHED) {
         let watches_progress = borrowed.has(pending_work::PROGRESS);
+        // SAFETY: an event carries the address of a cell whose block is not freed (rule 2).
+        borrowed
+            .put_demoted_last(|address| unsafe { CellPtr::<Reactor>::from_exposed(address) }.key());
         let around = Watched { fetched, start: None, key: Key::UNREGISTERED, watches_progress };
         // SAFETY: the caller's promise covers this call, and the batch is open.
         unsafe { dispatch_open(kernel, reactor, around) }

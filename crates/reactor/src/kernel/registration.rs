@@ -158,7 +158,7 @@ impl Kernel {
     }
 
     /// Sets the kernel's mask, by MOD, or by DEL and ADD.
-    fn rearm_in_kernel(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
+    pub(super) fn rearm_in_kernel(&mut self, cell: Cell, mask: u32) -> Result<(), Errno> {
         let (fd, address) = (cell.fd(), cell.expose());
         let exclusive = (cell.armed_mask() | mask) & EXCLUSIVE != 0;
         if !cell.has_flag(CellFlags::ABSENT) && !exclusive {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    NoProgress, Reactor, Turn,
-    api::progress::ProgressCall,
+    Key, NoProgress, Reactor, Turn,
+    api::{ops::ReactorOps, progress::ProgressCall},
     kernel::{pending_work, progress::FoundStreak},
     util::unwind_safe_drop::UnwindSafeDrop,
 };
@@ -32,12 +32,31 @@ impl Reactor {
         let mut restore = Restore(self, call);
         let Restore(reactor, Some(call)) = &mut restore else { return };
         while let Some(found) = reactor.kernel.take_found() {
-            let report = reactor.no_progress(found);
+            let silences = reactor.back_off(found.key);
+            // At the longest silence, nothing new is to be told.
+            if silences.is_some_and(|(last, next)| next <= last) {
+                continue;
+            }
+            let report = reactor.no_progress(found, silences.map(|(_, next)| next));
             call(report, Turn::new(reactor));
         }
     }
 
-    fn no_progress(&self, found: FoundStreak) -> NoProgress {
+    /// Silences a registration if the watch does. Returns the last silence and this one.
+    fn back_off(&mut self, key: Key) -> Option<(u64, u64)> {
+        let (last, next) = self.kernel.next_silence(key)?;
+        // First, because nothing else would end the silence.
+        let end = move |mut turn: Turn<'_>| turn.ops().kernel.end_silence(key);
+        let timer = self.after(Duration::from_nanos(next), end).ok()?;
+        if !self.kernel.silence(key, next) {
+            _ = ReactorOps::cancel(self, timer);
+            return None;
+        }
+        _ = self.keep_name(timer, "end of a silence");
+        Some((last, next))
+    }
+
+    fn no_progress(&self, found: FoundStreak, silence_ns: Option<u64>) -> NoProgress {
         let cell = self.kernel.get(found.key).expect("one that was deleted is left out");
         NoProgress {
             key: found.key,
@@ -45,6 +64,7 @@ impl Reactor {
             name: self.kernel.name(cell).map(Box::from),
             turns: found.turns,
             span: Duration::from_nanos(found.span_ns),
+            silenced: silence_ns.map(Duration::from_nanos),
         }
     }
 }

@@ -119,6 +119,7 @@ impl Reactor {
             progress: progress.as_ref().map(|watch| StreakLimits {
                 turns: watch.turns.into(),
                 span_ns: nanoseconds(watch.span),
+                remedy: watch.remedy,
             }),
         };
         let streams = Box::new(StreamTable::new(backend.fork_guard()));

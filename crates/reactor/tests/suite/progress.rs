@@ -338,7 +338,115 @@ fn the_host_of_an_embedded_reactor_may_sleep_between_its_turns(build: Build) {
     assert_eq!(log.take(), [stuck]);
 }
 
+/// Registers a handler that reads only if it is told to, and counts its calls.
+fn counting(watched: &mut Watched) -> (Key, Shared, Log<()>, Rc<std::cell::Cell<bool>>) {
+    let (calls, reads) = (Log::new(), Rc::new(std::cell::Cell::new(false)));
+    let (noted, may_read) = (calls.clone(), Rc::clone(&reads));
+    let fd = ready();
+    let handler = move |fd: &mut Shared| {
+        noted.note(());
+        if may_read.get() {
+            drain(fd);
+        }
+    };
+    let key = readable().with_fd(Rc::clone(&fd)).with_handler(handler);
+    (key.register_into(&mut watched.reactor).unwrap(), fd, calls, reads)
+}
+
+impl Watched {
+    /// Runs turns of a millisecond each, which do not wait.
+    fn poll(&mut self, turns: u32) {
+        for _ in 0..turns {
+            self.clock.advance(MS);
+            self.reactor.run_once(NOW).unwrap();
+        }
+    }
+}
+
+fn a_registration_that_is_backed_off_leaves_the_loop_idle(build: Build) {
+    let mut watched = Watched::new(build, |watch| watch.at_least(NOW).back_off(MS * 500));
+    let (key, fd, calls, reads) = counting(&mut watched);
+    watched.poll(TURNS);
+    let found = watched.log.take();
+    assert_eq!((found.len(), found[0].key, found[0].silenced), (1, key, Some(MS * 10)));
+    assert_eq!(calls.take().len(), TURNS as usize);
+    watched.poll(10_000);
+    // A silence of 10 ms, then of 20 ms, up to 500 ms, and two calls after each.
+    let (said, called) = (watched.log.take(), calls.take().len());
+    let silences: Vec<_> = said.iter().map(|stuck| stuck.silenced.unwrap()).collect();
+    assert_eq!(silences, [20, 40, 80, 160, 320, 500].map(|ms| MS * ms));
+    assert!((30..=60).contains(&called), "{called} calls in 10,000 turns");
+    // It reads: the next time it is called as before.
+    reads.set(true);
+    watched.poll(600);
+    assert!((1..=2).contains(&calls.take().len()));
+    for _ in 0..2 * TURNS {
+        ring(&*fd);
+        watched.poll(3);
+        assert!((1..=2).contains(&calls.take().len()), "it is not silenced any more");
+    }
+    assert_eq!(watched.log.len(), 0);
+}
+
+fn a_change_ends_a_silence_and_a_deletion_leaves_nothing(build: Build) {
+    let mut watched = Watched::new(build, |watch| watch.at_least(NOW).back_off(LATER));
+    let (key, _fd, calls, _reads) = counting(&mut watched);
+    watched.poll(TURNS + 3);
+    assert_eq!(calls.take().len(), TURNS as usize);
+    watched.reactor.modify(key, readable()).unwrap();
+    watched.poll(2);
+    assert_eq!(calls.take().len(), 2);
+    watched.reactor.delete(key).unwrap();
+    watched.poll(100);
+    assert_eq!((watched.reactor.stats().timers, calls.len()), (0, 0));
+    assert_eq!(watched.reactor.registrations().count(), 0);
+}
+
+fn the_end_of_a_silence_does_not_end_a_pause(build: Build) {
+    let mut watched = Watched::new(build, |watch| watch.at_least(NOW).back_off(LATER));
+    let calls = Log::new();
+    let (noted, fd) = (calls.clone(), ready());
+    let group = Group::new(()).fd(readable(), fd, move |(): &mut ()| noted.note(()));
+    let group = group.register_into(&mut watched.reactor).unwrap().group;
+    watched.poll(TURNS);
+    assert_eq!((watched.log.take().len(), calls.take().len()), (1, TURNS as usize));
+    watched.reactor.pause_group(group).unwrap();
+    watched.poll(100);
+    assert_eq!(calls.len(), 0);
+    watched.reactor.resume_group(group).unwrap();
+    watched.poll(2);
+    assert_eq!(calls.take().len(), 2);
+}
+
+fn a_registration_that_is_demoted_comes_last(build: Build) {
+    let mut watched = Watched::new(build, |watch| watch.at_least(NOW).demote());
+    let order = Log::new();
+    let mut fds = Vec::new();
+    for number in 0..3 {
+        let noted = order.clone();
+        let (_, fd) = watched.add(move |_, mut turn| {
+            noted.note(number);
+            if number != 1 {
+                turn.made_progress();
+            }
+        });
+        fds.push(fd);
+    }
+    watched.run(TURNS);
+    assert_eq!(watched.log.len(), 1);
+    order.take();
+    for _ in 0..2 * TURNS {
+        watched.run(1);
+        let called = order.take();
+        assert_eq!((called.len(), called.last()), (3, Some(&1)));
+    }
+}
+
 scenarios! {
+    a_registration_that_is_backed_off_leaves_the_loop_idle,
+    a_change_ends_a_silence_and_a_deletion_leaves_nothing,
+    the_end_of_a_silence_does_not_end_a_pause,
+    a_registration_that_is_demoted_comes_last,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
     the_host_of_an_embedded_reactor_may_sleep_between_its_turns
         except [poll "a wait of poll(2) has no descriptor"],

@@ -120,7 +120,11 @@ fn host(build: Build, world: &Rc<World>, mode: Mode) -> Host {
     let mut builder = build();
     if world.one_in(3) {
         let watch = ProgressWatch::new(1, acts::on_no_progress(world)).at_least(Duration::ZERO);
-        builder = builder.progress_watch(watch);
+        builder = builder.progress_watch(match world.below(3) {
+            0 => watch,
+            1 => watch.back_off(Duration::from_nanos(3000)),
+            _ => watch.demote(),
+        });
     }
     let reactor = builder
         .events_per_turn(1 + world.index(7))
