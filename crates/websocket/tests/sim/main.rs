@@ -1,5 +1,6 @@
 //! Clients and servers in a simulation, over streams of windlass-task.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
 mod messages;
