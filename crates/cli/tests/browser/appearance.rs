@@ -63,6 +63,26 @@ const PALE_TEXTS: &str = "(() => {
     });
 })()";
 
+/// The tiles that are too narrow for long values, in a section from that of a small telephone to
+/// the widest. The next status replaces the values.
+const NARROW_TILES: &str = "(() => {
+    const server = document.querySelector('#server');
+    const texts = { connections: '100,000', rate: '9,999,999', bytes: '3.55 MB/s', lag: '1999.9 ms',
+        slow: '100,000' };
+    for (const [name, text] of Object.entries(texts)) {
+        document.querySelector(`#live-${name}`).textContent = text;
+    }
+    const narrow = [];
+    for (let width = 280; width <= 720; width += 4) {
+        server.style.width = `${width}px`;
+        for (const part of document.querySelectorAll('.tiles *')) {
+            if (part.scrollWidth > part.clientWidth) narrow.push(`${part.textContent} at ${width}`);
+        }
+    }
+    server.style.width = '';
+    return narrow;
+})()";
+
 pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
     let server = Server::start(&["--workers", "3"]);
     let devtools = browser.connect();
@@ -90,6 +110,7 @@ pub(crate) fn it_fits_wide_and_narrow_in_light_and_dark(browser: &Browser) {
             let texts = ada.0.evaluate("document.querySelectorAll('label, dt, dd, .what').length");
             assert!(texts.as_u64() > Some(20), "{name}: there is something to look at");
             assert_eq!(ada.0.evaluate(PALE_TEXTS), json!([]), "{name}: texts can be read");
+            assert_eq!(ada.0.evaluate(NARROW_TILES), json!([]), "{name}: values fit");
         }
     }
     pictures.sort();
