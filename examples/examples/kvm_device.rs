@@ -211,14 +211,19 @@ mod tests {
             return;
         }
         let reactor = windlass_examples::builder().unwrap().build().unwrap();
+        let seen = devices::run(reactor, 500).unwrap();
+        // The interrupt may have woken the guest, and the guest kicked the second device, before
+        // its port was removed.
+        assert!(matches!(seen.kicks, [500, 100 | 101]), "{seen:?}");
+        let unclaimed = 500 - u32::try_from(seen.kicks[1]).unwrap();
         let expected = devices::Seen {
-            kicks: [500, 100],
+            kicks: seen.kicks,
             answers: 500,
-            unclaimed: 400,
+            unclaimed,
             pauses: 1,
             ran_while_paused: false,
         };
-        assert_eq!(devices::run(reactor, 500).unwrap(), expected);
+        assert_eq!(seen, expected, "no kick is lost, and none reaches a device that is gone");
         const { assert!(devices::PAUSE_AT < 500) };
     }
 }
