@@ -248,9 +248,9 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
         self.reactor.pause_group_erased(group.key())
     }
 
-    /// Resumes a group that was [paused](Self::pause_group): the kernel's events come from the next
-    /// turn on. Has no effect on others. If the kernel rejects a member, that member gets an event
-    /// with the error condition.
+    /// Resumes a group that was [paused](Self::pause_group). Events that were fetched already may
+    /// still come in this turn; all else comes from the next one on. A group that is not paused
+    /// stays as it is. A member that the kernel rejects gets an event with the error condition.
     ///
     /// # Errors
     /// [`NotFound`] if the group no longer exists.
