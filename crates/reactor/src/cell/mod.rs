@@ -81,6 +81,8 @@ pub(crate) struct CellHeader<R: 'static> {
 
 /// The group of a value without a group. Larger than any index.
 pub(crate) const NO_GROUP: u32 = MAX_INDEX + 1;
+/// The group of the reactor's own timers, which are not listed: nobody else may end them.
+pub(crate) const OWN_TIMER: u32 = NO_GROUP + 1;
 /// Marks the group of a member that is paused.
 pub(crate) const PAUSED: u32 = 1 << 31;
 

@@ -17,7 +17,6 @@ impl Kernel {
     /// [`keep_synthetic_of_paused`](Self::keep_synthetic_of_paused) afterwards.
     pub(crate) fn pause(&mut self, cell: CellPtr) {
         if !cell.is_paused() {
-            self.note_progress();
             cell.pause();
             cell.set_flag(CellFlags::DIRTY, false);
             self.leave_set(cell);
@@ -29,7 +28,6 @@ impl Kernel {
         if !cell.is_paused() {
             return;
         }
-        self.note_progress();
         self.registry.owned(cell).resume();
         self.list_synthetic_of_resumed(cell);
         let mask = cell.interest().kernel_mask();

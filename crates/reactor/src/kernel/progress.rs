@@ -3,7 +3,7 @@
 //! 1. A *streak* is a run of turns in each of which a registration's handler was called and made no
 //!    progress, and no turn could sleep. A gap, progress or an idle wait ends it.
 //! 2. Progress is what the handler calls: it registers, changes or deletes something, sends on a
-//!    stream, starts or moves a timer, defers a closure, or says so
+//!    stream, pauses or resumes a group, starts or moves a timer, defers a closure, or says so
 //!    ([`Turn::made_progress`](crate::Turn::made_progress)).
 //! 3. A streak is found when it has reached both limits, and again when it has reached twice as
 //!    much, four times as much, and so on. It is reported at the end of the turn.

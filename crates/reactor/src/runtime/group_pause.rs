@@ -12,6 +12,7 @@ impl Reactor {
         if members.iter().any(is_stream) {
             return Err(PauseError::HasStreams);
         }
+        self.kernel.note_progress();
         self.groups.set_paused(group, true);
         self.pause_each(&members);
         Ok(())
@@ -34,6 +35,7 @@ impl Reactor {
         // The clock may be user code, which comes before any state changes (rule 3).
         let has_timers = members.iter().any(|member| member.kind() == KeyKind::Timer);
         let now_ns = if has_timers { self.timing.now_ns(&mut self.kernel) } else { 0 };
+        self.kernel.note_progress();
         self.groups.set_paused(group, false);
         for member in members {
             match self.kernel.get(member) {

@@ -13,9 +13,8 @@ use crate::{
 impl Reactor {
     /// Lists what is registered: descriptors, listeners, streams, timers and groups, in this order.
     ///
-    /// The reactor's own timers are listed too: streams with timeouts share one, and a listener
-    /// that rests has one. Registrations that deleted themselves and whose handlers still run are
-    /// not listed.
+    /// Timers of the reactor's own are not listed, such as the one that streams with timeouts share.
+    /// Neither are registrations that deleted themselves and whose handlers still run.
     ///
     /// ```
     /// use std::{os::unix::net::UnixStream, time::Duration};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     Key, NoProgress, Reactor, Turn,
     api::{ops::ReactorOps, progress::ProgressCall},
+    cell::OWN_TIMER,
     kernel::{pending_work, progress::FoundStreak},
     util::unwind_safe_drop::UnwindSafeDrop,
 };
@@ -52,7 +53,7 @@ impl Reactor {
             _ = ReactorOps::cancel(self, timer);
             return None;
         }
-        _ = self.keep_name(timer, "end of a silence");
+        self.timing.set_group(timer, OWN_TIMER);
         Some((last, next))
     }
 

@@ -63,6 +63,13 @@ impl Reactor {
         if waits && self.kernel.has(pending_work::PROGRESS) {
             match self.wait_once(Some(Duration::ZERO)) {
                 Ok(0) => self.kernel.note_idle(self.kernel.stats().turns),
+                // It was set for a timer that was cancelled or reset.
+                Ok(_)
+                    if self.timing.takes_alarm(&mut self.kernel)
+                        && !self.timing.may_be_due_now() =>
+                {
+                    self.kernel.note_idle(self.kernel.stats().turns);
+                }
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),

@@ -15,7 +15,7 @@ use crate::stream::status::{StreamFlags, StreamPhase};
 use crate::{
     Reactor, Tick, Turn,
     api::{inline_call::InlineTimer, timer::TimerCall},
-    cell::NO_GROUP,
+    cell::OWN_TIMER,
     kernel::Kernel,
     stream::{parts::ReactorParts, state::StreamTable},
     time::{clock::nanoseconds, timing::Timing},
@@ -176,8 +176,13 @@ impl StreamTable {
             }
             // There is no timer yet, or it has fired for the last time.
             _ => {
-                let key =
-                    timing.start(kernel, InlineTimer::new(DeadlineTimer), deadline_ns, 0, NO_GROUP);
+                let key = timing.start(
+                    kernel,
+                    InlineTimer::new(DeadlineTimer),
+                    deadline_ns,
+                    0,
+                    OWN_TIMER,
+                );
                 self.timer = Some((key, deadline_ns));
             }
         }

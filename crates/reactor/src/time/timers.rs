@@ -7,7 +7,7 @@ use crate::{
         key::{KeyKind, MAX_INDEX},
         ops::ReactorOps,
     },
-    cell::{NO_GROUP, PAUSED},
+    cell::{NO_GROUP, OWN_TIMER, PAUSED},
     time::wheel::{Node, Nodes, Wheel},
     util::{
         arena::{Arena, reserve_one},
@@ -327,12 +327,13 @@ impl<R: ReactorOps> Timers<R> {
         key.parts(KeyKind::Timer).is_some_and(|place| self.table.entries.set_name(place, name))
     }
 
-    /// The keys of all timers, with their groups and names.
+    /// The keys of the user's timers, with their groups and names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, u32, Option<&str>)> {
         let entries = &self.table.entries;
-        entries.iter().map(|(index, generation, _)| {
-            let group = entries.note(index, generation).unwrap_or(NO_GROUP);
-            (Key::new(KeyKind::Timer, (index, generation)), group, entries.name(index))
+        entries.iter().filter_map(|(index, generation, _)| {
+            let group = entries.note_at(index) & !PAUSED;
+            let key = Key::new(KeyKind::Timer, (index, generation));
+            (group != OWN_TIMER).then(|| (key, group, entries.name(index)))
         })
     }
 

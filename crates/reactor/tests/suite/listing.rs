@@ -294,7 +294,31 @@ fn the_watchdog_tells_whose_handler_was_the_slowest(build: Build) {
     assert_eq!(reactor.slowest_handler().unwrap().key, stream);
 }
 
+fn timers_of_the_reactors_own_are_not_listed(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let (socket, _peer) = pair();
+    let options = StreamOptions::new().idle_timeout(Some(LATER));
+    let stream = options.with_fd(socket).with_handler(Quiet).register_into(&mut reactor).unwrap();
+    reactor.run_once(NOW).unwrap();
+    reactor.run_once(NOW).unwrap();
+    assert_eq!(reactor.stats().timers, 1, "the one of all streams with timeouts");
+    let keys: Vec<Key> = reactor.registrations().map(|one| one.key).collect();
+    assert_eq!(keys, [stream]);
+}
+
+fn members_of_a_paused_group_are_listed_with_it(build: Build) {
+    let mut reactor = build().build().unwrap();
+    let group = Group::new(()).fd(readable(), idle(), |(): &mut ()| {});
+    let group = group.every(LATER, |(): &mut ()| {}).register_into(&mut reactor).unwrap();
+    reactor.pause_group(group.group).unwrap();
+    for member in group.members {
+        assert_eq!(listed(&reactor, member).unwrap().group, Some(group.group.key()));
+    }
+}
+
 scenarios! {
+    timers_of_the_reactors_own_are_not_listed,
+    members_of_a_paused_group_are_listed_with_it,
     registrations_of_every_kind_are_listed,
     every_kind_takes_a_name_and_loses_it,
     a_name_goes_with_what_it_names,

@@ -393,6 +393,8 @@ fn a_change_ends_a_silence_and_a_deletion_leaves_nothing(build: Build) {
     let (key, _fd, calls, _reads) = counting(&mut watched);
     watched.poll(TURNS + 3);
     assert_eq!(calls.take().len(), TURNS as usize);
+    // The timer that ends the silence is the reactor's own.
+    assert_eq!(watched.reactor.registrations().count(), 1);
     watched.reactor.modify(key, readable()).unwrap();
     watched.poll(2);
     assert_eq!(calls.take().len(), 2);

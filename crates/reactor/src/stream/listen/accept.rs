@@ -7,7 +7,7 @@ use crate::{
     AddError, AddReason, Errno, Event, Interest, Key, NotFound, Reactor, Subscriber, Subscription,
     Turn,
     api::timer::{Schedule, Timer},
-    cell::{CellFlags, CellPtr, NO_GROUP},
+    cell::{CellFlags, CellPtr, NO_GROUP, OWN_TIMER},
     interest,
     kernel::Kernel,
     registry::groups::Groups,
@@ -380,7 +380,7 @@ impl StreamTable {
                 streams.sync_listener(kernel, slot);
             }
         });
-        let key = timing.start(kernel, wake.call, deadline_ns, 0, NO_GROUP);
+        let key = timing.start(kernel, wake.call, deadline_ns, 0, OWN_TIMER);
         self.listener_state(slot).timer = Some(key);
     }
 
