@@ -181,7 +181,8 @@ fn send_all(
 /// were sent. No bytes are the end of the stream, or an empty buffer.
 ///
 /// `fds_max` is the number of descriptors that the caller expects at most. A peer may send up to
-/// [`FDS_MAX`] at any time.
+/// [`FDS_MAX`] at any time. Do not set `SO_PASSPIDFD` on the socket: the descriptor of a process
+/// that the kernel then adds stays open.
 ///
 /// # Errors
 /// All descriptors of the message are closed. The other messages are as they were.
@@ -191,6 +192,10 @@ pub fn recv_with_fds(
     buffer: &mut [u8],
     fds_max: usize,
 ) -> Result<(usize, Vec<OwnedFd>), RecvFdsError> {
+    if buffer.is_empty() {
+        // The kernel would take the descriptors of a message off, and leave its bytes.
+        return Ok((0, Vec::new()));
+    }
     recv_flags(socket.as_fd(), buffer, fds_max, RecvFlags::empty())
 }
 

@@ -117,6 +117,8 @@ fn a_read_brings_the_descriptors_of_one_message() {
         received.into_iter().next()
     };
     let one = receive(b"before one ", 1).unwrap();
+    let (len, received) = recv_with_fds(&there, &mut [], 1).unwrap();
+    assert!(len == 0 && received.is_empty(), "an empty buffer takes nothing");
     let two = receive(b"two ", 1).unwrap();
     receive(b"behind", 0);
     assert!(sent[0].is(one) && sent[1].is(two));

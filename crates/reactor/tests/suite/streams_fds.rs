@@ -150,7 +150,7 @@ fn what_is_rejected_is_not_sent(build: Build) {
     let mut sent = sent(1);
     let fd = sent[0].fd();
     let mut stream = reactor.stream(key).unwrap();
-    assert_eq!(stream.send_with_fds(b"x", &[fd; 5]), Err(StreamFdsError::LimitReached));
+    assert_eq!(stream.send_with_fds(b"x", &[fd; 5]), Err(StreamFdsError::AboveMax));
     assert_eq!(stream.send_with_fds(b"", &[fd]), Err(SendFdsError::NoBytes.into()));
     let full = StreamFdsError::Write(StreamWriteError::Full);
     assert_eq!(stream.send_with_fds(&vec![0; (1 << 20) + 1], &[fd]), Err(full));
@@ -167,7 +167,7 @@ fn what_is_rejected_is_not_sent(build: Build) {
     assert_eq!((stream.buffered_fds(), stream.buffered()), (4, 2));
     stream.close();
     let closed = StreamFdsError::Write(StreamWriteError::Closed);
-    assert_eq!(stream.send_with_fds(b"x", &[fd]), Err(StreamFdsError::LimitReached));
+    assert_eq!(stream.send_with_fds(b"x", &[fd]), Err(closed));
     stream.discard();
     assert_eq!(stream.send_with_fds(b"x", &[fd]), Err(closed));
     quiet(&mut reactor);
@@ -187,7 +187,7 @@ fn a_stream_without_fds_max_carries_none(build: Build) {
     let (mut reactor, key, peer) = connected(build, StreamOptions::new(), Script::new(&log));
     let mut sent = sent(1);
     let rejected = reactor.stream(key).unwrap().send_with_fds(b"x", &fds(&sent));
-    assert_eq!(rejected, Err(StreamFdsError::LimitReached));
+    assert_eq!(rejected, Err(StreamFdsError::AboveMax));
     send_all_with_fds(&peer, b"with", &fds(&sent)).unwrap();
     quiet(&mut reactor);
     assert_eq!(log.take(), [Said::Open, Said::data(b"with")]);
@@ -238,6 +238,32 @@ fn a_message_without_all_of_its_descriptors_ends_the_stream(build: Build) {
     let close = Said::Close(DisconnectReason::FdsTruncated);
     assert_eq!(log.take(), [Said::Open, close, Said::Dropped]);
     assert!(all_closed(&mut sent));
+}
+
+/// The stream once watched a socket for room, although nothing waited for it: its loop did not
+/// sleep again.
+fn descriptors_that_cannot_be_kept_leave_nothing_waiting(build: Build) {
+    if !in_own_process(
+        build,
+        "streams_fds",
+        "descriptors_that_cannot_be_kept_leave_nothing_waiting",
+    ) {
+        return;
+    }
+    let (mut reactor, key, mut peer) = connected(build, CARRIES, Script::new(&Log::new()));
+    fill(&mut reactor, key);
+    let sent = sent(1);
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
+    let rejected = reactor.stream(key).unwrap().send_with_fds(b"x", &fds(&sent));
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert!(matches!(rejected, Err(StreamFdsError::Send(SendFdsError::Os(_)))), "{rejected:?}");
+    let mut buffer = vec![0; 1 << 20];
+    while std::io::Read::read(&mut peer, &mut buffer).is_ok() {}
+    // It panics if the loop spins.
+    quiet(&mut reactor);
+    reactor.stream(key).unwrap().send_with_fds(b"x", &fds(&sent)).unwrap();
+    assert_eq!(recv_with_fds(&peer, &mut buffer, 1).unwrap().1.len(), 1);
 }
 
 fn a_peer_that_closes_leaves_what_it_has_sent(build: Build) {
@@ -350,6 +376,7 @@ scenarios! {
     a_stream_without_fds_max_carries_none,
     a_peer_that_sends_more_than_fds_max_is_disconnected,
     a_message_without_all_of_its_descriptors_ends_the_stream,
+    descriptors_that_cannot_be_kept_leave_nothing_waiting,
     a_peer_that_closes_leaves_what_it_has_sent,
     descriptors_end_with_their_stream,
     a_closed_stream_discards_descriptors,

@@ -202,6 +202,9 @@ impl UnixStream {
         buffer: &mut [u8],
         fds_max: usize,
     ) -> io::Result<(usize, Vec<OwnedFd>)> {
+        if buffer.is_empty() {
+            return Ok((0, Vec::new()));
+        }
         let socket = self.io.get_ref().kernel()?;
         let receive = || Ok(fd_passing::recv_with_fds(socket, buffer, fds_max)?);
         self.io.source().io(Direction::Read, receive).await

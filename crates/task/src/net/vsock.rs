@@ -136,13 +136,14 @@ impl VsockStream {
         Self::start(open()?, to).await
     }
 
-    /// Connects, and gives up after this time.
+    /// Connects, and gives up after this time, which is at least a microsecond.
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and `ERANGE` if the time is too long for the kernel.
     pub async fn connect_timeout(to: VsockAddr, longest: Duration) -> io::Result<Self> {
         let socket = open()?;
-        vsock::set_connect_timeout(&socket, longest)?;
+        // Zero is the kernel's default of two seconds.
+        vsock::set_connect_timeout(&socket, longest.max(Duration::from_micros(1)))?;
         Self::start(socket, to).await
     }
 

@@ -41,9 +41,11 @@ use crate::{
 pub enum StreamFdsError {
     /// The bytes are not accepted.
     Write(StreamWriteError),
-    /// More than [`fds_max`](StreamOptions::fds_max) descriptors would wait. Always, if the stream
-    /// carries none.
+    /// More than [`fds_max`](StreamOptions::fds_max) descriptors would wait. Send them later.
     LimitReached,
+    /// There are more than [`fds_max`](StreamOptions::fds_max), so they can never be sent. A stream
+    /// with TLS carries none.
+    AboveMax,
     /// The descriptors cannot be sent, or cannot be kept until the socket accepts them (`EMFILE`).
     Send(SendFdsError),
 }
@@ -53,17 +55,19 @@ plain_error!(
     |e| match e {
         Self::Write(_) => "the bytes of descriptors are not accepted",
         Self::LimitReached => "as many descriptors as may be (fds_max) wait already",
+        Self::AboveMax => "there are more descriptors than fds_max of the stream; raise it",
         Self::Send(_) => "descriptors cannot be sent",
     },
     match e {
         StreamFdsError::Write(error) => return io::Error::from(*error),
         StreamFdsError::Send(error) => return io::Error::from(*error),
         StreamFdsError::LimitReached => Err(io::ErrorKind::WouldBlock),
+        StreamFdsError::AboveMax => Err(io::ErrorKind::InvalidInput),
     },
     match e {
         Self::Write(error) => Some(error as &dyn fmt::Display),
         Self::Send(error) => Some(error as &dyn fmt::Display),
-        Self::LimitReached => None,
+        Self::LimitReached | Self::AboveMax => None,
     }
 );
 
@@ -240,7 +244,13 @@ impl StreamTable {
             return Err(StreamWriteError::Closed.into());
         }
         let core = self.core(index);
-        if !core.carries_fds() || core.buffered_fds() + fds.len() > core.options.fds_max {
+        if core.status.rejects_output() {
+            return Err(StreamWriteError::Closed.into());
+        }
+        if !core.carries_fds() || fds.len() > core.options.fds_max {
+            return Err(StreamFdsError::AboveMax);
+        }
+        if core.buffered_fds() + fds.len() > core.options.fds_max {
             return Err(StreamFdsError::LimitReached);
         }
         core.socket.check_fds(bytes.len(), fds.len())?;
@@ -255,7 +265,14 @@ impl StreamTable {
         if accepted == 0 {
             // One that fails closes those before it.
             let kept: Result<_, _> = fds.iter().map(|fd| fcntl_dupfd_cloexec(fd, 0)).collect();
-            let kept = kept.map_err(SendFdsError::Os)?;
+            let kept = kept.map_err(|errno| {
+                let core = self.core(index);
+                if core.output.is_none() {
+                    // Nothing waits for the socket.
+                    core.status.clear(StreamFlags::BLOCKED);
+                }
+                SendFdsError::Os(errno)
+            })?;
             self.output(index).push_with_fds(bytes, kept);
         } else if accepted < bytes.len() {
             self.output(index).push(&bytes[accepted..]);
