@@ -73,6 +73,7 @@ impl fmt::Debug for Builder {
             .field("timer_resolution_ns", &self.timer_resolution_ns)
             .field("timer_slack_ns", &self.timer_slack_ns)
             .field("busy_poll", &self.busy_poll)
+            .field("napi", &self.napi)
             .field("watchdog", &self.watchdog)
             .field("progress", &self.progress)
             .finish_non_exhaustive()

@@ -90,6 +90,7 @@ fn a_reactor_says_what_it_was_built_with(build: Build) {
     assert_ne!(reactor.backend().to_string(), "");
     assert!(format!("{reactor:?}").contains("subscribers: 0"), "{reactor:?}");
     assert!(format!("{:?}", build()).contains("events_per_turn"));
+    assert!(format!("{:?}", build()).contains("napi: None"));
 }
 
 fn a_reactor_may_be_moved_between_turns(build: Build) {

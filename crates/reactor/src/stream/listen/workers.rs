@@ -218,7 +218,7 @@ impl RunningWorkers {
     }
 
     /// The backend of the workers' reactors; never [`Backend::Auto`] or [`Backend::UringOrEpoll`].
-    /// Where they differ, it is that of one without a ring, if there is one.
+    /// Where [`Backend::UringOrEpoll`] is a ring for some of them only, it is epoll.
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.backend
