@@ -84,9 +84,6 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
         running.join().context("a worker failed")?;
     }
     drop((progress, signals));
-    if let Some(error) = run_state.ring_error.get() {
-        eprintln!("windlass: a worker had no io_uring, and used epoll instead: {error}");
-    }
     let signal = run_state.signal();
     let run_state =
         Arc::into_inner(run_state).expect("the workers and the progress bar have ended");

@@ -2,14 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, Once, PoisonError,
         atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use nix::time::{ClockId, clock_gettime};
-use windlass::{RingError, Stats};
+use windlass::Stats;
 
 use super::{
     fan_out::FanOut,
@@ -68,8 +68,8 @@ pub(crate) struct RunState {
     is_given_up: AtomicBool,
     /// Measured messages answered so far, as of the last tick of each worker.
     pub(crate) answered: AtomicU64,
-    /// Why a worker has no ring, if one was preferred.
-    pub(crate) ring_error: OnceLock<RingError>,
+    /// Set when a worker has no ring although one was preferred.
+    ring_missing: Once,
     /// By target.
     results: Mutex<Vec<LoadResults>>,
 }
@@ -89,16 +89,18 @@ impl RunState {
             unopened: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
             answered: AtomicU64::new(0),
-            ring_error: OnceLock::new(),
+            ring_missing: Once::new(),
             results: Mutex::new(plan.targets.iter().map(|_| LoadResults::new()).collect()),
         }
     }
 
     /// Notes how the reactor of a worker was built.
     pub(crate) fn built(&self, stats: &Stats) {
+        // Of several workers, the first one is heard.
         if let Some(error) = stats.ring_error {
-            // Of several workers, the first one counts.
-            let _ = self.ring_error.set(error);
+            self.ring_missing.call_once(|| {
+                eprintln!("windlass: a worker has no io_uring, and uses epoll instead: {error}");
+            });
         }
     }
 

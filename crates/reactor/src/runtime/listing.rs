@@ -13,8 +13,8 @@ use crate::{
 impl Reactor {
     /// Lists what is registered: descriptors, listeners, streams, timers and groups, in this order.
     ///
-    /// Timers of the reactor's own are not listed, such as the one that streams with timeouts share.
-    /// Neither are registrations that deleted themselves and whose handlers still run.
+    /// Timers of the reactor's own are not listed, such as the one that streams with timeouts
+    /// share. Neither are registrations that deleted themselves and whose handlers still run.
     ///
     /// ```
     /// use std::{os::unix::net::UnixStream, time::Duration};

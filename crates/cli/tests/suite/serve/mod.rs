@@ -446,7 +446,7 @@ fn a_load_run_tells_why_it_had_no_ring() {
         assert_eq!(output.status.success(), protocol.is_empty(), "{errors}");
         assert!(
             errors.contains(
-                "a worker had no io_uring, and used epoll instead: io_uring is forbidden"
+                "a worker has no io_uring, and uses epoll instead: io_uring is forbidden"
             ),
             "{errors}"
         );
