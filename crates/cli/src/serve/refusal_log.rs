@@ -114,7 +114,9 @@ fn kind_of(event: &'static str, refused: &Rejected<'_>) -> Kind {
 /// Logs a connection or request that a worker refuses.
 pub(crate) fn note_rejected(refused: &Rejected<'_>) {
     let Rejected { peer, limit, status, reason, .. } = *refused;
-    let (limit_name, option) = (limit.map(Limit::name), option(limit));
+    let limit_name = limit.map(Limit::name);
+    // Only tokens make a worker answer with it.
+    let option = option(limit).or((status == Some(401)).then_some("--token-file"));
     let kind = kind_of("refused", refused);
     let Some(suppressed) = RefusalLog::lock().take_suppressed(kind, Instant::now()) else {
         debug!(%peer, status, reason, limit = limit_name, option, "refused");
