@@ -38,21 +38,23 @@ const TIMES: &str = "x4";
 const SEEDS: &str = "WINDLASS_SIM_SEEDS";
 const RESULTS: &str = "WINDLASS_SIM_RESULTS";
 
-/// The reactor with the feature `sim`: all of its suites. And the tests in a simulation of all
-/// crates.
+/// The tests in a simulation of all crates, with the example. And all suites of the reactor with
+/// the feature `sim`: of the same build, because the example wants what they want.
 pub(super) fn short() -> Stage {
-    let suites = ["--lib", "--test", "rules", "--test", "suite"];
-    let example =
-        ["test", "-p", "windlass-examples", "--features", "sim", "--example", "sim_proxy"];
-    let commands = TESTS.iter().map(|(package, program)| {
-        let more = if *package == "windlass" { &suites[..] } else { &[] };
-        test(package, program).args(["--no-fail-fast"]).args(more.iter().copied()).env(SEEDS, TIMES)
-    });
-    Stage::tests("simulator", commands.chain([Cmd::cargo(example)]).collect())
+    let example = ["-p", "windlass-examples", "--features", "windlass-examples/sim"];
+    let simulated = tests().args(example).args(["--example", "sim_proxy"]).env(SEEDS, TIMES);
+    let suites = Cmd::cargo(["test", "-p", "windlass", "--features", "sim"])
+        .args(["--lib", "--test", "rules", "--test", "suite"]);
+    let commands = [simulated, suites].map(|command| command.args(["--no-fail-fast"]));
+    Stage::tests("simulator", commands.into())
 }
 
-fn test(package: &str, program: &str) -> Cmd {
-    Cmd::cargo(["test", "-p", package, "--features", "sim", "--test", program])
+/// All of [`TESTS`] in one build: each command of cargo has its own set of features of the crates.
+fn tests() -> Cmd {
+    TESTS.iter().fold(Cmd::cargo(["test"]), |command, (package, program)| {
+        let feature = format!("{package}/sim");
+        command.args(["-p", package, "--features", &feature, "--test", program])
+    })
 }
 
 /// The tests in a simulation: in two builds, whose traces must be the same, and then with a million
@@ -94,14 +96,12 @@ impl Run<'_> {
         let file: PathBuf = repository::target(self.root).join(format!("simulator-{name}"));
         // Lines are added to it.
         let _ = std::fs::remove_file(&file);
-        for (package, program) in TESTS {
-            let command = test(package, program)
-                .args(profile.iter().copied())
-                .env(SEEDS, seeds)
-                .env(RESULTS, &file.to_string_lossy());
-            let ended = command.run(self.root, Some(LIMIT), self.tally, self.output);
-            ended.map_err(anyhow::Error::msg)?;
-        }
+        let command = tests()
+            .args(profile.iter().copied())
+            .env(SEEDS, seeds)
+            .env(RESULTS, &file.to_string_lossy());
+        let ended = command.run(self.root, Some(LIMIT), self.tally, self.output);
+        ended.map_err(anyhow::Error::msg)?;
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         read(&text)
     }
