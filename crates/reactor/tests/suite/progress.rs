@@ -119,17 +119,15 @@ fn whatever_a_handler_asks_of_the_reactor_is_progress(build: Build) {
         descriptors.push(fd.register_into(&mut watched.reactor).unwrap());
         timers.push(watched.reactor.after(LATER, || {}).unwrap());
     }
-    let group = Group::new(()).fd(readable(), idle(), |(): &mut ()| {});
-    let group = group.register_into(&mut watched.reactor).unwrap().group;
-    let mut is_paused = false;
+    let mut groups = Vec::new();
+    for _ in 0..4 * TURNS {
+        let group = Group::new(()).fd(readable(), idle(), |(): &mut ()| {});
+        groups.push(group.register_into(&mut watched.reactor).unwrap().group);
+    }
+    let (mut running, mut paused) = (groups.clone().into_iter(), groups.into_iter());
     let acts: Vec<Box<dyn FnMut(Event, &mut Turn<'_>)>> = vec![
-        Box::new(move |_, turn| {
-            match is_paused {
-                true => turn.resume_group(group).unwrap(),
-                false => turn.pause_group(group).unwrap(),
-            }
-            is_paused = !is_paused;
-        }),
+        Box::new(move |_, turn| turn.pause_group(running.next().unwrap()).unwrap()),
+        Box::new(move |_, turn| turn.resume_group(paused.next().unwrap()).unwrap()),
         Box::new(|_, turn| turn.made_progress()),
         Box::new(|_, turn| {
             let fd = readable().with_fd(idle()).with_handler(|| {});
