@@ -23,7 +23,7 @@ impl Reactor {
         for member in members {
             match self.kernel.get(*member) {
                 Some(cell) => self.kernel.pause(cell),
-                None => self.timing.pause(*member),
+                None => self.timing.pause(&mut self.kernel, *member),
             }
         }
         self.kernel.keep_synthetic_of_paused();

@@ -94,7 +94,7 @@ impl Timing {
     /// Whether a turn must look at the clock: timers wait that the alarm does not cover.
     #[inline]
     pub(crate) fn must_look_at_timers(&self) -> bool {
-        self.timers.len() > 0 && self.timers.bound_ns() < self.alarm.rings_ns
+        self.timers.waiting() > 0 && self.timers.bound_ns() < self.alarm.rings_ns
     }
 
     /// A timer was started or reset.
@@ -208,7 +208,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::{Backend, Reactor};
+    use crate::{Backend, Group, Reactor};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -238,6 +238,25 @@ mod tests {
         for key in [sooner, far, later] {
             reactor.cancel(key).unwrap();
             assert!(!looks(&mut reactor));
+        }
+    }
+
+    #[test]
+    fn timers_that_are_all_paused_are_not_looked_at() {
+        let mut reactor = Reactor::new().unwrap();
+        let group = Group::new(()).every(HOUR, |(): &mut ()| {});
+        let key = group.register_into(&mut reactor).unwrap().group;
+        for _ in 0..2 {
+            turns(&mut reactor, 1);
+            assert!(looks(&mut reactor));
+            reactor.pause_group(key).unwrap();
+            assert!(!looks(&mut reactor));
+            // A turn with all steps.
+            reactor.defer(|_| {}).unwrap();
+            turns(&mut reactor, 1);
+            assert!(!looks(&mut reactor));
+            reactor.resume_group(key).unwrap();
+            assert!(looks(&mut reactor));
         }
     }
 

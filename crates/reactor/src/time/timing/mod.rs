@@ -94,8 +94,11 @@ impl Timing {
     }
 
     /// Keeps a timer from firing.
-    pub(crate) fn pause(&mut self, key: Key) {
+    pub(crate) fn pause(&mut self, kernel: &mut Kernel, key: Key) {
         self.timers.pause(key);
+        if self.timers.waiting() == 0 {
+            kernel.clear(pending_work::TIMERS);
+        }
     }
 
     /// Lets a paused timer fire again: if it became due meanwhile, at once, but not in this turn
