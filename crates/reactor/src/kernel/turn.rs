@@ -193,10 +193,11 @@ impl Kernel {
         self.backend.watchable()
     }
 
-    /// Makes sure that the outer loop is woken for all registrations, after
-    /// [`watchable`](Self::watchable) has returned another descriptor.
+    /// Makes sure that the outer loop is woken for all registrations but those that are paused,
+    /// after [`watchable`](Self::watchable) has returned another descriptor.
     pub(crate) fn tell_host(&mut self) -> Result<(), Errno> {
-        self.registry.iter().try_for_each(|cell| self.backend.tell_host_of(cell.fd()))
+        let mut woken_for = self.registry.iter().filter(|cell| !cell.is_paused());
+        woken_for.try_for_each(|cell| self.backend.tell_host_of(cell.fd()))
     }
 
     /// Prepares for a wait of another loop. See [`ActiveBackend::settle`].
