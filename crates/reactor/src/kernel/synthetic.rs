@@ -8,7 +8,7 @@
 //!    is one-shot, it is the one event.
 //! 4. It is forgotten with its registration. It waits while the registration is paused.
 
-use core::mem;
+use std::collections::VecDeque;
 
 use crate::{
     Key, KickError, Ready,
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct SyntheticEvents {
     /// The registrations, in the order of their events. Some may be deleted.
-    keys: Vec<Key>,
+    keys: VecDeque<Key>,
     /// Registrations whose events are in the batch, or were when it was filled.
     in_batch: Vec<Key>,
     /// The conditions, by the index of the registration, for cells with the flag `SYNTHETIC`.
@@ -92,7 +92,7 @@ impl Kernel {
         if self.synthetic.keys.len() >= 2 * self.registry.len() {
             self.synthetic.keys.retain(|key| self.registry.find(*key).is_some());
         }
-        self.synthetic.keys.push(cell.key());
+        self.synthetic.keys.push_back(cell.key());
         self.note(pending_work::SYNTHETIC);
     }
 
@@ -120,15 +120,9 @@ impl Kernel {
     pub(crate) fn push_synthetic(&mut self, most: usize) {
         self.clear(pending_work::SYNTHETIC);
         let mut room = self.batch.room().len().min(most);
-        let mut keys = mem::take(&mut self.synthetic.keys);
-        let mut done = 0;
-        for key in &keys {
-            if room == 0 {
-                self.note(pending_work::SYNTHETIC);
-                break;
-            }
-            done += 1;
-            let Some(cell) = self.registry.find(*key) else { continue };
+        while room > 0 {
+            let Some(key) = self.synthetic.keys.pop_front() else { return };
+            let Some(cell) = self.registry.find(key) else { continue };
             cell.set_flag(CellFlags::SYNTHETIC, false);
             let ready = told(cell, u32::from(*self.synthetic.conditions_of(cell)));
             if ready == 0 {
@@ -141,12 +135,12 @@ impl Kernel {
                 self.leave_set(cell);
             }
             self.batch.push(cell.expose(), ready);
-            self.synthetic.in_batch.push(*key);
+            self.synthetic.in_batch.push(key);
             room -= 1;
         }
-        keys.drain(..done);
-        // Nothing was added meanwhile. The list keeps its memory (rule 12).
-        self.synthetic.keys = keys;
+        if self.synthetic.any() {
+            self.note(pending_work::SYNTHETIC);
+        }
     }
 }
 
