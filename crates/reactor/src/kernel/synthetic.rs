@@ -2,10 +2,11 @@
 //! kernel has rejected later.
 //!
 //! 1. A registration has at most one, with the union of its conditions.
-//! 2. It joins the batch of the next wait, which then does not block. The kernel's events have half
-//!    of the room, so that handlers that kick themselves in each turn do not starve others.
+//! 2. It joins the batch of the next wait, which then does not block. Before the kernel's events they have
+//!    half of the room, so that handlers that kick themselves in each turn do not starve others.
 //! 3. It is subject to the interest at that time, as a report of the kernel is. If the registration
-//!    is one-shot, it is the one event.
+//!    is one-shot, it is the one event. If the batch has the kernel's event of it, it waits for the
+//!    next wait, and is dropped there unless the registration was re-armed.
 //! 4. It is forgotten with its registration. It waits while the registration is paused.
 
 use std::collections::VecDeque;
@@ -120,18 +121,25 @@ impl Kernel {
     pub(crate) fn push_synthetic(&mut self, most: usize) {
         self.clear(pending_work::SYNTHETIC);
         let mut room = self.batch.room().len().min(most);
-        while room > 0 {
-            let Some(key) = self.synthetic.keys.pop_front() else { return };
+        for _ in 0..self.synthetic.keys.len() {
+            if room == 0 {
+                break;
+            }
+            let Some(key) = self.synthetic.keys.pop_front() else { break };
             let Some(cell) = self.registry.find(key) else { continue };
-            cell.set_flag(CellFlags::SYNTHETIC, false);
-            let ready = told(cell, u32::from(*self.synthetic.conditions_of(cell)));
-            if ready == 0 {
+            let is_once = cell.interest().has_one_shot();
+            let is_disabled = is_once && cell.has_flag(CellFlags::FIRED);
+            if is_once && !is_disabled && self.batch.names(cell.expose()) {
+                // The handler of the kernel's event may re-arm it.
+                self.synthetic.keys.push_back(key);
                 continue;
             }
-            if cell.interest().has_one_shot() {
-                if cell.has_flag(CellFlags::FIRED) || self.batch.names(cell.expose()) {
-                    continue;
-                }
+            cell.set_flag(CellFlags::SYNTHETIC, false);
+            let ready = told(cell, u32::from(*self.synthetic.conditions_of(cell)));
+            if ready == 0 || is_disabled {
+                continue;
+            }
+            if is_once {
                 self.leave_set(cell);
             }
             self.batch.push(cell.expose(), ready);
