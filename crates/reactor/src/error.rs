@@ -449,7 +449,7 @@ plain_error!(
     |e| match e {
         Self::NotFound => "the key names no registered descriptor",
         Self::Disabled => "the one-shot registration has fired and is not re-armed",
-        Self::NotRequested => "the interest does not request the conditions",
+        Self::NotRequested => "no condition, or one that the interest does not request",
     },
     Err(match e {
         KickError::NotFound => io::ErrorKind::NotFound,
