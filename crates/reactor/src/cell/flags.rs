@@ -11,8 +11,8 @@ impl CellFlags {
     pub(crate) const DIRTY: Self = Self(1 << 16);
     /// A one-shot registration has fired and is disabled in the kernel.
     pub(crate) const FIRED: Self = Self(1 << 17);
-    /// The epoll set has no entry for this registration: a fired one-shot after a rebuild, or a
-    /// failed re-add.
+    /// The kernel does not watch this registration: a fired one-shot after a rebuild, a one-shot
+    /// that was kicked, one that is paused, or a failed re-add.
     pub(crate) const ABSENT: Self = Self(1 << 18);
     /// Added or modified while its number was tainted (rule 7).
     pub(crate) const TAINTED: Self = Self(1 << 19);

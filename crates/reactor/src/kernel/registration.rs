@@ -129,11 +129,11 @@ impl Kernel {
         if !self.backend.supports(interest) {
             return Err(ModifyError::Unsupported);
         }
-        // The mask of a paused registration is edge-triggered, but pausing again must not re-arm
-        // it. Otherwise a handler that pauses itself at every hang-up would be called for ever.
-        let is_paused =
+        // The mask of an empty interest is edge-triggered, but setting it again must not re-arm it.
+        // Otherwise a handler that sets it at every hang-up would be called for ever.
+        let is_armed =
             cell.armed_mask() == interest.kernel_mask() && !cell.has_flag(CellFlags::ABSENT);
-        if is_paused && interest == crate::interest() && cell.interest() == interest {
+        if is_armed && interest == crate::interest() && cell.interest() == interest {
             return Ok(());
         }
         let was_mergeable = cell.armed_mask() & (ET | ONESHOT | EXCLUSIVE) == 0;
