@@ -59,6 +59,8 @@
 //! | act in a handler | [`Turn`]; for code that a mock can test: [`ReactorOps`] |
 //! | start timers | [`Reactor::after_with`], [`every_with`](Reactor::every_with), [`at`](Reactor::at) |
 //! | share one state between descriptors, timers, streams and listeners | [`Group`], [`GroupKey`], [`Turn::with_group`] |
+//! | call a handler although nothing is ready | [`Turn::kick`], [`Reactor::kick`] |
+//! | keep the handlers of a group from running | [`Turn::pause_group`], [`Turn::resume_group`] |
 //! | end whatever a key names | [`Turn::remove`], [`Reactor::remove`] |
 //! | handle signals | [`SignalSet`], [`Signal`] |
 //! | use byte streams over TCP and Unix sockets | the module [`stream`] |

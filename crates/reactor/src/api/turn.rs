@@ -118,8 +118,8 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     }
 
     /// Calls the handler of a registration in the next turn, although the kernel reports nothing:
-    /// for a queue that the guest has enabled, after a snapshot was restored, or to continue after
-    /// a budget is used up. The next turn does not wait.
+    /// to continue after a budget is used up, or in a virtual machine, for a queue that the guest
+    /// has enabled, and after a snapshot was restored. The next turn does not wait.
     ///
     /// ```
     /// use std::os::unix::net::UnixStream;
@@ -146,15 +146,15 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///   have [`reset`](Self::reset), and streams have
     ///   [`notify`](crate::stream::Stream::notify).
     /// - The handler gets the conditions that were kicked. It must expect that a call of the system
-    ///   would block. Several kicks before the turn are one call, with all their conditions. What
-    ///   the kernel reports is told beside it.
+    ///   would block. Several kicks before the turn are one call, with all their conditions. An
+    ///   event of the kernel is reported separately.
     /// - A handler may kick its own registration. One that does so in every turn keeps the loop
-    ///   awake, and does not starve others: the kernel's events have at least half of
-    ///   `events_per_turn`. Kicks without room come first in the next turn.
+    ///   awake, and does not starve others: over two turns, kicks leave at least half of
+    ///   `events_per_turn` to the kernel. Kicks without room come first in the next turn.
     /// - A kick of a one-shot registration is its one event: it is disabled until it is re-armed.
     /// - A registration that is deleted before that turn is not called, nor is a one-shot that has
     ///   fired, nor one for conditions that its interest no longer has.
-    /// - A kick takes no memory beyond two bytes for each registration, and counts as an event.
+    /// - It counts as an event, and may allocate: at most two keys and two bytes a registration.
     ///
     /// # Errors
     /// Nothing is queued.
@@ -163,6 +163,7 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// - [`Disabled`](KickError::Disabled): the registration is one-shot and has fired.
     /// - [`NotRequested`](KickError::NotRequested): there is no condition, or one that the interest
     ///   does not request. Errors and hang-ups are always requested.
+    #[doc(alias("event_active", "ev_feed_event", "activate"))]
     pub fn kick(&mut self, key: Key, ready: Ready) -> Result<(), KickError> {
         self.reactor.kick(key, ready)
     }
@@ -227,16 +228,15 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     /// ```
     ///
     /// - Nothing is lost. After the resume, the kernel reports again what is ready, also to
-    ///   edge-triggered members, and kicks are told. An event that was fetched before the pause is
-    ///   not told, unless the resume comes before its turn in the batch.
+    ///   edge-triggered members, and kicks are reported. An event that was fetched before the pause
+    ///   is dropped, unless the resume comes before its turn in the batch.
     /// - A timer that becomes due meanwhile is due at the resume. A periodic timer fires once for
     ///   all of the pause, and counts from the resume.
     /// - Descriptors that are ready do not wake the loop: the kernel does not watch them meanwhile.
     ///   So a pause and a resume take one system call for each descriptor.
     /// - Members may be added, changed, kicked, reset and deleted meanwhile, and so may the group.
     ///   What is added is paused too. A one-shot member that has fired stays disabled.
-    /// - Pausing a paused group has no effect.
-    /// - The state may be borrowed ([`with_group`](Self::with_group)).
+    /// - Pausing a paused group has no effect. Its state may be [borrowed](Self::with_group).
     ///
     /// # Errors
     /// Nothing is paused.

@@ -235,6 +235,7 @@ impl Reactor {
     ///
     /// # Errors
     /// The reasons of [`Turn::kick`].
+    #[doc(alias("event_active", "ev_feed_event", "activate"))]
     pub fn kick(&mut self, key: Key, ready: Ready) -> Result<(), KickError> {
         ReactorOps::kick(self, key, ready)
     }
