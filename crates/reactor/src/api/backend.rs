@@ -51,7 +51,7 @@ pub enum Backend {
     /// [`RingError::NotCompiled`](crate::RingError::NotCompiled).
     #[doc(alias("io_uring_setup", "io_uring_enter"))]
     Uring,
-    /// [`Uring`](Self::Uring) if a ring can be had, otherwise [`Epoll`](Self::Epoll).
+    /// [`Uring`](Self::Uring) if a ring is available, otherwise [`Epoll`](Self::Epoll).
     /// [`Stats::ring_error`](crate::Stats::ring_error) is the reason why a reactor has no ring.
     /// Each reactor tries on its own: where locked memory is short, some reactors of a process may
     /// have rings and others not.

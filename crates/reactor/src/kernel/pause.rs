@@ -33,10 +33,10 @@ impl Kernel {
         let mask = cell.interest().kernel_mask();
         cell.set_armed_mask(mask);
         // The event of a one-shot is in the batch, unless it was re-armed since.
-        let is_told = cell.interest().has_one_shot()
+        let is_reported = cell.interest().has_one_shot()
             && !cell.has_flag(CellFlags::REARMED)
             && self.batch.names(cell.expose());
-        if !is_told {
+        if !is_reported {
             self.add_again(cell);
             // As after a change: if that fails, the ring itself reports most events.
             let _ = self.backend.tell_host_of(cell.fd());

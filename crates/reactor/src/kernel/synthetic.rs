@@ -65,7 +65,7 @@ impl Kernel {
         if cell.has_flag(CellFlags::FIRED) {
             return Err(KickError::Disabled);
         }
-        if ready.is_empty() || told(cell, ready.bits()) != ready.bits() {
+        if ready.is_empty() || reported(cell, ready.bits()) != ready.bits() {
             return Err(KickError::NotRequested);
         }
         self.raise(cell, ready.bits());
@@ -135,7 +135,7 @@ impl Kernel {
                 continue;
             }
             cell.set_flag(CellFlags::SYNTHETIC, false);
-            let ready = told(cell, u32::from(*self.synthetic.conditions_of(cell)));
+            let ready = reported(cell, u32::from(*self.synthetic.conditions_of(cell)));
             if ready == 0 || is_disabled {
                 continue;
             }
@@ -154,7 +154,7 @@ impl Kernel {
 
 /// The conditions that a report to this registration may have: those of its interest, errors and
 /// hang-ups.
-fn told(cell: CellPtr, ready: u32) -> u32 {
+fn reported(cell: CellPtr, ready: u32) -> u32 {
     ready & (cell.interest_bits() | ERR | HUP)
 }
 

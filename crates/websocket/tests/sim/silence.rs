@@ -1,4 +1,4 @@
-//! Peers that are gone without a word.
+//! Peers that have gone silent.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
