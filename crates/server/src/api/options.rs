@@ -145,7 +145,10 @@ pub struct Options {
     /// worker by up to twice `receiver_buffer_max`. `docs/server.md` of the repository derives
     /// this, and lists the other memory that a server needs.
     pub memory_max: Option<usize>,
-    /// Policy for messages beyond the limit. Default: [`SlowConsumerPolicy::DropNewest`].
+    /// Policy for messages beyond the limit, and for what one publication adds above
+    /// [`memory_max`](Self::memory_max) to receivers for which output waits. With
+    /// [`SlowConsumerPolicy::Evict`] these are closed too, so that no message is missing unnoticed;
+    /// they count in `Stats::evicted_for_memory`. Default: [`SlowConsumerPolicy::DropNewest`].
     pub slow: SlowConsumerPolicy,
     /// Time without a byte from the peer after which a ping is sent, and repeated. `None`: never.
     /// Default: 30 s.

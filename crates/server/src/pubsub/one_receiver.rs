@@ -142,15 +142,21 @@ impl OneReceiver<'_> {
         let mut stream = turn.stream(entry.stream).map_err(|_| SendError::Closed)?;
         let max = shared.options.receiver_buffer_max;
         let len = frame.bytes().len();
-        let mut waiting = waiting_bytes(&mut stream, len, self.stream_max(1));
+        let mut waiting = if is_spent {
+            // Only what the kernel does not take waits for the receiver.
+            waiting_bytes(&mut stream, usize::MAX, 0)
+        } else {
+            waiting_bytes(&mut stream, len, self.stream_max(1))
+        };
+        // A receiver for which nothing waits adds little, and a backlog only its place.
+        let is_spent = is_spent && waiting > 0;
         if is_in_pass {
             waiting += self.reentrant_output.len() + shared.pass.output();
         }
         let has_backlog = entry.flags.any(ConnFlags::BACKLOG);
-        // A receiver for which nothing waits adds little, and a backlog only its place.
-        let is_spent = is_spent && waiting > 0;
         let uses_backlog = shared.options.slow == SlowConsumerPolicy::DropOldest;
-        let exceeds_max = waiting.saturating_add(len) > max || is_spent && !uses_backlog;
+        let is_full = waiting.saturating_add(len) > max;
+        let exceeds_max = is_full || is_spent && !uses_backlog;
         if !exceeds_max && (has_backlog || is_spent || waiting + len > self.stream_max(waiting)) {
             self.backlogs.push(index, frame.to_arc(), sent);
             shared.stats.dropped.add(self.backlogs.shrink(index, max - waiting));
@@ -165,7 +171,9 @@ impl OneReceiver<'_> {
         if exceeds_max {
             shared.stats.dropped.add(1);
             if shared.options.slow == SlowConsumerPolicy::Evict {
+                // It would miss a message, whichever the reason.
                 shared.stats.evicted.add(1);
+                shared.stats.evicted_for_memory.add(u64::from(!is_full));
                 entry.flags.add(ConnFlags::WANTS_EVICTION);
                 stream.notify();
             }

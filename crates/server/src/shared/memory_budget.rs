@@ -12,7 +12,9 @@
 //!    event finds the pool below its limit.
 //! 4. A worker evicts only while it holds more than nine tenths of its share. If that does not
 //!    help, other workers hold more than their shares, and are woken. Until they have run, the pool
-//!    may exceed its limit by a tolerance. Beyond that each worker evicts, whatever its share is.
+//!    may exceed its limit by a tolerance. Beyond that each worker evicts at least as much as it has
+//!    itself added, whatever its share is. A worker below its share that adds nothing evicts nobody:
+//!    another one holds what is too much, also after the limit was lowered.
 //! 5. A worker checks after each step: a pass, a message to one connection, or a publication. So
 //!    what it holds beyond rule 4 is what one step adds. Within a publication, which may reach many
 //!    receivers, [`MemoryBudget::is_spent`] keeps that small.
@@ -93,9 +95,16 @@ impl MemoryPool {
         self.taken() > self.limit()
     }
 
-    /// Number of bytes taken beyond the limit and the tolerance.
+    /// Number of bytes that a worker must have added to be searched beyond the tolerance. Each
+    /// search visits all connections.
+    fn growth_min(&self) -> usize {
+        self.step_max / 8
+    }
+
+    /// Number of bytes taken beyond the limit and the tolerance. The tolerance and
+    /// [`growth_min`](Self::growth_min) are one step for each worker.
     fn intolerable(&self) -> usize {
-        let tolerance = self.step_max.saturating_mul(self.worker_count);
+        let tolerance = (self.step_max - self.growth_min()).saturating_mul(self.worker_count);
         self.taken().saturating_sub(self.limit().saturating_add(tolerance))
     }
 
@@ -121,6 +130,9 @@ pub(crate) struct MemoryBudget {
     /// Number of bytes in use from which the largest connections are searched for again before the
     /// next timer event.
     search_again_at: Cell<usize>,
+    /// Number of bytes in use that the last check has accepted. It is at most what is granted, so
+    /// all workers together are within the limit and the tolerance, unless the limit was lowered.
+    checked: Cell<usize>,
     /// Maximum number of bytes in use so far.
     peak: Cell<usize>,
 }
@@ -134,6 +146,7 @@ impl MemoryBudget {
             has_grown: Cell::new(false),
             is_low: Cell::new(false),
             search_again_at: Cell::new(0),
+            checked: Cell::new(0),
             peak: Cell::new(0),
         }
     }
@@ -164,7 +177,7 @@ impl MemoryBudget {
     pub(crate) fn release(&self, bytes: usize) {
         let back = bytes.min(self.granted.get());
         self.pool.taken.fetch_sub(back, Ordering::Relaxed);
-        self.granted.set(self.granted.get() - back);
+        self.set_granted(self.granted.get() - back);
         self.record_change(bytes, 0);
     }
 
@@ -201,8 +214,29 @@ impl MemoryBudget {
         } else if granted > wanted + chunk {
             self.pool.taken.fetch_sub(granted - wanted - chunk, Ordering::Relaxed);
         }
-        self.granted.set(granted.clamp(wanted, wanted + chunk));
+        self.set_granted(granted.clamp(wanted, wanted + chunk));
         self.peak.set(self.peak.get().max(used));
+    }
+
+    fn set_granted(&self, granted: usize) {
+        self.granted.set(granted);
+        self.checked.set(self.checked.get().min(granted));
+    }
+
+    /// Returns how many bytes this worker has added since its last check, if they are enough for a
+    /// search.
+    fn growth(&self, used: usize) -> usize {
+        let growth = used.saturating_sub(self.checked.get());
+        if growth < self.pool.growth_min() { 0 } else { growth }
+    }
+
+    /// Accepts the bytes in use. Beyond the tolerance, too few for a search are not accepted, so
+    /// that they add up.
+    fn end_check(&self, used: usize) {
+        let has_shrunk = used < self.checked.get();
+        if has_shrunk || self.growth(used) > 0 || self.pool.intolerable() == 0 {
+            self.checked.set(used);
+        }
     }
 
     /// Notes that more data has begun to wait where memory cannot be checked at once.
@@ -224,7 +258,17 @@ impl MemoryBudget {
         if used > self.granted.get() {
             self.adjust_grant(used);
         }
-        self.must_pause() && (used >= self.search_again_at.get() || self.pool.intolerable() > 0)
+        let must_search = self.must_search(used);
+        if !must_search {
+            self.end_check(used);
+        }
+        must_search
+    }
+
+    /// Returns whether the largest connections must be searched for before the next timer event.
+    fn must_search(&self, used: usize) -> bool {
+        let has_grown = self.growth(used) > 0 && self.pool.intolerable() > 0;
+        self.must_pause() && (used >= self.search_again_at.get() || has_grown)
     }
 
     /// Returns whether the budget is used up, by more than one step since the last check.
@@ -244,7 +288,11 @@ impl MemoryBudget {
         if !self.is_over() {
             self.pool.is_exhausted.store(false, Ordering::Relaxed);
         }
-        self.must_pause() || self.is_low.get()
+        let must_search = self.must_pause() || self.is_low.get();
+        if !must_search {
+            self.end_check(used);
+        }
+        must_search
     }
 
     /// More than the budget is in use.
@@ -277,7 +325,7 @@ impl MemoryBudget {
         // The limit may have been raised just now.
         let excess = pool.taken().saturating_sub(wanted);
         let spare = used.saturating_sub(wanted / pool.worker_count);
-        Some(excess.min(spare.max(pool.intolerable())))
+        Some(excess.min(spare.max(pool.intolerable().min(self.growth(used)))))
     }
 
     /// Wakes the other workers if they hold more than their shares.
@@ -339,9 +387,12 @@ impl MemoryBudget {
     }
 
     /// The largest connections were searched for. Every connection was visited, so this is repeated
-    /// only after more memory is used, or when the pool exceeds its limit and the tolerance.
+    /// only after more memory is used: a part of the limit, or beyond the tolerance a part of a
+    /// step.
     pub(crate) fn end_search(&self, turn: &mut Turn<'_>) {
-        self.search_again_at.set(self.used(turn) + self.pool.limit() / 32);
+        let used = self.used(turn);
+        self.end_check(used);
+        self.search_again_at.set(used + self.pool.limit() / 32);
     }
 }
 
@@ -393,18 +444,69 @@ mod tests {
         assert_eq!(pool.taken(), 28_000);
     }
 
-    #[test]
-    fn a_worker_below_its_share_evicts_only_beyond_the_tolerance() {
+    /// The chunk is 5000 bytes, a share 288 000, the tolerance 112 000, a search 8000.
+    fn hog_and_other() -> (Arc<MemoryPool>, MemoryBudget, MemoryBudget) {
         let pool = MemoryPool::new(640_000, 2, 64_000);
-        let (hog, other) =
-            (MemoryBudget::new(Arc::clone(&pool)), MemoryBudget::new(Arc::clone(&pool)));
-        hog.adjust_grant(640_000);
+        let (hog, other) = (MemoryBudget::new(Arc::clone(&pool)), MemoryBudget::new(pool.clone()));
+        (pool, hog, other)
+    }
+
+    fn accept(budget: &MemoryBudget, used: usize) {
+        budget.adjust_grant(used);
+        budget.end_check(used);
+    }
+
+    #[test]
+    fn a_worker_below_its_share_evicts_only_what_it_adds_beyond_the_tolerance() {
+        let (pool, hog, other) = hog_and_other();
+        accept(&hog, 640_000);
         assert_eq!(other.excess_of(0), None);
+        accept(&other, 110_000);
+        assert_eq!(other.excess_of(110_000), Some(0), "the hog was woken, and is about to evict");
+        assert_eq!(hog.excess_of(640_000), Some(174_000));
+        other.adjust_grant(120_000);
+        assert_eq!(other.excess_of(120_000), Some(8000), "beyond the tolerance");
+        other.adjust_grant(200_000);
+        assert_eq!((pool.intolerable(), other.excess_of(200_000)), (88_000, Some(88_000)));
+        // The hog adds more. What the other has added before is not to be freed for that.
+        accept(&other, 110_000);
+        accept(&hog, 800_000);
         other.adjust_grant(125_000);
-        assert_eq!(other.excess_of(125_000), Some(0), "the hog was woken, and is about to evict");
-        assert_eq!(hog.excess_of(640_000), Some(189_000));
-        other.adjust_grant(135_000);
-        assert_eq!(other.excess_of(135_000), Some(7000), "beyond the tolerance");
+        assert_eq!((pool.intolerable(), other.excess_of(125_000)), (173_000, Some(15_000)));
+    }
+
+    #[test]
+    fn a_lowered_limit_evicts_where_more_than_a_share_is_held() {
+        let (pool, hog, other) = hog_and_other();
+        accept(&hog, 600_000);
+        accept(&other, 10_000);
+        pool.set_limit(200_000);
+        assert!(pool.intolerable() > 10_000);
+        assert_eq!(other.excess_of(10_000), Some(0), "it adds nothing");
+        assert_eq!(hog.excess_of(600_000), Some(430_000));
+    }
+
+    #[test]
+    fn beyond_the_tolerance_small_additions_are_freed_when_they_are_enough_for_a_search() {
+        let (pool, hog, other) = hog_and_other();
+        accept(&other, 100_000);
+        accept(&hog, 700_000);
+        other.search_again_at.set(120_000);
+        for used in (101_000..108_000).step_by(1000) {
+            accept(&other, used);
+            assert_eq!((other.must_search(used), other.excess_of(used)), (false, Some(0)));
+        }
+        other.adjust_grant(108_000);
+        assert!(other.must_search(108_000) && other.must_search(120_000));
+        assert_eq!(other.excess_of(108_000), Some(8000), "all of them");
+        // What is given back counts as added when it is taken again.
+        other.adjust_grant(50_000);
+        other.adjust_grant(90_000);
+        assert_eq!(other.growth(90_000), 35_000);
+        // Below the tolerance all is accepted.
+        pool.set_limit(1_000_000);
+        accept(&other, 60_000);
+        assert_eq!(other.checked.get(), 60_000);
     }
 
     #[test]

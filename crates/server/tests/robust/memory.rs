@@ -246,6 +246,52 @@ fn a_publication_that_doubles_the_memory_of_many_receivers_is_bounded() {
     }
 }
 
+/// A receiver that reads loses nothing when a publication to others takes the rest of the budget:
+/// what was only collected for it does not wait.
+#[test]
+fn above_the_budget_a_receiver_that_reads_gets_each_message() {
+    const COUNT: usize = 250;
+    if !is_own_process("memory::above_the_budget_a_receiver_that_reads_gets_each_message") {
+        return;
+    }
+    allow_descriptors(2 * COUNT + 100);
+    for slow in [SlowConsumerPolicy::DropNewest, SlowConsumerPolicy::Evict] {
+        let mut options = with(2 * MIB);
+        options.receiver_buffer_max = 64 << 10;
+        options.slow = slow;
+        let mut fixture = Fixture::new(&options);
+        let clients: Vec<RawClient> = (0..COUNT).map(|_| stalled(&mut fixture, "/room")).collect();
+        let mut reader = fixture.open("/room");
+        let id = fixture.last_opened();
+        let ids = fixture.log.opened.borrow()[..COUNT].to_vec();
+        let mut round = |len: usize| {
+            let ids = ids.clone();
+            let all_wait = fixture.with_hub(move |hub| {
+                hub.send(id, "to it alone").expect("it reads");
+                hub.publish("room", &vec![1; len][..]);
+                hub.publish("room", &vec![2; len][..]);
+                ids.iter().all(|id| hub.buffered(*id) > 0)
+            });
+            for len in [11, len, len] {
+                let got = fixture.frame(&mut reader).payload.len();
+                assert_eq!(got, len, "{slow:?}: {:?}", fixture.stats());
+            }
+            fixture.settle();
+            (all_wait, fixture.stats())
+        };
+        while !round(2 << 10).0 {}
+        // Each receiver copies short publications.
+        let stats = (0..200).map(|_| round(100).1).find(|stats| stats.dropped > 0);
+        let stats = stats.expect("a publication is lost");
+        let evicts = slow == SlowConsumerPolicy::Evict;
+        assert_eq!(evicts, stats.dropped <= stats.evicted, "{stats:?}");
+        assert!(stats.evicted == stats.evicted_for_memory, "{stats:?}");
+        assert!(fixture.log.closed.borrow().iter().all(|(closed, ..)| *closed != id));
+        drop((clients, reader));
+        expect_empty(&mut fixture);
+    }
+}
+
 #[test]
 pub(crate) fn above_four_fifths_the_largest_is_not_read_from_until_there_is_room() {
     let mut options = with(MIB);

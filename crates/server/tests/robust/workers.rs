@@ -2,16 +2,17 @@
 
 use std::{
     net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
-use windlass_server::{Options, Server};
+use windlass_server::{Options, Server, handler_fn};
 
 use crate::{
     backend::chosen,
     fixture::{EventLog, Fixture, TestHandler, options},
-    raw_client::{BINARY, CLOSE, Frame, RawClient, upgrade},
+    raw_client::{BINARY, CLOSE, Frame, RawClient, TEXT, upgrade},
 };
 
 #[test]
@@ -83,7 +84,10 @@ fn wait<T>(client: &mut RawClient, mut look: impl FnMut(&mut RawClient) -> Optio
 }
 
 fn open(address: SocketAddr, path: &str) -> RawClient {
-    let mut client = RawClient::connect(address);
+    handshake(RawClient::connect(address), path)
+}
+
+fn handshake(mut client: RawClient, path: &str) -> RawClient {
     client.send(&upgrade(path, ""));
     let head = wait(&mut client, RawClient::head);
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -223,5 +227,87 @@ fn connections_per_address_are_counted_over_all_workers() {
     }
     drop(clients);
     running.drain(Duration::from_secs(60));
+    running.join().expect("the workers end in peace");
+}
+
+/// Messages to the handler of [`a_lowered_limit_evicts_nobody_of_a_worker_that_holds_little`].
+const JOIN: &[u8] = b"join a topic, and name your worker";
+const FILL: &[u8] = b"answer with more than a client takes that does not read";
+const BLOCK: &[u8] = b"block the worker";
+
+/// The worker that holds too much is blocked meanwhile, so that the other one looks first.
+#[test]
+fn a_lowered_limit_evicts_nobody_of_a_worker_that_holds_little() {
+    const BUFFER: usize = 1 << 20;
+    let mut options = options();
+    (options.receiver_buffer_max, options.limits.message_max) = (BUFFER, BUFFER / 2);
+    options.memory_max = Some(64 * BUFFER);
+    let (blocked, is_blocked) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let running = Server::new(options.clone(), move |worker| {
+        let (blocked, released) = (blocked.clone(), Arc::clone(&released));
+        let name = worker.index.to_string();
+        handler_fn(move |connection, message| match message.as_bytes() {
+            JOIN => {
+                let _ = connection.subscribe("topic");
+                let _ = connection.send(&*name);
+            }
+            FILL => while connection.send(&vec![0; BUFFER / 8][..]).is_ok() {},
+            _ => {
+                let _ = blocked.send(());
+                let _ = released.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            }
+        })
+    })
+    .workers(2)
+    .backend(chosen())
+    .listen(([127, 0, 0, 1], 0).into())
+    .start()
+    .expect("there is a free port");
+    // It is dropped before the server if the test fails.
+    let release = release;
+    let address = running.addresses()[0].socket_addr().expect("an IP address");
+    let mut of_workers = [Vec::new(), Vec::new()];
+    while of_workers[0].len() < 3 || of_workers[1].len() < 8 {
+        let mut client = handshake(RawClient::with_small_window(address), "/");
+        client.send_frame(TEXT, JOIN);
+        let at = usize::from(wait(&mut client, RawClient::frame).payload == b"1");
+        of_workers[at].push(client);
+    }
+    let [mut innocent, mut hogs] = of_workers;
+    let (blocker, hogs) = hogs.split_first_mut().expect("there are eight");
+    let figures = || {
+        let stats = running.stats_handle().fresh_stats();
+        (stats.connections as usize, stats.evicted_for_memory, stats.memory as usize)
+    };
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !holds() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{what}: {:?}", figures());
+        }
+    };
+    for client in hogs {
+        for _ in 0..10 {
+            client.send_frame(TEXT, FILL);
+        }
+    }
+    until("enough waits", &|| figures().2 > 5 * BUFFER);
+    blocker.send_frame(TEXT, BLOCK);
+    is_blocked.recv().expect("the worker takes it");
+    let total = innocent.len() + 8;
+    options.memory_max = Some(2 * BUFFER);
+    running.reconfigurer().reconfigure(&options).expect("they are good");
+    let echo = |client: &mut RawClient| {
+        client.send_frame(TEXT, JOIN);
+        assert_eq!(wait(client, RawClient::frame).payload, b"0");
+    };
+    innocent.iter_mut().for_each(echo);
+    drop(release);
+    until("the others are evicted", &|| figures().1 > 0 && figures().2 <= 2 * BUFFER);
+    innocent.iter_mut().for_each(echo);
+    let (connections, evicted, _) = figures();
+    assert!(connections >= innocent.len() && evicted as usize <= total - innocent.len());
+    running.stop();
     running.join().expect("the workers end in peace");
 }
