@@ -2,8 +2,9 @@
 //! kernel has rejected later.
 //!
 //! 1. A registration has at most one, with the union of its conditions.
-//! 2. It joins the batch of the next wait, which then does not block. Before the kernel's events they have
-//!    half of the room, so that handlers that kick themselves in each turn do not starve others.
+//! 2. It joins the batch of the next wait, which then does not block. Before the kernel's events
+//!    they have half of the room, so that handlers that kick themselves in each turn do not starve
+//!    others.
 //! 3. It is subject to the interest at that time, as a report of the kernel is. If the registration
 //!    is one-shot, it is the one event. If the batch has the kernel's event of it, it waits for the
 //!    next wait, and is dropped there unless the registration was re-armed.

@@ -12,9 +12,9 @@
 //!    event finds the pool below its limit.
 //! 4. A worker evicts only while it holds more than nine tenths of its share. If that does not
 //!    help, other workers hold more than their shares, and are woken. Until they have run, the pool
-//!    may exceed its limit by a tolerance. Beyond that each worker evicts at least as much as it has
-//!    itself added, whatever its share is. A worker below its share that adds nothing evicts nobody:
-//!    another one holds what is too much, also after the limit was lowered.
+//!    may exceed its limit by a tolerance. Beyond that each worker evicts at least as much as it
+//!    has itself added, whatever its share is. A worker below its share that adds nothing evicts
+//!    nobody: another one holds what is too much, also after the limit was lowered.
 //! 5. A worker checks after each step: a pass, a message to one connection, or a publication. So
 //!    what it holds beyond rule 4 is what one step adds. Within a publication, which may reach many
 //!    receivers, [`MemoryBudget::is_spent`] keeps that small.
