@@ -118,7 +118,7 @@ fn the_dashboard_shows_the_metrics_of_the_cluster() {
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let names = families.filter_map(|line| line.split(' ').next());
     let names: Vec<_> = names.filter(|name| name.starts_with("windlass_cluster_")).collect();
-    assert_eq!(names.len(), 4, "{text}");
+    assert_eq!(names.len(), 5, "{text}");
     for name in names {
         assert!(DASHBOARD.contains(&format!("{name}{{")), "{name}");
     }
