@@ -324,7 +324,7 @@ fn a_file_configures_it_and_the_command_line_goes_before_it() {
     let output = windlass(&["serve", "--config", path]).output().expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("epoll, uring, poll"), "{errors}");
+    assert!(errors.contains("epoll, uring, uring-or-epoll, poll"), "{errors}");
 }
 
 #[test]

@@ -245,7 +245,7 @@ fn pretend(path: &str) -> OwnedFd {
     let mut text = [0; 4096];
     let (len, _) = recv(&taker, &mut text[..], rustix::net::RecvFlags::empty()).expect("it comes");
     let text = String::from_utf8_lossy(&text[..len]).into_owned();
-    assert!(text.contains("\"tcp 127.0.0.1:0\"") && text.contains("is_last"), "{text}");
+    assert!(text.contains("\"tcp 127.0.0.1:0 plain 0\"") && text.contains("is_last"), "{text}");
     taker
 }
 
@@ -299,7 +299,7 @@ fn a_server_that_is_not_granted_the_sockets_drains_what_it_has_accepted() {
 
     let taker = accept(&offer).expect("it asks");
     let process = std::process::id();
-    let names = "[\"tcp 127.0.0.1:0\"]";
+    let names = "[\"tcp 127.0.0.1:0 plain 0\"]";
     let text =
         format!("{{\"Sockets\":{{\"process\":{process},\"names\":{names},\"is_last\":true}}}}");
     send_all_with_fds(&taker, text.as_bytes(), &[listener.as_fd()]).expect("it reads");
