@@ -156,7 +156,9 @@ fn what_is_late_comes_at_once_for_who_waits_for_it() {
     ring.settle();
     let results: Vec<_> = reap(&ring).iter().map(|c| (c.user_data, c.result)).collect();
     assert_eq!(results, [(7, 1), (8, -Errno::CANCELED.raw_os_error())]);
-    // The third one was neither late nor cancelled.
+    // They have woken the actor. The third one was neither late nor cancelled.
+    kernel.park(actor, None);
+    assert_eq!(kernel.step(), Step::Run(actor));
     kernel.park(actor, None);
     assert_eq!(kernel.step(), Step::Quiet);
     assert!(!ring.is_ready());
