@@ -408,7 +408,7 @@ impl Builder {
     /// - [`Os`](crate::BuildError::Os): an error of the kernel, for example `EMFILE` if the process
     ///   has no descriptor left.
     /// - [`Ring`](crate::BuildError::Ring): the requested ring is not available.
-    ///   [`RingError`](crate::RingError) has the causes.
+    ///   [`RingError`] has the causes.
     /// - [`Napi`](crate::BuildError::Napi): the kernel or the backend does not poll network cards.
     ///   [`NapiError`](crate::NapiError) has the causes.
     pub fn build(self) -> Result<Reactor, BuildError> {
