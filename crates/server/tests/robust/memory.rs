@@ -226,18 +226,20 @@ fn a_publication_that_doubles_the_memory_of_many_receivers_is_bounded() {
             fixture.with_hub(move |hub| hub.publish("room", &vec![1; len][..]));
             fixture.settle();
         };
-        let mut waits = false;
-        while !waits {
-            publish(&mut fixture, 4 << 10);
-            let all = ids.clone();
-            waits = fixture.with_hub(move |hub| all.iter().all(|id| hub.buffered(*id) > 0));
+        // The kernel may take what has waited already. Then it takes less the next time.
+        while fixture.stats().evicted_for_memory == 0 {
+            let mut waits = false;
+            while !waits && fixture.stats().evicted_for_memory == 0 {
+                publish(&mut fixture, 4 << 10);
+                let all = ids.clone();
+                waits = fixture.with_hub(move |hub| all.iter().all(|id| hub.buffered(*id) > 0));
+            }
+            for _ in 0..100 {
+                publish(&mut fixture, 200);
+            }
+            run_timer(&mut fixture);
         }
-        for _ in 0..100 {
-            publish(&mut fixture, 200);
-        }
-        run_timer(&mut fixture);
         let stats = fixture.stats();
-        assert!(stats.evicted_for_memory > 0, "it was too much: {stats:?}");
         // Each receiver's own copy is beside the bound.
         let most = bound(&options) + 400 * COUNT;
         assert!(stats.memory_most as usize <= most, "{slow:?}: {stats:?}");
