@@ -106,6 +106,70 @@ impl Descriptor for OwnedFd {
     }
 }
 
+/// A stream that reads and writes its socket without buffers of its own. The type has a field `io`.
+macro_rules! impl_raw_stream {
+    ($type:ident) => {
+        impl $crate::io::RawStream for $type {
+            #[inline]
+            fn poll_read<B: $crate::io::Unfilled + ?Sized>(
+                &self,
+                context: &mut core::task::Context<'_>,
+                buffer: &mut B,
+            ) -> core::task::Poll<std::io::Result<usize>> {
+                $crate::io::poll_receive(&self.io, context, buffer)
+            }
+
+            #[inline]
+            fn poll_write(
+                &self,
+                context: &mut core::task::Context<'_>,
+                bytes: &[u8],
+            ) -> core::task::Poll<std::io::Result<usize>> {
+                $crate::io::poll_send(&self.io, context, bytes)
+            }
+
+            fn try_read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                $crate::io::try_receive(self.io.source(), self.io.get_ref(), buffer)
+            }
+
+            fn try_write(&self, bytes: &[u8]) -> std::io::Result<usize> {
+                $crate::io::try_send(self.io.source(), self.io.get_ref(), bytes)
+            }
+
+            fn poll_write_vectored(
+                &self,
+                context: &mut core::task::Context<'_>,
+                parts: &[std::io::IoSlice<'_>],
+            ) -> core::task::Poll<std::io::Result<usize>> {
+                $crate::io::poll_send_vectored(&self.io, context, parts)
+            }
+
+            fn poll_flush(
+                &self,
+                _: &mut core::task::Context<'_>,
+            ) -> core::task::Poll<std::io::Result<()>> {
+                core::task::Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(
+                &self,
+                _: &mut core::task::Context<'_>,
+            ) -> core::task::Poll<std::io::Result<()>> {
+                core::task::Poll::Ready($crate::net::common::ended(
+                    self.io.get_ref().shutdown(std::net::Shutdown::Write),
+                ))
+            }
+
+            fn shutdown_now(&self) {
+                if !self.io.source().is_in_child() {
+                    let _ = self.io.get_ref().shutdown(std::net::Shutdown::Write);
+                }
+            }
+        }
+    };
+}
+pub(crate) use impl_raw_stream;
+
 /// The methods that every socket has. The type has a field `io`.
 macro_rules! impl_socket {
     ($type:ident, $std:ty, $short_read:expr) => {

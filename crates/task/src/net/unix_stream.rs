@@ -1,8 +1,7 @@
 //! [`UnixStream`].
 
-use core::task::{Context, Poll};
 use std::{
-    io::{self, IoSlice},
+    io,
     net::Shutdown,
     os::{
         fd::{BorrowedFd, OwnedFd},
@@ -20,13 +19,10 @@ use windlass::sim::SocketKind;
 use crate::net::simulated;
 use crate::{
     fd::{AsyncFd, Direction, source::ShortRead},
-    io::{
-        RawStream, Socket, Unfilled, either, impl_reading, impl_writing, poll_receive, poll_send,
-        poll_send_vectored, try_receive, try_send,
-    },
+    io::{Socket, either, impl_reading, impl_writing},
     net::{
         OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf,
-        common::{self, impl_socket},
+        common::{self, impl_raw_stream, impl_socket},
         split, unix_address,
     },
 };
@@ -246,48 +242,4 @@ impl UnixStream {
 impl_reading!([] UnixStream);
 impl_writing!([] UnixStream);
 
-impl RawStream for UnixStream {
-    #[inline]
-    fn poll_read<B: Unfilled + ?Sized>(
-        &self,
-        context: &mut Context<'_>,
-        buffer: &mut B,
-    ) -> Poll<io::Result<usize>> {
-        poll_receive(&self.io, context, buffer)
-    }
-
-    #[inline]
-    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        poll_send(&self.io, context, bytes)
-    }
-
-    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        try_receive(self.io.source(), self.io.get_ref(), buffer)
-    }
-
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        try_send(self.io.source(), self.io.get_ref(), bytes)
-    }
-
-    fn poll_write_vectored(
-        &self,
-        context: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        poll_send_vectored(&self.io, context, parts)
-    }
-
-    fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(common::ended(self.io.get_ref().shutdown(Shutdown::Write)))
-    }
-
-    fn shutdown_now(&self) {
-        if !self.io.source().is_in_child() {
-            let _ = self.io.get_ref().shutdown(Shutdown::Write);
-        }
-    }
-}
+impl_raw_stream!(UnixStream);

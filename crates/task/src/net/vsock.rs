@@ -2,7 +2,7 @@
 
 use core::task::{Context, Poll};
 use std::{
-    io::{self, IoSlice},
+    io,
     net::Shutdown,
     os::fd::{AsFd, OwnedFd},
     time::Duration,
@@ -22,13 +22,10 @@ use crate::{
         AsyncFd, Direction,
         source::{ShortRead, Waiting},
     },
-    io::{
-        RawStream, Socket, Unfilled, impl_reading, impl_writing, poll_receive, poll_send,
-        poll_send_vectored, try_receive, try_send,
-    },
+    io::{Socket, impl_reading, impl_writing},
     net::{
         OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf,
-        common::{self, Descriptor as _, FLAGS, impl_socket},
+        common::{self, Descriptor as _, FLAGS, impl_raw_stream, impl_socket},
         split,
     },
 };
@@ -218,48 +215,4 @@ fn peer_of(socket: &OwnedFd) -> io::Result<VsockAddr> {
 impl_reading!([] VsockStream);
 impl_writing!([] VsockStream);
 
-impl RawStream for VsockStream {
-    #[inline]
-    fn poll_read<B: Unfilled + ?Sized>(
-        &self,
-        context: &mut Context<'_>,
-        buffer: &mut B,
-    ) -> Poll<io::Result<usize>> {
-        poll_receive(&self.io, context, buffer)
-    }
-
-    #[inline]
-    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        poll_send(&self.io, context, bytes)
-    }
-
-    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        try_receive(self.io.source(), self.io.get_ref(), buffer)
-    }
-
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        try_send(self.io.source(), self.io.get_ref(), bytes)
-    }
-
-    fn poll_write_vectored(
-        &self,
-        context: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        poll_send_vectored(&self.io, context, parts)
-    }
-
-    fn poll_flush(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(common::ended(self.io.get_ref().shutdown(Shutdown::Write)))
-    }
-
-    fn shutdown_now(&self) {
-        if !self.io.source().is_in_child() {
-            let _ = self.io.get_ref().shutdown(Shutdown::Write);
-        }
-    }
-}
+impl_raw_stream!(VsockStream);
