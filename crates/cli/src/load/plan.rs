@@ -45,7 +45,7 @@ pub(crate) struct LoadArgs {
     pub(crate) connections: u32,
 
     /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll, `uring-or-epoll` is
-    /// io_uring where it can be had
+    /// io_uring where it is available
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto)]
     #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,

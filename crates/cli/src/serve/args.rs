@@ -77,7 +77,7 @@ pub(crate) struct ServeArgs {
     pub(crate) workers: u16,
 
     /// Backend of the event loops: epoll, io_uring or poll(2); `auto` is epoll, `uring-or-epoll` is
-    /// io_uring where it can be had
+    /// io_uring where it is available
     #[arg(long, value_name = "NAME", default_value_t = Backend::Auto)]
     #[arg(value_parser = backend::parser())]
     pub(crate) backend: Backend,
