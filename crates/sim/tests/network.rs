@@ -76,7 +76,54 @@ fn a_connection_takes_a_round_trip_and_the_server_sees_it_later() {
     assert_eq!(kernel.poll(listener).expect("it is open"), mask::IN);
     let (server, _) = kernel.accept(listener).expect("a connection");
     assert_eq!(kernel.peer_addr(client).ok(), kernel.local_addr(server).ok());
+    // The first call that finds it connected says so.
+    kernel.connect(client, &address(&kernel, b, 80)).expect("it is connected");
     assert_eq!(errno(kernel.connect(client, &address(&kernel, b, 80))), Errno::ISCONN);
+}
+
+#[test]
+fn a_socket_that_was_refused_can_connect_again() {
+    let (kernel, a, b) = calm();
+    let client = connect(&kernel, a, b);
+    settle(&kernel);
+    let again = || errno(kernel.connect(client, &address(&kernel, b, 80)));
+    assert_eq!(again(), Errno::CONNREFUSED);
+    assert_eq!(kernel.poll(client).expect("it is open"), mask::OUT | mask::HUP);
+    let listener = listen(&kernel, b, 8);
+    assert_eq!(again(), Errno::INPROGRESS);
+    settle(&kernel);
+    assert_eq!(kernel.poll(client).expect("it is open"), mask::OUT);
+    kernel.accept(listener).expect("a connection");
+}
+
+#[test]
+fn a_socket_that_is_not_connected_has_the_errors_of_its_family() {
+    let (kernel, a, b) = calm();
+    let tcp = kernel.socket(a, SocketKind::Tcp).expect("a socket");
+    let unix = kernel.socket(a, SocketKind::Unix).expect("a socket");
+    let listener = listen(&kernel, b, 8);
+    for (fd, send, recv) in [
+        (tcp, Errno::PIPE, Errno::NOTCONN),
+        (listener, Errno::PIPE, Errno::NOTCONN),
+        (unix, Errno::NOTCONN, Errno::INVAL),
+    ] {
+        assert_eq!(errno(kernel.send(fd, b"x")), send);
+        assert_eq!(errno(read(&kernel, fd)), recv);
+    }
+}
+
+#[test]
+fn a_listener_that_reads_no_more_stops() {
+    let (kernel, a, b) = calm();
+    let listener = listen(&kernel, b, 8);
+    let client = connect(&kernel, a, b);
+    settle(&kernel);
+    kernel.shutdown(listener, Shutdown::Write).expect("nothing happens");
+    assert_eq!(kernel.poll(listener).expect("it is open"), mask::IN);
+    kernel.shutdown(listener, Shutdown::Read).expect("it stops");
+    assert_eq!(errno(kernel.accept(listener)), Errno::INVAL);
+    settle(&kernel);
+    assert_eq!(errno(read(&kernel, client)), Errno::CONNRESET);
 }
 
 #[test]
@@ -164,6 +211,62 @@ fn unread_input_makes_a_close_a_reset() {
     assert_eq!(errno(read(&kernel, client)), Errno::CONNRESET);
     assert_eq!(read(&kernel, client).expect("the end"), b"");
     assert_eq!(errno(kernel.send(client, b"x")), Errno::PIPE);
+}
+
+#[test]
+fn bytes_for_an_end_that_has_shut_down_both_directions_are_answered_by_a_reset() {
+    let (kernel, a, b) = calm();
+    let (client, server) = pair(&kernel, a, b);
+    kernel.send(client, b"before").expect("room");
+    settle(&kernel);
+    kernel.shutdown(server, Shutdown::Both).expect("it is connected");
+    settle(&kernel);
+    kernel.send(client, b"after").expect("nobody knows yet");
+    kernel.shutdown(client, Shutdown::Write).expect("nobody knows yet");
+    settle(&kernel);
+    assert_eq!(read(&kernel, server).expect("input"), b"before");
+    assert_eq!(errno(read(&kernel, server)), Errno::CONNRESET);
+    assert_eq!(read(&kernel, server).expect("the end"), b"");
+    // The client is in LAST_ACK: its pipe is not broken but reset.
+    assert_eq!(read(&kernel, client).expect("the end"), b"");
+    assert_eq!(errno(kernel.send(client, b"x")), Errno::CONNRESET);
+    for fd in [client, server] {
+        assert_eq!(errno(kernel.peer_addr(fd)), Errno::NOTCONN);
+    }
+}
+
+#[test]
+fn an_end_that_only_reads_no_more_takes_bytes() {
+    let (kernel, a, b) = calm();
+    let (client, server) = pair(&kernel, a, b);
+    kernel.shutdown(server, Shutdown::Read).expect("it is connected");
+    kernel.send(client, b"taken").expect("room");
+    settle(&kernel);
+    assert_eq!(read(&kernel, server).expect("input"), b"taken");
+    assert_eq!(read(&kernel, server).expect("the end"), b"");
+    assert_eq!(kernel.poll(client).expect("it is open"), mask::OUT);
+}
+
+#[test]
+fn a_reset_after_both_fins_is_not_heard() {
+    for in_flight in [false, true] {
+        let (kernel, a, b) = calm();
+        let (client, server) = pair(&kernel, a, b);
+        kernel.send(client, b"unread").expect("room");
+        kernel.shutdown(client, Shutdown::Write).expect("it is connected");
+        settle(&kernel);
+        kernel.send(server, b"answer").expect("room");
+        kernel.shutdown(server, Shutdown::Write).expect("it is connected");
+        if !in_flight {
+            settle(&kernel);
+            assert_eq!(errno(kernel.shutdown(client, Shutdown::Both)), Errno::NOTCONN);
+        }
+        kernel.close(server).expect("it is open");
+        settle(&kernel);
+        assert_eq!(read(&kernel, client).expect("input"), b"answer");
+        assert_eq!(read(&kernel, client).expect("the end"), b"");
+        assert!(kernel.take_error(client).expect("it is open").is_none());
+    }
 }
 
 #[test]

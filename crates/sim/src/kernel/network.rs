@@ -209,6 +209,22 @@ impl State {
         self.schedule_flow(key, to);
     }
 
+    /// Sends a reset from a side, which may overtake what it has sent before. If both sides have
+    /// sent a FIN, a reset behind that of this side finds no connection.
+    pub(super) fn send_reset(&mut self, key: Key, from: usize, both_finish: bool) {
+        let overtakes = self.fault(Fault::OvertakingReset, None);
+        if both_finish && !overtakes {
+            return;
+        }
+        if overtakes {
+            self.cut_flow(key, 1 - from);
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.ends[from].is_dead = true;
+        }
+        self.transmit(key, from, Segment::Rst);
+    }
+
     /// Makes sure that the next segment of a flow is delivered in time.
     pub(super) fn schedule_flow(&mut self, key: Key, to: usize) {
         if let Some(at_ns) = self.conns.get_mut(key).and_then(|conn| conn.flows[to].schedule()) {
@@ -306,8 +322,17 @@ impl State {
             // Bytes for a socket that is closed are answered by a reset.
             let other = &conn.ends[1 - side];
             if delivered.bytes > 0 && !conn.is_unix && !other.is_gone && !other.is_dead {
+                conn.ends[side].is_dead = true;
                 self.transmit(key, side, Segment::Rst);
             }
+            return;
+        }
+        if delivered.bytes > 0 && conn.rejects(side) {
+            conn.flows[side].reject(delivered);
+            conn.kill(side, Errno::CONNRESET);
+            self.record(What::Rst, fd, 0);
+            self.wake(fd, 0);
+            self.send_reset(key, side, false);
             return;
         }
         if delivered.bytes > 0 {
@@ -318,7 +343,8 @@ impl State {
             self.record(What::Fin, fd, 0);
             self.wake(fd, 0);
         }
-        if delivered.rst {
+        let is_finished = self.conns.get(key).is_some_and(|conn| conn.is_finished(side));
+        if delivered.rst && !is_finished {
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.kill(side, Errno::CONNRESET);
                 // Nothing that this side has sent is wanted any more.

@@ -222,7 +222,8 @@ impl State {
     fn perform(&mut self, request: &RingRequest, sent: usize) -> Result<Outcome, Errno> {
         match request {
             RingRequest::Recv { fd, max, .. } => {
-                let (conn, side) = self.held_conn(*fd)?;
+                let found = self.held_conn(*fd).map_err(|error| self.recv_error(*fd, error));
+                let (conn, side) = found?;
                 self.fail(Fault::NoBuffers, Some(*fd), Errno::NOBUFS)?;
                 let mut bytes = vec![0; *max];
                 let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -231,7 +232,8 @@ impl State {
                 Ok(Outcome { bytes, more: count > 0, ..Outcome::count(count) })
             }
             RingRequest::Send { fd, bytes } => {
-                let (conn, side) = self.held_conn(*fd)?;
+                let found = self.held_conn(*fd).map_err(|error| self.send_error(*fd, error));
+                let (conn, side) = found?;
                 let parts = [IoSlice::new(&bytes[sent..])];
                 let count = self.send_to_conn(*fd, conn, side, &parts)?;
                 Ok(Outcome { more: true, ..Outcome::count(count) })

@@ -210,7 +210,7 @@ impl State {
             }
             Kind::Conn { conn, side, .. } => {
                 let (key, side) = (*conn, usize::from(*side));
-                return Err(self.connect_again(key, side));
+                return self.connect_again(fd, key, side);
             }
             _ => return Err(Errno::NOTSOCK),
         };
@@ -221,11 +221,35 @@ impl State {
         }
     }
 
-    fn connect_again(&mut self, key: Key, side: usize) -> Errno {
-        match self.conns.get(key) {
-            Some(conn) if conn.is_connecting(side) && !conn.ends[side].is_dead => Errno::ALREADY,
-            _ => Errno::ISCONN,
+    /// The first call after an attempt returns its outcome. After a failure the socket is as new.
+    fn connect_again(&mut self, fd: Fd, key: Key, side: usize) -> Result<(), Errno> {
+        let conn = self.conns.get_mut(key).ok_or(Errno::ISCONN)?;
+        let is_over = conn.is_over(side);
+        if conn.is_connecting(side) && !is_over {
+            return Err(Errno::ALREADY);
         }
+        if side == 1 || conn.is_unix || std::mem::replace(&mut conn.ends[0].is_reported, true) {
+            return Err(Errno::ISCONN);
+        }
+        if !is_over {
+            return Ok(());
+        }
+        let error = conn.ends[0].error.take();
+        self.disconnect(fd, key)?;
+        Err(error.unwrap_or(Errno::CONNABORTED))
+    }
+
+    /// tcp_disconnect(): side 0 becomes a socket that is not connected. It keeps its address.
+    fn disconnect(&mut self, fd: Fd, key: Key) -> Result<(), Errno> {
+        let conn = self.conns.get_mut(key).ok_or(Errno::NOTCONN)?;
+        (conn.ends[0].is_gone, conn.ends[0].fd) = (true, None);
+        let (local, buffers) = (Some(conn.ends[0].addr.clone()), Some(conn.flows[0].capacity()));
+        self.forget_conn(key);
+        let kind = &mut self.object_mut(fd)?.kind;
+        let Kind::Conn { reset_on_close, .. } = *kind else { return Err(Errno::NOTCONN) };
+        let new = Socket::new(SocketKind::Tcp);
+        *kind = Kind::Socket(Box::new(Socket { local, buffers, reset_on_close, ..new }));
+        Ok(())
     }
 
     fn connect_unix(&mut self, fd: Fd, path: &str) -> Result<(), Errno> {
@@ -285,17 +309,27 @@ impl State {
     }
 
     pub(super) fn shutdown(&mut self, fd: Fd, how: Shutdown) -> Result<(), Errno> {
-        let (key, side) = self.conn_of(fd)?;
         let (read, write) = match how {
             Shutdown::Read => (true, false),
             Shutdown::Write => (false, true),
             Shutdown::Both => (true, true),
         };
+        if let Kind::Socket(socket) = &mut self.object_mut(fd)?.kind {
+            if let (SocketKind::Tcp, Some(_)) = (socket.kind, &socket.backlog) {
+                // inet_shutdown(): a listener stops if it no longer receives.
+                let stopped = if read { socket.backlog.take() } else { None };
+                stopped.into_iter().flat_map(|it| it.waiting).for_each(|key| self.abandon(key));
+                self.wake(Some(fd), 0);
+                return Ok(());
+            }
+        }
+        let (key, side) = self.conn_of(fd)?;
         self.record(What::Shutdown, Some(fd), i64::from(write) + i64::from(read && write));
         let Some(conn) = self.conns.get_mut(key) else { return Err(Errno::NOTCONN) };
-        if conn.ends[side].is_dead || (conn.is_connecting(side) && !conn.is_unix) {
+        if conn.is_over(side) || (conn.is_connecting(side) && !conn.is_unix) {
             return Err(Errno::NOTCONN);
         }
+        conn.ends[side].is_reported = true;
         let sends_fin = write && !conn.ends[side].send_shut;
         conn.ends[side].recv_shut |= read;
         conn.ends[side].send_shut |= write;
@@ -307,8 +341,8 @@ impl State {
         if sends_fin {
             self.transmit(key, side, Segment::Fin);
         }
-        // unix_shutdown() tells the peer each time.
-        if is_unix && (read || !sends_fin) {
+        // unix_shutdown() tells the peer each time, and once. A FIN tells it too.
+        if is_unix && !sends_fin {
             self.wake(peer, 0);
         }
         Ok(())
@@ -392,6 +426,7 @@ impl State {
         let peer = 1 - side;
         let has_unread = conn.flows[side].arrived() > 0;
         let was_shut = conn.ends[side].send_shut;
+        let both_finish = was_shut && conn.flows[side].fin_arrived();
         conn.ends[side].is_gone = true;
         conn.ends[side].fd = None;
         conn.flows[side].discard();
@@ -405,13 +440,10 @@ impl State {
                 let fd = conn.ends[peer].fd;
                 self.wake(fd, 0);
             }
-        } else if conn.is_connecting(side) || conn.ends[side].is_dead {
-            // `handshake` removes it, and a dead end says nothing.
+        } else if conn.is_connecting(side) || conn.is_over(side) {
+            // `handshake` removes it, and an end that is over says nothing.
         } else if has_unread || reset_on_close {
-            if self.fault(Fault::OvertakingReset, None) {
-                self.cut_flow(key, peer);
-            }
-            self.transmit(key, side, Segment::Rst);
+            self.send_reset(key, side, both_finish);
         } else if !was_shut {
             self.transmit(key, side, Segment::Fin);
         }
@@ -439,7 +471,7 @@ impl State {
             Kind::Conn { conn, side, .. } => {
                 let side = usize::from(*side);
                 let conn_state = self.conns.get(*conn).ok_or(Errno::NOTCONN)?;
-                if conn_state.is_connecting(side) || conn_state.ends[side].is_dead {
+                if conn_state.is_connecting(side) || conn_state.is_over(side) {
                     return Err(Errno::NOTCONN);
                 }
                 self.end_addr(*conn, 1 - side)

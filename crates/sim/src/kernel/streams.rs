@@ -6,17 +6,36 @@ use rustix::io::Errno;
 
 use crate::choices::Track;
 use crate::faults::Fault;
-use crate::ids::Fd;
+use crate::ids::{Fd, SocketKind};
 use crate::kernel::state::State;
+use crate::object::Kind;
 use crate::object::flow::Segment;
 use crate::schedule::Task;
 use crate::slab::Key;
 use crate::trace::What;
 
 impl State {
+    /// The error of a send whose descriptor is no connection, for which there is a general one.
+    pub(super) fn send_error(&self, fd: Fd, error: Errno) -> Errno {
+        match self.objects.get(fd.as_raw()).map(|object| &object.kind) {
+            // sk_stream_wait_connect()
+            Some(Kind::Socket(socket)) if socket.kind == SocketKind::Tcp => Errno::PIPE,
+            _ => error,
+        }
+    }
+
+    /// The same for a receive.
+    pub(super) fn recv_error(&self, fd: Fd, error: Errno) -> Errno {
+        match self.objects.get(fd.as_raw()).map(|object| &object.kind) {
+            // unix_stream_read_generic()
+            Some(Kind::Socket(socket)) if socket.kind == SocketKind::Unix => Errno::INVAL,
+            _ => error,
+        }
+    }
+
     /// writev(2) of a connected stream.
     pub(super) fn send(&mut self, fd: Fd, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let (key, side) = self.conn_of(fd)?;
+        let (key, side) = self.conn_of(fd).map_err(|error| self.send_error(fd, error))?;
         let result = self.send_to_conn(fd, key, side, parts);
         self.outcome(What::Send, fd, result)
     }
@@ -83,7 +102,7 @@ impl State {
 
     /// readv(2) of a connected stream.
     pub(super) fn recv(&mut self, fd: Fd, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        let (key, side) = self.conn_of(fd)?;
+        let (key, side) = self.conn_of(fd).map_err(|error| self.recv_error(fd, error))?;
         let result = self.recv_from_conn(fd, key, side, parts);
         self.outcome(What::Receive, fd, result)
     }
@@ -140,7 +159,7 @@ impl State {
 
     /// Copies input without taking it, as MSG_PEEK does.
     pub(super) fn peek(&mut self, fd: Fd, out: &mut [u8]) -> Result<usize, Errno> {
-        let (key, side) = self.conn_of(fd)?;
+        let (key, side) = self.conn_of(fd).map_err(|error| self.recv_error(fd, error))?;
         let conn = self.conns.get_mut(key).ok_or(Errno::NOTCONN)?;
         let result = if conn.flows[side].arrived() > 0 {
             Ok(conn.flows[side].peek(out))

@@ -32,6 +32,8 @@ pub(crate) struct End {
     pub(crate) is_dead: bool,
     pub(crate) recv_shut: bool,
     pub(crate) send_shut: bool,
+    /// connect(2) has reported that it is connected.
+    pub(crate) is_reported: bool,
     /// The error that the next call or SO_ERROR reports.
     pub(crate) error: Option<Errno>,
     /// A writer has found no room, so it is told of some.
@@ -49,6 +51,7 @@ impl End {
             is_dead: false,
             recv_shut: false,
             send_shut: false,
+            is_reported: false,
             error: None,
             wants_room: false,
             is_blocked: false,
@@ -80,6 +83,24 @@ impl Conn {
     /// Whether the end has sent its connection request and waits.
     pub(crate) fn is_connecting(&self, side: usize) -> bool {
         side == 0 && matches!(self.stage, Stage::Syn | Stage::SynAck | Stage::Refused)
+    }
+
+    /// Whether both ends of TCP have closed in order. The socket is in the state TCP_CLOSE then,
+    /// and hears no reset. The last acknowledgement is taken to come at once.
+    pub(crate) fn is_finished(&self, side: usize) -> bool {
+        !self.is_unix && !self.ends[1 - side].is_dead && self.flows.iter().all(Flow::fin_arrived)
+    }
+
+    /// Whether the end is no longer connected: finished, reset or failed.
+    pub(crate) fn is_over(&self, side: usize) -> bool {
+        self.ends[side].is_dead || self.is_finished(side)
+    }
+
+    /// Whether the end answers bytes by a reset, though it is open: it takes none, and has sent its
+    /// FIN. Before the FIN it takes them all the same (tcp_rcv_state_process(), RFC 1122 4.2.2.13).
+    pub(crate) fn rejects(&self, side: usize) -> bool {
+        let end = &self.ends[side];
+        !self.is_unix && end.recv_shut && end.send_shut && !end.is_dead
     }
 
     /// Whether a write of the end would take something.
@@ -150,12 +171,16 @@ impl Conn {
 
     /// The network or the peer has reset an end.
     pub(crate) fn kill(&mut self, side: usize, error: Errno) {
+        if self.is_finished(side) {
+            return;
+        }
         let end = &mut self.ends[side];
         if !end.is_dead {
             end.is_dead = true;
-            // tcp_reset(): after the peer's FIN it is a broken pipe.
-            let after_fin = self.flows[side].fin_arrived() && error == Errno::CONNRESET;
-            end.error = Some(if after_fin { Errno::PIPE } else { error });
+            // tcp_reset(): in CLOSE_WAIT, so after the peer's FIN and before its own, it is EPIPE.
+            let waits = self.flows[side].fin_arrived() && !end.send_shut;
+            let is_broken = waits && error == Errno::CONNRESET;
+            end.error = Some(if is_broken { Errno::PIPE } else { error });
         }
         self.flows[side].purge();
     }
@@ -217,6 +242,32 @@ mod tests {
         conn.kill(0, Errno::CONNRESET);
         assert_eq!(conn.check_write(0), Err(Errno::PIPE));
         assert_eq!(conn.read_nothing(0), Ok(0));
+    }
+
+    #[test]
+    fn a_reset_in_last_ack_is_an_error_of_its_own() {
+        let mut conn = conn(false);
+        conn.flows[0].arrive_fin();
+        conn.ends[0].send_shut = true;
+        conn.kill(0, Errno::CONNRESET);
+        assert_eq!(conn.ends[0].error, Some(Errno::CONNRESET));
+        assert_eq!(conn.read_nothing(0), Ok(0));
+    }
+
+    #[test]
+    fn an_end_whose_two_fins_have_arrived_hears_no_reset() {
+        let mut conn = conn(false);
+        for side in [0, 1] {
+            conn.ends[side].send_shut = true;
+            conn.flows[side].arrive_fin();
+        }
+        conn.kill(0, Errno::CONNRESET);
+        assert!(conn.is_finished(0) && conn.is_over(0));
+        assert_eq!((conn.ends[0].error, conn.ends[0].is_dead), (None, false));
+        // A peer that was reset before has not acknowledged the FIN.
+        conn.ends[1].is_dead = true;
+        conn.kill(0, Errno::CONNRESET);
+        assert_eq!(conn.ends[0].error, Some(Errno::CONNRESET));
     }
 
     #[test]

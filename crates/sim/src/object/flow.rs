@@ -50,6 +50,10 @@ impl Flow {
         Self { capacity, records: has_records.then(VecDeque::new), ..Self::default() }
     }
 
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     pub(crate) fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
     }
@@ -176,6 +180,13 @@ impl Flow {
         self.arrived += delivered.bytes;
         self.fin_arrived |= delivered.fin;
         delivered
+    }
+
+    /// Drops what was just delivered, as if it had not come.
+    pub(crate) fn reject(&mut self, delivered: Delivered) {
+        self.fin_arrived &= !delivered.fin;
+        self.arrived -= delivered.bytes;
+        self.purge();
     }
 
     /// The last bytes that have arrived, but that the reader has not seen, arrive again later.
@@ -306,6 +317,19 @@ mod tests {
         assert_eq!(flow.deliver(8), Delivered::default());
         assert_eq!(flow.deliver(9).bytes, 4);
         assert_eq!(read(&mut flow, 9), "defg");
+    }
+
+    #[test]
+    fn what_is_rejected_has_not_come() {
+        let mut flow = flow("abcdefg");
+        flow.arrive(2);
+        flow.send(3, Segment::Data(2));
+        flow.send(4, Segment::Fin);
+        flow.send(5, Segment::Data(3));
+        let delivered = flow.deliver(4);
+        flow.reject(delivered);
+        assert_eq!((flow.arrived(), flow.in_flight(), flow.fin_arrived()), (2, 0, false));
+        assert_eq!(read(&mut flow, 9), "ab");
     }
 
     #[test]
