@@ -8,6 +8,7 @@ mod calls;
 mod descriptors;
 mod hosts;
 mod invariants;
+mod kernels;
 mod progress;
 mod rings;
 mod speed;
