@@ -89,7 +89,7 @@ fn timers_are_never_early() {
             reactor.after(span, handler).unwrap();
         }
         let late = |tick: Tick, mut turn: Turn<'_, _>| assert!(turn.now() >= tick.deadline);
-        reactor.every(Duration::from_millis(7), late).unwrap();
+        reactor.every(Duration::from_millis(37), late).unwrap();
         sim.spawn(reactor);
         sim.run_until(|| fired.get() == 20).unwrap();
     })
