@@ -220,3 +220,16 @@ fn completions_that_nobody_reaps_are_bounded() {
         ring.submit(1, RingRequest::Poll { fd, mask: mask::IN, multishot: false });
     }
 }
+
+#[test]
+fn an_actor_that_has_ended_has_no_requests() {
+    let (kernel, host, actor) = calm(Faults::calm());
+    let ring = kernel.ring(actor, 8);
+    let (one, two) = kernel.socketpair(host).expect("a pair");
+    ring.submit(7, recv(one, false));
+    assert!(!ring.has_ended());
+    kernel.end(actor);
+    assert!(ring.has_ended());
+    let _ = kernel.send(two, b"late");
+    assert!(reap(&ring).is_empty() && !ring.is_ready());
+}

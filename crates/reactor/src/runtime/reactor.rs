@@ -554,13 +554,19 @@ impl Turn<'_> {
     }
 }
 
-/// For services that start in a turn.
+/// For crates of this repository.
 #[doc(hidden)]
 impl Turn<'_> {
     /// [`Reactor::has_own_clock`].
     #[must_use]
     pub fn has_own_clock(&self) -> bool {
         self.ops_ref().has_own_clock()
+    }
+
+    /// Whether streams may go by completion: on a ring of the kernel, or of a simulation.
+    #[must_use]
+    pub fn has_ring(&self) -> bool {
+        self.ops_ref().kernel.backend().has_ring()
     }
 
     /// [`Reactor::supports`].

@@ -130,7 +130,7 @@ impl StreamOptions {
         handler: H,
         target: &mut impl Registrar<Ops = Reactor>,
     ) -> Result<Key, AddError<H>> {
-        let Some(socket) = StreamSocket::lent(handler.as_fd()) else {
+        let Some(socket) = lent(&handler) else {
             return Err(AddError::new(AddReason::BadDescriptor, handler));
         };
         let begin = NewStream {
@@ -149,6 +149,15 @@ impl StreamOptions {
             })
             .map_err(|e| e.map(|(_, handler)| handler))
     }
+}
+
+/// The socket that a handler owns.
+fn lent<H: StreamHandler + AsFd>(handler: &H) -> Option<StreamSocket> {
+    #[cfg(feature = "sim")]
+    if let Some(socket) = handler.lent_sim_id() {
+        return Some(StreamSocket::lent_simulated(socket));
+    }
+    StreamSocket::lent(handler.as_fd())
 }
 
 impl Stream<'_> {
@@ -211,7 +220,7 @@ impl Stream<'_> {
             return None;
         }
         #[cfg(feature = "sim")]
-        if self.core_ref().socket.is_simulated() {
+        if !self.core_ref().socket.may_be_released() {
             return None;
         }
         let ReactorParts { streams, kernel, groups, .. } = self.reactor.parts();

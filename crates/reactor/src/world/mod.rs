@@ -8,6 +8,7 @@
 //!    to their world and are owned by it, so [`World::end_all`] ends them.
 
 mod object;
+mod rest;
 
 use core::{
     any::{Any, TypeId},
@@ -205,6 +206,10 @@ impl World {
     pub(crate) fn add(&self, host: HostId, actor: ActorId, program: Box<dyn Program>) {
         self.programs.borrow_mut().insert(actor, (host, program));
         self.kernel.ready(actor);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.get()
     }
 
     /// Ends all programs, when the simulation ends.

@@ -1,4 +1,4 @@
-//! The owner of a simulated object. Its drop closes the object.
+//! The owner of a simulated object. Its drop closes the object, unless that is lent.
 //!
 //! It names its world by a number, which only that world's thread resolves. So listeners stay
 //! `Send` with the feature `sim`. On another thread, and once the world is gone, calls are `EBADF`.
@@ -35,11 +35,22 @@ impl SimId {
 pub(crate) struct SimObject {
     world: u64,
     fd: Fd,
+    /// Its owner, which closes it, is another value.
+    is_lent: bool,
 }
 
 impl SimObject {
     pub(super) fn new(world: &World, fd: Fd) -> Self {
-        Self { world: world.id(), fd }
+        Self { world: world.id(), fd, is_lent: false }
+    }
+
+    /// An object that its owner keeps open while this value is used.
+    pub(crate) const fn lent(id: SimId) -> Self {
+        Self { world: id.world, fd: id.fd, is_lent: true }
+    }
+
+    pub(crate) const fn is_lent(&self) -> bool {
+        self.is_lent
     }
 
     /// Starts to connect. The result of the call stands beside the socket.
@@ -73,7 +84,7 @@ impl SimObject {
 
     pub(crate) fn accept(&self) -> Result<(Self, SimAddr), Errno> {
         let (fd, address) = self.with(|kernel, fd| kernel.accept(fd))?;
-        Ok((Self { world: self.world, fd }, address))
+        Ok((Self { world: self.world, fd, is_lent: false }, address))
     }
 
     pub(crate) fn shutdown_write(&self) -> Result<(), Errno> {
@@ -114,7 +125,9 @@ impl SimObject {
 
 impl Drop for SimObject {
     fn drop(&mut self) {
-        let _ = self.with(|kernel, fd| kernel.close(fd));
+        if !self.is_lent {
+            let _ = self.with(|kernel, fd| kernel.close(fd));
+        }
     }
 }
 

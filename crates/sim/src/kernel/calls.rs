@@ -108,6 +108,19 @@ impl Kernel {
         Ok(())
     }
 
+    /// The setting of [`set_reset_on_close`](Self::set_reset_on_close).
+    ///
+    /// # Errors
+    ///
+    /// `EBADF` and `ENOTSOCK`.
+    pub fn resets_on_close(&self, fd: Fd) -> io::Result<bool> {
+        match self.state().object(fd)?.kind {
+            Kind::Socket(ref socket) => Ok(socket.reset_on_close),
+            Kind::Conn { reset_on_close, .. } => Ok(reset_on_close),
+            _ => Err(Errno::NOTSOCK.into()),
+        }
+    }
+
     /// Several sockets may have one port: SO_REUSEPORT, before bind(2).
     ///
     /// # Errors

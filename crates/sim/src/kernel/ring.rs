@@ -66,6 +66,13 @@ impl Ring {
         self.kernel.call(|state| state.settle(self.queue));
     }
 
+    /// Whether the actor has ended, as its process does. Its requests are gone then, without
+    /// completions.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.kernel.state().queues.get(self.queue).is_none()
+    }
+
     /// Whether there is a completion.
     #[must_use]
     pub fn is_ready(&self) -> bool {

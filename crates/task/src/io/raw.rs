@@ -6,7 +6,7 @@ use std::{
     os::fd::AsFd,
 };
 
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::{
     fd::{
@@ -72,7 +72,7 @@ pub(crate) fn receive<S: AsFd, B: Unfilled + ?Sized>(
 ) -> Poll<io::Result<usize>> {
     let room = buffer.room();
     let result = source.poll_io(Direction::Read, context, Waiting::One, || {
-        socket.receive(buffer, RecvFlags::empty())
+        Ok(socket.receive(buffer, RecvFlags::empty())?)
     });
     if let Poll::Ready(Ok(count)) = result {
         source.note_read(room, count);
@@ -90,7 +90,8 @@ pub(crate) fn try_receive<S: AsFd>(
         return Ok(0);
     }
     let room = buffer.len();
-    let count = source.try_io(Direction::Read, || socket.receive(buffer, RecvFlags::empty()))?;
+    let receive = || Ok(socket.receive(buffer, RecvFlags::empty())?);
+    let count = source.try_io(Direction::Read, receive)?;
     source.note_read(room, count);
     Ok(count)
 }
@@ -104,7 +105,7 @@ pub(crate) fn try_send<S: AsFd>(
     if bytes.is_empty() {
         return Ok(0);
     }
-    source.try_io(Direction::Write, || socket.send(bytes))
+    source.try_io(Direction::Write, || Ok(socket.send(bytes, SendFlags::empty())?))
 }
 
 #[inline]
@@ -126,7 +127,9 @@ pub(crate) fn send<S: AsFd>(
     context: &mut Context<'_>,
     bytes: &[u8],
 ) -> Poll<io::Result<usize>> {
-    source.poll_io(Direction::Write, context, Waiting::One, || socket.send(bytes))
+    source.poll_io(Direction::Write, context, Waiting::One, || {
+        Ok(socket.send(bytes, SendFlags::empty())?)
+    })
 }
 
 pub(crate) fn poll_send_vectored<S: AsFd + 'static>(

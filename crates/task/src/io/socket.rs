@@ -3,11 +3,15 @@
 use core::fmt;
 use std::{
     io::{self, IoSlice},
-    net::Shutdown,
+    net::{Shutdown, TcpStream},
     os::fd::{AsFd, AsRawFd as _, BorrowedFd},
+    time::Duration,
 };
 
-use rustix::net::{RecvFlags, SendFlags, sockopt};
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, sockopt},
+};
 #[cfg(feature = "sim")]
 use windlass::sim::SimFd;
 
@@ -32,6 +36,30 @@ macro_rules! either {
 }
 pub(crate) use either;
 
+/// The same with the number of the error.
+macro_rules! number {
+    ($socket:expr, |$of_kernel:ident| $call:expr, |$sim:ident, $fd:ident| $simulated:expr) => {
+        match $socket {
+            Self::Kernel($of_kernel) => $call,
+            #[cfg(feature = "sim")]
+            Self::Simulated(object) => object
+                .call(|$sim, $fd| $simulated)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        }
+    };
+}
+
+impl Socket<TcpStream> {
+    /// Another owner of the socket.
+    pub(crate) fn duplicate(&self) -> io::Result<Self> {
+        match self {
+            Self::Kernel(socket) => socket.try_clone().map(Self::Kernel),
+            #[cfg(feature = "sim")]
+            Self::Simulated(object) => Ok(Self::Simulated(object.clone())),
+        }
+    }
+}
+
 impl<S: AsFd> Socket<S> {
     pub(crate) fn place(&self) -> Place {
         match self {
@@ -39,6 +67,11 @@ impl<S: AsFd> Socket<S> {
             #[cfg(feature = "sim")]
             Self::Simulated(object) => Place::Simulated(object.id()),
         }
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated(&self) -> Option<&SimFd> {
+        if let Self::Simulated(object) = self { Some(object) } else { None }
     }
 
     /// The socket of the kernel, for options and for closures of the user.
@@ -51,10 +84,7 @@ impl<S: AsFd> Socket<S> {
         match self {
             Self::Kernel(socket) => Ok(socket),
             #[cfg(feature = "sim")]
-            Self::Simulated(_) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a simulated socket has no descriptor, and lacks this option",
-            )),
+            Self::Simulated(_) => Err(no_descriptor()),
         }
     }
 
@@ -65,6 +95,19 @@ impl<S: AsFd> Socket<S> {
             Self::Kernel(socket) => set(socket),
             #[cfg(feature = "sim")]
             Self::Simulated(_) => Ok(()),
+        }
+    }
+
+    /// The socket of the kernel, to be given away.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is simulated. It is closed then.
+    #[cfg_attr(not(feature = "sim"), expect(clippy::unnecessary_wraps, reason = "of `sim`"))]
+    pub(crate) fn give_away(self) -> io::Result<S> {
+        match self {
+            Self::Kernel(socket) => Ok(socket),
+            #[cfg(feature = "sim")]
+            Self::Simulated(_) => Err(no_descriptor()),
         }
     }
 
@@ -84,25 +127,39 @@ impl<S: AsFd> Socket<S> {
         &self,
         buffer: &mut B,
         flags: RecvFlags,
-    ) -> io::Result<usize> {
-        either!(self, |socket| Ok(buffer.receive(socket.as_fd(), flags)?), |kernel, fd| {
+    ) -> Result<usize, Errno> {
+        number!(self, |socket| buffer.receive(socket.as_fd(), flags), |kernel, fd| {
             let mut bytes = vec![0; buffer.room()];
-            let count = if flags.contains(RecvFlags::PEEK) {
-                kernel.peek(fd, &mut bytes)?
-            } else {
-                kernel.recv(fd, &mut bytes)?
+            let count = loop {
+                let result = match flags.contains(RecvFlags::PEEK) {
+                    true => kernel.peek(fd, &mut bytes),
+                    false => kernel.recv(fd, &mut bytes),
+                };
+                match result {
+                    // A call that does not wait is not interrupted, but for the fault.
+                    Err(error) if is_interrupted(&error, flags) => {}
+                    result => break result?,
+                }
             };
             Ok(buffer.put(&bytes[..count]))
         })
     }
 
     #[inline(always)]
-    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        either!(
+    pub(crate) fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+        let flags = flags | SendFlags::NOSIGNAL;
+        number!(self, |socket| rustix::net::send(socket, bytes, flags), |kernel, fd| kernel
+            .send(fd, bytes))
+    }
+
+    /// Whether a close resets the connection: `SO_LINGER` with a time of zero.
+    pub(crate) fn resets_on_close(&self) -> bool {
+        number!(
             self,
-            |socket| Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?),
-            |kernel, fd| kernel.send(fd, bytes)
+            |socket| sockopt::socket_linger(socket).map(|linger| linger == Some(Duration::ZERO)),
+            |kernel, fd| kernel.resets_on_close(fd)
         )
+        .unwrap_or(false)
     }
 
     pub(crate) fn send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -147,6 +204,20 @@ impl<S: AsFd> Socket<S> {
             }
         }
     }
+}
+
+#[cfg(feature = "sim")]
+fn is_interrupted(error: &io::Error, flags: RecvFlags) -> bool {
+    flags.contains(RecvFlags::DONTWAIT) && error.kind() == io::ErrorKind::Interrupted
+}
+
+#[cfg(feature = "sim")]
+#[cold]
+fn no_descriptor() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a simulated socket has no descriptor, and lacks this option",
+    )
 }
 
 /// `EPOLLOUT`.

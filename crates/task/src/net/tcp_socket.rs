@@ -84,11 +84,10 @@ impl TcpSocket {
     /// The plain socket. Returns `self` if it has received bytes that the socket would lack, or
     /// with the error of duplicating the socket.
     pub(super) fn into_std(self) -> Result<TcpStream, (Self, Option<io::Error>)> {
+        if let Err(cause) = self.get_ref().kernel() {
+            return Err((self, Some(cause)));
+        }
         match self {
-            Self::Ready(io) if io.get_ref().kernel().is_err() => {
-                let cause = io.get_ref().kernel().err();
-                Err((Self::Ready(io), cause))
-            }
             Self::Ready(io) => Ok(std_socket(io.into_inner())),
             Self::Buffered(socket) if socket.is_plain() => match socket.into_parts() {
                 Ok((socket, _)) => Ok(std_socket(socket)),
@@ -100,13 +99,11 @@ impl TcpSocket {
 
     pub(super) async fn detach(self) -> io::Result<(TcpStream, Vec<u8>)> {
         match self {
-            Self::Ready(io) => {
-                io.get_ref().kernel()?;
-                Ok((std_socket(io.into_inner()), Vec::new()))
-            }
+            Self::Ready(io) => Ok((io.into_inner().give_away()?, Vec::new())),
+            // A simulated socket has sent its output then.
             Self::Buffered(socket) => {
                 let (socket, read_buf) = socket.detach().await?;
-                Ok((std_socket(socket), read_buf))
+                Ok((socket.give_away()?, read_buf))
             }
         }
     }
@@ -155,7 +152,7 @@ impl TcpSocket {
         match self {
             Self::Ready(io) => {
                 // A short result says nothing about readiness, because nothing was removed.
-                let peek = || io.get_ref().receive(&mut *buffer, RecvFlags::PEEK);
+                let peek = || Ok(io.get_ref().receive(&mut *buffer, RecvFlags::PEEK)?);
                 io.source().io(Direction::Read, peek).await
             }
             Self::Buffered(socket) => socket.peek(buffer).await,

@@ -5,29 +5,35 @@ use std::{
     io,
     rc::Rc,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use windlass::sim::{Faults, Sim};
 use windlass_task::{
     net::{TcpListener, TcpStream},
-    spawn, yield_now,
+    spawn,
+    time::sleep,
+    yield_now,
 };
+
+use windlass_testkit::ends::{bytes_of, check};
 
 use crate::tools::{address, again_async, executor, whole};
 
-/// Reads until the end or an error.
-async fn read_all(stream: &mut TcpStream) -> (usize, io::Result<()>) {
+/// All streams here have the bytes of one direction of one connection.
+pub(crate) const ONE: (u8, u8) = (0, 0);
+
+/// Reads until the end or an error, and waits before each read.
+pub(crate) async fn read_all(stream: &mut TcpStream, pause: Duration) -> (usize, io::Result<()>) {
     let (mut done, mut room) = (0, [0; 4096]);
     loop {
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
         match stream.read(&mut room).await {
             Ok(0) => return (done, Ok(())),
             Ok(count) => {
-                assert!(
-                    room[..count]
-                        .iter()
-                        .enumerate()
-                        .all(|(at, found)| { usize::from(*found) == (done + at) % 251 })
-                );
+                check(ONE, done, &room[..count]);
                 done += count;
             }
             Err(error) => return (done, Err(error)),
@@ -39,7 +45,7 @@ const CLIENTS: usize = 3;
 
 /// A server that writes to each of its clients and ends. A client reads everything, or an error.
 /// Returns how many clients read everything, and whether the server has ended.
-fn ends_after_writes(sim: &Sim, is_mortal: bool) -> (usize, bool) {
+pub(crate) fn ends_after_writes(sim: &Sim, is_mortal: bool) -> (usize, bool) {
     let len = 1 + usize::try_from(sim.kernel().choose(60_000)).unwrap();
     let written: Rc<RefCell<Vec<usize>>> = Rc::default();
     let noted = Rc::clone(&written);
@@ -54,7 +60,7 @@ fn ends_after_writes(sim: &Sim, is_mortal: bool) -> (usize, bool) {
             tasks.push(spawn(async move {
                 let mut at = 0;
                 while at < len {
-                    let part: Vec<u8> = (at..len).map(|place| (place % 251) as u8).collect();
+                    let part = bytes_of(ONE, at, len - at);
                     let Ok(count) = stream.write(&part).await else { break };
                     at += count;
                 }
@@ -82,7 +88,7 @@ fn ends_after_writes(sim: &Sim, is_mortal: bool) -> (usize, bool) {
                             yield_now().await;
                             continue;
                         };
-                        let end = read_all(&mut stream).await;
+                        let end = read_all(&mut stream, Duration::ZERO).await;
                         ends.borrow_mut().push(end);
                         break;
                     }

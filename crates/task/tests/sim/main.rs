@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a test ends it")]
 
 mod ends;
+mod rings;
 mod sockets;
 mod tasks;
 mod tools;

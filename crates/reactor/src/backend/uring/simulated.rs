@@ -201,6 +201,9 @@ impl SimRing {
     /// `ETIME` for the wait of a turn without completions.
     pub(super) fn enter(&mut self, waits: bool) -> Result<(), Errno> {
         self.submit();
+        if self.polls.has_ended() {
+            self.cancel_all();
+        }
         if waits && !self.is_in_wait {
             self.polls.settle();
         }
@@ -303,6 +306,16 @@ impl SimRing {
             }
         }
         self.polls.cancel(number).map_err(errno)
+    }
+
+    /// The process was killed. Its programs are dropped nevertheless, and wait for their requests.
+    #[cold]
+    fn cancel_all(&mut self) {
+        self.interrupted.clear();
+        let numbers: Vec<u64> = self.requests.keys().copied().collect();
+        for number in numbers {
+            self.end(number, -Errno::CANCELED.raw_os_error(), 0);
+        }
     }
 
     /// The poll of a request has found something, or has ended.

@@ -104,6 +104,14 @@ pub trait StreamHandler: 'static {
     fn on_close(&mut self, key: Key, reason: DisconnectReason, turn: Turn<'_>) {
         let _ = (key, reason, turn);
     }
+
+    /// The simulated socket of a [lent](crate::stream::StreamOptions::register_lent) stream, in
+    /// whose place `as_fd` panics.
+    #[cfg(feature = "sim")]
+    #[doc(hidden)]
+    fn lent_sim_id(&self) -> Option<crate::world::SimId> {
+        None
+    }
 }
 
 /// The timeout that has expired.

@@ -1,7 +1,7 @@
 //! A socket of the kernel, or a simulated one, for builds with the feature `sim`.
 //!
 //! 1. A simulated socket has no descriptor, and calls that ask for one panic. So a simulated stream
-//!    is not released: its socket could not be given away.
+//!    is not released, unless its socket is lent: it could not be given away.
 //! 2. A reactor takes sockets of its own kind alone: [`number_in`](StreamSocket::number_in) rejects
 //!    others as `Unsupported`, before any state changes.
 
@@ -24,7 +24,7 @@ use crate::{
         socket::{listen, stream},
     },
     vsock::VsockAddr,
-    world::{SimObject, World},
+    world::{SimId, SimObject, World},
 };
 
 /// A path as the simulation has it.
@@ -55,15 +55,20 @@ impl StreamSocket {
         stream::StreamSocket::lent(socket).map(OfKernel)
     }
 
+    pub(in crate::stream) const fn lent_simulated(socket: SimId) -> Self {
+        Simulated(SimObject::lent(socket))
+    }
+
     pub(in crate::stream) const fn is_lent(&self) -> bool {
         match self {
             OfKernel(socket) => socket.is_lent(),
-            Simulated(_) => false,
+            Simulated(socket) => socket.is_lent(),
         }
     }
 
-    pub(in crate::stream) const fn is_simulated(&self) -> bool {
-        matches!(self, Simulated(_))
+    /// Whether it could be given away, or need not be (rule 1).
+    pub(in crate::stream) const fn may_be_released(&self) -> bool {
+        matches!(self, OfKernel(_)) || self.is_lent()
     }
 
     /// The descriptor, if the stream owns one.

@@ -78,6 +78,11 @@ impl StreamHandler for BufferedHandler {
         wake(stream.turn(), &self.0.readers);
     }
 
+    #[cfg(feature = "sim")]
+    fn lent_sim_id(&self) -> Option<windlass::sim::SimId> {
+        self.0.socket.simulated().map(windlass::sim::SimFd::id)
+    }
+
     fn on_close(&mut self, _: Key, reason: DisconnectReason, mut turn: Turn<'_>) {
         let socket = &*self.0;
         socket.end(match reason {

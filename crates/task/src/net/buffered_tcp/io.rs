@@ -4,7 +4,6 @@ use core::task::{Context, Poll, ready};
 use std::{
     io::{self, ErrorKind, IoSlice},
     net::Shutdown,
-    os::fd::AsFd as _,
     rc::Rc,
 };
 
@@ -104,7 +103,7 @@ impl BufferedTcp {
         if self.is_gone.get() {
             return Err(gone());
         }
-        match buffer.receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
+        match self.socket.receive(buffer, RecvFlags::DONTWAIT) {
             Ok(count @ 1..) => Ok(count),
             Ok(_) | Err(Errno::AGAIN) => match self.error.get() {
                 None | Some(Errno::PIPE) => Ok(0),
@@ -376,8 +375,7 @@ impl BufferedTcp {
             match self.state.get() {
                 State::Plain => {
                     let source = self.readiness()?;
-                    let peek =
-                        || Ok(rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::PEEK)?.1);
+                    let peek = || Ok(self.socket.receive(&mut *buffer, RecvFlags::PEEK)?);
                     match source.io(crate::Direction::Read, peek).await {
                         Err(error) if self.has_left(&source) && error.raw_os_error().is_none() => {}
                         result => return result,
@@ -388,8 +386,8 @@ impl BufferedTcp {
                 State::Over if self.is_gone.get() => return Err(gone()),
                 State::Over => {
                     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-                    return match rustix::net::recv(&self.socket, &mut *buffer, flags) {
-                        Ok((count, _)) => Ok(count),
+                    return match self.socket.receive(buffer, flags) {
+                        Ok(count) => Ok(count),
                         Err(Errno::AGAIN) => Ok(0),
                         Err(errno) => Err(errno.into()),
                     };

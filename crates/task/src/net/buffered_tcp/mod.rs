@@ -45,7 +45,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use windlass::{AddReason, Backend, Key, Turn, stream::Stream, stream::StreamOptions};
+use windlass::{AddReason, Key, Turn, stream::Stream, stream::StreamOptions};
 
 use crate::{
     fd::{
@@ -118,8 +118,8 @@ pub(in crate::net) struct BufferedTcp {
 
 /// Whether TCP sockets of the running executor go by completion. False where there is no turn.
 pub(super) fn completes() -> bool {
-    let is_ring = |turn: Turn<'_>| turn.backend() == Backend::Uring;
-    Handle::current().and_then(|handle| handle.with_turn(is_ring)).unwrap_or(false)
+    let has_ring = |turn: Turn<'_>| turn.has_ring();
+    Handle::current().and_then(|handle| handle.with_turn(has_ring)).unwrap_or(false)
 }
 
 impl BufferedTcp {

@@ -1,9 +1,10 @@
 //! [`OpenStreams`]: the streams of one executor, to end many of them together.
 
+#[cfg(feature = "sim")]
+use core::cell::OnceCell;
 use core::cell::{Cell, RefCell};
-use std::{rc::Rc, time::Duration};
+use std::rc::Rc;
 
-use rustix::net::sockopt;
 use windlass::{
     Key, Turn,
     stream::{Released, Stream},
@@ -27,6 +28,9 @@ pub(super) struct OpenStreams {
     dropped: RefCell<Vec<Dropped>>,
     /// The memory of that list while there is none.
     spare: Cell<Vec<Dropped>>,
+    /// The host of a simulated executor, which has forgotten it when it ends.
+    #[cfg(feature = "sim")]
+    pub(super) host: OnceCell<Option<windlass::sim::Host>>,
 }
 
 /// A stream without an owner. The socket is closed with it.
@@ -86,6 +90,8 @@ impl OpenStreams {
 
     pub(super) fn add(&self, socket: &Rc<BufferedTcp>) {
         debug_assert!(matches!(socket.state.get(), State::Streaming(_)));
+        #[cfg(feature = "sim")]
+        self.host.get_or_init(crate::simulation::host);
         let mut open = self.open.borrow_mut();
         socket.open_index.set(open.len());
         open.push(Rc::clone(socket));
@@ -181,8 +187,7 @@ impl BufferedTcp {
     /// Whether a drop does not wait for the output: `TcpStream::set_linger` asks for a reset, or
     /// the executor's settings do.
     fn resets_at_drop(&self) -> bool {
-        self.handle.local().limits.drop_timeout.is_zero()
-            || sockopt::socket_linger(&self.socket) == Ok(Some(Duration::ZERO))
+        self.handle.local().limits.drop_timeout.is_zero() || self.socket.resets_on_close()
     }
 
     /// The executor has ended, and the stream was released.

@@ -3,12 +3,13 @@
 use core::future::poll_fn;
 use std::{io, net::TcpStream, rc::Rc, time::Duration};
 
-use rustix::net::sockopt;
-
 use crate::{
     fd::source::Source,
     io::Socket,
-    net::buffered_tcp::{BufferedTcp, State},
+    net::{
+        buffered_tcp::{BufferedTcp, State},
+        common,
+    },
     yield_now,
 };
 
@@ -57,8 +58,8 @@ impl BufferedOwner {
         debug_assert!(!matches!(self.0.state.get(), State::Streaming(_)));
         let mut duplicate = None;
         if Rc::strong_count(&self.0) > 1 {
-            match self.0.socket.kernel().and_then(TcpStream::try_clone) {
-                Ok(socket) => duplicate = Some(Socket::Kernel(socket)),
+            match self.0.socket.duplicate() {
+                Ok(socket) => duplicate = Some(socket),
                 Err(error) => return Err((error, self)),
             }
         }
@@ -115,6 +116,6 @@ impl Drop for BufferedOwner {
 pub(super) fn reset_at_close(socket: &BufferedTcp) {
     if !socket.handle.is_in_child() {
         // A socket that was closed by other code has no option.
-        let _ = sockopt::set_socket_linger(&socket.socket, Some(Duration::ZERO));
+        let _ = common::set_linger(&socket.socket, Some(Duration::ZERO));
     }
 }

@@ -3,7 +3,8 @@
 //! 1. The executor's end releases all streams, and gets back the output that their sockets have not
 //!    accepted.
 //! 2. It goes on sending for at most `drain_timeout`, by the system's clock. No code of the user
-//!    runs meanwhile: the reactor has no turn.
+//!    runs meanwhile: the reactor has no turn. In a simulation, the end does not wait: a program of
+//!    its own sends in virtual time.
 //! 3. A stream without an owner that has output left is reset.
 //! 4. One with an owner keeps its output. `detach` sends it first, by the executor that runs it. If
 //!    the owner is dropped before that, the connection is reset.
@@ -19,9 +20,11 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    net::{SendFlags, send},
+    net::SendFlags,
 };
 
+#[cfg(feature = "sim")]
+use crate::net::common::set_linger;
 use crate::{Direction, io::Socket, net::buffered_tcp::BufferedTcp};
 
 /// See the module. The memory of an empty one is freed.
@@ -52,7 +55,7 @@ impl Unsent {
             if sent == bytes.len() {
                 return Ok(());
             }
-            match send(socket, &bytes[sent..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match socket.send(&bytes[sent..], SendFlags::DONTWAIT) {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(errno) => break errno,
@@ -102,6 +105,10 @@ pub(super) fn drain(mut waiting: Vec<&Rc<BufferedTcp>>, longest: Duration) {
     if waiting.is_empty() || longest.is_zero() {
         return;
     }
+    #[cfg(feature = "sim")]
+    if let Some(Some(host)) = waiting[0].streams.host.get() {
+        return drain_in_simulation(host, &waiting, longest);
+    }
     // `None` if it is too far away.
     let deadline = Instant::now().checked_add(longest);
     loop {
@@ -119,4 +126,27 @@ pub(super) fn drain(mut waiting: Vec<&Rc<BufferedTcp>>, longest: Duration) {
             Err(_) => return,
         }
     }
+}
+
+/// Protocol 2.
+#[cfg(feature = "sim")]
+fn drain_in_simulation(
+    host: &windlass::sim::Host,
+    waiting: &[&Rc<BufferedTcp>],
+    longest: Duration,
+) {
+    let objects = waiting.iter().filter_map(|socket| socket.socket.simulated());
+    let mut waiting: Vec<_> = waiting.iter().map(|socket| Rc::clone(socket)).collect();
+    host.send_rest(objects, longest, move || {
+        waiting.retain(|socket| {
+            let outcome = socket.send_unsent();
+            let is_whole = outcome.is_ok() && socket.read_buffer.borrow().is_empty();
+            if is_whole && !socket.has_owner.get() {
+                // The executor has ended, and a reset was to follow for what was left then.
+                let _ = set_linger(&socket.socket, None);
+            }
+            outcome == Err(Errno::AGAIN)
+        });
+        !waiting.is_empty()
+    });
 }
