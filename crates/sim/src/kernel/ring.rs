@@ -66,6 +66,13 @@ impl Ring {
         self.kernel.call(|state| state.settle(self.queue));
     }
 
+    /// Whether [`Faults::ring_overflow`](crate::Faults::ring_overflow) strikes, for an actor that
+    /// has a queue of its own.
+    #[must_use]
+    pub fn overflows(&self) -> bool {
+        self.kernel.call(|state| state.fault(Fault::RingOverflow, None))
+    }
+
     /// Whether the actor has ended, as its process does. Its requests are gone then, without
     /// completions.
     #[must_use]

@@ -4,7 +4,8 @@
 //! 1. It takes the entries that the kernel would get, and reads them by the layout of
 //!    `struct io_uring_sqe`. It takes buffers from the row as the kernel does.
 //! 2. As with `IORING_SETUP_DEFER_TASKRUN`, completions come only in a call that asks for them, at
-//!    most [`AT_ONCE`] of what has become ready, and those without room wait.
+//!    most [`AT_ONCE`] of what has become ready. Those without room wait until such a call finds
+//!    room, and so do all that come after them.
 //! 3. A send is tried once, when it is submitted. A receive is tried then too, and again whenever a
 //!    poll of its own has found something: the simulated kernel chooses when, and whether the poll
 //!    and its cancellation come late.
@@ -97,6 +98,8 @@ pub(crate) struct SimRing {
     settings: RingSettings,
     submissions: VecDeque<Submission>,
     completions: VecDeque<Completion>,
+    /// The room of that queue. A fault makes it full until the reactor has taken something.
+    room: usize,
     /// Completions that have found no room.
     overflow: VecDeque<Completion>,
     /// Polls that have ended and were not looked at.
@@ -123,6 +126,7 @@ impl SimRing {
             settings,
             submissions: VecDeque::new(),
             completions: VecDeque::new(),
+            room: settings.completions as usize,
             overflow: VecDeque::new(),
             fetched: VecDeque::new(),
             interrupted: Vec::new(),
@@ -214,7 +218,10 @@ impl SimRing {
 
     /// Rule 2.
     fn deliver(&mut self) {
-        while self.completions.len() < self.settings.completions as usize {
+        if self.completions.len() < self.room {
+            self.room = self.settings.completions as usize;
+        }
+        while self.completions.len() < self.room {
             let Some(completion) = self.overflow.pop_front() else { break };
             self.completions.push_back(completion);
         }
@@ -348,7 +355,7 @@ impl SimRing {
                 Ok(count) => {
                     let bytes = &self.scratch[..count];
                     let flags = self.row.get_mut().as_mut().map_or(0, |row| row.fill(bytes));
-                    if !is_multishot || self.is_full() {
+                    if !is_multishot || self.has_no_room() {
                         return self.end(number, result(count), flags);
                     }
                     self.post(user_data, result(count), flags | CQE_F_MORE);
@@ -364,13 +371,22 @@ impl SimRing {
         self.interrupted.push(number);
     }
 
-    fn is_full(&self) -> bool {
-        self.completions.len() >= self.settings.completions as usize || self.has_overflowed()
+    /// Whether the next completion overflows. A fault may decide that, but leaves one in the queue:
+    /// it is there for a completion that is not taken.
+    fn has_no_room(&mut self) -> bool {
+        if self.completions.len() >= self.room || self.has_overflowed() {
+            return true;
+        }
+        let overflows = self.has_completions() && self.polls.overflows();
+        if overflows {
+            self.room = self.completions.len();
+        }
+        overflows
     }
 
     fn post(&mut self, user_data: u64, result: i32, flags: u32) {
         let completion = Completion { user_data, result, flags };
-        if self.is_full() {
+        if self.has_no_room() {
             self.overflow.push_back(completion);
         } else {
             self.completions.push_back(completion);
