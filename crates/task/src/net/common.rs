@@ -109,6 +109,35 @@ impl Descriptor for OwnedFd {
 /// A stream that reads and writes its socket without buffers of its own. The type has a field `io`.
 macro_rules! impl_raw_stream {
     ($type:ident) => {
+        impl $type {
+            const fn stream(&self) -> &Self {
+                self
+            }
+
+            /// Borrows the two halves, for two futures of one task.
+            pub fn split(
+                &mut self,
+            ) -> ($crate::net::ReadHalf<'_, Self>, $crate::net::WriteHalf<'_, Self>) {
+                $crate::net::split::split(self)
+            }
+
+            /// Makes two halves, for two tasks.
+            #[must_use]
+            pub fn into_split(
+                self,
+            ) -> ($crate::net::OwnedReadHalf<Self>, $crate::net::OwnedWriteHalf<Self>) {
+                $crate::net::split::into_split(self)
+            }
+
+            /// Ends one direction or both, at once.
+            ///
+            /// # Errors
+            /// That of shutdown(2).
+            pub fn shutdown_now(&self, how: std::net::Shutdown) -> std::io::Result<()> {
+                self.io.get_ref().shutdown(how)
+            }
+        }
+
         impl $crate::io::RawStream for $type {
             #[inline]
             fn poll_read<B: $crate::io::Unfilled + ?Sized>(

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::Shutdown,
     os::{
         fd::{BorrowedFd, OwnedFd},
         unix::net::SocketAddr,
@@ -21,9 +20,8 @@ use crate::{
     fd::{AsyncFd, Direction, source::ShortRead},
     io::{Socket, either, impl_reading, impl_writing},
     net::{
-        OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf,
         common::{self, impl_raw_stream, impl_socket},
-        split, unix_address,
+        unix_address,
     },
 };
 
@@ -114,29 +112,6 @@ impl UnixStream {
         stream: Socket<std::os::unix::net::UnixStream>,
     ) -> io::Result<Self> {
         Ok(Self { io: common::fresh(stream, ShortRead::SaysNothing)? })
-    }
-
-    const fn stream(&self) -> &Self {
-        self
-    }
-
-    /// Borrows the two halves, for two futures of one task.
-    pub fn split(&mut self) -> (ReadHalf<'_, Self>, WriteHalf<'_, Self>) {
-        split::split(self)
-    }
-
-    /// Makes two halves, for two tasks.
-    #[must_use]
-    pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
-        split::into_split(self)
-    }
-
-    /// Ends one direction or both, at once.
-    ///
-    /// # Errors
-    /// That of shutdown(2).
-    pub fn shutdown_now(&self, how: Shutdown) -> io::Result<()> {
-        self.io.get_ref().shutdown(how)
     }
 
     /// Sends bytes with descriptors, at most [`FDS_MAX`](fd_passing::FDS_MAX) and with at least one

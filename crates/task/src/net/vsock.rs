@@ -3,7 +3,6 @@
 use core::task::{Context, Poll};
 use std::{
     io,
-    net::Shutdown,
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
@@ -23,11 +22,7 @@ use crate::{
         source::{ShortRead, Waiting},
     },
     io::{Socket, impl_reading, impl_writing},
-    net::{
-        OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf,
-        common::{self, Descriptor as _, FLAGS, impl_raw_stream, impl_socket},
-        split,
-    },
+    net::common::{self, Descriptor as _, FLAGS, impl_raw_stream, impl_socket},
 };
 
 /// Connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
@@ -155,29 +150,6 @@ impl VsockStream {
             common::connect_result(&io).await?;
         }
         io.get_ref().take_error()?.map_or(Ok(Self { io }), Err)
-    }
-
-    const fn stream(&self) -> &Self {
-        self
-    }
-
-    /// Borrows the two halves, for two futures of one task.
-    pub fn split(&mut self) -> (ReadHalf<'_, Self>, WriteHalf<'_, Self>) {
-        split::split(self)
-    }
-
-    /// Makes two halves, for two tasks.
-    #[must_use]
-    pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
-        split::into_split(self)
-    }
-
-    /// Ends one direction or both, at once.
-    ///
-    /// # Errors
-    /// That of shutdown(2).
-    pub fn shutdown_now(&self, how: Shutdown) -> io::Result<()> {
-        self.io.get_ref().shutdown(how)
     }
 
     /// The peer's address.
