@@ -55,6 +55,11 @@ impl Expected {
         Ok(expected)
     }
 
+    /// How many tests `stage` has at least.
+    pub(crate) fn least(&self, stage: &str) -> u64 {
+        self.0.get(stage).map_or(0, |suites| suites.values().sum())
+    }
+
     /// The differences between the list and the programs that `stage` ran.
     pub(super) fn compare(&self, stage: &str, tally: &Tally) -> Vec<String> {
         let (ran, none) = (tally.suites(), BTreeMap::new());

@@ -20,6 +20,7 @@ use anyhow::{Context as _, Result, bail};
 
 use self::fault::Fault;
 use self::tree::Tree;
+use crate::ci::Expected;
 use crate::output::Output;
 use crate::programs::Packages;
 use crate::repository;
@@ -98,6 +99,11 @@ pub(crate) fn violations(root: &Path) -> Result<Vec<(String, String)>> {
     let names: Vec<[&str; 3]> = faults.iter().map(cells).collect();
     if !rows.iter().map(|(cells, _)| *cells).eq(names) {
         wrong.push((DOCUMENT.to_owned(), format!("has not the planted faults; {REPAIR}")));
+    }
+    let expected = Expected::read(root)?.least(STAGE);
+    if expected != faults.len() as u64 {
+        let reason = format!("expects {expected} planted faults of {}", faults.len());
+        wrong.push((".ci/expected-suites".to_owned(), reason));
     }
     Ok(wrong)
 }
