@@ -10,11 +10,12 @@
 //! 3. Above its high watermark the connections that hold the most are not read from. Above all of
 //!    it, the largest are evicted until a tenth is free. Requests get status 503 until a timer
 //!    event finds the pool below its limit.
-//! 4. A worker evicts only while it holds more than nine tenths of its share. If that does not
-//!    help, other workers hold more than their shares, and are woken. Until they have run, the pool
-//!    may exceed its limit by a tolerance. Beyond that each worker evicts at least as much as it
-//!    has itself added, whatever its share is. A worker below its share that adds nothing evicts
-//!    nobody: another one holds what is too much, also after the limit was lowered.
+//! 4. The worker that takes the pool above its limit searches at once. A worker evicts only while
+//!    it holds more than nine tenths of its share. If that does not help, other workers hold more
+//!    than their shares, and are woken. Until they have run, the pool may exceed its limit by a
+//!    tolerance. Beyond that each worker evicts at least as much as it has itself added, whatever
+//!    its share is. A worker below its share that adds nothing evicts nobody: another one holds
+//!    what is too much, also after the limit was lowered.
 //! 5. A worker checks after each step: a pass, a message to one connection, or a publication. So
 //!    what it holds beyond rule 4 is what one step adds. Within a publication, which may reach many
 //!    receivers, [`MemoryBudget::is_spent`] keeps that small.
@@ -254,11 +255,15 @@ impl MemoryBudget {
     /// be freed.
     pub(crate) fn check(&self, turn: &mut Turn<'_>) -> bool {
         self.has_grown.set(false);
-        let used = self.used(turn);
+        self.check_used(self.used(turn))
+    }
+
+    fn check_used(&self, used: usize) -> bool {
+        let was_over = self.is_over();
         if used > self.granted.get() {
             self.adjust_grant(used);
         }
-        let must_search = self.must_search(used);
+        let must_search = !was_over && self.is_over() || self.must_search(used);
         if !must_search {
             self.end_check(used);
         }
@@ -273,8 +278,14 @@ impl MemoryBudget {
 
     /// Returns whether the budget is used up, by more than one step since the last check.
     pub(crate) fn is_spent(&self, turn: &mut Turn<'_>) -> bool {
-        let more = self.used(turn).saturating_sub(self.granted.get());
-        more > self.pool.step_max && self.pool.taken().saturating_add(more) > self.pool.limit()
+        self.is_spent_with(self.used(turn))
+    }
+
+    fn is_spent_with(&self, used: usize) -> bool {
+        let since_check = used.saturating_sub(self.checked.get());
+        let ungranted = used.saturating_sub(self.granted.get());
+        let taken = self.pool.taken().saturating_add(ungranted);
+        since_check > self.pool.step_max && taken > self.pool.limit()
     }
 
     /// Counts the memory in use on the timer event of the timeouts. Returns true if some of it must
@@ -473,6 +484,35 @@ mod tests {
         accept(&hog, 800_000);
         other.adjust_grant(125_000);
         assert_eq!((pool.intolerable(), other.excess_of(125_000)), (173_000, Some(15_000)));
+    }
+
+    #[test]
+    fn a_step_is_measured_from_the_last_check_although_more_is_granted() {
+        let (_, hog, other) = hog_and_other();
+        accept(&hog, 580_000);
+        accept(&other, 60_000);
+        accept(&other, 51_000);
+        assert_eq!((other.granted.get(), other.checked.get()), (60_000, 51_000));
+        assert!(!other.is_spent_with(51_000 + 64_000), "one step");
+        assert!(other.is_spent_with(51_000 + 64_001));
+        accept(&hog, 0);
+        assert!(!other.is_spent_with(51_000 + 64_001), "the budget is not used up");
+    }
+
+    /// Which is that with the most, or wakes it.
+    #[test]
+    fn the_worker_that_exceeds_the_limit_searches_at_once() {
+        let (_, hog, other) = hog_and_other();
+        accept(&hog, 600_000);
+        for budget in [&hog, &other] {
+            // They have searched above four fifths, and add less than a part of the limit.
+            budget.search_again_at.set(650_000);
+        }
+        assert!(!hog.check_used(630_000) && !other.check_used(10_000));
+        assert!(other.check_used(11_000) && !hog.check_used(631_000), "once");
+        other.adjust_grant(0);
+        assert!(hog.check_used(641_000) && !hog.check_used(646_000));
+        assert_eq!(hog.excess_of(646_000), Some(79_000));
     }
 
     #[test]
