@@ -102,6 +102,17 @@ fn option(limit: Option<Limit>) -> Option<&'static str> {
     limit.map(option_of).filter(|option| !option.is_empty())
 }
 
+/// The option behind a refusal.
+fn option_behind(refused: &Rejected<'_>) -> Option<&'static str> {
+    option(refused.limit).or(match refused.status {
+        // Only tokens make a worker answer with it.
+        Some(401) => Some("--token-file"),
+        // Without a response, no part of the reason is text of a request.
+        None if refused.reason.contains("PROXY header") => Some("--proxy-protocol-from"),
+        _ => None,
+    })
+}
+
 fn kind_of(event: &'static str, refused: &Rejected<'_>) -> Kind {
     let cause = match (refused.limit, refused.status) {
         (Some(limit), _) => Cause::Named(limit.name()),
@@ -115,8 +126,7 @@ fn kind_of(event: &'static str, refused: &Rejected<'_>) -> Kind {
 pub(crate) fn note_rejected(refused: &Rejected<'_>) {
     let Rejected { peer, limit, status, reason, .. } = *refused;
     let limit_name = limit.map(Limit::name);
-    // Only tokens make a worker answer with it.
-    let option = option(limit).or((status == Some(401)).then_some("--token-file"));
+    let option = option_behind(refused);
     let kind = kind_of("refused", refused);
     let Some(suppressed) = RefusalLog::lock().take_suppressed(kind, Instant::now()) else {
         debug!(%peer, status, reason, limit = limit_name, option, "refused");

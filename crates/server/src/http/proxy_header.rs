@@ -39,11 +39,19 @@ pub(crate) enum ProxyHeaderError {
 
 impl fmt::Display for ProxyHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "no PROXY header came from a listed proxy",
-            Self::Malformed => "the PROXY header is malformed",
-            Self::TooLong => "the PROXY header is too long",
-        })
+        match self {
+            Self::Missing => f.write_str(
+                "no PROXY header came from a listed proxy; let it send one, or do not list it",
+            ),
+            Self::Malformed => f.write_str(
+                "the PROXY header is malformed; let the proxy send version 1 or 2, for TCP",
+            ),
+            Self::TooLong => write!(
+                f,
+                "the PROXY header is longer than {LINE_MAX} bytes in version 1, {BINARY_MAX} in \
+                 version 2; let the proxy send fewer fields",
+            ),
+        }
     }
 }
 

@@ -185,7 +185,10 @@ fn rates_and_proxies_change_and_each_attempt_is_counted() {
     client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
     assert_eq!(client.read(&mut [0]).unwrap_or(0), 0, "it is closed");
     let line = configured.server.wait_for_error("no PROXY header came from a listed proxy");
-    assert!(line.contains("refused"), "{line}");
+    assert!(
+        line.contains("refused") && line.contains("option=\"--proxy-protocol-from\""),
+        "{line}"
+    );
     configured.reload(&format!("{admin}message-rate = 'often'\n"), "configuration not reloaded");
     configured.reload(&format!("{admin}when-full = 'reject'\n"), "kept=--when-full");
     assert_eq!([(); 5].map(|()| configured.upgrade(own).0), ["101"; 5]);
