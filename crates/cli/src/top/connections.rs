@@ -244,7 +244,9 @@ impl Connections {
     /// The last line: a question, what has happened, or the keys.
     pub(super) fn last_line(&self) -> String {
         match &self.input {
-            Input::Room(name) => format!("room (empty: all), then Enter: {}", printable(name)),
+            Input::Room(name) => {
+                format!("room, such as /room/lobby (empty: all), then Enter: {}", printable(name))
+            }
             Input::Confirm(who, _) => format!("disconnect {}? y/n", printable(who)),
             Input::Commands if self.message.is_empty() => HELP.to_owned(),
             Input::Commands => printable(&self.message),
@@ -295,6 +297,8 @@ mod tests {
         assert_eq!(all.path(), "/connections?limit=100&sort=age");
         assert_eq!(all.on_keys("ss"), Asked::List);
         assert_eq!(all.on_keys("r/room/é x"), Asked::Nothing);
+        let line = "room, such as /room/lobby (empty: all), then Enter: /room/é x";
+        assert_eq!(all.last_line(), line);
         assert_eq!(all.on_keys("y\x7f\n"), Asked::List);
         assert_eq!(all.path(), "/connections?limit=100&sort=bytes&room=%2Froom%2F%C3%A9%20x");
         assert_eq!(all.on_keys("rother\x1b"), Asked::Nothing);
