@@ -9,7 +9,8 @@ use crate::cases::{self, counted, is_counted_whole, is_counted_with_lto, size};
 use crate::error::MeasureError;
 use crate::limit::{Counting, time_is_over};
 use crate::programs::{
-    RAW, TOKIO, TUNGSTENITE, TUNGSTENITE_UNTUNED, WINDLASS, WINDLASS_TASK, WINDLASS_TUNGSTENITE,
+    EVENT_MANAGER, RAW, TOKIO, TUNGSTENITE, TUNGSTENITE_UNTUNED, WINDLASS, WINDLASS_EVENT_MANAGER,
+    WINDLASS_TASK, WINDLASS_TUNGSTENITE,
 };
 use crate::report::stats::Spread;
 use crate::report::{Entry, Report};
@@ -92,12 +93,20 @@ pub(crate) fn count(
             let of = |name: &str| {
                 all.iter().find(|c| c.implementation.program.name == name)?.rounds[number]
             };
+            let over =
+                |name: &str| Some((format!("instructions_over_{name}_ratio"), round / of(name)?));
             match counts.implementation.program.name {
+                name if matches!(case, Case::Kick { .. }) && name != RAW => {
+                    let unit = cases::unit(case);
+                    metrics.extend(of(RAW).map(|raw| {
+                        (format!("over_raw_user_instructions_per_{unit}"), round - raw)
+                    }));
+                    let theirs = (name == WINDLASS_EVENT_MANAGER).then_some(EVENT_MANAGER);
+                    metrics.extend(theirs.and_then(over));
+                }
                 WINDLASS_TASK => metrics.extend(over_raw_share(round, of(RAW), of(TOKIO))),
                 WINDLASS_TUNGSTENITE => {
-                    metrics.extend([TUNGSTENITE, TUNGSTENITE_UNTUNED].into_iter().filter_map(
-                        |name| Some((format!("instructions_over_{name}_ratio"), round / of(name)?)),
-                    ));
+                    metrics.extend([TUNGSTENITE, TUNGSTENITE_UNTUNED].into_iter().filter_map(over));
                 }
                 _ => {}
             }
@@ -173,6 +182,10 @@ fn rounds(case: &Case) -> CountedCase {
     if cases::tasks::has(case) || cases::http::has(case) {
         let (few, many) = cases::tasks::rounds(case);
         return CountedCase { case: case.clone(), few, many };
+    }
+    if matches!(case, Case::Kick { .. }) {
+        // As the cases of `dispatch`. Lists of events get their memory in the first rounds.
+        return CountedCase::new(case.clone(), 1);
     }
     if matches!(case, Case::StreamWrites { .. }) {
         return CountedCase { case: case.clone(), few: 1, many: 3 };

@@ -2,6 +2,7 @@
 //! large, and whether it was.
 
 mod http;
+mod kick;
 mod tungstenite;
 mod websocket;
 
@@ -71,7 +72,7 @@ impl Target {
 
 use Bound::{AtLeast, AtMost};
 
-/// All targets. A metric that ends in `_ratio` is of times.
+/// All targets. A metric that ends in `_ratio` is of times, unless it is of instructions.
 const TARGETS: &[Target] = &[
     Target::of(WINDLASS, "one_ready", "ns_over_raw_ratio", 1.02),
     Target::of(WINDLASS, "four_fds", "ns_over_raw_ratio", 1.02),
@@ -105,7 +106,9 @@ const TARGETS: &[Target] = &[
 
 /// All lists.
 fn all() -> impl Iterator<Item = &'static Target> {
-    [TARGETS, http::TARGETS, websocket::TARGETS, tungstenite::TARGETS].into_iter().flatten()
+    [TARGETS, kick::TARGETS, http::TARGETS, websocket::TARGETS, tungstenite::TARGETS]
+        .into_iter()
+        .flatten()
 }
 
 /// Returns the targets of which there is a figure, in the order of the list.
@@ -157,7 +160,8 @@ impl Target {
                 value / divisor.median
             }
         };
-        let is_time = self.metric.ends_with("_ratio") || self.over.is_some();
+        let is_count = self.metric.contains("instructions");
+        let is_time = self.over.is_some() || (self.metric.ends_with("_ratio") && !is_count);
         let tie = if is_time { self.tie } else { 1.0 };
         let (is_met, is_near, bound) = match self.bound {
             AtMost(bound) => (value <= bound, value <= bound * tie, format!("at most {bound}")),
@@ -177,6 +181,7 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs::WINDLASS_TUNGSTENITE;
     use serde_json::Value;
 
     fn entry(
@@ -227,6 +232,12 @@ mod tests {
         let entry = entry("self_wake", &params, "epoll", &[("user_instructions_per_poll", 40.5)]);
         let reached = reached(&[entry]);
         assert_eq!(reached[0].verdict, "missed");
+        let of_release = [("profile", "release".into())];
+        let ratio = [("instructions_over_tungstenite_ratio", 0.51)];
+        let theirs = super::tests::entry("echo", &of_release, "epoll", &ratio);
+        let theirs =
+            super::reached(&[Entry { implementation: WINDLASS_TUNGSTENITE.into(), ..theirs }]);
+        assert_eq!(theirs[0].verdict, "missed", "nor does their ratio");
         assert!(
             reached[0].to_string().contains("self_wake turns=false windlass-task on epoll"),
             "{reached:?}"
@@ -248,7 +259,7 @@ mod tests {
     fn every_target_is_of_a_case_that_is_measured() {
         for target in super::all() {
             let of = |suite| [cases::groups(suite, true).concat(), cases::counted(suite, true)];
-            let suites = ["dispatch", "poll0", "latency", "tasks", "http", "engine"];
+            let suites = ["dispatch", "kick", "poll0", "latency", "tasks", "http", "engine"];
             let all = suites.map(of).concat().concat();
             let all = [all, cases::servers::cases("websocket", true)].concat();
             let entries = all.iter().map(|case| {

@@ -263,6 +263,12 @@ fn ratios(
     if let Some(raw) = in_this_case(RAW).filter(|_| this != RAW && cases::is_timed(case)) {
         ratios.push(("ns_over_raw_ratio", ratio(sample.ns_per_unit(), raw.ns_per_unit())));
     }
+    if let Some((raw, compared)) =
+        in_this_case(RAW).filter(|_| this != RAW).zip(cases::over_raw(case))
+    {
+        ratios
+            .push((compared.ratio, ratio(sample.gauge(compared.gauge), raw.gauge(compared.gauge))));
+    }
     let windlass = in_this_case(WINDLASS).or_else(|| in_this_case(WINDLASS_TASK));
     if let Some(without) = in_this_case(WINDLASS).filter(|_| this == WINDLASS_TIMER) {
         let both = ratio(sample.ns_per_unit(), without.ns_per_unit());

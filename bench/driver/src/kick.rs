@@ -113,10 +113,11 @@ mod with_guest {
     use std::marker::PhantomData;
     use std::rc::Rc;
 
-    use super::machine::{machine, refusal};
+    use super::machine::{Machine, machine, refusal};
     use super::{Answer, Handler, Hits, Source, SourcePool, Subject, Trigger};
     use crate::measured::{Error, Measured, Unsupported};
     use crate::protocol::Outcome;
+    use crate::source::{Count, Fuse};
     use crate::tasks::{Lap, Laps};
     use crate::threads;
 
@@ -156,28 +157,124 @@ mod with_guest {
 
     impl<S: Subject> Measured for WithGuest<S> {
         fn slice(&mut self, rounds: u64) -> Result<Outcome, Error> {
-            let count = u32::try_from(rounds)?;
-            let pool = SourcePool::new(2)?;
-            let (kick, interrupt) = (pool.sources()[0], pool.sources()[1]);
+            let (machine, processor) = machine(u32::try_from(rounds)?)?;
+            let guest = move || Ok(processor.run().map(drop)?);
+            self.run(&machine, guest, rounds)
+        }
+    }
+
+    impl<S: Subject> WithGuest<S> {
+        /// Takes turns until the guest has kicked so often, or has ended before.
+        fn run(
+            &self,
+            machine: &Machine,
+            guest: impl FnOnce() -> Result<(), Error> + Send + 'static,
+            rounds: u64,
+        ) -> Result<Outcome, Error> {
+            let pool = SourcePool::new(3)?;
+            let [kick, interrupt, end] = pool.sources()[..] else { unreachable!("it has three") };
             let (laps, hits) = (Rc::new(Laps::new(rounds)), Hits::default());
+            let ends = Hits::default();
             let mut subject = S::new(&self.backend)?;
             let answer = Answer { interrupt, hits: hits.clone() };
             let handler = Timed { answer, laps: Rc::clone(&laps), lap: Cell::new(None) };
             subject.add(kick, Trigger::Level, handler)?;
-            let (machine, processor) = machine(count)?;
+            // Its handler does not read, so a subject that misses one event has another.
+            subject.add(end, Trigger::Level, Count(ends.clone()))?;
             machine.plug(0, pool.descriptor(0), pool.descriptor(1))?;
-            let guest = threads::opposite(move || Ok(processor.run()?));
+            let fuse = Fuse::new(pool.descriptor(2))?;
+            let guest = threads::opposite(move || {
+                // Dropped by a panic, too.
+                let _fuse = fuse;
+                guest()
+            });
             laps.start();
-            while hits.count() < rounds {
+            while hits.count() < rounds && ends.count() == 0 {
                 subject.turn()?;
             }
-            laps.stop(rounds);
+            laps.stop(hits.count());
             threads::join(guest)?;
             machine.unplug(0, pool.descriptor(0), pool.descriptor(1))?;
-            if machine.answers(0) != count {
-                return Err(format!("{count} kicks had {} answers", machine.answers(0)).into());
+            if u64::from(machine.answers(0)) != rounds {
+                return Err(format!("{rounds} kicks had {} answers", machine.answers(0)).into());
             }
             laps.outcome(rounds)
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::epoll::Epoll;
+        use crate::source::Device;
+        use std::os::fd::AsFd;
+
+        /// Fails where nothing happens for as long as other threads are waited for.
+        struct Impatient {
+            set: Epoll,
+            handlers: Vec<Box<dyn FnMut()>>,
+        }
+
+        impl Subject for Impatient {
+            type Key = ();
+
+            fn new(_: &str) -> Result<Self, Error> {
+                Ok(Self { set: Epoll::new()?, handlers: Vec::new() })
+            }
+
+            fn add<H: Handler>(
+                &mut self,
+                source: Source,
+                _: Trigger,
+                mut handler: H,
+            ) -> Result<(), Error> {
+                self.set.watch(source.as_fd(), self.handlers.len() as u64)?;
+                self.handlers.push(Box::new(move || handler.handle(source)));
+                Ok(())
+            }
+
+            fn add_device(&mut self, _: [Source; 4], _: Trigger, _: Device) -> Result<(), Error> {
+                unreachable!("the suite has none")
+            }
+
+            fn delete(&mut self, (): ()) -> Result<(), Error> {
+                unreachable!("the suite deletes nothing")
+            }
+
+            fn turn(&mut self) -> std::io::Result<()> {
+                let set = std::cell::RefCell::new(&mut self.set);
+                let ready = Cell::new(None);
+                threads::wait_until("event", || {
+                    ready.set(set.borrow_mut().ready().ok().and_then(|mut ready| ready.next()));
+                    ready.get().is_some()
+                })
+                .map_err(|error| std::io::Error::other(error.to_string()))?;
+                ready.take().into_iter().for_each(|number| self.handlers[number as usize]());
+                Ok(())
+            }
+        }
+
+        /// Runs a guest that does not kick as often as it is asked to.
+        fn failure(guest: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Option<String> {
+            if let Some(reason) = refusal() {
+                eprintln!("skipped here: a guest that fails: {reason}");
+                return None;
+            }
+            let (machine, _processor) = machine(1).expect("a machine");
+            let subject = WithGuest::<Impatient> { backend: String::new(), subject: PhantomData };
+            Some(subject.run(&machine, guest, 1).expect_err("it fails").to_string())
+        }
+
+        #[test]
+        fn a_guest_that_fails_ends_the_slice_with_its_error() {
+            let lost = failure(|| Err("the processor is lost".into()));
+            assert!(lost.is_none_or(|reason| reason == "the processor is lost"));
+        }
+
+        #[test]
+        fn a_guest_that_ends_too_early_fails_the_check() {
+            let early = failure(|| Ok(()));
+            assert!(early.is_none_or(|reason| reason == "1 kicks had 0 answers"));
         }
     }
 }

@@ -84,6 +84,23 @@ impl SourcePool {
     }
 }
 
+/// Fires a source when it is dropped, on any thread, and also by a panic.
+#[derive(Debug)]
+pub(crate) struct Fuse(OwnedFd);
+
+impl Fuse {
+    /// A fuse of a source of a pool, by [`SourcePool::descriptor`].
+    pub(crate) fn new(source: &OwnedFd) -> io::Result<Self> {
+        source.try_clone().map(Self)
+    }
+}
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        Source(self.0.as_raw_fd()).fire();
+    }
+}
+
 fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: eventfd(2) takes two integers and touches no memory of ours.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

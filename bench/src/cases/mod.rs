@@ -235,6 +235,11 @@ pub(crate) fn shape(case: &Case, quick: bool) -> Shape {
         Case::LoneSleep { us, .. } => fixed((20_000 / us).clamp(2, 50), slices),
         // The connections that are accepted are made before, which is not timed.
         Case::SystemCall { call } if call.contains("accept4") => fixed(256, slices),
+        // A percentile of a few kicks would be the longest of them.
+        Case::Kick { guest: true } => Shape {
+            length: Length::Ns(if quick { 100_000_000 } else { 1_000_000_000 }),
+            slices: if quick { 5 } else { 15 },
+        },
         // A round of these creates a million timers and waits for them.
         Case::Insert { .. } | Case::Fire { .. } => {
             Shape { length: Length::Ns(slice), slices: slices.div_ceil(4) }
@@ -282,6 +287,12 @@ pub(crate) fn over_peer(case: &Case) -> Option<Compared> {
         Case::Kick { guest: true } => Some(kick),
         _ => None,
     }
+}
+
+/// Returns the gauge that is divided by that of the hand-written loop.
+pub(crate) fn over_raw(case: &Case) -> Option<Compared> {
+    let kick = Compared { gauge: "p50_us", ratio: "p50_over_raw_ratio" };
+    matches!(case, Case::Kick { guest: true }).then_some(kick)
 }
 
 /// Returns whether the counter of the case has no maximum.

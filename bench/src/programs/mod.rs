@@ -24,6 +24,10 @@ pub(crate) const WINDLASS_TASK: &str = "windlass-task";
 pub(crate) const TOKIO: &str = "tokio";
 /// tokio's multi-thread runtime.
 pub(crate) const TOKIO_MULTI_THREAD: &str = "tokio-multi-thread";
+/// The manager of events whose interface [`WINDLASS_EVENT_MANAGER`] has.
+pub(crate) const EVENT_MANAGER: &str = "event-manager";
+/// The crate with the interface of event-manager: the same program as [`EVENT_MANAGER`].
+pub(crate) const WINDLASS_EVENT_MANAGER: &str = "windlass-event-manager";
 /// The plain eventfd(2), the reference of counters with a maximum.
 pub(crate) const EVENTFD: &str = "eventfd";
 
@@ -143,14 +147,14 @@ pub(crate) const PROGRAMS: &[Program] = &[
         "windlass-bench-peer-eventp",
     ),
     peer(
-        "event-manager",
+        EVENT_MANAGER,
         &["dispatch", "kick"],
         "windlass-bench-peer-event-manager",
         "windlass-bench-peer-event-manager",
     ),
     // The same program, on the crate with the same interface.
     peer(
-        "windlass-event-manager",
+        WINDLASS_EVENT_MANAGER,
         &["dispatch", "kick"],
         "windlass-bench-peer-windlass-event-manager",
         "windlass-bench-peer-windlass-event-manager",
