@@ -222,13 +222,33 @@ impl<R: ReactorOps> Timers<R> {
         self.wheel.release(&mut self.table, index, tick);
     }
 
-    /// Removes a timer. Its key is stale afterwards.
+    /// Removes a timer of the user. Its key is stale afterwards.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Ended<R>> {
         let (index, generation) = key.parts(KeyKind::Timer)?;
-        let group = self.table.entries.note(index, generation)? & !PAUSED;
+        let note = self.table.entries.note(index, generation)?;
+        // The key was made up.
+        if note == OWN_TIMER { None } else { self.end(index, generation, note) }
+    }
+
+    /// The same, also for a timer of the reactor's own.
+    pub(crate) fn remove_any(&mut self, key: Key) -> Option<Ended<R>> {
+        let (index, generation) = key.parts(KeyKind::Timer)?;
+        let note = self.table.entries.note(index, generation)?;
+        self.end(index, generation, note)
+    }
+
+    #[inline]
+    fn end(&mut self, index: u32, generation: u32, note: u32) -> Option<Ended<R>> {
         self.wheel.remove(&mut self.table, index);
         self.table.entries.remove(index, generation)?;
-        Some(Ended { call: self.table.calling[index as usize].call.take(), group })
+        let call = self.table.calling[index as usize].call.take();
+        Some(Ended { call, group: note & !PAUSED })
+    }
+
+    /// Whether the timer at an index is one of the reactor's own.
+    #[inline]
+    pub(crate) fn is_own(&self, index: u32) -> bool {
+        self.table.entries.note_at(index) == OWN_TIMER
     }
 
     /// The next deadline, or an instant after `now` before which nothing is due. Advances the wheel
@@ -312,7 +332,7 @@ impl<R: ReactorOps> Timers<R> {
             self.table.calling[index as usize].call = Some(call);
             return None;
         }
-        let mut ended = self.remove(key)?;
+        let mut ended = self.remove_any(key)?;
         ended.call = Some(call);
         Some(ended)
     }

@@ -469,7 +469,7 @@ impl StreamTable {
         }
         if let Some(timer) = timer {
             // It may have fired. Its closure is not user code.
-            drop(timing.remove(kernel, timer));
+            timing.remove_own(kernel, timer);
         }
         if let Some(cell) = kernel.find(key) {
             let group = cell.group();

@@ -83,10 +83,19 @@ impl Timing {
         Some(ended)
     }
 
+    /// Removes a timer of the reactor's own, which no handler of the user has.
+    pub(crate) fn remove_own(&mut self, kernel: &mut Kernel, key: Key) {
+        if self.timers.remove_any(key).is_some() && self.timers.len() == 0 {
+            kernel.clear(pending_work::TIMERS);
+        }
+    }
+
     /// Sets a timer's deadline by its schedule. False if there is no such timer.
     #[inline]
     pub(crate) fn reschedule(&mut self, kernel: &mut Kernel, key: Key, schedule: Schedule) -> bool {
-        let Some(index) = self.timers.find(key) else { return false };
+        let Some(index) = self.timers.find(key).filter(|index| !self.timers.is_own(*index)) else {
+            return false;
+        };
         let deadline_ns = self.deadline_of(kernel, schedule);
         self.timers.reset_at(index, deadline_ns);
         self.note_timers(kernel);
