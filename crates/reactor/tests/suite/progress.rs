@@ -402,6 +402,19 @@ fn a_change_ends_a_silence_and_a_deletion_leaves_nothing(build: Build) {
     assert_eq!(watched.reactor.registrations().count(), 0);
 }
 
+/// The end of the silence would arm it once more.
+fn a_one_shot_that_a_change_has_made_in_a_silence_fires_once(build: Build) {
+    let mut watched = Watched::new(build, |watch| watch.at_least(NOW).back_off(LATER));
+    let (key, _fd, calls, _reads) = counting(&mut watched);
+    watched.poll(TURNS + 3);
+    assert_eq!(calls.take().len(), TURNS as usize);
+    watched.reactor.modify(key, readable().one_shot()).unwrap();
+    watched.poll(2);
+    assert_eq!((calls.take().len(), watched.reactor.stats().timers), (1, 1));
+    watched.poll(100);
+    assert_eq!((calls.len(), watched.reactor.stats().timers), (0, 0), "the silence is over");
+}
+
 fn the_end_of_a_silence_does_not_end_a_pause(build: Build) {
     let mut watched = Watched::new(build, |watch| watch.at_least(NOW).back_off(LATER));
     let calls = Log::new();
@@ -445,6 +458,7 @@ fn a_registration_that_is_demoted_comes_last(build: Build) {
 scenarios! {
     a_registration_that_is_backed_off_leaves_the_loop_idle,
     a_change_ends_a_silence_and_a_deletion_leaves_nothing,
+    a_one_shot_that_a_change_has_made_in_a_silence_fires_once,
     the_end_of_a_silence_does_not_end_a_pause,
     a_registration_that_is_demoted_comes_last,
     #[cfg_attr(miri, ignore = "Miri has no timerfd")]
