@@ -73,9 +73,12 @@ pub enum SendFdsError {
 plain_error!(
     SendFdsError,
     |e| match e {
-        Self::TooMany => "a message has at most 253 descriptors",
-        Self::NoBytes => "descriptors need at least one byte that they go with",
+        Self::TooMany => "a message has at most 253 descriptors; divide them among messages",
+        Self::NoBytes => "descriptors go with a byte, and there is none; send at least one",
         Self::NotUnix => "only a Unix socket takes descriptors",
+        Self::Os(Errno::TOOMANYREFS) =>
+            "the peers have not received as many descriptors as RLIMIT_NOFILE; wait until they \
+             read, or raise the limit (ulimit -n)",
         Self::Os(_) => "cannot send descriptors",
     },
     match e {
