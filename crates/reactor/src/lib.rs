@@ -131,7 +131,7 @@ pub use api::{
     event::Event,
     group::{
         ErasedGroup, Group, GroupError, GroupKey, GroupReason, GroupState, GroupStateError,
-        PauseError, Registered,
+        Registered,
     },
     handler_fn::{HandlerFn, MemberFn, MemberTimerFn, TimerFn},
     interest::{Interest, Ready, interest},

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use crate::{
     AddError, DeferError, Deferred, ErasedGroup, GroupError, GroupState, Interest, Key, KickError,
-    ModifyError, NotFound, PauseError, ReactorOps, Ready, Schedule, Stats, Subscription, Timer,
-    TimerError, Turn, api::ops::sealed::Sealed,
+    ModifyError, NotFound, ReactorOps, Ready, Schedule, Stats, Subscription, Timer, TimerError,
+    Turn, api::ops::sealed::Sealed,
 };
 
 mockall::mock! {
@@ -47,7 +47,7 @@ mockall::mock! {
         ) -> Result<(Key, Vec<Key>), GroupError<ErasedGroup<Self>>>;
         fn group_state(&mut self, group: Key) -> Option<GroupState>;
         fn delete_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
-        fn pause_group_erased(&mut self, group: Key) -> Result<(), PauseError>;
+        fn pause_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
         fn resume_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
         fn remove(&mut self, key: Key) -> Result<(), NotFound>;
         fn start_timer(&mut self, timer: Timer<Self>) -> Result<Key, TimerError<Timer<Self>>>;

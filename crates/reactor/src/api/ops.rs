@@ -11,7 +11,7 @@ use crate::{
     AddError, DeferError, Event, Interest, Key, KickError, ModifyError, NotFound, Reactor, Ready,
     Stats, Subscription, TimerError, Turn,
     api::{
-        group::{ErasedGroup, GroupError, GroupState, PauseError},
+        group::{ErasedGroup, GroupError, GroupState},
         timer::{Deferred, Schedule, Timer},
     },
 };
@@ -260,9 +260,8 @@ pub trait ReactorOps: sealed::Sealed + Sized + 'static {
     /// See [`Turn::pause_group`].
     ///
     /// # Errors
-    /// - [`NotFound`](PauseError::NotFound): the group no longer exists.
-    /// - [`HasStreams`](PauseError::HasStreams): a member is a stream or a listener.
-    fn pause_group_erased(&mut self, group: Key) -> Result<(), PauseError>;
+    /// [`NotFound`] if the group no longer exists.
+    fn pause_group_erased(&mut self, group: Key) -> Result<(), NotFound>;
     /// See [`Turn::resume_group`].
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::{
     DeferError, DeferReason, Interest, Key, KickError, ModifyError, NotFound, Reactor, Ready,
     Stats, TimerError, TimerReason,
     api::{
-        group::{Group, GroupKey, GroupStateError, PauseError, with_group},
+        group::{Group, GroupKey, GroupStateError, with_group},
         handler_fn::TimerFn,
         ops::{ReactorOps, Token},
         timer::{Deferred, Schedule, Timer, typed_timer_error},
@@ -236,15 +236,14 @@ impl<'a, R: ReactorOps> Turn<'a, R> {
     ///   So a pause and a resume take one system call for each descriptor.
     /// - Members may be added, changed, kicked, reset and deleted meanwhile, and so may the group.
     ///   What is added is paused too. A one-shot member that has fired stays disabled.
+    /// - A stream is called for nothing meanwhile, not even its end. What it receives waits in the
+    ///   kernel, and on a ring the little that was received before. Its output is written as far as
+    ///   the socket accepts it. Its timeouts begin anew at the resume. A listener accepts nothing.
     /// - Pausing a paused group has no effect. Its state may be [borrowed](Self::with_group).
     ///
     /// # Errors
-    /// Nothing is paused.
-    ///
-    /// - [`NotFound`](PauseError::NotFound): the group no longer exists.
-    /// - [`HasStreams`](PauseError::HasStreams): a member is a stream or a listener. A paused group
-    ///   takes none either ([`Unsupported`](crate::AddReason::Unsupported)).
-    pub fn pause_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), PauseError> {
+    /// [`NotFound`] if the group no longer exists.
+    pub fn pause_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.reactor.pause_group_erased(group.key())
     }
 

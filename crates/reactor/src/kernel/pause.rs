@@ -28,8 +28,7 @@ impl Kernel {
         if !cell.is_paused() {
             return;
         }
-        self.registry.owned(cell).resume();
-        self.list_synthetic_of_resumed(cell);
+        self.resume_dispatch(cell);
         let mask = cell.interest().kernel_mask();
         cell.set_armed_mask(mask);
         // The event of a one-shot is in the batch, unless it was re-armed since.
@@ -41,6 +40,12 @@ impl Kernel {
             // As after a change: if that fails, the ring itself reports most events.
             let _ = self.backend.tell_host_of(cell.fd());
         }
+    }
+
+    /// Lets events reach the handler of a paused registration. The caller sees to the kernel.
+    pub(crate) fn resume_dispatch(&mut self, cell: CellPtr) {
+        self.registry.owned(cell).resume();
+        self.list_synthetic_of_resumed(cell);
     }
 
     /// Changes the interest of a paused registration.

@@ -1,17 +1,11 @@
-//! Pausing and resuming groups: their descriptors and timers.
+//! Pausing and resuming groups: their descriptors, timers and streams.
 
-use crate::{Key, NotFound, PauseError, Reactor, api::key::KeyKind};
+use crate::{Key, NotFound, Reactor, api::key::KeyKind};
 
 impl Reactor {
     /// See [`Turn::pause_group`](crate::Turn::pause_group).
-    pub(super) fn pause_members(&mut self, group: Key) -> Result<(), PauseError> {
+    pub(super) fn pause_members(&mut self, group: Key) -> Result<(), NotFound> {
         let members = self.groups.members(group).ok_or(NotFound)?;
-        // A stream or listener has no cell that the user's keys name.
-        let is_stream =
-            |member: &Key| member.kind() != KeyKind::Timer && self.kernel.get(*member).is_none();
-        if members.iter().any(is_stream) {
-            return Err(PauseError::HasStreams);
-        }
         self.kernel.note_progress();
         self.groups.set_paused(group, true);
         self.pause_each(&members);
@@ -20,10 +14,12 @@ impl Reactor {
 
     /// Pauses members of a paused group.
     pub(super) fn pause_each(&mut self, members: &[Key]) {
-        for member in members {
-            match self.kernel.get(*member) {
-                Some(cell) => self.kernel.pause(cell),
-                None => self.timing.pause(&mut self.kernel, *member),
+        for &member in members {
+            match (self.kernel.get(member), member.kind()) {
+                (Some(cell), _) => self.kernel.pause(cell),
+                (None, KeyKind::Timer) => self.timing.pause(&mut self.kernel, member),
+                // A stream or listener has no cell that the user's keys name.
+                (None, _) => self.streams.pause_member(&mut self.kernel, member),
             }
         }
         self.kernel.keep_synthetic_of_paused();
@@ -38,9 +34,10 @@ impl Reactor {
         self.kernel.note_progress();
         self.groups.set_paused(group, false);
         for member in members {
-            match self.kernel.get(member) {
-                Some(cell) => self.kernel.resume(cell),
-                None => self.timing.resume(&mut self.kernel, member, now_ns),
+            match (self.kernel.get(member), member.kind()) {
+                (Some(cell), _) => self.kernel.resume(cell),
+                (None, KeyKind::Timer) => self.timing.resume(&mut self.kernel, member, now_ns),
+                (None, _) => self.streams.resume_member(&mut self.kernel, member),
             }
         }
         Ok(())

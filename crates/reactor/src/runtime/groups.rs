@@ -147,10 +147,6 @@ impl Reactor {
                     }
                 }
             }
-            Member::Other(member) if self.groups.is_paused(group) => {
-                let reason = MemberReason::Descriptor(AddReason::Unsupported);
-                Err((reason, Member::Other(member)))
-            }
             Member::Other(member) => match member.admit(self) {
                 Ok(Admitted { key, withdraw }) => {
                     if let Some(cell) = self.streams.member_cell(&self.kernel, key) {
@@ -196,6 +192,10 @@ impl Reactor {
                 continue;
             }
             let Some(cell) = self.streams.member_cell(&self.kernel, key) else { continue };
+            if cell.is_paused() && cell.has_flag(CellFlags::HIDDEN) {
+                // It ends by its driver.
+                self.streams.resume_member(&mut self.kernel, key);
+            }
             cell.set_group(NO_GROUP);
             if cell.has_flag(CellFlags::HIDDEN) {
                 let ReactorParts { streams, kernel, timing, groups } = self.parts();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::{
     AddError, DeferError, GroupError, GroupState, Interest, Key, KickError, ModifyError, NotFound,
-    PauseError, Reactor, Ready, Stats, Subscription, TimerError, TimerReason,
+    Reactor, Ready, Stats, Subscription, TimerError, TimerReason,
     api::{
         group::ErasedGroup,
         key::KeyKind,
@@ -98,7 +98,7 @@ impl ReactorOps for Reactor {
         self.deregister_group(group)
     }
 
-    fn pause_group_erased(&mut self, group: Key) -> Result<(), PauseError> {
+    fn pause_group_erased(&mut self, group: Key) -> Result<(), NotFound> {
         self.pause_members(group)
     }
 
@@ -186,6 +186,7 @@ impl ReactorOps for Reactor {
             OwnEvent::StaleEntry => self.kernel.note(pending_work::REBUILD),
             OwnEvent::Paused { key, ready } => {
                 self.turn.note_wake();
+                let ready = self.streams.hold_event(&mut self.kernel, key, ready);
                 self.kernel.hold_event(key, ready);
             }
             OwnEvent::Wake => self.note_wake(),

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::{
     AddError, AddReason, Backend, BuildError, Builder, DeferError, DeferReason, GroupKey,
-    HookError, HookKey, Interest, Key, KickError, ModifyError, NotFound, PauseError, Ready,
-    RingError, RingFeatures, Stats, Stop, Subscriber, TimerError, TimerReason, Turn,
+    HookError, HookKey, Interest, Key, KickError, ModifyError, NotFound, Ready, RingError,
+    RingFeatures, Stats, Stop, Subscriber, TimerError, TimerReason, Turn,
     api::{
         handler_fn::TimerFn,
         interest::interest,
@@ -268,7 +268,7 @@ impl Reactor {
     ///
     /// # Errors
     /// The reasons of [`Turn::pause_group`].
-    pub fn pause_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), PauseError> {
+    pub fn pause_group<S: 'static>(&mut self, group: GroupKey<S>) -> Result<(), NotFound> {
         self.pause_group_erased(group.key())
     }
 

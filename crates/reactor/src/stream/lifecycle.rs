@@ -227,6 +227,9 @@ impl StreamTable {
         self.prefixes.remove(&index);
         self.received_fds.remove(&index);
         self.deadlines.remove(index);
+        if !self.paused.is_empty() {
+            self.paused.remove(&cell);
+        }
         let tls = if status.has_tls() {
             self.remove_tls(index, status.any(StreamFlags::HANDSHAKE_WAITS))
         } else {
@@ -408,6 +411,8 @@ impl StreamTable {
         }
         let key = core.cell;
         let done = match kernel.find(key) {
+            // The resume calls the driver.
+            Some(cell) if cell.is_paused() => return,
             Some(cell) => kernel.change(cell, wanted),
             None => Err(ModifyError::NotFound),
         };

@@ -72,6 +72,7 @@ mod lifecycle;
 mod listen;
 mod members;
 pub(crate) mod parts;
+mod pause;
 mod release;
 mod socket;
 mod state;

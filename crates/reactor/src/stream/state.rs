@@ -197,6 +197,8 @@ pub(crate) struct StreamTable {
     pub(super) received_fds: BTreeMap<u32, Vec<OwnedFd>>,
     /// Counts the memory of undelivered bytes and of outputs.
     pub(super) memory: Rc<BufferMemory>,
+    /// The streams that are paused with their group, by their cells.
+    pub(super) paused: BTreeMap<Key, u32>,
     /// The sessions of streams with TLS, once there is one.
     pub(super) tls: Option<Box<TlsTable>>,
     /// The settings of the last registration: the next stream usually has the same.
@@ -222,6 +224,7 @@ impl StreamTable {
             prefixes: BTreeMap::new(),
             received_fds: BTreeMap::new(),
             memory: Rc::default(),
+            paused: BTreeMap::new(),
             tls: None,
             options: Rc::new(StreamOptions::new()),
             deadlines: IndexWheel::new(),

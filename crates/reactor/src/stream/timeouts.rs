@@ -117,6 +117,14 @@ impl StreamCore {
         }
     }
 
+    /// All that it waits for may take its whole time once more.
+    pub(super) fn begin_timeouts_anew(&mut self) {
+        self.status.clear(StreamFlags::DUE);
+        if self.next_wait().is_some() {
+            self.status.insert(StreamFlags::TIMES);
+        }
+    }
+
     /// The stream is closed, which starts the time of its end. A stall that its handler was not
     /// told of yet is not one of that time.
     pub(super) fn begin_linger(&mut self) {

@@ -6,12 +6,12 @@ use std::{
 };
 
 use windlass::{
-    Errno, Key, Turn,
+    Errno, Group, Key, Turn,
     fd_passing::SendFdsError,
-    sim::Fd,
+    sim::{Faults, Fd, Sim},
     stream::{
-        Address, Connector, DisconnectReason, Input, Listener, Peer, Stream, StreamHandler,
-        StreamOptions,
+        Address, Connector, DisconnectReason, Input, Listener, MemberStreamHandler, Peer, Stream,
+        StreamHandler, StreamOptions,
     },
     vsock::VsockAddr,
 };
@@ -245,4 +245,58 @@ fn a_rest_is_not_shortened_if_the_connection_cannot_be_registered() {
     let _clients = [(); 2].map(|()| sim.connect(address("10.0.0.1:80")).unwrap());
     sim.run_until(|| log.len() == 2).unwrap();
     assert!(sim.now() - begin >= Duration::from_secs(10));
+}
+
+#[test]
+fn a_paused_group_is_told_nothing_and_loses_nothing() {
+    struct Note;
+    impl MemberStreamHandler<Log<Vec<u8>>> for Note {
+        fn on_data(&mut self, log: &mut Log<Vec<u8>>, _: &mut Stream<'_>, input: Input<'_>) {
+            log.note(input.to_vec());
+        }
+        fn on_end(&mut self, log: &mut Log<Vec<u8>>, stream: &mut Stream<'_>) {
+            log.note(b"end".to_vec());
+            stream.close();
+        }
+    }
+    struct Quiet;
+    impl StreamHandler for Quiet {
+        fn on_data(&mut self, _: &mut Stream<'_>, _: Input<'_>) {}
+    }
+    for seed in 0..30 {
+        let sim = Sim::new(seed, Faults::calm());
+        let mut reactor = sim.reactor().unwrap();
+        let (at, log) = (address("127.0.0.1:80"), Log::new());
+        let listener = Listener::tcp(at).unwrap();
+        let group = Group::new(log.clone()).listener(listener, |_: &mut Log<_>, _| Some(Note));
+        let group = group.register_into(&mut reactor).unwrap().group;
+        let client = Connector::tcp(at).connect(Quiet, &mut reactor).unwrap();
+        for round in 0..10 {
+            reactor.pause_group(group).unwrap();
+            let bytes = [round; 3000];
+            reactor.stream(client).unwrap().send(&bytes).unwrap();
+            for _ in 0..20 {
+                reactor.run_once(Duration::from_millis(1)).unwrap();
+            }
+            assert_eq!(log.len(), 0, "{seed}");
+            reactor.resume_group(group).unwrap();
+            let mut received = Vec::new();
+            while received.len() < bytes.len() {
+                reactor.run_once(None).unwrap();
+                received.extend(log.take().concat());
+            }
+            assert_eq!(received, bytes, "{seed}");
+        }
+        reactor.pause_group(group).unwrap();
+        reactor.stream(client).unwrap().finish();
+        for _ in 0..20 {
+            reactor.run_once(Duration::from_millis(1)).unwrap();
+        }
+        assert_eq!(log.len(), 0, "{seed}");
+        reactor.resume_group(group).unwrap();
+        while log.len() == 0 {
+            reactor.run_once(None).unwrap();
+        }
+        assert_eq!(log.take(), [b"end"], "{seed}");
+    }
 }

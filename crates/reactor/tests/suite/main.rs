@@ -45,6 +45,7 @@ mod fd_passing;
 mod forms;
 mod groups;
 mod groups_paused;
+mod groups_paused_streams;
 mod groups_paused_timers;
 mod groups_refused;
 mod groups_state;

@@ -23,7 +23,7 @@ use crate::{
     },
     util::unwind_safe_drop::UnwindSafeDrop,
 };
-pub use error::{GroupError, GroupReason, GroupStateError, PauseError};
+pub use error::{GroupError, GroupReason, GroupStateError};
 pub use state::GroupState;
 use state::{DescriptorMember, TimerMember};
 pub(crate) use state::{SharedState, with_group};

@@ -261,6 +261,9 @@ impl StreamTable {
         let Some(cell) = self.cell(kernel, index) else {
             return self.core(index).fail(Errno::IO);
         };
+        if cell.is_paused() {
+            return;
+        }
         let Some(ring) = kernel.ring() else { return };
         let core = self.core(index);
         // Kept input is delivered first. A closed stream keeps none.
@@ -392,7 +395,7 @@ impl DriverFrame<'_> {
                 // They precede what its close finds.
                 self.keep(core::iter::once(bytes));
             }
-        } else if self.has(StreamFlags::NO_READING | StreamFlags::PREFIX) {
+        } else if self.has(StreamFlags::PREFIX) || self.holds_input() {
             let index = self.index;
             let streams = self.streams();
             let piece = Undelivered::new(bytes.to_vec(), &streams.memory);

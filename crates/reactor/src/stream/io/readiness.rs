@@ -222,16 +222,19 @@ impl<'r> DriverFrame<'r> {
         if ready & COMPLETION != 0 {
             return self.complete(handler, ready);
         }
-        if !self.open(handler, ready) {
+        if !self.open(handler, ready) || self.is_paused() {
             return;
         }
         self.write_blocked(ready);
         if self.core().status.take(StreamFlags::PREFIX) {
             self.deliver_prefix(handler);
         }
-        let may_notify = !self.is(StreamPhase::Handshake);
+        let may_notify = !self.is(StreamPhase::Handshake) && !self.is_paused();
         if may_notify && self.core().status.take(StreamFlags::NOTIFY_DUE) && !self.is_ending() {
             self.call(|stream| handler.on_notify(stream));
+        }
+        if self.is_paused() {
+            return;
         }
         if self.core().status.is_on_ring() {
             self.look_at_poll(ready);
@@ -353,7 +356,7 @@ impl<'r> DriverFrame<'r> {
             }
             return;
         }
-        if self.has(StreamFlags::NO_READING) {
+        if self.holds_input() {
             self.core().status.insert(StreamFlags::PREFIX);
             return;
         }
@@ -412,7 +415,7 @@ impl<'r> DriverFrame<'r> {
                 StreamFlags::STAMP_WAIT,
             ),
         ] {
-            if !self.core().status.take(due) {
+            if self.is_paused() || !self.core().status.take(due) {
                 continue;
             }
             if self.is_ending() {
@@ -467,7 +470,7 @@ impl<'r> DriverFrame<'r> {
         // If the handler sends in both callbacks, its further callbacks follow in the next turn
         // (rule 10).
         for _ in 0..2 {
-            if !self.core().owes_watermark() {
+            if !self.core().owes_watermark() || self.is_paused() {
                 break;
             }
             let is_full = self.has(StreamFlags::FULL);
@@ -487,13 +490,14 @@ impl<'r> DriverFrame<'r> {
             streams.send_close_notify(index);
         }
         self.core().advance_end();
-        if self.core().status.any(StreamFlags::TIMES) && !self.is(StreamPhase::Dead) {
+        let is_paused = self.is_paused();
+        if self.core().status.any(StreamFlags::TIMES) && !self.is(StreamPhase::Dead) && !is_paused {
             let ReactorParts { streams, kernel, timing, .. } = self.reactor.parts();
             streams.arm(kernel, timing, self.index);
         }
         let (streams, kernel, index) = self.split();
         streams.sync(kernel, index);
-        if self.is(StreamPhase::Dead) {
+        if self.is(StreamPhase::Dead) && !is_paused {
             return self.close(handler);
         }
         self.core().status.clear(StreamFlags::RUNNING);

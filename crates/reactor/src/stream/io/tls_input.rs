@@ -85,7 +85,7 @@ impl DriverFrame<'_> {
             return self.put_back_input(bytes);
         }
         while !bytes.is_empty() && !self.is_ending() && !self.has(StreamFlags::ENDED) {
-            if self.has(StreamFlags::NO_READING) {
+            if self.holds_input() {
                 return self.put_back_input(bytes);
             }
             let partial = self.partial_len();
@@ -133,7 +133,7 @@ impl DriverFrame<'_> {
                 let memory = std::rc::Rc::clone(&streams.memory);
                 return streams.tls_state(index).keep(rest, &memory);
             }
-            if self.has(StreamFlags::NO_READING) {
+            if self.holds_input() {
                 return self.put_back_input(rest);
             }
             bytes = rest;
@@ -181,7 +181,7 @@ impl DriverFrame<'_> {
         let index = self.index;
         self.streams().prefixes.remove(&index);
         self.core().status.clear(StreamFlags::PREFIX);
-        if self.has(StreamFlags::NO_READING) && !self.is(StreamPhase::Closing) {
+        if self.holds_input() && !self.is(StreamPhase::Closing) {
             return self.put_back_input(&[]);
         }
         self.core().status.insert(StreamFlags::ENDED);
