@@ -343,6 +343,10 @@ impl Worlds {
         let Some(reader) = self.open.iter().position(|it| Some(it.name) == both.peer) else {
             return;
         };
+        // After shutdown(2) of its input, a read of what has not come yet is the end.
+        if self.open[reader].was_shut {
+            return;
+        }
         let (writer_name, reader_name) = (both.name, self.open[reader].name);
         let unread = ioctl_fionread(&self.open[reader].real).expect("a stream") as usize;
         let (mut written, error) = self.fill_real(index);
