@@ -49,13 +49,16 @@ fn slow_client(sim: &Sim, pause: Duration) -> Outcome {
     let outcome = Outcome::default();
     let noted = Rc::clone(&outcome);
     executor(sim, 3).simulate(sim, async move {
-        let mut stream = loop {
-            match timeout(Duration::from_secs(60), TcpStream::connect("10.0.0.2:80")).await {
-                Ok(Ok(stream)) => break stream,
-                _ => yield_now().await,
+        let mut end = (0, Err(ErrorKind::TimedOut.into()));
+        // The server may not listen yet.
+        for _ in 0..1_000 {
+            let connect = TcpStream::connect("10.0.0.2:80");
+            if let Ok(Ok(mut stream)) = timeout(Duration::from_secs(60), connect).await {
+                end = read_all(&mut stream, pause).await;
+                break;
             }
-        };
-        let end = read_all(&mut stream, pause).await;
+            yield_now().await;
+        }
         *noted.borrow_mut() = Some(end);
     });
     outcome
@@ -198,6 +201,7 @@ fn the_output_of_a_stream_that_outlives_its_executor_is_sent() {
 /// More than a read buffer holds, so that receives are cancelled and begin again, for a reader
 /// that gives up many of its reads. Then it drops the stream, or the peer does.
 fn cancelled(sim: &Sim, len: usize) {
+    sim.kernel().set_time_max(3_600_000_000_000);
     let server = on_ring(sim, |settings| settings);
     server.simulate(sim, async move {
         let listener = again_async!(TcpListener::bind(address("10.0.0.2:80")));
